@@ -200,12 +200,12 @@ def test_the_same_vectors_give_the_same_packed_file(keyed: KeyedVectors, tmp_pat
 @pytest.mark.parametrize(
     ("word", "why"),
     [
-        ("New York", "white space ends a word"),
-        ("tab\tbed", "white space ends a word"),
-        ("line\nbreak", "white space ends a word"),
-        ("", "the word is empty"),
-        ("half\ud800", "half a surrogate pair"),
-        ("a\0b", "it contains a zero byte"),
+        ("New York", "it contains ' '"),
+        ("tab\tbed", r"it contains '\\t'"),
+        ("line\nbreak", r"it contains '\\n'"),
+        ("", "it is empty"),
+        ("half\ud800", r"it contains '\\ud800'"),
+        ("a\0b", r"it contains '\\x00'"),
     ],
 )
 @pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])

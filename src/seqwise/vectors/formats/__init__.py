@@ -77,10 +77,9 @@ def resolve_output_kind(path: str | Path, kind: str | None = None) -> str:
     path = Path(path)
     resolved = _resolve_kind(path, kind)
     if resolved is None:
-        raise UsageError(
-            f"the suffix of {path.name!r} does not determine the format to write.",
-            repair=f"End it in {', '.join(KINDS_BY_SUFFIX)} (convert also accepts --to with {', '.join(KINDS)}).",
-        )
+        problem = f"the suffix of {path.name!r} does not determine the format to write."
+        repair = f"End it in {', '.join(KINDS_BY_SUFFIX)} (convert also accepts --to with {', '.join(KINDS)})."
+        raise UsageError(problem, repair=repair)
     check_output_path(path)
     return resolved
 

@@ -1,6 +1,12 @@
-"""The binary format of word2vec: a line with both sizes, then each word, a space, and its numbers as 32-bit floats.
+"""The binary formats: word2vec's, and safetensors. They know nothing of file suffixes.
 
-It knows nothing of file suffixes. The C program ends each vector with a line break and gensim does not; both are read.
+word2vec: a line with both sizes, then each word, a space, and its numbers as 32-bit floats. The C program ends each
+vector with a line break and gensim does not; both are read. safetensors is the native format, which holds everything:
+
+    vectors    (V, D) float32        counts    (V,) int64, if known
+    words      JSON list, as bytes   subwords  (buckets, D) float32, if any; min_n and max_n are in the metadata
+
+The metadata holds `format: seqwise-vectors`, and `about` in JSON.
 """
 
 from __future__ import annotations
@@ -8,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -32,22 +37,30 @@ BLOCK_BYTES = 4 << 20  # bytes read at once
 MAX_WORD_BYTES = 1 << 16  # a longer word means that the file is not in this format
 CONTROL_CHARACTERS = bytes(set(range(32)) - set(b"\t\n\r"))  # frequent in binary numbers, absent from text
 SAMPLE_BYTES = 512  # bytes that are enough to tell text from binary numbers
+IF_TEXT = "If it is text, end its name in .txt or .vec."
+FORMAT = "seqwise-vectors"
+DTYPES = {"vectors": np.float32, "words": np.uint8, "counts": np.int64, "subwords": np.float32}
 
 
 def read_binary(
     path: Path, progress: Callable[[int, int], None] | None = None, log: Callable[[str], None] | None = None
 ) -> KeyedVectors:
     with open_binary(path) as file:
-        size = path.stat().st_size
-        declared, dim = _read_header(path, file.readline(MAX_WORD_BYTES))
+        size, header = path.stat().st_size, parse_header(path, file.readline(MAX_WORD_BYTES))
+        if header is None:
+            problem = "expected two whole numbers (words, numbers per word) in the first line, as word2vec writes them."
+            raise DataError(problem, repair=IF_TEXT, file=path, line=1)
+        declared, dim = header
         capacity = BLOCK_ROWS if is_gzip(path) else size // (4 * dim + 2) + 1
         table, rest = VectorTable(path, dim, declared, min(declared, capacity)), b""
         while table.num_read < declared:
             block = file.read(max(BLOCK_BYTES, 8 * dim))
             if not block:
                 table.check_complete()
-            if not table.num_read:
-                _reject_text(path, block[:SAMPLE_BYTES])
+            sample = block[:SAMPLE_BYTES]
+            is_text = len(sample) == SAMPLE_BYTES and sample.translate(None, CONTROL_CHARACTERS) == sample
+            if not table.num_read and is_text:
+                raise DataError("this is text, not the binary format of word2vec.", repair=IF_TEXT, file=path, line=2)
             rest = _parse_block(rest + block, table, declared)
             if progress:
                 progress(get_file_position(file), size)
@@ -69,9 +82,8 @@ def write_binary(path: Path, keyed: KeyedVectors) -> None:
 
 def _parse_block(data: bytes, table: VectorTable, declared: int) -> bytes:
     """Adds the complete words of `data` to the table; returns the bytes of an incomplete one at its end."""
-    dim = table.matrix.shape[1]
     words: list[str] = []
-    width, start, skipped = 4 * dim, 0, 0
+    width, start, skipped = 4 * table.dim, 0, 0
     rows = table.reserve(min(len(data) // (width + 1) + 1, declared - table.num_read))
     while len(words) + skipped < len(rows):
         space = data.find(b" ", start, start + MAX_WORD_BYTES)
@@ -82,7 +94,7 @@ def _parse_block(data: bytes, table: VectorTable, declared: int) -> bytes:
             break
         try:
             words.append(data[start:space].lstrip(b"\n").decode())
-            rows[len(words) - 1] = np.frombuffer(data, "<f4", dim, space + 1)
+            rows[len(words) - 1] = np.frombuffer(data, "<f4", table.dim, space + 1)
         except UnicodeDecodeError:  # such as a word that was cut inside a character; its numbers are skipped
             skipped += 1
         start = stop
@@ -90,40 +102,12 @@ def _parse_block(data: bytes, table: VectorTable, declared: int) -> bytes:
     if row is not None:
         problem = f"the vector of {words[row]!r} holds an infinite number or nan."
         raise DataError(problem, repair=REPAIR, file=table.path)
-    table.append(words)
-    table.skip_undecodable(skipped)
+    table.append(words, skipped)
     return data[start:]
-
-
-def _reject_text(path: Path, sample: bytes) -> None:
-    if len(sample) == SAMPLE_BYTES and sample.translate(None, CONTROL_CHARACTERS) == sample:
-        raise DataError(
-            "this is text, not the binary format of word2vec.",
-            repair="End its name in .txt or .vec.",
-            file=path,
-            line=2,
-        )
 
 
 def _word_error(path: Path, index: int) -> DataError:
     return DataError(f"word {index + 1:,} is not UTF-8 text, or has no end.", repair=REPAIR, file=path)
-
-
-def _read_header(path: Path, line: bytes) -> tuple[int, int]:
-    header = parse_header(path, line)
-    if header is None:
-        raise DataError(
-            "expected two whole numbers (words, numbers per word) in the first line, as in the binary format of "
-            "word2vec.",
-            repair="If it is text, end its name in .txt or .vec.",
-            file=path,
-            line=1,
-        )
-    return header
-
-
-FORMAT = "seqwise-vectors"
-DTYPES = {"vectors": np.float32, "words": np.uint8, "counts": np.int64, "subwords": np.float32}
 
 
 def read_tensors(path: Path) -> KeyedVectors:
@@ -136,7 +120,11 @@ def read_tensors(path: Path) -> KeyedVectors:
         for name, tensor in tensors.items():
             if tensor.dtype != DTYPES[name]:
                 raise UsageError(f"expected {name} of {np.dtype(DTYPES[name])}; found {tensor.dtype}.")
-        return KeyedVectors(words, tensors["vectors"], tensors.get("counts"), _build_subwords(tensors, metadata), about)
+        subwords = None
+        if "subwords" in tensors:  # older files call the lengths least and most
+            min_n, max_n = (metadata.get(new) or metadata[old] for new, old in (("min_n", "least"), ("max_n", "most")))
+            subwords = Subwords(int(min_n), int(max_n), tensors["subwords"])
+        return KeyedVectors(words, tensors["vectors"], tensors.get("counts"), subwords, about)
     except (UsageError, ValueError, KeyError) as error:
         reason = error.problem if isinstance(error, UsageError) else "its words or settings cannot be read."
         raise DataError(f"the file is damaged: {reason}", repair="Write it again.", file=path) from None
@@ -154,8 +142,8 @@ def write_tensors(path: Path, keyed: KeyedVectors) -> None:
     with replace_file(path, concurrent=True) as temporary:
         if temporary.exists() and not temporary.is_file():  # a pipe or a device, which save_file would replace
             temporary.write_bytes(save(tensors, metadata))
-            return
-        save_file(tensors, temporary, metadata)
+        else:
+            save_file(tensors, temporary, metadata)
 
 
 def _read_content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -169,16 +157,5 @@ def _read_content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         problem = f"the safetensors file is damaged: {error}."
         raise DataError(problem, repair="Copy or download it again.", file=path) from None
     examples = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    raise DataError(
-        f"this safetensors file holds the tensors of a model ({examples}), not words with vectors.",
-        repair="Give a file that `seqwise vectors train` wrote.",
-        file=path,
-    )
-
-
-def _build_subwords(tensors: dict[str, Any], metadata: dict[str, str]) -> Subwords | None:
-    if "subwords" not in tensors:
-        return None
-    # Older files call the lengths least and most.
-    min_n, max_n = (metadata.get(new) or metadata[old] for new, old in (("min_n", "least"), ("max_n", "most")))
-    return Subwords(int(min_n), int(max_n), tensors["subwords"])
+    problem = f"this safetensors file holds the tensors of a model ({examples}), not words with vectors."
+    raise DataError(problem, repair="Give a file that `seqwise vectors train` wrote.", file=path)

@@ -27,8 +27,11 @@ SAMPLE_LINES = 50  # lines from which the number of dimensions is estimated if t
 NUMBER_FORMAT = "%.9g"  # nine digits represent every float32 exactly
 MAX_UNDECODABLE_SHARE = 0.01  # of a block's lines; with more of them the file is not UTF-8
 
+IF_BINARY = "If it is in the binary format of word2vec, end its name in .bin."
+
 # The numbers that the compiled reader accepts. float() would also accept 1_0, and white space around a number.
 _NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+_SURROGATE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8, decoded with surrogateescape
 _NUMBER_PREFIX = re.compile(rb"[-+]?\.?\d")
 
 
@@ -82,14 +85,13 @@ class _Reader:
             starts[0] += len(BOM) if data.startswith(BOM) else 0
             is_row[0] &= self.declared is None  # otherwise it is the header
         is_row[undecodable] = False
-        self.table.skip_undecodable(len(undecodable))
         self.offset, self.line = self.offset + len(data), self.line + len(stops)
         starts, stops, lines = starts[is_row], stops[is_row], lines[is_row]
-        if self.declared is not None and self.table.num_read + len(lines) > self.declared:
-            extra = int(lines[self.declared - self.table.num_read])
+        num_left = len(lines) if self.declared is None else self.declared - self.table.num_read - len(undecodable)
+        if num_left < len(lines):
             problem = f"the first line declares {self.declared:,} words, but more follow."
-            raise DataError(problem, repair="Correct the first line.", file=self.path, line=extra)
-        self.table.append(self._parse(data, array, starts, stops, lines))
+            raise DataError(problem, repair="Correct the first line.", file=self.path, line=int(lines[num_left]))
+        self.table.append(self._parse(data, array, starts, stops, lines), len(undecodable))
 
     def _parse(
         self, data: bytes, array: np.ndarray, starts: np.ndarray, stops: np.ndarray, lines: np.ndarray
@@ -106,12 +108,8 @@ class _Reader:
             try:
                 words[row], rows[row] = _parse_line(data[starts[row] : stops[row]], self.dim)
             except ValueError as error:
-                raise DataError(
-                    str(error),
-                    repair=f"Every line holds a word and {self.dim:,} numbers. If the file was cut off, copy it again.",
-                    file=self.path,
-                    line=int(lines[row]),
-                ) from None
+                repair = f"Every line holds a word and {self.dim:,} numbers. If the file was cut off, copy it again."
+                raise DataError(str(error), repair=repair, file=self.path, line=int(lines[row])) from None
         return words
 
     def _find_undecodable(self, data: bytes) -> list[int]:
@@ -119,11 +117,11 @@ class _Reader:
         try:
             check_utf8(data, self.offset, self.line, self.path)
         except DataError as error:
-            lines = [] if b"\0" in data else data.split(b"\n")
-            undecodable = [row for row, line in enumerate(lines) if not _is_utf8(line)]
+            lines = [] if b"\0" in data else data.decode("utf-8", "surrogateescape").split("\n")
+            undecodable = [row for row, line in enumerate(lines) if _SURROGATE.search(line)]
             if 0 < len(undecodable) <= MAX_UNDECODABLE_SHARE * data.count(b"\n"):
                 return undecodable
-            repair = f"{error.repair}\nIf it is in the binary format of word2vec, end its name in .bin."
+            repair = f"{error.repair}\n{IF_BINARY}"
             raise DataError(error.problem, repair=repair, file=self.path, line=error.line) from None
         return []
 
@@ -153,14 +151,6 @@ def _split_fields(line: bytes) -> list[bytes]:
     return [field for field in line.rstrip(b"\r\n").replace(b"\t", b" ").split(b" ") if field]
 
 
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _read_header(path: Path, header: bool | None) -> tuple[int | None, int]:
     """Returns (declared number of words, dimensions); the first is None if there is no header."""
     with open_binary(path) as file:
@@ -169,23 +159,16 @@ def _read_header(path: Path, header: bool | None) -> tuple[int | None, int]:
         if sizes:
             return sizes
         if header:
-            raise DataError(
-                f"expected two whole numbers (words, numbers per word) in the first line; found {_quote(first)}.",
-                repair="If the file has no such line it is GloVe text: end its name in .txt, or set the format glove.",
-                file=path,
-                line=1,
-            )
+            problem = f"expected two whole numbers (words, numbers per word) in the first line; found {_quote(first)}."
+            repair = "If the file has no such line it is GloVe text: end its name in .txt, or set the format glove."
+            raise DataError(problem, repair=repair, file=path, line=1)
         # The most frequent width, so that a damaged line among them is reported as such.
         lines = [first, *islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), SAMPLE_LINES)]
     widths = Counter(len(fields) - 1 for fields in map(_split_fields, lines) if fields)
     dim = widths.most_common(1)[0][0] if widths else 0
     if dim < 1:
-        raise DataError(
-            f"expected a word and its numbers in every line; found {_quote(first)}.",
-            repair="Give a file of words and vectors.",
-            file=path,
-            line=1,
-        )
+        problem = f"expected a word and its numbers in every line; found {_quote(first)}."
+        raise DataError(problem, repair="Give a file of words and vectors.", file=path, line=1)
     return None, dim
 
 
@@ -203,10 +186,6 @@ def _read_blocks(path: Path, file: BinaryIO) -> Iterator[bytes]:
             yield rest[:end]
             rest = rest[end:]
         elif len(rest) > MAX_LINE_BYTES:
-            raise DataError(
-                "expected lines of words and numbers; found a line without an end.",
-                repair="If it is in the binary format of word2vec, end its name in .bin.",
-                file=path,
-            )
+            raise DataError("found a line without an end: this is not text.", repair=IF_BINARY, file=path)
     if rest:
         yield rest + b"\n"

@@ -6,6 +6,7 @@ It knows nothing of how a format encodes words and numbers.
 from __future__ import annotations
 
 import gzip
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,47 +21,40 @@ from seqwise.files import replace_file
 from seqwise.vectors.keyed import KeyedVectors
 
 MAX_DIM = 100_000  # dimensions; a header with more is wrong
-MAX_DIGITS = 18  # of a size in a header
+MAX_DIGITS = 18  # of a size in a header; int() refuses strings of some thousand digits
 BLOCK_ROWS = 4096  # words written at once
-SEPARATORS = " \t\n\r"  # they end a word in a text or binary file
 REPAIR = "Copy or download it again; if it is complete, correct its first line."
 
-# First bytes of other formats, a description, and how to fix it.
+# First bytes of other formats, a description, and what to do. Pickles of protocols 2 to 5 begin with \x80 and that
+# number; a word2vec file begins with a digit, and text seldom with this byte.
+PICKLE = "a pickle (the format of gensim's save()), which is not read: a pickle can run code"
+EXPORT = "Export it with gensim's wv.save_word2vec_format('vectors.bin', binary=True)"
 OTHER_FORMATS = (
     (
         b"\xba\x16\x4f\x2f",
-        "this is a fastText model, not a file of vectors",
-        "Give the .vec file that fastText wrote beside it.",
+        "a fastText model, not a file of vectors",
+        "Give the .vec file that fastText wrote with it.",
     ),
-    (
-        b"PK\x03\x04",
-        "this is a zip archive (the format of PyTorch models), not a file of vectors",
-        "Unpack it and give the file of vectors inside.",
-    ),
-    (b"\x93NUMPY", "this is a NumPy array without words", "Give a file of words and vectors."),
-    (b"\x1f\x8b", "this is a gzip file", "End its name in .gz, so that it is decompressed."),
+    (b"PK\x03\x04", "a zip archive (the format of PyTorch models)", "Unpack it and give the file of vectors inside."),
+    (b"\x93NUMPY", "a NumPy array without words", "Give a file of words and vectors."),
+    (b"\x1f\x8b", "a gzip file", "End its name in .gz, so that it is decompressed."),
+    *((bytes([0x80, protocol]), PICKLE, EXPORT) for protocol in range(2, 6)),
 )
-PICKLE = (
-    "this is a pickle (the format of gensim's save()), which is not read: a pickle can run code",
-    "Export it with gensim's wv.save_word2vec_format('vectors.bin', binary=True)",
-)
+# What a text or binary file cannot hold as a word: white space ends it, and half a surrogate pair has no UTF-8.
+UNSUPPORTED = re.compile("^$|[ \t\n\r\0\ud800-\udfff]")
 
 
 def reject_other_formats(path: Path, start: bytes, kind: str | None) -> None:
     """Raises an error if the first bytes of a file show that it is in another format."""
     if not start:
         raise DataError("the file is empty.", repair="Give a file of words and vectors.", file=path)
-    for magic, description, repair in OTHER_FORMATS:
-        if start.startswith(magic):
-            raise DataError(f"{description}.", repair=repair, file=path)
-    # A safetensors file begins with the length of its header, which may be any number.
-    if start[8:10] == b'{"':
+    if start[8:10] == b'{"':  # after the length of the header, which may be any number
         if kind != "safetensors":
             raise DataError("this is a safetensors file.", repair="End its name in .safetensors.", file=path)
         return
-    # Protocols 2 to 5 begin like this; a word2vec file begins with a digit and text seldom with this byte.
-    if start[0] == 0x80 and len(start) > 1 and 2 <= start[1] <= 5:
-        raise DataError(f"{PICKLE[0]}.", repair=PICKLE[1], file=path)
+    for magic, description, repair in OTHER_FORMATS:
+        if start.startswith(magic):
+            raise DataError(f"this is {description}.", repair=repair, file=path)
 
 
 def parse_header(path: Path, line: bytes) -> tuple[int, int] | None:
@@ -68,7 +62,6 @@ def parse_header(path: Path, line: bytes) -> tuple[int, int] | None:
     parts = line.split()
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
-    # int() refuses strings of some thousand digits.
     rows, dim = (int(part) if len(part) <= MAX_DIGITS else None for part in parts)
     if not rows or not dim or dim > MAX_DIM:
         sizes = ("too many" if size is None else f"{size:,}" for size in (rows, dim))
@@ -84,7 +77,7 @@ class VectorTable:
     """
 
     def __init__(self, path: Path, dim: int, declared: int | None, capacity: int):
-        self.path, self.declared = path, declared
+        self.path, self.dim, self.declared = path, dim, declared
         self.rows: dict[str, int] = {}  # word → row of the matrix
         self.repeated: list[str] = []
         self.matrix = np.empty((max(1, capacity), dim), dtype=np.float32)
@@ -96,15 +89,19 @@ class VectorTable:
 
         The matrix grows with what is read, because a wrong header could declare more than the memory holds.
         """
-        used, dim = len(self.rows), self.matrix.shape[1]
+        used = len(self.rows)
         if used + count > len(self.matrix):
-            self.matrix.resize((max(used + count, len(self.matrix) * 5 // 4), dim), refcheck=False)
+            self.matrix.resize((max(used + count, len(self.matrix) * 5 // 4), self.dim), refcheck=False)
         return self.matrix[used : used + count]
 
-    def append(self, words: list[str]) -> None:
-        """Assigns the words to the rows that `reserve` returned last, closing the gaps that repeated words leave."""
+    def append(self, words: list[str], num_undecodable: int = 0) -> None:
+        """Assigns the words to the rows that `reserve` returned last, closing the gaps that repeated words leave.
+
+        Words that are not UTF-8 are only counted.
+        """
         used = len(self.rows)
-        self.num_read += len(words)
+        self.num_read += len(words) + num_undecodable
+        self.num_undecodable += num_undecodable
         for offset, word in enumerate(words):
             if word in self.rows:
                 self.repeated.append(word)
@@ -114,33 +111,25 @@ class VectorTable:
                 self.matrix[row] = self.matrix[used + offset]
             self.rows[word] = row
 
-    def skip_undecodable(self, count: int) -> None:
-        """Counts words that are not UTF-8."""
-        self.num_read += count
-        self.num_undecodable += count
-
     def check_complete(self, line: int | None = None) -> None:
         """Raises an error if the file ended before the declared number of words."""
         if self.declared is not None and self.num_read < self.declared:
-            raise DataError(
-                f"the first line declares {self.declared:,} words, but the file ends after {self.num_read:,}.",
-                repair=REPAIR,
-                file=self.path,
-                line=line,
-            )
+            problem = f"the first line declares {self.declared:,} words, but the file ends after {self.num_read:,}."
+            raise DataError(problem, repair=REPAIR, file=self.path, line=line)
 
     def to_keyed_vectors(self, log: Callable[[str], None] | None) -> KeyedVectors:
-        for message in self._warning_messages():
-            log(message) if log else warnings.warn(message, stacklevel=4)
-        self.matrix.resize((len(self.rows), self.matrix.shape[1]), refcheck=False)
-        return KeyedVectors(tuple(self.rows), self.matrix)
-
-    def _warning_messages(self) -> Iterator[str]:
+        messages = []
         if self.repeated:
             examples = ", ".join(repr(word) for word in list(dict.fromkeys(self.repeated))[:3])
-            yield f"{len(self.repeated):,} of {self.num_read:,} lines repeat a word; the first counts: {examples}"
+            count = f"{len(self.repeated):,} of {self.num_read:,}"
+            messages.append(f"{count} lines repeat a word; the first counts: {examples}")
         if self.num_undecodable:
-            yield f"{self.num_undecodable:,} of {self.num_read:,} words are not UTF-8 text and were left out."
+            count = f"{self.num_undecodable:,} of {self.num_read:,}"
+            messages.append(f"{count} words are not UTF-8 text and were left out.")
+        for message in messages:
+            log(message) if log else warnings.warn(message, stacklevel=4)
+        self.matrix.resize((len(self.rows), self.dim), refcheck=False)
+        return KeyedVectors(tuple(self.rows), self.matrix)
 
 
 def write_rows(
@@ -148,12 +137,10 @@ def write_rows(
 ) -> None:
     """Writes vectors block by block, each as `encode(words, rows)`, after a line with both sizes if `header`."""
     for word in keyed.words:
-        if reason := _find_unsupported(word):
-            raise UsageError(
-                f"the word {word!r} cannot be written in this format: {reason}.",
-                repair="Write a .safetensors file, which can hold any word.",
-                file=path,
-            )
+        if match := UNSUPPORTED.search(word):
+            reason = f"it contains {match[0]!r}" if word else "it is empty"
+            problem = f"the word {word!r} cannot be written in this format: {reason}."
+            raise UsageError(problem, repair="Write a .safetensors file, which can hold any word.", file=path)
     with open_for_writing(path) as file:
         if header:
             file.write(f"{len(keyed)} {keyed.dim}\n".encode())
@@ -162,30 +149,16 @@ def write_rows(
             file.write(encode(keyed.words[block], keyed.matrix[block]))
 
 
-def _find_unsupported(word: str) -> str:
-    """Returns why a text or binary file cannot hold a word; empty if it can."""
-    if not word:
-        return "the word is empty"
-    if any(separator in word for separator in SEPARATORS):
-        return "white space ends a word"
-    if "\0" in word:
-        return "it contains a zero byte"
-    if any("\ud800" <= character <= "\udfff" for character in word):
-        return "half a surrogate pair cannot be encoded as UTF-8"
-    return ""
-
-
 @contextmanager
 def open_for_writing(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for bytes, compressed if its name ends in .gz; it appears once it is complete."""
-    with replace_file(path, concurrent=True) as temporary:
+    with replace_file(path, concurrent=True) as temporary, temporary.open("wb") as file:
         if is_gzip(path):
             # Neither time nor name inside, so that the same vectors give the same file.
-            with temporary.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
-                yield cast(BinaryIO, file)
+            with gzip.GzipFile("", "wb", 6, file, mtime=0) as compressed:
+                yield cast(BinaryIO, compressed)
         else:
-            with temporary.open("wb") as file:
-                yield file
+            yield file
 
 
 def get_file_position(file: BinaryIO) -> int:
