@@ -126,7 +126,7 @@ def test_memory_stays_within_the_budget(tmp_path):
 
 
 def test_keys_can_be_undone_and_are_spread_evenly():
-    rows, columns = np.meshgrid(np.arange(1000), np.arange(1000) + 70_000)
+    rows, columns = np.meshgrid(np.arange(1000, dtype=np.uint64), np.arange(70_000, 71_000, dtype=np.uint64))
     keys = hash_pairs(rows.ravel(), columns.ravel())
     assert all(np.array_equal(a, b.ravel()) for a, b in zip(invert_keys(keys), (rows, columns)))
     share = np.bincount((keys >> np.uint64(56)).astype(int), minlength=256) / len(keys)

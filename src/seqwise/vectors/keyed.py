@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -45,11 +45,10 @@ class Subwords:
         if not 1 <= self.min_n <= self.max_n:
             problem = f"expected n-grams of 1 character or more; received lengths {self.min_n} to {self.max_n}."
             raise UsageError(problem)
-        matrix = np.ascontiguousarray(self.matrix, dtype=np.float32).view()
+        matrix = _freeze_array(self.matrix, np.float32)
         if matrix.ndim != 2 or not len(matrix):
             raise UsageError(f"expected a row for each of 1 bucket or more; received shape {matrix.shape}.")
-        matrix.setflags(write=False)
-        object.__setattr__(self, "matrix", matrix)
+        self.__dict__.update(matrix=matrix)
 
     def __reduce__(self) -> tuple:
         return Subwords, (self.min_n, self.max_n, self.matrix)  # pickling would lose the read-only flag
@@ -94,51 +93,59 @@ class Neighbour:
     score: float
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class KeyedVectors:
     """One vector per word, most frequent word first. Immutable.
 
     The matrix is not copied if it is float32 and C-contiguous: do not write into it afterwards.
     """
 
-    words: tuple[str, ...]
+    words: Sequence[str]  # a tuple
     matrix: np.ndarray  # (V, D) float32
-    counts: np.ndarray | None  # (V,) int64: how often each word occurs in the corpus
-    subwords: Subwords | None
-    about: Mapping[str, Any]  # how the vectors were trained: method, settings, losses
+    counts: np.ndarray | None = None  # (V,) int64: how often each word occurs in the corpus
+    subwords: Subwords | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)  # how the vectors were trained: method, settings, losses
+    _index: dict[str, int] = field(init=False)  # word → row
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        matrix: np.ndarray,
-        counts: np.ndarray | None = None,
-        subwords: Subwords | None = None,
-        about: Mapping[str, Any] | None = None,
-    ):
-        names = tuple(words)
-        index = {word: number for number, word in enumerate(names)}
-        values = _freeze_array(matrix, np.float32)
-        _check_arguments(names, index, values, counts, subwords)
+    def __post_init__(self) -> None:
+        words, counts = tuple(self.words), self.counts
+        try:
+            about = json.loads(json.dumps(dict(self.about or {})))  # a copy, equal to what a file would hold
+        except (TypeError, ValueError) as error:
+            problem = f"about: expected a dictionary that JSON can represent; received {error}."
+            raise UsageError(problem, repair="Give words, numbers, and lists and dictionaries of them.") from None
         self.__dict__.update(
-            words=names,
-            matrix=values,
+            words=words,
+            matrix=_freeze_array(self.matrix, np.float32),
             counts=None if counts is None else _freeze_array(counts, np.int64),
-            subwords=subwords,
-            about=_freeze_metadata(about or {}),
-            _index=index,
+            about=MappingProxyType(about),
+            _index={word: number for number, word in enumerate(words)},
         )
+        self._check()
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"vectors are frozen: {name} cannot be set; create new KeyedVectors instead.")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"vectors are frozen: {name} cannot be removed.")
+    def _check(self) -> None:
+        words, matrix, counts, subwords = self.words, self.matrix, self.counts, self.subwords
+        if matrix.ndim != 2 or len(matrix) != len(words) or not matrix.shape[1]:
+            problem = f"expected a row for each of {len(words):,} words; received a matrix of shape {matrix.shape}."
+            raise UsageError(problem)
+        if not words:
+            raise UsageError("expected at least one word; received none.")
+        if len(self._index) < len(words):
+            repeated = next(word for number, word in enumerate(words) if self._index[word] != number)
+            raise UsageError(f"expected every word once; {repeated!r} occurs twice.")
+        if counts is not None and counts.shape != (len(words),):
+            raise UsageError(f"expected {len(words):,} counts; received shape {counts.shape}.")
+        if subwords is not None and subwords.matrix.shape[1] != self.dim:
+            problem = f"expected n-gram vectors of {self.dim} numbers; received shape {subwords.matrix.shape}."
+            raise UsageError(problem)
+        if subwords is not None and find_nonfinite_row(subwords.matrix) is not None:
+            raise UsageError("a vector of an n-gram holds an infinite number or nan.")
+        row = find_nonfinite_row(matrix)
+        if row is not None:
+            raise UsageError(f"the vector of {words[row]!r} (row {row + 1:,}) holds an infinite number or nan.")
 
     def __reduce__(self) -> tuple:
-        return KeyedVectors, (self.words, self.matrix, self.counts, self.subwords, json.loads(self.about_json()))
-
-    def about_json(self) -> str:
-        """Returns `about` as JSON."""
-        return json.dumps(self.about, default=dict)
+        return KeyedVectors, (self.words, self.matrix, self.counts, self.subwords, dict(self.about))
 
     def __repr__(self) -> str:
         return f"KeyedVectors({len(self):,} words, {self.dim} dimensions)"
@@ -196,7 +203,8 @@ class KeyedVectors:
         first, second = self.vector(a), self.vector(b)
         if by == "cosine":
             return float(normalize(first) @ normalize(second))
-        return float(first.astype(np.float64) @ second) / self._scale(by)
+        dot = float(first.astype(np.float64) @ second)
+        return dot / self.dim**0.5 if by == "scaled" else dot
 
     def nearest(
         self, query: str | np.ndarray, n: int = 10, by: By = "cosine", exclude: Iterable[str] = ()
@@ -210,7 +218,11 @@ class KeyedVectors:
             excluded_rows |= self._find_rows([query])
         else:
             vector = self._check_query(query)
-        scores = self._cosines(vector) if by == "cosine" else self._dots(vector) / self._scale(by)
+        if by == "cosine":
+            scores = self._cosines(vector)
+        else:  # normalised first, because the product of two large numbers may exceed single precision
+            scores = (self.matrix @ normalize(vector)).astype(np.float64) * vector_norm(vector)
+            scores /= self.dim**0.5 if by == "scaled" else 1.0
         return self._best(scores, n, excluded_rows)
 
     def analogy(
@@ -258,13 +270,6 @@ class KeyedVectors:
         scores /= self.norms
         return scores
 
-    def _dots(self, vector: np.ndarray) -> np.ndarray:
-        """Normalises first, because the product of two large numbers may exceed single precision."""
-        return (self.matrix @ normalize(vector)).astype(np.float64) * vector_norm(vector)
-
-    def _scale(self, by: By) -> float:
-        return self.dim**0.5 if by == "scaled" else 1.0
-
     def _best(self, scores: np.ndarray, n: int, excluded: Collection[int]) -> list[Neighbour]:
         return [Neighbour(self.words[row], float(scores[row])) for row in find_top_rows(scores, n, excluded)]
 
@@ -287,61 +292,11 @@ class KeyedVectors:
             problem += " and too short for its n-grams"
         return UsageError(f"{problem}.", repair=repair)
 
-    _index: dict[str, int]
-
 
 def _freeze_array(values: np.ndarray, dtype: type) -> np.ndarray:
     array: np.ndarray = np.ascontiguousarray(values, dtype=dtype).view()
     array.setflags(write=False)
     return array
-
-
-def _freeze_metadata(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns an immutable copy, equal to what a file would hold."""
-    try:
-        return _freeze(json.loads(json.dumps(dict(about), default=_convert_mapping)))
-    except (TypeError, ValueError) as error:
-        problem = f"about: expected a dictionary that JSON can represent; received {error}."
-        raise UsageError(problem, repair="Give words, numbers, and lists and dictionaries of them.") from None
-
-
-def _convert_mapping(value: Any) -> dict[str, Any]:
-    if isinstance(value, Mapping):  # `about` of other vectors
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} {value!r:.60}")
-
-
-def _freeze(value: Any) -> Any:
-    """Returns the value with immutable containers."""
-    if isinstance(value, dict):
-        return MappingProxyType({key: _freeze(item) for key, item in value.items()})
-    return tuple(map(_freeze, value)) if isinstance(value, list) else value
-
-
-def _check_arguments(
-    words: tuple[str, ...],
-    index: Mapping[str, int],
-    matrix: np.ndarray,
-    counts: np.ndarray | None,
-    subwords: Subwords | None,
-) -> None:
-    if matrix.ndim != 2 or len(matrix) != len(words) or not matrix.shape[1]:
-        raise UsageError(f"expected a row for each of {len(words):,} words; received a matrix of shape {matrix.shape}.")
-    if not words:
-        raise UsageError("expected at least one word; received none.")
-    if len(index) < len(words):
-        repeated = next(word for number, word in enumerate(words) if index[word] != number)
-        raise UsageError(f"expected every word once; {repeated!r} occurs twice.")
-    if counts is not None and np.shape(counts) != (len(words),):
-        raise UsageError(f"expected {len(words):,} counts; received shape {np.shape(counts)}.")
-    if subwords is not None and subwords.matrix.shape[1] != matrix.shape[1]:
-        problem = f"expected n-gram vectors of {matrix.shape[1]} numbers; received shape {subwords.matrix.shape}."
-        raise UsageError(problem)
-    if subwords is not None and find_nonfinite_row(subwords.matrix) is not None:
-        raise UsageError("a vector of an n-gram holds an infinite number or nan.")
-    row = find_nonfinite_row(matrix)
-    if row is not None:
-        raise UsageError(f"the vector of {words[row]!r} (row {row + 1:,}) holds an infinite number or nan.")
 
 
 def _check_choice(name: str, value: str, options: Sequence[str]) -> None:

@@ -133,7 +133,7 @@ def read_tensors(path: Path) -> KeyedVectors:
 def write_tensors(path: Path, keyed: KeyedVectors) -> None:
     words = json.dumps(keyed.words, ensure_ascii=True).encode()
     tensors = {"vectors": keyed.matrix, "words": np.frombuffer(words, dtype=np.uint8)}
-    metadata = {"format": FORMAT, "about": keyed.about_json()}
+    metadata = {"format": FORMAT, "about": json.dumps(dict(keyed.about))}
     if keyed.counts is not None:
         tensors["counts"] = keyed.counts
     if keyed.subwords is not None:

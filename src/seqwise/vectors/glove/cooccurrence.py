@@ -5,7 +5,12 @@ end with the sentence. The matrix is symmetric, so only one triangle is stored.
 
 Pairs of frequent words, which make up most of the text, have a cell each: all pairs with rank · rank below a bound that
 fills half of the memory. The other pairs go to a hash table; when it is full, it is sorted, written to disk and
-cleared. In the end the sorted runs are merged range by range. This module knows nothing of text or vectors.
+cleared. In the end the sorted runs are merged range by range.
+
+A pair of words is hashed to a 64-bit key by a function that can be inverted. The keys are uniformly distributed: the
+slot of a key in the hash table is its leading bits, so that slots rise with keys and only neighbours can be out of
+order (one pass of insertion sort makes a sorted run); files sorted by key can be merged range by range; and the order
+by key is a shuffled one, as training needs it. This module knows nothing of text or vectors; it imports numba.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,25 +36,35 @@ ENTRY = np.dtype([("key", "<u8"), ("sum", "<f8")])
 PAIR = np.dtype([("row", "<i4"), ("column", "<i4"), ("count", "<f4")])
 
 # Two odd multipliers with a shift between them. Odd numbers have an inverse modulo 2⁶⁴.
-FIRST, SECOND = 0x9E3779B97F4A7C15, 0xB8AC0AC56F5B3A4D
-FIRST_INVERSE, SECOND_INVERSE = pow(FIRST, -1, 1 << 64), pow(SECOND, -1, 1 << 64)
+MULTIPLIERS = (0x9E3779B97F4A7C15, 0xB8AC0AC56F5B3A4D)
+FIRST, SECOND = map(np.uint64, MULTIPLIERS)
+FIRST_INVERSE, SECOND_INVERSE = (np.uint64(pow(multiplier, -1, 1 << 64)) for multiplier in MULTIPLIERS)
+HALF = np.uint64(32)  # bits
+
+MEMORY = 64 << 20  # bytes for cells and hash table
+PART = 1 << 16  # ids counted, or entries merged, between two reports of progress
+MAX_LOAD = 0.75  # of the hash table; linear probing is slow beyond
+MERGE_LOAD = 0.8  # share of this load that a range of keys should fill when runs are merged
+SPARE_SLOTS = 4096  # after the last slot, for keys that linear probing moves there
 
 _TRAIN_AGAIN = "It is a temporary file; something else changed or removed it. Train again."
 _OTHER_FOLDER = "Or choose another folder for temporary files; a smaller window or a higher min-count needs less."
 
 
-def hash_pairs(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Returns the keys of pairs, uint64; `hash_table.hash_pair` is the same for one pair."""
-    keys = (rows.astype(np.uint64) << np.uint64(32)) | columns.astype(np.uint64)
-    keys = keys * np.uint64(FIRST)
-    return (keys ^ (keys >> np.uint64(32))) * np.uint64(SECOND)
+def hash_pairs(rows, columns):
+    """Returns the keys of pairs; all are uint64."""
+    keys = ((rows << HALF) | columns) * FIRST
+    return (keys ^ (keys >> HALF)) * SECOND
+
+
+hash_pair = inline_njit(hash_pairs)  # the same for one pair, compiled
 
 
 def invert_keys(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns rows and columns of the keys, int64."""
-    keys = keys * np.uint64(SECOND_INVERSE)
-    keys = (keys ^ (keys >> np.uint64(32))) * np.uint64(FIRST_INVERSE)
-    return (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    """Returns rows and columns of the keys."""
+    keys = keys * SECOND_INVERSE
+    keys = (keys ^ (keys >> HALF)) * FIRST_INVERSE
+    return keys >> HALF, keys & np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
@@ -121,28 +137,14 @@ def report_write_errors(folder: Path, bytes_written: int) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise SaveError(f"cannot write: {error.strerror}.", repair=_OTHER_FOLDER, file=folder) from error
-        raise SaveError(
-            f"the disk is full after {bytes_written / 1e6:,.1f} MB of counted pairs.",
-            repair=f"Make room there. {_OTHER_FOLDER}",
-            file=folder,
-        ) from error
-
-
-_FIRST, _SECOND = np.uint64(FIRST), np.uint64(SECOND)
-_HALF = np.uint64(32)
-
-
-@inline_njit
-def hash_pair(row, column):
-    """Returns the key of a pair; `pair_files.hash_pairs` is the same for arrays."""
-    key = ((np.uint64(row) << _HALF) | np.uint64(column)) * _FIRST
-    return (key ^ (key >> _HALF)) * _SECOND
+        problem = f"the disk is full after {bytes_written / 1e6:,.1f} MB of counted pairs."
+        raise SaveError(problem, repair=f"Make room there. {_OTHER_FOLDER}", file=folder) from error
 
 
 @cached_njit
 def add_to_table(table, num_slots, prefix_bits, key, amount):
     """Adds to the sum of a key; returns 1 if it is new, else 0. All keys of the table share the first `prefix_bits`."""
-    slot = np.int64((((key << prefix_bits) >> _HALF) * num_slots) >> _HALF)
+    slot = np.int64((((key << prefix_bits) >> HALF) * num_slots) >> HALF)
     while slot < len(table):
         if table[slot].sum == 0.0:
             table[slot].key = key
@@ -179,7 +181,7 @@ def count_ids(ids, start, stop, window, dense, row_starts, table, num_slots, use
             if row < dense_rows and column - row < row_starts[row + 1] - row_starts[row]:
                 dense[row_starts[row] + column - row] += amount
             else:
-                used += add_to_table(table, slots, np.uint64(0), hash_pair(row, column), amount)
+                used += add_to_table(table, slots, np.uint64(0), hash_pair(np.uint64(row), np.uint64(column)), amount)
     return stop, used
 
 
@@ -217,13 +219,6 @@ def sort_table(table):
     return count
 
 
-MEMORY = 64 << 20  # bytes for cells and hash table
-PART = 1 << 16  # ids counted, or entries merged, between two reports of progress
-MAX_LOAD = 0.75  # of the hash table; linear probing is slow beyond
-MERGE_LOAD = 0.8  # share of this load that a range of keys should fill when runs are merged
-SPARE_SLOTS = 4096  # after the last slot, for keys that linear probing moves there
-
-
 class PairCounter:
     """Counts the pairs of a corpus. Iterate over `count(blocks)`, then use `counts`."""
 
@@ -243,8 +238,6 @@ class PairCounter:
 
     def _count_blocks(self, blocks: Iterable[np.ndarray], runs: SortedRuns) -> Generator[int, None, HashTable]:
         """Writes all counts to sorted runs; returns the empty table, whose memory the merge uses again."""
-        from seqwise.vectors.glove.cooccurrence import count_ids
-
         row_starts = choose_dense_rows(self.vocabulary_size, self.memory // 2 // 8)
         dense = np.zeros(row_starts[-1])
         table = HashTable(self.memory - dense.nbytes, self.window)
@@ -267,7 +260,7 @@ class PairCounter:
             cells = dense[row_starts[row] : row_starts[row + 1]]
             columns = np.flatnonzero(cells)
             entries = np.empty(len(columns), dtype=ENTRY)
-            entries["key"] = hash_pairs(np.full(len(columns), row), columns + row)
+            entries["key"] = hash_pairs(np.uint64(row), (columns + row).astype(np.uint64))
             entries["sum"] = cells[columns]
             while len(entries):
                 entries = entries[table.add(entries) :]
@@ -285,10 +278,8 @@ class PairCounter:
         halved.
         """
         if not runs.num_entries:
-            raise DataError(
-                "no line has two words of the vocabulary, so there is nothing to count.",
-                repair="Use longer lines, or a lower min-count, so that fewer words are left out.",
-            )
+            repair = "Use longer lines, or a lower min-count, so that fewer words are left out."
+            raise DataError("no line has two words of the vocabulary, so there is nothing to count.", repair=repair)
         prefix_bits = max(0, int(np.ceil(np.log2(runs.num_entries / (MERGE_LOAD * table.max_used)))))
         positions, prefix, size = list(runs.bounds[:-1]), 0, 0
         with report_write_errors(path.parent, runs.num_entries * ENTRY.itemsize), path.open("wb") as file:
@@ -302,7 +293,11 @@ class PairCounter:
                 positions, prefix = next_positions, prefix + 1
                 entries = table.sort()
                 for start in range(0, len(entries), PART):
-                    file.write(_convert_entries(entries[start : start + PART]).view(np.uint8).data)
+                    part = entries[start : start + PART]
+                    pairs = np.empty(len(part), dtype=PAIR)
+                    pairs["row"], pairs["column"] = invert_keys(part["key"])
+                    pairs["count"] = part["sum"]
+                    file.write(pairs.view(np.uint8).data)
                 size += len(entries)
         self.counts = PairCounts(path, size)
 
@@ -319,18 +314,13 @@ def choose_dense_rows(vocabulary_size: int, max_cells: int) -> np.ndarray:
         return np.minimum(bound // (rows + 1), vocabulary_size) - rows
 
     # The triangle of pairs below √bound is inside: no larger bound can fit.
-    low, high = 0, min(vocabulary_size, isqrt(2 * max_cells) + 2) ** 2
-    while low < high:
-        middle = (low + high + 1) // 2
-        if row_widths(middle).sum() <= max_cells:
-            low = middle
-        else:
-            high = middle - 1
-    return np.concatenate([[0], np.cumsum(row_widths(low))]).astype(np.int64)
+    bounds = range(min(vocabulary_size, isqrt(2 * max_cells) + 2) ** 2 + 1)
+    best = bisect_right(bounds, max_cells, key=lambda bound: int(row_widths(bound).sum())) - 1
+    return np.concatenate([[0], np.cumsum(row_widths(best))]).astype(np.int64)
 
 
 class HashTable:
-    """Sums per key, with linear probing; `hash_table.py` has the compiled functions."""
+    """Sums per key, with linear probing."""
 
     def __init__(self, memory: int, window: int):
         size = max(memory // ENTRY.itemsize, 8 * window + 64)
@@ -342,8 +332,6 @@ class HashTable:
 
     def add(self, entries: np.ndarray, prefix_bits: int = 0, prefix: int = 0) -> int:
         """Adds entries whose keys start with `prefix`, while there is room; returns how many."""
-        from seqwise.vectors.glove.cooccurrence import add_entries
-
         count, self.used = add_entries(
             entries, self.slots, self.num_slots, prefix_bits, prefix, self.used, self.max_used
         )
@@ -351,8 +339,6 @@ class HashTable:
 
     def sort(self) -> np.ndarray:
         """Returns the entries sorted by key, as a view of the table, which must be cleared before it is used again."""
-        from seqwise.vectors.glove.cooccurrence import sort_table
-
         return self.slots[: sort_table(self.slots)]
 
     def clear(self) -> None:
@@ -381,11 +367,3 @@ def _merge_range(
         if table.used >= table.max_used:
             return None
     return next_positions
-
-
-def _convert_entries(entries: np.ndarray) -> np.ndarray:
-    """Returns keys and sums as pairs and counts."""
-    pairs = np.empty(len(entries), dtype=PAIR)
-    pairs["row"], pairs["column"] = invert_keys(entries["key"])
-    pairs["count"] = entries["sum"]
-    return pairs

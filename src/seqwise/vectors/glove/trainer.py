@@ -9,6 +9,14 @@ the same rows without locks, so no two of their runs are equal. This module know
 AdaGrad divides a step by the root of the sum of all squared gradients, its own included; the sums start at (almost)
 zero. Started at one, as some programs do, it is slow on a small corpus: 10 epochs reached the loss that this reaches in
 4 (6 million words, x_max 10).
+
+The four rows of a word are adjacent in memory, because a step needs them together: the vector w, the context vector w̃
+and, for AdaGrad, the sums of their squared gradients. A row is wider than the vector:
+
+    w = (w₁ … w_D, bias, 1, 0 …)        w̃ = (w̃₁ … w̃_D, 1, bias, 0 …)
+
+so that one product of two rows is w·w̃ + b + b̃; its width is a multiple of 16 floats, for SIMD instructions. Importing
+this module imports numba.
 """
 
 from __future__ import annotations
@@ -21,13 +29,16 @@ from pathlib import Path
 
 import numpy as np
 
-from seqwise.errors import NonFiniteError
 from seqwise.vectors.corpus import Sentences
 from seqwise.vectors.glove.cooccurrence import PairCounter, PairCounts
 from seqwise.vectors.jit import LANES, cached_njit, fill_uniform, inline_njit, pad_width, prefetch
 from seqwise.vectors.settings import ResolvedVectorSettings
-from seqwise.vectors.training import VectorStep, VectorTrainer, format_count
+from seqwise.vectors.training import VectorStep, VectorTrainer, divergence_error, format_count
 
+BLOCK = 1 << 18  # pairs in memory at once
+PART = 1 << 14  # pairs per call of a compiled loop: some hundredths of a second, after which Ctrl-C is noticed
+ALPHA = 0.75  # exponent of the weighting function
+INITIAL_SQUARES = 1e-6  # of AdaGrad's sums: the padding must not divide by zero
 PREFETCH_DISTANCE = 4  # pairs between prefetching rows and using them; 2 to 8 measured alike
 
 
@@ -66,12 +77,6 @@ def update_pairs(rows, first, second, log_counts, weights, learning_rate, dim):
         if i != j:
             loss += update_pair(rows[j, 0], rows[i, 1], rows[j, 2], rows[i, 3], log_count, weight, learning_rate, dim)
     return loss
-
-
-BLOCK = 1 << 18  # pairs in memory at once
-PART = 1 << 14  # pairs per call of a compiled loop: some hundredths of a second, after which Ctrl-C is noticed
-ALPHA = 0.75  # exponent of the weighting function
-INITIAL_SQUARES = 1e-6  # of AdaGrad's sums: the padding must not divide by zero
 
 
 class GloveTrainer(VectorTrainer):
@@ -132,34 +137,24 @@ class GloveModel:
 
     def train(self, counts: PairCounts) -> Iterator[tuple[int, int, float]]:
         """Trains for all epochs; yields (epoch, pairs done in it, its mean loss so far)."""
-        pool = ThreadPoolExecutor(self.settings.threads, thread_name_prefix="glove")
+        settings, pool = self.settings, ThreadPoolExecutor(self.settings.threads, thread_name_prefix="glove")
         try:
-            for epoch in range(self.settings.epochs):
-                yield from self._train_epoch(counts, epoch, pool)
+            for epoch in range(settings.epochs):
+                loss, terms, pairs_done = 0.0, 0, 0
+                for pairs in shuffle_pairs(counts, settings.seed, epoch, settings.threads):
+                    parts = [pairs[start : start + PART] for start in range(0, len(pairs), PART)]
+                    loss += sum(pool.map(self._train_part, parts))
+                    terms += 2 * len(pairs) - int((pairs["row"] == pairs["column"]).sum())
+                    pairs_done += len(pairs)
+                    if not np.isfinite(loss):
+                        raise divergence_error(loss, epoch, settings)
+                    if pairs_done == counts.size:
+                        self.losses.append(loss / terms)
+                    yield epoch, pairs_done, loss / terms
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _train_epoch(
-        self, counts: PairCounts, epoch: int, pool: ThreadPoolExecutor
-    ) -> Iterator[tuple[int, int, float]]:
-        loss, terms, pairs_done = 0.0, 0, 0
-        for pairs in shuffle_pairs(counts, self.settings.seed, epoch, self.settings.threads):
-            parts = [pairs[start : start + PART] for start in range(0, len(pairs), PART)]
-            loss += sum(pool.map(self._train_part, parts))
-            terms += 2 * len(pairs) - int((pairs["row"] == pairs["column"]).sum())
-            pairs_done += len(pairs)
-            if not np.isfinite(loss):
-                raise NonFiniteError(
-                    f"training diverged: the loss is {loss} in epoch {epoch + 1}.",
-                    repair=f"Train with a smaller --learning-rate than {self.settings.learning_rate:g}.",
-                )
-            if pairs_done == counts.size:
-                self.losses.append(loss / terms)
-            yield epoch, pairs_done, loss / terms
-
     def _train_part(self, pairs: np.ndarray) -> float:
-        from seqwise.vectors.glove.trainer import update_pairs
-
         logs = np.log(pairs["count"])
         weights = np.exp(np.minimum(0, ALPHA * (logs - np.float32(np.log(self.settings.x_max)))))
         return update_pairs(
@@ -174,7 +169,7 @@ class GloveModel:
 
 
 def initialize_rows(vocabulary_size: int, dim: int, seed: int) -> np.ndarray:
-    """Returns rows (V, 4, width) as described in `adagrad.py`: small random vectors, zero biases."""
+    """Returns rows (V, 4, width) as described above: small random vectors, zero biases."""
     rows = np.zeros((vocabulary_size, 4, pad_width(dim + 2)), dtype=np.float32)
     random = np.random.default_rng([seed, 0])
     for side, constant_column in ((0, dim + 1), (1, dim)):

@@ -121,7 +121,7 @@ def choose_frequent(keyed: KeyedVectors, count: int, skip: int = 0) -> tuple[str
         raise UsageError(
             f"expected at least {MIN_WORDS} words, and 0 or more to skip; received count {count} and skip {skip}."
         )
-    words = keyed.words[skip : skip + count]
+    words = tuple(keyed.words[skip : skip + count])
     if len(words) < MIN_WORDS:
         raise UsageError(
             f"a map needs at least {MIN_WORDS} words; after the first {skip:,} of {len(keyed):,} remain {len(words)}.",
