@@ -290,9 +290,9 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
         (["plot", "FILE", "--out", "m.gif"], ["ends in .png or .html", "m.gif"]),
         (["plot", "FILE", "--out", "no/m.png"], ["folder does not exist", "mkdir -p no"]),
         (["plot", "FILE", "kng", "--out", "m.png"], ["'kng'", "king"]),
-        (["plot", "FILE", "king", "--neighbours", "1", "--out", "m.png"], ["at least 3 words; received 2"]),
+        (["plot", "FILE", "king", "--neighbours", "1", "--out", "m.png"], ["3 to 10,000 words; received 2"]),
         (["plot", "FILE", "--n", "2", "--out", "m.png"], ["--n", "3", "received 2"]),
-        (["plot", "FILE", "--skip", "9", "--out", "m.png"], ["after the first 9 of 7", "Skip fewer"]),
+        (["plot", "FILE", "--skip", "9", "--out", "m.png"], ["3 to 10,000 words; received 0", "skip fewer"]),
         (["plot", "missing.bin", "--clusters", "99", "--out", "m.png"], ["--clusters", "1 to 12"]),
         (
             ["plot", "missing.bin", "king", "--neighbours", "-1", "--out", "m.png"],

@@ -58,8 +58,7 @@ def plot(argv: Sequence[str]) -> int:
         raise UsageError("--out is missing: the file for the map.", repair=f"For example: {EXAMPLE}")
     from seqwise.cli.progress import ProgressBar
     from seqwise.files import check_output_path
-    from seqwise.vectors.map.projection import MIN_WORDS
-    from seqwise.vectors.map.word_map import MAX_CLUSTERS, build_word_map, choose_frequent, choose_neighbourhood
+    from seqwise.vectors.map.word_map import MAX_CLUSTERS, MIN_WORDS, build_word_map, choose_neighbourhood
 
     check_minimums(options, seed=0, skip=0, neighbours=0, n=MIN_WORDS)
     if options.clusters is not None and not 1 <= options.clusters <= MAX_CLUSTERS:
@@ -69,7 +68,7 @@ def plot(argv: Sequence[str]) -> int:
     if options.words:
         words, num_named = choose_neighbourhood(keyed, options.words, options.neighbours), len(set(options.words))
     else:
-        words, num_named = choose_frequent(keyed, options.n, options.skip), 0
+        words, num_named = tuple(keyed.words[options.skip : options.skip + options.n]), 0
     title, by, seed = _build_title(options, len(words)), options.by, options.seed
     with ProgressBar("placing") as bar:
         word_map = build_word_map(

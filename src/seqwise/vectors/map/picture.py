@@ -12,59 +12,6 @@ from PIL import Image, ImageDraw, ImageFont
 
 from seqwise.vectors.map.word_map import COLOURS, WordMap
 
-# Directions from a dot to the centre of its label, in order of preference.
-DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1))
-Box = tuple[float, float, float, float]  # left, top, right, bottom
-
-
-def place_labels(
-    dots: np.ndarray, radii: Sequence[float], sizes: Sequence[tuple[float, float]], frame: Box, num_required: int = 0
-) -> list[Box | None]:
-    """Returns a box in pixels for each label, in order of importance, that covers no earlier label and no other dot.
-
-    None if there is no such box; the first `num_required` labels may then cover a dot.
-    """
-    circles = np.column_stack([dots, np.asarray(radii, float)])
-    occupied, num_occupied = np.empty((len(dots), 4)), 0
-    result: list[Box | None] = []
-    for index, (circle, size) in enumerate(zip(circles, sizes)):
-        boxes = [_compute_box(circle, size, direction) for direction in DIRECTIONS]
-        boxes = [box for box in boxes if _is_inside(box, frame) and not _overlaps(occupied[:num_occupied], box)]
-        # A label may touch its own dot.
-        clear = [box for box in boxes if _count_covered(circles, box) == _count_covered(circle[None], box)]
-        best = next(iter([*clear, *(boxes if index < num_required else ())]), None)
-        result.append(best)
-        if best:
-            occupied[num_occupied] = best
-            num_occupied += 1
-    return result
-
-
-def _compute_box(circle: np.ndarray, size: tuple[float, float], direction: tuple[int, int]) -> Box:
-    x, y, radius = map(float, circle)
-    width, height = size
-    # On a diagonal the corner of the label is nearest to the dot, so that a smaller gap per axis is enough.
-    gap = radius * (0.8 if all(direction) else 1.5)
-    x += direction[0] * (width / 2 + gap)
-    y += direction[1] * (height / 2 + gap)
-    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
-
-
-def _is_inside(box: Box, frame: Box) -> bool:
-    return box[0] >= frame[0] and box[1] >= frame[1] and box[2] <= frame[2] and box[3] <= frame[3]
-
-
-def _overlaps(boxes: np.ndarray, box: Box) -> bool:
-    left, top, right, bottom = boxes.T
-    return bool(((left < box[2]) & (right > box[0]) & (top < box[3]) & (bottom > box[1])).any())
-
-
-def _count_covered(circles: np.ndarray, box: Box) -> int:
-    x, y, radius = circles.T
-    across = (x + radius > box[0]) & (x - radius < box[2])
-    return int((across & (y + radius > box[1]) & (y - radius < box[3])).sum())
-
-
 WIDTH, MIN_HEIGHT, MAX_HEIGHT, MARGIN, SCALE = 1400, 560, 1000, 28, 2
 LABEL_WIDTH, LABEL_HEIGHT = 120, 24  # space for the labels of the outermost dots
 TITLE_FONT, SMALL_FONT, LABEL_FONT, NAMED_FONT = 19, 13, 12, 16  # sizes
@@ -76,6 +23,10 @@ FONT_FILES = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "Arial Unicode.ttf", "ar
 MAX_LABEL, MAX_TITLE = 40, 120  # characters of a label, and of the title
 NO_GLYPH = "\U0010fffe"  # a character that no font has: its glyph is that of every missing character
 
+# Directions from a dot to the centre of its label, in order of preference.
+DIRECTIONS = np.array([(1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1)])
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
@@ -99,17 +50,51 @@ def draw_picture(word_map: WordMap) -> Picture:
     is_named = [index < word_map.num_named for index in range(len(word_map.words))]
     fonts = [_load_font(font_file, NAMED_FONT if named else LABEL_FONT) for named in is_named]
     radii = [SCALE * (NAMED_RADIUS if named else RADIUS) for named in is_named]
-    sizes = [_measure_label(font, word) for font, word in zip(fonts, words)]
+    outlines = [font.getbbox(word) for font, word in zip(fonts, words)]  # left, top, right, bottom
+    sizes = [(right - left + 2 * SCALE, bottom - top + 2 * SCALE) for left, top, right, bottom in outlines]
     boxes = place_labels(dots, radii, sizes, frame, word_map.num_named)
     for index in reversed(range(len(dots))):  # the most important last: on top
         _draw_dot(pen, dots[index], word_map.clusters[index], radii[index])
-    for index, box in enumerate(boxes):
+    for word, box, outline, font, cluster in zip(words, boxes, outlines, fonts, word_map.clusters):
         if box:
-            _draw_label(pen, words[index], box, fonts[index], COLOURS[word_map.clusters[index]])
+            position = (box[0] + SCALE - outline[0], box[1] + SCALE - outline[1])
+            pen.text(position, word, fill=COLOURS[cluster], font=font, stroke_width=SCALE, stroke_fill=PAPER)
     file = io.BytesIO()
     image.crop((0, 0, image.width, int(frame[3]) + MARGIN * SCALE)).save(file, "PNG", optimize=True)
     num_unreadable = sum(not missing.isdisjoint(word) for word in words)
     return Picture(file.getvalue(), sum(box is not None for box in boxes), num_unreadable)
+
+
+def place_labels(
+    dots: np.ndarray, radii: Sequence[float], sizes: Sequence[tuple[float, float]], frame: Box, num_required: int = 0
+) -> list[Box | None]:
+    """Returns a box in pixels for each label, in order of importance, that covers no earlier label and no other dot.
+
+    None if there is no such box; the first `num_required` labels may then cover a dot.
+    """
+    radius = np.asarray(radii, float)[:, None]
+    dot_boxes, occupied = np.hstack([dots - radius, dots + radius]), np.empty((0, 4))
+    result: list[Box | None] = []
+    for index, size in enumerate(sizes):
+        half = np.asarray(size) / 2
+        # On a diagonal the corner of the label is nearest to the dot, so that a smaller gap per axis is enough.
+        gaps = radii[index] * np.where(DIRECTIONS.all(axis=1), 0.8, 1.5)
+        centres = dots[index] + DIRECTIONS * (half + gaps[:, None])
+        boxes = np.hstack([centres - half, centres + half])
+        is_inside = (boxes[:, :2] >= frame[:2]).all(axis=1) & (boxes[:, 2:] <= frame[2:]).all(axis=1)
+        boxes = boxes[is_inside & ~_overlaps(boxes, occupied).any(axis=1)]
+        covers_dot = _overlaps(boxes, dot_boxes)
+        covers_dot[:, index] = False  # a label may touch its own dot
+        candidates = [*boxes[~covers_dot.any(axis=1)], *(boxes if index < num_required else ())]
+        result.append(tuple(candidates[0].tolist()) if candidates else None)
+        occupied = np.vstack([occupied, *candidates[:1]])
+    return result
+
+
+def _overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Returns which of the boxes (N, 4) overlap which of the others (M, 4): (N, M)."""
+    axes: np.ndarray = (boxes[:, None, :2] < others[:, 2:]) & (boxes[:, None, 2:] > others[:, :2])
+    return np.all(axes, axis=2)
 
 
 def choose_font(characters: frozenset[str]) -> tuple[str | None, set[str]]:
@@ -140,14 +125,10 @@ def _find_missing(name: str | None, characters: frozenset[str]) -> set[str]:
 def _draw_header(pen: ImageDraw.ImageDraw, word_map: WordMap, font_file: str | None) -> int:
     """Draws the title, the description and the names of the clusters; returns the y coordinate of its end."""
     left, y = MARGIN, MARGIN - 6
-    pen.text(
-        (left * SCALE, y * SCALE),
-        _make_printable(word_map.title, MAX_TITLE),
-        fill=INK,
-        font=_load_font(font_file, TITLE_FONT),
-    )
-    pen.text((left * SCALE, (y + 28) * SCALE), word_map.description, fill=GREY, font=_load_font(font_file, SMALL_FONT))
-    font, x, y = _load_font(font_file, SMALL_FONT), left, y + 52
+    font, title = _load_font(font_file, SMALL_FONT), _make_printable(word_map.title, MAX_TITLE)
+    pen.text((left * SCALE, y * SCALE), title, fill=INK, font=_load_font(font_file, TITLE_FONT))
+    pen.text((left * SCALE, (y + 28) * SCALE), word_map.description, fill=GREY, font=font)
+    x, y = left, y + 52
     for number, name in enumerate(map(_make_printable, word_map.cluster_names)):
         width = int(font.getlength(name) / SCALE) + 34
         if x + width > WIDTH - MARGIN and x > left:
@@ -183,18 +164,7 @@ def _make_printable(text: str, max_length: int = MAX_LABEL) -> str:
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in short)
 
 
-def _measure_label(font: Font, word: str) -> tuple[float, float]:
-    left, top, right, bottom = font.getbbox(word)
-    return right - left + 2 * SCALE, bottom - top + 2 * SCALE
-
-
 def _draw_dot(pen: ImageDraw.ImageDraw, centre: np.ndarray, cluster: int, radius: float) -> None:
     x, y = map(float, centre)
     box = (x - radius, y - radius, x + radius, y + radius)
     pen.ellipse(box, fill=COLOURS[cluster], outline=PAPER, width=SCALE)
-
-
-def _draw_label(pen: ImageDraw.ImageDraw, word: str, box: Box, font: Font, colour: str) -> None:
-    left, top, _, _ = font.getbbox(word)
-    position = (box[0] + SCALE - left, box[1] + SCALE - top)
-    pen.text(position, word, fill=colour, font=font, stroke_width=SCALE, stroke_fill=PAPER)

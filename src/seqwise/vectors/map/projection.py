@@ -1,9 +1,18 @@
-"""Projects vectors onto the plane by PCA or t-SNE. It knows nothing of words."""
+"""Projects vectors onto the plane by PCA or t-SNE. It knows nothing of words.
+
+t-SNE compares all pairs (van der Maaten and Hinton 2008):
+
+    p_j|i ∝ exp(-|x_i - x_j|² β_i),  β_i such that 2 to the entropy of p_·|i is the perplexity
+    q_ij  ∝ 1 / (1 + |y_i - y_j|²)
+    points y minimise KL(p ‖ q) by gradient descent
+
+Rows are processed in blocks that stay in the cache: on one core 1,000 steps take 0.4 s for 300 points, 12 s for
+2,000. The same seed gives the same map on the same machine; elsewhere the last bits of sums differ, and so may the map.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,6 +20,11 @@ import numpy as np
 from seqwise.errors import UsageError
 from seqwise.vectors.search import iterate_row_blocks
 
+By = Literal["pca", "tsne"]
+ProgressCallback = Callable[[int, int], None]
+
+TSNE_MIN_WORDS, TSNE_MAX_WORDS = 10, 2_000  # t-SNE compares all pairs: time and memory grow with the square
+PERPLEXITY = 30.0  # effective number of neighbours
 STEPS, EARLY_STEPS = 1000, 250  # attraction is exaggerated in the early steps, so that clusters form
 # Factor of attraction in the early steps, as published. The usual 12 for large sets gives a higher divergence on small
 # ones: 0.774 instead of 0.717 on 300 words of film reviews, 1.149 instead of 1.075 on 1,000.
@@ -19,12 +33,45 @@ MOMENTUM = (0.5, 0.8)  # early, later
 BLOCK_NUMBERS = 1 << 18  # numbers in a block of rows: 1 MB
 
 
+def project(
+    vectors: np.ndarray, by: By | None = None, seed: int = 0, progress: ProgressCallback | None = None
+) -> tuple[np.ndarray, str]:
+    """Projects unit vectors (N, D); returns points (N, 2) and how they were computed.
+
+    `by` defaults to t-SNE for 10 to 2,000 vectors, otherwise to PCA.
+    """
+    count = len(vectors)
+    if by == "tsne" and count > TSNE_MAX_WORDS:
+        problem = f"t-SNE compares all pairs, and is limited to at most {TSNE_MAX_WORDS:,} words; received {count:,}."
+        raise UsageError(problem, repair="Show fewer words, or project them by PCA.")
+    points, shares = compute_principal_axes(vectors)
+    if by == "pca" or (by is None and not TSNE_MIN_WORDS <= count <= TSNE_MAX_WORDS):
+        description = f"PCA of unit vectors: these two axes hold {shares.sum():.0%} of the variance"
+        return points, f"{description} ({shares[0]:.1%} across, {shares[1]:.1%} up)"
+    perplexity = max(1.0, min(PERPLEXITY, (count - 1) / 3))
+    points, divergence = tsne(vectors, points, perplexity, seed, progress)
+    points, _ = compute_principal_axes(points)  # rotations are equivalent: the longer side becomes horizontal
+    settings = f"perplexity {perplexity:.3g}, {STEPS:,} steps, seed {seed}, KL {divergence:.2f}"
+    return points, f"t-SNE of unit vectors: {settings}; distances between clusters have no meaning"
+
+
+def compute_principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns coordinates on the first two principal axes, (N, 2), and the share of the variance on each, (2,)."""
+    centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
+    _, singular_values, axes = np.linalg.svd(centred, full_matrices=False)
+    axes = np.vstack([axes, np.zeros((2, axes.shape[1]))])[:2]  # vectors of one dimension have one axis
+    # The sign of an axis is arbitrary; its largest entry is made positive, so that maps are reproducible.
+    axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
+    variances = np.append(singular_values**2, [0.0, 0.0])
+    return centred @ axes.T, variances[:2] / (variances.sum() or 1.0)
+
+
 def tsne(
     vectors: np.ndarray,
     start: np.ndarray,
     perplexity: float,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressCallback | None = None,
     steps: int = STEPS,
 ) -> tuple[np.ndarray, float]:
     """Returns the points, (N, 2), and their divergence KL(p ‖ q).
@@ -119,65 +166,3 @@ def _student_kernel(plane: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         own = np.arange(len(kernel))
         kernel[own, rows.start + own] = 0.0
         yield rows, kernel
-
-
-By = Literal["pca", "tsne"]
-ProgressCallback = Callable[[int, int], None]
-
-MIN_WORDS = 3  # a map of fewer is meaningless
-TSNE_MIN_WORDS, TSNE_MAX_WORDS = 10, 2_000  # t-SNE compares all pairs: time and memory grow with the square
-PERPLEXITY = 30.0  # effective number of neighbours
-
-
-@dataclass(frozen=True)
-class Projection:
-    """Points of the plane, and a description of how they were computed."""
-
-    points: np.ndarray  # (N, 2)
-    by: By
-    description: str
-
-
-def project(
-    vectors: np.ndarray, by: By | None = None, seed: int = 0, progress: ProgressCallback | None = None
-) -> Projection:
-    """Projects unit vectors (N, D); `by` defaults to t-SNE for 10 to 2,000 vectors, otherwise to PCA."""
-    count = len(vectors)
-    if count < MIN_WORDS:
-        raise UsageError(f"a map needs at least {MIN_WORDS} words; received {count}.", repair="Name more words.")
-    if by is None:
-        by = "tsne" if TSNE_MIN_WORDS <= count <= TSNE_MAX_WORDS else "pca"
-    if by == "tsne" and count > TSNE_MAX_WORDS:
-        raise UsageError(
-            f"t-SNE compares all pairs, and is limited to at most {TSNE_MAX_WORDS:,} words; received {count:,}.",
-            repair="Show fewer words, or project them by PCA.",
-        )
-    return _project_by_pca(vectors) if by == "pca" else _project_by_tsne(vectors, seed, progress)
-
-
-def compute_principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns coordinates on the first two principal axes, (N, 2), and the share of the variance on each, (2,)."""
-    centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
-    _, singular_values, axes = np.linalg.svd(centred, full_matrices=False)
-    axes = np.vstack([axes, np.zeros((2, axes.shape[1]))])[:2]  # vectors of one dimension have one axis
-    # The sign of an axis is arbitrary; its largest entry is made positive, so that maps are reproducible.
-    axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
-    variances = np.append(singular_values**2, [0.0, 0.0])
-    return centred @ axes.T, variances[:2] / (variances.sum() or 1.0)
-
-
-def _project_by_pca(vectors: np.ndarray) -> Projection:
-    points, shares = compute_principal_axes(vectors)
-    description = f"PCA of unit vectors: these two axes hold {shares.sum():.0%} of the variance"
-    return Projection(points, "pca", f"{description} ({shares[0]:.1%} across, {shares[1]:.1%} up)")
-
-
-def _project_by_tsne(vectors: np.ndarray, seed: int, progress: ProgressCallback | None) -> Projection:
-    perplexity = max(1.0, min(PERPLEXITY, (len(vectors) - 1) / 3))
-    start, _ = compute_principal_axes(vectors)
-    points, divergence = tsne(vectors, start, perplexity, seed, progress)
-    points, _ = compute_principal_axes(points)  # rotations are equivalent: the longer side becomes horizontal
-    description = (
-        f"t-SNE of unit vectors: perplexity {perplexity:.3g}, {STEPS:,} steps, seed {seed}, KL {divergence:.2f}"
-    )
-    return Projection(points, "tsne", f"{description}; distances between clusters have no meaning")
