@@ -1,4 +1,8 @@
-"""Texts with `[MASK]` → the most probable tokens. Each mask is predicted by itself; the others stay masked."""
+"""Texts with `[MASK]` → the most probable tokens, and the predictions of an evaluation by blocks of the text.
+
+Each mask of a text is predicted by itself; the others stay masked. Blocks are the same for models with windows of any
+length, and so are the tokens that are masked in them (`masking.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqwise.data.buckets import pad_sequences
+from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import UsageError
+from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText
+from seqwise.tasks.language.blocks import UNIT, create_block_sums
 from seqwise.tasks.masked.model import Model
 from seqwise.tasks.task import Prediction
 from seqwise.text.tokenizer import Tokenizer
@@ -83,18 +91,13 @@ def _predict_positions(
     states = model.states(torch.from_numpy(pad_sequences(rows)).to(device), lengths)
     columns = torch.tensor([position - start for position, start in zip(positions, starts)], device=device)
     scores = model.scores(states, torch.arange(len(rows), device=device), columns, lengths)
-    excluded = _get_excluded_ids(tokenizer)
-    scores[:, excluded] = -torch.inf
+    # Never predicted: specials, the unknown token, and the line break, which ends a line.
+    excluded = {*range(len(tokenizer.specials)), int(tokenizer.encode("\n").ids[0]), tokenizer.unknown} - {None}
+    scores[:, sorted(excluded)] = -torch.inf
     best = scores.exp().topk(min(top, len(tokenizer) - len(excluded)))
     return [
         list(zip(tokens, probabilities)) for tokens, probabilities in zip(best.indices.tolist(), best.values.tolist())
     ]
-
-
-def _get_excluded_ids(tokenizer: Tokenizer) -> list[int]:
-    """Returns ids that are never predicted: specials, the unknown token, and the line break, which ends a line."""
-    excluded = {*range(len(tokenizer.specials)), int(tokenizer.encode("\n").ids[0])}
-    return sorted(excluded if tokenizer.unknown is None else excluded | {tokenizer.unknown})
 
 
 def _build_prediction(tokenizer: Tokenizer, masked: MaskedText) -> Prediction:
@@ -117,9 +120,8 @@ def _build_prediction(tokenizer: Tokenizer, masked: MaskedText) -> Prediction:
         lines.append(f"  {name}: {', '.join(words)}")
     if masked.unknown:
         lines.append(f"  the model does not know {', '.join(map(repr, dict.fromkeys(masked.unknown)))}")
-    return Prediction(
-        "\n".join(lines), {"input": masked.text, "filled": filled, "masks": masks, "unknown": masked.unknown}
-    )
+    values = {"input": masked.text, "filled": filled, "masks": masks, "unknown": masked.unknown}
+    return Prediction("\n".join(lines), values)
 
 
 def format_token(tokenizer: Tokenizer, token: int) -> str:
@@ -127,3 +129,33 @@ def format_token(tokenizer: Tokenizer, token: int) -> str:
     if tokenizer.kind in ("characters", "bpe"):
         return tokenizer.decode([token])
     return tokenizer.token(token)
+
+
+def build_block_examples(
+    predictions: Sequence[tuple[Tensor, Tensor, Tensor]], store: TokenStore, tokenizer: Tokenizer
+) -> ExampleScores:
+    """Returns the blocks of a text that contain a masked token.
+
+    `predictions` has the positions, nats and most probable tokens of the masked tokens, in the order of the text.
+    """
+    positions, nats, tokens = (torch.cat(each).numpy() for each in zip(*predictions))
+    blocks = create_block_sums(store)
+    blocks.add(positions // BLOCK_TOKENS, nats)
+    rows = np.flatnonzero(blocks.sums[:, 1])
+    borders = np.searchsorted(positions, [(row * BLOCK_TOKENS, (row + 1) * BLOCK_TOKENS) for row in rows])
+    texts = [
+        _format_block(store, tokenizer, int(row) * BLOCK_TOKENS, positions[first:last], tokens[first:last])
+        for row, (first, last) in zip(rows, borders)
+    ]
+    return ExampleScores("perplexity", UNIT, blocks.sums[rows], tuple(texts))
+
+
+def _format_block(
+    store: TokenStore, tokenizer: Tokenizer, start: int, positions: np.ndarray, predictions: np.ndarray
+) -> ExampleText:
+    """Returns the text with [MASK] at the positions, the true tokens there, and the predicted ones."""
+    ids = store.read(start, min(BLOCK_TOKENS, len(store) - start)).astype(np.int64)
+    targets = ids[positions - start]
+    ids[positions - start] = tokenizer.id(MASK)
+    texts = (" | ".join(format_token(tokenizer, int(token)) for token in tokens) for tokens in (targets, predictions))
+    return ExampleText.multi_line(tokenizer.decode(ids).replace(MASK, "[MASK]"), *texts)

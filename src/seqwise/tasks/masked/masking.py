@@ -86,9 +86,8 @@ class MaskSampler:
             smallest = np.where(allowed, draws, 1.0).argmin(axis=1)
             target_mask[has_none, smallest[has_none]] = True
         kinds = hash_to_uniform(positions, *key, 1)
-        random_ids = self.first + (hash_to_uniform(positions, *key, 2) * (self.vocabulary - self.first)).astype(
-            np.int64
-        )
+        num_ids = self.vocabulary - self.first
+        random_ids = self.first + (hash_to_uniform(positions, *key, 2) * num_ids).astype(np.int64)
         is_random = (kinds >= MASK_SHARE) & (kinds < MASK_SHARE + RANDOM_SHARE)
         inputs = np.where(target_mask & (kinds < MASK_SHARE), self.mask, ids)
         inputs = np.where(target_mask & is_random, random_ids, inputs)
@@ -119,14 +118,8 @@ class MaskedWindows:
         for batch in self.windows.epoch(number, start):
             assert batch.positions is not None
             ids, starts = batch.ids.numpy(), batch.positions.numpy()
-            inputs, target_mask = self.masks.sample(ids, starts, self.windows.seed, number)
-            yield MaskedBatch(
-                torch.from_numpy(inputs),
-                batch.ids,
-                torch.from_numpy(target_mask),
-                bidirectional=self.bidirectional,
-                positions=batch.positions,
-            )
+            inputs, mask = map(torch.from_numpy, self.masks.sample(ids, starts, self.windows.seed, number))
+            yield MaskedBatch(inputs, batch.ids, mask, bidirectional=self.bidirectional, positions=batch.positions)
 
 
 class EvaluationMasks:
@@ -155,21 +148,18 @@ class EvaluationMasks:
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[MaskedBatch]:
         """Yields all batches from batch `start` on; every epoch is the same."""
         for step in range(start, self.steps):
-            yield self._build_batch(slice(step * self.rows, (step + 1) * self.rows))
-
-    def _build_batch(self, rows: slice) -> MaskedBatch:
-        starts = self.starts[rows]
-        ids = self.store.read_rows(starts, self.window)
-        inputs, target_mask = self.masks.sample(ids, starts, EVALUATION_KEY, EVALUATION_KEY, at_least_one=False)
-        positions = starts[:, None] + np.arange(self.window)
-        scored_mask = (positions >= self.begins[rows, None]) & (positions < self.ends[rows, None])
-        is_end = (positions == 0) | (positions == len(self.store) - 1)
-        inputs = np.where(is_end, ids, inputs)
-        return MaskedBatch(
-            torch.from_numpy(inputs),
-            torch.from_numpy(ids),
-            torch.from_numpy(target_mask & scored_mask & ~is_end),
-            torch.from_numpy(scored_mask),
-            self.bidirectional,
-            positions=torch.from_numpy(starts),
-        )
+            rows = slice(step * self.rows, (step + 1) * self.rows)
+            starts = self.starts[rows]
+            ids = self.store.read_rows(starts, self.window)
+            inputs, target_mask = self.masks.sample(ids, starts, EVALUATION_KEY, EVALUATION_KEY, at_least_one=False)
+            positions = starts[:, None] + np.arange(self.window)
+            scored_mask = (positions >= self.begins[rows, None]) & (positions < self.ends[rows, None])
+            is_end = (positions == 0) | (positions == len(self.store) - 1)
+            yield MaskedBatch(
+                torch.from_numpy(np.where(is_end, ids, inputs)),
+                torch.from_numpy(ids),
+                torch.from_numpy(target_mask & scored_mask & ~is_end),
+                torch.from_numpy(scored_mask),
+                self.bidirectional,
+                positions=torch.from_numpy(starts),
+            )

@@ -1,4 +1,4 @@
-"""Models that predict masked tokens. They know nothing of text, nor of how tokens are masked.
+"""Models that predict masked tokens, and their default settings. They know nothing of text, nor of how to mask it.
 
 `MaskedModel`, a Transformer or feedforward network, reads both sides of a masked token at once (Devlin et al. 2019).
 `BidirectionalLanguageModel` is two recurrent language models over one vocabulary, one for each direction (Peters et al.
@@ -21,6 +21,15 @@ from seqwise.layers.output import FullSoftmax
 from seqwise.layers.record import record_value
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.defaults import (
+    RECURRENT,
+    DefaultsContext,
+    Fill,
+    estimate_epochs,
+    fill_batch_size,
+    fill_transformer,
+    scale_learning_rate,
+)
 from seqwise.tasks.masked.masking import MaskedBatch
 
 MIN_WINDOW = 3  # a masked token and one on each side
@@ -28,20 +37,20 @@ MIN_WINDOW = 3  # a masked token and one on each side
 
 @dataclass(frozen=True)
 class MaskedScores:
-    """Scores of the `count` masked tokens of a batch: sums, and the values of each token."""
+    """Scores of the N masked tokens of a batch, row by row."""
 
-    loss: Loss  # the training objective at these tokens
-    nats: float
-    num_correct: int  # the most probable token was the true one
-    count: int
-    losses: Tensor  # (N,) nats of each, row by row
+    objective: Loss  # the training objective at these tokens
+    nats: Tensor  # (N,) float64
     predictions: Tensor  # (N,) the most probable tokens
+    targets: Tensor  # (N,) the true tokens
 
 
 class _TokenPredictor(nn.Module):
     """The parts of both models: embedding, encoder, and a softmax, which may be tied to the embedding."""
 
-    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None, num_directions: int):
+    num_directions = 1  # that predict a token, each by a part of the encoder's states
+
+    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
         super().__init__()
         network = settings.network
         width, dropout = network.embedding, network.dropout
@@ -49,22 +58,19 @@ class _TokenPredictor(nn.Module):
         self.encoder = build_encoder(settings, width, get_window(settings))
         states: int = self.encoder.width  # type: ignore[assignment]
         self.output = FullSoftmax(
-            states // num_directions, vocabulary, self.embedding.weight if network.tie_weights else None
+            states // self.num_directions, vocabulary, self.embedding.weight if network.tie_weights else None
         )
         recurrent = get_family(settings.model).is_recurrent
         kind = VariationalDropout if recurrent else nn.Dropout
         self.drop_in, self.drop_out = kind(dropout), kind(dropout if recurrent else 0.0)
-        self._initialize_weights(settings, counts)
-
-    @torch.no_grad()
-    def _initialize_weights(self, settings: ResolvedSettings, counts: Tensor | None) -> None:
-        """As in the language model: small rows with a final norm, and an untrained model predicts by frequency."""
+        # As in the language model: small rows with a final norm, and an untrained model predicts by frequency.
         if settings.model == "transformer":
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
             if not self.output.tied:
                 nn.init.normal_(self.output.weight, std=EMBEDDING_STD)
         if counts is not None:
-            self.output.bias.copy_(log_frequencies(counts))
+            with torch.no_grad():
+                self.output.bias.copy_(log_frequencies(counts))
 
     def states(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Returns the encoder's states (B, T, D) of ids (B, T)."""
@@ -85,14 +91,13 @@ class _TokenPredictor(nn.Module):
         """Scores the predictions of a batch's masked tokens."""
         rows, columns = batch.target_mask.nonzero(as_tuple=True)
         targets = batch.targets[rows, columns]
-        return _summarize_scores(self.scores(self.states(batch.ids), rows, columns), targets)
+        scores = self.scores(self.states(batch.ids), rows, columns)
+        nats = _gather_nats(scores, targets)
+        return MaskedScores(Loss(nats.sum(), len(targets)), nats, scores.argmax(-1), targets)
 
 
 class MaskedModel(_TokenPredictor):
     """The state at a masked token predicts it; only masked tokens have a loss."""
-
-    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
-        super().__init__(settings, vocabulary, counts, num_directions=1)
 
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
         return total(self.output.loss(states[batch.target_mask], batch.targets[batch.target_mask]))
@@ -111,10 +116,11 @@ class BidirectionalLanguageModel(_TokenPredictor):
     split. Where one side is missing, the other decides alone.
     """
 
+    num_directions = 2
     prior: Tensor
 
     def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
-        super().__init__(settings, vocabulary, counts, num_directions=2)
+        super().__init__(settings, vocabulary, counts)
         self.register_buffer("prior", log_frequencies(torch.ones(vocabulary) if counts is None else counts))
 
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
@@ -143,7 +149,8 @@ class BidirectionalLanguageModel(_TokenPredictor):
         targets = batch.targets[rows, columns]
         left, right = self._direction_scores(self.states(batch.ids), rows, columns)
         objective = Loss(_gather_nats(left, targets).sum() + _gather_nats(right, targets).sum(), 2 * len(targets))
-        return _summarize_scores(self._combine_directions(left, right), targets, objective)
+        scores = self._combine_directions(left, right)
+        return MaskedScores(objective, _gather_nats(scores, targets), scores.argmax(-1), targets)
 
     def _direction_scores(
         self, states: Tensor, rows: Tensor, columns: Tensor, lengths: Tensor | None = None
@@ -180,14 +187,40 @@ def get_window(settings: ResolvedSettings) -> int:
     return settings.data.window if isinstance(settings.data.window, int) else MIN_WINDOW
 
 
-def _summarize_scores(scores: Tensor, targets: Tensor, objective: Loss | None = None) -> MaskedScores:
-    """Returns the scores of log-probabilities (N, V); the objective is their own loss unless another is given."""
-    losses, predictions = _gather_nats(scores, targets), scores.argmax(-1)
-    nats, num_correct = losses.sum(), int((predictions == targets).sum())
-    objective = objective or Loss(nats, len(targets))
-    return MaskedScores(objective, float(nats), num_correct, len(targets), losses, predictions)
-
-
 def _gather_nats(scores: Tensor, targets: Tensor) -> Tensor:
     """Returns the negative log likelihood (N,) of the targets (N,) under log-probabilities (N, V)."""
     return -scores.gather(1, targets[:, None]).squeeze(1).double()
+
+
+def fill_masked(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
+    """Chooses settings by the rules of the language task; comments explain the differences."""
+    recurrent, transformer = settings.model in RECURRENT, settings.model == "transformer"
+    few, cuda = context.tokens < 200_000, context.cuda
+    # A recurrent model is two language models, each half as wide as the whole.
+    width = (256 if few else 512) if recurrent else (128 if few else 256)
+    fill("network.width", 2 * width if cuda else width)
+    fill("network.depth", (6 if transformer else 2) if cuda else 1 if recurrent else 2)
+    fill("network.embedding", -(-settings.network.width // 2) if recurrent else settings.network.width)
+    if recurrent:
+        fill("recurrent.bidirectional", True)
+        fill("recurrent.concat_directions", False)  # concatenated directions would see what they predict
+    if transformer:
+        fill_transformer(settings, fill, 64)
+    fill("data.order", "windows")
+    fill("data.window", max(3, min(128 if cuda else 64, context.tokens // 64)))
+    # Twice the rows of the language task where only every seventh token is a target.
+    max_rows = (64 if cuda else 16) if recurrent else (128 if cuda else 32)
+    fill_batch_size(min(max_rows, context.tokens // 256), context, fill)
+    window = settings.data.window if isinstance(settings.data.window, int) else 1
+    fill("data.max_length", window)
+    fill("data.max_tokens", settings.training.batch_size * window)
+    # Each epoch masks other tokens, so it needs less dropout than in the language task.
+    epochs = estimate_epochs(settings, context)
+    step = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
+    fill("network.dropout", (0.0, 0.0, 0.1, 0.1)[step] if transformer else (0.1, 0.2, 0.3, 0.4)[step])
+    if recurrent:
+        fill("recurrent.weight_dropout", (0.0, 0.0, 0.1, 0.2)[step])
+    adam = settings.training.optimizer == "adamw"
+    rate = {"transformer": 2e-3, "feedforward": 2e-3, "rnn": 3e-3}.get(settings.model, 5e-3)
+    fill("training.learning_rate", scale_learning_rate(settings, rate, 512) if adam else 10.0)
+    fill("training.weight_decay", (0.1 if transformer else 0.01) if adam else 1e-6)

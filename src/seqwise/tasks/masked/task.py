@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import torch
+from torch import Tensor
 
 from seqwise.config import Settings
 from seqwise.data.corpus.batching import WindowLoader
@@ -23,11 +24,16 @@ from seqwise.metrics.evaluation import Evaluation, exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.masked.blocks import BlockPredictions
-from seqwise.tasks.masked.defaults import fill_masked
-from seqwise.tasks.masked.filling import MASK, PAD, fill_masks
+from seqwise.tasks.masked.filling import MASK, PAD, build_block_examples, fill_masks
 from seqwise.tasks.masked.masking import EvaluationMasks, MaskedWindows, MaskSampler
-from seqwise.tasks.masked.model import MIN_WINDOW, BidirectionalLanguageModel, Model, build_model, get_window
+from seqwise.tasks.masked.model import (
+    MIN_WINDOW,
+    BidirectionalLanguageModel,
+    Model,
+    build_model,
+    fill_masked,
+    get_window,
+)
 from seqwise.tasks.task import (
     InferenceOptions,
     LatencyInputs,
@@ -36,6 +42,7 @@ from seqwise.tasks.task import (
     Preprocessor,
     ProgressCallback,
     Summing,
+    no_progress,
 )
 from seqwise.text.tokenizer import Tokenizer
 
@@ -98,9 +105,8 @@ class Masked(CorpusTask):
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> MaskedWindows:
         rows, window = settings.training.batch_size, settings.data.window
         windows = WindowLoader(self.stores["train"], rows, window, settings.seed, rank, world)
-        return MaskedWindows(
-            windows, build_mask_sampler(self.tokenizer, settings), get_family(settings.model).is_recurrent
-        )
+        masks = build_mask_sampler(self.tokenizer, settings)
+        return MaskedWindows(windows, masks, get_family(settings.model).is_recurrent)
 
     def validate(self, model: Model, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Returns loss, perplexity and accuracy on the validation split; the processes share its batches.
@@ -130,9 +136,11 @@ class Masked(CorpusTask):
         model, settings, tokenizer = bundle.model, bundle.settings, bundle.preprocessor.tokenizer
         store, on = cls.open_store(bundle, data, split)
         batches = build_evaluation_batches(store, tokenizer, settings)
-        predictions = BlockPredictions() if options.examples else None
+        predictions: list[tuple[Tensor, Tensor, Tensor]] = []
         with Stopwatch() as watch:
-            sums = score(model, batches, progress=options.progress, predictions=predictions)
+            sums = score(
+                model, batches, progress=options.progress, predictions=predictions if options.examples else None
+            )
         _, _, nats, num_correct, num_masked = sums
         metrics = {
             "perplexity": exp_or_inf(nats / num_masked),
@@ -146,7 +154,7 @@ class Masked(CorpusTask):
         warnings: tuple[str, ...] = ()
         if unknown := store.info.unknown:
             warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
-        examples = None if predictions is None else predictions.examples(store, tokenizer)
+        examples = build_block_examples(predictions, store, tokenizer) if options.examples else None
         how += model.output.describe()
         return Evaluation(metrics, DEFINITIONS, on, how, warnings=warnings, seconds=watch.seconds, examples=examples)
 
@@ -155,15 +163,10 @@ class Masked(CorpusTask):
         """Returns windows of the split with the token in the middle hidden."""
         store, _ = cls.open_store(bundle, data, split)
         window, tokenizer = min(get_window(bundle.settings), len(store)), bundle.preprocessor.tokenizer
-
-        def mask_middle(start: int) -> str:
-            ids, middle = store.read(start, window), window // 2
-            return f"{tokenizer.decode(ids[:middle])} [MASK] {tokenizer.decode(ids[middle + 1 :])}"
-
-        texts = [
-            mask_middle(start)
-            for start in range(0, len(store) - window + 1, max(window, len(store) // MAX_LATENCY_INPUTS))
-        ]
+        texts, middle = [], window // 2
+        for start in range(0, len(store) - window + 1, max(window, len(store) // MAX_LATENCY_INPUTS)):
+            ids = store.read(start, window)
+            texts.append(f"{tokenizer.decode(ids[:middle])} [MASK] {tokenizer.decode(ids[middle + 1 :])}")
         return texts, lambda masked: list(cls.predict(bundle, [masked], InferenceOptions()))
 
     @classmethod
@@ -201,13 +204,13 @@ def score(
     rank: int = 0,
     world: int = 1,
     max_batches: int | None = None,
-    progress: ProgressCallback | None = None,
-    predictions: BlockPredictions | None = None,
+    progress: ProgressCallback = no_progress,
+    predictions: list[tuple[Tensor, Tensor, Tensor]] | None = None,
 ) -> tuple[float, int, float, int, int]:
     """Returns sums over this process's batches.
 
     They are nats and targets of the training objective, then nats, correct tokens and number of the masked tokens.
-    Every masked token is also added to `predictions`, where given.
+    Positions, nats and predictions of the masked tokens of each batch are added to `predictions`, where given.
     """
     model.eval()
     device = model.embedding.weight.device
@@ -215,15 +218,15 @@ def score(
     for number, batch in enumerate(islice(batches.epoch(), max_batches)):
         if number % world == rank:
             scores = model.score(batch.to(device))
-            if predictions is not None:
-                predictions.add(batch, scores)
-            total += float(scores.loss.total)
-            targets += scores.loss.count
-            nats += scores.nats
-            num_correct += scores.num_correct
-            num_masked += scores.count
-        if progress:
-            progress(number + 1, batches.steps)
+            if predictions is not None and batch.positions is not None:
+                rows, columns = batch.target_mask.nonzero(as_tuple=True)
+                predictions.append((batch.positions[rows] + columns, scores.nats.cpu(), scores.predictions.cpu()))
+            total += float(scores.objective.total)
+            targets += scores.objective.count
+            nats += float(scores.nats.sum())
+            num_correct += int((scores.predictions == scores.targets).sum())
+            num_masked += len(scores.targets)
+        progress(number + 1, batches.steps)
     return total, targets, nats, num_correct, num_masked
 
 
