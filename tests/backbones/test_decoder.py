@@ -53,7 +53,7 @@ VARIANTS = {
     },
     "transformer learned": {"model": "transformer", "transformer": {"positions": "learned"}},
 }
-LOOKING = [name for name in VARIANTS if "none" not in name]
+WITH_ATTENTION = [name for name in VARIANTS if "none" not in name]
 every = pytest.mark.parametrize("variant", VARIANTS)
 
 
@@ -66,12 +66,12 @@ def build(variant: str, depth: int = 2, inputs: int = WIDTH, memory: int = WIDTH
     return build_decoder(settings, inputs, memory, max_length=20).double().eval()
 
 
-def draw(*shape: int, seed: int = 1) -> Tensor:
+def random_tensor(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def memory_of(rows: int = 2, width: int = WIDTH) -> Memory:
-    return Memory(draw(rows, SOURCE, width, seed=2), torch.tensor([SOURCE, 4, 1][:rows]))
+def build_memory(rows: int = 2, width: int = WIDTH) -> Memory:
+    return Memory(random_tensor(rows, SOURCE, width, seed=2), torch.tensor([SOURCE, 4, 1][:rows]))
 
 
 def step_by_step(decoder: Decoder, x: Tensor, state) -> Tensor:
@@ -84,22 +84,22 @@ def step_by_step(decoder: Decoder, x: Tensor, state) -> Tensor:
 
 
 @every
-def test_widths_of_inputs_and_memory_are_free(variant):
+def test_inputs_and_memory_may_have_any_width(variant):
     other = WIDTH if "dot" in variant else 6  # dot products need one width
     decoder = build(variant, inputs=5, memory=other)
-    states = decoder(draw(2, TIME, 5), None, memory_of(width=other))
+    states = decoder(random_tensor(2, TIME, 5), None, build_memory(width=other))
     assert states.vectors.shape == (2, TIME, decoder.width)
 
 
 @every
-def test_one_step_at_a_time_equals_reading_at_once(variant):
-    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+def test_decoding_step_by_step_equals_the_whole_sequence(variant):
+    decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     torch.testing.assert_close(step_by_step(decoder, x, decoder.start(memory)), decoder(x, None, memory).vectors)
 
 
 @every
-def test_a_forced_start_may_be_read_at_once_and_continued(variant):
-    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+def test_a_forced_prefix_may_be_read_at_once_and_continued(variant):
+    decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     first = decoder(x[:, :3], decoder.start(memory))
     second = decoder(x[:, 3:], first.state)
     both = torch.cat([first.vectors, second.vectors], dim=1)
@@ -107,8 +107,8 @@ def test_a_forced_start_may_be_read_at_once_and_continued(variant):
 
 
 @every
-def test_the_future_is_invisible(variant):
-    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+def test_outputs_do_not_depend_on_later_inputs(variant):
+    decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     changed = x.clone()
     changed[:, 3:] += 1
     before, after = decoder(x, None, memory).vectors, decoder(changed, None, memory).vectors
@@ -118,7 +118,7 @@ def test_the_future_is_invisible(variant):
 
 @every
 def test_padding_of_the_memory_changes_nothing(variant):
-    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+    decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     noisy = memory.vectors.clone()
     noisy[1, 4:] = 100.0
     alone = decoder(x[1:], None, Memory(memory.vectors[1:, :4])).vectors
@@ -126,17 +126,17 @@ def test_padding_of_the_memory_changes_nothing(variant):
 
 
 @every
-def test_the_memory_matters(variant):
-    decoder, x = build(variant), draw(1, TIME, WIDTH)
-    one, other = (decoder(x, None, Memory(draw(1, SOURCE, WIDTH, seed=seed))).vectors for seed in (2, 3))
+def test_outputs_depend_on_the_memory(variant):
+    decoder, x = build(variant), random_tensor(1, TIME, WIDTH)
+    one, other = (decoder(x, None, Memory(random_tensor(1, SOURCE, WIDTH, seed=seed))).vectors for seed in (2, 3))
     assert (one - other).abs().max() > 1e-3
 
 
 @every
-def test_beams_read_the_memory_of_their_row(variant):
+def test_beams_attend_to_the_memory_of_their_row(variant):
     """Three beams per row, split, reordered and thinned out, equal sequences that were read alone."""
-    decoder, memory, beams = build(variant), memory_of(3), 3
-    x = draw(9, TIME, WIDTH)  # row r belongs to memory row r // 3
+    decoder, memory, beams = build(variant), build_memory(3), 3
+    x = random_tensor(9, TIME, WIDTH)  # row r belongs to memory row r // 3
     state = decoder(x[::3, :1], decoder.start(memory)).state
     state = decoder.select(state, torch.arange(3).repeat_interleave(beams))
     x[:, 0] = x[::3, 0].repeat_interleave(beams, dim=0)
@@ -152,9 +152,9 @@ def test_beams_read_the_memory_of_their_row(variant):
     torch.testing.assert_close(last, whole[:, 3:])
 
 
-@pytest.mark.parametrize("variant", LOOKING)
-def test_weights_sum_to_one_over_what_is_there(variant):
-    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+@pytest.mark.parametrize("variant", WITH_ATTENTION)
+def test_attention_weights_sum_to_one_over_valid_positions(variant):
+    decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     with torch.no_grad():
         states = decoder(x, None, memory, weights=True)
     assert states.weights.shape == (2, TIME, SOURCE)
@@ -163,11 +163,11 @@ def test_weights_sum_to_one_over_what_is_there(variant):
     torch.testing.assert_close(states.vectors, decoder(x, None, memory).vectors)
 
 
-@pytest.mark.parametrize("variant", LOOKING)
-def test_asking_for_the_weights_changes_no_gradient(variant):
+@pytest.mark.parametrize("variant", WITH_ATTENTION)
+def test_returning_the_weights_does_not_change_gradients(variant):
     """In single precision and with several rows, where a search would copy the weights."""
-    decoder, x = build(variant).float(), draw(4, TIME, WIDTH).float()
-    memory, gradients = Memory(draw(4, SOURCE, WIDTH, seed=2).float()), []
+    decoder, x = build(variant).float(), random_tensor(4, TIME, WIDTH).float()
+    memory, gradients = Memory(random_tensor(4, SOURCE, WIDTH, seed=2).float()), []
     for weights in (False, True):
         decoder.zero_grad()
         decoder(x, None, memory, weights=weights).vectors.square().sum().backward()
@@ -177,18 +177,18 @@ def test_asking_for_the_weights_changes_no_gradient(variant):
 
 @every
 def test_recording_changes_nothing(variant):
-    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+    decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     plain = decoder(x, None, memory).vectors
-    with record(decoder) as seen:
+    with record(decoder) as recording:
         watched = decoder(x, None, memory).vectors
         stepped = step_by_step(decoder, x, decoder.start(memory))
     torch.testing.assert_close(plain, watched)
     torch.testing.assert_close(plain, stepped)
-    assert len(seen) > 0
+    assert len(recording) > 0
 
 
-def test_names_inside_are_stable():
-    x, memory = draw(2, TIME, WIDTH), memory_of()
+def test_recorded_names_are_stable():
+    x, memory = random_tensor(2, TIME, WIDTH), build_memory()
     names = {
         "lstm additive": ("weights", "first.lstm.forget"),
         "lstm general": ("weights", "backbone.deep.layer.1.lstm.cell"),
@@ -197,15 +197,15 @@ def test_names_inside_are_stable():
     }
     for variant, expected in names.items():
         decoder = build(variant)
-        with record(decoder) as seen:
+        with record(decoder) as recording:
             decoder(x, None, memory)
-        assert set(expected) <= set(seen)
-        assert seen[expected[0]].shape[-2:] == (TIME, SOURCE)
+        assert set(expected) <= set(recording)
+        assert recording[expected[0]].shape[-2:] == (TIME, SOURCE)
 
 
 @every
-def test_gradients_agree_with_finite_differences(variant):
-    decoder, x, source = build(variant, depth=1), draw(1, 2, WIDTH), draw(1, 3, WIDTH, seed=2)
+def test_gradients_match_finite_differences(variant):
+    decoder, x, source = build(variant, depth=1), random_tensor(1, 2, WIDTH), random_tensor(1, 3, WIDTH, seed=2)
     parts = [x.requires_grad_(), source.requires_grad_(), *decoder.parameters()][:4]
 
     def run(*_: Tensor) -> Tensor:
@@ -215,15 +215,15 @@ def test_gradients_agree_with_finite_differences(variant):
 
 
 @every
-def test_every_weight_learns(variant):
-    decoder, x, memory = build(variant).train(), draw(2, TIME, WIDTH), memory_of()
+def test_every_parameter_gets_a_gradient(variant):
+    decoder, x, memory = build(variant).train(), random_tensor(2, TIME, WIDTH), build_memory()
     decoder(x, None, memory).vectors.square().sum().backward()
     assert [name for name, weight in decoder.named_parameters() if weight.grad is None] == []
 
 
 @every
 def test_dropout_acts_in_training_only(variant):
-    decoder, x, memory = build(variant, dropout=0.5), draw(2, TIME, WIDTH), memory_of()
+    decoder, x, memory = build(variant, dropout=0.5), random_tensor(2, TIME, WIDTH), build_memory()
     assert torch.equal(decoder(x, None, memory).vectors, decoder(x, None, memory).vectors)
     if variant != "feedforward additive":
         decoder.train()
@@ -233,13 +233,13 @@ def test_dropout_acts_in_training_only(variant):
 # Each equation by hand
 
 
-def test_the_summary_is_first_last_and_mean():
+def test_the_memory_summary_is_first_last_and_mean():
     vectors = torch.tensor([[[1.0], [2.0], [6.0], [9.0]], [[1.0], [2.0], [6.0], [9.0]]])
     assert Memory(vectors).summary().tolist() == [[1, 9, 4.5]] * 2
     assert Memory(vectors, torch.tensor([3, 2])).summary().tolist() == [[1, 6, 3], [1, 2, 1.5]]
 
 
-def test_memories_join_to_one():
+def test_memories_are_concatenated():
     parts = [Memory(torch.ones(2, 3, 1)), Memory(torch.full((1, 4, 1), 2.0), torch.tensor([2]))]
     joined = concat_memories(parts)
     assert joined.vectors.shape == (3, 4, 1)
@@ -252,9 +252,9 @@ def plain_softmax(scores: list[float]) -> list[float]:
     return [math.exp(score) / total for score in scores]
 
 
-def tiny(attention: str, fed: bool = False) -> Decoder:
+def build_one_unit_decoder(attention: str, input_feeding: bool = False) -> Decoder:
     """Width 1, a vanilla RNN, weights that can be followed by eye: the state begins at tanh(0.1) = 0.0997."""
-    values = {"attention": attention, "input_feeding": fed}
+    values = {"attention": attention, "input_feeding": input_feeding}
     settings = ResolvedSettings.model_validate(
         {"model": "rnn", "network": {"width": 1, "depth": 1}, "translate": values}
     )
@@ -273,36 +273,36 @@ def tiny(attention: str, fed: bool = False) -> Decoder:
 X, SOURCES = [0.3, -0.8], [1.0, -2.0, 0.4]
 
 
-def run_tiny(decoder: Decoder) -> list[float]:
+def run_one_unit_decoder(decoder: Decoder) -> list[float]:
     x = torch.tensor(X, dtype=torch.float64).view(1, 2, 1)
     memory = Memory(torch.tensor(SOURCES, dtype=torch.float64).view(1, 3, 1))
     return decoder(x, None, memory).vectors.flatten().tolist()
 
 
-def test_bahdanau_by_hand():
+def test_bahdanau_attention_equals_a_hand_computed_result():
     s, expected = math.tanh(0.1), []
     for x in X:
         weights = plain_softmax([0.5 * math.tanh(0.5 * s + 0.5 * h) for h in SOURCES])  # from the previous state
         c = sum(w * h for w, h in zip(weights, SOURCES))
         s = math.tanh(0.5 * x + 0.5 * c + 0.5 * s + 0.5)
         expected.append(math.tanh(0.5 * c + 0.5 * s))
-    assert isinstance(tiny("additive"), BahdanauDecoder)
-    assert run_tiny(tiny("additive")) == pytest.approx(expected, rel=1e-12)
+    assert isinstance(build_one_unit_decoder("additive"), BahdanauDecoder)
+    assert run_one_unit_decoder(build_one_unit_decoder("additive")) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(("attention", "factor"), [("dot", 1.0), ("general", 0.5)])
-def test_luong_by_hand(attention, factor):
+def test_luong_attention_equals_a_hand_computed_result(attention, factor):
     s, expected = math.tanh(0.1), []
     for x in X:
         s = math.tanh(0.5 * x + 0.5 * s + 0.5)
         weights = plain_softmax([factor * s * h for h in SOURCES])  # from the new state
         c = sum(w * h for w, h in zip(weights, SOURCES))
         expected.append(math.tanh(0.5 * c + 0.5 * s))
-    assert isinstance(tiny(attention), LuongDecoder)
-    assert run_tiny(tiny(attention)) == pytest.approx(expected, rel=1e-12)
+    assert isinstance(build_one_unit_decoder(attention), LuongDecoder)
+    assert run_one_unit_decoder(build_one_unit_decoder(attention)) == pytest.approx(expected, rel=1e-12)
 
 
-def test_input_feeding_by_hand():
+def test_input_feeding_equals_a_hand_computed_result():
     s, attentional, expected = math.tanh(0.1), 0.0, []
     for x in X:
         s = math.tanh(0.5 * x + 0.5 * attentional + 0.5 * s + 0.5)
@@ -310,58 +310,59 @@ def test_input_feeding_by_hand():
         c = sum(w * h for w, h in zip(weights, SOURCES))
         attentional = math.tanh(0.5 * c + 0.5 * s)
         expected.append(attentional)
-    assert isinstance(tiny("dot", fed=True), InputFeedingDecoder)
-    assert run_tiny(tiny("dot", fed=True)) == pytest.approx(expected, rel=1e-12)
+    assert isinstance(build_one_unit_decoder("dot", input_feeding=True), InputFeedingDecoder)
+    assert run_one_unit_decoder(build_one_unit_decoder("dot", input_feeding=True)) == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_state_handed_over_by_hand():
+def test_the_initial_state_decoder_equals_a_hand_computed_result():
     s, expected = math.tanh(0.1), []
     for x in X:
         s = math.tanh(0.5 * x + 0.5 * s + 0.5)
         expected.append(s)
-    assert isinstance(tiny("none"), InitialStateDecoder)
-    assert run_tiny(tiny("none")) == pytest.approx(expected, rel=1e-12)
+    assert isinstance(build_one_unit_decoder("none"), InitialStateDecoder)
+    assert run_one_unit_decoder(build_one_unit_decoder("none")) == pytest.approx(expected, rel=1e-12)
 
 
-def test_an_lstm_without_attention_is_pytorchs_own():
-    decoder, x, memory = build("lstm none", depth=2), draw(2, TIME, WIDTH), memory_of()
-    peer = torch.nn.LSTM(WIDTH, WIDTH, num_layers=2, batch_first=True).double()
+def test_an_lstm_decoder_without_attention_equals_pytorch():
+    decoder, x, memory = build("lstm none", depth=2), random_tensor(2, TIME, WIDTH), build_memory()
+    torch_layer = torch.nn.LSTM(WIDTH, WIDTH, num_layers=2, batch_first=True).double()
     with torch.no_grad():
         for depth, layer in enumerate(decoder.backbone.deep.layer):
-            getattr(peer, f"weight_ih_l{depth}").copy_(layer.cell.weight_input)
-            getattr(peer, f"weight_hh_l{depth}").copy_(layer.cell.weight_hidden)
-            getattr(peer, f"bias_ih_l{depth}").copy_(layer.cell.bias)
-            getattr(peer, f"bias_hh_l{depth}").zero_()
+            getattr(torch_layer, f"weight_ih_l{depth}").copy_(layer.cell.weight_input)
+            getattr(torch_layer, f"weight_hh_l{depth}").copy_(layer.cell.weight_hidden)
+            getattr(torch_layer, f"bias_ih_l{depth}").copy_(layer.cell.bias)
+            getattr(torch_layer, f"bias_hh_l{depth}").zero_()
     _, own = decoder.start(memory)
     state = tuple(torch.stack([layer[part] for layer in own]) for part in (0, 1))
-    torch.testing.assert_close(decoder(x, None, memory).vectors, peer(x, state)[0])
+    torch.testing.assert_close(decoder(x, None, memory).vectors, torch_layer(x, state)[0])
 
 
-def test_the_transformer_is_pytorchs_own():
+def test_the_transformer_decoder_equals_pytorch():
     settings = ResolvedSettings.model_validate({"model": "transformer", "network": {"width": WIDTH, "depth": 1}})
     settings.transformer.heads, settings.transformer.positions = 2, "none"
-    decoder, x, memory = build_decoder(settings, WIDTH, WIDTH, 9).double().eval(), draw(2, TIME, WIDTH), memory_of()
+    decoder, memory = build_decoder(settings, WIDTH, WIDTH, 9).double().eval(), build_memory()
+    x = random_tensor(2, TIME, WIDTH)
     assert isinstance(decoder, TransformerDecoder)
-    peer = torch.nn.TransformerDecoderLayer(
+    torch_layer = torch.nn.TransformerDecoderLayer(
         WIDTH, 2, 4 * WIDTH, 0.0, "gelu", batch_first=True, norm_first=True, dtype=torch.float64
     )
     layer = decoder.decoder.layer[0]
     with torch.no_grad():
-        for ours, theirs in ((layer.attention, peer.self_attn), (layer.cross, peer.multihead_attn)):
+        for ours, theirs in ((layer.attention, torch_layer.self_attn), (layer.cross, torch_layer.multihead_attn)):
             theirs.in_proj_weight.copy_(ours.inward.weight)
             theirs.in_proj_bias.copy_(ours.inward.bias)
             theirs.out_proj.load_state_dict(ours.outward.state_dict())
-        peer.linear1.load_state_dict(layer.feedforward.inward.state_dict())
-        peer.linear2.load_state_dict(layer.feedforward.outward.state_dict())
+        torch_layer.linear1.load_state_dict(layer.feedforward.inward.state_dict())
+        torch_layer.linear2.load_state_dict(layer.feedforward.outward.state_dict())
     mask = torch.nn.Transformer.generate_square_subsequent_mask(TIME, dtype=torch.float64)
     hidden = torch.arange(SOURCE) >= memory.lengths[:, None]
-    expected = decoder.decoder.norm(peer(x, memory.vectors, mask, memory_key_padding_mask=hidden))
+    expected = decoder.decoder.norm(torch_layer(x, memory.vectors, mask, memory_key_padding_mask=hidden))
     torch.testing.assert_close(decoder(x, None, memory).vectors, expected)
 
 
 @pytest.mark.parametrize("score", [Dot(), ScaledDot(), General(3, 3), Additive(3, 3, 5)])
-def test_keys_that_were_prepared_have_the_same_scores(score):
-    queries, keys = draw(2, 4, 3), draw(2, 6, 3, seed=2)
+def test_prepared_keys_give_the_same_scores(score):
+    queries, keys = random_tensor(2, 4, 3), random_tensor(2, 6, 3, seed=2)
     score = score.double()
     torch.testing.assert_close(score.compare(queries, score.prepare(keys)), score(queries, keys))
 
@@ -369,12 +370,12 @@ def test_keys_that_were_prepared_have_the_same_scores(score):
 # What cannot be
 
 
-def test_dot_attention_needs_one_width():
+def test_dot_attention_with_different_widths_is_refused():
     with pytest.raises(UsageError, match="the decoder's is 8, the encoder's 6"):
         build("rnn dot", memory=6)
 
 
-def test_a_fixed_window_needs_attention():
+def test_a_feedforward_decoder_without_attention_is_refused():
     settings = ResolvedSettings.model_validate(
         {"model": "feedforward", "network": {"width": 4}, "translate": {"attention": "none"}}
     )
@@ -382,7 +383,7 @@ def test_a_fixed_window_needs_attention():
         build_decoder(settings, 4, 4, 9)
 
 
-def test_a_task_with_its_own_attention_is_fed_only_if_it_says_so():
+def test_a_task_with_its_own_attention_uses_input_feeding_only_on_request():
     settings = ResolvedSettings.model_validate(
         {"model": "gru", "network": {"width": 4}, "translate": {"input_feeding": True}}
     )
@@ -392,4 +393,4 @@ def test_a_task_with_its_own_attention_is_fed_only_if_it_says_so():
 
 def test_a_decoder_needs_a_state_or_a_memory():
     with pytest.raises(ValueError, match="a state or a memory"):
-        build("lstm additive")(draw(1, 2, WIDTH))
+        build("lstm additive")(random_tensor(1, 2, WIDTH))

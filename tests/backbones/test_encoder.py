@@ -12,7 +12,7 @@ from seqwise.resolved_settings import ResolvedSettings
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 
 
-def encoder_of(model: str, **recurrent: object) -> torch.nn.Module:
+def build_small_encoder(model: str, **recurrent: object) -> torch.nn.Module:
     values = {"network": {"width": 8, "depth": 3}, "transformer": {"heads": 2}, "context": {"length": 3}}
     torch.manual_seed(0)
     return build_encoder(
@@ -24,24 +24,24 @@ def vectors(rows: int = 2, time: int = 6) -> torch.Tensor:
     return torch.randn(rows, time, 5, generator=torch.Generator().manual_seed(1))
 
 
-def test_the_setting_tells_joined_from_separate():
-    assert isinstance(encoder_of("lstm", bidirectional=True), BidirectionalBackbone)
-    assert isinstance(encoder_of("lstm", bidirectional=True, concat_directions=True), BidirectionalBackbone)
-    assert isinstance(encoder_of("lstm", bidirectional=True, concat_directions=False), SeparateDirections)
-    assert isinstance(encoder_of("attentive-rnn", bidirectional=True), SeparateDirections)
+def test_concat_directions_chooses_between_joined_and_separate_directions():
+    assert isinstance(build_small_encoder("lstm", bidirectional=True), BidirectionalBackbone)
+    assert isinstance(build_small_encoder("lstm", bidirectional=True, concat_directions=True), BidirectionalBackbone)
+    assert isinstance(build_small_encoder("lstm", bidirectional=True, concat_directions=False), SeparateDirections)
+    assert isinstance(build_small_encoder("attentive-rnn", bidirectional=True), SeparateDirections)
 
 
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("model", ["rnn", "gru", "lstm", "attentive-rnn"])
-def test_the_width_is_that_of_both_directions_together(model: str, joined: bool):
-    encoder = encoder_of(model, bidirectional=True, concat_directions=joined)
+def test_the_width_counts_both_directions(model: str, joined: bool):
+    encoder = build_small_encoder(model, bidirectional=True, concat_directions=joined)
     assert encoder.width == 8
     assert encoder(vectors()).vectors.shape == (2, 6, 8)
 
 
 @pytest.mark.parametrize("model", ["rnn", "gru", "lstm", "attentive-rnn"])
-def test_separate_stacks_are_two_backbones_one_of_them_turned(model: str):
-    encoder, x = encoder_of(model, bidirectional=True, concat_directions=False), vectors()
+def test_separate_directions_are_two_backbones_one_reading_in_reverse(model: str):
+    encoder, x = build_small_encoder(model, bidirectional=True, concat_directions=False), vectors()
     out = encoder(x).vectors
     assert torch.equal(out[..., :4], encoder.forwards(x).vectors)
     assert torch.equal(out[..., 4:], encoder.backwards(x.flip(1)).vectors.flip(1))
@@ -49,7 +49,7 @@ def test_separate_stacks_are_two_backbones_one_of_them_turned(model: str):
 
 @pytest.mark.parametrize("model", ["rnn", "gru", "lstm", "attentive-rnn"])
 def test_padding_changes_nothing(model: str):
-    encoder, x = encoder_of(model, bidirectional=True, concat_directions=False), vectors(1, 4)
+    encoder, x = build_small_encoder(model, bidirectional=True, concat_directions=False), vectors(1, 4)
     padded = torch.cat([x, torch.full((1, 2, 5), torch.nan)], dim=1)
     out = encoder(padded, lengths=torch.tensor([4])).vectors
     assert torch.allclose(out[:, :4], encoder(x).vectors, atol=1e-6)
@@ -57,8 +57,8 @@ def test_padding_changes_nothing(model: str):
 
 @pytest.mark.parametrize("both", [(False, None), (True, True), (True, False)])
 @pytest.mark.parametrize("model", FAMILIES)
-def test_every_layer_ends_with_what_the_encoder_returns(model: str, both: tuple[bool, bool | None]):
-    encoder, x = encoder_of(model, bidirectional=both[0], concat_directions=both[1]), vectors()
+def test_the_last_layer_states_are_the_encoder_output(model: str, both: tuple[bool, bool | None]):
+    encoder, x = build_small_encoder(model, bidirectional=both[0], concat_directions=both[1]), vectors()
     lengths = torch.tensor([6, 4])
     layers = compute_layer_states(encoder, x, lengths)
     assert torch.equal(layers[0], x)
@@ -67,15 +67,15 @@ def test_every_layer_ends_with_what_the_encoder_returns(model: str, both: tuple[
     assert not torch.allclose(layers[1], layers[2])
 
 
-def test_the_first_layer_of_a_stack_is_the_stack_of_one():
+def test_the_first_layer_of_a_stack_equals_a_stack_of_one_layer():
     """A stack of depth 1 with the weights of the first layer gives the states of layer 1."""
-    deep, x = encoder_of("gru", bidirectional=True, concat_directions=False), vectors()
+    deep, x = build_small_encoder("gru", bidirectional=True, concat_directions=False), vectors()
     first = torch.cat([deep.forwards.deep.layer[0](x)[0], deep.backwards.deep.layer[0](x.flip(1))[0].flip(1)], dim=-1)
     assert torch.equal(compute_layer_states(deep, x)[1], first)
 
 
-def test_the_hidden_layers_of_a_centred_window_stand_at_their_positions():
-    encoder, x = encoder_of("feedforward"), vectors()
+def test_layer_states_of_a_centred_window_are_aligned_with_their_positions():
+    encoder, x = build_small_encoder("feedforward"), vectors()
     changed = x.clone()
     changed[:, 0] += 1
     before, after = compute_layer_states(encoder, x), compute_layer_states(encoder, changed)
@@ -84,6 +84,6 @@ def test_the_hidden_layers_of_a_centred_window_stand_at_their_positions():
         assert different.tolist() == [True, True, False, False, False, False]  # a window of three
 
 
-def test_a_module_without_layers_is_refused():
+def test_layer_states_of_a_module_without_layers_are_refused():
     with pytest.raises(UsageError, match="Linear"):
         compute_layer_states(torch.nn.Linear(2, 2), vectors())

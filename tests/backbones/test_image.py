@@ -40,7 +40,7 @@ def encoders() -> dict[str, nn.Module]:
     }
 
 
-def test_a_convolution_equals_its_sum_by_hand():
+def test_a_convolution_equals_a_hand_computed_sum():
     layer = Convolution(2, 3, stride=2)
     x = torch.randn(1, 5, 5, 2)
     weight, bias = layer.convolution.weight, layer.convolution.bias
@@ -182,8 +182,8 @@ def test_features_pass_one_matrix_and_a_norm():
 def test_shifting_moves_pixels_and_repeats_the_edge():
     torch.manual_seed(3)
     image = pixels(20, 6, 6, 3)
-    found = shift_and_flip(image, 2, flip=False)
-    for before, after in zip(image, found):
+    moved = shift_and_flip(image, 2, flip=False)
+    for before, after in zip(image, moved):
         fits = []
         for down in range(-2, 3):
             for right in range(-2, 3):
@@ -197,9 +197,9 @@ def test_shifting_moves_pixels_and_repeats_the_edge():
 def test_half_of_the_images_are_mirrored():
     torch.manual_seed(0)
     image = pixels(200, 4, 4, 3)
-    found = shift_and_flip(image, 0, flip=True)
-    mirrored = [torch.equal(after, before.flip(1)) for before, after in zip(image, found)]
-    same = [torch.equal(after, before) for before, after in zip(image, found)]
+    moved = shift_and_flip(image, 0, flip=True)
+    mirrored = [torch.equal(after, before.flip(1)) for before, after in zip(image, moved)]
+    same = [torch.equal(after, before) for before, after in zip(image, moved)]
     assert all(a or b for a, b in zip(mirrored, same))
     assert 70 < sum(mirrored) < 130
 
@@ -207,10 +207,10 @@ def test_half_of_the_images_are_mirrored():
 def test_all_frames_of_a_clip_move_together():
     torch.manual_seed(1)
     clip = pixels(4, 1, 6, 6, 3).repeat(1, 3, 1, 1, 1)
-    found = shift_and_flip(clip, 2, flip=True)
-    assert found.shape == clip.shape
-    assert torch.equal(found[:, 0], found[:, 1])
-    assert not torch.equal(found, clip)
+    moved = shift_and_flip(clip, 2, flip=True)
+    assert moved.shape == clip.shape
+    assert torch.equal(moved[:, 0], moved[:, 1])
+    assert not torch.equal(moved, clip)
 
 
 @pytest.mark.parametrize(

@@ -36,14 +36,14 @@ def test_every_family_encodes_a_window(model: str):
     torch.manual_seed(0)
     encoder = SeriesEncoder(settings(model), 3, 10)
     x = torch.randn(5, 10, 3)
-    found = encoder(x)
-    assert found.shape == (5, encoder.width)
+    summary = encoder(x)
+    assert summary.shape == (5, encoder.width)
     assert encoder.width == (24 if model == "transformer" else 8)
-    assert torch.allclose(found[:2], encoder(x[:2]), atol=1e-6)  # rows do not see each other
+    assert torch.allclose(summary[:2], encoder(x[:2]), atol=1e-6)  # rows do not see each other
 
 
 @pytest.mark.parametrize("model", FAMILIES)
-def test_every_step_of_the_past_matters(model: str):
+def test_the_summary_depends_on_every_past_step(model: str):
     torch.manual_seed(0)
     encoder = SeriesEncoder(settings(model), 1, 8).double()
     x = torch.randn(1, 8, 1, dtype=torch.float64, requires_grad=True)
@@ -52,7 +52,7 @@ def test_every_step_of_the_past_matters(model: str):
 
 
 @pytest.mark.parametrize("model", ["feedforward", "gru", "transformer"])
-def test_gradients_against_finite_differences(model: str):
+def test_gradients_match_finite_differences(model: str):
     torch.manual_seed(0)
     encoder = SeriesEncoder(settings(model, 2), 1, 4).double()
     x = torch.randn(1, 4, 1, dtype=torch.float64, requires_grad=True)

@@ -9,7 +9,7 @@ def example():
     return ((torch.arange(6.0).view(3, 2), None), torch.ones(3, 1))
 
 
-def test_a_carry_survives_being_saved():
+def test_a_flattened_state_is_restored():
     state = example()
     back = unflatten(structure(state), flatten(state))
     assert back[0][1] is None
@@ -18,13 +18,13 @@ def test_a_carry_survives_being_saved():
     assert sorted(flatten(state)) == ["carry.0.0", "carry.1"]
 
 
-def test_rows_that_were_cut_apart_join_again():
+def test_split_states_are_concatenated_again():
     state = example()
     parts = [map_state(lambda t, i=i: t[i : i + 1], state) for i in range(3)]
     assert torch.equal(concat_states(parts)[0][0], state[0][0])
 
 
-def test_no_carry_stays_no_carry():
+def test_an_empty_state_stays_empty():
     assert flatten(None) == {}
     assert unflatten(structure(None), {}) is None
     assert concat_states([None, None]) is None

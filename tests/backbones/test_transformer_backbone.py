@@ -24,18 +24,18 @@ def build(positions: str, inputs: int = WIDTH) -> TransformerBackbone:
     ("positions", "kind"),
     [("sinusoidal", SinusoidalPositions), ("learned", LearnedPositions), ("rotary", type(None)), ("none", type(None))],
 )
-def test_only_the_positions_asked_for_are_built(positions, kind):
+def test_the_positions_of_the_settings_are_built(positions, kind):
     assert type(build(positions).positions) is kind
 
 
 @pytest.mark.parametrize("inputs", [WIDTH, 48])
 @pytest.mark.parametrize(("positions", "ratio"), [("sinusoidal", 2.0), ("learned", 1.0)])
-def test_rows_are_not_drowned_by_the_positions_added_to_them(positions, ratio, inputs):
+def test_positions_do_not_dominate_the_vectors_they_are_added_to(positions, ratio, inputs):
     """Sines and cosines have variance ½ and rows variance 1, as published; learned positions begin like rows."""
     backbone = build(positions, inputs)
     rows = 0.02 * torch.randn(64, WINDOW, inputs)
-    with record(backbone, "positions.*") as seen:
+    with record(backbone, "positions.*") as recording:
         backbone(rows)
-    added = seen["positions.positions"]
+    added = recording["positions.positions"]
     entering = backbone.factor * backbone.enter(rows)
     assert entering.var().item() / added.square().mean().item() == pytest.approx(ratio, rel=0.1)

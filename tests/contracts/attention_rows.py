@@ -40,7 +40,7 @@ Build = Callable[[], nn.Module]
 D, V = 4, 7
 
 
-def built(make: Build) -> Build:
+def with_filled_weights(make: Build) -> Build:
     """The same weights at every call, biases and norms away from 0 and 1."""
 
     def build() -> nn.Module:
@@ -67,7 +67,7 @@ def ids() -> Tensor:
 
 
 def memory_for(x: Tensor) -> Tensor:
-    """What a decoder looks at: three vectors, the same for every row."""
+    """The memory of a decoder: three vectors, the same for every row."""
     one = torch.linspace(-1.0, 1.0, 3 * D, dtype=x.dtype, device=x.device).sin().view(1, 3, D)
     return one.expand(x.shape[0], -1, -1)
 
@@ -76,35 +76,41 @@ def mask_for(x: Tensor, lengths: Tensor | None) -> Tensor | None:
     return None if lengths is None else padding_mask(lengths, x.shape[1])
 
 
-def by_hand(build: Build, run: Callable, inputs: Callable, compute: Callable) -> Callable[[], tuple[Tensor, Tensor]]:
+def build_hand_comparison(
+    build: Build, run: Callable, inputs: Callable, compute: Callable
+) -> Callable[[], tuple[Tensor, Tensor]]:
     """Our layer on the first row in float64, and `compute(layer, x)` on the same row in plain floats."""
 
-    def hand() -> tuple[Tensor, Tensor]:
+    def compare() -> tuple[Tensor, Tensor]:
         layer, x = build().double(), inputs()[:1]
         x = x.double() if x.is_floating_point() else x
         expected = torch.tensor(compute(layer, x[0].tolist()), dtype=torch.float64)
         return run(layer, x, None)[0].detach(), expected
 
-    return hand
+    return compare
 
 
-def by_peer(build: Build, run: Callable, inputs: Callable, peer: Callable) -> Callable[[], tuple[Tensor, Tensor]]:
-    def both() -> tuple[Tensor, Tensor]:
+def build_torch_comparison(
+    build: Build, run: Callable, inputs: Callable, reference: Callable
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    def compare() -> tuple[Tensor, Tensor]:
         layer, x = build(), inputs()
-        return run(layer, x, None).detach(), peer(layer, x).detach()
+        return run(layer, x, None).detach(), reference(layer, x).detach()
 
-    return both
+    return compare
 
 
-def row(name: str, make: Build, run: Callable, hand: Callable, peer: Callable | None = None, **promises: Any) -> Row:
-    build, inputs = built(make), promises.pop("inputs", vectors)
+def row(
+    name: str, make: Build, run: Callable, compute_by_hand: Callable, reference: Callable | None = None, **promises: Any
+) -> Row:
+    build, inputs = with_filled_weights(make), promises.pop("inputs", vectors)
     return Row(
         name=name,
         build=build,
         inputs=inputs,
         run=run,
-        hand=by_hand(build, run, inputs, hand),
-        peer=None if peer is None else by_peer(build, run, inputs, peer),
+        compare_by_hand=build_hand_comparison(build, run, inputs, compute_by_hand),
+        compare_with_torch=None if reference is None else build_torch_comparison(build, run, inputs, reference),
         **promises,
     )
 
@@ -135,7 +141,7 @@ def plain_heads(layer: MultiHeadAttention, x: list, memory: list | None = None, 
             for given, start in zip((x, source, source), range(head * size, 3 * layer.width, layer.width), strict=True)
         )
         if layer.rotary:
-            q, k = plain.turn(q), plain.turn(k)
+            q, k = plain.rotate(q), plain.rotate(k)
         seen = plain.attend(q, k, v, lambda a, b: plain.dot(a, b) / math.sqrt(size), causal)
         context = [whole + part for whole, part in zip(context, seen, strict=True)]
     return plain.linear(context, w(layer.outward.weight), w(layer.outward.bias))
@@ -175,42 +181,42 @@ def plain_memory() -> list:
 
 
 def torch_heads(layer: MultiHeadAttention, x: Tensor, memory: Tensor | None = None, causal: bool = False) -> Tensor:
-    peer = nn.MultiheadAttention(layer.width, layer.heads, batch_first=True)
-    share_heads(peer, layer)
+    reference = nn.MultiheadAttention(layer.width, layer.heads, batch_first=True)
+    share_heads(reference, layer)
     source = x if memory is None else memory
-    return peer(x, source, source, attn_mask=~causal_mask(x.shape[1]) if causal else None)[0]
+    return reference(x, source, source, attn_mask=~causal_mask(x.shape[1]) if causal else None)[0]
 
 
-def share_heads(peer: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
-    peer.in_proj_weight, peer.in_proj_bias = ours.inward.weight, ours.inward.bias
-    share(peer.out_proj, ours.outward)
+def share_heads(reference: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
+    reference.in_proj_weight, reference.in_proj_bias = ours.inward.weight, ours.inward.bias
+    share(reference.out_proj, ours.outward)
 
 
-def share(peer: Any, ours: Any) -> None:
-    peer.weight, peer.bias = ours.weight, ours.bias
+def share(reference: Any, ours: Any) -> None:
+    reference.weight, reference.bias = ours.weight, ours.bias
 
 
 def torch_layer(ours: Any) -> nn.Module:
     kind = nn.TransformerDecoderLayer if hasattr(ours, "cross") else nn.TransformerEncoderLayer
     hidden, activation = ours.feedforward.inward.out_features, ours.feedforward.activation
-    peer = kind(D, ours.attention.heads, hidden, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
-    share_heads(peer.self_attn, ours.attention)
-    share(peer.linear1, ours.feedforward.inward)
-    share(peer.linear2, ours.feedforward.outward)
+    reference = kind(D, ours.attention.heads, hidden, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
+    share_heads(reference.self_attn, ours.attention)
+    share(reference.linear1, ours.feedforward.inward)
+    share(reference.linear2, ours.feedforward.outward)
     norms = [ours.attention_norm, ours.feedforward_norm]
     if hasattr(ours, "cross"):
-        share_heads(peer.multihead_attn, ours.cross)
+        share_heads(reference.multihead_attn, ours.cross)
         norms.insert(1, ours.cross_norm)
     for number, norm in enumerate(norms, start=1):
-        share(getattr(peer, f"norm{number}"), norm)
-    return peer
+        share(getattr(reference, f"norm{number}"), norm)
+    return reference
 
 
 def torch_stack(stack: Any, x: Tensor, causal: bool = True, memory: Tensor | None = None) -> Tensor:
     hidden = ~causal_mask(x.shape[1]) if causal else None
     for layer in stack.layer:
-        peer = torch_layer(layer)
-        x = peer(x, hidden) if memory is None else peer(x, memory, hidden)
+        reference = torch_layer(layer)
+        x = reference(x, hidden) if memory is None else reference(x, memory, hidden)
     if isinstance(stack.norm, nn.Identity):
         return x
     return F.layer_norm(x, (D,), stack.norm.weight, stack.norm.bias)
@@ -223,16 +229,16 @@ def score_row(name: str, make: Build, causal: bool = False) -> Row:
     def run(score: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
         return attend(x, x, x, mask_for(x, lengths), score, causal=causal)
 
-    def peer(score: Any, x: Tensor) -> Tensor:
+    def reference(score: Any, x: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(x, x, x, is_causal=causal, scale=score.scale(D))
 
-    fused = built(make)().scale(D) is not None
+    fused = with_filled_weights(make)().scale(D) is not None
     return row(
         name,
         make,
         run,
         lambda s, x: plain.attend(x, x, x, plain_scores(s), causal),
-        peer if fused else None,
+        reference if fused else None,
         causal=causal,
     )
 
@@ -241,7 +247,7 @@ def heads_row(name: str, causal: bool, rotary: bool = False) -> Row:
     def run(layer: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
         return layer(x, mask=mask_for(x, lengths), causal=causal)[0]
 
-    def carried(layer: Any, x: Tensor, state: Any) -> Any:
+    def run_with_state(layer: Any, x: Tensor, state: Any) -> Any:
         return layer(x, causal=True, cache=state)
 
     return row(
@@ -251,7 +257,7 @@ def heads_row(name: str, causal: bool, rotary: bool = False) -> Row:
         lambda layer, x: plain_heads(layer, x, causal=causal),
         None if rotary else lambda layer, x: torch_heads(layer, x, causal=causal),
         causal=causal,
-        carried=carried if causal else None,
+        run_with_state=run_with_state if causal else None,
         records=("weights",),
     )
 
@@ -277,7 +283,7 @@ def encoder_row(name: str, kind: type[EncoderLayer], activation: str, causal: bo
         lambda stack, x: plain_stack(stack, x, causal),
         None if rotary else lambda stack, x: torch_stack(stack, x, causal),
         causal=causal,
-        carried=(lambda stack, x, state: stack(x, cache=state)) if causal else None,
+        run_with_state=(lambda stack, x, state: stack(x, cache=state)) if causal else None,
         records=(*records, "norm.norm") if kind.pre_norm else records,
     )
 
@@ -291,7 +297,7 @@ def decoder_row(name: str, kind: type[DecoderLayer]) -> Row:
         lambda stack, x: plain_stack(stack, x, memory=plain_memory()),
         lambda stack, x: torch_stack(stack, x, memory=memory_for(x)),
         causal=True,
-        carried=lambda stack, x, state: stack(x, memory_for(x), cache=state),
+        run_with_state=lambda stack, x, state: stack(x, memory_for(x), cache=state),
         records=tuple(f"layer.{number}.{part}" for number in (0, 1) for part in parts),
     )
 
@@ -310,7 +316,7 @@ ENCODER_DECODER = row(
     lambda stack, x: plain_stack(stack.decoder, x, memory=plain_stack(stack.encoder, plain_memory(), causal=False)),
     read_both,
     causal=True,
-    carried=lambda stack, x, state: stack.decode(x, stack.encode(memory_for(x)), cache=state),
+    run_with_state=lambda stack, x, state: stack.decode(x, stack.encode(memory_for(x)), cache=state),
     records=("encoder.layer.0.attention.weights", "decoder.layer.0.cross.weights", "decoder.norm.norm"),
 )
 
@@ -334,8 +340,18 @@ def plain_adaptive(layer: Any, x: list) -> list:
     return rows
 
 
-def output_row(name: str, make: Build, hand: Callable, peer: Callable, inputs: Callable = vectors) -> Row:
-    return row(name, make, lambda layer, x, _: layer.log_probabilities(x), hand, peer, inputs=inputs, causal=True)
+def output_row(
+    name: str, make: Build, compute_by_hand: Callable, reference: Callable, inputs: Callable = vectors
+) -> Row:
+    return row(
+        name,
+        make,
+        lambda layer, x, _: layer.log_probabilities(x),
+        compute_by_hand,
+        reference,
+        inputs=inputs,
+        causal=True,
+    )
 
 
 def torch_full(layer: Any, x: Tensor) -> Tensor:
@@ -343,9 +359,9 @@ def torch_full(layer: Any, x: Tensor) -> Tensor:
 
 
 def torch_adaptive(layer: Any, x: Tensor) -> Tensor:
-    peer = nn.AdaptiveLogSoftmaxWithLoss(16, V, [2, 4])
-    peer.load_state_dict(layer.softmax.state_dict())
-    return peer.log_prob(x.flatten(0, 1)).view(*x.shape[:2], V)
+    reference = nn.AdaptiveLogSoftmaxWithLoss(16, V, [2, 4])
+    reference.load_state_dict(layer.softmax.state_dict())
+    return reference.log_prob(x.flatten(0, 1)).view(*x.shape[:2], V)
 
 
 def add_positions(rows_of: Callable[[int], list[float]]) -> Callable:
@@ -356,7 +372,7 @@ def sinusoid(t: int) -> list[float]:
     return [f(t / 10000 ** (2 * i / D)) for i in range(D // 2) for f in (math.sin, math.cos)]
 
 
-def placed(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+def run_from_position(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
     """A position layer carries only where it stands; as a tensor whose first dimension is the batch."""
     start = 0 if state is None else int(state[0][0])
     return layer(x, start), (torch.full((x.shape[0],), start + x.shape[1]),)
@@ -388,7 +404,7 @@ ROWS = [
         lambda layer, x, _: layer(x),
         add_positions(sinusoid),
         causal=True,
-        carried=placed,
+        run_with_state=run_from_position,
         records=("positions",),
     ),
     row(
@@ -398,16 +414,16 @@ ROWS = [
         lambda layer, x: plain.add(x, w(layer.weight)[: len(x)]),
         lambda layer, x: x + F.embedding(torch.arange(x.shape[1]), layer.weight),
         causal=True,
-        carried=placed,
+        run_with_state=run_from_position,
         records=("positions",),
     ),
     row(
         "positions-rotary",
         lambda: Rotary(),
         lambda layer, x, _: layer(x),
-        lambda layer, x: plain.turn(x),
+        lambda layer, x: plain.rotate(x),
         causal=True,
-        carried=placed,
+        run_with_state=run_from_position,
         records=("rotated",),
     ),
     score_row("attend-dot", Dot),

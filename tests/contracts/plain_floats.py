@@ -58,8 +58,8 @@ def attend(q: Vectors, k: Vectors, v: Vectors, score: Callable, causal: bool = F
     return context
 
 
-def turn(x: Vectors) -> Vectors:
-    """Rotary positions: pair (2i, 2i+1) of the vector at t turns by t · 10000^(-2i/K)."""
+def rotate(x: Vectors) -> Vectors:
+    """Rotary positions: pair (2i, 2i+1) of the vector at t is rotated by t · 10000^(-2i/K)."""
     rows = []
     for t, vector in enumerate(x):
         row = []

@@ -48,7 +48,7 @@ def norm_by_hand(a: Vector, weight: Vector, bias: Vector) -> Vector:
     return [w * (e - mean) / deviation + b for e, w, b in zip(a, weight, bias)]
 
 
-def look_by_hand(query: Vector, keys: Matrix, values: Matrix) -> Vector:
+def attend_by_hand(query: Vector, keys: Matrix, values: Matrix) -> Vector:
     scores = [sum(q * k for q, k in zip(query, key)) / math.sqrt(len(query)) for key in keys]
     total = sum(math.exp(score) for score in scores)
     return [sum(math.exp(s) / total * value[u] for s, value in zip(scores, values)) for u in range(len(query))]
@@ -131,7 +131,7 @@ def attentive_by_hand(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
         a = plus(times(w["weight_input"], x), times(w["weight_hidden"], h), w["bias"])
         h = [math.tanh(e) for e in a]
         if keys:
-            h = plus(h, look_by_hand(times(own["weight_query"], h), keys[-layer.memory :], values[-layer.memory :]))
+            h = plus(h, attend_by_hand(times(own["weight_query"], h), keys[-layer.memory :], values[-layer.memory :]))
         keys.append(times(own["weight_memory"][:2], h))
         values.append(times(own["weight_memory"][2:], h))
         hs.append(h)
@@ -143,7 +143,7 @@ def state_attention_by_hand(layer: StateAttention, xs: Matrix) -> Matrix:
     for t, s in enumerate(xs):
         seen = xs[max(0, t - layer.memory) : t + 1]
         keys, values = [times(w[2:4], past) for past in seen], [times(w[4:6], past) for past in seen]
-        outputs.append(plus(s, look_by_hand(times(w[:2], s), keys, values)))
+        outputs.append(plus(s, attend_by_hand(times(w[:2], s), keys, values)))
     return outputs
 
 
@@ -159,7 +159,7 @@ def fill(module: nn.Module) -> nn.Module:
     return module
 
 
-def by_hand(layer: nn.Module, expected: Callable[[Any], Matrix]) -> Callable[[], tuple[Tensor, Tensor]]:
+def build_hand_comparison(layer: nn.Module, expected: Callable[[Any], Matrix]) -> Callable[[], tuple[Tensor, Tensor]]:
     def compare() -> tuple[Tensor, Tensor]:
         fill(layer).double().eval()
         given = run(layer, torch.tensor([INPUT], dtype=torch.float64), None)
@@ -172,7 +172,7 @@ def run(layer: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
     return layer(x, None, lengths)[0]
 
 
-def carried(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+def run_with_state(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
     return layer(x, state)
 
 
@@ -180,11 +180,13 @@ def inputs() -> Tensor:
     return torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(5))
 
 
-def as_peer(ours: nn.Module, layers: list[cells.Cell], peer: nn.Module) -> Callable[[], tuple[Tensor, Tensor]]:
+def build_recurrent_torch_comparison(
+    ours: nn.Module, layers: list[cells.Cell], reference: nn.Module
+) -> Callable[[], tuple[Tensor, Tensor]]:
     """PyTorch's layer with the weights of our cells, in the order of its parameters."""
 
     def compare() -> tuple[Tensor, Tensor]:
-        parameters = list(peer.parameters())
+        parameters = list(reference.parameters())
         with torch.no_grad():
             for number, cell in enumerate(layers):
                 weight_input, weight_hidden, bias, bias_hidden = parameters[4 * number : 4 * number + 4]
@@ -194,13 +196,16 @@ def as_peer(ours: nn.Module, layers: list[cells.Cell], peer: nn.Module) -> Calla
                 bias_hidden.zero_()
                 if isinstance(cell, cells.GRUCell):
                     bias_hidden[2 * cell.units :] = cell.bias_hidden.normal_()
-        return run(ours, inputs(), None), peer(inputs())[0]
+        return run(ours, inputs(), None), reference(inputs())[0]
 
     return compare
 
 
 def cell_row(
-    name: str, build: Callable[[int, int], cells.Cell], hand: Callable[[Any, Matrix], Matrix], peer: Any = None
+    name: str,
+    build: Callable[[int, int], cells.Cell],
+    compute_by_hand: Callable[[Any, Matrix], Matrix],
+    reference: Any = None,
 ) -> Row:
     ours = Recurrent(build(4, 3))
     return Row(
@@ -208,9 +213,11 @@ def cell_row(
         build=lambda: Recurrent(build(4, 3)),
         inputs=inputs,
         run=run,
-        hand=by_hand(Recurrent(build(2, 2)), lambda layer: hand(layer.cell, INPUT)),
-        peer=None if peer is None else as_peer(ours, [ours.cell], peer(4, 3, batch_first=True)),
-        carried=carried,
+        compare_by_hand=build_hand_comparison(Recurrent(build(2, 2)), lambda layer: compute_by_hand(layer.cell, INPUT)),
+        compare_with_torch=None
+        if reference is None
+        else build_recurrent_torch_comparison(ours, [ours.cell], reference(4, 3, batch_first=True)),
+        run_with_state=run_with_state,
         causal=True,
         records=tuple(f"{ours.name}.{gate}" for gate in ours.cell.gates),
     )
@@ -253,59 +260,63 @@ def weight_dropout_row() -> Row:
         build=lambda: Recurrent(cells.LSTMCell(4, 3), 0.5),
         inputs=inputs,
         run=run,
-        hand=by_hand(Recurrent(cells.LSTMCell(2, 2), 0.5), lambda layer: lstm_by_hand(layer.cell, INPUT)),
-        peer=as_peer(ours, [ours.cell], nn.LSTM(4, 3, batch_first=True)),
-        carried=carried,
+        compare_by_hand=build_hand_comparison(
+            Recurrent(cells.LSTMCell(2, 2), 0.5), lambda layer: lstm_by_hand(layer.cell, INPUT)
+        ),
+        compare_with_torch=build_recurrent_torch_comparison(ours, [ours.cell], nn.LSTM(4, 3, batch_first=True)),
+        run_with_state=run_with_state,
         causal=True,
         records=("lstm.forget", "lstm.hidden"),
     )
 
 
-def deep(inputs: int, units: int) -> StackedRecurrent:
+def build_stack(inputs: int, units: int) -> StackedRecurrent:
     return StackedRecurrent(
         [Recurrent(cells.LSTMCell(inputs, units)), Recurrent(cells.LSTMCell(units, units))], dropout=0.3
     )
 
 
 def deep_row() -> Row:
-    ours = deep(4, 3).eval()
+    ours = build_stack(4, 3).eval()
 
-    def hand(layer: Any) -> Matrix:
+    def compute_by_hand(layer: Any) -> Matrix:
         return lstm_by_hand(layer.layer[1].cell, lstm_by_hand(layer.layer[0].cell, INPUT))
 
     return Row(
         name="deep lstm",
-        build=lambda: deep(4, 3),
+        build=lambda: build_stack(4, 3),
         inputs=inputs,
         run=run,
-        hand=by_hand(deep(2, 2), hand),
-        peer=as_peer(ours, [layer.cell for layer in ours.layer], nn.LSTM(4, 3, 2, batch_first=True)),  # type: ignore[misc]
-        carried=carried,
+        compare_by_hand=build_hand_comparison(build_stack(2, 2), compute_by_hand),
+        compare_with_torch=build_recurrent_torch_comparison(
+            ours, [layer.cell for layer in ours.layer], nn.LSTM(4, 3, 2, batch_first=True)
+        ),  # type: ignore[misc]
+        run_with_state=run_with_state,
         causal=True,
         records=("layer.0.lstm.forget", "layer.1.lstm.cell"),
     )
 
 
-def both_ways(inputs: int, units: int) -> Bidirectional:
+def build_bidirectional(inputs: int, units: int) -> Bidirectional:
     return Bidirectional(Recurrent(cells.GRUCell(inputs, units)), Recurrent(cells.GRUCell(inputs, units)))
 
 
 def bidirectional_row() -> Row:
-    ours = both_ways(4, 3)
+    ours = build_bidirectional(4, 3)
 
-    def hand(layer: Any) -> Matrix:
+    def compute_by_hand(layer: Any) -> Matrix:
         ahead = gru_by_hand(layer.forwards.cell, INPUT, after=True, keeps=True)
         back = gru_by_hand(layer.backwards.cell, INPUT[::-1], after=True, keeps=True)[::-1]
         return [a + b for a, b in zip(ahead, back)]
 
-    peer = nn.GRU(4, 3, batch_first=True, bidirectional=True)
+    reference = nn.GRU(4, 3, batch_first=True, bidirectional=True)
     return Row(
         name="bidirectional gru",
-        build=lambda: both_ways(4, 3),
+        build=lambda: build_bidirectional(4, 3),
         inputs=inputs,
         run=run,
-        hand=by_hand(both_ways(2, 2), hand),
-        peer=as_peer(ours, [ours.forwards.cell, ours.backwards.cell], peer),
+        compare_by_hand=build_hand_comparison(build_bidirectional(2, 2), compute_by_hand),
+        compare_with_torch=build_recurrent_torch_comparison(ours, [ours.forwards.cell, ours.backwards.cell], reference),
         records=("forwards.gru.update", "backwards.gru.update"),
     )
 
@@ -316,22 +327,25 @@ def attentive_row(name: str, build: Callable[[], cells.Cell]) -> Row:
         build=lambda: AttentiveRecurrent(build(), memory=3),
         inputs=inputs,
         run=run,
-        hand=by_hand(AttentiveRecurrent(cells.RNNCell(2, 2), 1), lambda layer: attentive_by_hand(layer, INPUT)),
-        carried=carried,
+        compare_by_hand=build_hand_comparison(
+            AttentiveRecurrent(cells.RNNCell(2, 2), 1), lambda layer: attentive_by_hand(layer, INPUT)
+        ),
+        run_with_state=run_with_state,
         causal=True,
         records=("weights", "context", f"{build().name}.hidden"),
     )
 
 
-def state_attention_peer() -> tuple[Tensor, Tensor]:
+def compare_state_attention_with_torch() -> tuple[Tensor, Tensor]:
     """One head of PyTorch's attention whose output projection is the identity, with the window as mask."""
-    ours, peer, x = StateAttention(4, memory=2), nn.MultiheadAttention(4, 1, bias=False, batch_first=True), inputs()
+    ours, x = StateAttention(4, memory=2), inputs()
+    reference = nn.MultiheadAttention(4, 1, bias=False, batch_first=True)
     with torch.no_grad():
-        peer.in_proj_weight.copy_(ours.weight)
-        peer.out_proj.weight.copy_(torch.eye(4))
+        reference.in_proj_weight.copy_(ours.weight)
+        reference.out_proj.weight.copy_(torch.eye(4))
     distance = torch.arange(6)[:, None] - torch.arange(6)
     forbidden = (distance < 0) | (distance > 2)
-    return run(ours, x, None), x + peer(x, x, x, attn_mask=forbidden)[0]
+    return run(ours, x, None), x + reference(x, x, x, attn_mask=forbidden)[0]
 
 
 STATE_ATTENTION_ROW = Row(
@@ -339,9 +353,9 @@ STATE_ATTENTION_ROW = Row(
     build=lambda: StateAttention(4, memory=3),
     inputs=inputs,
     run=run,
-    hand=by_hand(StateAttention(2, 1), lambda layer: state_attention_by_hand(layer, INPUT)),
-    peer=state_attention_peer,
-    carried=carried,
+    compare_by_hand=build_hand_comparison(StateAttention(2, 1), lambda layer: state_attention_by_hand(layer, INPUT)),
+    compare_with_torch=compare_state_attention_with_torch,
+    run_with_state=run_with_state,
     causal=True,
     records=("weights",),
 )
@@ -351,7 +365,7 @@ def run_norm(layer: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
     return layer(x)
 
 
-def norm_hand() -> tuple[Tensor, Tensor]:
+def compare_norm_by_hand() -> tuple[Tensor, Tensor]:
     layer = LayerNorm(2)
     fill(layer).double()
     w = weights(layer)
@@ -359,10 +373,10 @@ def norm_hand() -> tuple[Tensor, Tensor]:
     return layer(torch.tensor(INPUT, dtype=torch.float64)), torch.tensor(expected, dtype=torch.float64)
 
 
-def norm_peer() -> tuple[Tensor, Tensor]:
-    ours, peer = LayerNorm(4), nn.LayerNorm(4)
-    peer.load_state_dict(fill(ours).state_dict())
-    return ours(inputs()), peer(inputs())
+def compare_norm_with_torch() -> tuple[Tensor, Tensor]:
+    ours, reference = LayerNorm(4), nn.LayerNorm(4)
+    reference.load_state_dict(fill(ours).state_dict())
+    return ours(inputs()), reference(inputs())
 
 
 NORM_ROW = Row(
@@ -370,8 +384,8 @@ NORM_ROW = Row(
     build=lambda: LayerNorm(4),
     inputs=inputs,
     run=run_norm,
-    hand=norm_hand,
-    peer=norm_peer,
+    compare_by_hand=compare_norm_by_hand,
+    compare_with_torch=compare_norm_with_torch,
     causal=True,
     pads=False,
     records=("norm",),

@@ -17,9 +17,13 @@ class Row:
     build: Callable[[], nn.Module]
     inputs: Callable[[], Tensor]  # float (B, T, D), or int64 ids (B, T)
     run: Callable[[Any, Tensor, Tensor | None], Tensor]
-    hand: Callable[[], tuple[Tensor, Tensor]]  # (what the layer gives, what was computed by hand)
-    peer: Callable[[], tuple[Tensor, Tensor]] | None = None  # (ours, PyTorch's own layer on shared weights)
-    carried: Callable[[Any, Tensor, Any], tuple[Tensor, Any]] | None = None  # (layer, x, state) → (outputs, state)
+    compare_by_hand: Callable[[], tuple[Tensor, Tensor]]  # (result of the layer, expected)
+    compare_with_torch: Callable[[], tuple[Tensor, Tensor]] | None = (
+        None  # (result of the layer, of PyTorch's on the same weights)
+    )
+    run_with_state: Callable[[Any, Tensor, Any], tuple[Tensor, Any]] | None = (
+        None  # (layer, x, state) → (outputs, state)
+    )
     causal: bool = False  # an output depends on no later input
     pads: bool = True  # takes lengths; padding changes nothing
-    records: tuple[str, ...] = ()  # dotted names that `record(layer)` must show
+    records: tuple[str, ...] = ()  # dotted names that `record(layer)` must contain

@@ -27,7 +27,7 @@ def write(folder: Path) -> str:
     return str(folder)
 
 
-def asked(folder: Path) -> list[str]:
+def inputs_in_folder(folder: Path) -> list[str]:
     return [str(folder / "images" / f"{number}.png") for number in (0, 1, 5)]
 
 
@@ -35,7 +35,7 @@ ROW = TaskRow(
     task="caption",
     write=write,
     inputs=[],
-    asked=asked,
+    inputs_in_folder=inputs_in_folder,
     settings={
         "network": {"width": 16, "embedding": 8},
         "training": {"batch_size": 8},

@@ -13,15 +13,15 @@ FRAMES = ["{p} lives in {l} .", "{p} met {p} .", "in {l} it rains", "yes", "{l} 
 
 def tagged(draw: random.Random) -> list[tuple[str, str]]:
     """Words of one sentence with their tags."""
-    found: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     for word in draw.choice(FRAMES).split():
         kind = {"{p}": "PER", "{l}": "LOC"}.get(word)
         if kind is None:
-            found.append((word, "O"))
+            tokens.append((word, "O"))
         else:
             names = draw.choice(PEOPLE if kind == "PER" else PLACES).split()
-            found += [(name, f"{'I' if at else 'B'}-{kind}") for at, name in enumerate(names)]
-    return found
+            tokens += [(name, f"{'I' if at else 'B'}-{kind}") for at, name in enumerate(names)]
+    return tokens
 
 
 def write(folder: Path) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 @dataclass(frozen=True)
 class TaskRow:
     """One task. `write` puts data into an empty folder and returns what a user would name; it holds rows of unequal
-    length, and enough of them that all three splits have some. `inputs` are what `predict` is asked."""
+    length, and enough of them that all three splits have some. `inputs` are arguments of `predict`."""
 
     task: str
     write: Callable[[Path], str]
-    inputs: list[str]  # or functions of the folder, see `asked`
+    inputs: list[str]
     settings: dict[str, Any] = field(default_factory=dict)  # small sizes, besides task and model
     families: tuple[str, ...] = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
-    asked: Callable[[Path], list[str]] | None = None  # inputs that lie in the folder, such as pictures
+    inputs_in_folder: Callable[[Path], list[str]] | None = None  # inputs that are files, such as images

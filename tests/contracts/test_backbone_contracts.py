@@ -48,7 +48,7 @@ def test_one_vector_per_position(variant):
 
 
 @every
-def test_the_future_is_invisible_to_the_bit(variant):
+def test_later_inputs_do_not_change_earlier_outputs(variant):
     backbone, x = build(variant), vectors()
     changed = x.clone()
     changed[:, 4:] += 1
@@ -59,7 +59,7 @@ def test_the_future_is_invisible_to_the_bit(variant):
 
 @every
 @pytest.mark.parametrize("cut", [1, 2, 5])
-def test_reading_on_from_a_carry_equals_reading_at_once(variant, cut):
+def test_continuing_from_a_state_equals_the_whole_sequence(variant, cut):
     backbone, x = build(variant), vectors()
     whole = backbone(x).vectors
     first = backbone(x[:, :cut])
@@ -68,7 +68,7 @@ def test_reading_on_from_a_carry_equals_reading_at_once(variant, cut):
 
 
 @every
-def test_one_token_at_a_time_equals_reading_at_once(variant):
+def test_one_token_at_a_time_equals_the_whole_sequence(variant):
     backbone, x = build(variant), vectors()
     state, outputs = None, []
     for t in range(WINDOW):
@@ -79,7 +79,7 @@ def test_one_token_at_a_time_equals_reading_at_once(variant):
 
 
 @every
-def test_rows_do_not_touch_each_other(variant):
+def test_rows_are_independent(variant):
     backbone, x = build(variant), vectors(rows=3)
     together = backbone(x).vectors
     torch.testing.assert_close(together[1:2], backbone(x[1:2]).vectors)
@@ -89,7 +89,7 @@ LENGTHS = torch.tensor([WINDOW, 3, 1])
 
 
 @every
-def test_padding_changes_no_real_position(variant):
+def test_padding_does_not_change_valid_positions(variant):
     backbone, x = build(variant), vectors(rows=3)
     padded = backbone(x, None, LENGTHS)
     for row, length in enumerate(LENGTHS.tolist()):
@@ -100,7 +100,7 @@ def test_padding_changes_no_real_position(variant):
 
 
 @every
-def test_the_carry_of_padded_rows_is_that_of_their_last_real_step(variant):
+def test_the_state_of_padded_rows_is_that_after_their_last_valid_step(variant):
     """A row that is read on equals the same row without padding; a Transformer has no such carry."""
     backbone, x, more = build(variant), vectors(rows=3), vectors(time=4)[:1].expand(3, -1, -1)
     state = backbone(x, None, LENGTHS).state
@@ -116,43 +116,43 @@ def test_the_carry_of_padded_rows_is_that_of_their_last_real_step(variant):
 
 
 @every
-def test_recording_changes_nothing_to_the_bit(variant):
+def test_recording_does_not_change_the_result(variant):
     backbone, x = build(variant), vectors()
     plain = backbone(x).vectors
-    with record(backbone) as seen:
-        watched = backbone(x).vectors
-    assert torch.equal(plain, watched)
-    assert len(seen) > 0
+    with record(backbone) as recording:
+        recorded = backbone(x).vectors
+    assert torch.equal(plain, recorded)
+    assert len(recording) > 0
 
 
-def test_only_the_recorded_model_is_seen():
-    with record(build("lstm")) as seen:
+def test_only_the_recorded_model_is_recorded():
+    with record(build("lstm")) as recording:
         build("lstm")(vectors())
-    assert len(seen) == 0
+    assert len(recording) == 0
 
 
-def test_names_inside_are_stable():
+def test_recorded_names_are_stable():
     backbone = build("lstm")
-    with record(backbone) as seen:
+    with record(backbone) as recording:
         backbone(vectors())
-    assert "deep.layer.0.lstm.forget" in seen
-    assert seen["deep.layer.1.lstm.cell"].shape == (2, WINDOW, WIDTH)
+    assert "deep.layer.0.lstm.forget" in recording
+    assert recording["deep.layer.1.lstm.cell"].shape == (2, WINDOW, WIDTH)
     transformer = build("transformer")
-    with record(transformer) as seen:
+    with record(transformer) as recording:
         transformer(vectors())
-    assert seen["encoder.layer.1.attention.weights"].shape == (2, 2, WINDOW, WINDOW)
+    assert recording["encoder.layer.1.attention.weights"].shape == (2, 2, WINDOW, WINDOW)
 
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("transformer")])
-def test_a_full_cache_is_read_again_from_half_a_window(variant):
+def test_a_full_cache_is_rebuilt_from_half_a_window(variant):
     """Token by token far beyond the window: the newest output is that of at least half a window read afresh."""
     backbone, x = build(variant), vectors(time=4 * WINDOW)
     state = None
     for t in range(4 * WINDOW):
         states = backbone(x[:, t : t + 1], state)
         state = states.state
-        held = state[0].shape[1]
-        assert held <= WINDOW
-        fresh = backbone(x[:, t + 1 - held : t + 1]).vectors[:, -1:]
+        cached = state[0].shape[1]
+        assert cached <= WINDOW
+        fresh = backbone(x[:, t + 1 - cached : t + 1]).vectors[:, -1:]
         torch.testing.assert_close(states.vectors, fresh)
-        assert held >= min(t + 1, WINDOW // 2)
+        assert cached >= min(t + 1, WINDOW // 2)

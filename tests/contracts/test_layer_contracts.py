@@ -49,7 +49,7 @@ def lengths_for(x: Tensor) -> Tensor:
 
 
 class Runs(nn.Module):
-    """The layer with the row's way to run it, so that parameters can be given from outside."""
+    """The layer and the row's `run` as one module, so that `functional_call` can replace its parameters."""
 
     def __init__(self, layer: nn.Module, row: Row):
         super().__init__()
@@ -64,22 +64,22 @@ def test_names_are_unique() -> None:
 
 
 @rows()
-def test_gives_what_was_computed_by_hand(row: Row) -> None:
-    given, expected = row.hand()
-    assert given.shape == expected.shape
-    torch.testing.assert_close(given, expected.to(given.dtype), rtol=1e-5, atol=1e-6)
+def test_a_layer_equals_a_hand_computed_result(row: Row) -> None:
+    outputs, expected = row.compare_by_hand()
+    assert outputs.shape == expected.shape
+    torch.testing.assert_close(outputs, expected.to(outputs.dtype), rtol=1e-5, atol=1e-6)
 
 
-@rows(lambda row: row.peer)
-def test_equals_pytorchs_own_layer_on_the_same_weights(row: Row) -> None:
-    assert row.peer is not None
-    ours, theirs = row.peer()
+@rows(lambda row: row.compare_with_torch)
+def test_a_layer_equals_that_of_pytorch_with_the_same_weights(row: Row) -> None:
+    assert row.compare_with_torch is not None
+    ours, theirs = row.compare_with_torch()
     assert ours.shape == theirs.shape
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 @rows(lambda row: row.inputs().is_floating_point() or list(row.build().parameters()))
-def test_gradients_agree_with_finite_differences(row: Row) -> None:
+def test_gradients_match_finite_differences(row: Row) -> None:
     module, x = Runs(build(row, torch.float64), row), inputs(row, torch.float64)
     lengths = lengths_for(x) if row.pads else None
     names = [name for name, _ in module.named_parameters()]
@@ -94,7 +94,7 @@ def test_gradients_agree_with_finite_differences(row: Row) -> None:
 
 
 @rows(lambda row: row.pads)
-def test_a_padded_row_gives_what_the_row_alone_gives(row: Row) -> None:
+def test_a_padded_row_equals_the_row_without_padding(row: Row) -> None:
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
     lengths = lengths_for(x)
     together = row.run(layer, x, lengths)
@@ -104,17 +104,17 @@ def test_a_padded_row_gives_what_the_row_alone_gives(row: Row) -> None:
 
 
 @rows(lambda row: row.pads)
-def test_garbage_in_the_padding_changes_no_bit(row: Row) -> None:
+def test_values_in_the_padding_do_not_change_the_result(row: Row) -> None:
     layer, x = build(row), inputs(row)
     lengths = lengths_for(x)
-    real = torch.arange(x.shape[1]) < lengths[:, None]
-    garbage = torch.where(real if x.dim() == 2 else real[..., None], x, altered(x))
+    valid = torch.arange(x.shape[1]) < lengths[:, None]
+    garbage = torch.where(valid if x.dim() == 2 else valid[..., None], x, altered(x))
     assert not torch.equal(garbage, x)
-    assert torch.equal(row.run(layer, x, lengths)[real], row.run(layer, garbage, lengths)[real])
+    assert torch.equal(row.run(layer, x, lengths)[valid], row.run(layer, garbage, lengths)[valid])
 
 
 @rows(lambda row: row.causal)
-def test_the_future_changes_no_bit_of_the_past(row: Row) -> None:
+def test_later_inputs_do_not_change_earlier_outputs(row: Row) -> None:
     layer, x = build(row), inputs(row)
     outputs = row.run(layer, x, None)
     for now in range(1, x.shape[1]):
@@ -123,26 +123,26 @@ def test_the_future_changes_no_bit_of_the_past(row: Row) -> None:
         assert not torch.equal(outputs[:, now:], other[:, now:])
 
 
-@rows(lambda row: row.carried)
-def test_a_run_cut_anywhere_equals_the_uncut_run(row: Row) -> None:
-    assert row.carried is not None
+@rows(lambda row: row.run_with_state)
+def test_a_sequence_read_in_two_segments_equals_the_whole_sequence(row: Row) -> None:
+    assert row.run_with_state is not None
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
-    whole, _ = row.carried(layer, x, None)
+    whole, _ = row.run_with_state(layer, x, None)
     for cut in range(1, x.shape[1]):
-        first, state = row.carried(layer, x[:, :cut], None)
-        second, _ = row.carried(layer, x[:, cut:], state)
+        first, state = row.run_with_state(layer, x[:, :cut], None)
+        second, _ = row.run_with_state(layer, x[:, cut:], state)
         torch.testing.assert_close(torch.cat([first, second], dim=1), whole, rtol=1e-9, atol=1e-9)
 
 
-@rows(lambda row: row.carried)
-def test_a_carried_state_has_one_entry_per_row(row: Row) -> None:
+@rows(lambda row: row.run_with_state)
+def test_a_state_has_one_entry_per_row(row: Row) -> None:
     """A batch can be split by rows between two steps, state and all."""
-    assert row.carried is not None
+    assert row.run_with_state is not None
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
-    _, state = row.carried(layer, x, None)
-    expected, _ = row.carried(layer, x, state)
+    _, state = row.run_with_state(layer, x, None)
+    expected, _ = row.run_with_state(layer, x, state)
     for number in range(len(x)):
-        one, _ = row.carried(layer, x[number : number + 1], only_row(state, number))
+        one, _ = row.run_with_state(layer, x[number : number + 1], only_row(state, number))
         torch.testing.assert_close(one[0], expected[number], rtol=1e-9, atol=1e-9)
 
 
@@ -153,26 +153,26 @@ def only_row(state: Any, number: int) -> Any:
 
 
 @rows(lambda row: row.records)
-def test_recording_shows_every_name_and_changes_no_bit(row: Row) -> None:
+def test_recording_has_every_documented_name_and_does_not_change_the_result(row: Row) -> None:
     layer, x = build(row), inputs(row)
     lengths = lengths_for(x) if row.pads else None
-    unseen = row.run(layer, x, lengths)
-    with record(layer) as seen:
-        watched = row.run(layer, x, lengths)
-    assert torch.equal(unseen, watched)
-    assert set(row.records) <= set(seen), f"missing: {sorted(set(row.records) - set(seen))}"
-    assert not any(seen[name].requires_grad for name in seen)
+    plain = row.run(layer, x, lengths)
+    with record(layer) as recording:
+        recorded = row.run(layer, x, lengths)
+    assert torch.equal(plain, recorded)
+    assert set(row.records) <= set(recording), f"missing: {sorted(set(row.records) - set(recording))}"
+    assert not any(recording[name].requires_grad for name in recording)
 
 
 @rows(lambda row: row.records)
-def test_the_fast_path_equals_the_one_through_recorded_values(row: Row) -> None:
-    """Outputs and gradients of the fast twin against those of the open one."""
+def test_the_fast_backend_equals_the_computation_from_recorded_values(row: Row) -> None:
+    """Outputs and gradients of the fast backend against those of the reference implementation."""
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
     lengths = lengths_for(x) if row.pads else None
     x.requires_grad_(x.is_floating_point())
     variables = [*layer.parameters(), *([x] if x.requires_grad else [])]
     fast = row.run(layer, x, lengths)
-    with record(layer, live=True) as seen:
+    with record(layer, live=True) as recording:
         slow = row.run(layer, x, lengths)
     torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-9)
     direction = torch.randn_like(fast)
@@ -183,14 +183,14 @@ def test_the_fast_path_equals_the_one_through_recorded_values(row: Row) -> None:
     for one, other in zip(fast_gradients, slow_gradients):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
     for name in row.records:
-        if not seen[name].requires_grad and not list(layer.parameters()):
+        if not recording[name].requires_grad and not list(layer.parameters()):
             continue  # a constant, such as a sinusoid
-        (gradient,) = torch.autograd.grad((slow * direction).sum(), seen[name], retain_graph=True)
+        (gradient,) = torch.autograd.grad((slow * direction).sum(), recording[name], retain_graph=True)
         assert gradient.abs().sum() > 0, f"no gradient flows through {name}"
 
 
 @rows()
-def test_saved_and_loaded_it_gives_the_same_bits(row: Row, tmp_path: Any) -> None:
+def test_a_saved_and_loaded_layer_gives_the_same_result(row: Row, tmp_path: Any) -> None:
     layer, x = build(row), inputs(row)
     save_model(layer, str(tmp_path / "layer.safetensors"))
     other = build(row)
@@ -220,7 +220,7 @@ def test_double_precision_gives_the_same_numbers(row: Row) -> None:
 
 
 @rows()
-def test_a_move_to_bfloat16_and_back_changes_outputs_by_rounding_only(row: Row) -> None:
+def test_conversion_to_bfloat16_and_back_changes_outputs_by_rounding_only(row: Row) -> None:
     """Eight bits of a weight are left, and of any table that moves along. Only the move: some processors die at the
     first bf16 product."""
     layer = build(row)
@@ -231,26 +231,26 @@ def test_a_move_to_bfloat16_and_back_changes_outputs_by_rounding_only(row: Row) 
 
 
 @rows()
-def test_it_can_be_built_without_memory(row: Row) -> None:
-    real = row.build()
+def test_a_layer_can_be_built_on_the_meta_device(row: Row) -> None:
+    valid = row.build()
     with torch.device("meta"):
         layer = row.build()
     assert all(parameter.is_meta for parameter in layer.parameters())
     shapes = {name: parameter.shape for name, parameter in layer.named_parameters()}
-    assert shapes == {name: parameter.shape for name, parameter in real.named_parameters()}
+    assert shapes == {name: parameter.shape for name, parameter in valid.named_parameters()}
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @rows()
-def test_a_gpu_gives_the_same_numbers_watched_or_not(row: Row) -> None:
+def test_a_gpu_gives_the_same_numbers_with_and_without_recording(row: Row) -> None:
     """In double precision, because cuDNN rounds single precision to TF32."""
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
     expected = row.run(layer, x, None)
     layer, x = layer.to("cuda"), x.to("cuda")
-    given = row.run(layer, x, None)
+    outputs = row.run(layer, x, None)
     with record(layer):
-        watched = row.run(layer, x, None)
-    assert given.is_cuda
-    assert torch.equal(given, watched)
-    torch.testing.assert_close(given.cpu(), expected, rtol=1e-9, atol=1e-9)
+        recorded = row.run(layer, x, None)
+    assert outputs.is_cuda
+    assert torch.equal(outputs, recorded)
+    torch.testing.assert_close(outputs.cpu(), expected, rtol=1e-9, atol=1e-9)

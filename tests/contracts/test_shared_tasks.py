@@ -1,4 +1,4 @@
-"""What was read once serves all families of a comparison: `prepare` looks at no setting in which trials may differ."""
+"""Data that was read once serves all families: `prepare` depends on no setting in which trials may differ."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def read(name: str, data: str, settings: Settings, preprocessor: Preprocessor | 
 
 def tensors(value: Any) -> dict[str, Any]:
     """All numbers of a batch, by name."""
-    found = {field.name: getattr(value, field.name) for field in fields(value)}
-    nested = {f"{key}.{inner}": item for key, each in found.items() if hasattr(each, "__dataclass_fields__")
+    values = {field.name: getattr(value, field.name) for field in fields(value)}
+    nested = {f"{key}.{inner}": item for key, each in values.items() if hasattr(each, "__dataclass_fields__")
               for inner, item in tensors(each).items()}  # fmt: skip
-    return {key: each for key, each in (found | nested).items() if isinstance(each, torch.Tensor | int | float | bool)}
+    return {key: each for key, each in (values | nested).items() if isinstance(each, torch.Tensor | int | float | bool)}
 
 
-def test_something_else_is_tried_for_every_section():
+def test_every_settings_section_has_alternative_values():
     assert OTHER.keys() | {"model"} == UNRELATED_TO_DATA
 
 
 @pytest.mark.parametrize("name", ["language", *ROWS])
-def test_the_data_is_read_alike_for_all_families(name: str, book: Path, tmp_path: Path):
+def test_data_is_read_identically_for_all_families(name: str, book: Path, tmp_path: Path):
     row = ROWS.get(name, LANGUAGE)
     data = row.write(tmp_path) or str(book)
     base = {**row.settings, "task": name, "device": "auto"}
@@ -75,7 +75,7 @@ def test_the_data_is_read_alike_for_all_families(name: str, book: Path, tmp_path
         assert {key: each.fingerprint for key, each in theirs.preprocessor.tokenizers.items()} == {
             key: each.fingerprint for key, each in ours.preprocessor.tokenizers.items()
         }
-        found = tensors(next(iter(theirs.batches(resolved).epoch(0))))
-        assert found.keys() == expected.keys()
+        batch = tensors(next(iter(theirs.batches(resolved).epoch(0))))
+        assert batch.keys() == expected.keys()
         for key, value in expected.items():
-            assert torch.equal(found[key], value) if isinstance(value, torch.Tensor) else found[key] == value, key
+            assert torch.equal(batch[key], value) if isinstance(value, torch.Tensor) else batch[key] == value, key

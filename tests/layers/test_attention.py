@@ -1,4 +1,4 @@
-"""Attention: scores, masks, heads, the fused twin."""
+"""Attention: scores, masks, heads, the fused kernel."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ V = torch.tensor([[1.0], [3.0]])
     ],
     ids=["dot", "scaled"],
 )
-def test_dot_scores_by_hand(score, expected):
+def test_dot_scores_equal_hand_computed_values(score, expected):
     torch.testing.assert_close(score(Q, K), torch.tensor([expected]))
     first, second = softmax(*expected)
     context, weights = attend_with_weights(Q, K, V, score=score)
@@ -57,14 +57,14 @@ def test_dot_scores_by_hand(score, expected):
     assert attend(Q, K, V, score=score).item() == pytest.approx(first + 3 * second, abs=1e-6)
 
 
-def test_general_score_by_hand_with_different_widths():
+def test_general_score_with_different_widths_equals_a_hand_computed_value():
     score = General(2, 3)
     score.weight.data = torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]])
     q, k = torch.tensor([[1.0, -1.0]]), torch.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]])
     assert score(q, k).tolist() == [[1.0 + 6.0 - 2.0, -1.0]]
 
 
-def test_additive_score_by_hand_with_different_widths():
+def test_additive_score_with_different_widths_equals_a_hand_computed_value():
     score = Additive(1, 2, 2)
     score.W.data, score.U.data = torch.tensor([[1.0], [0.0]]), torch.tensor([[1.0, 0.0], [0.0, -1.0]])
     score.v.data = torch.tensor([2.0, 1.0])
@@ -75,7 +75,7 @@ def test_additive_score_by_hand_with_different_widths():
 
 @pytest.mark.parametrize("score", SCORES, ids=names)
 @pytest.mark.parametrize("lead", [(3,), (3, 2)], ids=["rows", "heads"])
-def test_a_decoder_can_ask_with_one_query(score, lead):
+def test_one_query_can_be_scored(score, lead):
     q, k = torch.randn(*lead, 1, 8), torch.randn(*lead, 5, 8)
     context, weights = attend_with_weights(q, k, k, score=score)
     assert context.shape == (*lead, 1, 8)
@@ -84,11 +84,11 @@ def test_a_decoder_can_ask_with_one_query(score, lead):
 
 
 @pytest.mark.parametrize("score", SCORES, ids=names)
-@pytest.mark.parametrize("path", ["fused", "open"])
-def test_nothing_to_look_at_gives_zeros_and_finite_gradients(score, path):
+@pytest.mark.parametrize("variant", ["fused", "explicit"])
+def test_a_fully_masked_query_gives_zeros_and_finite_gradients(score, variant):
     x = torch.randn(2, 4, 8, requires_grad=True)
     mask = padding_mask(torch.tensor([0, 3]), 4)
-    context = attend(x, x, x, mask, score) if path == "fused" else attend_with_weights(x, x, x, mask, score)[0]
+    context = attend(x, x, x, mask, score) if variant == "fused" else attend_with_weights(x, x, x, mask, score)[0]
     assert torch.equal(context[0], torch.zeros(4, 8))
     assert (context[1] != 0).all()
     context.sum().backward()
@@ -98,22 +98,22 @@ def test_nothing_to_look_at_gives_zeros_and_finite_gradients(score, path):
 
 @pytest.mark.parametrize("score", SCORES, ids=names)
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_fused_context_equals_the_open_one_with_gradients(score, causal):
+def test_fused_attention_equals_explicit_attention_with_gradients(score, causal):
     q, k, v = torch.randn(3, 2, 4, 6, 8, dtype=torch.float64, requires_grad=True).unbind(0)
     mask = padding_mask(torch.tensor([6, 4]), 6).unsqueeze(1)
     score = score.to(torch.float64)
     for m in (None, mask):
         fused = attend(q, k, v, m, score, causal=causal)
-        opened = attend_with_weights(q, k, v, m, score, causal=causal)[0]
-        torch.testing.assert_close(fused, opened)
+        explicit = attend_with_weights(q, k, v, m, score, causal=causal)[0]
+        torch.testing.assert_close(fused, explicit)
         for a, b in zip(
-            torch.autograd.grad(fused.sin().sum(), (q, k, v)), torch.autograd.grad(opened.sin().sum(), (q, k, v))
+            torch.autograd.grad(fused.sin().sum(), (q, k, v)), torch.autograd.grad(explicit.sin().sum(), (q, k, v))
         ):
             torch.testing.assert_close(a, b)
     score.to(torch.float32)
 
 
-def test_masks_by_hand():
+def test_masks_equal_hand_written_ones():
     assert causal_mask(3).int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     assert causal_mask(2, 4).int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert causal_mask(2, 3, offset=0).int().tolist() == [[1, 0, 0], [1, 1, 0]]
@@ -121,61 +121,61 @@ def test_masks_by_hand():
 
 
 def shared(heads: int = 2, width: int = 8) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
-    ours, peer = MultiHeadAttention(width, heads), nn.MultiheadAttention(width, heads, batch_first=True)
+    ours, torch_layer = MultiHeadAttention(width, heads), nn.MultiheadAttention(width, heads, batch_first=True)
     nn.init.normal_(ours.inward.bias)
     nn.init.normal_(ours.outward.bias)
-    peer.in_proj_weight, peer.in_proj_bias = ours.inward.weight, ours.inward.bias
-    peer.out_proj.weight, peer.out_proj.bias = ours.outward.weight, ours.outward.bias
-    return ours, peer
+    torch_layer.in_proj_weight, torch_layer.in_proj_bias = ours.inward.weight, ours.inward.bias
+    torch_layer.out_proj.weight, torch_layer.out_proj.bias = ours.outward.weight, ours.outward.bias
+    return ours, torch_layer
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_self_attention_equals_pytorch(causal):
-    ours, peer = shared()
+    ours, torch_layer = shared()
     x, lengths = torch.randn(3, 5, 8), torch.tensor([5, 2, 4])
     mask = padding_mask(lengths, 5)
     hidden = ~causal_mask(5) if causal else None
-    with record(ours) as seen:
+    with record(ours) as recording:
         y, _ = ours(x, mask=mask, causal=causal)
-    expected, weights = peer(x, x, x, key_padding_mask=~mask[:, 0], attn_mask=hidden, average_attn_weights=False)
+    expected, weights = torch_layer(x, x, x, key_padding_mask=~mask[:, 0], attn_mask=hidden, average_attn_weights=False)
     torch.testing.assert_close(y, expected)
-    torch.testing.assert_close(seen["weights"], weights)
+    torch.testing.assert_close(recording["weights"], weights)
 
 
 def test_cross_attention_equals_pytorch_and_its_cache_needs_no_second_projection():
-    ours, peer = shared()
+    ours, torch_layer = shared()
     x, memory, lengths = torch.randn(3, 4, 8), torch.randn(3, 6, 8), torch.tensor([6, 1, 3])
     mask = padding_mask(lengths, 6)
     y, cache = ours(x, memory, mask)
-    expected, _ = peer(x, memory, memory, key_padding_mask=~mask[:, 0])
+    expected, _ = torch_layer(x, memory, memory, key_padding_mask=~mask[:, 0])
     torch.testing.assert_close(y, expected)
     again, _ = ours(x, torch.full_like(memory, math.nan), mask, cache=cache)
     assert torch.equal(again, y)
 
 
-def test_recording_leaves_the_fused_result_alone_even_with_dropout():
+def test_recording_does_not_change_the_fused_result_even_with_dropout():
     layer, x = MultiHeadAttention(8, 2, dropout=0.3), torch.randn(2, 5, 8)
     torch.manual_seed(1)
     plain, _ = layer(x, causal=True)
     torch.manual_seed(1)
-    with record(layer) as seen:
+    with record(layer) as recording:
         looked_at, _ = layer(x, causal=True)
     assert torch.equal(plain, looked_at)
-    torch.testing.assert_close(seen["weights"].sum(-1), torch.ones(2, 2, 5))
-    assert torch.equal(seen["weights"], seen["weights"].tril())
+    torch.testing.assert_close(recording["weights"].sum(-1), torch.ones(2, 2, 5))
+    assert torch.equal(recording["weights"], recording["weights"].tril())
 
 
-def test_a_live_recording_computes_from_the_weights():
+def test_a_live_recording_computes_the_result_from_the_recorded_weights():
     layer, x = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
-    with record(layer, live=True) as seen:
+    with record(layer, live=True) as recording:
         y, _ = layer(x, causal=True)
     torch.testing.assert_close(y, layer(x, causal=True)[0])
-    (gradient,) = torch.autograd.grad(y.square().sum(), seen["weights"])
+    (gradient,) = torch.autograd.grad(y.square().sum(), recording["weights"])
     assert gradient.tril().abs().sum() > 0
 
 
 @pytest.mark.parametrize("rotary", [False, True])
-def test_one_step_at_a_time_equals_the_whole(rotary):
+def test_one_step_at_a_time_equals_the_whole_sequence(rotary):
     layer, x = MultiHeadAttention(8, 2, rotary=rotary).double(), torch.randn(2, 7, 8, dtype=torch.float64)
     whole, _ = layer(x, causal=True)
     steps, cache = [], None
@@ -186,7 +186,7 @@ def test_one_step_at_a_time_equals_the_whole(rotary):
     assert cache[0].shape == (2, 2, 7, 4)
 
 
-def test_rotary_attention_sees_order_and_no_absolute_position():
+def test_rotary_attention_depends_on_relative_and_not_on_absolute_positions():
     layer = MultiHeadAttention(8, 2, rotary=True).double()
     x = torch.randn(1, 6, 8, dtype=torch.float64)
     swapped = x[:, [1, 0, 2, 3, 4, 5]]

@@ -22,7 +22,7 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def some_input(rows: int = 3, steps: int = 8) -> Tensor:
+def random_input(rows: int = 3, steps: int = 8) -> Tensor:
     return torch.randn(rows, steps, 4, dtype=torch.float64)
 
 
@@ -30,34 +30,34 @@ def carried_memory(kind: str, state: Any) -> Any:
     return state[1] if kind == "attentive" else state
 
 
-def test_the_first_step_has_no_past_and_equals_the_bare_cell() -> None:
+def test_the_first_step_attends_to_nothing_and_equals_the_plain_cell() -> None:
     cell = cells.LSTMCell(4, 4)
-    x = some_input().float()
-    bare, attentive = Recurrent(cell)(x)[0], AttentiveRecurrent(cell, 3)(x)[0]
-    torch.testing.assert_close(attentive[:, 0], bare[:, 0])
-    assert not torch.allclose(attentive[:, 1], bare[:, 1])
+    x = random_input().float()
+    without_attention, attentive = Recurrent(cell)(x)[0], AttentiveRecurrent(cell, 3)(x)[0]
+    torch.testing.assert_close(attentive[:, 0], without_attention[:, 0])
+    assert not torch.allclose(attentive[:, 1], without_attention[:, 1])
 
 
 def test_the_second_step_adds_the_value_of_the_first_state() -> None:
     """With one state to look at, its weight is 1."""
-    layer, x = AttentiveRecurrent(cells.RNNCell(4, 4), 3).double(), some_input()
+    layer, x = AttentiveRecurrent(cells.RNNCell(4, 4), 3).double(), random_input()
     outputs, _ = layer(x)
     h = outputs[:, 0]
-    bare = layer.cell.step(layer.cell.project(x)[:, 1], (h,), layer.cell.weight_hidden)[0]
-    torch.testing.assert_close(outputs[:, 1], bare + h @ layer.weight_memory[4:].T)
+    without_attention = layer.cell.step(layer.cell.project(x)[:, 1], (h,), layer.cell.weight_hidden)[0]
+    torch.testing.assert_close(outputs[:, 1], without_attention + h @ layer.weight_memory[4:].T)
 
 
-def test_alone_in_its_window_a_state_adds_its_own_value() -> None:
-    layer, s = StateAttention(4, 3).double(), some_input()
+def test_a_single_state_attends_to_itself() -> None:
+    layer, s = StateAttention(4, 3).double(), random_input()
     torch.testing.assert_close(layer(s)[0][:, 0], s[:, 0] + s[:, 0] @ layer.weight[8:].T)
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_nothing_older_than_the_memory_is_looked_at(kind: str) -> None:
+def test_states_older_than_the_memory_are_not_attended_to(kind: str) -> None:
     layer = BOTH[kind](2).double()
-    with record(layer) as seen:
-        layer(some_input())
-    weights = seen["weights"]
+    with record(layer) as recording:
+        layer(random_input())
+    weights = recording["weights"]
     distance = torch.arange(8)[:, None] - torch.arange(8)
     nearest = 1 if kind == "attentive" else 0  # without feedback a state also sees itself
     allowed = (distance >= nearest) & (distance <= 2)
@@ -69,8 +69,8 @@ def test_nothing_older_than_the_memory_is_looked_at(kind: str) -> None:
 
 @pytest.mark.parametrize("memory", [1, 3, 100])
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_run_in_many_pieces_equals_the_whole(kind: str, memory: int) -> None:
-    layer, x = BOTH[kind](memory).double(), some_input()
+def test_a_sequence_read_in_segments_equals_the_whole_sequence(kind: str, memory: int) -> None:
+    layer, x = BOTH[kind](memory).double(), random_input()
     whole, _ = layer(x)
     state, pieces = None, []
     for piece in x.split([1, 3, 2, 1, 1], dim=1):
@@ -82,32 +82,32 @@ def test_a_run_in_many_pieces_equals_the_whole(kind: str, memory: int) -> None:
 
 @pytest.mark.parametrize("memory", [2, 4, 100])
 @pytest.mark.parametrize("kind", BOTH)
-def test_rows_that_end_at_different_steps_go_on_as_if_alone(kind: str, memory: int) -> None:
+def test_rows_of_different_length_continue_independently(kind: str, memory: int) -> None:
     """Three windows with padding at the end of each; every row must equal its own uncut, unpadded run."""
-    layer, x = BOTH[kind](memory).double(), some_input(rows=4, steps=12)
+    layer, x = BOTH[kind](memory).double(), random_input(rows=4, steps=12)
     lengths = torch.tensor([[4, 4, 4], [3, 0, 4], [0, 2, 3], [1, 1, 1]])
     state, windows = None, []
     for window, length in zip(x.split(4, dim=1), lengths.T, strict=True):
         outputs, state = layer(window, state, length)
         windows.append(outputs)
     for number, ends in enumerate(lengths.tolist()):
-        real = [slice(4 * window, 4 * window + end) for window, end in enumerate(ends)]
-        alone, _ = layer(torch.cat([x[number : number + 1, part] for part in real], dim=1))
+        valid = [slice(4 * window, 4 * window + end) for window, end in enumerate(ends)]
+        alone, _ = layer(torch.cat([x[number : number + 1, part] for part in valid], dim=1))
         together = torch.cat([outputs[number, :end] for outputs, end in zip(windows, ends, strict=True)])
         torch.testing.assert_close(together, alone[0], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_the_recorded_weights_cover_carried_and_new_states(kind: str) -> None:
-    layer, x = BOTH[kind](3).double(), some_input()
+def test_the_recorded_weights_cover_states_of_this_and_of_earlier_segments(kind: str) -> None:
+    layer, x = BOTH[kind](3).double(), random_input()
     _, state = layer(x)
-    with record(layer) as seen:
+    with record(layer) as recording:
         layer(x[:, :2], state)
-    assert seen["weights"].shape == (3, 2, 5)
+    assert recording["weights"].shape == (3, 2, 5)
 
 
 @pytest.mark.parametrize("kind", ["tanh", "relu"])
-def test_feedback_does_not_grow_over_four_hundred_steps(kind: str) -> None:
+def test_states_do_not_grow_over_four_hundred_steps(kind: str) -> None:
     layer = AttentiveRecurrent(cells.RNNCell(20, 60, kind), 64)
     with torch.no_grad():
         lengths = layer(torch.randn(2, 400, 20))[0].norm(dim=-1).mean(0)
@@ -116,6 +116,6 @@ def test_feedback_does_not_grow_over_four_hundred_steps(kind: str) -> None:
 
 def test_padding_gives_zeros() -> None:
     for kind, build in BOTH.items():
-        outputs, _ = build(3).double()(some_input(), None, torch.tensor([8, 3, 0]))
+        outputs, _ = build(3).double()(random_input(), None, torch.tensor([8, 3, 0]))
         assert outputs[1, 3:].abs().max() == 0, kind
         assert outputs[2].abs().max() == 0, kind

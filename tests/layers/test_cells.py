@@ -27,16 +27,16 @@ def step(cell: cells.Cell, x: float, *state: float) -> list[float]:
 @pytest.mark.parametrize(
     ("activation", "expected"), [("tanh", 0.604368), ("relu", 0.7), ("sigmoid", 0.668188), ("identity", 0.7)]
 )
-def test_an_rnn_step(activation: str, expected: float) -> None:
+def test_an_rnn_step_equals_a_hand_computed_value(activation: str, expected: float) -> None:
     cell = one_unit(cells.RNNCell(1, 1, activation), [0.5], [-0.4], [0.1])
     assert step(cell, 2.0, 1.0) == [expected]  # a = 0.5 · 2 − 0.4 · 1 + 0.1 = 0.7
 
 
-def test_relu_cuts_below_zero() -> None:
+def test_a_relu_cell_outputs_no_negative_values() -> None:
     assert step(one_unit(cells.RNNCell(1, 1, "relu"), [0.5], [-0.4], [0.1]), -2.0, 1.0) == [0.0]
 
 
-def test_an_lstm_step() -> None:
+def test_an_lstm_step_equals_a_hand_computed_value() -> None:
     cell = one_unit(cells.LSTMCell(1, 1), [0.5, 0.25, 1.0, -0.5], [0.1, 0.2, -0.3, 0.4], [0.0, 1.0, 0.5, 0.2])
     # x = 2, h = 0.5, c = −1:  i = σ(1.05) = 0.740775, f = σ(1.6) = 0.832018, g = tanh(2.35) = 0.981973,
     # o = σ(−0.6) = 0.354344; c = 0.832018 · −1 + 0.740775 · 0.981973 = −0.104597; h = 0.354344 · tanh(−0.104597)
@@ -58,20 +58,22 @@ GRU_WEIGHTS = ([0.5, -0.25, 1.0], [0.2, 0.6, -0.8], [0.1, 0.0, -0.3])
         (cells.EarlyResetReplacingGRUCell, 0.241956),
     ],
 )
-def test_a_gru_step_in_its_four_readings(kind: type[cells.GatedCell], expected: float) -> None:
+def test_a_step_of_the_four_gru_variants_equals_a_hand_computed_value(
+    kind: type[cells.GatedCell], expected: float
+) -> None:
     cell = one_unit(kind(1, 1), *GRU_WEIGHTS)
     if isinstance(cell, cells.GRUCell):
         torch.nn.init.constant_(cell.bias_hidden, 0.5)
     assert step(cell, 1.0, 2.0) == pytest.approx([expected], abs=2e-6)
 
 
-def test_an_open_update_gate_keeps_or_replaces() -> None:
+def test_an_update_gate_of_one_keeps_or_replaces_the_state() -> None:
     open_gate = ([0.0, 0.0, 0.5], [0.0, 0.0, 0.0], [0.0, 40.0, 0.0])
     assert step(one_unit(cells.GRUCell(1, 1), *open_gate), 1.0, 0.25) == [0.25]
     assert step(one_unit(cells.ReplacingGRUCell(1, 1), *open_gate), 1.0, 0.25) == [0.462117]  # tanh(0.5)
 
 
-def test_defaults_are_orthogonal_xavier_and_an_open_forget_gate() -> None:
+def test_initial_weights_are_orthogonal_and_xavier_with_a_forget_bias_of_one() -> None:
     cell = cells.LSTMCell(3, 5)
     for block in cell.weight_hidden.detach().chunk(4):
         torch.testing.assert_close(block @ block.T, torch.eye(5), rtol=1e-5, atol=1e-5)
@@ -79,13 +81,13 @@ def test_defaults_are_orthogonal_xavier_and_an_open_forget_gate() -> None:
     assert cell.bias.tolist() == [0] * 5 + [1] * 5 + [0] * 10
 
 
-def test_only_the_gru_that_resets_after_the_product_has_a_second_bias() -> None:
+def test_only_the_gru_with_reset_after_the_product_has_a_second_bias() -> None:
     having = [kind for kind in cells.GRU_CELLS.values() if "bias_hidden" in dict(kind(2, 2).named_parameters())]
     assert having == [cells.GRUCell, cells.ReplacingGRUCell]
 
 
 @pytest.mark.parametrize("kind", [cells.LayerNormRNNCell, cells.LayerNormLSTMCell, cells.LayerNormGRUCell])
-def test_a_layer_normalised_cell_does_not_mind_the_scale_of_its_weights(kind: type[cells.Cell]) -> None:
+def test_a_layer_normalised_cell_is_invariant_to_the_scale_of_its_weights(kind: type[cells.Cell]) -> None:
     """The invariance the norm is for (Ba et al. 2016, section 5.1)."""
     torch.manual_seed(0)
     cell, x = kind(4, 8).double(), torch.randn(2, 1, 4, dtype=torch.float64)
@@ -119,13 +121,13 @@ def test_settings_choose_the_cell(name: str, settings: dict, kind: type[cells.Ce
     assert (cell.inputs, cell.units, cell.name) == (3, 5, name)
 
 
-def test_the_activation_reaches_the_cell() -> None:
+def test_the_activation_setting_reaches_the_cell() -> None:
     cell = cells.make_cell("rnn", 3, 5, RecurrentSettings(activation="relu"))
     assert isinstance(cell, cells.RNNCell)
     assert cell.activation == "relu"
 
 
-def test_what_does_not_exist_is_refused_with_the_nearest() -> None:
+def test_unknown_cells_and_activations_are_refused_with_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="Perhaps you meant 'lstm'"):
         cells.make_cell("lsmt", 3, 5, RecurrentSettings())
     with pytest.raises(UsageError, match="Perhaps you meant 'tanh'"):
@@ -135,6 +137,6 @@ def test_what_does_not_exist_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(("inputs", "units"), [(0, 4), (4, 0), (4, -1)])
-def test_a_cell_of_nothing_is_refused(inputs: int, units: int) -> None:
+def test_a_cell_without_inputs_or_units_is_refused(inputs: int, units: int) -> None:
     with pytest.raises(UsageError, match=f"received {inputs} and {units}"):
         cells.make_cell("gru", inputs, units, RecurrentSettings())

@@ -73,9 +73,9 @@ def test_a_state_on_another_device_is_refused() -> None:
     assert torch.equal(outputs, layer(x)[0])
 
 
-@pytest.mark.parametrize(("ahead", "back"), [(4, 2), (2, 4), (4, 500)])
-def test_both_directions_must_accept_the_input_width(ahead: int, back: int) -> None:
-    both = Bidirectional(build_layer("lstm", ahead), build_layer("lstm", back))
+@pytest.mark.parametrize(("forward_inputs", "backward_inputs"), [(4, 2), (2, 4), (4, 500)])
+def test_a_direction_that_does_not_accept_the_input_width_is_refused(forward_inputs: int, backward_inputs: int) -> None:
+    both = Bidirectional(build_layer("lstm", forward_inputs), build_layer("lstm", backward_inputs))
     with pytest.raises(UsageError, match=r"received \(8, 20, 4\)"):
         both(random_input())
 
@@ -96,7 +96,7 @@ def test_a_non_contiguous_weight_gets_its_gradient(name: str) -> None:
 
 
 @each_cell
-def test_the_default_device_and_dtype_have_no_effect(name: str) -> None:
+def test_the_default_device_and_dtype_do_not_affect_a_scan(name: str) -> None:
     layer, x = build_layer(name), random_input()
     expected, _ = layer(x, None, LENGTHS)
     with torch.device("meta"):
@@ -114,7 +114,7 @@ def test_the_default_device_and_dtype_have_no_effect(name: str) -> None:
 
 @each_cell
 @pytest.mark.parametrize("frozen", [False, True])
-def test_forward_differentiation_keeps_its_tangent(name: str, frozen: bool) -> None:
+def test_forward_mode_differentiation_gives_the_tangent(name: str, frozen: bool) -> None:
     layer, x = build_layer(name).double().requires_grad_(not frozen), random_input().double()
     way = torch.randn_like(x)
     with forward_ad.dual_level():
@@ -127,7 +127,7 @@ def test_forward_differentiation_keeps_its_tangent(name: str, frozen: bool) -> N
 
 
 @each_cell
-def test_functions_of_a_layer_can_be_transformed(name: str) -> None:
+def test_torch_func_transforms_work_on_a_layer(name: str) -> None:
     layer, x = build_layer(name).double(), random_input().double()
     given = {key: value.detach() for key, value in layer.named_parameters()}
     found = grad(lambda parameters: functional_call(layer, parameters, (x,))[0].square().sum())(given)
@@ -157,7 +157,7 @@ print(layer.backend)
     assert done.stdout.strip() == "compiled"
 
 
-def test_a_traced_layer_uses_its_inputs() -> None:
+def test_a_traced_layer_depends_on_its_inputs() -> None:
     layer, x = build_layer("gru").requires_grad_(False), random_input()
     with warnings.catch_warnings(action="ignore"):  # of the tracer, about sizes, and that it is old
         traced = torch.jit.trace(layer, (x,), check_trace=False)
@@ -165,7 +165,7 @@ def test_a_traced_layer_uses_its_inputs() -> None:
     torch.testing.assert_close(traced(again)[0], layer(again)[0])
 
 
-def test_meta_tensors_have_shapes() -> None:
+def test_a_layer_on_the_meta_device_gives_shapes() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     layer = build_layer("gru")
@@ -212,7 +212,7 @@ def test_torch_compile_calls_the_scan_without_tracing_it() -> None:
 
 @each_cell
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
-def test_outputs_may_be_changed_in_place(name: str, lengths: Tensor | None) -> None:
+def test_outputs_can_be_modified_in_place(name: str, lengths: Tensor | None) -> None:
     layer, x = build_layer(name), random_input()
     plain, _ = layer(x, None, lengths)
     ((plain + 1).relu() * 2).sum().backward()
@@ -228,7 +228,7 @@ def test_outputs_may_be_changed_in_place(name: str, lengths: Tensor | None) -> N
 
 
 @pytest.mark.parametrize("weight", ["weight_input", "weight_hidden"])
-def test_a_weight_that_changed_before_backward_is_an_error(weight: str) -> None:
+def test_a_weight_modified_before_backward_is_an_error(weight: str) -> None:
     layer = build_layer("lstm")
     outputs, _ = layer(random_input().requires_grad_())
     with torch.no_grad():
@@ -251,9 +251,9 @@ def test_kernels_can_be_disabled_at_any_time(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UsageError, match="SEQWISE_KERNELS=off"):
         torch.autograd.grad(outputs.sum(), x, create_graph=True)
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
-    (slope,) = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
+    (grad_x,) = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
     assert layer.backend == "aten"
-    torch.autograd.grad(slope.square().sum(), x)
+    torch.autograd.grad(grad_x.square().sum(), x)
 
 
 def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,13 +282,13 @@ def test_both_directions_record_the_gates_of_the_kernel(
     name: str, lengths: Tensor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, x = Bidirectional(build_layer(name), build_layer(name)).double(), random_input().double()
-    with monkeypatch.context() as patch, record(both, live=True) as open_twins:
+    with monkeypatch.context() as patch, record(both, live=True) as reference_recording:
         patch.setenv("SEQWISE_KERNELS", "off")
         both(x, None, lengths)
     monkeypatch.setattr(recurrent, "scan", None)  # the reference implementation does not run
-    with record(both) as seen:
+    with record(both) as recording:
         both(x, None, lengths)
     assert both.backwards.backend == "compiled"
-    assert set(seen) == set(open_twins)
-    for gate in seen:
-        torch.testing.assert_close(seen[gate], open_twins[gate].detach(), atol=1e-12, rtol=1e-12)
+    assert set(recording) == set(reference_recording)
+    for gate in recording:
+        torch.testing.assert_close(recording[gate], reference_recording[gate].detach(), atol=1e-12, rtol=1e-12)

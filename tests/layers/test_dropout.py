@@ -30,12 +30,12 @@ def test_variational_dropout_is_off_at_evaluation_and_at_zero() -> None:
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, 3])
-def test_a_share_outside_zero_to_one_is_refused(p: float) -> None:
+def test_a_dropout_probability_outside_zero_to_one_is_refused(p: float) -> None:
     with pytest.raises(UsageError, match=r"\[0, 1\)"):
         VariationalDropout(p)
 
 
-def test_weights_are_dropped_singly_and_only_in_training() -> None:
+def test_single_weights_are_dropped_in_training_only() -> None:
     weight = torch.ones(100, 100)
     dropped = drop_weights(weight, 0.2, training=True)
     assert abs((dropped == 0).float().mean().item() - 0.2) < 0.02
@@ -43,7 +43,7 @@ def test_weights_are_dropped_singly_and_only_in_training() -> None:
     assert drop_weights(weight, 0.2, training=False) is weight
 
 
-def test_rows_are_dropped_as_a_whole() -> None:
+def test_whole_rows_are_dropped() -> None:
     matrix = torch.ones(2000, 5)
     dropped = drop_rows(matrix, 0.1, training=True)
     assert (dropped == dropped[:, :1]).all()

@@ -10,12 +10,12 @@ from seqwise.layers.embedding import CharacterCNN, Embedding, OneHot
 from seqwise.layers.record import record
 
 
-def test_one_hot_times_the_matrix_is_the_lookup_to_the_bit():
+def test_one_hot_times_the_matrix_equals_the_lookup_exactly():
     embedding, ids = Embedding(7, 3), torch.tensor([[0, 6, 3], [3, 3, 1]])
     assert torch.equal(OneHot(7)(ids) @ embedding.weight, embedding(ids))
 
 
-def test_one_hot_of_two_among_four():
+def test_one_hot_of_id_two_equals_a_hand_written_vector():
     assert OneHot(4)(torch.tensor(2)).tolist() == [0.0, 0.0, 1.0, 0.0]
 
 
@@ -24,7 +24,7 @@ def test_one_hot_follows_the_dtype_of_the_model():
 
 
 @pytest.mark.parametrize("width", [16, 400])
-def test_a_new_vector_has_length_one_whatever_the_width(width):
+def test_initial_vectors_have_length_one_at_any_width(width):
     torch.manual_seed(0)
     lengths = Embedding(2000, width).weight.norm(dim=-1)
     assert lengths.mean().item() == pytest.approx(1.0, abs=0.02)
@@ -55,11 +55,11 @@ def test_dropped_words_get_no_gradient():
     assert torch.equal((embedding.weight.grad == 0).all(-1), (vectors == 0).all(-1))
 
 
-def test_the_vectors_can_be_recorded():
+def test_embedding_vectors_can_be_recorded():
     embedding = Embedding(5, 2)
-    with record(embedding) as seen:
+    with record(embedding) as recording:
         vectors = embedding(torch.tensor([[1, 4]]))
-    assert torch.equal(seen["vectors"], vectors)
+    assert torch.equal(recording["vectors"], vectors)
 
 
 def test_character_features_equal_a_hand_computed_result():
@@ -101,7 +101,7 @@ def test_gradients_match_finite_differences():
     assert torch.autograd.gradcheck(features, tuple(p.detach().requires_grad_() for p in layer.parameters()))
 
 
-def test_features_can_be_recorded():
+def test_character_features_can_be_recorded():
     layer = CharacterCNN(6, 3)
     with record(layer) as activations:
         features = layer(torch.tensor([[1, 2]]))

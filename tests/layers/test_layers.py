@@ -13,21 +13,21 @@ from seqwise import layers
 
 
 @pytest.mark.parametrize("name", layers.__all__)
-def test_every_public_name_is_what_its_module_holds(name):
+def test_every_public_name_is_the_object_of_its_module(name):
     assert getattr(layers, name) is getattr(importlib.import_module(f"seqwise.layers.{layers._HOME[name]}"), name)
 
 
-def test_no_layer_is_left_out():
-    found = set()
+def test_every_layer_is_public():
+    layer_names = set()
     for module in layers._NAMES:
         loaded = importlib.import_module(f"seqwise.layers.{module}")
-        found |= {
+        layer_names |= {
             name
             for name, value in vars(loaded).items()
             if isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == loaded.__name__
         }
-    found = {name for name in found if not name.startswith("_")}
-    assert found - {"GatedCell", "Stack", "TransformerLayer"} <= set(layers.__all__)  # base classes only
+    layer_names = {name for name in layer_names if not name.startswith("_")}
+    assert layer_names - {"GatedCell", "Stack", "TransformerLayer"} <= set(layers.__all__)  # base classes only
 
 
 def test_an_unknown_layer_is_an_attribute_error():

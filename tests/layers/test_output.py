@@ -42,7 +42,7 @@ def test_probabilities_sum_to_one_in_training_and_evaluation(layer):
         torch.testing.assert_close(probability.sum(-1), torch.ones(2, 3))
 
 
-def test_in_evaluation_the_loss_is_minus_the_log_probability_of_the_target(layer):
+def test_the_evaluation_loss_is_the_negative_log_probability_of_the_target(layer):
     vectors, targets = torch.randn(40, D), torch.randint(V, (40,))
     layer.eval()
     expected = -layer.log_probabilities(vectors).gather(-1, targets[:, None]).squeeze(-1)
@@ -53,14 +53,14 @@ def test_a_single_target_has_a_loss(layer):
     assert layer.loss(torch.randn(1, D), torch.tensor([V - 1])).shape == (1,)
 
 
-def test_full_softmax_by_hand():
+def test_full_softmax_equals_a_hand_computed_result():
     layer = FullSoftmax(1, 2)
     layer.weight.data, layer.bias.data = torch.tensor([[1.0], [0.0]]), torch.tensor([0.0, math.log(2)])
     loss = layer.loss(torch.tensor([[math.log(3)]]), torch.tensor([1]))  # exp(logits) = 3, 2
     assert loss.item() == pytest.approx(math.log(5 / 2), abs=1e-6)
 
 
-def test_tied_shares_the_parameter_itself():
+def test_a_tied_output_layer_shares_the_parameter():
     embedding = Embedding(V, D)
     layer = FullSoftmax(D, V, embedding.weight)
     assert layer.weight is embedding.weight
@@ -68,7 +68,7 @@ def test_tied_shares_the_parameter_itself():
     assert embedding.weight.grad.abs().sum() > 0
 
 
-def test_tied_with_another_width_projects_first():
+def test_a_tied_matrix_of_another_width_gets_a_projection():
     layer = FullSoftmax(D, V, Embedding(V, 4).weight)
     x = torch.randn(3, D)
     expected = (x @ layer.project.weight.T @ layer.weight.T + layer.bias).log_softmax(-1)
@@ -80,15 +80,15 @@ def test_a_tied_matrix_of_the_wrong_size_is_refused():
         FullSoftmax(D, V, Embedding(7, D).weight)
 
 
-def test_adaptive_equals_pytorch():
-    ours, peer = AdaptiveSoftmax(D, V, [5, 12]), nn.AdaptiveLogSoftmaxWithLoss(D, V, [5, 12])
-    peer.load_state_dict(ours.softmax.state_dict())
+def test_adaptive_softmax_equals_pytorch():
+    ours, torch_layer = AdaptiveSoftmax(D, V, [5, 12]), nn.AdaptiveLogSoftmaxWithLoss(D, V, [5, 12])
+    torch_layer.load_state_dict(ours.softmax.state_dict())
     x, targets = torch.randn(20, D), torch.randint(V, (20,))
-    assert torch.equal(ours.log_probabilities(x), peer.log_prob(x))
-    assert ours.loss(x, targets).mean().item() == pytest.approx(peer(x, targets).loss.item(), abs=1e-6)
+    assert torch.equal(ours.log_probabilities(x), torch_layer.log_prob(x))
+    assert ours.loss(x, targets).mean().item() == pytest.approx(torch_layer(x, targets).loss.item(), abs=1e-6)
 
 
-def test_adaptive_is_head_times_tail():
+def test_adaptive_probabilities_are_head_times_cluster():
     layer = AdaptiveSoftmax(D, V, [5, 12])
     x = torch.randn(3, D)
     head = layer.softmax.head(x).softmax(-1)  # 5 words and 2 clusters
@@ -97,17 +97,17 @@ def test_adaptive_is_head_times_tail():
 
 
 @pytest.mark.parametrize("cutoffs", [[], [5, 5], [12, 5], [0, 5], [5, 30]])
-def test_adaptive_refuses_impossible_cutoffs(cutoffs):
+def test_invalid_cutoffs_are_refused(cutoffs):
     with pytest.raises(UsageError, match="between 1 and 29"):
         AdaptiveSoftmax(D, V, cutoffs)
 
 
-def test_adaptive_refuses_clusters_narrower_than_one():
+def test_clusters_of_zero_width_are_refused():
     with pytest.raises(UsageError, match="need a width of at least 16; received 15"):
         AdaptiveSoftmax(15, V, [5, 12])
 
 
-def test_sampled_loss_by_hand():
+def test_sampled_loss_equals_a_hand_computed_result():
     layer = SampledSoftmax(1, 4, 3, counts=torch.tensor([1, 1, 1, 1]))
     layer.weight.data = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
     layer.sample_negatives = lambda: torch.tensor([0, 2, 2])  # each weighs 1 / (3 · 1/4)
@@ -117,7 +117,7 @@ def test_sampled_loss_by_hand():
     torch.testing.assert_close(loss, torch.tensor([first, second]))
 
 
-def test_every_word_drawn_once_is_the_full_softmax():
+def test_sampling_every_word_once_gives_the_full_softmax():
     layer = SampledSoftmax(D, V, V, counts=torch.ones(V))
     layer.sample_negatives = lambda: torch.randperm(V)
     x, targets = torch.randn(9, D), torch.randint(V, (9,))
@@ -125,7 +125,7 @@ def test_every_word_drawn_once_is_the_full_softmax():
 
 
 @pytest.mark.parametrize("counts", [None, torch.arange(V).flip(0)], ids=["log-uniform", "counts"])
-def test_the_sampled_gradient_approaches_the_full_gradient(counts):
+def test_the_sampled_gradient_converges_to_the_full_gradient(counts):
     layer = SampledSoftmax(D, V, 1, counts=counts)
     x, targets = torch.randn(16, D), torch.randint(V, (16,))
 
@@ -141,22 +141,22 @@ def test_the_sampled_gradient_approaches_the_full_gradient(counts):
     assert close < biased / 5
 
 
-def test_the_sampling_distributions_are_normalised_and_reach_every_word():
+def test_sampling_distributions_are_normalised_and_positive():
     for layer in (SampledSoftmax(D, 1000, 8), SampledSoftmax(D, 1000, 8, counts=torch.zeros(1000))):
         assert layer.probability.sum().item() == pytest.approx(1.0, abs=1e-5)
         assert layer.probability.min() > 0
 
 
-def test_counts_are_flattened_by_three_quarters():
+def test_sampling_probabilities_are_proportional_to_counts_to_the_power_three_quarters():
     layer = SampledSoftmax(D, 2, 1, counts=torch.tensor([16, 1]))
     assert layer.probability.tolist() == pytest.approx([8 / 9, 1 / 9])
 
 
-def test_sampling_saves_nothing_but_the_weights():
+def test_the_sampling_distribution_is_not_in_the_state_dict():
     assert set(SampledSoftmax(D, V, 8).state_dict()) == {"weight", "bias"}
 
 
-def test_descriptions_say_how_evaluation_is_done():
+def test_output_layers_describe_themselves():
     assert FullSoftmax(D, V).describe() == "full softmax over 30 tokens, free projection"
     assert SampledSoftmax(D, V, 8).describe().endswith("evaluation uses the full softmax over 30 tokens")
     assert "clusters cut at 5, 12" in AdaptiveSoftmax(D, V, [5, 12]).describe()

@@ -32,67 +32,67 @@ class Twice(nn.Module):
 
 def test_values_have_dotted_names() -> None:
     model = Twice()
-    with record(model) as seen:
+    with record(model) as recording:
         model(torch.tensor(3.0))
-    assert {name: value.item() for name, value in seen.items()} == {"layer.0.doubled": 6, "layer.1.doubled": 12}
-    assert len(seen) == 2
+    assert {name: value.item() for name, value in recording.items()} == {"layer.0.doubled": 6, "layer.1.doubled": 12}
+    assert len(recording) == 2
 
 
-def test_a_name_at_the_root_has_no_dot() -> None:
+def test_a_value_of_the_root_module_has_no_dot_in_its_name() -> None:
     model = Doubles()
-    with record(model) as seen:
+    with record(model) as recording:
         model(torch.tensor(1.0))
-    assert list(seen) == ["doubled"]
+    assert list(recording) == ["doubled"]
 
 
-def test_a_pattern_selects() -> None:
+def test_a_pattern_selects_recorded_values() -> None:
     model = Twice()
-    with record(model, "layer.1.*") as seen:
+    with record(model, "layer.1.*") as recording:
         model(torch.tensor(1.0))
-    assert list(seen) == ["layer.1.doubled"]
+    assert list(recording) == ["layer.1.doubled"]
 
 
-def test_a_layer_that_ran_twice_keeps_both_values_and_shows_the_last() -> None:
+def test_a_layer_that_ran_twice_has_both_values_and_returns_the_last() -> None:
     model = Doubles()
-    with record(model) as seen:
+    with record(model) as recording:
         model(torch.tensor(1.0))
         model(torch.tensor(5.0))
-    assert seen["doubled"].item() == 10
-    assert [value.item() for value in seen.every("doubled")] == [2, 10]
+    assert recording["doubled"].item() == 10
+    assert [value.item() for value in recording.every("doubled")] == [2, 10]
 
 
-def test_nothing_is_recorded_before_or_after_the_block() -> None:
+def test_nothing_is_recorded_outside_the_block() -> None:
     model = Doubles()
     model(torch.tensor(1.0))
-    with record(model) as seen:
+    with record(model) as recording:
         pass
     model(torch.tensor(1.0))
-    assert dict(seen) == {}
+    assert dict(recording) == {}
     assert not is_recorded(model)
 
 
-def test_a_recording_ends_also_when_the_block_fails() -> None:
+def test_a_recording_ends_when_the_block_raises() -> None:
     model = Doubles()
     with pytest.raises(ZeroDivisionError), record(model):
         _ = 1 / 0
     assert not is_recorded(model)
 
 
-def test_only_the_modules_of_the_recorded_model_are_observed() -> None:
+def test_only_modules_of_the_recorded_model_are_recorded() -> None:
     model, stranger = Twice(), Doubles()
-    with record(model) as seen:
+    with record(model) as recording:
         stranger(torch.tensor(1.0))
         assert is_recorded(model.layer[0])
         assert not is_recorded(stranger)
-    assert len(seen) == 0
+    assert len(recording) == 0
 
 
 def test_recorded_values_are_detached_unless_live() -> None:
     model, x = Doubles(), torch.tensor(3.0, requires_grad=True)
-    with record(model) as seen:
+    with record(model) as recording:
         model(x)
         assert not is_recorded_live(model)
-    assert not seen["doubled"].requires_grad
+    assert not recording["doubled"].requires_grad
     with record(model, live=True) as live:
         y = model(x) ** 2
         assert is_recorded_live(model)
@@ -110,7 +110,7 @@ def test_two_recordings_can_be_nested() -> None:
     assert [value.item() for value in inner.every("doubled")] == [4]
 
 
-def test_another_thread_records_nothing_of_this_one() -> None:
+def test_a_recording_is_local_to_its_thread() -> None:
     model, seen_there = Doubles(), []
     with record(model):
         thread = threading.Thread(target=lambda: seen_there.append(is_recorded(model)))
@@ -119,7 +119,7 @@ def test_another_thread_records_nothing_of_this_one() -> None:
     assert seen_there == [False]
 
 
-def test_layers_whose_names_cannot_match_are_not_observed() -> None:
+def test_layers_whose_names_cannot_match_are_not_recorded() -> None:
     model = Twice()
     with record(model, "layer.1.*"), record(model, "encoder*", live=True):
         assert [is_recorded(layer) for layer in model.layer] == [False, True]
@@ -129,13 +129,13 @@ def test_layers_whose_names_cannot_match_are_not_observed() -> None:
 @pytest.mark.parametrize(
     "pattern", ["*", "deep.*", "*.forget", "deep.layer.?.lstm.forget", "d*r.[01].*t", "*.0.lstm.[!g]*"]
 )
-def test_a_path_is_never_left_out_that_holds_a_matching_name(pattern: str) -> None:
+def test_a_module_with_a_matching_name_below_it_is_never_skipped(pattern: str) -> None:
     assert fnmatchcase("deep.layer.0.lstm.forget", pattern)
     for path in ("", "deep", "deep.layer", "deep.layer.0", "deep.layer.0.lstm"):
         assert can_match_below(path, pattern)
 
 
-def test_a_path_is_left_out_that_no_beginning_of_the_pattern_matches() -> None:
+def test_a_module_is_skipped_if_no_prefix_of_the_pattern_matches() -> None:
     assert not can_match_below("deep", "encoder*")
     assert not can_match_below("deep.layer.1.lstm", "deep.layer.0.*")
     assert not can_match_below("head", "deep")

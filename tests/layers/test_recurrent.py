@@ -32,7 +32,7 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def layer_of(kind: str) -> Recurrent:
+def build_layer(kind: str) -> Recurrent:
     layer = Recurrent(ANY[kind]()).double()
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -40,23 +40,23 @@ def layer_of(kind: str) -> Recurrent:
     return layer
 
 
-def some_input() -> Tensor:
+def random_input() -> Tensor:
     return torch.randn(4, 6, 4, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("kind", ANY)
-def test_a_layer_says_how_its_last_call_was_computed(kind: str) -> None:
-    layer = layer_of(kind)
+def test_a_layer_has_the_backend_of_its_last_call(kind: str) -> None:
+    layer = build_layer(kind)
     assert layer.backend is None
     assert "path" not in repr(layer)
-    layer(some_input()[:, :3])
+    layer(random_input()[:, :3])
     assert layer.backend == ("aten" if kind in FAST else "compiled")  # ATen's is faster for so few steps
     layer(torch.randn(40, 20, 4, dtype=torch.float64), None, torch.arange(40) % 21)  # ATen is slow where rows differ
     assert layer.backend == "compiled"
     assert "backend=compiled" in repr(layer)
 
 
-def test_a_variant_of_a_cell_scans_openly() -> None:
+def test_a_subclass_of_a_cell_uses_the_reference_implementation() -> None:
     class Forgetful(cells.LSTMCell):
         def step(self, x: Tensor, state: Any, weight_hidden: Tensor, record: Any = cells.record_nothing) -> Any:
             h, c = super().step(x, state, weight_hidden, record)
@@ -70,18 +70,18 @@ def test_a_variant_of_a_cell_scans_openly() -> None:
 @pytest.mark.parametrize("lengths", [None, [6, 2, 0, 5], [6, 6, 6, 6]], ids=["whole", "padded", "full"])
 @pytest.mark.parametrize("kind", FAST)
 @pytest.mark.parametrize("kernels", ["on", "off"])
-def test_fast_scans_equal_the_open_one_in_outputs_states_and_gradients(
+def test_fast_scans_equal_the_reference_in_outputs_states_and_gradients(
     kind: str, lengths: Any, kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SEQWISE_KERNELS", kernels)
-    layer, x = layer_of(kind), some_input().requires_grad_()
+    layer, x = build_layer(kind), random_input().requires_grad_()
     before = tuple(torch.randn_like(part).requires_grad_() for part in layer.cell.start(4, x))
     lengths = None if lengths is None else torch.tensor(lengths)
-    real = None if lengths is None else torch.arange(6) < lengths[:, None]
+    valid = None if lengths is None else torch.arange(6) < lengths[:, None]
     results, gradients = [], []
     for outputs, after in (
         layer(x, before, lengths),
-        scan(layer.cell, x, before, layer.cell.weight_hidden, real),
+        scan(layer.cell, x, before, layer.cell.weight_hidden, valid),
     ):
         results.append((outputs, *after))
         total = sum((part * torch.arange(part.numel()).view_as(part).cos()).sum() for part in results[-1])
@@ -92,8 +92,8 @@ def test_fast_scans_equal_the_open_one_in_outputs_states_and_gradients(
 
 
 @pytest.mark.parametrize("kind", ANY)
-def test_padding_gives_zeros_and_the_state_of_the_last_real_step(kind: str) -> None:
-    layer, x = layer_of(kind), some_input()
+def test_padding_gives_zeros_and_the_state_of_the_last_valid_step(kind: str) -> None:
+    layer, x = build_layer(kind), random_input()
     outputs, after = layer(x, None, torch.tensor([6, 2, 1, 5]))
     assert outputs[1, 2:].abs().max() == 0
     assert outputs[3, 5:].abs().max() == 0
@@ -103,8 +103,8 @@ def test_padding_gives_zeros_and_the_state_of_the_last_real_step(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", ANY)
-def test_an_empty_row_keeps_its_state_to_the_bit(kind: str) -> None:
-    layer, x = layer_of(kind), some_input()
+def test_an_empty_row_keeps_its_state_exactly(kind: str) -> None:
+    layer, x = build_layer(kind), random_input()
     before = tuple(torch.randn_like(part) for part in layer.cell.start(4, x))
     outputs, after = layer(x, before, torch.tensor([6, 0, 3, 0]))
     assert outputs[[1, 3]].abs().max() == 0
@@ -114,8 +114,8 @@ def test_an_empty_row_keeps_its_state_to_the_bit(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ANY)
-def test_not_even_nan_in_the_padding_reaches_a_gradient(kind: str) -> None:
-    layer, x, lengths = layer_of(kind), some_input(), torch.tensor([6, 2, 0, 5])
+def test_nan_in_the_padding_does_not_reach_a_gradient(kind: str) -> None:
+    layer, x, lengths = build_layer(kind), random_input(), torch.tensor([6, 2, 0, 5])
     x[1, 2:], x[2], x[3, 5:] = torch.nan, torch.inf, torch.nan
     layer(x, None, lengths)[0].sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in layer.parameters())
@@ -123,25 +123,25 @@ def test_not_even_nan_in_the_padding_reaches_a_gradient(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ANY)
 def test_the_recorded_hidden_values_are_the_outputs(kind: str) -> None:
-    layer, x = layer_of(kind), some_input()
-    with record(layer) as seen:
+    layer, x = build_layer(kind), random_input()
+    with record(layer) as recording:
         outputs, _ = layer(x, None, torch.tensor([6, 2, 0, 5]))
-    torch.testing.assert_close(seen[f"{layer.name}.hidden"], outputs, rtol=1e-10, atol=1e-10)
-    assert set(seen) >= {f"{layer.name}.{gate}" for gate in layer.cell.gates}
-    assert all(seen[f"{layer.name}.{gate}"].shape[:2] == (4, 6) for gate in layer.cell.gates)
+    torch.testing.assert_close(recording[f"{layer.name}.hidden"], outputs, rtol=1e-10, atol=1e-10)
+    assert set(recording) >= {f"{layer.name}.{gate}" for gate in layer.cell.gates}
+    assert all(recording[f"{layer.name}.{gate}"].shape[:2] == (4, 6) for gate in layer.cell.gates)
 
 
-def test_the_record_of_an_lstm_obeys_its_equation() -> None:
-    layer, x = layer_of("lstm"), some_input()
-    with record(layer, "lstm.*") as seen:
+def test_the_recorded_gates_of_an_lstm_satisfy_its_equation() -> None:
+    layer, x = build_layer("lstm"), random_input()
+    with record(layer, "lstm.*") as recording:
         layer(x)
-    i, f, g, o, c, h = (seen[f"lstm.{gate}"] for gate in layer.cell.gates)
+    i, f, g, o, c, h = (recording[f"lstm.{gate}"] for gate in layer.cell.gates)
     old = torch.cat([torch.zeros_like(c[:, :1]), c[:, :-1]], dim=1)
     torch.testing.assert_close(c, f * old + i * g)
     torch.testing.assert_close(h, o * c.tanh())
 
 
-def test_a_live_record_gives_the_total_gradient_of_a_gate() -> None:
+def test_a_live_recording_gives_the_total_gradient_of_a_gate() -> None:
     """Through the step itself and all later ones: equal to nudging the gate and running again."""
 
     class Nudged(cells.LSTMCell):
@@ -155,11 +155,11 @@ def test_a_live_record_gives_the_total_gradient_of_a_gate() -> None:
 
             return super().step(x, state, weight_hidden, nudged)
 
-    layer, x = Recurrent(Nudged(4, 3)).double(), some_input()
+    layer, x = Recurrent(Nudged(4, 3)).double(), random_input()
     cell: Any = layer.cell
-    with record(layer, live=True) as seen:
+    with record(layer, live=True) as recording:
         outputs, _ = layer(x)
-    (gradient,) = torch.autograd.grad(outputs.sum(), seen["lstm.forget"])
+    (gradient,) = torch.autograd.grad(outputs.sum(), recording["lstm.forget"])
     totals = []
     for cell.nudge in (1e-5, -1e-5):
         cell.step_number = 0
@@ -167,19 +167,19 @@ def test_a_live_record_gives_the_total_gradient_of_a_gate() -> None:
     assert gradient[:, 1].sum().item() == pytest.approx((totals[0] - totals[1]) / 2e-5, rel=1e-6)
 
 
-def test_weight_dropout_drops_one_mask_per_call_and_the_record_sees_the_same_weights() -> None:
-    layer, x = Recurrent(cells.LSTMCell(4, 3), weight_dropout=0.5).double(), some_input()
+def test_weight_dropout_uses_one_mask_per_call_also_for_the_recording() -> None:
+    layer, x = Recurrent(cells.LSTMCell(4, 3), weight_dropout=0.5).double(), random_input()
     first, second = layer(x)[0], layer(x)[0]
     assert not torch.equal(first, second)
     assert torch.equal(first[:, 0], second[:, 0])  # the first step has no recurrent product
-    with record(layer) as seen:
+    with record(layer) as recording:
         outputs, _ = layer(x)
-    torch.testing.assert_close(seen["lstm.hidden"], outputs, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(recording["lstm.hidden"], outputs, rtol=1e-10, atol=1e-10)
     layer.eval()
     assert torch.equal(layer(x)[0], layer(x)[0])
 
 
-def test_a_deep_layer_drops_between_its_layers_only() -> None:
+def test_stacked_layers_apply_dropout_between_layers_only() -> None:
     class Identity(torch.nn.Module):
         units = 4
 
@@ -194,19 +194,19 @@ def test_a_deep_layer_drops_between_its_layers_only() -> None:
     assert len(states) == 2
 
 
-def test_names_in_a_deep_bidirectional_layer_read_as_a_path() -> None:
+def test_names_in_stacked_bidirectional_layers_are_paths() -> None:
     def both(width: int) -> Bidirectional:
         return Bidirectional(Recurrent(cells.LSTMCell(width, 3)), Recurrent(cells.LSTMCell(width, 3)))
 
     layer = StackedRecurrent([both(4), both(6)])
-    with record(layer, "*.forget") as seen:
+    with record(layer, "*.forget") as recording:
         outputs, _ = layer(torch.randn(2, 5, 4))
     assert outputs.shape == (2, 5, layer.units) == (2, 5, 6)
     ways = ("forwards", "backwards")
-    assert list(seen) == [f"layer.{depth}.{way}.lstm.forget" for depth in (0, 1) for way in ways]
+    assert list(recording) == [f"layer.{depth}.{way}.lstm.forget" for depth in (0, 1) for way in ways]
 
 
-def test_a_row_is_turned_at_its_own_length() -> None:
+def test_a_row_is_reversed_within_its_own_length() -> None:
     x = torch.arange(8.0).view(2, 4, 1)
     assert reverse_steps(x, torch.tensor([4, 2]))[..., 0].tolist() == [[3, 2, 1, 0], [5, 4, 6, 7]]
     assert reverse_steps(x, None)[..., 0].tolist() == [[3, 2, 1, 0], [7, 6, 5, 4]]
@@ -214,7 +214,7 @@ def test_a_row_is_turned_at_its_own_length() -> None:
 
 def test_the_backward_state_is_that_of_the_first_step() -> None:
     layer = Bidirectional(Recurrent(cells.GRUCell(4, 3)), Recurrent(cells.GRUCell(4, 3))).double()
-    outputs, (forwards, backwards) = layer(some_input(), None, torch.tensor([6, 3, 1, 2]))
+    outputs, (forwards, backwards) = layer(random_input(), None, torch.tensor([6, 3, 1, 2]))
     torch.testing.assert_close(backwards[0], outputs[:, 0, 3:])
     torch.testing.assert_close(forwards[0][1], outputs[1, 2, :3])
 
@@ -229,7 +229,7 @@ def test_the_backward_state_is_that_of_the_first_step() -> None:
         ((2, 5, 4), [5, 6], r"lengths from 0 to 5, received \[5, 6\]"),
     ],
 )
-def test_what_cannot_be_scanned_is_refused(shape: Any, lengths: Any, message: str) -> None:
+def test_shapes_that_cannot_be_scanned_are_refused(shape: Any, lengths: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Recurrent(cells.LSTMCell(4, 3))(torch.zeros(shape), None, None if lengths is None else torch.tensor(lengths))
 
@@ -252,29 +252,29 @@ def test_autocast_on_a_gpu_stays_near_single_precision(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["lstm", "gru before"])
 @pytest.mark.parametrize("shape", [(1, 3), (9, 3), (4, 2), (4, 3, 1)])
 def test_a_state_of_another_size_is_refused(kind: str, shape: tuple[int, ...]) -> None:
-    layer = layer_of(kind)
-    parts = len(layer.cell.start(1, some_input()))
+    layer = build_layer(kind)
+    parts = len(layer.cell.start(1, random_input()))
     with pytest.raises(UsageError, match=r"expected a state of \(4, 3\)"):
-        layer(some_input(), tuple(torch.zeros(shape, dtype=torch.float64) for _ in range(parts)))
+        layer(random_input(), tuple(torch.zeros(shape, dtype=torch.float64) for _ in range(parts)))
     with pytest.raises(UsageError, match="received nothing"):
-        layer(some_input(), ())
+        layer(random_input(), ())
 
 
 def test_a_second_derivative_is_refused_where_it_would_be_wrong() -> None:
-    layer, x = layer_of("gru before"), some_input().requires_grad_()
+    layer, x = build_layer("gru before"), random_input().requires_grad_()
     outputs, _ = layer(x)
     assert layer.backend == "compiled"
     with pytest.raises(UsageError, match="no gradient of its own"):
         torch.autograd.grad(outputs.sum(), x, create_graph=True)
 
 
-def test_a_recording_leaves_both_directions_to_the_bit() -> None:
-    both = Bidirectional(layer_of("lstm"), layer_of("lstm"))
+def test_recording_does_not_change_bidirectional_outputs() -> None:
+    both = Bidirectional(build_layer("lstm"), build_layer("lstm"))
     x, lengths = torch.randn(8, 20, 4, dtype=torch.float64), torch.tensor([20, 3, 0, 11, 20, 7, 1, 19])
     plain, _ = both(x, None, lengths)
     assert both.forwards.backend == "compiled"
-    with record(both) as seen:
+    with record(both) as recording:
         recorded, _ = both(x, None, lengths)
     assert torch.equal(plain, recorded)
-    torch.testing.assert_close(seen["forwards.lstm.hidden"], plain[..., :3])
-    torch.testing.assert_close(seen["backwards.lstm.hidden"], reverse_steps(plain[..., 3:], lengths))
+    torch.testing.assert_close(recording["forwards.lstm.hidden"], plain[..., :3])
+    torch.testing.assert_close(recording["backwards.lstm.hidden"], reverse_steps(plain[..., 3:], lengths))

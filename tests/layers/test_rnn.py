@@ -75,7 +75,7 @@ def state_like(layer: Any, batch: int | None, dtype: torch.dtype) -> Any:
 @pytest.mark.parametrize(("num_layers", "bidirectional"), [(1, False), (2, False), (1, True), (2, True)])
 @pytest.mark.parametrize(("batch_first", "bias"), [(False, False), (False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_outputs_states_and_gradients_are_those_of_torch(name, num_layers, bidirectional, batch_first, bias, dtype):
+def test_outputs_states_and_gradients_equal_those_of_torch(name, num_layers, bidirectional, batch_first, bias, dtype):
     settings = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first, "bias": bias}
     ours, theirs = build_pair(name, **settings, dtype=dtype, device="cpu")
     x = torch.randn((B, T, D) if batch_first else (T, B, D), dtype=dtype, requires_grad=True)
@@ -92,7 +92,7 @@ def test_outputs_states_and_gradients_are_those_of_torch(name, num_layers, bidir
 @every_layer
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("is_sorted", [False, True])
-def test_packed_sequences_come_back_packed_alike(name, bidirectional, is_sorted):
+def test_packed_sequences_return_packed_sequences(name, bidirectional, is_sorted):
     ours, theirs = build_pair(name, num_layers=2, bidirectional=bidirectional, dtype=torch.float64)
     lengths = LENGTHS.sort(descending=True)[0] if is_sorted else LENGTHS
     x = torch.randn(T, B, D, dtype=torch.float64, requires_grad=True)
@@ -103,15 +103,15 @@ def test_packed_sequences_come_back_packed_alike(name, bidirectional, is_sorted)
 
     assert_equal(*(run(layer, lambda layer: layer(pack()), x) for layer in (ours, theirs)))
     assert_equal(*(run(layer, lambda layer: layer(pack(), state), x) for layer in (ours, theirs)))
-    (mine, _), (his, _) = ours(pack()), theirs(pack())
-    assert all(torch.equal(one, other) for one, other in zip(mine[1:], his[1:]) if other is not None)
-    assert (mine.sorted_indices is None) == (his.sorted_indices is None)
+    (outputs, _), (torch_outputs, _) = ours(pack()), theirs(pack())
+    assert all(torch.equal(one, other) for one, other in zip(outputs[1:], torch_outputs[1:]) if other is not None)
+    assert (outputs.sorted_indices is None) == (torch_outputs.sorted_indices is None)
 
 
 @every_layer
 @pytest.mark.parametrize(("bidirectional", "batch_first"), [(False, False), (False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("steps", [T, 2])  # of two steps PyTorch's own scan is the faster one
-def test_lengths_give_what_packing_gives(name, bidirectional, batch_first, steps):
+def test_lengths_give_the_result_of_packing(name, bidirectional, batch_first, steps):
     ours, theirs = build_pair(name, num_layers=2, bidirectional=bidirectional, batch_first=batch_first)
     x = torch.randn((B, steps, D) if batch_first else (steps, B, D), requires_grad=True)
     lengths = LENGTHS.clamp(max=steps)
@@ -134,7 +134,7 @@ def test_a_row_of_length_zero_keeps_its_state(name):
 
 
 @every_layer
-def test_weights_begin_as_those_of_torch_and_state_dicts_load_both_ways(name):
+def test_initial_weights_equal_those_of_torch_and_state_dicts_are_interchangeable(name):
     ours, theirs = build_pair(name, num_layers=2, bidirectional=True)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     assert all(torch.equal(one, other) for one, other in zip(ours.parameters(), theirs.parameters(), strict=True))
@@ -147,7 +147,7 @@ def test_weights_begin_as_those_of_torch_and_state_dicts_load_both_ways(name):
 
 
 @every_layer
-def test_modules_convert_both_ways(name):
+def test_modules_convert_from_and_to_torch(name):
     _, theirs = build_pair(name, num_layers=2, bidirectional=True, batch_first=True, dropout=0.3, dtype=torch.float64)
     theirs.eval().weight_ih_l0.requires_grad_(False)
     ours = PAIRS[name][0].from_torch(theirs)
@@ -167,23 +167,23 @@ def test_modules_convert_both_ways(name):
         PAIRS[name][0].from_torch(nn.Linear(2, 2))
 
 
-def test_copies_and_other_precisions_read_their_own_weights(tmp_path):
+def test_copies_and_other_dtypes_use_their_own_weights(tmp_path):
     ours, theirs = build_pair("lstm", bidirectional=True)
     x = torch.randn(T, B, D)
     before = ours(x)[0]
-    twin = copy.deepcopy(ours)
+    duplicate = copy.deepcopy(ours)
     torch.save(ours, tmp_path / "lstm.pt")
     nn.init.zeros_(ours.weight_ih_l0)
-    assert torch.equal(twin(x)[0], before)
+    assert torch.equal(duplicate(x)[0], before)
     assert torch.equal(torch.load(tmp_path / "lstm.pt", weights_only=False)(x)[0], before)
-    assert_equal(tensors(twin.double()(x.double())), tensors(theirs.double()(x.double())))
-    twin.flatten_parameters()
-    weights = {name: torch.zeros_like(parameter) for name, parameter in twin.named_parameters()}
-    assert not torch.func.functional_call(twin, weights, x.double())[0].any()
+    assert_equal(tensors(duplicate.double()(x.double())), tensors(theirs.double()(x.double())))
+    duplicate.flatten_parameters()
+    weights = {name: torch.zeros_like(parameter) for name, parameter in duplicate.named_parameters()}
+    assert not torch.func.functional_call(duplicate, weights, x.double())[0].any()
 
 
 @every_layer
-def test_autocast_gives_the_types_of_torch(name):
+def test_autocast_gives_the_dtypes_of_torch(name):
     ours, theirs = build_pair(name, num_layers=2)
     x = torch.randn(T, B, D)
     with torch.autocast("cpu", torch.bfloat16):
@@ -202,7 +202,7 @@ def test_dropout_acts_between_layers_in_training_only():
         LSTM(D, H, dropout=0.5)
 
 
-def test_projected_states_are_left_to_torch():
+def test_lstm_with_projections_runs_in_torch():
     ours, theirs = build_pair("lstm", proj_size=2, bidirectional=True)
     x = torch.randn(T, B, D, requires_grad=True)
     assert_equal(run(ours, lambda layer: layer(x), x), run(theirs, lambda layer: layer(x), x))
@@ -210,19 +210,19 @@ def test_projected_states_are_left_to_torch():
 
 
 @every_layer
-def test_recording_shows_the_gates_and_changes_nothing(name):
+def test_recording_gives_the_gates_and_does_not_change_the_result(name):
     ours, _ = build_pair(name, num_layers=2, bidirectional=True)
     x, cell = torch.randn(T, B, D), name.split()[0]
     expected = ours(x)[0]
-    with record(ours) as seen:
+    with record(ours) as recording:
         outputs = ours(x)[0]
     assert torch.equal(outputs, expected)
-    hidden = seen[f"layer.1.forwards.{cell}.hidden"]
+    hidden = recording[f"layer.1.forwards.{cell}.hidden"]
     torch.testing.assert_close(hidden.transpose(0, 1), outputs[..., :H])
 
 
 @every_layer
-def test_without_kernels_the_result_is_that_of_torch_to_the_bit(name, monkeypatch):
+def test_without_kernels_the_result_equals_that_of_torch_exactly(name, monkeypatch):
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
     ours, theirs = build_pair(name, num_layers=2, bidirectional=True)
     x = torch.randn(T, B, D)
@@ -251,7 +251,7 @@ def test_wrong_shapes_are_refused_as_by_torch(arguments, message):
             layer(*arguments)
 
 
-def test_lengths_are_refused_where_they_do_not_belong():
+def test_lengths_with_packed_or_unbatched_input_are_refused():
     ours, _ = build_pair("lstm")
     with pytest.raises(UsageError, match="its own lengths"):
         ours(pack_padded_sequence(torch.zeros(T, B, D), LENGTHS, enforce_sorted=False), lengths=LENGTHS)

@@ -53,7 +53,7 @@ def test_vectors_have_the_order_of_the_kernel_arguments():
     ]  # fmt: skip
 
 
-def test_the_backend_on_a_cpu():
+def test_the_backend_chosen_on_a_cpu():
     x, short = torch.randn(8, 20, 3), torch.randn(8, 1, 3)
     gru, lstm, early = cells.GRUCell(3, 4), cells.LSTMCell(3, 176), cells.EarlyResetGRUCell(3, 4)
     assert [choose_backend(cell, x) for cell in (gru, lstm, early)] == ["compiled"] * 3

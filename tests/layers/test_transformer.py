@@ -41,19 +41,19 @@ def shuffled(layer: nn.Module) -> nn.Module:
     return layer
 
 
-def load_into(peer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None:
+def load_into(torch_layer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None:
     """Give PyTorch's layer our weights."""
     for name, theirs in PAIRS.items():
         if hasattr(ours, name):
-            mine, target = getattr(ours, name), getattr(peer, theirs)
+            mine, target = getattr(ours, name), getattr(torch_layer, theirs)
             target.in_proj_weight, target.in_proj_bias = mine.inward.weight, mine.inward.bias
             target.out_proj.weight, target.out_proj.bias = mine.outward.weight, mine.outward.bias
     kind = "DecoderLayer" if isinstance(ours, DecoderLayer) else "EncoderLayer"
     for number, name in enumerate(NORMS[kind], start=1):
-        norm, target = getattr(ours, name), getattr(peer, f"norm{number}")
+        norm, target = getattr(ours, name), getattr(torch_layer, f"norm{number}")
         target.weight, target.bias = norm.weight, norm.bias
     for theirs, mine in (("linear1", ours.feedforward.inward), ("linear2", ours.feedforward.outward)):
-        target = getattr(peer, theirs)
+        target = getattr(torch_layer, theirs)
         target.weight, target.bias = mine.weight, mine.bias
 
 
@@ -62,23 +62,23 @@ def load_into(peer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_encoder_layer_equals_pytorch(kind, activation, causal):
     ours = shuffled(kind(8, 2, 16, activation))
-    peer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
-    load_into(peer, ours)
+    torch_layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
+    load_into(torch_layer, ours)
     x, mask = torch.randn(3, 5, 8), padding_mask(torch.tensor([5, 2, 4]), 5)
     y, _ = ours(x, mask, causal)
     hidden = ~causal_mask(5) if causal else None
-    torch.testing.assert_close(y, peer(x, src_mask=hidden, src_key_padding_mask=~mask[:, 0]))
+    torch.testing.assert_close(y, torch_layer(x, src_mask=hidden, src_key_padding_mask=~mask[:, 0]))
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("kind", [DecoderLayer, PreNormDecoderLayer])
 def test_decoder_layer_equals_pytorch(kind, activation):
     ours = shuffled(kind(8, 2, 16, activation))
-    peer = nn.TransformerDecoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
-    load_into(peer, ours)
+    torch_layer = nn.TransformerDecoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
+    load_into(torch_layer, ours)
     x, memory, mask = torch.randn(3, 5, 8), torch.randn(3, 6, 8), padding_mask(torch.tensor([6, 1, 4]), 6)
     y, _ = ours(x, memory, mask)
-    expected = peer(x, memory, tgt_mask=~causal_mask(5), memory_key_padding_mask=~mask[:, 0])
+    expected = torch_layer(x, memory, tgt_mask=~causal_mask(5), memory_key_padding_mask=~mask[:, 0])
     torch.testing.assert_close(y, expected)
 
 
@@ -97,23 +97,23 @@ def numbers(*shape: int) -> torch.Tensor:
 
 def test_stacks_with_final_norm_equal_pytorch():
     ours = encoder()
-    peer = nn.TransformerEncoder(
+    torch_layer = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True).double(),
         num_layers=2,
         norm=nn.LayerNorm(8).double(),
         enable_nested_tensor=False,
     )
-    for mine, theirs in zip(ours.layer, peer.layers):
+    for mine, theirs in zip(ours.layer, torch_layer.layers):
         load_into(theirs, mine)
-    peer.norm.weight, peer.norm.bias = ours.norm.weight, ours.norm.bias
+    torch_layer.norm.weight, torch_layer.norm.bias = ours.norm.weight, ours.norm.bias
     x = numbers(2, 5, 8)
-    torch.testing.assert_close(ours(x, causal=False)[0], peer(x))
-    torch.testing.assert_close(ours(x)[0], peer(x, mask=~causal_mask(5), is_causal=True))
+    torch.testing.assert_close(ours(x, causal=False)[0], torch_layer(x))
+    torch.testing.assert_close(ours(x)[0], torch_layer(x, mask=~causal_mask(5), is_causal=True))
 
 
 @pytest.mark.parametrize("kind", [EncoderLayer, PreNormEncoderLayer])
 @pytest.mark.parametrize("rotary", [False, True])
-def test_cached_pieces_equal_the_whole(kind, rotary):
+def test_a_sequence_read_in_segments_with_a_cache_equals_the_whole_sequence(kind, rotary):
     stack, x = encoder(kind, rotary=rotary), numbers(3, 9, 8)
     whole, full_cache = stack(x)
     pieces, cache = [], None
@@ -127,7 +127,7 @@ def test_cached_pieces_equal_the_whole(kind, rotary):
 
 
 @pytest.mark.parametrize("kind", [DecoderLayer, PreNormDecoderLayer])
-def test_a_cached_decoder_equals_the_whole(kind):
+def test_a_decoder_with_a_cache_equals_the_whole_sequence(kind):
     stack, x, memory, lengths = decoder(kind), numbers(3, 6, 8), numbers(3, 4, 8), torch.tensor([4, 1, 3])
     whole, _ = stack(x, memory, lengths)
     pieces, cache = [], None
@@ -137,7 +137,7 @@ def test_a_cached_decoder_equals_the_whole(kind):
     torch.testing.assert_close(torch.cat(pieces, 1), whole)
 
 
-def test_a_cache_is_a_plain_nested_tuple_whose_rows_can_be_picked():
+def test_a_cache_is_a_nested_tuple_whose_rows_can_be_selected():
     stack, x = encoder(rotary=True), numbers(3, 5, 8)
     _, cache = stack(x[:, :4])
     rows = torch.tensor([2, 0])
@@ -147,16 +147,16 @@ def test_a_cache_is_a_plain_nested_tuple_whose_rows_can_be_picked():
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-def test_encoder_and_decoder_together_equal_pytorch():
+def test_encoder_decoder_equals_pytorch():
     ours = EncoderDecoder(encoder(), decoder())
-    peer = nn.Transformer(8, 2, 2, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True).double()
-    for mine, theirs in ((ours.encoder, peer.encoder), (ours.decoder, peer.decoder)):
+    torch_layer = nn.Transformer(8, 2, 2, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True).double()
+    for mine, theirs in ((ours.encoder, torch_layer.encoder), (ours.decoder, torch_layer.decoder)):
         for layer, other in zip(mine.layer, theirs.layers):
             load_into(other, layer)
         theirs.norm.weight, theirs.norm.bias = mine.norm.weight, mine.norm.bias
     source, target, lengths = numbers(3, 6, 8), numbers(3, 4, 8), torch.tensor([6, 1, 4])
     hidden = ~padding_mask(lengths, 6)[:, 0]
-    expected = peer(
+    expected = torch_layer(
         source,
         target,
         tgt_mask=~causal_mask(4),
@@ -166,7 +166,7 @@ def test_encoder_and_decoder_together_equal_pytorch():
     torch.testing.assert_close(ours(source, target, lengths), expected)
 
 
-def test_a_target_decoded_token_by_token_equals_the_whole_and_padding_of_the_source_changes_nothing():
+def test_decoding_token_by_token_equals_the_whole_target_and_ignores_source_padding():
     stack, source, target = EncoderDecoder(encoder(), decoder()), numbers(2, 6, 8), numbers(2, 5, 8)
     lengths = torch.tensor([6, 3])
     whole, memory = stack(source, target, lengths), stack.encode(source, lengths)
@@ -193,7 +193,7 @@ def test_padding_of_the_memory_changes_nothing():
     torch.testing.assert_close(stack(x, memory, torch.tensor([6, 2]))[0][1:], alone)
 
 
-def test_rows_of_different_length_refuse_a_cache():
+def test_a_cache_with_rows_of_different_length_is_refused():
     stack, x = encoder(), numbers(2, 3, 8)
     _, cache = stack(x)
     with pytest.raises(UsageError, match="rows of equal length; received lengths"):
@@ -205,28 +205,28 @@ def test_rows_of_different_length_refuse_a_cache():
 def test_interior_values_have_stable_names():
     stack, x = encoder(rotary=True), numbers(2, 5, 8)
     plain, _ = stack(x)
-    with record(stack) as seen:
+    with record(stack) as recording:
         looked_at, _ = stack(x)
     assert torch.equal(plain, looked_at)
-    assert set(seen) == {
+    assert set(recording) == {
         *(f"layer.{n}.{part}" for n in (0, 1) for part in ("attention.weights", "attention_norm.norm")),
         *(f"layer.{n}.{part}" for n in (0, 1) for part in ("feedforward.hidden", "feedforward_norm.norm")),
         "norm.norm",
     }
-    assert seen["layer.1.attention.weights"].shape == (2, 2, 5, 5)
+    assert recording["layer.1.attention.weights"].shape == (2, 2, 5, 5)
 
 
-def test_a_decoder_shows_where_it_looks_in_the_memory():
+def test_a_decoder_records_its_cross_attention_weights():
     stack = decoder(DecoderLayer)
-    with record(stack, "*.cross.weights") as seen:
+    with record(stack, "*.cross.weights") as recording:
         stack(numbers(2, 5, 8), numbers(2, 3, 8), torch.tensor([3, 2]))
-    weights = seen["layer.0.cross.weights"]
+    weights = recording["layer.0.cross.weights"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 5, dtype=torch.float64))
     assert weights[1, :, :, 2].abs().max() == 0
 
 
 @pytest.mark.parametrize("depth", [1, 16])
-def test_the_sum_of_a_new_pre_norm_stack_keeps_its_variance_at_any_depth(depth):
+def test_the_residual_sum_of_a_new_pre_norm_stack_keeps_its_variance_at_any_depth(depth):
     stack = Encoder([PreNormEncoderLayer(64, 4, 256, "gelu") for _ in range(depth)])
     x = torch.randn(2, 64, 64)
     for layer in stack.layer:
@@ -234,7 +234,7 @@ def test_the_sum_of_a_new_pre_norm_stack_keeps_its_variance_at_any_depth(depth):
     assert 1.0 < x.var().item() < 2.0
 
 
-def test_post_norm_starts_as_xavier_per_matrix():
+def test_post_norm_layers_have_xavier_weights():
     layer = EncoderLayer(64, 4, 256, "relu")
     assert layer.attention.inward.weight.std().item() == pytest.approx((2 / 128) ** 0.5, rel=0.03)
     assert layer.feedforward.inward.weight.std().item() == pytest.approx((2 / 320) ** 0.5, rel=0.03)
@@ -245,7 +245,7 @@ def test_post_norm_has_no_final_norm():
 
 
 @pytest.mark.parametrize("rotary", [False, True])
-def test_the_future_changes_no_bit_where_the_fused_kernel_works_in_blocks(rotary):
+def test_later_inputs_do_not_change_earlier_outputs_of_the_blocked_kernel(rotary):
     stack, x = encoder(rotary=rotary).float(), torch.randn(2, 600, 8)
     past, _ = stack(x)
     for now in (1, 31, 32, 257, 512, 599):
@@ -277,12 +277,12 @@ def test_gelu_is_x_times_the_normal_distribution_function():
 
 def test_feedforward_equals_two_linear_layers():
     layer = FeedForward(4, 8, "gelu")
-    peer = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
-    peer.load_state_dict(
+    torch_layer = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+    torch_layer.load_state_dict(
         {f"{i}.{n}": v for i, p in ((0, layer.inward), (2, layer.outward)) for n, v in p.named_parameters()}
     )
     x = torch.randn(2, 3, 4)
-    torch.testing.assert_close(layer(x), peer(x))
+    torch.testing.assert_close(layer(x), torch_layer(x))
 
 
 def test_recording_the_hidden_layer_changes_nothing():
@@ -291,11 +291,11 @@ def test_recording_the_hidden_layer_changes_nothing():
     torch.manual_seed(1)
     plain = layer(x)
     torch.manual_seed(1)
-    with record(layer) as seen:
+    with record(layer) as recording:
         assert torch.equal(layer(x), plain)
-    assert torch.equal(seen["hidden"], layer.inward(x).relu())
+    assert torch.equal(recording["hidden"], layer.inward(x).relu())
 
 
-def test_an_unknown_activation_is_named_with_the_nearest():
+def test_an_unknown_activation_is_refused_with_the_nearest_name():
     with pytest.raises(UsageError, match="Perhaps you meant 'gelu'"):
         FeedForward(4, 8, "glu")
