@@ -210,10 +210,8 @@ def test_example_scores_sum_to_the_primary_metric_for_every_model(prepared_run, 
 @pytest.mark.parametrize(("task", "family"), SOME)
 def test_latency_is_positive(prepared_run, trained, task, family):
     loaded, (run, prepared, _) = trained(task, family), prepared_run(task, family)
-    seconds = prepared.measure_latency(
-        loaded.model, loaded.settings, run.preprocessor, run.origin.data, trained_on=run.origin.fingerprint, answers=3
-    )
-    assert 0 < seconds() < math.inf
+    measure = prepared.measure_latency(loaded.bundle, run.origin.data, answers=3)
+    assert 0 < measure() < math.inf
 
 
 def rounded(value: Any) -> Any:
