@@ -15,7 +15,7 @@ import pytest
 from seqwise.cli.compare import Compare
 from seqwise.cli.comparison_display import TrialsDisplay
 from seqwise.cli.options import parse
-from seqwise.compare import orchestrator
+from seqwise.compare import api
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run import threads
 from seqwise.compare.run.jobs import Job, Outcome
@@ -44,7 +44,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list:
         found.append(small.InProcessEngine(folder))
         return found[-1]
 
-    monkeypatch.setattr(orchestrator, "create_engine", engine)
+    monkeypatch.setattr(api, "create_engine", engine)
     return found
 
 
@@ -160,7 +160,7 @@ def test_where_nothing_worked_the_status_is_one(seqwise_command, engines, text, 
 
 
 def test_an_interrupted_comparison_explains_how_to_resume(seqwise_command, folder, monkeypatch):
-    monkeypatch.setattr(orchestrator, "run_stages", lambda *args: False)
+    monkeypatch.setattr(api, "run_stages", lambda *args: False)
     answer = seqwise_command("compare", "--resume", folder, "--json")
     assert answer.status == 130
     assert answer.out == ""

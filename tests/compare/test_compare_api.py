@@ -15,9 +15,8 @@ from small_comparison import BUDGET, TINY, InProcessEngine, finished_comparison,
 import seqwise
 from seqwise.cli.compare import Compare, make_options
 from seqwise.cli.options import parse
-from seqwise.compare import api, orchestrator
-from seqwise.compare.api import Comparison
-from seqwise.compare.orchestrator import create_engine
+from seqwise.compare import api
+from seqwise.compare.api import Comparison, create_engine
 from seqwise.compare.plan.create import Request
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan
@@ -36,7 +35,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
         asked.append((name, workers))
         return InProcessEngine(folder)
 
-    monkeypatch.setattr(orchestrator, "create_engine", engine)
+    monkeypatch.setattr(api, "create_engine", engine)
     return asked
 
 
@@ -141,7 +140,7 @@ def test_there_may_be_no_best_model(comparison: Comparison):
 
 
 def test_an_interrupted_comparison_raises_what_python_does(here, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(orchestrator, "run_stages", lambda *args, **options: False)
+    monkeypatch.setattr(api, "run_stages", lambda *args, **options: False)
     with pytest.raises(KeyboardInterrupt):
         seqwise.compare(resume=finished_comparison(tmp_path / "out"))
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from seqwise.compare.orchestrator import Orchestrator
+from seqwise.compare.api import Orchestrator
 from seqwise.compare.plan.create import Request, create_plan_in
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan

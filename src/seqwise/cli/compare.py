@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     default = Compare(settings=common, budget=common.budget or ComparisonOptions.budget)
     arguments = parse(Compare, argv, prog="seqwise compare", example=EXAMPLE, default=default)
     _check(arguments)
-    from seqwise.compare.orchestrator import check_engine
+    from seqwise.compare.api import check_engine
 
     check_engine(arguments.engine, arguments.workers)  # before the data is read
     if arguments.resume is not None:
@@ -182,7 +182,7 @@ def _warn_if_busy(plan: Plan) -> None:
 def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = None, as_json: bool = False) -> int:
     """Runs a comparison with a live display and shows its report; returns the exit status."""
     from seqwise.cli.comparison_display import TrialsDisplay
-    from seqwise.compare.orchestrator import Orchestrator
+    from seqwise.compare.api import Orchestrator
     from seqwise.compare.plan.folder import resume_command
 
     orchestrator = Orchestrator(folder, plan, engine, workers)

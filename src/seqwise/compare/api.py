@@ -1,23 +1,37 @@
-"""`seqwise.compare(...)` and the `Comparison` that it returns."""
+"""`seqwise.compare(...)`, the `Comparison` that it returns, and the `Orchestrator` that the command shares with it.
+
+    request → create_plan → Orchestrator.run: stages of jobs → report.json, report.html
+
+It knows nothing of terminals: callers receive events and stages through callbacks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from seqwise.compare.orchestrator import EngineName, Orchestrator, check_engine
+import torch
+
 from seqwise.compare.plan.create import Request, create_plan
 from seqwise.compare.plan.options import ComparisonOptions
-from seqwise.compare.plan.plan import parse_names
+from seqwise.compare.plan.plan import Plan, parse_names
+from seqwise.compare.report.gather import write_report
 from seqwise.compare.report.schema import Report
-from seqwise.compare.run.jobs import Event
-from seqwise.compare.run.stages import reopen_plan
+from seqwise.compare.run.engine import Engine
+from seqwise.compare.run.jobs import Event, OnEvent
+from seqwise.compare.run.local_engine import LocalEngine
+from seqwise.compare.run.ray_cluster import import_ray
+from seqwise.compare.run.stages import OnStage, reopen_plan, run_stages
+from seqwise.compare.run.threads import get_thread_limit, limit_threads
 from seqwise.config import Settings, parse_settings
-from seqwise.errors import SeqwiseError, UsageError
+from seqwise.errors import SeqwiseError, UsageError, suggest
 from seqwise.training.api import TrainedModel, load, merge_settings
+from seqwise.training.distribution import defer_interrupts
+from seqwise.training.training_run import choose_device
 
+EngineName = Literal["local", "ray"]
 LEADERBOARD_KEYS = ("name", "rank", "mean", "low", "high", "parameters", "learning_rate", "memory", "latency", "status")
 
 
@@ -129,3 +143,50 @@ def _format_call(data: str, arguments: Mapping[str, Any]) -> str:
 
     words = [repr(data), *(f"{key}={plain(value)!r}" for key, value in arguments.items())]
     return f"seqwise.compare({', '.join(words)})"
+
+
+class Orchestrator:
+    """Executes the remaining jobs of a comparison and writes its report."""
+
+    def __init__(self, folder: Path, plan: Plan, engine: str = "local", workers: int | None = None):
+        self.folder = folder
+        self.thread_note = ""  # where fewer threads than usual are used
+        if engine == "local":
+            plan, self.thread_note = limit_threads(folder, plan, workers)
+        self.plan = plan
+        self.engine = create_engine(engine, folder, plan, workers)
+
+    def run(
+        self, on_event: OnEvent = lambda event: None, on_stage: OnStage = lambda stage, jobs: None
+    ) -> Report | None:
+        """Returns the report; None if Ctrl-C or SIGTERM stopped the comparison, whose state is then saved."""
+        with defer_interrupts() as should_stop:
+            try:
+                if not run_stages(self.folder, self.plan, self.engine, on_event, on_stage, should_stop):
+                    return None
+            finally:
+                self.engine.close()
+            return write_report(self.folder, self.plan)
+
+
+def check_engine(name: str, workers: int | None = None) -> None:
+    """Refuses an engine that is not available, before a comparison is planned."""
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers: expected at least 1; received {workers}.")
+    if name not in get_args(EngineName):
+        raise UsageError(f"there is no engine {name!r}.", repair=suggest(name, get_args(EngineName)))
+    if name == "ray":
+        import_ray()
+
+
+def create_engine(name: str, folder: Path, plan: Plan, workers: int | None = None) -> Engine:
+    """Returns the engine that executes a plan."""
+    check_engine(name, workers)
+    if name == "ray":
+        from seqwise.compare.run.ray_engine import RayEngine  # imported here, because it is an extra
+
+        return RayEngine(folder, workers)
+    is_cuda = choose_device(next(iter(plan.families.values()))).type == "cuda"
+    # A trial of several processes uses all GPUs.
+    gpus = torch.cuda.device_count() if is_cuda and plan.nproc == 1 else 0
+    return LocalEngine(folder, workers, gpus, plan.nproc, get_thread_limit(plan, workers))

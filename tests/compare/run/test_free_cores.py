@@ -14,7 +14,7 @@ import torch
 from small_comparison import make_plan, write_text
 
 from seqwise import environment
-from seqwise.compare.orchestrator import create_engine
+from seqwise.compare.api import create_engine
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.gather import gather_report
 from seqwise.compare.run import threads
