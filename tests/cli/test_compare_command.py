@@ -84,6 +84,7 @@ def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, en
     ):  # fmt: skip
         assert words in answer.err, answer.err
     assert report["command"].startswith(f"seqwise compare {text} --text.tokenizer characters")
+    assert "--out" not in report["command"]  # that folder is taken
     assert len(report["examples"]) <= 2
 
 

@@ -65,7 +65,7 @@ def test_a_comparison_from_data_to_tables(here, tmp_path: Path):
     wide = {"wide": {"model": "rnn", "network": {"width": 20}}}
     assert plan.command == (
         f"seqwise.compare({str(text)!r}, models='rnn', variants={wide!r}, "
-        f"budget={BUDGET!r}, seeds=1, out={str(tmp_path / 'out')!r}, settings={TINY!r}, lr_trials=1, examples=2, "
+        f"budget={BUDGET!r}, seeds=1, settings={TINY!r}, lr_trials=1, examples=2, "
         "network={'dropout': 0.0})"
     )
     assert plan.families["wide"].network.width == 20

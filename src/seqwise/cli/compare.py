@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -19,6 +20,7 @@ from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
     from seqwise.compare.plan.plan import Plan
+    from seqwise.tasks.task import ProgressCallback
 
 INTERRUPTED = 130
 EXAMPLE = "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared"
@@ -80,9 +82,13 @@ def main(argv: Sequence[str]) -> int:
 
     check_engine(arguments.engine, arguments.workers)  # before the data is read
     if arguments.resume is not None:
-        folder, plan = arguments.resume, _reopen_plan(arguments.resume)
+        from seqwise.compare.run.stages import reopen_plan
+
+        folder = arguments.resume
+        with _show_reading() as bar:
+            plan = reopen_plan(folder, bar)
     else:
-        command = shlex.join(["seqwise", "compare", *argv])
+        command = shlex.join(["seqwise", "compare", *_drop_out(argv)])
         options = make_options(arguments)
         folder, plan = create_plan(str(arguments.data), options, arguments.settings, arguments.out, command)
     return run(folder, plan, arguments.engine, arguments.workers, arguments.json)
@@ -109,43 +115,44 @@ def _check(arguments: Compare) -> None:
         )
 
 
-def _reopen_plan(folder: Path) -> Plan:
-    from seqwise.cli.progress import ProgressBar
-    from seqwise.compare.run.stages import reopen_plan
-    from seqwise.training.distribution import handle_signals, interrupt_at_once
-
-    with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:
-        return reopen_plan(folder, bar)
+def _drop_out(argv: Sequence[str]) -> list[str]:
+    """Returns the words without --out FOLDER: the command of the report can be repeated, but that folder is taken."""
+    words = []
+    previous = ""
+    for word in argv:
+        if "--out" not in (word, previous) and not word.startswith("--out="):
+            words.append(word)
+        previous = word
+    return words
 
 
 def make_options(arguments: Compare) -> ComparisonOptions:
     """Returns the options of the comparison without those of the command."""
     from seqwise.compare.plan.plan import parse_names
 
-    return ComparisonOptions(
-        models=parse_names(arguments.models),
-        variants=arguments.variants,
-        budget=arguments.budget,
-        match=arguments.match,
-        parameters=arguments.parameters,
-        seeds=arguments.seeds,
-        lr_trials=arguments.lr_trials,
-        examples=arguments.examples,
-        nproc=arguments.nproc,
-    )
+    common = {each.name for each in fields(ComparisonOptions)} & {each.name for each in fields(Compare)}
+    values = {name: getattr(arguments, name) for name in common}
+    return ComparisonOptions(**values | {"models": parse_names(arguments.models)})
+
+
+@contextmanager
+def _show_reading() -> Iterator[ProgressCallback]:
+    """Shows progress while the data is read; Ctrl-C ends that at once."""
+    from seqwise.cli.progress import ProgressBar
+    from seqwise.training.distribution import handle_signals, interrupt_at_once
+
+    with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:
+        yield bar
 
 
 def create_plan(
     data: str, options: ComparisonOptions, settings: Settings, out: Path | None, command: str, name: str = "compare"
 ) -> tuple[Path, Plan]:
     """Creates a comparison and prints what it will do."""
-    from seqwise.cli.progress import ProgressBar
     from seqwise.compare.plan.create import Request, create_plan
-    from seqwise.training.distribution import handle_signals, interrupt_at_once
 
-    request = Request(data, options, settings, command)
-    with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:
-        folder, plan = create_plan(request, out, name, console.log, bar)
+    with _show_reading() as bar:
+        folder, plan = create_plan(Request(data, options, settings, command), out, name, console.log, bar)
     for sentence in describe_plan(plan):
         console.log(sentence)
     return folder, plan

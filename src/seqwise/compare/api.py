@@ -134,14 +134,14 @@ def compare(
 
 
 def _format_call(data: str, arguments: Mapping[str, Any]) -> str:
-    """Returns the call as Python code."""
+    """Returns the call as Python code, without the folder, which exists once the comparison is created."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Settings):
             return value.model_dump(exclude_defaults=True)
         return str(value) if isinstance(value, Path) else value
 
-    words = [repr(data), *(f"{key}={plain(value)!r}" for key, value in arguments.items())]
+    words = [repr(data), *(f"{key}={plain(value)!r}" for key, value in arguments.items() if key != "out")]
     return f"seqwise.compare({', '.join(words)})"
 
 

@@ -19,7 +19,7 @@ import seqwise
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report import gather as gathering
 from seqwise.compare.report.disagreement import select_disagreements
-from seqwise.compare.report.fairness import describe_rules, make_repeat_command
+from seqwise.compare.report.fairness import describe_rules
 from seqwise.compare.report.gather import gather_report, load_report, write_report
 from seqwise.compare.report.schema import Answer, to_json
 from seqwise.compare.run.jobs import LATENCY_JOB, Job, LatencyResult, Outcome
@@ -494,32 +494,6 @@ def test_examples_of_a_long_text_come_from_all_over_it(folder: Path):
 
 def test_examples_of_a_text_keep_their_lines(report: dict):
     assert any("\n" in example["expected"] for example in report["examples"])
-
-
-# Doing it again
-
-
-@pytest.mark.parametrize(
-    ("command", "again"),
-    [
-        ("seqwise compare a.txt --out b --seeds 2", "seqwise compare a.txt --seeds 2"),
-        ("seqwise compare $HOME/a.txt '--out=my folder'", "seqwise compare $HOME/a.txt '--out=my folder'"),
-        ("seqwise compare $HOME/a.txt --out='my folder' --json", "seqwise compare $HOME/a.txt --json"),
-        ("seqwise compare 'a b --out c.txt' --out 'it'\"'\"'s mine'", "seqwise compare 'a b --out c.txt'"),
-        ("seqwise compare a.txt --variants ours.yaml", "seqwise compare a.txt --variants ours.yaml"),
-        ("seqwise.compare('a.txt', out='b', seeds=1)", "seqwise.compare('a.txt', seeds=1)"),
-        ("seqwise.compare('a.txt', models='gru')", "seqwise.compare('a.txt', models='gru')"),
-        ("seqwise.compare('a.txt', x=<odd>)", "seqwise.compare('a.txt', x=<odd>)"),
-        ("", ""),
-    ],
-)
-def test_the_command_names_no_folder_that_is_taken(folder: Path, command: str, again: str):
-    assert make_repeat_command(replace(Plan.open(folder), command=command)) == again
-
-
-def test_the_report_has_that_command(folder: Path):
-    plan = replace(Plan.open(folder), command="seqwise compare a.txt --out b")
-    assert gather(folder, plan)["command"] == "seqwise compare a.txt"
 
 
 def test_curves_know_the_training_loss_since_the_validation_before(folder: Path, report: dict):

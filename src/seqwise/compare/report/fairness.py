@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from pathlib import Path
 
 from seqwise.budget import Budget
@@ -16,8 +14,6 @@ from seqwise.metrics.evaluation import SCORES_FILE
 
 MAX_TOKEN_RATIO = 1.5  # between two trainings of a family
 MAX_OVERTIME = 1.1  # ratio of the time of a training, which ends with an update, to its budget
-
-SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")  # with its quotes
 
 
 def describe_rules(folder: Path, plan: Plan, families: tuple[Family, ...]) -> Rules:
@@ -35,27 +31,6 @@ def describe_rules(folder: Path, plan: Plan, families: tuple[Family, ...]) -> Ru
         tested=_describe_test(folder, plan),
         noise_warning=find_noise(folder, plan),
     )
-
-
-def make_repeat_command(plan: Plan) -> str:
-    """Returns the command or call of the comparison without its folder, which is taken now."""
-    if plan.command.startswith("seqwise "):
-        words = iter(SHELL_WORD.findall(plan.command))
-        remaining = []
-        for word in words:
-            if word == "--out":
-                next(words, None)
-            elif not word.startswith("--out="):
-                remaining.append(word)
-        return " ".join(remaining)
-    try:
-        call = ast.parse(plan.command, mode="eval").body
-    except SyntaxError:
-        return plan.command
-    if not isinstance(call, ast.Call) or not any(keyword.arg == "out" for keyword in call.keywords):
-        return plan.command
-    call.keywords = [keyword for keyword in call.keywords if keyword.arg != "out"]
-    return ast.unparse(call)
 
 
 def format_budget(text: str, unit: str) -> str:

@@ -20,7 +20,7 @@ from seqwise import environment
 from seqwise.compare.plan.folder import resume_command
 from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.report.disagreement import ScoresBySeed, select_disagreements
-from seqwise.compare.report.fairness import describe_rules, make_repeat_command
+from seqwise.compare.report.fairness import describe_rules
 from seqwise.compare.report.formatting import bounds, format_metric_name, is_ratio, join_names
 from seqwise.compare.report.page.page import make_page
 from seqwise.compare.report.schema import (
@@ -103,7 +103,7 @@ def gather_report(folder: Path, plan: Plan) -> Report:
         data=plan.data,
         split_rule=plan.split_rule,
         about=plan.about,
-        command=make_repeat_command(plan),
+        command=plan.command,
         unit=plan.unit,
         machine=_describe_machine(folder, plan),
         rules=describe_rules(folder, plan, tuple(families)),

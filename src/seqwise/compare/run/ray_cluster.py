@@ -8,19 +8,18 @@ from __future__ import annotations
 import importlib
 import math
 import os
-import signal
 import socket
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seqwise import environment
 from seqwise.errors import UsageError
+from seqwise.training.distribution import handle_signals, interrupt_at_once
 
 OBJECT_STORE_BYTES = 80 * 2**20  # for Ray's objects on a local cluster: nothing large is passed around
 PING_SECONDS = 10.0  # for the head of a cluster to answer
@@ -48,10 +47,12 @@ def connect() -> bool:
     quiet = {"logging_level": "ERROR", "log_to_driver": False}
     requested = os.environ.get("RAY_ADDRESS", "")
     address = requested or _read_local_address()
-    with _keep_signal_handler():
+    with handle_signals(interrupt_at_once):  # restores the handler of SIGTERM, which Ray replaces
         try:
             if address not in ("", "local"):
-                _ping(address)  # Ray itself would try for minutes
+                host, _, port = address.rpartition("//")[2].rpartition(":")
+                # Ray itself would try for minutes to reach an address where nothing answers.
+                socket.create_connection((host.strip("[]"), int(port)), timeout=PING_SECONDS).close()
                 ray.init(address, **quiet)
                 return True
         except (OSError, RuntimeError, ValueError) as error:
@@ -81,24 +82,6 @@ def _read_local_address() -> str:
         return ""
 
 
-def _ping(address: str) -> None:
-    """Raises OSError if nothing answers at the address, ValueError if it is not an address."""
-    host, _, port = address.rpartition("//")[2].rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=PING_SECONDS).close()
-
-
-@contextmanager
-def _keep_signal_handler() -> Iterator[None]:
-    """Restores the handler of SIGTERM, which Ray replaces, so that a comparison saves before it ends."""
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if is_main:
-            signal.signal(signal.SIGTERM, before)
-
-
 # Nodes
 
 
@@ -114,13 +97,11 @@ class Node:
 
 def list_nodes() -> list[Node]:
     """Returns the machines that are alive."""
-    alive = [each for each in import_ray().nodes() if each["Alive"]]
-    return sorted((_parse_node(each) for each in alive), key=lambda node: (node.name, node.id))
-
-
-def _parse_node(row: dict[str, Any]) -> Node:
-    cores, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
-    return Node(row["NodeID"], f"{row['NodeManagerHostname']} ({row['NodeManagerAddress']})", cores, gpus)
+    nodes = []
+    for row in (row for row in import_ray().nodes() if row["Alive"]):
+        cores, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
+        nodes.append(Node(row["NodeID"], f"{row['NodeManagerHostname']} ({row['NodeManagerAddress']})", cores, gpus))
+    return sorted(nodes, key=lambda node: (node.name, node.id))
 
 
 def pin_to_node(node: Node) -> Any:
@@ -191,39 +172,9 @@ class Probe:
 
 def probe_nodes(folder: Path, data: str, nodes: Sequence[Node]) -> dict[Node, Probe | None]:
     """Runs a probe on every node at the same time."""
-    if not nodes:
-        return {}
-    ray = import_ray()
-    remote = ray.remote(_make_probe()).options
-    marker = folder / f".probe-{uuid.uuid4().hex}"
-    marker.touch()
-    data_path = str(Path(data).resolve()) if Path(data).exists() else ""
-    options = {"num_cpus": 0, "max_retries": 0}
-    probes = {}
-    for node in nodes:
-        task = remote(**options, scheduling_strategy=pin_to_node(node))
-        probes[task.remote(str(marker), f"{marker}-{node.id}", data_path, SYNC_SECONDS)] = node
-    try:
-        answered, _ = ray.wait(list(probes), num_returns=len(probes), timeout=PROBE_SECONDS)
-        results: dict[Node, Probe | None] = dict.fromkeys(nodes)
-        for reference in answered:
-            try:
-                values = ray.get(reference)
-            except ray.exceptions.RayError:
-                continue
-            node = probes[reference]
-            is_shared = values["folder"] and _wait_for_file(Path(f"{marker}-{node.id}"))
-            results[node] = Probe(**values | {"folder": is_shared})
-        return results
-    finally:
-        for path in folder.glob(f"{marker.name}*"):
-            path.unlink(missing_ok=True)
-
-
-def _make_probe() -> Callable[..., dict[str, Any]]:
-    """Returns a self-contained function: Ray sends the code of an inner function, so it runs without seqwise."""
 
     def probe(marker: str, answer: str, data: str, wait_seconds: float) -> dict[str, Any]:
+        # Ray sends the code of an inner function, so that it runs without seqwise.
         import time
         from pathlib import Path
 
@@ -243,7 +194,27 @@ def _make_probe() -> Callable[..., dict[str, Any]]:
             version = cpu = ""
         return {"folder": has_folder, "data": not data or Path(data).exists(), "seqwise": version, "cpu": cpu}
 
-    return probe
+    ray = import_ray()
+    results: dict[Node, Probe | None] = dict.fromkeys(nodes)
+    marker = folder / f".probe-{uuid.uuid4().hex}"
+    marker.touch()
+    data_path = str(Path(data).resolve()) if Path(data).exists() else ""
+    remote = ray.remote(probe)
+    probes = {}
+    for node in nodes:
+        task = remote.options(num_cpus=0, max_retries=0, scheduling_strategy=pin_to_node(node))
+        probes[task.remote(str(marker), f"{marker}-{node.id}", data_path, SYNC_SECONDS)] = node
+    try:
+        answered, _ = ray.wait(list(probes), num_returns=len(probes), timeout=PROBE_SECONDS) if probes else ([], [])
+        for reference in answered:
+            with suppress(ray.exceptions.RayError):
+                values, node = ray.get(reference), probes[reference]
+                is_shared = values["folder"] and _wait_for_file(Path(f"{marker}-{node.id}"))
+                results[node] = Probe(**values | {"folder": is_shared})
+        return results
+    finally:
+        for path in folder.glob(f"{marker.name}*"):
+            path.unlink(missing_ok=True)
 
 
 def _wait_for_file(path: Path) -> bool:
@@ -257,26 +228,22 @@ def find_unfit(probes: dict[Node, Probe | None], folder: Path, data: str) -> Usa
     """Returns why the comparison cannot start on these nodes, with their names; None if it can."""
     version = environment.version()
     install = f"Install it there with: pip install 'seqwise[ray]=={version}'"
-    known = {node: probe for node, probe in probes.items() if probe is not None}
-    checks = [
-        (f"did not answer within {PROBE_SECONDS:.0f} s", [n for n in probes if n not in known], "See: ray status"),
-        ("cannot import seqwise", [node for node, it in known.items() if not it.seqwise], install),
-        (f"have another Seqwise than {version}", [n for n, it in known.items() if it.seqwise != version], install),
-        (
-            f"cannot read and write the folder {folder}",
-            [node for node, it in known.items() if not it.folder],
-            "Name a folder with --out that all nodes share.",
-        ),
-        (
-            f"cannot read the data {data}",
-            [node for node, it in known.items() if not it.data],
-            "Put it on a path that all nodes share.",
-        ),
+    share_folder, share_data = (
+        "Name a folder with --out that all nodes share.",
+        "Put it on a path that all nodes share.",
+    )
+    checks: list[tuple[str, Callable[[Any], bool], str]] = [
+        (f"did not answer within {PROBE_SECONDS:.0f} s", lambda probe: probe is not None, "See: ray status"),
+        ("cannot import seqwise", lambda probe: probe.seqwise, install),
+        (f"have another Seqwise than {version}", lambda probe: probe.seqwise == version, install),
+        (f"cannot read and write the folder {folder}", lambda probe: probe.folder, share_folder),
+        (f"cannot read the data {data}", lambda probe: probe.data, share_data),
     ]
-    for problem, unfit, repair in checks:
-        if unfit:
-            names = ", ".join(node.name for node in unfit)
-            return UsageError(f"{len(unfit)} of {len(probes)} nodes of the cluster {problem}: {names}.", repair=repair)
+    for problem, is_fit, repair in checks:
+        names = [node.name for node, probe in probes.items() if not is_fit(probe)]
+        if names:
+            problem = f"{len(names)} of {len(probes)} nodes of the cluster {problem}: {', '.join(names)}."
+            return UsageError(problem, repair=repair)
     return None
 
 

@@ -124,7 +124,11 @@ class RayEngine:
             self._join()  # there may be nodes that were not needed before
         for slot in self._usable_slots():
             if slot not in self._workers:
-                self._workers[slot] = _RayWorker(slot, self._start_process(slot))
+                options = {"num_cpus": slot.cores, "num_gpus": slot.gpus, "max_restarts": 0, "max_task_retries": 0}
+                actor = self.ray.remote(_Process).options(**options, scheduling_strategy=pin_to_node(slot.node))
+                counts = {DEVICE_WORKERS_VARIABLE: str(slot.device_workers), WORKERS_VARIABLE: str(len(self._slots))}
+                process = actor.remote(str(self.folder), os.getcwd(), slot.threads, self._nproc, LEASE_SECONDS, counts)
+                self._workers[slot] = _RayWorker(slot, process)
         if not self._workers:
             problem = f"the Ray cluster has no node left on which jobs can run. {self._last_error}".strip()
             repair = f"When it has one, resume with: {resume_command(self.folder)}"
@@ -133,12 +137,6 @@ class RayEngine:
     def _usable_slots(self) -> list[Slot]:
         alive = list_nodes()
         return [slot for slot in self._slots if slot.node in alive and self._failed_starts.get(slot, 0) < MAX_LOSSES]
-
-    def _start_process(self, slot: Slot) -> Any:
-        options = {"num_cpus": slot.cores, "num_gpus": slot.gpus, "max_restarts": 0, "max_task_retries": 0}
-        actor = self.ray.remote(_Process).options(**options, scheduling_strategy=pin_to_node(slot.node))
-        variables = {DEVICE_WORKERS_VARIABLE: str(slot.device_workers), WORKERS_VARIABLE: str(len(self._slots))}
-        return actor.remote(str(self.folder), os.getcwd(), slot.threads, self._nproc, LEASE_SECONDS, variables)
 
     def _stop_workers(self, slots: Sequence[Slot]) -> None:
         for slot in slots:
