@@ -95,7 +95,7 @@ def test_variants_alone_can_be_compared(here, tmp_path: Path):
     assert "settings={'task': 'language', 'device': 'cpu', " in found.report.command
 
 
-def test_all_doors_have_the_same_defaults():
+def test_command_and_library_have_the_same_defaults():
     asked = parse(Compare, ["a.txt"], prog="", example="")
     assert make_options(asked) == replace(ComparisonOptions(), models=list(ComparisonOptions.models))
     usual = {name: each.default for name, each in inspect.signature(api.compare).parameters.items()}
@@ -105,7 +105,7 @@ def test_all_doors_have_the_same_defaults():
     assert usual["budget"] is usual["variants"] is None
 
 
-def test_without_a_word_the_budget_is_that_of_the_question(here, tmp_path: Path, monkeypatch):
+def test_the_default_budget_is_that_of_the_options(here, tmp_path: Path, monkeypatch):
     def look(request: Request, *rest: Any) -> Any:
         assert request.options == replace(ComparisonOptions(), models=list(ComparisonOptions.models))
         raise SeqwiseError("seen")
@@ -126,7 +126,7 @@ def test_tables_are_plain_data(comparison: Comparison):
     assert repr(comparison).startswith(f"<Comparison {comparison.folder}: ")
 
 
-def test_the_best_model_can_be_asked(comparison: Comparison):
+def test_the_best_model_can_predict(comparison: Comparison):
     best = comparison.best
     assert best.settings.model == comparison.report.verdict.best
     assert len("".join(best.predict("the ", max_length=5))) == 5
@@ -139,7 +139,7 @@ def test_there_may_be_no_best_model(comparison: Comparison):
         _ = comparison.best
 
 
-def test_an_interrupted_comparison_raises_what_python_does(here, tmp_path: Path, monkeypatch):
+def test_an_interrupted_comparison_raises_keyboard_interrupt(here, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(api, "run_stages", lambda *args, **options: False)
     with pytest.raises(KeyboardInterrupt):
         seqwise.compare(resume=finished_comparison(tmp_path / "out"))
@@ -160,14 +160,14 @@ def test_an_interrupted_comparison_raises_what_python_does(here, tmp_path: Path,
     ],
     ids=str,
 )
-def test_what_is_asked_wrongly_is_refused(tmp_path: Path, monkeypatch, words, options, error, message):
+def test_wrong_arguments_are_refused(tmp_path: Path, monkeypatch, words, options, error, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
         seqwise.compare(*words, **options)
     assert not list(tmp_path.iterdir())
 
 
-def test_engines_by_name(tmp_path: Path):
+def test_engines_are_created_by_name(tmp_path: Path):
     plan = make_plan(tmp_path / "out", write_text(tmp_path / "small.txt"))
     assert len(create_engine("local", tmp_path / "out", plan).workers) == 1  # type: ignore[attr-defined]
     two = create_engine("local", tmp_path / "out", plan, 2)
@@ -188,7 +188,7 @@ def test_engines_by_name(tmp_path: Path):
         "import seqwise; seqwise.compare; import seqwise.compare.plan.plan as plan; from seqwise import compare",
     ],
 )
-def test_the_name_can_be_called_whatever_was_imported_first(lines: str, tmp_path: Path):
+def test_seqwise_compare_can_be_called_in_any_import_order(lines: str, tmp_path: Path):
     code = f"{lines}; seqwise.compare(resume='nowhere')"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert found.stderr.rstrip().splitlines()[-2].endswith("nowhere is not a comparison: it has no compare.yaml.")

@@ -38,7 +38,7 @@ def test_the_introduction_counts_values(tmp_path: Path, series: Path):
     assert "2 × 9 s: 2 trainings of 9 s." in " ".join(describe_plan(alone))
 
 
-def test_a_budget_that_is_too_small_is_told_in_values(tmp_path: Path, series: Path):
+def test_an_error_about_a_small_budget_counts_values(tmp_path: Path, series: Path):
     with pytest.raises(UsageError, match=r"a training of \d+ values is too short") as caught:
         make_plan(tmp_path / "out", series, parse_settings(BASE), budget="90-tokens")
     assert "tokens" not in caught.value.problem

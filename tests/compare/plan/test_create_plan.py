@@ -122,7 +122,7 @@ def test_a_budget_that_is_too_small_is_refused_with_the_smallest_that_would_do(t
             make_plan(tmp_path / "less", text, budget=less, **options)
 
 
-def test_a_wrong_name_or_budget_does_not_cost_the_reading_of_the_data(text: Path, tmp_path: Path, monkeypatch):
+def test_a_wrong_name_or_budget_is_refused_before_reading_the_data(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(Language, "prepare", lambda *args, **options: pytest.fail("read"))
     wrong: list[dict] = [{"models": ["lsmt"]}, {"budget": "much"}, {"lr_trials": 0}, {"parameters": "big"}]
     for options in [*wrong, {"variants": {"x": {"seed": 1}}}]:
@@ -160,14 +160,14 @@ def test_settings_that_a_comparison_chooses_cannot_be_set(text: Path, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_rate_is_used_as_it_is_where_none_is_searched_for(text: Path, tmp_path: Path):
+def test_a_set_learning_rate_is_used_without_a_search(text: Path, tmp_path: Path):
     variants = {"fast": {"model": "rnn", "training.learning_rate": 0.5}}
     plan = make_plan(tmp_path / "out", text, tiny(training={"learning_rate": 0.007}), variants=variants, lr_trials=1)
     rates = {name: each.training.learning_rate for name, each in plan.families.items()}
     assert rates == {"rnn": 0.007, "gru": 0.007, "fast": 0.5}
 
 
-def test_ngrams_do_not_classify(tmp_path: Path):
+def test_an_ngram_model_is_refused_for_classification(tmp_path: Path):
     data = tmp_path / "opinions.tsv"
     data.write_text("".join(f"{'good' if n % 2 else 'dull'} {n}\t{n % 2}\n" for n in range(80)))
     base = tiny(task="classify", text={"tokenizer": "words"}, data={"window": None})
@@ -196,7 +196,7 @@ def _labelled(path: Path, rows: int) -> Path:
     return path
 
 
-def test_a_handful_of_examples_is_refused_and_few_are_said_to_be_few(tmp_path: Path):
+def test_very_few_examples_are_refused_and_few_are_noted(tmp_path: Path):
     options = ComparisonOptions(["gru", "rnn"], budget="20k-tokens", seeds=1, lr_trials=1)
     few = Request(str(_labelled(tmp_path / "few.csv", 40)), options, Settings(task="classify"))
     with pytest.raises(UsageError, match=r"the (valid|test) split has \d texts: .* at least 3"):
@@ -210,7 +210,7 @@ def test_a_handful_of_examples_is_refused_and_few_are_said_to_be_few(tmp_path: P
     )
 
 
-def test_an_existing_folder_is_left_alone(text: Path, tmp_path: Path):
+def test_an_existing_folder_is_refused_and_unchanged(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -228,7 +228,7 @@ def test_an_existing_folder_is_left_alone(text: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("looked", [True, False], ids=["after a look", "at the very same time"])
-def test_two_at_once_never_share_a_folder(text: Path, tmp_path: Path, monkeypatch, looked: bool):
+def test_two_processes_never_share_a_folder(text: Path, tmp_path: Path, monkeypatch, looked: bool):
     """The second comes while the first reads its data, which may take long."""
     folder, read = tmp_path / "out", planning.open_data
 
@@ -246,7 +246,7 @@ def test_two_at_once_never_share_a_folder(text: Path, tmp_path: Path, monkeypatc
     assert (folder / PREPROCESSOR_FOLDER / "tokenizer.json").exists()
 
 
-def test_a_name_that_another_process_takes_gives_way_to_the_next(text: Path, tmp_path: Path, monkeypatch):
+def test_a_default_folder_taken_meanwhile_is_skipped(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     request = Request(str(text), ComparisonOptions(["rnn"], budget=BUDGET, seeds=1, lr_trials=1), tiny())
     free, seen = planning.find_free_folder, []
@@ -282,7 +282,7 @@ make_plan(Path(sys.argv[2]), sys.argv[3])
 """
 
 
-def test_what_a_kill_while_the_data_was_read_leaves_behind_is_taken_over(text: Path, tmp_path: Path):
+def test_a_folder_left_by_a_killed_process_is_reused(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     words = [sys.executable, "-c", KILLED, str(Path(small_comparison.__file__).parent), str(folder), str(text)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
@@ -300,7 +300,7 @@ def test_what_a_kill_while_the_data_was_read_leaves_behind_is_taken_over(text: P
     assert sorted(path.name for path in folder.iterdir()) == [PLAN_FILE, PREPROCESSOR_FOLDER]
 
 
-def test_a_folder_with_other_files_is_never_taken_over(text: Path, tmp_path: Path, monkeypatch):
+def test_a_folder_with_other_files_is_never_reused(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     (folder / PREPROCESSOR_FOLDER).mkdir(parents=True)
     with pytest.raises(FolderTakenError, match="is not an empty folder"):
@@ -316,7 +316,7 @@ def test_a_folder_with_other_files_is_never_taken_over(text: Path, tmp_path: Pat
     assert (folder / PREPROCESSOR_FOLDER).is_dir()
 
 
-def test_where_there_are_no_locks_nothing_is_taken_over(text: Path, tmp_path: Path, monkeypatch):
+def test_without_lock_support_no_folder_is_reused(text: Path, tmp_path: Path, monkeypatch):
     def unable(*args):
         raise OSError(errno.ENOTSUP, "not supported")
 
@@ -332,7 +332,7 @@ def test_where_there_are_no_locks_nothing_is_taken_over(text: Path, tmp_path: Pa
         make_plan(tmp_path / "new", text)
 
 
-def test_a_failure_removes_only_what_it_made(text: Path, tmp_path: Path, monkeypatch):
+def test_a_failure_removes_only_its_own_files(text: Path, tmp_path: Path, monkeypatch):
     (tmp_path / "mine").mkdir()
 
     def fail(*args, **options):
@@ -348,7 +348,7 @@ def test_a_failure_removes_only_what_it_made(text: Path, tmp_path: Path, monkeyp
     assert [path.name for path in (tmp_path / "above").iterdir()] == ["others.txt"]
 
 
-def test_what_could_not_be_saved_leaves_nothing_behind(text: Path, tmp_path: Path, monkeypatch):
+def test_a_failed_save_leaves_no_files(text: Path, tmp_path: Path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="cannot create"):
         make_plan(tmp_path / "file" / "below", text)
@@ -394,7 +394,7 @@ def test_the_plan_is_complete(text: Path, tmp_path: Path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [PLAN_FILE, PREPROCESSOR_FOLDER]
 
 
-def test_sizes_are_matched_or_left_to_the_rules(text: Path, tmp_path: Path):
+def test_sizes_are_matched_or_default(text: Path, tmp_path: Path):
     base = tiny(network={"width": None})
     matched = make_plan(tmp_path / "matched", text, base, models=["rnn", "lstm"], parameters=6_000)
     counts = matched.parameters.values()
@@ -429,7 +429,7 @@ class SpeedOnly:
         """There is nothing to close."""
 
 
-def test_a_time_too_short_for_one_validation_is_said_before_anything_is_trained(text: Path, tmp_path: Path):
+def test_a_time_too_short_for_one_validation_is_refused_before_training(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     plan = make_plan(folder, text, budget="8s", seeds=1)
     assert plan.budgets.lr_trial == "1s"

@@ -51,7 +51,7 @@ def make(budget: str = "12k-tokens", lr_trials: int = 3, seeds: int = 3, models:
         ("0.5-epochs", 1, 1, "0-tokens", "2500-tokens"),
     ],
 )
-def test_how_a_budget_is_divided(budget, lr_trials, seeds, lr_trial, training):
+def test_a_budget_is_divided_among_trials(budget, lr_trials, seeds, lr_trial, training):
     budgets = TrialBudgets.divide(budget, lr_trials, tuple(range(seeds)), 5_000)
     assert (budgets.lr_trial, budgets.training) == (lr_trial, training)
     assert (budgets.lr_trials, budgets.seeds) == (lr_trials, tuple(range(seeds)))
@@ -66,7 +66,7 @@ def test_how_a_budget_is_divided(budget, lr_trials, seeds, lr_trial, training):
     st.integers(1, 9),
     st.integers(1, 9),
 )
-def test_the_parts_never_exceed_the_whole_and_hardly_anything_is_lost(budget, lr_trials, seeds):
+def test_budgets_of_trials_add_up_to_the_total(budget, lr_trials, seeds):
     asked = Budget.parse(budget)
     amount = asked.amount * 12_345 if asked.unit == "epochs" else asked.amount
     smallest = amount * min(0.25 * seeds / lr_trials, 1 / 3)
@@ -97,7 +97,7 @@ def test_a_time_that_leaves_nothing_for_a_trial_is_refused(budget, lr_trials):
     assert "larger --budget" in caught.value.repair
 
 
-def test_all_of_the_budget_is_asked_for():
+def test_prepared_settings_spend_the_whole_budget():
     settings = Settings(budget="1h")
     asked = prepare_settings(settings, TrialBudgets.divide("12k-tokens", 3, (0, 1, 2), 1))
     assert asked.budget == "9000-tokens"
@@ -109,7 +109,7 @@ def test_all_of_the_budget_is_asked_for():
 # Trials
 
 
-def test_learning_rates_go_round_by_round_and_trainings_seed_by_seed():
+def test_trials_are_ordered_by_learning_rate_and_by_seed():
     plan = make(lr_trials=2, seeds=2)
     assert [trial.name for trial in plan.lr_trials()] == ["rnn/lr-1", "gru/lr-1", "rnn/lr-2", "gru/lr-2"]
     assert [trial.name for trial in plan.trainings()] == [
@@ -136,7 +136,7 @@ def test_without_a_search_there_are_no_learning_rate_trials():
     assert make(lr_trials=1).lr_trials() == []
 
 
-def test_seeds_need_not_begin_at_nought():
+def test_seeds_start_at_the_seed_of_the_settings():
     budgets = TrialBudgets.divide("9k-tokens", 2, list_seeds(2, 40), 1)
     plan = replace(make(), budgets=budgets)
     assert {trial.seed for trial in plan.lr_trials()} == {40}
@@ -183,14 +183,14 @@ def test_the_settings_of_a_learning_rate_trial_and_of_a_training():
         ("none", []),
     ],
 )
-def test_names(text, names):
+def test_family_names_are_parsed(text, names):
     assert parse_names(text) == names
 
 
 # The file
 
 
-def test_the_plan_comes_back_from_its_file(tmp_path: Path):
+def test_a_saved_plan_is_loaded_unchanged(tmp_path: Path):
     plan = make()
     plan.save(tmp_path)
     assert Plan.open(tmp_path) == plan
@@ -199,7 +199,7 @@ def test_the_plan_comes_back_from_its_file(tmp_path: Path):
     assert list(Plan.open(tmp_path).families) == ["rnn", "gru", "ngram"]
 
 
-def test_a_plan_without_what_was_added_later_can_be_read(tmp_path: Path):
+def test_a_plan_without_later_fields_can_be_read(tmp_path: Path):
     found = Plan.open(changed(tmp_path, strict=None, working_folder=None))
     assert (found.strict, found.working_folder) == (True, "")
 
@@ -224,7 +224,7 @@ def test_a_plan_of_format_1_can_be_read_and_keeps_the_names_of_its_trials(tmp_pa
     assert Plan.open(tmp_path) == found
 
 
-def test_a_comparison_that_has_learned_something_is_never_removed(tmp_path: Path):
+def test_a_comparison_with_a_trained_model_is_never_removed(tmp_path: Path):
     for kept in ("trials/rnn/seed-0/checkpoints/step-3/state.json", "trials/ngram/seed-0/model.safetensors"):
         path = tmp_path / kept[7:10] / kept
         path.parent.mkdir(parents=True)
@@ -253,7 +253,7 @@ def changed(folder: Path, **values: object) -> Path:
     return folder
 
 
-def test_a_newer_plan_is_not_guessed_at(tmp_path: Path):
+def test_a_plan_of_a_newer_format_is_refused(tmp_path: Path):
     with pytest.raises(
         RunError, match=r"written by Seqwise 9\.0 in format 3; this version reads formats up to 2"
     ) as caught:
@@ -274,7 +274,7 @@ def test_a_newer_plan_is_not_guessed_at(tmp_path: Path):
     ],
     ids=str,
 )
-def test_a_damaged_plan_is_named(tmp_path: Path, values):
+def test_a_damaged_plan_is_refused_with_its_file(tmp_path: Path, values):
     with pytest.raises(RunError, match="not the plan of a comparison") as caught:
         Plan.open(changed(tmp_path, **values))
     assert caught.value.file == tmp_path / PLAN_FILE
@@ -282,7 +282,7 @@ def test_a_damaged_plan_is_named(tmp_path: Path, values):
 
 
 @pytest.mark.parametrize("content", [b"", b"[1, 2", b"\xff\xfe\x00", b"just words"])
-def test_a_file_that_holds_something_else_is_named(tmp_path: Path, content: bytes):
+def test_a_plan_file_with_other_content_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / PLAN_FILE).write_bytes(content)
     with pytest.raises(RunError, match="not the plan of a comparison"):
         Plan.open(tmp_path)

@@ -95,7 +95,7 @@ def really(task: Task, settings: Settings) -> int:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_all_families_of_a_task_agree_at_any_target(opened, name):
+def test_all_families_of_a_task_reach_any_target(opened, name):
     task, base, facts = opened(name)
     for target in TARGETS.get(name, USUAL_TARGETS):
         matched = match_sizes(task, families(base), facts, target)
@@ -112,7 +112,7 @@ def test_all_families_of_a_task_agree_at_any_target(opened, name):
 
 
 @pytest.mark.parametrize("name", ["language", "forecast"])
-def test_without_a_target_all_get_the_median_of_the_rules(opened, name):
+def test_without_a_target_all_get_the_median_of_the_default_sizes(opened, name):
     task, base, facts = opened(name)
     sizes = {family: count_parameters(task, resolve_sizes(each, facts)) for family, each in families(base).items()}
     matched = match_sizes(task, families(base), facts)
@@ -123,7 +123,7 @@ def test_without_a_target_all_get_the_median_of_the_rules(opened, name):
 
 
 @pytest.mark.parametrize("name", ["language", "classify", "translate"])
-def test_real_vocabularies_agree_too(wordy, name):
+def test_real_vocabularies_are_matched_too(wordy, name):
     task, base, facts = wordy(name)
     assert task.size().vocabulary >= 8_000
     matched = match_sizes(task, families(base, ["rnn", "gru", "attentive-rnn", "transformer"]), facts)
@@ -167,7 +167,7 @@ def test_a_network_too_narrow_for_its_heads_gets_fewer_one_by_one(wordy):
     assert "heads 3 instead of 4" in matched.notes[0]
 
 
-def test_token_vectors_do_not_swallow_a_small_tagger(opened):
+def test_a_small_tagger_gets_narrower_embeddings(opened):
     task, base, facts = opened("tag")
     usual = resolve_sizes(families(base)["lstm"], facts)
     target = count_parameters(task, usual) // 20
@@ -204,14 +204,14 @@ def test_a_width_that_fits_by_itself_needs_no_note(opened):
     assert match_sizes(task, asked, facts).notes == ()
 
 
-def test_where_nobody_is_open_there_is_nothing_to_match(opened):
+def test_with_all_widths_set_nothing_is_matched(opened):
     task, base, facts = opened("language")
     matched = match_sizes(task, {"a": variant(base, "gru", {"network": {"width": 16}})}, facts)
     assert matched.target is None
     assert matched.parameters["a"] == really(task, matched.settings["a"])
 
 
-def test_ngrams_stand_apart(opened):
+def test_ngram_models_are_not_matched(opened):
     task, base, facts = opened("language")
     matched = match_sizes(task, families(base, ["ngram", "gru"]), facts)
     assert matched.parameters["ngram"] == 0
@@ -233,7 +233,7 @@ def test_a_target_below_the_smallest_network_is_refused_for_all_families_at_once
     assert spread(match_sizes(task, families(base, ["rnn", "transformer"]), facts, size)) <= TOLERANCE
 
 
-def test_sizes_that_cannot_be_reached_name_their_neighbours(wordy):
+def test_an_unreachable_size_names_its_nearest_sizes(wordy):
     task, base, facts = wordy("language")
     asked = {
         "rigid": variant(base, "transformer", {"transformer": {"heads": 16, "hidden": 8}, "network": {"embedding": 8}})
@@ -249,7 +249,7 @@ def _neighbours(problem: str) -> tuple[int, int]:
     return int(below.replace(",", "")), int(above.replace(",", ""))
 
 
-def test_a_median_that_not_all_can_have_gives_way(wordy):
+def test_a_median_that_not_all_can_have_is_replaced_by_another_size(wordy):
     task, base, facts = wordy("language")
     asked = families(base, ["rnn", "gru"])
     asked["rich"] = variant(base, "rnn", {"network": {"embedding": 700}})
@@ -261,7 +261,7 @@ def test_a_median_that_not_all_can_have_gives_way(wordy):
     assert spread(matched) <= TOLERANCE
 
 
-def test_too_few_parameters_are_no_target(opened):
+def test_a_target_below_one_parameter_is_refused(opened):
     task, base, facts = opened("language")
     with pytest.raises(UsageError, match="at least one parameter; received 0"):
         match_sizes(task, families(base), facts, 0)
@@ -273,7 +273,7 @@ def test_a_target_beyond_all_widths_is_refused(opened):
         match_sizes(task, families(base, ["rnn"]), facts, 10**15)
 
 
-def test_vectors_fix_the_embedding_of_those_that_start_from_them(wordy):
+def test_pretrained_vectors_fix_the_embedding_size(wordy):
     task, base, facts = wordy("classify")
     base = base.model_copy(update={"vectors": "words.txt"}, deep=True)
     asked = families(base, ["gru", "transformer"])
@@ -294,7 +294,7 @@ def test_layers_that_refuse_odd_widths_get_even_ones(opened):
         task.check(settings)
 
 
-def test_a_recurrent_model_that_looks_at_patches_has_heads_too(opened):
+def test_a_recurrent_model_with_a_patch_encoder_has_heads(opened):
     task, base, facts = opened("caption")
     asked = {"seen": variant(base, "gru", {"caption": {"encoder": "patches"}}), **families(base, ["gru"])}
     matched = match_sizes(task, asked, facts, 120_000)
@@ -304,14 +304,14 @@ def test_a_recurrent_model_that_looks_at_patches_has_heads_too(opened):
     task.check(settings)
 
 
-def test_a_wrong_setting_is_told_with_the_name(opened):
+def test_a_wrong_setting_is_reported_with_the_family(opened):
     task, base, facts = opened("language")
     asked = {"odd": variant(base, "gru", {"recurrent": {"layer_norm": True, "reset": "before"}})}
     with pytest.raises(UsageError, match=r"^odd: layer normalisation"):
         match_sizes(task, asked, facts)
 
 
-def test_nothing_that_was_asked_is_changed(opened):
+def test_the_requested_settings_are_not_modified(opened):
     task, base, facts = opened("language")
     asked = families(base)
     before = {name: each.model_dump() for name, each in asked.items()}

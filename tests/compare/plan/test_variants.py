@@ -44,7 +44,7 @@ def test_each_family_is_the_base_settings_with_another_model():
     assert BASE.model == "lstm"
 
 
-def test_a_variant_says_only_what_is_special_about_it(file):
+def test_a_variant_overrides_only_its_own_settings(file):
     path = file("wide-gru: {model: gru, network: {width: 512}}\ndeep.2:\n  model: lstm\n  network.depth: 3\n")
     found = build_families(["rnn"], path, BASE)
     assert list(found) == ["rnn", "wide-gru", "deep.2"]
@@ -54,7 +54,7 @@ def test_a_variant_says_only_what_is_special_about_it(file):
     assert all(settings.network.dropout == 0.25 and settings.seed == 3 for settings in found.values())
 
 
-def test_a_mapping_is_as_good_as_a_file():
+def test_variants_can_be_given_as_a_mapping():
     found = build_families(
         [], {"a": {"model": "gru", "network.width": 8}, "b": {"model": "rnn", "network": {"width": 8}}}, BASE
     )
@@ -81,7 +81,7 @@ def test_yaml_anchors_and_merges_work(file):
     assert (found["b"].model, found["b"].network.width, found["b"].network.depth) == ("gru", 8, 2)
 
 
-def test_every_mistake_is_told_at_once_with_name_and_line(file):
+def test_all_mistakes_are_reported_at_once_with_name_and_line(file):
     path = file(
         "one:\n"
         "  model: gruu\n"
@@ -109,12 +109,12 @@ def test_every_mistake_is_told_at_once_with_name_and_line(file):
     assert len(lines) == 8
 
 
-def test_a_variant_is_not_chosen_by_another_measure_than_the_others():
+def test_a_variant_cannot_change_the_loss_that_selects_weights():
     assert "all are selected by the same loss" in COMMON_SETTINGS["classify.class_weights"]
 
 
 @pytest.mark.parametrize("key", sorted(COMMON_SETTINGS))
-def test_what_would_be_unfair_is_refused_with_its_reason(key):
+def test_common_settings_are_refused_in_a_variant_with_the_reason(key):
     problem = refused({"mine": {"model": "gru", key: 1}})
     assert problem.startswith(f"mine: {key} cannot be set for one variant alone, because {COMMON_SETTINGS[key]}.")
 
@@ -137,11 +137,11 @@ def test_a_section_is_refused_as_a_whole_and_nested_keys_like_dotted_ones(key):
         {"context.length": 3},
     ],
 )
-def test_what_belongs_to_the_model_or_its_training_is_free(value):
+def test_settings_of_model_and_training_are_allowed_in_a_variant(value):
     assert list(build_families(["gru"], {"mine": {"model": "gru", **value}}, BASE)) == ["gru", "mine"]
 
 
-def test_vectors_are_for_all_but_a_variant_can_do_without():
+def test_a_variant_can_leave_out_pretrained_vectors():
     base = parse_settings({"task": "classify", "vectors": "words.txt", "network": {"freeze_embedding": True}})
     found = build_families(["gru", "ngram"], {"plain": {"model": "gru", "vectors": None}}, base)
     assert (found["gru"].vectors, found["gru"].network.freeze_embedding) == ("words.txt", True)
@@ -151,16 +151,16 @@ def test_vectors_are_for_all_but_a_variant_can_do_without():
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "-x", "a.", "ü", "x" * 61])
-def test_names_that_are_no_folder_names_are_refused(name):
+def test_names_that_cannot_be_folder_names_are_refused(name):
     assert "a folder is named after it" in refused({name: {"model": "gru"}})
 
 
 @pytest.mark.parametrize("name", ["a", "7", "A-b_c.d", "x" * 60])
-def test_other_names_are_fine(name):
+def test_valid_names_are_accepted(name):
     assert name in build_families([], {name: {"model": "gru"}}, BASE)
 
 
-def test_names_must_differ_in_more_than_capitals(file):
+def test_names_that_differ_only_in_case_are_refused(file):
     assert "the name differs from 'gru' only in case" in refused({"GRU": {"model": "gru"}}, ["gru"])
     assert "the name is taken" in refused({"gru": {"network.width": 3}}, ["gru"])
     text = "one: {model: gru}\nother: {model: rnn}\none: {model: lstm}\n"
@@ -174,26 +174,26 @@ def test_a_setting_given_twice_is_refused(file):
     assert "line 3, one: network is given twice" in refused(file(text))
 
 
-def test_unknown_and_repeated_families_are_told_together():
+def test_unknown_and_repeated_families_are_reported_together():
     problem = refused(None, ["gru", "transfomer", "gru"])
     assert "there is no family 'transfomer'. Perhaps you meant 'transformer'." in problem
     assert "gru is named more than once" in problem
 
 
 @pytest.mark.filterwarnings("error")
-def test_values_of_a_wrong_kind_are_refused():
+def test_values_of_a_wrong_type_are_refused():
     assert "a: model: input should be 'feedforward'" in refused({"a": {"model": 5}})
     assert "a: network: input should be a valid dictionary" in refused({"a": {"network": [1]}})
     assert "a: network.width" in refused({"a": {"network": {"width": {"of": 3}}}})
 
 
-def test_twins_are_refused():
+def test_families_with_identical_settings_are_refused():
     assert "gru and same have identical settings" in refused({"same": {"model": "gru"}}, ["gru"])
     with pytest.raises(UsageError, match="a and b have identical settings"):
         check_distinct({"a": BASE, "c": parse_settings({}), "b": BASE.model_copy(deep=True)})
 
 
-def test_init_is_refused_for_all():
+def test_init_is_refused_in_a_comparison():
     base = parse_settings({"init": "runs/one"})
     assert "from scratch" in refused(None, ["gru"], base)
 
@@ -212,7 +212,7 @@ def test_init_is_refused_for_all():
         ("a: \x07", "not valid YAML"),
     ],
 )
-def test_files_that_are_no_variants_are_refused(file, text, problem):
+def test_files_without_variants_are_refused(file, text, problem):
     assert problem in refused(file(text))
 
 
@@ -223,7 +223,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
     assert "cannot be read" in refused(tmp_path / "bytes")
 
 
-def test_there_must_be_somebody_to_compare():
+def test_a_comparison_without_families_is_refused():
     assert "nothing to compare" in refused(None)
     assert "nothing to compare" in refused({})
 
@@ -235,7 +235,7 @@ def language(book):
     return task, settings, DefaultsContext(len(task.stores["train"]), len(task.tokenizer), False, 2)
 
 
-def test_who_cannot_do_the_task_is_told_by_name(language):
+def test_a_family_that_cannot_do_the_task_is_named(language):
     task, base, facts = language
     found = build_families(["gru", "ngram"], {"both": {"model": "gru", "recurrent.bidirectional": True}}, base)
     settings = {name: resolve(each, facts)[0] for name, each in found.items()}
@@ -245,7 +245,7 @@ def test_who_cannot_do_the_task_is_told_by_name(language):
         check_family(task, "both", settings["both"])
 
 
-def test_an_ngram_outside_language_hears_who_can(tmp_path):
+def test_an_ngram_model_for_another_task_is_refused_with_the_alternatives(tmp_path):
     path = tmp_path / "some.tsv"
     path.write_text("".join(f"text {n} is {'good' if n % 2 else 'bad'}\t{n % 2}\n" for n in range(80)), "utf-8")
     settings = parse_settings({"task": "classify", "model": "ngram"})

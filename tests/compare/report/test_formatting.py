@@ -41,11 +41,11 @@ from seqwise.compare.report import formatting
         ("perplexity", math.inf, 0.1, "–"),
     ],
 )
-def test_a_value_is_shown_with_the_digits_that_mean_something(metric, value, spread, text):
+def test_a_value_has_the_digits_that_its_spread_allows(metric, value, spread, text):
     assert formatting.format_metric(metric, value, spread) == text
 
 
-def test_intervals_and_differences():
+def test_intervals_and_differences_are_formatted():
     assert formatting.format_interval("perplexity", 3.0512, 3.1934) == "3.05 to 3.19"
     assert formatting.format_interval("accuracy", 0.831, 0.853) == "83.1 to 85.3 %"
     assert formatting.format_interval("accuracy", None, 0.9) == "–"
@@ -55,7 +55,7 @@ def test_intervals_and_differences():
     assert formatting.format_difference("accuracy", None) == "–"
 
 
-def test_an_interval_whose_ends_read_the_same_is_none():
+def test_an_interval_with_equal_texts_becomes_a_dash():
     assert formatting.format_interval("exact_match", 1.0, 1.0) == "–"
     assert formatting.format_interval("perplexity", 3.1 - 1e-16, 3.1 + 1e-16) == "–"
     assert formatting.format_interval("perplexity", 3.1, 3.1002) == "3.1000 to 3.1002"
@@ -67,7 +67,7 @@ def test_an_interval_whose_ends_read_the_same_is_none():
      (0.05, "p = 0.05"),
      (0.213, "p = 0.21"), (1.0, "p = 1"), (None, "p = –")],
 )  # fmt: skip
-def test_probabilities(p, text):
+def test_p_values_are_formatted(p, text):
     assert formatting.format_p(p) == text
 
 
@@ -79,11 +79,11 @@ def test_probabilities(p, text):
         (3839.0, "1 h 4 min"), (None, "–"), (math.inf, "–"),
     ],
 )  # fmt: skip
-def test_times(seconds, text):
+def test_durations_are_formatted(seconds, text):
     assert formatting.format_seconds(seconds) == text
 
 
-def test_sizes_and_ratios():
+def test_sizes_and_ratios_are_formatted():
     assert [formatting.format_bytes(count) for count in (0, 512, 1_650_000, 512e6, 3.2e9, None)] == [
         "0 B", "512 B", "1.6 MB", "512 MB", "3.2 GB", "–",
     ]  # fmt: skip
@@ -96,7 +96,7 @@ def test_sizes_and_ratios():
     ]
 
 
-def test_lists_of_names():
+def test_names_are_joined():
     assert [formatting.join_names(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == [
         "a",
         "a and b",
@@ -104,7 +104,7 @@ def test_lists_of_names():
     ]
 
 
-def test_what_a_metric_can_be():
+def test_metrics_have_bounds():
     assert formatting.bounds("span_f1") == (0, 1)
     assert formatting.bounds("bleu") == (0, 100)
     assert formatting.bounds("perplexity") == (1, math.inf)
@@ -112,7 +112,7 @@ def test_what_a_metric_can_be():
     assert not formatting.is_ratio("f1000")
 
 
-def test_what_is_worth_a_word():
+def test_noticeable_steps_depend_on_the_metric():
     assert formatting.is_noticeable("accuracy", 0.01, 0.5)
     assert not formatting.is_noticeable("accuracy", 0.004, 0.5)
     assert formatting.is_noticeable("mse", 2.0, 100.0)
@@ -122,7 +122,7 @@ def test_what_is_worth_a_word():
     assert not formatting.is_noticeable("bleu", -3.0, 20.0)
 
 
-def test_perplexities_grow_and_shrink_by_factors():
+def test_perplexities_are_scaled_by_their_logarithm():
     assert formatting.is_perplexity("word_perplexity")
     assert not formatting.is_perplexity("bits_per_character")
     assert formatting.scale_metric("perplexity", 400) - formatting.scale_metric("perplexity", 200) == pytest.approx(
@@ -135,7 +135,7 @@ def test_perplexities_grow_and_shrink_by_factors():
     assert formatting.format_gain("mse", 0.019) == "0.019"
 
 
-def test_differences_with_their_sign():
+def test_signed_differences_are_formatted():
     assert formatting.format_signed("perplexity", -0.214, 0.1) == "−0.21"
     assert formatting.format_signed("accuracy", 0.0214, 0.01) == "+2.1"
     assert formatting.format_signed("perplexity", -0.0001, 0.1) == "0.00"
@@ -152,7 +152,7 @@ def test_ranges_of_times_share_their_unit():
     assert formatting.format_seconds_range(0.00191, 0.00192) == formatting.format_seconds_range(None, 1.0) == "–"
 
 
-def test_counts_and_rates():
+def test_counts_and_rates_are_formatted():
     counts = (0, 7, 412_001, 26_739_178, 1.75e12, 0.021, 54_012.3, None)
     assert [formatting.format_count(count) for count in counts] == [
         "0", "7", "412,001", "26,739,178", "1.75 T", "0.021", "54,012", "–",

@@ -66,7 +66,7 @@ def family(report: dict, name: str) -> dict:
     return next(each for each in report["families"] if each["name"] == name)
 
 
-def test_the_values_are_those_that_evaluate_finds(folder: Path, report: dict):
+def test_report_values_are_those_of_evaluate(folder: Path, report: dict):
     for name in ("rnn", "gru", "ngram"):
         found = family(report, name)
         each = {
@@ -101,7 +101,7 @@ def test_costs_and_curves_are_those_of_the_runs(folder: Path, report: dict):
     assert found["settings"]["seed"] == min(goals, key=goals.get)  # the run that is offered is the best by validation
 
 
-def test_answers_are_those_that_were_timed_by_themselves(folder: Path):
+def test_latencies_are_those_of_the_latency_job(folder: Path):
     LATENCY_JOB.file(folder).unlink()
     untimed = gather(folder, Plan.open(folder))
     assert {(each["latency"], len(each["latencies"])) for each in untimed["families"]} == {(None, 0)}
@@ -131,7 +131,7 @@ def test_memory_is_the_median_of_what_is_known(folder: Path):
     assert family(found, "rnn")["text"]["memory"] == "–"
 
 
-def test_every_number_of_a_family_is_also_there_as_text(report: dict):
+def test_every_number_of_a_family_has_a_text(report: dict):
     for each in report["families"]:
         texts = each["text"]
         assert (texts["mean"] == "–") == (each["mean"] is None)
@@ -171,7 +171,7 @@ def test_every_trial_is_in_the_report(folder: Path, report: dict):
     assert rates["rnn/seed-1"] == family(report, "rnn")["learning_rate"] in plan.rates("rnn")
 
 
-def test_all_pairs_of_those_that_ended_are_tested(report: dict):
+def test_all_pairs_of_finished_families_are_tested(report: dict):
     names = {each["name"] for each in report["families"]} - {"too-fast"}
     assert {frozenset((pair["a"], pair["b"])) for pair in report["pairs"]} == {
         frozenset((a, b)) for a in names for b in names if a != b
@@ -189,12 +189,12 @@ def test_the_machine_is_the_one_that_trained(folder: Path):
     assert "7 cores of Abacus" in gather(folder, Plan.open(folder))["machine"]["in_words"]
 
 
-def test_a_cluster_says_what_it_is(folder: Path):
+def test_a_report_from_a_cluster_describes_the_cluster(folder: Path):
     (folder / "env.json").write_text(json.dumps({"in_words": "3 nodes of 8 cores"}))
     assert gather(folder, Plan.open(folder))["machine"]["in_words"] == "3 nodes of 8 cores"
 
 
-def test_it_is_plain_json(folder: Path, report: dict):
+def test_a_report_is_plain_json(folder: Path, report: dict):
     written = write_report(folder, Plan.open(folder))
     assert load_report(folder) == written
     assert json.loads((folder / "report.json").read_text()) == json.loads(to_json(written)) == report
@@ -216,7 +216,7 @@ def test_an_infinite_value_does_not_break_the_report(folder: Path):
 
 
 @pytest.mark.parametrize("what", ["input", "expected", "fewer"])
-def test_other_examples_are_refused(folder: Path, what: str):
+def test_scores_of_different_examples_are_refused(folder: Path, what: str):
     scores = Job("test", "gru/seed-1").scores(folder)
     found = ExampleScores.load(scores)
     shown = (
@@ -229,7 +229,7 @@ def test_other_examples_are_refused(folder: Path, what: str):
         gather(folder, Plan.open(folder))
 
 
-def test_one_changed_example_is_the_least_noise_of_a_share(tmp_path: Path):
+def test_the_minimum_noise_of_a_ratio_is_one_changed_example(tmp_path: Path):
     """Three seeds that agree are not taken for families without noise where the metric counts right answers."""
     plan = replace(make_plan(tmp_path / "out", write_text(tmp_path / "small.txt")), metric="accuracy")
     scores = {name: {seed: judged(*[right] * 30) for seed in (0, 1, 2)} for name, right in (("rnn", 1), ("gru", 0))}
@@ -239,7 +239,7 @@ def test_one_changed_example_is_the_least_noise_of_a_share(tmp_path: Path):
     assert bare.high == bare.low
 
 
-def test_the_sentences_say_how_it_was_made_fair(report: dict):
+def test_the_rules_describe_how_the_comparison_was_made_fair(report: dict):
     said = " ".join(report["rules"]["sentences"])
     for words in (
         "the same vocabulary, the same split of the data and the same evaluation",
@@ -258,7 +258,7 @@ def test_the_sentences_say_how_it_was_made_fair(report: dict):
     assert "no GPU" in report["machine"]["in_words"] or "core" in report["machine"]["in_words"]
 
 
-def test_trials_that_were_repeated_after_a_test_are_confessed(folder: Path):
+def test_trials_repeated_after_a_test_are_reported(folder: Path):
     run = folder / "trials" / "gru" / "seed-1" / "metrics.jsonl"
     later = max(path.stat().st_mtime for path in folder.rglob("scores.safetensors")) + 10
     os.utime(run, (later, later))
@@ -268,7 +268,7 @@ def test_trials_that_were_repeated_after_a_test_are_confessed(folder: Path):
     assert "once, after all" not in " ".join(rules["sentences"])
 
 
-def test_budgets_speak_of_what_the_task_counts(folder: Path):
+def test_budgets_are_formatted_in_the_unit_of_the_task(folder: Path):
     plan = replace(Plan.open(folder), unit="values", match="tokens", target_parameters=None)
     rules = gather(folder, plan)["rules"]
     assert (rules["budget"], rules["lr_trial_budget"], rules["training_budget"]) == (
@@ -290,7 +290,7 @@ def test_budgets_speak_of_what_the_task_counts(folder: Path):
         (2, 4, "a", "included, 4 at a time, up to 2 of them sharing a device, on the same machine."),
     ],
 )
-def test_what_ran_beside_a_timed_trial_is_said(folder: Path, beside: int, at_once: int, nodes: str, words: str):
+def test_trials_that_ran_at_the_same_time_are_reported(folder: Path, beside: int, at_once: int, nodes: str, words: str):
     plan = Plan.open(folder)
     for number, trial in enumerate(plan.trainings()):
         path = Job("train", trial.name).file(folder)
@@ -309,7 +309,7 @@ def test_what_ran_beside_a_timed_trial_is_said(folder: Path, beside: int, at_onc
     assert any("speeds are not those of a trial by itself" in each for each in counted) == bool(beside or at_once)
 
 
-def test_what_is_unfinished_can_be_gathered(folder: Path):
+def test_a_report_of_an_unfinished_comparison_can_be_gathered(folder: Path):
     plan = Plan.open(folder)
     for name in ("rnn/seed-0", "rnn/seed-1", "gru/seed-1"):
         Job("test", name).file(folder).unlink()
@@ -346,13 +346,13 @@ def test_some_seeds_may_fail(folder: Path):
     assert Job("train", "gru/seed-0").load(folder) is not None
 
 
-def test_scores_that_are_gone_are_named(folder: Path):
+def test_missing_scores_are_named(folder: Path):
     (Job("test", "gru/seed-0").scores(folder) / "scores.safetensors").unlink()
     with pytest.raises(RunError, match="the scores of examples are missing or damaged"):
         gather(folder, Plan.open(folder))
 
 
-def test_a_report_that_is_not_there_or_damaged_is_named(tmp_path: Path):
+def test_a_missing_or_damaged_report_is_refused(tmp_path: Path):
     with pytest.raises(RunError, match="has no report yet") as caught:
         load_report(tmp_path)
     assert f"seqwise compare --resume {tmp_path}" in caught.value.repair
@@ -453,7 +453,7 @@ def _values(folder: Path, name: str, seed: int) -> np.ndarray:
     return np.exp(sums[:, 0] / sums[:, 1])
 
 
-def test_no_examples_are_kept_where_none_are_wanted(folder: Path):
+def test_no_examples_are_selected_with_examples_zero(folder: Path):
     plan = replace(Plan.open(folder), num_examples=0)
     assert gather(folder, plan)["examples"] == []
     assert len(gather(folder, replace(plan, num_examples=1000))["examples"]) <= len(_values(folder, "rnn", 0))
@@ -465,7 +465,7 @@ def judged(*right: int) -> ExampleScores:
     return ExampleScores("accuracy", "questions", sums, texts)
 
 
-def test_where_all_agree_there_is_nothing_to_show_and_even_halves_come_first(tmp_path: Path):
+def test_examples_where_all_agree_are_left_out_and_even_splits_come_first(tmp_path: Path):
     plan = replace(make_plan(tmp_path / "out", write_text(tmp_path / "small.txt")), metric="accuracy", num_examples=9)
     scores = {
         "a": {0: judged(1, 1, 0, 1, 1)},
@@ -481,7 +481,7 @@ def test_where_all_agree_there_is_nothing_to_show_and_even_halves_come_first(tmp
     assert select_disagreements(plan, {"a": scores["a"]}) == ()
 
 
-def test_examples_of_a_long_text_come_from_all_over_it(folder: Path):
+def test_examples_of_a_long_text_come_from_different_segments(folder: Path):
     plan = replace(Plan.open(folder), metric="accuracy", num_examples=3)
     scores = {"a": {0: judged(*[1] * 9)}, "b": {0: judged(0, 0, 0, 0, 1, 1, 1, 1, 0)}}
     spread = [example.input for example in select_disagreements(plan, scores)]
@@ -492,11 +492,11 @@ def test_examples_of_a_long_text_come_from_all_over_it(folder: Path):
     assert len(some) == 5  # segments are not shorter than an example
 
 
-def test_examples_of_a_text_keep_their_lines(report: dict):
+def test_examples_of_a_text_keep_their_line_breaks(report: dict):
     assert any("\n" in example["expected"] for example in report["examples"])
 
 
-def test_curves_know_the_training_loss_since_the_validation_before(folder: Path, report: dict):
+def test_curves_hold_the_mean_training_loss_between_validations(folder: Path, report: dict):
     rows = Run.open(folder / "trials/gru/seed-0").metrics()
     at = [number for number, row in enumerate(rows) if row.get("validation")]
     points = family(report, "gru")["curves"][0]["points"]
@@ -511,7 +511,7 @@ def test_curves_know_the_training_loss_since_the_validation_before(folder: Path,
 @pytest.mark.parametrize(
     "task", [name if name == "classify" else pytest.param(name, marks=pytest.mark.slow) for name in LEAST]
 )
-def test_every_task_comes_to_a_report(task: str, tmp_path: Path):
+def test_every_task_can_be_compared(task: str, tmp_path: Path):
     row = import_module(f"rows_{task}").ROW
     (tmp_path / "data").mkdir()
     data = row.write(tmp_path / "data")

@@ -25,7 +25,7 @@ def with_ranks(*ranks: str) -> Values:
     return made
 
 
-def test_every_family_is_shown_with_its_mark():
+def test_every_family_is_listed_with_its_mark():
     lines = table(SAMPLES["with_failures"]())
     assert cells(lines[0])[-1] == "one prediction"
     assert [cells(line)[:2] for line in lines[1:5]] == [
@@ -48,7 +48,7 @@ def test_only_marks_that_occur_are_explained(ranks: tuple[str, ...], legend: str
     assert table(with_ranks(*ranks))[-1] == f"accuracy on the test split, mean over 2 seeds; higher is better.{legend}"
 
 
-def test_an_interval_without_width_is_said_in_words():
+def test_an_interval_of_width_zero_is_described_in_words():
     made = report("classify", "accuracy", [family("gru", "accuracy", [1.0] * 3), family("rnn", "accuracy", [0.9])])
     made["families"][1]["sampling"] = {"low": 0.9, "high": 0.9}
     lines = table(complete(made))
@@ -61,7 +61,7 @@ def test_an_interval_over_examples_is_named_where_others_are_over_seeds():
     assert "mean over 2 seeds (rnn: one training, the interval is over test examples)" in table(made)[-1]
 
 
-def test_the_table_prints_what_the_report_says():
+def test_the_table_prints_the_texts_of_the_report():
     for name in ("normal", "extreme", "with_failures"):
         made = SAMPLES[name]()
         for one, line in zip(made["families"], table(made)[1:]):

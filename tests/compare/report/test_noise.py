@@ -31,7 +31,7 @@ def trained(folder: Path, seed: int, tokens: int = 5000, seconds: float = 10.1, 
     Outcome("done", result=result).save(Job("train", f"gru/seed-{seed}").file(folder))
 
 
-def test_equal_trainings_are_no_sign(plan: Plan, tmp_path: Path):
+def test_equal_trainings_give_no_noise_warning(plan: Plan, tmp_path: Path):
     trained(tmp_path, 0)
     trained(tmp_path, 1, tokens=7400)
     assert find_noise(tmp_path, plan) == ""
@@ -46,7 +46,7 @@ def test_equal_trainings_are_no_sign(plan: Plan, tmp_path: Path):
         ({"seconds": 13.0}, "took 13.0 s instead of 10 s"),
     ],
 )
-def test_signs_of_a_busy_machine_are_reported(plan: Plan, tmp_path: Path, second: dict, words: str):
+def test_unequal_trainings_give_a_noise_warning(plan: Plan, tmp_path: Path, second: dict, words: str):
     trained(tmp_path, 0)
     trained(tmp_path, 1, **second)
     assert words in find_noise(tmp_path, plan)

@@ -49,21 +49,21 @@ def test_the_page_holds_the_whole_report(name: str):
     assert embedded(page(made)) == {"title": make_title(parse(made)), "report": json.loads(to_json(parse(made)))}
 
 
-def test_every_place_is_filled():
+def test_every_placeholder_is_filled():
     assert "{{" not in page(SAMPLES["normal"]())
 
 
-def test_a_title_says_the_task_and_the_data():
+def test_the_title_names_the_task_and_the_data():
     assert "<title>Language modelling on builtin:docs</title>" in page(SAMPLES["normal"]())
 
 
-def test_text_that_looks_like_markup_or_a_place_stays_text():
+def test_text_that_looks_like_markup_or_a_placeholder_stays_text():
     text = page(SAMPLES["hostile"]())
     assert text.count("<script") == text.count("</script>") == 2
     assert "<b>" not in text.partition("<body>")[2]
 
 
-def test_nothing_is_named_that_a_browser_could_load():
+def test_the_page_names_no_external_resource():
     text = page(SAMPLES["normal"]())
     assert set(re.findall(r"\bhttps?://[^\"'\s]+", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
     assert re.findall(r"<link|<img|<iframe|\bsrc=|@import|url\(|fetch\(|XMLHttpRequest|WebSocket", text) == []
@@ -185,7 +185,7 @@ def finished(made: Values) -> list[dict[str, Any]]:
     return [one for one in made["families"] if one["mean"] is not None]
 
 
-def test_nothing_goes_wrong_and_nothing_is_requested_but_the_file(sample: Opened):
+def test_the_page_has_no_errors_and_requests_nothing_but_the_file(sample: Opened):
     assert sample.errors == []
     assert sample.requests == [sample.address]
 
@@ -243,7 +243,7 @@ def test_every_number_of_the_tables_is_that_of_the_report(sample: Opened):
     assert Counter((name, key, float(value)) for name, key, value, _ in read) == cells(sample.report)
 
 
-def test_what_is_read_is_the_number_of_the_report(sample: Opened):
+def test_accessible_numbers_are_those_of_the_report(sample: Opened):
     assert all_misread(sample.tab, sample.report) == []
     bare = "all => all.filter(one => /NaN|undefined|null|Infinity|object/.test(one.innerText)).length"
     assert sample.tab.eval_on_selector_all(".value", bare) == 0
@@ -278,11 +278,11 @@ def test_a_wrong_number_on_the_page_would_be_noticed(browser: Any, tmp_path: Pat
         ("1.75 T", COUNTS, 1.75e12, 0.005e12), ("3.1 × 10⁻⁹", COUNTS, 3.1e-9, 0.05e-9), ("512 B", BYTES, 512, 0.5),
     ],
 )  # fmt: skip
-def test_numbers_are_read_back_as_they_are_written(text: str, units: dict[str, float], value: float, half: float):
+def test_formatted_numbers_parse_back(text: str, units: dict[str, float], value: float, half: float):
     assert read_back(text, units) == (pytest.approx(value), pytest.approx(half))
 
 
-def test_every_trial_is_listed_as_it_was(sample: Opened):
+def test_every_trial_is_listed(sample: Opened):
     read = sample.tab.eval_on_selector_all("[data-trial][data-value]", READ)
     keys = ("rate", "updates", "tokens", "seconds", "validation")
     expected = [(one["name"], key, one[key]) for one in sample.report["trials"] for key in keys]
@@ -305,7 +305,7 @@ def test_a_narrow_page_does_not_scroll_sideways(sample: Opened, width: int):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_by_day_and_by_night(sample: Opened, scheme: str):
+def test_text_has_enough_contrast_in_light_and_dark_mode(sample: Opened, scheme: str):
     sample.tab.emulate_media(color_scheme=scheme)
     colours = sample.tab.evaluate(
         """(which) => [...document.querySelectorAll(which)].map((element) => {
@@ -336,7 +336,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_tables_and_controls_can_be_read_aloud(sample: Opened):
+def test_tables_and_controls_have_accessible_names(sample: Opened):
     assert sample.tab.eval_on_selector_all("th:not([scope])", "all => all.length") == 0
     assert sample.tab.eval_on_selector_all("table:not(:has(caption))", "all => all.length") == 0
     no_log = "all => all.filter(one => !(one.textContent.trim() || one.getAttribute('aria-label'))).length"
@@ -362,7 +362,7 @@ def test_hostile_text_stays_text(show: Any):
     assert tab.text_content("td[data-key=reason]") == f"Failed. {HOSTILE}"
 
 
-def test_the_verdict_is_the_first_thing_one_reads(show: Any):
+def test_the_verdict_comes_first(show: Any):
     made = SAMPLES["normal"]()
     tab = show(made).tab
     assert tab.text_content(".winner") == "gru"
@@ -375,7 +375,7 @@ def test_the_verdict_is_the_first_thing_one_reads(show: Any):
     assert sizes[0] > 2 * sizes[1]
 
 
-def test_numbers_are_written_as_people_write_them(show: Any):
+def test_numbers_are_formatted_for_reading(show: Any):
     made = family(
         "gru",
         "accuracy",
@@ -413,7 +413,7 @@ def test_numbers_are_written_as_people_write_them(show: Any):
     }
 
 
-def test_who_is_not_significantly_different_is_said(show: Any):
+def test_tied_families_are_named(show: Any):
     made = SAMPLES["normal"]()
     tab = show(made).tab
     marked = tab.eval_on_selector_all(
@@ -432,7 +432,7 @@ def test_who_is_not_significantly_different_is_said(show: Any):
     assert {word.partition(" is ")[2] for word in words} == {"better", ""}
 
 
-def test_who_is_probably_worse_is_said_to_be(show: Any):
+def test_probably_worse_families_are_named(show: Any):
     made = SAMPLES["with_failures"]()
     assert made["verdict"]["unsure"] == ["feedforward"]
     tab = show(made).tab
@@ -486,7 +486,7 @@ def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_expla
     assert note not in show(SAMPLES["normal"]()).tab.text_content("#leaderboard .note")
 
 
-def test_equal_seeds_and_equal_families_are_said_in_words(show: Any):
+def test_equal_seeds_and_equal_families_are_described_in_words(show: Any):
     made = [family("gru", "accuracy", [1.0, 1.0, 1.0]), family("lstm", "accuracy", [1.0, 1.0, 1.0])]
     made += [family("rnn", "accuracy", [0.9975, 0.9987, 0.9999]), family("transformer", "accuracy", [0.7, 0.8, 0.6])]
     tab = show(report("classify", "accuracy", made)).tab
@@ -506,7 +506,7 @@ def test_a_winner_within_the_noise_is_not_called_the_best(show: Any):
     assert show(report("classify", "accuracy", probable)).tab.text_content(".winner-box .label") == "Probably best"
 
 
-def test_one_seed_is_said_and_its_whiskers_are_over_the_examples(show: Any):
+def test_one_seed_is_noted_and_its_whiskers_are_over_the_examples(show: Any):
     dashed = "all => all.filter(one => one.getAttribute('stroke-dasharray')).length"
     tab = show(SAMPLES["one_seed"]()).tab
     assert "One seed: the noise of training was not measured" in tab.text_content("#leaderboard .note")
@@ -527,7 +527,7 @@ def test_a_failed_family_is_last_with_its_reason(show: Any):
     assert tab.eval_on_selector_all("td[data-failed]", "all => all.map(one => one.dataset.failed)") == failures
 
 
-def test_a_family_that_ended_with_an_infinite_value_says_that_and_not_that_nothing_finished(show: Any):
+def test_a_family_with_an_infinite_value_is_not_called_unfinished(show: Any):
     reason = "its accuracy on the test split is not a finite number."
     endless = {**failed("rnn", reason), "status": "done"}
     made = report("classify", "accuracy", [family("gru", "accuracy", [0.8, 0.81]), endless])
@@ -535,7 +535,7 @@ def test_a_family_that_ended_with_an_infinite_value_says_that_and_not_that_nothi
     assert f"rnn cannot be ranked ({reason[:-1]})." in made["verdict"]["sentences"]
 
 
-def test_the_smallest_is_measured_in_bytes_where_something_has_no_parameters(show: Any):
+def test_sizes_are_in_bytes_where_a_family_has_no_parameters(show: Any):
     made = [family("gru", "accuracy", [0.84, 0.86, 0.85]), family("ngram", "accuracy", [0.849], baseline=True)]
     made[1] |= {"parameters": None, "weights": 1_000_000}
     whole = report("classify", "accuracy", made)
@@ -544,7 +544,7 @@ def test_the_smallest_is_measured_in_bytes_where_something_has_no_parameters(sho
     assert prizes[-1] == "ngram 1.0 MB of weights"
 
 
-def test_the_range_of_answers_is_drawn_beside_their_median(show: Any):
+def test_the_range_of_latencies_is_drawn_beside_their_median(show: Any):
     made = SAMPLES["normal"]()
     made["families"][0] |= {"latencies": [0.001, 0.002, 0.004], "latency": 0.002}
     made = complete(made)
@@ -565,39 +565,39 @@ def test_the_range_of_answers_is_drawn_beside_their_median(show: Any):
     assert tab.eval_on_selector_all("svg[data-chart=tradeoff] .whisker", lines) == 0
 
 
-def test_answers_of_the_first_seed_are_said_to_be_beside_a_mean(show: Any):
+def test_a_note_says_that_answers_are_of_the_first_seed(show: Any):
     words = "An answer is that of the first seed; the value beside it is the mean over all seeds."
     assert words in show(SAMPLES["with_failures"]()).tab.text_content("#examples .lead")
     assert words not in show(SAMPLES["one_seed"]()).tab.text_content("#examples .lead")
 
 
-def test_when_the_test_split_was_read_is_said_as_in_the_rules(show: Any):
+def test_the_page_says_when_the_test_split_was_read(show: Any):
     made = SAMPLES["normal"]()
     made["rules"]["tested"] = "Some trials were repeated after others had been tested."
     lead = show(made).tab.text_content("#leaderboard .lead")
     assert lead == "Measured on the test split. Some trials were repeated after others had been tested."
 
 
-def test_right_and_wrong_answers_are_told_apart(show: Any):
+def test_right_and_wrong_answers_are_marked(show: Any):
     tab = show(SAMPLES["with_failures"]()).tab
     first = tab.locator(".example").first
     assert first.locator("tr.wrong").all_text_contents() == ["feedforwardnegative✗ wrong"]
     assert first.locator("tr.right").count() == 2
 
 
-def test_a_value_is_shown_where_nothing_is_right_or_wrong(show: Any):
+def test_answers_without_right_or_wrong_show_their_metric(show: Any):
     tab = show(SAMPLES["normal"]()).tab
     assert tab.locator(".example").first.locator("tr:has(.top) th").text_content() == "gru"  # 2.1 is the lowest
     assert tab.locator("tr.wrong, tr.right").count() == 0
 
 
-def test_no_kept_examples_are_said(show: Any):
+def test_a_report_without_examples_says_so(show: Any):
     made = SAMPLES["normal"]()
     tab = show({**made, "examples": []}).tab
     assert "None selected" in tab.text_content("#examples")
 
 
-def test_text_runs_from_right_to_left_where_it_should(show: Any):
+def test_right_to_left_text_has_its_direction(show: Any):
     tab = show(SAMPLES["dozen"]()).tab
     directions = "all => all.map(one => getComputedStyle(one).direction)"
     assert set(tab.locator(".example").first.locator("td.text .passage").evaluate_all(directions)) == {"rtl"}
@@ -615,7 +615,7 @@ def test_the_legend_hides_a_family_in_every_chart(show: Any):
     assert tab.locator(marks).count() > 3
 
 
-def test_switches_draw_the_charts_again(show: Any):
+def test_switches_redraw_the_charts(show: Any):
     one = show(SAMPLES["normal"]())
     line = "svg[data-chart=curves-tokens] .line"
     log = one.tab.get_attribute(line, "d")
@@ -631,7 +631,7 @@ def test_switches_draw_the_charts_again(show: Any):
     assert one.errors == []
 
 
-def test_the_frontier_is_what_nothing_beats_in_both_respects(show: Any):
+def test_the_frontier_holds_the_families_that_no_other_dominates(show: Any):
     costs = {"gru": (3.0, 0.004), "lstm": (3.1, 0.002), "rnn": (3.5, 0.003), "transformer": (4.0, 0.001)}
     made = [family(name, "perplexity", [value], latency=latency) for name, (value, latency) in costs.items()]
     tab = show(report("language", "perplexity", made)).tab
@@ -663,7 +663,7 @@ def test_pointing_at_a_curve_shows_the_values_there(show: Any):
     assert 5.5 < number < 7.5  # the middle of a line from 8.5 to 4
 
 
-def test_a_field_of_the_matrix_tells_its_interval(show: Any):
+def test_a_cell_of_the_matrix_shows_its_interval(show: Any):
     tab = show(SAMPLES["normal"]()).tab
     tab.click("#pairs td[data-family=gru][data-other=ngram] button")
     assert re.fullmatch(
@@ -680,7 +680,7 @@ def test_the_command_can_be_copied(show: Any):
     assert one.tab.text_content(".copy") == "Copied" or selected == one.report["command"]
 
 
-def test_settings_that_differ_stand_together(show: Any):
+def test_settings_that_differ_are_listed_together(show: Any):
     made = SAMPLES["normal"]()
     tab = show(made).tab
     keys = tab.eval_on_selector_all("[data-setting]", "all => [...new Set(all.map(one => one.dataset.setting))]")
@@ -690,7 +690,7 @@ def test_settings_that_differ_stand_together(show: Any):
     )
 
 
-def test_nothing_is_folded_on_paper(show: Any):
+def test_printing_unfolds_all_sections(show: Any):
     tab = show(SAMPLES["normal"]()).tab
     folded = tab.locator("details:not([open])")
     before = folded.count()
@@ -701,14 +701,14 @@ def test_nothing_is_folded_on_paper(show: Any):
     assert folded.count() == before
 
 
-def test_a_curve_may_lack_values_and_a_family_everything(show: Any):
+def test_missing_values_and_failed_families_are_drawn(show: Any):
     bare = {**failed("gru", ""), "values": [], "lr_trials": []}
     one = show(report("tag", "accuracy", [family("rnn", "accuracy", [0.5]), bare]))
     assert one.errors == []
     assert "No training finished." in one.tab.text_content("#leaderboard")
 
 
-def test_seeds_that_came_to_different_ends_still_have_a_mean(show: Any):
+def test_curves_of_different_length_are_averaged(show: Any):
     """On a busy machine one training may end before another is first validated."""
     curves = [
         {"seed": 0, "points": [{"tokens": 100, "seconds": 1.0, "value": 9.0, "loss": 2.0}]},
@@ -744,11 +744,11 @@ def test_a_report_without_baselines_has_no_such_row(show: Any, old: dict[str, An
     ("name", "metric", "there"),
     [("normal", "perplexity", 1), ("one_seed", "mse", 1), ("with_failures", "accuracy", 0), ("dozen", "BLEU", 0)],
 )
-def test_only_what_falls_by_factors_has_a_logarithmic_axis(show: Any, name: str, metric: str, there: int):
+def test_only_perplexities_have_a_logarithmic_axis(show: Any, name: str, metric: str, there: int):
     assert show(SAMPLES[name]()).tab.locator(f"#curves [aria-label={metric}] [data-choice=log]").count() == there
 
 
-def test_shares_are_drawn_on_an_even_axis_however_far_apart(show: Any):
+def test_ratios_are_drawn_on_a_linear_axis(show: Any):
     made = [family("gru", "accuracy", [0.9]), family("rnn", "accuracy", [0.1]), family("lstm", "accuracy", [0.5])]
     tab = show(report("classify", "accuracy", made)).tab
     places = {
@@ -758,7 +758,7 @@ def test_shares_are_drawn_on_an_even_axis_however_far_apart(show: Any):
     assert float(places["lstm"]) == pytest.approx((float(places["gru"]) + float(places["rnn"])) / 2, abs=0.1)
 
 
-def test_the_ends_of_lines_can_be_seen(show: Any):
+def test_the_ends_of_lines_are_visible(show: Any):
     tab = show(SAMPLES["normal"]()).tab
     passage = tab.locator(".example .quoted .passage").nth(1)
     assert passage.evaluate("one => one.textContent") == "2.3.4. Formatted string literals↵\n↵\n    f_string: ..."

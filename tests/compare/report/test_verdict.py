@@ -78,7 +78,7 @@ def test_a_clear_winner():
     ]
 
 
-def test_more_is_better_where_the_metric_says_so():
+def test_a_metric_where_higher_is_better_is_ranked_by_it():
     low, high = family("rnn", 0.80, low=0.78, high=0.82), family("gru", 0.842, low=0.82, high=0.864)
     found = verdict(report(low, high, significant="gru-rnn", key="accuracy"))
     assert found["best"] == "gru"
@@ -88,7 +88,7 @@ def test_more_is_better_where_the_metric_says_so():
     assert found["sentences"][0] == first
 
 
-def test_a_tie_names_who_is_as_good_and_who_is_not():
+def test_a_tie_names_the_tied_and_the_worse_families():
     made = report(family("gru", 3.12), family("lstm", 3.15), family("rnn", 3.9), significant="gru-rnn lstm-rnn")
     found = verdict(made)
     assert (found["best"], found["tied"]) == ("gru", ["lstm"])
@@ -101,7 +101,7 @@ def test_a_tie_names_who_is_as_good_and_who_is_not():
     assert not any("small" in sentence for sentence in found["sentences"])
 
 
-def test_three_and_all_tied():
+def test_three_tied_families():
     made = report(family("gru", 3.12), family("lstm", 3.15), family("rnn", 3.16))
     found = verdict(made)
     assert found["tied"] == ["lstm", "rnn"]
@@ -160,7 +160,7 @@ def test_every_mixture_of_tied_probably_worse_and_worse(tied: int, unsure: int, 
     assert said_first == expected
 
 
-def test_several_that_are_probably_worse_and_several_that_are_surely():
+def test_several_probably_worse_and_several_significantly_worse_families():
     names = ["gru", "lstm", "attentive", "rnn", "ngram"]
     made = report(
         *(family(name, 3.12 + at / 10) for at, name in enumerate(names)),
@@ -183,13 +183,13 @@ def test_several_that_are_probably_worse_and_several_that_are_surely():
     assert outcomes["lstm-rnn"] == "inconclusive"
 
 
-def test_a_pair_of_others_is_never_probable_however_small_its_own_p():
+def test_a_pair_without_the_best_is_never_probable():
     made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.3), probable="lstm-rnn")
     verdict(made)
     assert [each["outcome"] for each in made["pairs"]] == ["inconclusive"] * 3
 
 
-def test_a_p_of_one_pair_alone_says_little_where_the_best_was_chosen_after_looking():
+def test_an_unadjusted_p_does_not_make_a_family_worse():
     made = report(*(family(name, 3.1 + at / 10) for at, name in enumerate("abcde")))
     made["pairs"][3] |= {"p": 0.02, "adjusted_p": 0.2}  # a and e
     verdict(made)
@@ -208,7 +208,7 @@ def trained_once(*families: dict[str, Any], **options: Any) -> dict[str, Any]:
     return made
 
 
-def test_who_was_trained_once_is_at_most_probably_worse():
+def test_a_family_trained_once_is_at_most_probably_worse():
     once = {"low": None, "high": None, "values": [{"seed": 0, "value": 3.5}], "sampling": {"low": 3.4, "high": 3.6}}
     partly = family("lstm", 3.5, status="partly", reason="killed.", **once)
     made = trained_once(family("gru", 3.12), partly, family("rnn", 4.0), significant="gru-lstm gru-rnn lstm-rnn")
@@ -222,7 +222,7 @@ def test_who_was_trained_once_is_at_most_probably_worse():
     assert [each["outcome"] for each in made["pairs"]] == ["probable", "significant", "probable"]
 
 
-def test_of_many_that_are_surely_worse_only_the_first_are_named():
+def test_only_the_first_of_many_significantly_worse_families_are_named():
     others = "abcdef"
     made = report(
         family("gru", 3.12), family("lstm", 3.15), *(family(name, 4 + at) for at, name in enumerate(others)),
@@ -231,14 +231,14 @@ def test_of_many_that_are_surely_worse_only_the_first_are_named():
     assert "; a, b, c and 3 others are significantly worse, by 0.88 or more (p ≤ 0.012)." in said(made)
 
 
-def test_what_would_make_it_certain_is_the_larger_noise_of_those_in_doubt():
+def test_the_advice_for_unsure_families_is_their_larger_source_of_noise():
     made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
     for pair in made["pairs"]:
         pair["larger_noise"] = "examples" if "rnn" in (pair["a"], pair["b"]) else "seeds"
     assert "): a larger test split would be needed to be certain." in said(made)
 
 
-def test_pairs_that_could_not_be_tested_do_not_count_and_leave_a_tie():
+def test_untested_pairs_leave_a_tie():
     made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
     made["pairs"][0] |= {"p": None, "adjusted_p": None}
     found = verdict(made)
@@ -247,14 +247,14 @@ def test_pairs_that_could_not_be_tested_do_not_count_and_leave_a_tie():
 
 
 @pytest.mark.parametrize(("p", "rank"), [(0.0499, "unsure"), (0.0501, "tied")])
-def test_the_border_between_probably_worse_and_tied_is_a_p_of_a_twentieth(p: float, rank: str):
+def test_a_family_is_probably_worse_below_an_adjusted_p_of_0_05(p: float, rank: str):
     made = report(family("gru", 3.1), family("rnn", 3.4))
     made["pairs"][0] |= {"p": p, "adjusted_p": 0.2}
     verdict(made)
     assert made["families"][1]["rank"] == rank
 
 
-def test_who_is_probably_worse_is_not_among_the_best():
+def test_a_probably_worse_family_is_not_a_leader():
     made = report(
         family("gru", 3.12, latency=0.002), family("lstm", 3.15, latency=0.0015, parameters=300_000),
         family("rnn", 3.4, latency=0.0001, parameters=100_000), probable="gru-rnn",
@@ -267,13 +267,13 @@ def test_who_is_probably_worse_is_not_among_the_best():
     assert "Where speed matters more, rnn has perplexity 3.40 and needs 100 µs per prediction, 20 times" in said(two)
 
 
-def test_who_is_probably_worse_may_overtake():
+def test_a_probably_worse_family_may_overtake():
     falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
     made = report(family("gru", 3.1), family("rnn", 3.4, points=falling), family("lstm", 3.9), probable="gru-rnn")
     assert "What would change this: rnn was still improving by 11 % per doubling" in said(made)
 
 
-def test_seeds_that_are_all_alike_have_no_interval():
+def test_equal_seeds_have_no_interval():
     same = {"low": 1.0, "high": 1.0}
     other = family("rnn", 0.7, low=0.6, high=0.8)
     made = report(family("gru", 1.0, **same), other, key="exact_match", probable="gru-rnn")
@@ -283,13 +283,13 @@ def test_seeds_that_are_all_alike_have_no_interval():
     assert verdict(alone)["sentences"][0] == "gru reached exact_match 100.0 %; no other family was tried."
 
 
-def test_without_tests_nobody_is_called_worse():
+def test_without_tests_no_family_is_called_worse():
     made = {**report(family("gru", 3.12), family("lstm", 9.9)), "pairs": []}
     assert verdict(made)["tied"] == ["lstm"]
     assert "tell them apart" not in said(made)
 
 
-def test_the_fastest_of_the_best_and_one_that_costs_quality():
+def test_the_fastest_leader_and_a_faster_worse_family_are_recommended():
     made = report(
         family("gru", 3.12, latency=0.002), family("lstm", 3.15, latency=0.001), family("rnn", 3.9, latency=0.0001),
         significant="gru-rnn lstm-rnn",
@@ -330,14 +330,14 @@ def test_one_round_is_not_enough_for_a_fastest_family():
     assert "fast" not in said(made)
 
 
-def test_fastest_of_the_best_is_faster_than_all_of_them():
+def test_the_fastest_leader_is_faster_than_all_leaders():
     made = report(
         family("gru", 3.1, latency=0.004), family("lstm", 3.2, latency=0.001), family("rnn", 3.3, latency=0.0011)
     )
     assert verdict(made)["fastest"] is None
 
 
-def test_a_little_faster_is_not_worth_a_sentence():
+def test_a_small_speedup_is_not_mentioned():
     assert "fast" not in said(report(family("gru", 3.12, latency=0.0020), family("lstm", 3.15, latency=0.0019)))
 
 
@@ -346,7 +346,7 @@ def test_unknown_latencies_have_no_fastest_family():
     assert verdict(made)["fastest"] is None
 
 
-def test_the_smallest_of_the_best():
+def test_the_smallest_leader_is_named():
     made = report(family("gru", 3.12, parameters=900_000), family("lstm", 3.15, parameters=300_000))
     assert verdict(made)["smallest"] == "lstm"
     assert "lstm is the smallest of the best: 300,000 parameters." in said(made)
@@ -358,7 +358,7 @@ def test_size_is_read_from_the_weights_where_parameters_are_not_counted():
     assert verdict(report(family("gru", 3.1), family("ngram", 3.2, parameters=None, weights=None)))["smallest"] is None
 
 
-def test_one_family():
+def test_verdict_of_one_family():
     found = verdict(report(family("gru", 3.12)))
     assert (found["best"], found["tied"]) == ("gru", [])
     assert found["sentences"] == [
@@ -367,7 +367,7 @@ def test_one_family():
     ]
 
 
-def test_one_seed():
+def test_verdict_with_one_seed():
     once = {"low": None, "high": None, "sampling": {"low": 3.0, "high": 3.2}}
     made = report(family("gru", 3.12, **once), family("lstm", 3.3, **once), significant="gru-lstm")
     made["rules"]["seeds"] = [0]
@@ -382,7 +382,7 @@ def test_one_seed():
     assert "gru was trained only once" in said(alone)
 
 
-def test_everything_failed():
+def test_verdict_when_every_family_failed():
     made = report(
         family("gru", None, reason="out of memory.\nTry less."), family("lstm", None, reason="out of memory.")
     )
@@ -395,7 +395,7 @@ def test_everything_failed():
     assert [each["rank"] for each in made["families"]] == ["failed", "failed"]
 
 
-def test_some_failed_wholly_or_in_part():
+def test_failed_and_partly_failed_families_are_named():
     made = report(
         family("gru", 3.12, status="partly", reason="seed 2: killed.", values=[{"seed": 0, "value": 3.12}]),
         family("rnn", None, reason="the loss became infinite."),
@@ -411,30 +411,30 @@ def test_some_failed_wholly_or_in_part():
     assert [each["rank"] for each in made["families"]] == ["best", "failed", "failed"]
 
 
-def test_a_long_reason_is_cut():
+def test_a_long_reason_is_shortened():
     sentences = verdict(report(family("gru", 3.1), family("rnn", None, reason="x" * 500)))["sentences"]
     assert max(map(len, sentences)) < 150
 
 
-def test_counting_beats_all_networks():
+def test_an_ngram_model_beats_all_networks():
     made = report(family("gru", 3.5), family("ngram", 3.1, is_baseline=True, points=[]), significant="gru-ngram")
     assert verdict(made)["best"] == "ngram"
     assert "ngram only counts n-grams, and no network is as good as that" in said(made)
 
 
-def test_counting_probably_beats_all_networks():
+def test_an_ngram_model_probably_beats_all_networks():
     made = report(family("gru", 3.5), family("ngram", 3.1, is_baseline=True, points=[]), probable="gru-ngram")
     assert "ngram only counts n-grams, and probably no network is as good as that" in said(made)
     lost = report(family("gru", 3.1), family("ngram", 3.5, is_baseline=True, points=[]), probable="gru-ngram")
     assert "counts" not in said(lost)
 
 
-def test_counting_is_as_good_as_the_best_network():
+def test_an_ngram_model_ties_with_the_best_network():
     made = report(family("gru", 3.1), family("ngram", 3.2, is_baseline=True, points=[]))
     assert "no network is significantly better than that" in said(made)
 
 
-def test_counting_that_loses_is_not_worth_a_sentence():
+def test_an_ngram_model_that_is_worse_is_not_mentioned():
     made = report(family("gru", 3.1), family("ngram", 4.2, is_baseline=True, points=[]), significant="gru-ngram")
     assert "counts" not in said(made)
 
@@ -442,7 +442,7 @@ def test_counting_that_loses_is_not_worth_a_sentence():
 @pytest.mark.parametrize(
     ("count", "words"), [(14, "has only 14 blocks of 128 tokens"), (1, "a single example"), (100, "")]
 )
-def test_a_small_test_split_is_said_to_be_one(count: int, words: str):
+def test_a_small_test_split_is_a_caveat(count: int, words: str):
     sentences = said(report(family("gru", 3.1), family("lstm", 3.2), num_examples=count))
     assert (words in sentences) if words else ("test split has" not in sentences)
 
@@ -478,7 +478,7 @@ def test_an_unnoticeable_gap_is_not_mentioned():
     assert "gap" not in said(made)
 
 
-def test_two_that_would_overtake():
+def test_two_families_that_would_overtake_are_named():
     falling = [(100, 6.0), (200, 4.5), (400, 3.4)]
     made = report(family("gru", 3.1), *(family(name, 3.4, points=falling) for name in ("lstm", "rnn")))
     assert "lstm was still improving by 24 % per" in said(made)
@@ -502,13 +502,13 @@ def test_no_family_overtakes_beyond_the_optimum():
     assert "What would change this: rnn was still improving by 38 percentage points" in said(made)
 
 
-def test_without_curves_nothing_is_said_about_the_budget():
+def test_without_curves_the_verdict_does_not_judge_the_budget():
     assert "budget" not in said(
         report(family("gru", 3.1, points=[]), family("lstm", 3.2, points=[]), significant="gru-lstm")
     )
 
 
-def test_never_more_sentences_than_are_read_and_the_important_ones_stay():
+def test_the_verdict_is_limited_to_its_most_important_sentences():
     falling = [(100, 6.0), (200, 3.8), (400, 3.1)]
     made = report(
         family("gru", 3.1, status="partly", reason="killed"), family("lstm", 3.12, latency=0.001, points=falling),
@@ -524,7 +524,7 @@ def test_never_more_sentences_than_are_read_and_the_important_ones_stay():
     assert sentences[-1].startswith("What would change this: lstm")
 
 
-def test_caveats_and_failures_are_said_however_much_else_there_is():
+def test_caveats_and_failures_are_always_included():
     once = {"low": None, "high": None, "values": [{"seed": 0, "value": 3}], "sampling": {"low": 3.0, "high": 3.2}}
     made = report(
         family("gru", 3.12, **once), family("ngram", 3.13, is_baseline=True, points=[], **once),
@@ -543,7 +543,7 @@ def test_caveats_and_failures_are_said_however_much_else_there_is():
     assert not any("counts" in sentence for sentence in sentences)
 
 
-def test_an_infinite_mean_is_no_failure_of_training():
+def test_an_infinite_mean_is_not_called_a_failed_training():
     endless = family("lstm", None, status="done", reason="its perplexity on the test split is not a finite number.")
     made = report(family("gru", 3.12), endless)
     assert "lstm cannot be ranked (its perplexity on the test split is not a finite number)." in said(made)
@@ -568,7 +568,7 @@ LITTLE = "the most frequent label (80.0 %): the budget may be too small, or ther
         (0.84, None),
     ],
 )
-def test_a_baseline_is_named_where_it_is_as_good(best: float, words: str | None):
+def test_a_baseline_as_good_as_the_best_is_named(best: float, words: str | None):
     low, high = family("rnn", 0.7, low=0.68, high=0.72), family("gru", best, low=best - 0.02, high=best + 0.02)
     made = report(low, high, significant="gru-rnn", key="accuracy") | {"baselines": [{**BASELINE, "value": 0.1}]}
     assert "without a model" not in said(made)
@@ -589,7 +589,7 @@ WORSE_AGAIN = [
 ]
 
 
-def test_a_family_that_got_worse_again_is_said_to():
+def test_a_family_that_got_worse_after_its_best_point_is_named():
     made = report(family("gru", 3.12), family("rnn", 3.9, points=WORSE_AGAIN), significant="gru-rnn")
     assert "rnn was best after 60 % of its training and got worse after that: more time would not help." in said(made)
     for point, loss in zip(made["families"][1]["curves"][0]["points"], range(10, 0, -1)):

@@ -26,7 +26,7 @@ def estimate(folder: Path, plan: Plan, workers: int = 1) -> float:
     return found.seconds()
 
 
-def test_it_is_the_sum_over_the_jobs_that_are_left(planned):
+def test_the_estimate_is_the_sum_over_the_remaining_jobs(planned):
     folder, plan = planned
     Outcome("done", result=SpeedResult(0.1, 64, 0.5)).save(Job("speed", "rnn").file(folder))
     trained, tested = OVERHEAD_SECONDS + 8 + 0.5, OVERHEAD_SECONDS + TEST_VALIDATIONS * 0.5

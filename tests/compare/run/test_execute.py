@@ -61,7 +61,7 @@ def training_history(folder: Path, name: str) -> tuple[list[tuple], bytes]:
 # One job
 
 
-def test_a_job_that_is_done_is_not_done_again(text: Path, tmp_path: Path, monkeypatch):
+def test_a_finished_job_is_not_executed_again(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
     job = Job("train", "rnn/seed-0")
@@ -75,7 +75,7 @@ def test_a_job_that_is_done_is_not_done_again(text: Path, tmp_path: Path, monkey
     assert job.file(folder).stat().st_mtime_ns == before
 
 
-def test_a_damaged_outcome_counts_as_none_and_the_run_is_not_trained_again(text: Path, tmp_path: Path):
+def test_a_damaged_outcome_is_written_again_without_training(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
     job = Job("train", "rnn/seed-0")
@@ -90,7 +90,7 @@ def test_a_damaged_outcome_counts_as_none_and_the_run_is_not_trained_again(text:
     assert training_history(folder, "rnn/seed-0") == before
 
 
-def test_a_stopped_job_has_no_outcome_and_goes_on_with_the_same_bits(text: Path, tmp_path: Path):
+def test_a_stopped_job_has_no_outcome_and_resumes_bit_identically(text: Path, tmp_path: Path):
     folder, whole = tmp_path / "out", tmp_path / "whole"
     for each in (folder, whole):
         make_plan(each, text, lr_trials=1)
@@ -108,7 +108,7 @@ def test_a_stopped_job_has_no_outcome_and_goes_on_with_the_same_bits(text: Path,
     assert training_history(folder, job.name) == training_history(whole, job.name)
 
 
-def test_a_half_made_run_folder_is_made_again(text: Path, tmp_path: Path):
+def test_an_incomplete_run_folder_is_created_again(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
     half = folder / "trials" / "rnn" / "seed-0"
@@ -118,7 +118,7 @@ def test_a_half_made_run_folder_is_made_again(text: Path, tmp_path: Path):
     assert Run.open(half).metrics()[-1]["tokens"] == 5124
 
 
-def test_a_run_that_was_begun_with_another_rate_is_begun_anew(text: Path, tmp_path: Path):
+def test_a_run_with_another_learning_rate_is_started_again(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     plan = make_plan(folder, text, lr_trials=1)
     job, seen = Job("train", "rnn/seed-0"), list[dict]()
@@ -175,7 +175,7 @@ def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Pa
     assert read == ["test"] * 4
 
 
-def test_answers_are_not_timed_on_other_data(text: Path, tmp_path: Path):
+def test_latencies_are_not_measured_on_changed_data(text: Path, tmp_path: Path):
     """The same process has the data of the training in memory; the timing reads the file."""
     folder, content = tmp_path / "out", text.read_text()
     make_plan(folder, text, lr_trials=1, seeds=1, models=["rnn"])
@@ -190,7 +190,7 @@ def test_answers_are_not_timed_on_other_data(text: Path, tmp_path: Path):
     assert execute(folder, LATENCY_JOB).result.families.keys() == {"rnn"}  # type: ignore[index]
 
 
-def test_a_timing_that_failed_is_done_again_and_nothing_else(tmp_path: Path):
+def test_only_a_failed_latency_job_is_repeated(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
     plan.families.pop("too-fast")  # which would be tried again
@@ -203,7 +203,7 @@ def test_a_timing_that_failed_is_done_again_and_nothing_else(tmp_path: Path):
     assert all(family.latency for family in load_report(folder).families)
 
 
-def test_two_workers_never_do_one_job_at_the_same_time(text: Path, tmp_path: Path, monkeypatch):
+def test_two_workers_never_execute_one_job_at_the_same_time(text: Path, tmp_path: Path, monkeypatch):
     """A worker whose owner was killed may still be saving when the next one comes."""
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
@@ -230,7 +230,7 @@ def test_two_workers_never_do_one_job_at_the_same_time(text: Path, tmp_path: Pat
     assert not list(folder.rglob("*.lock"))
 
 
-def test_a_lock_left_by_a_killed_worker_holds_nobody_up(text: Path, tmp_path: Path):
+def test_a_lock_left_by_a_killed_worker_does_not_block(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
     job = Job("speed", "rnn")
@@ -246,7 +246,7 @@ def test_a_lock_left_by_a_killed_worker_holds_nobody_up(text: Path, tmp_path: Pa
     assert not mark.exists()
 
 
-def test_one_that_waits_for_another_can_be_stopped(text: Path, tmp_path: Path):
+def test_a_worker_that_waits_for_a_lock_can_be_stopped(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
     mark = folder / "trials" / "rnn" / ".speed.json.lock"
@@ -260,7 +260,7 @@ def test_one_that_waits_for_another_can_be_stopped(text: Path, tmp_path: Path):
 # What goes wrong
 
 
-def test_an_error_of_any_kind_is_an_outcome(text: Path, tmp_path: Path, monkeypatch):
+def test_an_error_of_any_kind_becomes_a_failed_outcome(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
 
@@ -284,7 +284,7 @@ def test_an_error_of_any_kind_is_an_outcome(text: Path, tmp_path: Path, monkeypa
     assert outcome.reason.endswith(f"then go on with: seqwise compare --resume {folder}")
 
 
-def test_a_family_that_fails_loses_nothing_of_the_others(tmp_path: Path):
+def test_a_failing_family_does_not_affect_the_others(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
     for trial in plan.trials():
@@ -319,7 +319,7 @@ def test_every_budget_is_spent_to_the_token(tmp_path: Path):
     assert counted > 3843
 
 
-def test_the_rate_of_the_best_validation_is_chosen(tmp_path: Path):
+def test_the_learning_rate_with_the_best_validation_is_chosen(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
     goals = []
@@ -359,7 +359,7 @@ def test_a_validation_that_is_not_a_number_is_never_the_best(text: Path, tmp_pat
     assert choose_rate(folder, plan, "rnn")[1].endswith("its validation is not a number.")
 
 
-def test_failures_are_tried_again_but_never_change_a_rate_that_was_trained_with(tmp_path: Path):
+def test_failures_are_repeated_without_changing_a_learning_rate_in_use(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
     lost = Outcome("failed", "its process was lost")
@@ -422,7 +422,7 @@ def test_a_test_can_be_stopped(tmp_path: Path):
 # Memory
 
 
-def test_the_memory_of_a_trial_is_its_own(text: Path, tmp_path: Path):
+def test_the_memory_of_a_trial_excludes_earlier_work(text: Path, tmp_path: Path):
     """A worker has trained others before, and has kept some of what they needed."""
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
@@ -435,7 +435,7 @@ def test_the_memory_of_a_trial_is_its_own(text: Path, tmp_path: Path):
     assert len(kept) == 300 * 2**20
 
 
-def test_what_a_larger_model_adds_is_seen():
+def test_a_larger_model_adds_more_memory():
     with measure_added_memory(torch.device("cpu")) as memory:
         passing = torch.ones(2**24)  # 64 MiB
         del passing
@@ -446,13 +446,13 @@ def test_what_a_larger_model_adds_is_seen():
         assert memory() < 30 * 2**20  # type: ignore[operator]
 
 
-def test_where_the_highest_mark_cannot_begin_anew_nothing_is_said(monkeypatch):
+def test_memory_is_unknown_where_its_peak_cannot_be_reset(monkeypatch):
     monkeypatch.setattr(memory_module, "_reset_peak", lambda: False)
     with measure_added_memory(torch.device("cpu")) as memory:
         assert memory() is None
 
 
-def test_memory_is_not_told_of_counting_nor_of_what_was_interrupted(text: Path, tmp_path: Path):
+def test_memory_is_unknown_for_ngram_models_and_interrupted_trials(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn", "ngram"], lr_trials=1)
     seen: list[dict] = []
@@ -468,7 +468,7 @@ def test_memory_is_not_told_of_counting_nor_of_what_was_interrupted(text: Path, 
 # Time, processes
 
 
-def test_a_budget_in_time_is_kept(text: Path, tmp_path: Path):
+def test_a_time_budget_is_respected(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1, seeds=1, budget="1.2s", match="time")
     execute(folder, Job("speed", "rnn"))
@@ -487,9 +487,7 @@ def test_a_budget_in_time_is_kept(text: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_two_processes_of_a_trial_learn_what_one_learns_though_they_were_stopped(
-    text: Path, tmp_path: Path, monkeypatch
-):
+def test_a_stopped_trial_of_two_processes_ends_like_one_process(text: Path, tmp_path: Path, monkeypatch):
     """The last update is cut inside a row of the first process; the second has nothing left to learn from."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
@@ -542,7 +540,7 @@ def with_a_kill(run: Path, held: int, work: Callable[[], Any]) -> None:
         thread.join()
 
 
-def test_why_processes_of_a_trial_failed_is_known(text: Path, tmp_path: Path, monkeypatch):
+def test_the_error_of_a_process_is_the_reason_of_the_failure(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=2, nproc=2)
 
@@ -559,7 +557,7 @@ def test_why_processes_of_a_trial_failed_is_known(text: Path, tmp_path: Path, mo
     assert (folder / "trials/rnn/seed-0.log").read_text().startswith("resuming at step 5.")
 
 
-def test_a_lost_process_is_no_failure_of_the_trial(text: Path, tmp_path: Path, monkeypatch):
+def test_a_lost_process_is_not_a_failure_of_the_trial(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2)
 
@@ -572,7 +570,7 @@ def test_a_lost_process_is_no_failure_of_the_trial(text: Path, tmp_path: Path, m
     assert Job("train", "rnn/seed-0").load(folder) is None
 
 
-def test_one_process_does_not_tell_how_fast_several_are(text: Path, tmp_path: Path, monkeypatch):
+def test_speed_is_not_measured_for_trials_of_several_processes(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2)
     monkeypatch.setattr(trials, "Trainer", lambda *args: pytest.fail("trained"))

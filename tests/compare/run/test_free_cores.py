@@ -47,7 +47,7 @@ def variables(folder: Path, plan: Plan, workers: int | None = None) -> list[str 
 
 
 @pytest.mark.parametrize(("cores", "given"), [(3, "3"), (1, "1"), (0, "1")])
-def test_a_busy_machine_gives_a_trial_the_cores_that_are_free(plan, tmp_path: Path, monkeypatch, cores, given):
+def test_threads_are_limited_to_free_cores(plan, tmp_path: Path, monkeypatch, cores, given):
     free(monkeypatch, cores)
     found, said = limit_threads(tmp_path / "out", plan)
     each = f"{given} thread{'s' if cores > 1 else ''} for each trial"
@@ -62,7 +62,7 @@ def test_a_busy_machine_gives_a_trial_the_cores_that_are_free(plan, tmp_path: Pa
 
 
 @pytest.mark.parametrize("cores", [4, 5, None])
-def test_a_quiet_machine_or_one_that_cannot_be_looked_at_changes_nothing(plan, tmp_path: Path, monkeypatch, cores):
+def test_threads_are_not_limited_on_an_idle_or_unknown_machine(plan, tmp_path: Path, monkeypatch, cores):
     free(monkeypatch, cores)
     found, said = limit_threads(tmp_path / "out", plan)
     assert said == ""
@@ -71,7 +71,7 @@ def test_a_quiet_machine_or_one_that_cannot_be_looked_at_changes_nothing(plan, t
     assert "thread" not in gather_report(tmp_path / "out", found).machine["in_words"]
 
 
-def test_who_has_decided_is_not_overruled(plan: Plan, tmp_path: Path, monkeypatch):
+def test_omp_num_threads_and_workers_override_the_limit(plan: Plan, tmp_path: Path, monkeypatch):
     free(monkeypatch, 1)
     folder = tmp_path / "out"
     assert limit_threads(folder, plan, workers=1) == (plan, "")
@@ -84,7 +84,7 @@ def test_who_has_decided_is_not_overruled(plan: Plan, tmp_path: Path, monkeypatc
     assert get_thread_limit(limited) is None
 
 
-def test_budgets_in_tokens_and_gpus_do_not_mind(plan: Plan, tmp_path: Path, monkeypatch):
+def test_threads_are_not_limited_for_token_budgets_and_gpus(plan: Plan, tmp_path: Path, monkeypatch):
     free(monkeypatch, 1)
     tokens = make_plan(tmp_path / "tokens", tmp_path / "small.txt")
     assert limit_threads(tmp_path / "tokens", tokens) == (tokens, "")
@@ -92,7 +92,7 @@ def test_budgets_in_tokens_and_gpus_do_not_mind(plan: Plan, tmp_path: Path, monk
     assert limit_threads(tmp_path / "out", plan) == (plan, "")
 
 
-def test_where_nothing_is_left_to_do_nothing_is_measured(plan: Plan, tmp_path: Path, monkeypatch):
+def test_free_cores_are_not_measured_for_a_finished_comparison(plan: Plan, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(threads, "count_free_cores", lambda requested: pytest.fail("measured"))
     folder = tmp_path / "out"
     jobs = [Job(kind, trial.name) for trial in plan.trials() for kind in ("train", "test")]
@@ -101,7 +101,7 @@ def test_where_nothing_is_left_to_do_nothing_is_measured(plan: Plan, tmp_path: P
     assert limit_threads(folder, plan) == (plan, "")
 
 
-def test_the_number_is_kept_when_it_goes_on_and_less_is_said(plan: Plan, tmp_path: Path, monkeypatch):
+def test_a_resumed_comparison_keeps_its_threads_unless_fewer_cores_are_free(plan: Plan, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     free(monkeypatch, 2)
     began, _ = limit_threads(folder, plan)
@@ -115,7 +115,7 @@ def test_the_number_is_kept_when_it_goes_on_and_less_is_said(plan: Plan, tmp_pat
     assert limit_threads(folder, Plan.open(folder)) == (less, "")
 
 
-def test_a_machine_with_fewer_cores_is_said(plan: Plan, tmp_path: Path, monkeypatch):
+def test_resuming_on_fewer_cores_is_noted(plan: Plan, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     free(monkeypatch, 4)
     assert limit_threads(folder, plan)[0].threads == 4
@@ -126,7 +126,7 @@ def test_a_machine_with_fewer_cores_is_said(plan: Plan, tmp_path: Path, monkeypa
     assert said == "Only 2 cores where it was resumed: 2 threads for each trial instead of 4."
 
 
-def test_processes_of_a_trial_share_what_is_free(tmp_path: Path):
+def test_processes_of_a_trial_share_the_free_cores(tmp_path: Path):
     one = LocalEngine(tmp_path, None, 0, 2, 3).variables
     assert [each["OMP_NUM_THREADS"] for each in one] == ["1"]
     assert [each["OMP_NUM_THREADS"] for each in LocalEngine(tmp_path, None, 0, 1, 3).variables] == ["3"]
@@ -164,25 +164,25 @@ class Clock:
         self.stat.write_text("\n".join([*lines, "intr 1 2 3", "ctxt 5"]) + "\n")
 
 
-def test_a_core_is_free_that_nobody_uses(monkeypatch, tmp_path: Path):
+def test_an_idle_core_is_free(monkeypatch, tmp_path: Path):
     clock = Clock(monkeypatch, tmp_path, [[1.0, 0.1, 0.0, 0.1]])
     assert count_free_cores(4) == 3
     assert clock.slept == threads.MAX_SAMPLES
 
 
-def test_one_look_is_enough_on_a_quiet_machine(monkeypatch, tmp_path: Path):
+def test_one_sample_is_enough_on_an_idle_machine(monkeypatch, tmp_path: Path):
     clock = Clock(monkeypatch, tmp_path, [[0.1, 0.0, 0.0, 0.2]])
     assert count_free_cores(4) == 4
     assert clock.slept == 1
 
 
-def test_what_is_busy_for_a_moment_does_not_count(monkeypatch, tmp_path: Path):
+def test_a_core_that_is_busy_for_a_moment_is_free(monkeypatch, tmp_path: Path):
     clock = Clock(monkeypatch, tmp_path, [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
     assert count_free_cores(4) == 4
     assert clock.slept == 2
 
 
-def test_this_process_does_not_count_nor_do_cores_that_it_may_not_use(monkeypatch, tmp_path: Path):
+def test_this_process_and_cores_outside_its_affinity_are_not_counted(monkeypatch, tmp_path: Path):
     Clock(monkeypatch, tmp_path, [[1.0, 1.0, 0.0, 0.0, 1.0, 1.0]], own=2.0)
     assert count_free_cores(4) == 4
     Clock(monkeypatch, tmp_path, [[1.0, 1.0, 0.0, 0.0]], own=1.0)
@@ -190,7 +190,7 @@ def test_this_process_does_not_count_nor_do_cores_that_it_may_not_use(monkeypatc
 
 
 @pytest.mark.parametrize("content", [None, "", "cpu0 a b c d\n", "cpu0 1 2\n", "cpu0 1 1 1 1 1 1 1 1\n"], ids=str)
-def test_where_nothing_is_told_nothing_is_known(monkeypatch, tmp_path: Path, content: str | None):
+def test_free_cores_are_unknown_without_valid_proc_stat(monkeypatch, tmp_path: Path, content: str | None):
     """The last one is a system that tells the same at all times."""
     if content is not None:
         (tmp_path / "stat").write_text(content)
@@ -200,7 +200,7 @@ def test_where_nothing_is_told_nothing_is_known(monkeypatch, tmp_path: Path, con
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs /proc/stat")
-def test_a_process_that_spins_is_seen():
+def test_a_spinning_process_is_counted():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         time.sleep(0.2)
         busy: Any = threads._measure_busy_cores(0.3)

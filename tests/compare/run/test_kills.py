@@ -126,7 +126,7 @@ class Killer:
 
 
 @pytest.mark.slow
-def test_eight_of_twenty_trials_are_killed_and_nothing_is_lost_or_done_twice(text: Path, tmp_path: Path):
+def test_killing_eight_of_twenty_workers_changes_no_result(text: Path, tmp_path: Path):
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed of the random kills is {seed}")  # noqa: T201 - to play it again
     draw = random.Random(seed)
@@ -210,7 +210,7 @@ def finished(folder: Path) -> dict[Path, tuple[int, bytes]]:
 
 
 @pytest.mark.slow
-def test_a_command_that_is_killed_and_interrupted_goes_on_as_if_nothing_had_happened(text: Path, tmp_path: Path):
+def test_a_killed_and_interrupted_command_resumes_with_the_same_results(text: Path, tmp_path: Path):
     folder, calm = tmp_path / "out", tmp_path / "calm"
     settings = [
         "--text.tokenizer",
@@ -357,7 +357,7 @@ def jobs_of(*names: str) -> list[Job]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_that_dies_three_times_on_one_job_loses_only_that(engine, tmp_path: Path, workers: int):
+def test_a_worker_killed_three_times_fails_only_its_job(engine, tmp_path: Path, workers: int):
     events: list[dict[str, Any]] = []
     jobs = jobs_of("one", "dies", "two", "leaves", "three")
     running = engine(workers)
@@ -384,7 +384,7 @@ def test_a_worker_that_dies_three_times_on_one_job_loses_only_that(engine, tmp_p
     assert lost == {"gru/dies": MAX_LOSSES, "gru/leaves": MAX_LOSSES}
 
 
-def test_a_worker_is_kept_from_job_to_job(engine, tmp_path: Path):
+def test_a_worker_is_reused_for_the_next_job(engine, tmp_path: Path):
     running = engine()
     running.run(jobs_of("one", "two"), lambda event: None, lambda: False)
     running.run(jobs_of("three"), lambda event: None, lambda: False)
@@ -392,7 +392,7 @@ def test_a_worker_is_kept_from_job_to_job(engine, tmp_path: Path):
     assert len({line.split()[1] for line in (tmp_path / "seen.txt").read_text().splitlines()}) == 1
 
 
-def test_a_worker_killed_between_its_outcome_and_its_word_is_believed(engine, tmp_path: Path):
+def test_an_outcome_saved_before_a_kill_counts(engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
     running = engine()
     running.run(jobs_of("forgets"), events.append, lambda: False)
@@ -401,7 +401,7 @@ def test_a_worker_killed_between_its_outcome_and_its_word_is_believed(engine, tm
     assert jobs_of("forgets")[0].load(tmp_path) == Outcome("done")
 
 
-def test_an_end_is_told_once_also_where_the_last_death_came_after_the_outcome(engine, tmp_path: Path):
+def test_the_end_is_reported_once_when_the_last_kill_came_after_the_outcome(engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
     running = engine()
     running.run(jobs_of("forgets-always"), events.append, lambda: False)
@@ -410,7 +410,7 @@ def test_an_end_is_told_once_also_where_the_last_death_came_after_the_outcome(en
     assert told == [("lost", None)] * MAX_LOSSES + [("end", "done")]
 
 
-def test_a_process_that_a_worker_loses_is_a_death_of_the_job_and_not_of_the_worker(engine, tmp_path: Path):
+def test_a_worker_that_loses_a_process_is_reused(engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
     running = engine()
     running.run(jobs_of("loses", "one"), events.append, lambda: False)
@@ -424,7 +424,7 @@ def test_a_process_that_a_worker_loses_is_a_death_of_the_job_and_not_of_the_work
     )
 
 
-def test_a_worker_tells_what_it_has_lost_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_reports_a_lost_process_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     told: list[dict[str, Any]] = []
 
     def work(folder: Path, job: Job, *rest: Any) -> Outcome:
@@ -441,7 +441,7 @@ def test_a_worker_tells_what_it_has_lost_and_goes_on(tmp_path: Path, monkeypatch
     assert told[1]["reason"] == "when process 2 of 2 was ended by SIGKILL"
 
 
-def test_what_goes_wrong_in_the_engine_is_no_interruption(engine, tmp_path: Path):
+def test_an_error_in_a_callback_stops_all_workers(engine, tmp_path: Path):
     def listen(event: dict[str, Any]) -> None:
         if event["event"] == "end":
             raise OSError("nobody can be told")
@@ -471,7 +471,9 @@ def test_cores_are_shared_by_workers_and_their_processes(tmp_path: Path, monkeyp
 
 
 @pytest.mark.slow
-def test_files_of_the_user_are_no_libraries_of_a_worker(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_does_not_import_files_of_the_working_folder(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tokenizers.py").write_text("raise ImportError('a file of the user')\n")
     folder = tmp_path / "out"
@@ -485,7 +487,7 @@ def test_files_of_the_user_are_no_libraries_of_a_worker(text: Path, tmp_path: Pa
     assert (outcome.result.device_workers, outcome.result.workers) == (2, 2)
 
 
-def test_seqwise_is_found_where_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_imports_seqwise_from_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = str(Path(environment.__file__).parents[1])
     monkeypatch.setenv("PYTHONPATH", "mine")
     monkeypatch.chdir(tmp_path)
@@ -496,7 +498,7 @@ def test_seqwise_is_found_where_it_was_found(tmp_path: Path, monkeypatch: pytest
     assert distribution.build_worker_environment()["PYTHONPATH"] == source
 
 
-def test_a_worker_that_never_stops_talking_can_be_stopped(engine, tmp_path: Path):
+def test_a_worker_that_sends_many_events_can_be_stopped(engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
     running = engine()
     began = time.monotonic()

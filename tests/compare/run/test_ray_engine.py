@@ -72,7 +72,7 @@ def test_there_is_a_slot_for_each_device(nodes, workers, processes, gpus, expect
     ("nodes", "workers", "device_workers"),
     [([CPU], None, 1), ([CPU], 4, 4), ([SMALL], 4, 2), ([SMALL], 2, 1), ([BIG, SMALL], 8, 2)],
 )
-def test_slots_know_how_many_share_their_device(nodes, workers, device_workers):
+def test_slots_count_the_workers_on_their_device(nodes, workers, device_workers):
     assert {slot.device_workers for slot in allocate_slots(nodes, workers, 1, True)} == {device_workers}
 
 
@@ -151,7 +151,7 @@ def until(reached: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def test_a_question_asked_twice_starts_the_job_once(process):
+def test_a_repeated_poll_starts_the_job_once(process):
     job = Blocked(heeds=True)
     worker = process(60.0, job)
     assert worker.work(0, "", "", False)["result"] is None
@@ -164,7 +164,7 @@ def test_a_question_asked_twice_starts_the_job_once(process):
     assert (os.environ[DEVICE_WORKERS_VARIABLE], os.environ[WORKERS_VARIABLE]) == ("3", "6")
 
 
-def test_a_process_that_a_job_has_lost_is_a_death_of_the_job(process, monkeypatch: pytest.MonkeyPatch):
+def test_a_job_that_loses_a_process_is_lost(process, monkeypatch: pytest.MonkeyPatch):
     def lose(*words: object) -> Outcome:
         raise LostProcess("when process 2 of 2 was ended by SIGKILL")
 
@@ -175,7 +175,7 @@ def test_a_process_that_a_job_has_lost_is_a_death_of_the_job(process, monkeypatc
     assert worker.result == {"event": "lost", "reason": "when process 2 of 2 was ended by SIGKILL"}
 
 
-def test_a_cluster_that_gives_no_process_is_told_once_and_left_in_the_end(tmp_path: Path, monkeypatch):
+def test_a_busy_cluster_gives_one_warning_and_then_an_error(tmp_path: Path, monkeypatch):
     now = 0.0
     monkeypatch.setattr(engine_module.time, "monotonic", lambda: now)
     heard = Recorder()
@@ -200,14 +200,14 @@ def test_a_cluster_that_gives_no_process_is_told_once_and_left_in_the_end(tmp_pa
     assert len(heard.events) == 2
 
 
-def test_a_process_that_nobody_asks_stops_its_job(process):
+def test_a_process_that_is_not_polled_stops_its_job(process):
     worker = process(0.3, Blocked(heeds=True))
     worker.work(1, "train", "gru/seed-0", False)
     until(lambda: worker.result is not None)
     assert worker.work(1, "train", "gru/seed-0", False)["result"] == {"event": "stopped"}
 
 
-def test_a_process_that_cannot_stop_its_job_ends(process, monkeypatch: pytest.MonkeyPatch):
+def test_a_process_that_cannot_stop_its_job_exits(process, monkeypatch: pytest.MonkeyPatch):
     job, ended = Blocked(heeds=False), threading.Event()
     monkeypatch.setattr(os, "_exit", lambda status: ended.set())
     worker = process(0.1, job)
@@ -322,7 +322,7 @@ def same_results(folder: Path, reference: Path, jobs: list[Job]) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_finds_what_this_machine_finds(reference: Path, tmp_path: Path, engine_on):
+def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_path: Path, engine_on):
     folder = tmp_path / "compare"
     shutil.copytree(reference, folder, ignore=shutil.ignore_patterns("trials"))
     plan, heard = Plan.open(folder), Recorder()
@@ -341,7 +341,7 @@ def test_a_cluster_finds_what_this_machine_finds(reference: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_busy_cluster_is_waited_for_but_not_for_ever(fresh: Path, engine_on, monkeypatch):
+def test_waiting_for_a_busy_cluster_has_a_limit(fresh: Path, engine_on, monkeypatch):
     ray = with_ray()
     monkeypatch.setattr(engine_module, "WARN_SECONDS", 0.5)
     monkeypatch.setattr(engine_module, "GIVE_UP_SECONDS", 3.0)
@@ -365,7 +365,7 @@ def test_a_busy_cluster_is_waited_for_but_not_for_ever(fresh: Path, engine_on, m
 
 
 @pytest.mark.slow
-def test_a_killed_process_costs_nothing(reference: Path, fresh: Path, engine_on):
+def test_a_killed_process_does_not_change_the_results(reference: Path, fresh: Path, engine_on):
     def kill(event: Event, heard: Recorder) -> None:
         if event.get("name") == "gru/seed-0" and event.get("progress", 0) > 0.3 and not heard.names("lost"):
             os.kill(heard.pid(event["name"]), signal.SIGKILL)
@@ -386,7 +386,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_job_whose_process_always_dies_fails_alone(reference: Path, fresh: Path, engine_on):
+def test_a_job_whose_process_is_always_killed_fails_alone(reference: Path, fresh: Path, engine_on):
     def kill(event: Event, heard: Recorder) -> None:
         if event.get("name") == "rnn/seed-0" and event["event"] == "begin":
             os.kill(event["pid"], signal.SIGKILL)
@@ -403,7 +403,7 @@ def test_a_job_whose_process_always_dies_fails_alone(reference: Path, fresh: Pat
 
 
 @pytest.mark.slow
-def test_a_lost_node_costs_nothing_and_a_new_one_joins(
+def test_a_lost_node_does_not_change_the_results_and_a_new_one_joins(
     reference: Path, fresh: Path, engine_on, ray_cluster, monkeypatch, capfd
 ):
     monkeypatch.setattr(engine_module, "LEASE_SECONDS", 2.0)
@@ -442,7 +442,7 @@ def parent(pid: int) -> int:
 
 
 @pytest.mark.slow
-def test_jobs_that_are_stopped_go_on_later(reference: Path, fresh: Path, engine_on):
+def test_stopped_jobs_resume_later(reference: Path, fresh: Path, engine_on):
     heard = Recorder()
 
     def stop() -> bool:
@@ -460,7 +460,7 @@ def test_jobs_that_are_stopped_go_on_later(reference: Path, fresh: Path, engine_
 
 
 @pytest.mark.slow
-def test_jobs_wait_for_a_driver_that_was_silent(reference: Path, fresh: Path, engine_on, monkeypatch):
+def test_jobs_whose_lease_ended_are_resumed(reference: Path, fresh: Path, engine_on, monkeypatch):
     monkeypatch.setattr(engine_module, "LEASE_SECONDS", 1.0)
     slept: list[str] = []
 
@@ -478,7 +478,7 @@ def test_jobs_wait_for_a_driver_that_was_silent(reference: Path, fresh: Path, en
 
 
 @pytest.mark.slow
-def test_a_node_that_does_not_see_the_folder_is_named(fresh: Path, engine_on, ray_cluster, monkeypatch):
+def test_a_node_without_access_to_the_folder_is_named(fresh: Path, engine_on, ray_cluster, monkeypatch):
     monkeypatch.setattr(cluster, "SYNC_SECONDS", 1.0)
     apart = ["unshare", "--map-root-user", "--mount", "--uts"]
     if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
@@ -513,7 +513,7 @@ def test_processes_that_cannot_start_end_the_comparison(fresh: Path, engine_on, 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
 @pytest.mark.slow
-def test_an_address_where_nobody_answers_is_an_error(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_unreachable_address_is_an_error(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with_ray()
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(UsageError, match=f"at {address} cannot be joined"):
@@ -528,7 +528,7 @@ def short_folder() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_without_a_cluster_this_machine_is_one(short_folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_cluster_ray_runs_on_this_machine(short_folder: Path, monkeypatch: pytest.MonkeyPatch):
     ray = with_ray()
     (short_folder / "ray").mkdir()
     (short_folder / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")  # of a cluster that is no more
@@ -545,7 +545,7 @@ def test_without_a_cluster_this_machine_is_one(short_folder: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_where_ray_cannot_start_its_reason_is_said(short_folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_reason_why_ray_cannot_start_is_reported(short_folder: Path, monkeypatch: pytest.MonkeyPatch):
     with_ray()
     monkeypatch.setenv("RAY_ADDRESS", "local")
     monkeypatch.setenv("TMPDIR", str(short_folder / ("deep" * 20)))

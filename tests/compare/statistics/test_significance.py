@@ -43,11 +43,11 @@ def only(families: Mapping[str, Sequence[np.ndarray]], **options) -> Pair:
         (0.999, 10, 4.587),
     ],
 )  # fmt: skip
-def test_quantiles_of_t_are_those_of_the_tables(confidence: float, freedom: float, expected: float):
+def test_student_t_quantiles_match_published_tables(confidence: float, freedom: float, expected: float):
     assert t_quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
 
 
-def test_probabilities_of_t_in_closed_form():
+def test_student_t_p_values_match_closed_forms():
     for t in (0.0, 0.3, 1.0, 5.0, 100.0):
         assert two_sided_p(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)  # Cauchy
         assert two_sided_p(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
@@ -56,7 +56,7 @@ def test_probabilities_of_t_in_closed_form():
     assert two_sided_p(math.inf, 3) == 0.0
 
 
-def test_a_mixture_of_parts_lies_between_them():
+def test_p_of_a_mixture_is_between_those_of_its_parts():
     assert mixture_p(2.0, [(3.0, 4.0)]) == two_sided_p(2.0, 4)
     assert mixture_p(2.0, [(1.0, 2.0), (3.0, 50.0)]) == pytest.approx((two_sided_p(2, 2) + 3 * two_sided_p(2, 50)) / 4)
     between = mixture_quantile(0.95, [(1.0, 2.0), (1.0, 1e9)])
@@ -67,43 +67,43 @@ def test_a_mixture_of_parts_lies_between_them():
 # Intervals
 
 
-def test_an_interval_over_three_seeds_by_hand():
+def test_mean_interval_of_three_seeds_matches_a_hand_computed_one():
     found = compute_mean_interval([3.0, 3.1, 3.2])
     reach = 4.302653 * 0.1 / math.sqrt(3)
     assert (found.mean, found.low, found.high) == pytest.approx((3.1, 3.1 - reach, 3.1 + reach), abs=1e-6)
 
 
-def test_an_interval_is_cut_to_what_the_metric_can_be():
+def test_an_interval_is_clipped_to_the_bounds_of_the_metric():
     found = compute_mean_interval([0.9, 0.99], (0.0, 1.0))
     assert found.high == 1.0
     assert found.low is not None
     assert 0.0 < found.low < 0.9
 
 
-def test_one_value_and_values_that_are_not_finite_have_no_interval():
+def test_one_value_or_infinite_values_have_no_interval():
     assert (compute_mean_interval([3.0]).low, compute_mean_interval([3.0]).high) == (None, None)
     assert compute_mean_interval([3.0, math.inf]).low is None
 
 
-def test_equal_values_have_an_interval_of_no_width():
+def test_equal_values_have_an_interval_of_width_zero():
     found = compute_mean_interval([0.5, 0.5, 0.5])
     assert (found.low, found.high) == (0.5, 0.5)
 
 
-def test_the_interval_over_examples_is_that_of_the_normal_distribution_where_there_are_many():
+def test_bootstrap_interval_of_many_examples_matches_the_normal_distribution():
     values = np.random.default_rng(0).normal(5.0, 2.0, size=400)
     low, high = bootstrap_interval(mean, [rows(values), rows(values + 1)]) or (0.0, 0.0)
     reach = 1.96 * values.std() / 20
     assert (low, high) == pytest.approx((values.mean() + 0.5 - reach, values.mean() + 0.5 + reach), abs=0.1 * reach)
 
 
-def test_a_metric_that_is_no_mean_is_computed_from_the_sums_of_each_draw():
+def test_a_metric_that_is_not_a_mean_is_computed_from_the_sums_of_each_draw():
     losses, lengths = np.array([2.0, 9.0, 4.0]), np.array([1.0, 3.0, 4.0])
     low, high = bootstrap_interval(perplexity, [np.stack([losses, lengths], axis=1)]) or (0.0, 0.0)
     assert math.exp(1.0) - 1e-9 <= low < math.exp(15 / 8) < high <= math.exp(3.0) + 1e-9
 
 
-def test_one_example_or_an_undefined_metric_has_no_interval_over_examples():
+def test_one_example_or_an_undefined_metric_has_no_bootstrap_interval():
     assert bootstrap_interval(mean, [rows([1.0])]) is None
     assert bootstrap_interval(mean, [np.zeros((50, 2))]) is None
 
@@ -111,7 +111,7 @@ def test_one_example_or_an_undefined_metric_has_no_interval_over_examples():
 # Pairs
 
 
-def test_the_variance_of_a_pair_by_hand():
+def test_the_variance_of_a_pair_matches_a_hand_computed_one():
     """Every seed adds a constant: the seeds' part is s²/n, the examples' that of the mean of the differences."""
     draw = np.random.default_rng(1)
     a, b = draw.normal(size=300), draw.normal(size=300) * 0.5
@@ -127,7 +127,7 @@ def test_the_variance_of_a_pair_by_hand():
     assert pair.covers == "seeds and examples"
 
 
-def test_answers_to_the_same_examples_are_compared_one_by_one():
+def test_pairs_are_compared_on_the_same_examples():
     """Examples differ much in difficulty, families little: only pairing can see it."""
     difficulty = np.random.default_rng(2).normal(0, 10, size=200)
     own = np.random.default_rng(3).normal(0, 0.1, size=(2, 200))
@@ -137,7 +137,7 @@ def test_answers_to_the_same_examples_are_compared_one_by_one():
     assert -0.25 < pair.low < pair.high < -0.15
 
 
-def test_order_and_sign():
+def test_pairs_are_in_order_and_differences_have_the_sign_of_a_minus_b():
     first, second = [rows([1.0, 2.0, 4.0] * 5)], [rows([2.0, 2.0, 3.0] * 5)]
     forwards, backwards = only({"a": first, "b": second}), only({"b": second, "a": first})
     assert (forwards.a, forwards.b) == ("a", "b")
@@ -159,7 +159,7 @@ def test_holm_adjusts_from_the_smallest_p_upwards():
     assert not pairs[2].significant
 
 
-def test_a_family_trained_once_is_said_to_be_and_a_counted_one_is_not():
+def test_a_family_trained_once_covers_only_examples_unless_it_is_deterministic():
     draw = np.random.default_rng(16).normal(size=40)
     many = [rows(draw + seed / 100) for seed in range(3)]
     once = [rows(draw[::-1] * 0.1 + 5)]
@@ -171,7 +171,7 @@ def test_a_family_trained_once_is_said_to_be_and_a_counted_one_is_not():
     assert (pair.larger_noise, sure.larger_noise) == ("seeds", "examples")
 
 
-def test_the_larger_noise_is_named():
+def test_a_pair_names_its_larger_source_of_noise():
     draw = np.random.default_rng(5)
     steady = {name: [rows(draw.normal(size=50) + 0 * seed) for seed in range(1)] * 3 for name in "ab"}
     shaky = {name: [rows(np.linspace(0, 0.1, 50) + draw.normal()) for _ in range(3)] for name in "ab"}
@@ -179,7 +179,7 @@ def test_the_larger_noise_is_named():
     assert only(shaky).larger_noise == "seeds"
 
 
-def test_few_seeds_leave_more_open_than_their_noise_alone():
+def test_few_seeds_dominate_the_noise_through_their_degrees_of_freedom():
     """Of the variance of the difference a third comes from the seeds: from two they may hide much, from twenty not."""
     noise = np.random.default_rng(15).normal(size=400)
 
@@ -193,12 +193,12 @@ def test_few_seeds_leave_more_open_than_their_noise_alone():
     assert two.high - two.low > 1.2 * (twenty.high - twenty.low)
 
 
-def test_equal_answers_are_no_difference():
+def test_equal_scores_are_not_significantly_different():
     pair = only({"a": [rows([1.0, 0.0, 1.0])] * 3, "b": [rows([1.0, 0.0, 1.0])] * 3})
     assert (pair.difference, pair.low, pair.high, pair.p, pair.significant) == (0.0, 0.0, 0.0, 1.0, False)
 
 
-def test_few_examples_are_no_proof_however_clear_they_are():
+def test_few_examples_limit_the_smallest_p():
     def right_and_wrong(examples: int) -> Pair:
         return only({"a": [rows(np.ones(examples))] * 3, "b": [rows(np.zeros(examples))] * 3})
 
@@ -217,7 +217,7 @@ def test_one_example_or_an_infinite_value_cannot_be_tested():
     assert pairs[2].p == 1.0
 
 
-def test_an_infinite_family_does_not_take_the_tests_of_the_others_along():
+def test_an_infinite_family_does_not_prevent_tests_of_the_others():
     draw = np.random.default_rng(17)
     common = draw.normal(size=200)
     good = {
@@ -248,13 +248,13 @@ def test_seeds_that_agree_by_chance_still_have_noise():
     assert np.var(values, ddof=1) / 3 == pytest.approx(part)
 
 
-def test_a_floor_does_not_lift_noise_that_is_there():
+def test_the_minimum_variance_does_not_change_a_larger_one():
     draw = np.random.default_rng(19)
     families = {name: [rows(draw.normal(size=80) + draw.normal()) for _ in range(3)] for name in "ab"}
     assert only(families, step=1 / 80) == only(families)
 
 
-def test_other_examples_are_refused():
+def test_scores_of_different_examples_are_refused():
     with pytest.raises(ValueError, match="same examples"):
         compare_pairs(mean, {"a": [rows([1.0, 2.0])], "b": [rows([1.0])]})
 
@@ -301,7 +301,7 @@ def found_in(
     return float(np.mean(np.array(found) < 0.05)), float(np.mean(np.array(found) < 0.01))
 
 
-def test_one_steady_and_one_unsteady_family_are_told_apart_no_more_often_than_they_should_be():
+def test_false_positives_stay_rare_when_seeds_of_one_family_vary_more():
     """Three seeds each; the variances as they would be estimated, for a noise that is all, half, or little of seeds."""
     draw = np.random.default_rng(20)
     for of_seeds, trials in ((100.0, 4000), (1.0, 2000), (0.1, 2000)):
@@ -328,7 +328,7 @@ def test_one_steady_and_one_unsteady_family_are_told_apart_no_more_often_than_th
         {"seeds": (0.2, 0.0), "own": 0.5, "once": True},  # against a counted baseline
     ],
 )
-def test_where_there_is_no_difference_few_are_found(noise: dict):
+def test_false_positives_are_rare_without_a_difference(noise: dict):
     at_5, at_1 = found_in(400, **noise)  # the standard errors are 1.1 % and 0.5 %
     assert at_5 <= 0.065
     assert at_1 <= 0.02
@@ -339,7 +339,7 @@ def test_a_clear_difference_is_found_with_three_seeds():
     assert at_5 >= 0.95
 
 
-def test_an_interval_holds_the_truth_as_often_as_it_says():
+def test_intervals_have_their_nominal_coverage():
     draw = np.random.default_rng(9)
     held = 0
     for trial in range(300):
@@ -360,30 +360,30 @@ def curve(*points: tuple[int, float | None]) -> Curve:
     return Curve(0, tuple(CurvePoint(tokens, 0.1, value) for tokens, value in points))
 
 
-def test_a_perplexity_is_told_by_its_logarithm():
+def test_the_gain_of_a_perplexity_is_measured_on_its_logarithm():
     """From 800 to 400, then to 200: it halves again and again, and does not gain 400 and then 200."""
     falling = [curve((100, 800.0), (200, 400.0), (400, 200.0))]
     assert compute_last_doubling_gain(falling, True, math.log) == pytest.approx(math.log(2))
     assert compute_last_doubling_gain(falling, True) == pytest.approx(200.0)
 
 
-def test_what_was_gained_in_the_second_half_is_the_gain_of_the_last_doubling():
+def test_the_gain_of_the_last_doubling_is_that_of_the_second_half():
     assert compute_last_doubling_gain([curve((100, 9.0), (200, 6.0), (400, 5.0))], True) == pytest.approx(1.0)
     assert compute_last_doubling_gain([curve((100, 0.1), (200, 0.5), (400, 0.6))], False) == pytest.approx(0.1)
 
 
-def test_between_validations_it_is_interpolated_over_the_logarithm():
+def test_the_gain_is_interpolated_over_the_logarithm_of_tokens():
     assert compute_last_doubling_gain([curve((100, 8.0), (400, 4.0), (401, 4.0))], True) == pytest.approx(2.0, rel=0.01)
 
 
-def test_the_best_value_so_far_counts():
+def test_the_gain_uses_the_best_value_so_far():
     assert compute_last_doubling_gain([curve((100, 5.0), (200, 4.0), (300, 3.0), (400, 3.9))], True) == pytest.approx(
         1.0
     )
     assert compute_last_doubling_gain([curve((100, 5.0), (200, 3.0), (300, 3.5), (400, 3.2))], True) == 0.0
 
 
-def test_seeds_are_averaged_and_curves_that_tell_nothing_left_out():
+def test_gains_are_averaged_over_seeds_without_unusable_curves():
     one, other = curve((100, 8.0), (150, 8.0), (200, 6.0)), curve((100, 8.0), (150, 8.0), (200, 7.0))
     no_log = [
         curve(), curve((400, 3.0)), curve((300, 4.0), (350, 3.5), (400, 3.0)), curve((100, None), (200, math.inf)),
