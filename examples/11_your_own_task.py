@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 import seqwise
 from seqwise.backbones.encoder import build_encoder
-from seqwise.data.batch import Batch
-from seqwise.data.buckets import pad_sequences
+from seqwise.data.batch import Batch, pad_sequences
 from seqwise.data.examples import Splits, open_examples
 from seqwise.data.tables import SUFFIXES, read_table
 from seqwise.errors import Findings

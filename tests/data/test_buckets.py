@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqwise.data.batch import Batch
-from seqwise.data.buckets import GROWTH, BucketLoader, iterate_by_length, pad_sequences
+from seqwise.data.batch import GROWTH, Batch, BucketLoader, iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
 
 LENGTHS = np.random.default_rng(0).integers(1, 80, 203)

@@ -10,6 +10,7 @@ import pytest
 
 from seqwise.data.examples import (
     Splits,
+    TooShortError,
     find_split_files,
     find_training_duplicates,
     has_known_suffix,
@@ -17,7 +18,6 @@ from seqwise.data.examples import (
     select_evaluation_examples,
     split_examples,
 )
-from seqwise.data.splitting import TooShortError
 from seqwise.errors import DataError, Findings
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqwise.data.splitting import evenly_spaced_splits, parse_split_name
+from seqwise.data.examples import evenly_spaced_splits, parse_split_name
 
 
 @given(st.integers(3, 500), st.floats(0.01, 0.3), st.floats(0.01, 0.3))

@@ -1,4 +1,4 @@
-"""`open_examples`: the user's data → examples in three splits. For data that fits into memory.
+"""Dividing data into training, validation and test. `open_examples`: files → examples in three splits, in memory.
 
 A task brings the function that reads its files; which file belongs to which split, and how a single file is split, is
 the same for all. The fingerprint hashes the `repr` of an example; of dataclasses it excludes the fields `file` and
@@ -8,39 +8,33 @@ the same for all. The fingerprint hashes the `repr` of an example; of dataclasse
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from seqwise.config import HELD_OUT
 from seqwise.data.reading import get_format_suffix, list_data
 from seqwise.data.shuffle import permute_indices
-from seqwise.data.splitting import (
-    SPLIT_FILES,
-    SPLITS,
-    TooShortError,
-    describe_fractions,
-    evenly_spaced_splits,
-    group_by_split,
-    parse_split_name,
-)
 from seqwise.errors import DataError, Findings, suggest
 
+SPLITS = ("train", "valid", "test")
+SPLIT_FILES = "train.*, valid.* and test.* in one folder."  # a fix of errors
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("valid", "validation", "val", "dev", "testa"), "valid"),
+    **dict.fromkeys(("test", "testing", "testb"), "test"),
+}
 
-class Example(Protocol):
-    """What all examples have besides their content."""
 
-    @property
-    def file(self) -> str: ...
-    @property
-    def line(self) -> int: ...
+class TooShortError(DataError):
+    """The data is too short to be divided into training, validation and test."""
 
 
-E = TypeVar("E", bound=Example)
-
+E = TypeVar("E")  # an example: a dataclass, with the fields `file` and `line` for errors
 ReadFile = Callable[[Path, Findings], list[E]]
 Builtins = Mapping[str, tuple[Callable[[], Sequence[E]], str]]  # name → (function that creates it, description)
 
@@ -194,3 +188,55 @@ def find_training_duplicates(splits: Splits[E], key: Callable[[E], object]) -> I
         for example in splits.parts.get(split, []):
             if key(example) in training_keys:
                 yield split, example
+
+
+# Names and fractions of splits
+
+
+def parse_split_name(path: Path) -> str | None:
+    """Return the split named between dots, dashes and underscores of a path: `ptb.train.txt` is train."""
+    for part in path.parts:
+        for word in re.split(r"[._\-\s]+", part.lower()):
+            if word in SPLIT_NAMES:
+                return SPLIT_NAMES[word]
+    return None
+
+
+def group_by_split(paths: Iterable[Path], folder: Path | None = None) -> dict[str, list[Path]] | None:
+    """Return the files of each split, or None where the names (inside `folder`) are no splits.
+
+    They are if some file is for training and either another split is named or every file names one. Otherwise
+    `test_drive.txt` or `train-journey.txt` among others is a name like any other.
+    """
+    groups: dict[str | None, list[Path]] = {}
+    for path in paths:
+        groups.setdefault(parse_split_name(path.relative_to(folder) if folder else path), []).append(path)
+    named = {split: groups[split] for split in SPLITS if split in groups}
+    return named if "train" in named and (len(named) > 1 or None not in groups) else None
+
+
+def describe_fractions(fractions: Mapping[str, float]) -> str:
+    """Return the share of each held-out split in words, as split rules contain it."""
+    return " and ".join(f"{fraction:.0%} for {split}" for split, fraction in fractions.items() if fraction)
+
+
+def evenly_spaced_splits(count: int, valid: float, test: float) -> Callable[[int], str]:
+    """Return the function document number → split: held-out documents at even distances, validation and test in turn.
+
+    Each fraction above zero gets at least one document.
+    """
+    fractions = {"valid": valid, "test": test}
+    sizes = {split: max(1, round(count * share)) if share > 0 else 0 for split, share in fractions.items()}
+    total = sum(sizes.values())
+
+    def held_out_before(number: int) -> int:
+        """Return how many of the first `number` documents are held out: their even share, rounded."""
+        return (2 * number * total + count) // (2 * count)
+
+    def assign(number: int) -> str:
+        index = held_out_before(number)
+        if index == held_out_before(number + 1):
+            return "train"
+        return "valid" if (index + 1) * sizes["valid"] // total > index * sizes["valid"] // total else "test"
+
+    return assign

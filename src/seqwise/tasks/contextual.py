@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from seqwise.backbones.encoder import compute_layer_states
 from seqwise.backbones.transformer import TransformerBackbone
-from seqwise.data.buckets import iterate_by_length, pad_sequences
+from seqwise.data.batch import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
 from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagVocabulary
 from seqwise.tasks.tag.spans import Sentence

@@ -13,7 +13,7 @@ from seqwise.config import Settings
 from seqwise.data.corpus.sources import Corpus, merge_splits, open_corpus, open_unsplit
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.corpus.store import prepare as prepare_stores
-from seqwise.data.splitting import TooShortError
+from seqwise.data.examples import TooShortError
 from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, suggest
 from seqwise.resolved_settings import ResolvedSettings

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from seqwise.config import Settings
-from seqwise.data.batch import Batch
-from seqwise.data.buckets import BucketLoader
+from seqwise.data.batch import Batch, BucketLoader
 from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import SUFFIXES, read_input_column

@@ -6,7 +6,7 @@ import pytest
 
 from seqwise.config import FAMILIES, Settings
 from seqwise.tasks.defaults import DefaultsContext, resolve
-from seqwise.tasks.forecast.defaults import choose_patch_size
+from seqwise.tasks.forecast.model import choose_patch_size
 
 
 @pytest.mark.parametrize("cuda", [False, True])

@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from seqwise.config import HELD_OUT
-from seqwise.data.reading import Document, JsonLines, Source, SourceSummary, TextFile, get_format_suffix, list_data
-from seqwise.data.splitting import (
+from seqwise.data.examples import (
     SPLIT_FILES,
     SPLITS,
     TooShortError,
@@ -25,6 +24,7 @@ from seqwise.data.splitting import (
     group_by_split,
     parse_split_name,
 )
+from seqwise.data.reading import Document, JsonLines, Source, SourceSummary, TextFile, get_format_suffix, list_data
 from seqwise.errors import DataError, suggest
 
 MIN_WHOLE_FILES = 100  # a folder with so many text files is split by files, not inside each file

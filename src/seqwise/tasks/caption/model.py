@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from seqwise.backbones.image import build_image_encoder, shift_and_flip
 from seqwise.backbones.memory import Memory
-from seqwise.data.batch import Batch
-from seqwise.data.buckets import pad_sequences
+from seqwise.data.batch import Batch, pad_sequences
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings

@@ -14,9 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.config import DataSettings
-from seqwise.data.examples import Splits, find_split_files, find_training_duplicates, split_examples
+from seqwise.data.examples import (
+    SPLIT_NAMES,
+    SPLITS,
+    Splits,
+    TooShortError,
+    find_split_files,
+    find_training_duplicates,
+    split_examples,
+)
 from seqwise.data.reading import get_format_suffix
-from seqwise.data.splitting import SPLIT_NAMES, SPLITS, TooShortError
 from seqwise.data.tables import SUFFIXES, Row, parse_columns, read_header, read_table
 from seqwise.errors import DataError, Findings, suggest
 from seqwise.tasks.caption.images import (

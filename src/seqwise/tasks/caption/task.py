@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from seqwise.config import Settings
-from seqwise.data.buckets import iterate_by_length
+from seqwise.data.batch import iterate_by_length
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.files import check_output_path, write_text

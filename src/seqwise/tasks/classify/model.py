@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
-from seqwise.data.batch import Batch
-from seqwise.data.buckets import iterate_by_length, pad_sequences
+from seqwise.data.batch import Batch, iterate_by_length, pad_sequences
 from seqwise.heads.label import LabelHead, balanced_weights, build_pooling
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding

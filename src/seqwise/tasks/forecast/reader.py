@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from seqwise.config import Settings
-from seqwise.data.splitting import SPLITS
+from seqwise.data.examples import SPLITS
 from seqwise.data.tables import reject_columns
 from seqwise.errors import DataError, Findings, suggest
 from seqwise.tasks.forecast.table import (

@@ -18,14 +18,13 @@ from dataclasses import replace
 import numpy as np
 
 from seqwise.config import HELD_OUT, Settings
-from seqwise.data.buckets import BucketLoader
-from seqwise.data.splitting import SPLITS
+from seqwise.data.batch import BucketLoader
+from seqwise.data.examples import SPLITS
 from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError, suggest
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.forecast.defaults import fill_forecast
 from seqwise.tasks.forecast.evaluation import (
     BlockErrors,
     build_evaluation,
@@ -34,7 +33,7 @@ from seqwise.tasks.forecast.evaluation import (
     forecast_first_windows,
     forecast_windows,
 )
-from seqwise.tasks.forecast.model import ForecastModel
+from seqwise.tasks.forecast.model import ForecastModel, fill_forecast
 from seqwise.tasks.forecast.output import SUFFIXES, forecast_next_steps, save_plot
 from seqwise.tasks.forecast.reader import SeriesData, read_series
 from seqwise.tasks.forecast.windows import (

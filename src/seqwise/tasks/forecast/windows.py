@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from seqwise.data.batch import Batch
-from seqwise.data.splitting import SPLITS
+from seqwise.data.examples import SPLITS
 from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError
 from seqwise.tasks.forecast.reader import SeriesData, fill_missing

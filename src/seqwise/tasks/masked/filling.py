@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqwise.data.buckets import pad_sequences
+from seqwise.data.batch import pad_sequences
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText

@@ -24,8 +24,7 @@ from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.states import ModelState
 from seqwise.budget import Budget
 from seqwise.config import TextSettings
-from seqwise.data.batch import Batch
-from seqwise.data.buckets import pad_sequences
+from seqwise.data.batch import Batch, pad_sequences
 from seqwise.decoding.viterbi import forbid, viterbi
 from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
 from seqwise.layers.embedding import CharacterCNN, Embedding

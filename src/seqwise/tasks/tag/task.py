@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from seqwise.config import Settings
-from seqwise.data.buckets import BucketLoader, iterate_by_length
+from seqwise.data.batch import BucketLoader, iterate_by_length
 from seqwise.data.reading import get_format_suffix
 from seqwise.errors import DataError, UsageError
 from seqwise.files import check_output_path

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from seqwise.backbones.memory import Memory, concat_memories
-from seqwise.data.buckets import iterate_by_length, pad_sequences
+from seqwise.data.batch import iterate_by_length, pad_sequences
 from seqwise.data.shuffle import hash_integers
 from seqwise.data.tables import parse_columns
 from seqwise.decoding.generate import decode_sequences

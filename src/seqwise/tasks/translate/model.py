@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.memory import Memory
-from seqwise.data.batch import Batch
-from seqwise.data.buckets import pad_sequences
+from seqwise.data.batch import Batch, pad_sequences
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD

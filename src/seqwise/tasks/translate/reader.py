@@ -14,8 +14,14 @@ from pathlib import Path
 from statistics import median
 
 from seqwise.config import DataSettings, Settings
-from seqwise.data.examples import Splits, find_training_duplicates, open_examples, split_examples
-from seqwise.data.splitting import SPLITS, group_by_split
+from seqwise.data.examples import (
+    SPLITS,
+    Splits,
+    find_training_duplicates,
+    group_by_split,
+    open_examples,
+    split_examples,
+)
 from seqwise.data.tables import SUFFIXES, read_table, read_text
 from seqwise.errors import DataError, Findings
 from seqwise.tasks.translate.alignment import find_misalignment

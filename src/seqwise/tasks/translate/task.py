@@ -20,7 +20,7 @@ from torch import Tensor
 
 from seqwise.backbones.decoder import supports_input_feeding
 from seqwise.config import Settings
-from seqwise.data.buckets import iterate_by_length
+from seqwise.data.batch import iterate_by_length
 from seqwise.data.tables import parse_columns
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
