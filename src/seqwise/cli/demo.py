@@ -61,18 +61,13 @@ def main(argv: Sequence[str]) -> int:
         budget=arguments.budget, parameters=example.parameters, seeds=3, lr_trials=2, strict=False
     )
     settings = Settings(task=arguments.task)
-    command = _make_command(example, arguments)
+    words = ["seqwise", "compare", example.data, "--task", arguments.task, "--budget", arguments.budget]
+    command = shlex.join([*words, "--parameters", str(example.parameters), "--seeds", "3", "--lr-trials", "2"])
     folder, plan = create_plan(example.data, options, settings, arguments.out, command, name="demo")
     status = run(folder, plan)
     if status == 0:
         _show_best(folder, arguments.task, example)
     return status
-
-
-def _make_command(example: Example, arguments: Demo) -> str:
-    """Returns the `seqwise compare` command that is equivalent to the demo."""
-    words = ["seqwise", "compare", example.data, "--task", arguments.task, "--budget", arguments.budget]
-    return shlex.join([*words, "--parameters", str(example.parameters), "--seeds", "3", "--lr-trials", "2"])
 
 
 def _show_best(folder: Path, task: str, example: Example) -> None:
@@ -85,12 +80,9 @@ def _show_best(folder: Path, task: str, example: Example) -> None:
     best = shlex.quote(str(comparison.best.run.folder))
     if task == "language":
         text: Any = comparison.best.predict(example.input, sampling=SamplingOptions(temperature=0.6), max_length=200)
-        console.write(f"\nThe best model continues a text:\n{_quoted(example.input + ''.join(text))}")
+        lines = "".join([example.input, *text]).splitlines()
+        console.write("\n".join(["\nThe best model continues a text:", *(f"  │ {line}" for line in lines)]))
     console.log("\nWhat to try next:")
     if example.input:
         console.log(f"  seqwise predict {best} {shlex.quote(example.input)}")
     console.log(f"  seqwise compare YOUR-DATA --task {task} --budget 2m")
-
-
-def _quoted(text: str) -> str:
-    return "\n".join(f"  │ {line}" for line in text.splitlines())

@@ -59,16 +59,13 @@ def main(argv: Sequence[str]) -> int:
     source = trained.contextual
     layer = source.depth if args.layer is None else args.layer
     with ProgressBar("embedding") as bar:
-        made = save_vectors(args.out, source, texts, layer, args.pool == "mean", bar)
+        summary = save_vectors(args.out, source, texts, layer, args.pool == "mean", bar)
     if empty := sum(not text.strip() for text in texts):
-        console.warn(f"{empty:,} of {len(texts):,} lines are empty: {_policy(args.pool)}.")
+        result = "their vector is zero" if args.pool == "mean" else "they have no vectors"
+        console.warn(f"{empty:,} of {len(texts):,} lines are empty: {result}.")
     if args.json:
-        console.print_json(made)
+        console.print_json(summary)
         return 0
-    count = made["texts"] if args.pool == "mean" else made["tokens"]
-    console.write(f"{args.out}: {count:,} vectors of {made['width']}, layer {layer} of {source.depth}")
+    count = summary["texts"] if args.pool == "mean" else summary["tokens"]
+    console.write(f"{args.out}: {count:,} vectors of {summary['width']}, layer {layer} of {source.depth}")
     return 0
-
-
-def _policy(pool: str) -> str:
-    return "their vector is zero" if pool == "mean" else "they have no vectors"

@@ -38,7 +38,9 @@ INTERRUPTED = 130  # 128 + SIGINT
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    debug = _remove_flag(words, "--debug")
+    end = words.index("--") if "--" in words else len(words)  # words after a bare -- are no options
+    debug = "--debug" in words[:end]
+    words[:end] = [word for word in words[:end] if word != "--debug"]
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # print ? for characters that the terminal cannot encode
     try:
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def overview() -> str:
-    """The text of `seqwise --help`."""
+    """Return the text of `seqwise --help`."""
     width = max(map(len, (*COMMANDS, *OPTIONS))) + 2
     commands = "\n".join(f"  {name:{width}}{purpose}" for name, purpose in COMMANDS.items())
     return f"""usage: seqwise COMMAND [OPTIONS]
@@ -98,20 +100,10 @@ def _dispatch(words: list[str]) -> int:
     return import_module(f"seqwise.cli.{command}").main(rest)
 
 
-def _remove_flag(words: list[str], flag: str) -> bool:
-    """Remove `flag` from the words before a bare `--`; returns whether it was there."""
-    end = words.index("--") if "--" in words else len(words)
-    remaining = [word for word in words[:end] if word != flag]
-    words[:end] = remaining
-    return len(remaining) < end
-
-
 def _describe_unexpected_error(error: Exception, debug: bool) -> str:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("seqwise"):
         repair = f"Run {sys.executable} -m pip install seqwise, or make install in a clone."
         return f"the package {error.name!r} is missing.\n{repair}"
     sentence = f"unexpected {type(error).__name__}: {str(error) or 'no message'}"
-    advice = (
-        "Please report it with the traceback above." if debug else "Run again with --debug and report the traceback."
-    )
+    advice = "Please report it with the traceback above." if debug else "Report it with the traceback of --debug."
     return f"{sentence}\nThis is a bug in Seqwise. {advice}"

@@ -120,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.training.api import load
 
     sampling = SamplingOptions(args.greedy, args.temperature, args.top_k, args.top_p, args.repetition_penalty)
-    build_beam_search(args, BeamSearchOptions(), args.n_best)  # reject invalid values before the model is loaded
+    build_beam_search(args, BeamSearchOptions())  # reject invalid values before the model is loaded
     trained = load(args.run, args.device)
     reject_options_of_other_tasks(args, str(trained.settings.task), OPTION_TASKS)
     if trained.settings.task == "language":
@@ -137,7 +137,7 @@ def _build_options(args: Predict, beam_search: BeamSearchOptions, sampling: Samp
     from seqwise.tasks.task import InferenceOptions
 
     return InferenceOptions(
-        beam_search=build_beam_search(args, beam_search, args.n_best, args.start),
+        beam_search=build_beam_search(args, beam_search),
         sampling=sampling,
         seed=args.seed,
         max_length=args.max_length,
@@ -198,11 +198,8 @@ def read_lines(text: str) -> list[str]:
 def _warn_about_unknown_tokens(tokenizer: Tokenizer, prompt: str) -> None:
     """Warn about tokens of the prompt that are not in the vocabulary."""
     encoding = tokenizer.encode(prompt)
-    unknown = [
-        prompt[start:stop]
-        for number, (start, stop) in zip(encoding.ids, encoding.offsets)
-        if number == tokenizer.unknown
-    ]
+    tokens = zip(encoding.ids, encoding.offsets)
+    unknown = [prompt[start:stop] for number, (start, stop) in tokens if number == tokenizer.unknown]
     if unknown:
         some = ", ".join(map(repr, dict.fromkeys(unknown[:5])))
         console.warn(f"{len(unknown)} of {len(encoding)} tokens of the prompt are not in the vocabulary: {some}")
@@ -245,23 +242,16 @@ def reject_options_of_other_tasks(args: Any, task: str, tasks: Mapping[str, tupl
         known = tasks.get(field.name, (task,))
         if task not in known and getattr(args, field.name) != field.default:
             option = "--" + field.name.replace("_", "-")
-            raise UsageError(
-                f"{option} applies to {', '.join(known)}; the task of this run is {task}.", repair="Leave it out."
-            )
+            problem = f"{option} applies to {', '.join(known)}; the task of this run is {task}."
+            raise UsageError(problem, repair="Leave it out.")
 
 
-def build_beam_search(
-    args: DecodingOptions, default: BeamSearchOptions, n_best: int = 1, start: str = ""
-) -> BeamSearchOptions:
+def build_beam_search(args: DecodingOptions, default: BeamSearchOptions) -> BeamSearchOptions:
     """Return the beam search options of the command line; the default beam is the task's own, at least `n_best`."""
     if args.max_length is not None and args.max_length < 1:
         raise UsageError(f"--max-length must be at least 1; received {args.max_length}.")
-    return BeamSearchOptions(
-        beam=max(n_best, default.beam) if args.beam is None else args.beam,
-        length_penalty=args.length_penalty,
-        coverage_penalty=args.coverage_penalty,
-        n_best=n_best,
-        min_length=args.min_length,
-        no_repeat_ngram=args.no_repeat_ngram,
-        start=start,
-    )
+    names = [field.name for field in fields(BeamSearchOptions) if hasattr(args, field.name)]
+    values = {name: getattr(args, name) for name in names}
+    if args.beam is None:
+        values["beam"] = max(default.beam, values.get("n_best", 1))
+    return BeamSearchOptions(**values)

@@ -17,11 +17,9 @@ from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqwise.cli.progress import TrainingDisplay
     from seqwise.tasks.task import Task
     from seqwise.training.distribution import World
     from seqwise.training.run import Run
-    from seqwise.training.training_run import SinglePassRun, TrainingRun
 
 INTERRUPTED = 130  # 128 + SIGINT, also for SIGTERM: in both cases the run is saved and can be resumed
 EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out runs/book"
@@ -54,14 +52,17 @@ def main(argv: Sequence[str]) -> int:
     _check(args)
     from seqwise.training.distribution import handle_signals, interrupt_at_once, is_worker, join_world, launch
     from seqwise.training.run import Run
-    from seqwise.training.training_run import choose_device
+    from seqwise.training.training_run import choose_device, fill_in_task, find_free_folder
 
     run = None if args.resume is None else Run.open(args.resume)
     device = choose_device(args.settings if run is None else run.settings)
     if args.nproc > 1 and not is_worker():
-        folder = args.resume or args.out or _default_folder(args)
-        named = [] if args.resume or args.out else ["--out", str(folder)]
-        return launch(args.nproc, device, ["train", *named, *argv], folder)
+        folder, words = args.resume or args.out, list(argv)
+        if folder is None:
+            task = fill_in_task(args.settings, str(args.data)).task
+            folder = find_free_folder(f"{task}-{args.settings.model}")
+            words = ["--out", str(folder), *argv]
+        return launch(args.nproc, device, ["train", *words], folder)
     command = shlex.join(["seqwise", "train", *argv])
     try:
         with handle_signals(interrupt_at_once), join_world(device) as world:
@@ -71,13 +72,6 @@ def main(argv: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-def _default_folder(args: Train) -> Path:
-    """The default folder of the run."""
-    from seqwise.training.training_run import fill_in_task, find_free_folder
-
-    return find_free_folder(f"{fill_in_task(args.settings, str(args.data)).task}-{args.settings.model}")
-
-
 def _check(args: Train) -> None:
     """Reject contradictory options, before anything slow is imported."""
     if (args.data is None) == (args.resume is None):
@@ -85,14 +79,12 @@ def _check(args: Train) -> None:
     if args.nproc < 1:
         raise UsageError(f"--nproc: expected at least 1; received {args.nproc}.")
     if args.resume is not None and (args.out or args.config or args.settings != Settings()):
-        raise UsageError(
-            "a run is resumed with its own settings.",
-            repair=f"Remove the other options: seqwise train --resume {shlex.quote(str(args.resume))}",
-        )
+        repair = f"Remove the other options: seqwise train --resume {shlex.quote(str(args.resume))}"
+        raise UsageError("a run is resumed with its own settings.", repair=repair)
 
 
 def _create_run(args: Train, command: str, world: World) -> tuple[Run, Task | None]:
-    """The first process reads the data and creates the run folder; the others open it."""
+    """Read the data and create the run folder in the first process; open it in the others."""
     from seqwise.cli.progress import ProgressBar
     from seqwise.training.run import Run
     from seqwise.training.training_run import create_run
@@ -109,7 +101,9 @@ def _create_run(args: Train, command: str, world: World) -> tuple[Run, Task | No
 
 
 def _run_training(run: Run, task: Task | None, world: World) -> int:
-    """Train until the budget is spent or a signal arrives."""
+    """Train until the budget is spent or a signal arrives; print what to do next."""
+    from seqwise.cli.progress import TrainingDisplay
+    from seqwise.training.card import example_input
     from seqwise.training.checkpoints import resume_command
     from seqwise.training.distribution import defer_interrupts
     from seqwise.training.training_run import open_training
@@ -118,32 +112,19 @@ def _run_training(run: Run, task: Task | None, world: World) -> int:
         training = open_training(run, world, task, console.log)
         if training.ended:
             training.log("this run is already complete.")
-        with defer_interrupts() as stop, _display(training) if world.is_first else nullcontext() as display:
+        display = TrainingDisplay(training.task.primary_metric, training.task.unit) if world.is_first else None
+        with defer_interrupts() as stop, display or nullcontext():
             for step in training.steps(stop):
                 if display is not None:
                     display.show(step)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(f"Resume with: {resume_command(run.folder)}")
         raise
-    if world.is_first:
-        _print_next_steps(run, training.ended)
-    return 0 if training.ended else INTERRUPTED
-
-
-def _display(training: TrainingRun | SinglePassRun) -> TrainingDisplay:
-    from seqwise.cli.progress import TrainingDisplay
-
-    return TrainingDisplay(training.task.primary_metric, training.task.unit)
-
-
-def _print_next_steps(run: Run, ended: str) -> None:
-    from seqwise.training.card import example_input
-    from seqwise.training.checkpoints import resume_command
-
-    if not ended:
+    if world.is_first and training.ended:
+        folder = shlex.quote(str(run.folder))
+        console.log(f"done: {training.ended}. Saved in {folder}")
+        console.log(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
+        console.log(f"  seqwise predict {folder} {shlex.quote(example_input(run))}")
+    elif world.is_first:
         console.log(f"stopped and saved. Resume with: {resume_command(run.folder)}")
-        return
-    folder = shlex.quote(str(run.folder))
-    console.log(f"done: {ended}. Saved in {folder}")
-    console.log(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
-    console.log(f"  seqwise predict {folder} {shlex.quote(example_input(run))}")
+    return 0 if training.ended else INTERRUPTED
