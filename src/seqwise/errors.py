@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 MAX_ERRORS = 10  # that are spelled out
@@ -27,7 +28,7 @@ class SeqwiseError(Exception):
         return f"{location}{self.problem}" + (f"\n{self.repair}" if self.repair else "")
 
     def __reduce__(self) -> tuple:
-        return _unpickle, (type(self), self.problem, self.repair, self.file, self.line)
+        return partial(type(self), repair=self.repair, file=self.file, line=self.line), (self.problem,)
 
 
 class UsageError(SeqwiseError):
@@ -70,10 +71,6 @@ def suggest_path(path: Path, others: Iterable[Path]) -> str:
     stems = {other.name.partition(".")[0]: other for other in others}
     close = difflib.get_close_matches(path.name.partition(".")[0], stems, n=1, cutoff=0.6)
     return f"Perhaps you meant {str(stems[close[0]])!r}." if close else ""
-
-
-def _unpickle(kind: type[SeqwiseError], problem: str, repair: str, file: str | Path | None, line: int | None):
-    return kind(problem, repair=repair, file=file, line=line)
 
 
 @dataclass

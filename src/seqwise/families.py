@@ -20,7 +20,7 @@ class ModelFamily:
     description: str = ""  # completes "the family …: it …"
 
     def can_do(self, task: str) -> bool:
-        """Tells whether the family has a model for a task."""
+        """Return whether the family has a model for a task."""
         return not self.tasks or task in self.tasks
 
 
@@ -40,10 +40,10 @@ RECURRENT = tuple(family.name for family in MODEL_FAMILIES.values() if family.is
 
 
 def get_family(name: str) -> ModelFamily:
-    """Returns the family of a model name."""
+    """Return the family of a model name."""
     return MODEL_FAMILIES[name]
 
 
 def families_for(task: str) -> list[str]:
-    """Returns the names of the families that can do a task."""
+    """Return the names of the families that can do a task."""
     return [family.name for family in MODEL_FAMILIES.values() if family.can_do(task)]

@@ -43,11 +43,11 @@ class Chart:
         self.parts.append(f'<polygon points="{self._join(outline)}" fill="{colour}" fill-opacity="0.22"/>')
 
     def add_text(self, x: float, y: float, text: str, colour: str = GREY, anchor: str = "start") -> None:
-        """Adds a text at a position in pixels."""
+        """Add a text at a position in pixels."""
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>')
 
     def add_legend(self, entries: Sequence[tuple[str, str, str]]) -> None:
-        """Adds a line of texts above the plot; an entry is (text, colour, attributes)."""
+        """Add a line of texts above the plot; an entry is (text, colour, attributes)."""
         spans = "".join(
             f'<tspan dx="{14 if index else 0}" fill="{colour}"{attributes}>{escape(text)}</tspan>'
             for index, (text, colour, attributes) in enumerate(entries)
@@ -59,7 +59,7 @@ class Chart:
 
 
 def build_document(parts: Iterable[str], height: int, label: str) -> str:
-    """Returns an SVG file of some elements."""
+    """Return an SVG file of some elements."""
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
@@ -68,7 +68,7 @@ def build_document(parts: Iterable[str], height: int, label: str) -> str:
 
 
 def choose_ticks(low: float, high: float, num_ticks: int = 5) -> list[float]:
-    """Returns round numbers (1, 2 or 5 times a power of ten) that cover the range; at least two."""
+    """Return round numbers (1, 2 or 5 times a power of ten) that cover the range; at least two."""
     raw_step = ((high - low) or abs(high) or 1.0) / num_ticks
     power = 10.0 ** math.floor(math.log10(raw_step))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw_step * 0.999)

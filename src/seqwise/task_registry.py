@@ -34,7 +34,7 @@ TaskClass = TypeVar("TaskClass", bound=type)
 
 
 def register(task: TaskClass) -> TaskClass:
-    """Makes a task available under its class variable `name`. Returns the class, so that it can be a decorator."""
+    """Make a task available under its class variable `name`. Return the class, so that it can be a decorator."""
     name = getattr(task, "name", "")
     if not name or name in BUILTIN_TASKS:
         problem = f"the task {name!r} is built in" if name else f"the task {task.__name__} has no name"
@@ -48,40 +48,37 @@ def register(task: TaskClass) -> TaskClass:
 
 
 def task_names() -> list[str]:
-    """Returns the names of all tasks."""
+    """Return the names of all tasks."""
     return list(dict.fromkeys([*BUILTIN_TASKS, *_registered, *_task_files()]))
 
 
 def check_task_name(name: str | None) -> str | None:
-    """Returns the name of a task that exists; raises ValueError for any other."""
+    """Return the name of a task that exists; raises ValueError for any other."""
     if name is not None and name not in task_names():
         raise ValueError(f"there is no such task. {suggest(name, task_names())}")
     return name
 
 
 def find_task(name: str | None) -> Any:
-    """Returns the class of a task; `seqwise.tasks.get_task` is the same with its type."""
+    """Return the class of a task; `seqwise.tasks.get_task` is the same with its type."""
     if name in BUILTIN_TASKS:
         return getattr(import_module(f"seqwise.tasks.{name}.task"), BUILTIN_TASKS[name])
     if name not in _registered and name in (files := _task_files()):
         _import_file(name, files[name])
-    if name not in _registered:
-        raise KeyError(name)
-    return _registered[name]
+    return _registered[str(name)]  # KeyError for an unknown one
 
 
 def _task_files() -> dict[str, str]:
-    """Returns the files named by the environment variable, by the name of their task."""
+    """Return the files named by the environment variable, by the name of their task."""
     entries = os.environ.get(TASK_FILES, "").split(os.pathsep)
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 def _import_file(name: str, file: str) -> None:
-    """Executes a file that registers the task `name`."""
+    """Execute a file that registers the task `name`."""
     spec = spec_from_file_location(f"seqwise_task_{name}", file)
     if spec is None or spec.loader is None or not Path(file).is_file():
-        raise UsageError(
-            f"the file of the task {name!r} cannot be imported.", file=file, repair=f"Change {TASK_FILES}."
-        )
+        problem = f"the file of the task {name!r} cannot be imported."
+        raise UsageError(problem, file=file, repair=f"Change {TASK_FILES}.")
     module = sys.modules[spec.name] = module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -52,7 +52,7 @@ class TrialsDisplay(LiveDisplay):
         self.num_left = self.num_jobs = 0
 
     def start_stage(self, stage: Stage, jobs: Sequence[Job]) -> None:
-        """Prints the start of a stage."""
+        """Print the start of a stage."""
         self.num_left = self.num_jobs = len(jobs)
         self.remaining_time.refresh()
         if stage in ("speed", "latency"):
@@ -67,7 +67,7 @@ class TrialsDisplay(LiveDisplay):
         return f"about {format_duration(seconds)} left, until {end:%H:%M}"
 
     def handle_event(self, event: Event) -> None:
-        """Updates the display."""
+        """Update the display."""
         self.remaining_time.update(event)
         if event["event"] == "waiting":
             console.warn(event["reason"])
@@ -103,7 +103,7 @@ class TrialsDisplay(LiveDisplay):
             console.log("  ".join([done, f"{name:<{self.width}}", *details]))
 
     def _format_details(self, name: str, event: Event) -> list[str]:
-        """Returns learning rate, validation metric, tokens and seconds, as far as known."""
+        """Return learning rate, validation metric, tokens and seconds, as far as known."""
         trial = next((trial for trial in self.plan.lr_trials() if trial.name == name), None)
         details = [] if trial is None else [f"rate {self.plan.get_rate(trial):<7g}"]
         if event.get("value") is not None:

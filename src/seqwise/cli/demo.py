@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show_best(folder: Path, task: str, example: Example) -> None:
-    """Prints a sample of the best model, and commands to try next."""
+    """Print a sample of the best model, and commands to try next."""
     from seqwise.compare.api import Comparison
     from seqwise.compare.report.gather import load_report
     from seqwise.decoding.options import SamplingOptions

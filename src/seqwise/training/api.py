@@ -40,9 +40,8 @@ def train(
     Ctrl-C ends training after the current update; the model so far is saved and returned.
     """
     base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
-    run, task = create_run(
-        str(data), parse_settings(merge_settings(base, overrides)), None if out is None else Path(out)
-    )
+    parsed: Settings = parse_settings(merge_settings(base, overrides))
+    run, task = create_run(str(data), parsed, None if out is None else Path(out))
     with defer_interrupts() as stop:
         for step in open_training(run, task=task).steps(stop):
             on_step(step)
@@ -150,15 +149,13 @@ def override_options(options: InferenceOptions, overrides: dict[str, Any]) -> In
     for old in OLD_OPTIONS.keys() & overrides:
         warnings.warn(f"the option {old!r} is now called {OLD_OPTIONS[old]!r}.", FutureWarning, stacklevel=3)
     overrides = {OLD_OPTIONS.get(name, name): value for name, value in overrides.items()}
-    kinds = (InferenceOptions, BeamSearchOptions, SamplingOptions)
-    names = {kind: {field.name for field in fields(kind)} for kind in kinds}
-    known = sorted(set().union(*names.values()))
-    for name in overrides:
-        if name not in known:
-            raise UsageError(f"there is no option {name!r}.", repair=suggest(name, known))
-    parts = {kind: {name: value for name, value in overrides.items() if name in names[kind]} for kind in kinds}
-    beam_search = replace(options.beam_search, **parts[BeamSearchOptions])
-    sampling = options.sampling
-    if parts[SamplingOptions]:
-        sampling = replace(sampling or SamplingOptions(), **parts[SamplingOptions])
-    return replace(options, **{"beam_search": beam_search, "sampling": sampling} | parts[InferenceOptions])
+    values: dict[type, dict[str, Any]] = {InferenceOptions: {}, BeamSearchOptions: {}, SamplingOptions: {}}
+    kinds = {field.name: kind for kind in values for field in fields(kind)}
+    for name, value in overrides.items():
+        if name not in kinds:
+            raise UsageError(f"there is no option {name!r}.", repair=suggest(name, sorted(kinds)))
+        values[kinds[name]][name] = value
+    beam_search, sampling = replace(options.beam_search, **values[BeamSearchOptions]), options.sampling
+    if values[SamplingOptions]:
+        sampling = replace(sampling or SamplingOptions(), **values[SamplingOptions])
+    return replace(options, **{"beam_search": beam_search, "sampling": sampling} | values[InferenceOptions])

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from seqwise.errors import RunError
 from seqwise.files import PARTIAL_SUFFIX, explain_write_errors, replace_file, sync
 
+TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 NUM_CHECKPOINTS = 2  # the newest, and the one before in case the newest is damaged
 
 
@@ -48,7 +49,10 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
             temporary.mkdir(parents=True)
             save_file({name: t.detach().contiguous() for name, t in snapshot.tensors.items()}, temporary / TENSORS)
             (temporary / STATE).write_text(json.dumps(snapshot.state), encoding="utf-8")
-            manifest = {name: _describe_file(temporary / name) for name in (TENSORS, STATE)}
+            manifest = {}
+            for file in (temporary / TENSORS, temporary / STATE):
+                sync(file)
+                manifest[file.name] = {"bytes": file.stat().st_size, "blake2b": _digest(file)}
             (temporary / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
             sync(temporary / MANIFEST)
             sync(temporary)
@@ -79,9 +83,6 @@ def remove_leftovers(folder: Path, step: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
-
-
 def _list_checkpoints(folder: Path) -> Iterator[tuple[int, Path]]:
     """Yield (step, folder) of each checkpoint, newest first."""
     matches = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in folder.glob("step-*"))
@@ -104,12 +105,6 @@ def _find_damage(path: Path) -> str | None:
         if _digest(path / name) != expected["blake2b"]:
             return f"{name} does not match its digest"
     return None
-
-
-def _describe_file(path: Path) -> dict[str, Any]:
-    """Flush a file and return its entry in the manifest."""
-    sync(path)
-    return {"bytes": path.stat().st_size, "blake2b": _digest(path)}
 
 
 def _digest(path: Path) -> str:
@@ -148,7 +143,6 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path | st
         raise RunError(f"the weights do not fit the model: {missing[0]!r} is on one side only.", file=source)
     for name, tensor in own.items():
         if tensor.shape != tensors[name].shape:
-            raise RunError(
-                f"{name} has shape {tuple(tensors[name].shape)}, the model needs {tuple(tensor.shape)}.", file=source
-            )
+            saved, expected = tuple(tensors[name].shape), tuple(tensor.shape)
+            raise RunError(f"{name} has shape {saved}, the model needs {expected}.", file=source)
         tensor.copy_(tensors[name])

@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -46,6 +47,7 @@ EXIT_SECONDS = 10.0  # for the other workers to exit after one has failed
 POLL_SECONDS = 0.05
 
 Worker = subprocess.Popen[bytes]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,12 @@ class World:
         """Replace each gradient by its sum over all processes; their lists must have the same shapes."""
         if self.size == 1:
             return
-        for bucket in _buckets(gradients):
+        buckets: list[list[Tensor]] = [[]]
+        for gradient in gradients:
+            if sum(other.numel() for other in buckets[-1]) >= BUCKET_ELEMENTS:
+                buckets.append([])
+            buckets[-1].append(gradient)
+        for bucket in buckets:
             flat = torch.cat([gradient.flatten() for gradient in bucket])
             dist.all_reduce(flat)
             for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket])):
@@ -105,32 +112,17 @@ class World:
         """Return the state of this process's rows, given that of all rows."""
         return map_state(lambda tensor: tensor.chunk(self.size)[self.rank].clone(), state)
 
-    def gather(self, numbers: list[int]) -> list[int]:
-        """Return the numbers of all processes, in the order of their ranks."""
+    def gather(self, items: list[T]) -> list[T]:
+        """Return the items of all processes, in the order of their ranks."""
         if self.size == 1:
-            return numbers
-        lists: list[list[int]] = [[] for _ in range(self.size)]
-        dist.all_gather_object(lists, numbers)
-        return [number for own in lists for number in own]
+            return items
+        lists: list[list[T]] = [[] for _ in range(self.size)]
+        dist.all_gather_object(lists, items)
+        return list(chain(*lists))
 
     def broadcast_text(self, text: str) -> str:
         """Return the text of the first process; the others wait for it."""
-        if self.size == 1:
-            return text
-        texts = [text]
-        dist.broadcast_object_list(texts, src=0)
-        return texts[0]
-
-
-def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    bucket: list[Tensor] = []
-    for gradient in gradients:
-        bucket.append(gradient)
-        if sum(part.numel() for part in bucket) >= BUCKET_ELEMENTS:
-            yield bucket
-            bucket = []
-    if bucket:
-        yield bucket
+        return self.gather([text])[0]
 
 
 @contextmanager
@@ -234,10 +226,8 @@ def launch(
 def check_process_count(processes: int, device: torch.device) -> None:
     """Raise an error if there are more processes than GPUs."""
     if device.type == "cuda" and processes > (num_gpus := torch.cuda.device_count()):
-        raise UsageError(
-            f"--nproc: expected at most {num_gpus}, one process for each GPU; received {processes}.",
-            repair=f"Use --nproc {num_gpus}, or train on the CPU with --device cpu.",
-        )
+        problem = f"--nproc: expected at most {num_gpus}, one process for each GPU; received {processes}."
+        raise UsageError(problem, repair=f"Use --nproc {num_gpus}, or train on the CPU with --device cpu.")
 
 
 def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log: IO[bytes] | None) -> Worker:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from seqwise.training.loop import Step
 
 FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
+CONFIG, ENVIRONMENT, WEIGHTS, START = "config.yaml", "env.json", "model.safetensors", "start.safetensors"
+COPY_AGAIN = "Copy the folder again from where it was made, or train again."
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,8 @@ class Run:
     def refuse_existing(folder: Path) -> None:
         """Raise an error unless the folder is missing or empty, so that no file is ever replaced."""
         if (folder / CONFIG).exists():
-            raise UsageError(
-                f"{folder} already contains a run.",
-                repair=f"Resume it: {resume_command(folder)}\nOr name another folder with --out.",
-            )
+            repair = f"Resume it: {resume_command(folder)}\nOr name another folder with --out."
+            raise UsageError(f"{folder} already contains a run.", repair=repair)
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise UsageError(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
 
@@ -96,23 +96,26 @@ class Run:
         folder = Path(folder)
         path = folder / CONFIG
         if not path.is_file():
-            raise RunError(f"{folder} is not a run: it has no {CONFIG}.", repair=_suggest_run(folder))
+            siblings = (folder.parent if folder.parent.is_dir() else Path()).glob(f"*/{CONFIG}")
+            advice = suggest_path(folder, sorted(path.parent for path in siblings))
+            advice = advice or "Train one first: seqwise train DATA --task language --model lstm"
+            raise RunError(f"{folder} is not a run: it has no {CONFIG}.", repair=advice)
         try:
             values = yaml.safe_load(path.read_text(encoding="utf-8"))
             about = values.pop("run")
             version = int(about["format"])
         except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
-            raise RunError("this is not the settings file of a run.", file=path, repair=_COPY) from None
+            raise RunError("this is not the settings file of a run.", file=path, repair=COPY_AGAIN) from None
         if version > FORMAT:
+            writer = f"this run was written by Seqwise {about.get('seqwise')} in format {version}"
+            problem = f"{writer}; this version reads formats up to {FORMAT}."
+            raise RunError(problem, file=path, repair="Update with: pip install --upgrade seqwise")
+        keys = Origin.__dataclass_fields__
+        if missing := [key for key in keys if key not in about]:
             raise RunError(
-                f"this run was written by Seqwise {about.get('seqwise')} in format {version}; "
-                f"this version reads formats up to {FORMAT}.",
-                file=path,
-                repair="Update with: pip install --upgrade seqwise",
+                f"{missing[0]!r} is missing from the settings file of the run.", file=path, repair=COPY_AGAIN
             )
-        if missing := [key for key in Origin.__dataclass_fields__ if key not in about]:
-            raise RunError(f"{missing[0]!r} is missing from the settings file of the run.", file=path, repair=_COPY)
-        origin = Origin(**{key: about[key] for key in Origin.__dataclass_fields__})
+        origin = Origin(**{key: about[key] for key in keys})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about renamed settings
             settings = parse_settings(values, path, ResolvedSettings)
@@ -136,20 +139,15 @@ class Run:
 
     def load_weights(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
         """Return the best weights so far."""
-        path = self.folder / WEIGHTS
+        path, command = self.folder / WEIGHTS, resume_command(self.folder)
         if not path.exists():
-            raise RunError(
-                f"{self.folder} has no weights yet: training ended before its first validation.",
-                repair=f"Resume it: {resume_command(self.folder)}",
-            )
+            problem = f"{self.folder} has no weights yet: training ended before its first validation."
+            raise RunError(problem, repair=f"Resume it: {command}")
         try:
             return load_file(path, device=str(device))
         except SafetensorError as error:
-            raise RunError(
-                f"the weights cannot be read: {error}.",
-                file=path,
-                repair=f"Write them again from the newest checkpoint: {resume_command(self.folder)}",
-            ) from None
+            repair = f"Write them again from the newest checkpoint: {command}"
+            raise RunError(f"the weights cannot be read: {error}.", file=path, repair=repair) from None
 
     def has_weights(self) -> bool:
         """Return whether there is a readable weights file."""
@@ -196,10 +194,6 @@ class Run:
         write_text(self.folder / name, text, repair=how_to_resume(self.folder))
 
 
-CONFIG, ENVIRONMENT, WEIGHTS, START = "config.yaml", "env.json", "model.safetensors", "start.safetensors"
-_COPY = "Copy the folder again from where it was made, or train again."
-
-
 @contextmanager
 def _remove_on_failure(folder: Path) -> Iterator[None]:
     """Remove a run folder if the block that fills it raises."""
@@ -211,12 +205,5 @@ def _remove_on_failure(folder: Path) -> Iterator[None]:
         if not is_new:
             folder.mkdir(exist_ok=True)
         if isinstance(error, SaveError):
-            repair = "Free some space, or name a folder on another disk with --out."
-            raise SaveError(error.problem, repair=repair, file=error.file) from error
+            error.repair = "Free some space, or name a folder on another disk with --out."
         raise
-
-
-def _suggest_run(folder: Path) -> str:
-    around = folder.parent if folder.parent.is_dir() else Path()
-    runs = [path.parent for path in sorted(around.glob(f"*/{CONFIG}"))]
-    return suggest_path(folder, runs) or "Train one first: seqwise train DATA --task language --model lstm"
