@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.cli.predict import read_lines
     from seqwise.cli.progress import ProgressBar
     from seqwise.files import check_output_path
-    from seqwise.tasks.vector_files import SUFFIXES, save_vectors
+    from seqwise.tasks.contextual import SUFFIXES, save_vectors
     from seqwise.training.api import load
 
     check_output_path(args.out, SUFFIXES)

@@ -1,13 +1,16 @@
-"""Contextual vectors: the states of a trained model for each token of a text, by layer.
+"""Contextual vectors: the states of a trained model for each token of a text, by layer, and files of them.
 
 Works with every model that has an `embedding` and an `encoder` or `backbone`. A text is encoded as its task does:
-masked between two line breaks, language after one, tag word by word. The module knows nothing of files.
+masked between two line breaks, language after one, tag word by word. Files are `.npy` with the tokens in a `.json`
+beside it, or `.jsonl`; writing is atomic.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +21,19 @@ from seqwise.backbones.encoder import compute_layer_states
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.data.batch import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
+from seqwise.files import check_output_path, replace_file, write_text
 from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagVocabulary
 from seqwise.tasks.tag.spans import Sentence
 from seqwise.tasks.tag.task import find_token_offsets
-from seqwise.tasks.task import ModelBundle
+from seqwise.tasks.task import ModelBundle, ProgressCallback, no_progress
 
 TEXTS_PER_BLOCK = 512  # texts in memory at once
 MAX_ROWS, MAX_TOKENS = 64, 8_192  # of a batch
+SUFFIXES = (".npy", ".jsonl")
+DIGITS = 6  # significant digits of a number in JSON, as float32 has
+
+# Task → line breaks before and after a text, as in the training text.
+LINE_BREAKS = {"masked": (1, 1), "language": (1, 0), "classify": (0, 0), "tag": (0, 0)}
 
 
 @dataclass(frozen=True)
@@ -136,5 +145,61 @@ class Contextual:
         return encoder_inputs[0], batch.lengths
 
 
-# Task → line breaks before and after a text, as in the training text.
-LINE_BREAKS = {"masked": (1, 1), "language": (1, 0), "classify": (0, 0), "tag": (0, 0)}
+# Files
+
+
+def save_vectors(
+    out: Path,
+    source: Contextual,
+    texts: Sequence[str],
+    layer: int,
+    mean: bool,
+    progress: ProgressCallback = no_progress,
+) -> dict[str, Any]:
+    """Writes the vectors of all texts, one per token or with `mean` one per text; returns a summary."""
+    check_output_path(out, SUFFIXES)
+    tokens = [source.read(text) for text in texts]
+    summary = {
+        "texts": len(tokens), "tokens": sum(map(len, tokens)), "width": source.width(layer), "layer": layer,
+        "pool": "mean" if mean else "none",
+    }  # fmt: skip
+    vectors = _pool(source.vectors(tokens, layer), mean, len(tokens), progress)
+    (_save_array if out.suffix.lower() == ".npy" else _save_lines)(out, tokens, vectors, summary)
+    return {"out": str(out), **summary}
+
+
+def _save_array(out: Path, texts: list[TextTokens], vectors: Iterator[np.ndarray], summary: dict[str, Any]) -> None:
+    """Writes all vectors to `out`, and the rows of each text to a `.json` beside it."""
+    mean = summary["pool"] == "mean"
+    num_rows, row, descriptions = summary["texts" if mean else "tokens"], 0, []
+    with replace_file(out, concurrent=True) as temporary:
+        array = np.lib.format.open_memmap(temporary, "w+", np.float32, (num_rows, summary["width"]))
+        for text, matrix in zip(texts, vectors):
+            array[row : row + len(matrix)] = matrix
+            descriptions.append({**_describe(text), "rows": [row, row + len(matrix)]})
+            row += len(matrix)
+        array.flush()
+        del array
+    content = json.dumps({**summary, "texts": descriptions}, ensure_ascii=False)
+    write_text(out.with_suffix(".json"), content + "\n", concurrent=True)
+
+
+def _save_lines(out: Path, texts: list[TextTokens], vectors: Iterator[np.ndarray], summary: dict[str, Any]) -> None:
+    """Writes one JSON object per text."""
+    mean = summary["pool"] == "mean"
+    with replace_file(out, concurrent=True) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for text, matrix in zip(texts, vectors):
+            numbers = [[float(f"{value:.{DIGITS}g}") for value in row] for row in matrix.tolist()]
+            line = {**_describe(text), **({"vector": numbers[0]} if mean else {"vectors": numbers})}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _describe(text: TextTokens) -> dict[str, Any]:
+    return {"text": text.text, "tokens": text.tokens, "offsets": text.offsets.tolist()}
+
+
+def _pool(vectors: Iterator[np.ndarray], mean: bool, total: int, progress: ProgressCallback) -> Iterator[np.ndarray]:
+    """Yields the matrices; with `mean` their mean rows, zeros for a text without tokens."""
+    for number, matrix in enumerate(vectors, start=1):
+        progress(number, total)
+        yield matrix.sum(axis=0, keepdims=True) / max(1, len(matrix)) if mean else matrix

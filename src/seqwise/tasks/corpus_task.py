@@ -17,7 +17,6 @@ from seqwise.data.examples import TooShortError
 from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, suggest
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.summary import describe_part, describe_splits, warn_about_unknown
 from seqwise.tasks.task import LogFunction, ModelBundle, Preprocessor, ProgressCallback, Size, Task, no_log
 from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
@@ -49,9 +48,9 @@ class CorpusTask(Task):
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
         tokenizer = cls.learn_tokenizer(corpus, settings, log) if preprocessor is None else preprocessor.tokenizer
         stores = prepare_stores(corpus, tokenizer, progress)
-        sizes = {split: len(store) for split, store in stores.items()}
-        log(describe_splits("tokens", sizes, corpus.split_rule, f"vocabulary {len(tokenizer):,}"))
-        return cls(corpus, tokenizer, stores)
+        task = cls(corpus, tokenizer, stores)
+        task.log_sizes(log, "tokens", stores, f"vocabulary {len(tokenizer):,}")
+        return task
 
     @classmethod
     def learn_tokenizer(cls, corpus: Corpus, settings: Settings, log: LogFunction) -> Tokenizer:
@@ -102,7 +101,7 @@ class CorpusTask(Task):
             "what was memorised is measured there."
             for split, count in count_repeated_lines(self.corpus).items()
         ]
-        return warn_about_unknown(self.count_data()) + repeated
+        return self.warn_about_unknown() + repeated
 
     # A trained model, without that data
 
@@ -110,7 +109,8 @@ class CorpusTask(Task):
     def open_store(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[TokenStore, str]:
         """Returns the tokens to evaluate on, and which part of the data they are, in words."""
         corpus, split = select_split(data, bundle.settings, split, bundle.trained_on)
-        return prepare_stores(corpus, bundle.preprocessor.tokenizer)[split], describe_part(data, split)
+        part = "all of it" if split == "all" else f"the {split} split"
+        return prepare_stores(corpus, bundle.preprocessor.tokenizer)[split], f"{data}, {part}"
 
 
 def select_split(data: str, settings: ResolvedSettings, split: str | None, trained_on: str) -> tuple[Corpus, str]:

@@ -18,7 +18,6 @@ from seqwise.data.tables import SUFFIXES, read_input_column
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, Evaluation, ExampleScores, compute_metric
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.summary import describe_splits
 from seqwise.tasks.task import (
     InferenceOptions,
     LatencyInputs,
@@ -70,8 +69,7 @@ class ExampleTask(Task):
 
     def introduce(self, log: LogFunction) -> None:
         """Logs the sizes of the splits, and the warnings about the data."""
-        sizes = {split: len(examples) for split, examples in self.splits.parts.items()}
-        log(describe_splits(self.example_unit, sizes, self.split_rule, *self.describe_sizes()))
+        self.log_sizes(log, self.example_unit, self.splits.parts, *self.describe_sizes())
         for warning in self.warnings():
             log(f"note: {warning}")
 

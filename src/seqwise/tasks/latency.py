@@ -29,22 +29,17 @@ def median_seconds(
     inputs: Sequence[Any], answer: Callable[[Any], object], answers: int, device: torch.device | None = None
 ) -> float:
     """Returns the median time of `answers` calls on evenly spaced inputs; inputs repeat where there are fewer."""
-    count = max(1, answers)
+    count, seconds = max(1, answers), []
     chosen = [inputs[number * max(len(inputs), count) // count % len(inputs)] for number in range(count)]
+    waits = device is not None and device.type == "cuda"  # for the GPU, which computes asynchronously
     for each in (chosen * WARM_UP)[:WARM_UP]:
         answer(each)
-    return median(_measure(answer, each, device) for each in chosen)
-
-
-def _measure(answer: Callable[[Any], object], each: Any, device: torch.device | None) -> float:
-    _synchronize(device)
-    with Stopwatch() as watch:
-        answer(each)
-        _synchronize(device)
-    return watch.seconds
-
-
-def _synchronize(device: torch.device | None) -> None:
-    """Waits for the GPU, which computes asynchronously."""
-    if device is not None and device.type == "cuda":
-        torch.cuda.synchronize(device)
+    for each in chosen:
+        if waits:
+            torch.cuda.synchronize(device)
+        with Stopwatch() as watch:
+            answer(each)
+            if waits:
+                torch.cuda.synchronize(device)
+        seconds.append(watch.seconds)
+    return median(seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -34,6 +34,7 @@ LogFunction = Callable[[str], None]
 ProgressCallback = Callable[[int, int], None]
 
 FACTS = "task.json"
+MAX_UNKNOWN = 0.05  # share of unknown tokens in held-out text above which there is a warning
 _COPY = "Copy the folder again from where it was made, or train again."
 
 
@@ -281,6 +282,22 @@ class Task(ABC):
     def warnings(self) -> list[str]:
         """Returns what is no error, but makes a result worse or too good."""
         return []
+
+    def warn_about_unknown(self) -> list[str]:
+        """Returns a warning for each held-out split with many unknown tokens."""
+        warnings = []
+        for split, counts in self.count_data().items():
+            tokens = sum(count for column, count in counts.items() if column.endswith("tokens"))
+            share = counts["unknown"] / max(1, tokens)
+            if split != "train" and share > MAX_UNKNOWN:
+                warnings.append(f"{share:.1%} of the {split} tokens are <unk>: the vocabulary does not have them.")
+        return warnings
+
+    def log_sizes(self, log: LogFunction, unit: str, splits: Mapping[str, Sized], *details: str) -> None:
+        """Logs a line such as `texts: train 90, valid 5, test 5; vocabulary 1,000. Examples are held out …`"""
+        sizes = ", ".join(f"{split} {len(part):,}" for split, part in splits.items())
+        rule = f"{self.split_rule[0].upper()}{self.split_rule[1:]}"
+        log(f"{unit}: {'; '.join([sizes, *details])}. {rule}")
 
     # A trained model, without that data
 

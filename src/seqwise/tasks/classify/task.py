@@ -43,7 +43,6 @@ from seqwise.tasks.classify.reader import (
 )
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.summary import warn_about_unknown
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
@@ -114,7 +113,7 @@ class Classify(ExampleTask):
         return f"{len(counts)} labels ({', '.join(shares)}{', …' if len(counts) > 6 else ''})"
 
     def warnings(self) -> list[str]:
-        return [*super().warnings(), *warn_about_unknown(self.count_data())]
+        return [*super().warnings(), *self.warn_about_unknown()]
 
     def count_data(self) -> dict[str, dict[str, int]]:
         counts, unknown = {}, self.preprocessor.tokenizer.unknown

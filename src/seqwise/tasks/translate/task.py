@@ -32,7 +32,6 @@ from seqwise.metrics.translation import bleu_from_counts, count_bleu_ngrams
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.summary import warn_about_unknown
 from seqwise.tasks.task import (
     InferenceOptions,
     LatencyInputs,
@@ -123,10 +122,7 @@ class Translate(ExampleTask):
         return "vocabulary " + ", ".join(f"{source if name == 'text' else name} {n:,}" for name, n in sizes.items())
 
     def warnings(self) -> list[str]:
-        counts = self.count_data()
-        for split, sides in self.sides.items():
-            counts[split]["tokens"] = sum(len(ids) for side in sides for ids in side)
-        return [*super().warnings(), *warn_about_unknown(counts)]
+        return [*super().warnings(), *self.warn_about_unknown()]
 
     def count_data(self) -> dict[str, dict[str, int]]:
         names, counts = [self.preprocessor.facts["source"], *self.target_names], {}
