@@ -23,16 +23,18 @@ from compiled_scans import (
 from torch import Tensor, nn
 
 from seqwise.errors import UsageError
-from seqwise.kernels.recurrence.cpu import compiled, linear, memory, support
+from seqwise.kernels.recurrence.cpu import compiled, linear, memory
 from seqwise.kernels.recurrence.cpu.compiled import (
     CellSpec,
     Direction,
     Projection,
     SequencePacking,
+    get_compiler_problem,
+    is_faster_than_aten,
+    is_supported,
     scan,
 )
 from seqwise.kernels.recurrence.cpu.linear import PackedWeight, multiply_transposed
-from seqwise.kernels.recurrence.cpu.support import get_compiler_problem, is_faster_than_aten, is_supported
 
 # --- threads ----------------------------------------------------------------------------------------------------------
 
@@ -312,19 +314,19 @@ def test_a_machine_that_cannot_compile_is_reported(monkeypatch):
     def broken() -> bool:
         raise RuntimeError("no target")
 
-    monkeypatch.setattr(support, "_is_product_correct", broken)
-    assert "no target" in support.find_compiler_problem()
-    monkeypatch.setattr(support, "_is_product_correct", lambda: False)
-    assert "computes wrong results" in support.find_compiler_problem()
+    monkeypatch.setattr(compiled, "_is_product_correct", broken)
+    assert "no target" in compiled.find_compiler_problem()
+    monkeypatch.setattr(compiled, "_is_product_correct", lambda: False)
+    assert "computes wrong results" in compiled.find_compiler_problem()
 
 
 def test_the_compiler_check_does_not_depend_on_the_mode_of_pytorch():
     with torch.device("meta"):
-        assert support.find_compiler_problem() is None
+        assert compiled.find_compiler_problem() is None
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        assert support.find_compiler_problem() is None
+        assert compiled.find_compiler_problem() is None
     finally:
         torch.set_default_dtype(before)
 

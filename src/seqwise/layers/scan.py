@@ -26,9 +26,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from seqwise.kernels.recurrence.availability import get_unavailable_reason
 from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
-from seqwise.kernels.recurrence.cpu import compiled, support
-from seqwise.kernels.recurrence.layout import time_first
-from seqwise.kernels.recurrence.packing import SequencePacking
+from seqwise.kernels.recurrence.cpu import compiled
+from seqwise.kernels.recurrence.packing import SequencePacking, time_first
 from seqwise.layers import cells
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.norm import LayerNorm
@@ -206,7 +205,7 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
         return "reference"
     has_aten = spec.reset == "after" and not spec.layer_norm and spec.activation in ("tanh", "relu")
     fallback = "aten" if has_aten else "reference"
-    if support.has_active_transforms():
+    if compiled.has_active_transforms():
         return "reference"  # ATen's scans have no batching rule, and not all have forward-mode derivatives
     if x.is_cpu:
         return _choose_on_cpu(spec, cell, x, lengths, scans, fallback)
@@ -223,11 +222,11 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
 @_untraced
 def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, fallback: str) -> str:
     has_failed = bool(_failed) and _failure_key(spec, x) in _failed
-    if has_failed or not support.is_supported(x, cell.weight_input, cell.weight_hidden):
+    if has_failed or not compiled.is_supported(x, cell.weight_input, cell.weight_hidden):
         return fallback
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
     is_faster = fallback == "reference" and x.shape[1] > 1
-    is_faster = is_faster or support.is_faster_than_aten(spec, x, cell.units, scans, padded)
+    is_faster = is_faster or compiled.is_faster_than_aten(spec, x, cell.units, scans, padded)
     return "compiled" if is_faster and get_unavailable_reason(x.device) is None else fallback
 
 
@@ -288,7 +287,7 @@ def _scan_on_cpu(
     """The result of the scan, or the error if it cannot be compiled."""
     try:
         compiled.prepare(spec, x.dtype)
-    except support.COMPILE_ERRORS as error:
+    except compiled.COMPILE_ERRORS as error:
         return error
     with pause_recording():
         packing = SequencePacking(len(x), x.shape[1], lengths)

@@ -28,7 +28,7 @@ def get_machine_reason(device: torch.device) -> str | None:
         return _get_gpu_reason(device)
     if device.type != "cpu":
         return f"there are none for {device.type}"
-    from seqwise.kernels.recurrence.cpu.support import get_compiler_problem  # imports LLVM only where it is used
+    from seqwise.kernels.recurrence.cpu.compiled import get_compiler_problem  # imports LLVM only where it is used
 
     return get_compiler_problem()
 

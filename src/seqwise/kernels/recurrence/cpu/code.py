@@ -23,7 +23,7 @@ from typing import Any, Generic, Self, TypeVar
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
+from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
 Number = TypeVar("Number", int, float)
 

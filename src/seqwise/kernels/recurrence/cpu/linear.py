@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
+from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
 if TYPE_CHECKING:  # it imports LLVM, which is imported only when needed
     from seqwise.kernels.recurrence.cpu.code import Compiled

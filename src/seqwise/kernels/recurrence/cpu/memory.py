@@ -14,8 +14,8 @@ from torch import Tensor
 from seqwise.errors import UsageError
 from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.kernels.recurrence.cpu.linear import MIN_THREADED_WORK, PRECISIONS, get_matmul_functions, pack_weight
+from seqwise.kernels.recurrence.decorators import thread_safe_cache
 from seqwise.kernels.recurrence.packing import SequencePacking, Window
-from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 if TYPE_CHECKING:  # they import LLVM, which is imported only when needed
     from seqwise.kernels.recurrence.cpu.code import Compiled

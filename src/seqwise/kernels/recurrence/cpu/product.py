@@ -18,7 +18,7 @@ from typing import Any
 from llvmlite import ir
 
 from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, Compiled, Int, Vec, get_vector_sizes
-from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
+from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
 TILE_HEIGHTS = (6, 4, 2, 1)  # heights of tiles, the best first
 PANEL_DEPTH = 512  # columns of a panel at a time, so that they stay in the L2 cache while they are reused

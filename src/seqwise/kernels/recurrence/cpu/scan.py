@@ -15,7 +15,7 @@ from torch import Tensor
 
 from seqwise.kernels.recurrence.cpu.linear import PackedWeight, multiply_transposed
 from seqwise.kernels.recurrence.cpu.memory import Job, Plan, slice_rows
-from seqwise.kernels.recurrence.first_order import first_order
+from seqwise.kernels.recurrence.decorators import first_order
 from seqwise.kernels.recurrence.packing import Window
 
 STATES, STATE_GRADIENTS = ("h", "c"), ("grad_h", "grad_c")

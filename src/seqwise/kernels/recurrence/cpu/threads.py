@@ -18,7 +18,7 @@ import torch
 from llvmlite import ir
 
 from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, Compiled, Int
-from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
+from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
 
 def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None:

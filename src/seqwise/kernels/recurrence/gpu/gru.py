@@ -17,7 +17,8 @@ projected input x_t comes with its own norms applied. In the backward pass 64 un
 which multiply the gradients of one gate each.
 
 Layout: as in `lstm.py`, with gates (N, D, 3U) as r, z, n, as are gains and biases (D, 3U); statistics (N, D, 4), mean
-and 1 / √(variance + ε) of both norms.
+and 1 / √(variance + ε) of both norms. bias (D, U) is b; where the reset gate is before the product, r h_{t−1} is
+published in reset_hidden (N, D, U).
 """
 
 from __future__ import annotations
@@ -74,12 +75,7 @@ def gru_forward(
     bias=None, reset_hidden=None,
     gains=None, biases=None, statistics=None, statistics_ring=None, NUM_PROGRAMS: tl.constexpr = 1,
 ):  # fmt: skip
-    """Write all hidden states and the last ones; with SAVE also the statistics, and the gates in place of their
-    projected inputs.
-
-    bias (D, U): b of a reset gate after the product. reset_hidden (N, D, U): where it is before the product, memory in
-    which r h_{t−1} is published. The arguments after them: with norms.
-    """
+    """Write all hidden states and the last ones; with SAVE also statistics, and gates in place of projected inputs."""
     U: tl.constexpr = config.units
     OWN: tl.constexpr = config.own_units
     block, direction = tl.program_id(0), tl.program_id(2)
@@ -127,6 +123,8 @@ def gru_forward(
             publish(step_reset_hidden + offsets, r * h, step_mask, config)
         z = sigmoid(x_z + u_z)
         if reset_hidden is not None:
+            if SAVE:  # while the other programs publish
+                store_gates(gate_pointers, (r, z), step_mask, 2, config)
             product = matmul_published(
                 chunks, weight, rows * U, row_mask, step_reset_hidden, sequences.index * stride, active,
                 sequences.first * stride, 1, U, OWN, config,
@@ -142,7 +140,10 @@ def gru_forward(
         states = batch_size + begin
         publish(hidden + states * stride + offsets, h, step_mask, config)
         if SAVE:
-            store_gates(gate_pointers, (r, z, n), step_mask, 3, config)
+            if reset_hidden is not None:
+                store_gates(gate_pointers + 2 * U, (n,), step_mask, 1, config)
+            else:
+                store_gates(gate_pointers, (r, z, n), step_mask, 3, config)
             if gains is not None:
                 store_statistics(statistics, begin + sequences.index, norms, active, 4)
     store_gates(last_h + direction * U + offsets, (h,), mask, 1, config)
@@ -230,10 +231,8 @@ def gru_reset_before_backward(
     reverse, first_sequence,
     PADDED_UNITS: tl.constexpr, SPLIT: tl.constexpr, UPDATE_REPLACES: tl.constexpr, config: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of the gates' pre-activations (N, D, 3V) and of the initial states (B, D, U).
-
-    PADDED_UNITS (V), grad_outputs, grad_last_h and ring: as in `gru_backward`.
-    """
+    """Write the gradients of the gates' pre-activations (N, D, 3V) and of the initial states (B, D, U). Other arguments
+    are as in `gru_backward`."""
     U: tl.constexpr = config.units
     V: tl.constexpr = PADDED_UNITS
     K: tl.constexpr = V // 4
@@ -333,8 +332,7 @@ def layer_norm_gru_backward(
     """Write the gradients of the recurrent products (N, D, 3U), of all gains and of the candidate's bias, summed over
     each group of sequences, in grad_norms (D, groups, 4U), and of the initial states (B, D, U).
 
-    products (N, D, 3U): the recurrent products, overwritten by the gradients of the projected inputs. grad_outputs,
-    grad_last_h and ring: as in `lstm.py`.
+    products (N, D, 3U): the recurrent products, overwritten by the gradients of the projected inputs.
     """
     U: tl.constexpr = config.units
     OWN: tl.constexpr = config.own_units

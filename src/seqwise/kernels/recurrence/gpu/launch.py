@@ -122,7 +122,7 @@ def build_options(
 def build_quarter_options(
     config: KernelConfig, columns: int, matrices: int, itemsize: int, device: torch.device
 ) -> dict[str, Any]:
-    """What a kernel that multiplies by quarters (`step_matmul.py`) the `columns` columns of each of its matrices has
+    """What a kernel that multiplies by quarters (`sync.py`) the `columns` columns of each of its matrices has
     instead: another tile and number of chunks, and whether programs split the product."""
     split = columns * config.batch_tile * itemsize > MAX_UNSPLIT_BYTES
     quarter, vectors = columns // 4, config.batch_tile if split else 4 * config.batch_tile

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.layout import to_contiguous
-from seqwise.kernels.recurrence.packing import SequencePacking
+from seqwise.kernels.recurrence.packing import SequencePacking, to_contiguous
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ four programs, which divide the product by gates (`sync.py`).
 Layout: packed rows (`packed_rows.py`), D directions, U units: gates (N, D, 4U) as i, f, g, o; hidden and cell
 (B + N + B, D, U) with the initial states; last states (B, D, U); gains and biases (D, 5U), those of the product (4U)
 before those of the cell; statistics (N, D, 4), mean and 1 / √(variance + ε) of the product and of the cell. Gradients
-of weights are products over all steps, computed elsewhere (`scans.py`).
+of weights are products over all steps, computed elsewhere (`scans.py`). grad_outputs is (T, B, D, U) with any strides
+or, with lengths, (N, D, U), where a step is as far as a sequence; gradients of last states (B, D, U) may be None; ring
+holds partial sums (`sync.py`).
 """
 
 from __future__ import annotations
@@ -170,21 +172,21 @@ def compute_mean_grads(
 
 @triton.jit
 def differentiate_normed_step(
-    grad_h, grad_c, active, gates, previous_c, values, gains, cell_bias, norms, statistics_ring, turn,
+    grad_h, grad_c, active, gates, previous_c, c, products, gains, cell_bias, norms, statistics_ring, turn,
     NUM_PROGRAMS: tl.constexpr, config: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradients of the results of the norms (four gates, then the cell), of the recurrent products, and of
-    the cell before the step, from those of h and c.
+    """Return the normalised products and cell, and the gradients of the results of the norms (four gates, then the
+    cell), of the recurrent products, and of the cell before the step, from those of h and c.
 
-    values: the normalised products and the normalised cell. norms: what `load_statistics` returns. The gradient of a
-    norm's result for a gate is also that of the gate's projected input. Sequences without this step (not `active`) add
-    nothing and keep the gradient of their cell.
+    norms: what `load_statistics` returns. The gradient of a norm's result for a gate is also that of the gate's
+    projected input. Sequences without this step (not `active`) add nothing and keep the gradient of their cell.
     """
     d, upper_c = tl.where(active, grad_h, 0.0), tl.where(active, grad_c, 0.0)
     i, f, g, o = gates
-    u_i, u_f, u_g, u_o, c = values
     gain_i, gain_f, gain_g, gain_o, cell_gain = gains
-    _, inverse, _, cell_inverse = norms
+    mean, inverse, cell_mean, cell_inverse = norms
+    values = normalize_gates(products, mean, inverse, 4) + normalize_gates((c,), cell_mean, cell_inverse, 1)
+    u_i, u_f, u_g, u_o, c = values
     tanh_c = tanh(c * cell_gain + cell_bias)
     grad_cell_norm = d * o * (1 - tanh_c * tanh_c)
     grad_value = grad_cell_norm * cell_gain
@@ -206,26 +208,21 @@ def differentiate_normed_step(
     product_g = differentiate_norm(grad_g * gain_g, u_g, mean, product, inverse)
     product_o = differentiate_norm(grad_o_value, u_o, mean, product, inverse)
     grad_norms = grad_i, grad_f, grad_g, grad_o, grad_cell_norm
-    return grad_norms, (product_i, product_f, product_g, product_o), tl.where(active, through * f, grad_c)
+    grad_products = product_i, product_f, product_g, product_o
+    return values, grad_norms, grad_products, tl.where(active, through * f, grad_c)
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED_BACKWARD)
 def lstm_backward(
     gates, weight, grad_products, cell, grad_outputs, grad_last_h, grad_last_c, grad_initial_h, grad_initial_c,
     lengths, step_offsets, ring, step_stride, sequence_stride, direction_stride, num_steps, batch_size, num_rows,
-    reverse, first_sequence,
-    config: tl.constexpr,
+    reverse, first_sequence, config: tl.constexpr,
     products=None, gains=None, biases=None, statistics=None, grad_norms=None, statistics_ring=None,
     NUM_PROGRAMS: tl.constexpr = 1,
 ):  # fmt: skip
-    """Write the gradients of the recurrent products (N, D, 4U), without norms also those of the gates' pre-activations,
-    and of the initial states (B, D, U); with norms those of all gains and of the cell's bias, summed over each group of
-    sequences, in grad_norms (D, groups, 6U).
-
-    products (N, D, 4U): with norms, the recurrent products, overwritten by the gradients of the projected inputs.
-    grad_outputs: (T, B, D, U) with any strides or, with lengths, (N, D, U), where a step is as far as a sequence.
-    grad_last_h, grad_last_c (B, D, U): may be None. ring: partial sums (`sync.py`).
-    """
+    """Write the gradients of the recurrent products (N, D, 4U) and of the initial states (B, D, U); with norms also of
+    all gains and of the cell's bias, summed over each group of sequences, in grad_norms (D, groups, 6U), and of the
+    projected inputs, in place of the recurrent products `products` (N, D, 4U)."""
     U: tl.constexpr = config.units
     OWN: tl.constexpr = config.own_units
     gate, block, direction = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
@@ -280,10 +277,8 @@ def lstm_backward(
             if gains is None:
                 grads, grad_c = differentiate_step(*state, tanh_c)
             else:
-                values = normalize_gates(saved_products, norms[0], norms[1], 4)
-                values += normalize_gates((c,), norms[2], norms[3], 1)
-                grad_norm, grads, grad_c = differentiate_normed_step(
-                    *state, values, own_gains, cell_bias, norms, statistics_ring, turn, NUM_PROGRAMS, config
+                values, grad_norm, grads, grad_c = differentiate_normed_step(
+                    *state, c, saved_products, own_gains, cell_bias, norms, statistics_ring, turn, NUM_PROGRAMS, config
                 )
             publish_gates(grad_products + step_offset + gate_offsets, grads, step_mask, U, 4, config)
             if gains is not None:

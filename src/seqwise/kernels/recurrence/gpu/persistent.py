@@ -19,13 +19,12 @@ import triton
 from torch import Tensor
 
 from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
-from seqwise.kernels.recurrence.first_order import first_order
+from seqwise.kernels.recurrence.decorators import first_order
 from seqwise.kernels.recurrence.gpu import scans
 from seqwise.kernels.recurrence.gpu.launch import TRITON_DTYPES, Tiling, choose_tiling, needs_grad
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
 from seqwise.kernels.recurrence.gpu.scans import Activations, Scan, ScanInputs
-from seqwise.kernels.recurrence.layout import time_first
-from seqwise.kernels.recurrence.packing import SequencePacking
+from seqwise.kernels.recurrence.packing import SequencePacking, time_first
 
 _verified: set[tuple[Any, ...]] = set()  # shapes whose backward kernel was launched
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from seqwise.kernels.recurrence.first_order import first_order
+from seqwise.kernels.recurrence.decorators import first_order
 from seqwise.kernels.recurrence.gpu import gru, lstm, rnn
 from seqwise.kernels.recurrence.gpu.launch import (
     UNITS_PER_PROGRAM,
