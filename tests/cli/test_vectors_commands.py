@@ -157,7 +157,7 @@ def test_words_of_the_question_may_answer_and_are_marked(seqwise_command, plain:
 
 def test_the_word_that_does_not_belong(seqwise_command, vectors: Path):
     answer = seqwise_command("vectors", "different", vectors, "king", "car", "queen", "prince")
-    assert answer.out.startswith("car belongs least\n")
+    assert answer.out.startswith("car is least similar to the others\n")
     assert rows(answer.out)[2][:2] == ["1", "car"]
     found = json.loads(seqwise_command("vectors", "different", vectors, "king", "car", "queen", "--json").out)
     assert found["different"] == "car"

@@ -34,7 +34,7 @@ class DefaultsContext:
     processes: int = 1
     bfloat16: bool = False  # supported by the device itself, not emulated
     examples: int = 0  # in the training split: sentences, pairs, images or windows
-    longest: int = 0  # tokens of the longest example
+    max_length: int = 0  # tokens of the longest example
     outputs: int = 0  # labels, tags or values to choose from
     vectors: int = 0  # width of the pretrained word vectors; 0: none
 
@@ -110,7 +110,7 @@ def fill_common(settings: ResolvedSettings, context: DefaultsContext, fill: Fill
     fill("network.dropout", 0.2)
     if transformer:
         fill_transformer(settings, fill, 32)
-    fill("data.max_length", max(1, min(512, context.longest)))
+    fill("data.max_length", max(1, min(512, context.max_length)))
     fill("data.max_tokens", 32_768 if context.cuda else 8_192)
     fill_batch_size(min(32, context.examples // 8), context, fill)
     fill("training.learning_rate", 1e-3 if transformer else 3e-3)

@@ -93,7 +93,7 @@ class Size:
     tokens: int
     vocabulary: int = 0
     examples: int = 0
-    longest: int = 0  # tokens of the longest example
+    max_length: int = 0  # tokens of the longest example
     outputs: int = 0  # labels, tags or values to choose from
 
 

@@ -56,7 +56,9 @@ def prepared(data: Path | str, model: str = "gru", log=lambda line: None, **more
     settings = parse_settings({"task": "caption", "model": model, "budget": "20-epochs", **SMALL, **more})
     task = Caption.prepare(str(data), settings, log=log)
     size = task.size()
-    facts = DefaultsContext(size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.longest, size.outputs)
+    facts = DefaultsContext(
+        size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.max_length, size.outputs
+    )
     return task, resolve(settings, facts)[0]
 
 

@@ -46,7 +46,7 @@ def opinions(tmp_path_factory) -> str:
 def resolved(task: Classify, settings: Settings, cuda: bool = False) -> Settings:
     size = task.size()
     facts = DefaultsContext(
-        size.tokens, size.vocabulary, cuda, 2, examples=size.examples, longest=size.longest, outputs=size.outputs
+        size.tokens, size.vocabulary, cuda, 2, examples=size.examples, max_length=size.max_length, outputs=size.outputs
     )
     return resolve(settings, facts)[0]
 

@@ -12,7 +12,7 @@ from seqwise.tasks.forecast.model import choose_patch_size
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("model", [family for family in FAMILIES if family != "ngram"])
 def test_every_setting_gets_a_default(model: str, cuda: bool):
-    facts = DefaultsContext(5_000_000, 0, cuda, cores=2, processes=2, examples=57_000, longest=336, outputs=96)
+    facts = DefaultsContext(5_000_000, 0, cuda, cores=2, processes=2, examples=57_000, max_length=336, outputs=96)
     chosen, _ = resolve(Settings(task="forecast", model=model), facts)
     for value in (chosen.network.width, chosen.network.depth, chosen.network.embedding, chosen.forecast.patch):
         assert value
@@ -26,7 +26,7 @@ def test_every_setting_gets_a_default(model: str, cuda: bool):
 
 
 def test_few_windows_make_small_batches_and_large_steps():
-    few = DefaultsContext(2_000, 0, False, 2, examples=160, longest=44)
+    few = DefaultsContext(2_000, 0, False, 2, examples=160, max_length=44)
     chosen, _ = resolve(Settings(task="forecast", model="gru"), few)
     assert (chosen.training.batch_size, chosen.training.learning_rate) == (20, 2e-3)
     assert chosen.forecast.patch == 1
@@ -38,7 +38,7 @@ def test_patches_divide_the_lookback_if_possible(past: int, patch: int):
 
 
 def test_settings_of_the_user_are_kept():
-    facts = DefaultsContext(2_000, 0, False, 2, examples=160, longest=44)
+    facts = DefaultsContext(2_000, 0, False, 2, examples=160, max_length=44)
     chosen, names = resolve(Settings(task="forecast", model="lstm", network={"width": 7}, forecast={"patch": 5}), facts)
     assert (chosen.network.width, chosen.network.embedding, chosen.forecast.patch) == (7, 7, 5)
     assert "network.width" not in names

@@ -224,7 +224,7 @@ def test_preparing_says_what_is_there_and_fills_the_settings(folder: Path):
     assert (chosen.text.tokenizer, chosen.translate.vocabulary) == ("characters", "separate")
     assert chosen.data.max_length == max(len(line) for line in (folder / "train.de").read_text("utf-8").splitlines())
     size = task.size()
-    assert (size.examples, size.outputs, size.longest) == (len(task.sides["train"][0]), 1, chosen.data.max_length)
+    assert (size.examples, size.outputs, size.max_length) == (len(task.sides["train"][0]), 1, chosen.data.max_length)
     report = task.report()
     assert report.columns == ("pairs", "num tokens", "de tokens", "longest", "unknown")
     assert report.rows["test"][0] == 30

@@ -132,7 +132,7 @@ def different(argv: Sequence[str]) -> int:
         console.print_json({**about, "words": to_json(keyed, ranking)})
         return 0
     report_composed(keyed, words)
-    console.write(f"{make_printable(ranking[0].word)} belongs least", style="bold")
+    console.write(f"{make_printable(ranking[0].word)} is least similar to the others", style="bold")
     write_answers(keyed, ranking, "cosine to the mean")
     return 0
 

@@ -40,7 +40,7 @@ def _fill_training(settings: ResolvedSettings, context: DefaultsContext, fill: F
     batch_size = min(128 if context.cuda else 32, context.examples)
     fill("training.batch_size", max(1, -(-batch_size // context.processes)) * context.processes)
     fill("data.max_tokens", 64 * settings.training.batch_size)
-    fill("data.max_length", context.longest)
+    fill("data.max_length", context.max_length)
     fill("training.learning_rate", 1e-3 if context.cuda else 3e-3)
     fill("training.weight_decay", 0.05 if is_varied else 0.01)
     if is_varied and context.cuda:

@@ -78,7 +78,7 @@ class Classify(ExampleTask):
         self.ids = {split: encode(preprocessor.tokenizer, examples) for split, examples in splits.parts.items()}
         self.targets = {split: label_ids(examples, self.labels) for split, examples in splits.parts.items()}
         if settings.data.max_length is None:
-            settings.data.max_length = min(MAX_TOKENS, max(1, self.size().longest))
+            settings.data.max_length = min(MAX_TOKENS, max(1, self.size().max_length))
         self.max_length = settings.data.max_length
         what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, examples in splits.parts.items():

@@ -110,7 +110,7 @@ def fill_forecast(settings: ResolvedSettings, context: DefaultsContext, fill: Fi
         fill("recurrent.weight_dropout", 0.0)
     if model == "transformer":
         fill_transformer(settings, fill, settings.network.width // 4)
-    fill("forecast.patch", choose_patch_size(context.longest))
+    fill("forecast.patch", choose_patch_size(context.max_length))
     fill_batch_size(min(1024 if context.cuda else 256, context.examples // 8), context, fill)
     # Few windows make few updates. builtin:sunspots, gru, 60 epochs, one seed: validation MSE 0.454, with 5e-4 0.470.
     fill("training.learning_rate", 2e-3 if has_few_windows else 1e-3 if model == "transformer" else 5e-4)

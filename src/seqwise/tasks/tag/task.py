@@ -126,7 +126,7 @@ class Tag(ExampleTask):
             tokens=sum(lengths),
             vocabulary=len(self.vocabulary.tokenizer),
             examples=len(lengths),
-            longest=max(lengths),
+            max_length=max(lengths),
             outputs=len(self.vocabulary.tags),
         )
 

@@ -84,7 +84,7 @@ class Translate(ExampleTask):
         if splits.name.startswith("builtin:"):
             facts["example"] = splits.parts["valid"][0].source
         if settings.data.max_length is None:
-            settings.data.max_length = min(MAX_TOKENS, self.size().longest)
+            settings.data.max_length = min(MAX_TOKENS, self.size().max_length)
         self.max_length = settings.data.max_length
         what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, pairs in splits.parts.items():
