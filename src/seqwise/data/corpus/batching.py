@@ -33,26 +33,29 @@ class StreamLoader:
 
     def __init__(self, store: TokenStore, rows: int, window: Window, seed: int, rank: int = 0, world: int = 1):
         self.store, self.rows, self.seed = store, rows, seed
-        self.rank_rows = shard_rows(rows, rank, world)
+        rank_rows = shard_rows(rows, rank, world)
         targets = len(store) - 1
         require_targets(store, max(rows, 1 if window == "full" else window), rows, window)
         # The offsets between epochs cost a short text at most a twentieth of its tokens.
         self.num_offsets = 1 if window == "full" else min(window, 1 + targets // 20, targets - rows + 1)
         self.length = (targets - (self.num_offsets - 1)) // rows
         self.window = self.length if window == "full" else min(window, self.length)
+        self.starts = self.length * np.arange(rank_rows.start, rank_rows.stop, dtype=np.int64)
 
     @property
     def steps(self) -> int:
         """Batches per epoch, the same on all ranks."""
         return -(-self.length // self.window)
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
+    def epoch(self, number: int = 0, start: int = 0) -> Iterator[TokenBatch]:
         """Yield the batches of an epoch from batch `start` on."""
         offset = hash_integers(self.seed, number) % self.num_offsets
-        starts = offset + self.length * np.arange(self.rank_rows.start, self.rank_rows.stop, dtype=np.int64)
         for step in range(start, self.steps):
             done = step * self.window
-            yield read_token_batch(self.store, starts + done, min(self.window, self.length - done), step == 0)
+            yield self._read(offset + self.starts + done, min(self.window, self.length - done), step == 0)
+
+    def _read(self, starts: np.ndarray, width: int, resets_state: bool) -> TokenBatch:
+        return read_token_batch(self.store, starts, width, resets_state)
 
 
 class WindowLoader:
@@ -104,19 +107,16 @@ def read_token_batch(store: TokenStore, starts: np.ndarray, length: int, resets_
 
 def require_targets(store: TokenStore, targets: int, rows: int, window: Window) -> None:
     """Raise if a text has fewer targets than its batches need."""
-    if len(store) > targets:
-        return
-    raise DataError(
-        f"the {store.info.split or 'data'} text has {len(store):,} tokens; {rows} rows of windows of {window} need "
-        f"at least {targets + 1:,}.",
-        repair="Give more text, or a smaller --data.window or --training.batch-size.",
-    )
+    if len(store) <= targets:
+        available = f"the {store.info.split or 'data'} text has {len(store):,} tokens"
+        problem = f"{available}; {rows} rows of windows of {window} need at least {targets + 1:,}."
+        raise DataError(problem, repair="Give more text, or a smaller --data.window or --training.batch-size.")
 
 
 # Evaluation: every token is predicted exactly once, except the first one; every epoch is the same
 
 
-class StreamEvaluationLoader:
+class StreamEvaluationLoader(StreamLoader):
     """The text as `rows` contiguous streams, for models with a state; their lengths differ by at most one.
 
     A stream begins with the last token of the stream before it, so no target is lost at the boundaries: its first
@@ -125,27 +125,16 @@ class StreamEvaluationLoader:
     """
 
     def __init__(self, store: TokenStore, rows: int, window: Window, rank: int = 0, world: int = 1):
-        self.store, self.rows = store, rows
+        self.store, self.rows, self.seed, self.num_offsets = store, rows, 0, 1
         rank_rows = shard_rows(rows, rank, world)
-        self.num_targets = len(store) - 1
         require_targets(store, 1, rows, window)
         stream = np.arange(rows + 1, dtype=np.int64)
-        length, longer = divmod(self.num_targets, rows)
+        length, longer = divmod(len(store) - 1, rows)
         bounds = stream * length + np.minimum(stream, longer)  # the first `longer` streams have one target more
         self.starts = bounds[rank_rows.start : rank_rows.stop]
         self.stops = bounds[rank_rows.start + 1 : rank_rows.stop + 1]
         self.length = length + (longer > 0)
         self.window = self.length if window == "full" else min(window, self.length)
-
-    @property
-    def steps(self) -> int:
-        return -(-self.length // self.window)
-
-    def epoch(self, number: int = 0, start: int = 0) -> Iterator[TokenBatch]:
-        """Yield all batches from batch `start` on."""
-        for step in range(start, self.steps):
-            done = step * self.window
-            yield self._read(self.starts + done, min(self.window, self.length - done), resets_state=step == 0)
 
     def _read(self, starts: np.ndarray, width: int, resets_state: bool) -> TokenBatch:
         """Return rows of up to `width` targets that stop at the end of their stream; no mask when all are full."""
@@ -176,9 +165,8 @@ class WindowEvaluationLoader:
         require_targets(store, 1, rows, window)
         self.window = self.num_targets if window == "full" else min(window, self.num_targets)
         if context < 0 or (window != "full" and context > window):
-            raise UsageError(
-                f"a context of {context} does not fit into windows of {window}.", repair="Make it smaller."
-            )
+            problem = f"a context of {context} does not fit into windows of {window}."
+            raise UsageError(problem, repair="Make it smaller.")
         self.stride = max(1, min(self.window, self.window - context + 1))
         self.num_windows = 1 + max(0, -(-(self.num_targets - self.window) // self.stride))
 

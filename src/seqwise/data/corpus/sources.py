@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import sysconfig
 import tokenize
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from seqwise.config import HELD_OUT
@@ -101,21 +101,21 @@ Summarized = tuple[Source, SourceSummary]
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a source in a split: bytes start … stop-1, or the documents whose number `includes` accepts."""
+    """The part of a source in a split: `size` bytes of a text file, or documents that `assign` puts into `split`."""
 
     source: Source
     size: int  # bytes
     start: int = 0
-    stop: int | None = None
-    includes: Callable[[int], bool] | None = None
+    assign: Callable[[int], str] | None = None  # number of a document in the corpus → its split; None: all of them
+    split: str = ""
     first: int = 0  # number of the source's first document in the corpus
 
     def documents(self) -> Iterator[Document]:
         if isinstance(self.source, TextFile):
-            yield from self.source.documents(self.start, self.stop)
+            yield from self.source.documents(self.start, self.start + self.size)
             return
         for number, document in enumerate(self.source.documents(), start=self.first):
-            if self.includes is None or self.includes(number):
+            if self.assign is None or self.assign(number) == self.split:
                 yield document
 
 
@@ -192,9 +192,11 @@ def open_unsplit(spec: str | Path) -> Corpus:
 def merge_splits(corpus: Corpus) -> Corpus:
     """Return the whole corpus under the name `all`; nothing is read again."""
     parts = [part for split in SPLITS for part in corpus.parts.get(split, [])]
-    sources = {part.source.name: part.source for part in parts}
-    sizes = {name: sum(part.size for part in parts if part.source.name == name) for name in sources}
-    merged = [Part(sources[name], sizes[name], stop=sizes[name]) for name in corpus.files if name in sources]
+    sizes: Counter[Source] = Counter()
+    for part in parts:
+        sizes[part.source] += part.size
+    order = {name: number for number, name in enumerate(corpus.files)}
+    merged = sorted((Part(*each) for each in sizes.items()), key=lambda part: order[part.source.name])
     return Corpus(corpus.name, "all of it.", f"{corpus.fingerprint}-all", {"all": merged}, corpus.files)
 
 
@@ -209,7 +211,7 @@ def _build_corpus(
         if not groups[split]:
             problem = "the file is empty." if len(group) == 1 else f"all {len(group)} files are empty."
             raise DataError(problem, repair="Give a file with text in it.", file=group[0].name)
-    parts = {split: [_take_whole(*each) for each in groups.get(split, [])] for split in SPLITS}
+    parts = {split: [Part(source, sum(summary.sizes)) for source, summary in groups.get(split, [])] for split in SPLITS}
     # The wording of the rule is part of the fingerprint: changing it would change that of all data.
     rule = "splits as the files are named" if len(sources) > 1 else "all of it is one split"
     if any(missing.values()):
@@ -223,11 +225,6 @@ def _build_corpus(
         for source, summary in groups[split]:
             digest.update(f"{type(source).__name__} {summary.digest}".encode())
     return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, not any(missing.values()))
-
-
-def _take_whole(source: Source, summary: SourceSummary) -> Part:
-    size = sum(summary.sizes)
-    return Part(source, size, stop=size)
 
 
 def _hold_out(name: str, group: list[Summarized], missing: dict[str, float]) -> tuple[dict[str, list[Part]], str]:
@@ -254,14 +251,9 @@ def _hold_out(name: str, group: list[Summarized], missing: dict[str, float]) -> 
         for split in splits:
             size = sum(size for number, size in enumerate(sizes, start=first) if assign(number) == split)
             if size:
-                includes = partial(_is_assigned, assign, split)
-                parts[split].append(Part(source, size, includes=includes, first=first))
+                parts[split].append(Part(source, size, 0, assign, split, first))
         first += len(sizes)
     return parts, f"whole documents are held out at even distances among {count:,} ({shares})"
-
-
-def _is_assigned(assign: Callable[[int], str], split: str, number: int) -> bool:
-    return assign(number) == split
 
 
 def _cut_file(source: TextFile, size: int, missing: dict[str, float]) -> dict[str, Part]:
@@ -272,7 +264,7 @@ def _cut_file(source: TextFile, size: int, missing: dict[str, float]) -> dict[st
         cut = source.find_cut(target, max(1, (size - target) // 2)) if missing[split] else cuts[0]
         cuts.insert(0, min(cut, cuts[0]))
     bounds = zip(SPLITS, [0, *cuts], cuts)
-    return {split: Part(source, stop - start, start, stop) for split, start, stop in bounds if start < stop}
+    return {split: Part(source, stop - start, start) for split, start, stop in bounds if start < stop}
 
 
 def _open_source(path: Path) -> Source | None:
