@@ -1,6 +1,13 @@
 """Skip-gram and CBOW with negative sampling on a GPU: chunks of the corpus are subsampled and trained on there.
 
-Importing this module imports torch and triton. It knows ids, not words.
+A program of the Triton kernel takes `CENTRES` consecutive words. Their windows overlap, so the rows of all neighbours
+are loaded once; so are the rows of the centre words themselves and of `TARGETS - CENTRES` negatives that all windows of
+the program share. A mask says which neighbour belongs to which window; negatives are weighted so that their expected
+gradient is the same as with `NEGATIVE` draws for each pair. Scores and gradients are then matrix products, and all rows
+are updated by atomic additions. Programs run in parallel without locks, like threads on the CPU.
+
+Shapes: R rows of neighbours, T targets (centre words first, then negatives). This module knows ids, not words.
+Importing it imports torch and triton.
 """
 
 from __future__ import annotations
@@ -26,6 +33,17 @@ from seqwise.vectors.word2vec.sampling_tables import (
 )
 from seqwise.vectors.word2vec.trainer import BaseWord2VecTrainer
 
+CHUNK = 1 << 24  # ids on the GPU at once
+CENTRES, TARGETS = 16, 64  # centre words that a program takes together; centre words plus negatives
+STEPS = 32  # groups of centre words per program and launch; a launch has one learning rate
+MAX_PROGRAMS = 128  # in parallel: one for each multiprocessor of a large GPU
+# Concurrent programs do not see each other's updates of the same row. The probability that two programs draw the same
+# word is the sum of the squared word probabilities: with 1/793, 96 programs trained as well as 16 and 128 diverged;
+# with 1/100, 105 diverged. This limit is half of the smallest number that diverged.
+MAX_COLLISIONS = 64 / 793  # programs times that probability
+WIDTH = 64  # numbers of a row that a program loads at once
+PRECISION, WARPS = "tf32", 8
+
 
 @triton.jit
 def _draw_word(seed, offset, threshold, alias, words):
@@ -38,20 +56,9 @@ def _draw_word(seed, offset, threshold, alias, words):
 
 @triton.jit
 def _read_windows(
-    ids,
-    sentences,
-    threshold,
-    alias,
-    start,
-    last,
-    count,
-    words,
-    seed,
-    WINDOW: tl.constexpr,
-    CENTRES: tl.constexpr,
-    ROWS: tl.constexpr,
-    TARGETS: tl.constexpr,
-):
+    ids, sentences, threshold, alias, start, last, count, words, seed,
+    WINDOW: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
+):  # fmt: skip
     """Returns ids and masks of the rows and targets of the windows from `start` on, and two masks between them.
 
     positive (R, T): whether this row is in the window of this centre. The reach of each window is drawn uniformly.
@@ -92,31 +99,11 @@ def _compute_steps(scores, positive, negative, learning_rate):
 # Otherwise Triton would compile the kernel again for special values, such as multiples of 16.
 @triton.jit(do_not_specialize=["first", "last", "count", "words", "learning_rate", "seed"])
 def negative_sampling(
-    ids,
-    sentences,
-    inputs,
-    outputs,
-    threshold,
-    alias,
-    tally,
-    first,
-    last,
-    count,
-    words,
-    width,
-    learning_rate,
-    seed,
-    WINDOW: tl.constexpr,
-    NEGATIVE: tl.constexpr,
-    CENTRES: tl.constexpr,
-    ROWS: tl.constexpr,
-    TARGETS: tl.constexpr,
-    STEPS: tl.constexpr,
-    CHUNKS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    CBOW: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    ids, sentences, inputs, outputs, threshold, alias, tally,
+    first, last, count, words, width, learning_rate, seed,
+    WINDOW: tl.constexpr, NEGATIVE: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
+    STEPS: tl.constexpr, CHUNKS: tl.constexpr, WIDTH: tl.constexpr, CBOW: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """Trains on the words first … last-1 of `count`, each program on STEPS · CENTRES consecutive ones.
 
     ids, sentences (count,): the words, and the number of the sentence of each. inputs, outputs (words, width).
@@ -171,18 +158,6 @@ def negative_sampling(
     tl.store(tally + program * 2 + 1, tl.load(tally + program * 2 + 1) + pair_sum)
 
 
-CHUNK = 1 << 24  # ids on the GPU at once
-CENTRES, TARGETS = 16, 64  # centre words that a program takes together; centre words plus negatives
-STEPS = 32  # groups of centre words per program and launch; a launch has one learning rate
-MAX_PROGRAMS = 128  # in parallel: one for each multiprocessor of a large GPU
-# Concurrent programs do not see each other's updates of the same row. The probability that two programs draw the same
-# word is the sum of the squared word probabilities: with 1/793, 96 programs trained as well as 16 and 128 diverged;
-# with 1/100, 105 diverged. This limit is half of the smallest number that diverged.
-MAX_COLLISIONS = 64 / 793  # programs times that probability
-WIDTH = 64  # numbers of a row that a program loads at once
-PRECISION, WARPS = "tf32", 8
-
-
 class GpuWord2VecTrainer(BaseWord2VecTrainer):
     """Skip-gram or CBOW with negative sampling on a GPU."""
 
@@ -214,10 +189,8 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
         try:
             self._launch(empty, empty, 0, 0, 0.0, 0, 0)
         except triton.runtime.errors.OutOfResources as error:
-            raise UsageError(
-                f"the GPU is too small for this kernel: {str(error).rstrip('.')}.",
-                repair="Train with --device cpu, or a smaller --window.",
-            ) from None
+            problem = f"the GPU is too small for this kernel: {str(error).rstrip('.')}."
+            raise UsageError(problem, repair="Train with --device cpu, or a smaller --window.") from None
 
     def steps(self) -> Iterator[VectorStep]:
         yield VectorStep("compiling", 0, 0.0, 0.0)
