@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -58,20 +60,17 @@ class Sentences:
     def __exit__(self, *_: object) -> None:
         self.file.close()
 
-    def blocks(self, size: int = 1 << 20, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
+    def blocks(self, size: int = 1 << 20) -> Iterator[np.ndarray]:
         """Yields whole sentences, at most `size` items at a time; a longer sentence is cut."""
-        stop = self.items if stop is None else min(stop, self.items)
-        while start < stop:
-            ids = self._read(start, min(size, stop - start))
+        start = 0
+        while start < self.items:
+            # pread, because a memory map of the file would count as memory of the process.
+            ids = np.frombuffer(os.pread(self.file.fileno(), 4 * size, 4 * start), dtype=np.int32)
             ends = np.flatnonzero(ids < 0)
-            if start + len(ids) < stop and len(ends):
+            if start + len(ids) < self.items and len(ends):
                 ids = ids[: ends[-1] + 1]
             yield ids
             start += len(ids)
-
-    def _read(self, start: int, count: int) -> np.ndarray:
-        # pread, because a memory map of the file would count as memory of the process.
-        return np.frombuffer(os.pread(self.file.fileno(), 4 * count, 4 * start), dtype=np.int32)
 
 
 def choose_tokenizer(corpus: Corpus, tokenizer: WordTokenizer | None) -> tuple[WordTokenizer, str]:
@@ -115,40 +114,30 @@ def read_sentences(
             file, items = _write_ids(first, ids, folder, corpus)
         return Sentences(file, vocabulary, int(counts[1:].sum()), items)
     except OSError as error:
-        raise SaveError(
-            f"cannot write the ids of the corpus: {error.strerror}.",
-            repair="Make room there, or name another folder in the environment variable TMPDIR.",
-            file=folder or tempfile.gettempdir(),
-        ) from error
+        problem = f"cannot write the ids of the corpus: {error.strerror}."
+        repair = "Make room there, or name another folder in the environment variable TMPDIR."
+        raise SaveError(problem, repair=repair, file=folder or tempfile.gettempdir()) from error
     finally:
-        _trim_memory()
-
-
-def _trim_memory() -> None:
-    """Returns free memory to the system, which the C library keeps otherwise: 20 MB after six million words."""
-    with suppress(OSError, AttributeError, TypeError):  # a library without such a function
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-class _Index(dict):
-    """Numbers words in the order in which they are looked up first; the end of a line is 0."""
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        return number
+        # Returns free memory to the system, which the C library keeps otherwise: 20 MB after six million words.
+        with suppress(OSError, AttributeError, TypeError):  # a library without such a function
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _number_words(
     corpus: Corpus, tokenizer: WordTokenizer, lowercase: bool, file: BinaryIO, progress: ProgressCallback | None
-) -> tuple[_Index, np.ndarray]:
+) -> tuple[dict[str, int], np.ndarray]:
     """Writes the corpus as provisional numbers; returns the words and their counts, the first of them line ends."""
-    index, counts, bytes_read, size = _Index({LINE_END: 0}), np.zeros(1, dtype=np.int64), 0, corpus.size("all")
-    split = _load_splitter(tokenizer)
+    index = defaultdict(count(1).__next__, {LINE_END: 0})  # numbers words in order of their first occurrence
+    counts, bytes_read, size = np.zeros(1, dtype=np.int64), 0, corpus.size("all")
+    split: Callable[[str], list[str]] = str.split
+    if tokenizer == "words":
+        from seqwise.text.pipelines import split_words  # imports a library that splitting at blanks does not need
+
+        split = split_words
     for text in corpus.texts("all"):
         for piece in _split_pieces(text):
-            lines = piece.replace(LINE_END, " ").replace(
-                "\n", f" {LINE_END} "
-            )  # JSON text may contain even that character
+            lines = piece.replace(LINE_END, " ")  # JSON text may contain even that character
+            lines = lines.replace("\n", f" {LINE_END} ")
             words = split(lines.lower() if lowercase else lines)
             numbers = np.fromiter(map(index.__getitem__, words), dtype=np.int32, count=len(words))
             if len(index) > len(counts):
@@ -166,23 +155,11 @@ def _split_pieces(text: str) -> Iterator[str]:
     """Yields a text in parts that end at a line break, or where there is none at a blank."""
     start = 0
     while len(text) - start > CHUNK_CHARACTERS:
-        stop = (
-            text.rfind("\n", start, start + CHUNK_CHARACTERS) + 1
-            or text.rfind(" ", start, start + CHUNK_CHARACTERS) + 1
-        )
-        if not stop:
-            stop = start + CHUNK_CHARACTERS
+        limit = start + CHUNK_CHARACTERS
+        stop = text.rfind("\n", start, limit) + 1 or text.rfind(" ", start, limit) + 1 or limit
         yield text[start:stop]
         start = stop
     yield text[start:]
-
-
-def _load_splitter(tokenizer: WordTokenizer) -> Callable[[str], list[str]]:
-    if tokenizer == "spaces":
-        return str.split
-    from seqwise.text.pipelines import split_words  # imports a library that splitting at blanks does not need
-
-    return split_words
 
 
 def _sort_by_frequency(counts: np.ndarray, min_count: int, corpus: Corpus) -> np.ndarray:
@@ -190,11 +167,9 @@ def _sort_by_frequency(counts: np.ndarray, min_count: int, corpus: Corpus) -> np
     frequent = np.flatnonzero(counts[1:] >= min_count) + 1
     if not len(frequent):
         highest = int(counts[1:].max(initial=0))
-        raise DataError(
-            f"no word occurs {min_count} times: the most frequent of {len(counts) - 1:,} occurs {highest:,} times.",
-            repair=f"Train with --min-count {max(1, min(highest, 5))}, or give more text.",
-            file=corpus.name,
-        )
+        most = f"the most frequent of {len(counts) - 1:,} occurs {highest:,} times"
+        repair = f"Train with --min-count {max(1, min(highest, 5))}, or give more text."
+        raise DataError(f"no word occurs {min_count} times: {most}.", repair=repair, file=corpus.name)
     return frequent[np.argsort(-counts[frequent], kind="stable")]
 
 
@@ -213,9 +188,7 @@ def _write_ids(first: BinaryIO, ids_by_number: np.ndarray, folder: Path | None, 
         file.write(ids.data)
     file.flush()
     if longest < 2:
-        raise DataError(
-            "no line has two words that are frequent enough, so that no word has a neighbour.",
-            repair="Words of one line are neighbours: put whole sentences on a line, or lower --min-count.",
-            file=corpus.name,
-        )
+        problem = "no line has two words that are frequent enough, so that no word has a neighbour."
+        repair = "Words of one line are neighbours: put whole sentences on a line, or lower --min-count."
+        raise DataError(problem, repair=repair, file=corpus.name)
     return file, items

@@ -52,7 +52,7 @@ from seqwise.vectors.word2vec.objective import (
     read_window,
     score_two,
 )
-from seqwise.vectors.word2vec.sampling_tables import AliasTable, build_negative_table
+from seqwise.vectors.word2vec.sampling_tables import build_negative_table
 
 CHUNK_WORDS = 512  # words composed at once when training is over: their rows are copied
 
@@ -68,25 +68,18 @@ def draw_negatives(state, alias_table, width, outputs, negatives):
 
 
 @inline_njit
-def list_targets(word_row, negatives, targets):
-    """Lists the row of the word, then the negatives other than the word itself; returns their number."""
-    targets[0] = word_row
-    count = 1
-    for number in range(len(negatives)):
-        if negatives[number] != word_row:
-            targets[count] = negatives[number]
-            count += 1
-    return count
-
-
-@inline_njit
 def prepare_window(length, centre, state, model, alias_table, workspace):
     """Lists the targets and neighbours of a window, and draws or prefetches what the next windows need.
 
     Returns (number of targets, number of neighbours, random state).
     """
-    sentence, negatives, width = workspace.sentence, workspace.negatives, model.width
-    num_targets = list_targets(np.int64(sentence[centre]) * width, negatives, workspace.targets)
+    sentence, negatives, targets, width = workspace.sentence, workspace.negatives, workspace.targets, model.width
+    targets[0] = own_row = np.int64(sentence[centre]) * width
+    num_targets = 1
+    for number in range(len(negatives)):
+        if negatives[number] != own_row:  # a negative may be the word itself
+            targets[num_targets] = negatives[number]
+            num_targets += 1
     state = draw_negatives(state, alias_table, width, model.outputs, negatives)
     count, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
     if count > 0 and centre + model.window + 1 < length:
@@ -224,13 +217,6 @@ class WordRows(NamedTuple):
     rows: np.ndarray  # int32; the rows of n-grams follow those of all words
 
 
-class Tables(NamedTuple):
-    """What the compiled loop needs besides the model."""
-
-    alias_table: AliasTable
-    word_rows: WordRows
-
-
 def list_word_rows(words: list[str], min_n: int, max_n: int, buckets: int) -> WordRows:
     """Returns the input rows of every word."""
     lists = [
@@ -291,7 +277,8 @@ def scatter_to_ngrams(words, count, model, word_rows, updates):
 @cached_njit
 def train_subwords(block, state, learning_rate, model, tables, workspace, tally):
     """Trains on a block of sentences; adds (loss, pairs) to `tally`."""
-    word_rows, window, width, is_cbow = tables.word_rows, model.window, model.width, model.is_cbow
+    alias_table, word_rows = tables
+    window, width, is_cbow = model.window, model.width, model.is_cbow
     sentence, neighbours, own = workspace.sentence, workspace.neighbours, workspace.own
     position, loss, pairs = 0, 0.0, 0
     while position < len(block):
@@ -303,7 +290,7 @@ def train_subwords(block, state, learning_rate, model, tables, workspace, tally)
             own[0] = sentence[centre]
             context, predicted = (neighbours, own) if is_cbow else (own, neighbours)
             num_context, num_predicted = (count, 1) if is_cbow else (1, count)
-            num_targets, state = draw_targets(predicted, num_predicted, state, model, tables.alias_table, workspace)
+            num_targets, state = draw_targets(predicted, num_predicted, state, model, alias_table, workspace)
             compose(context, num_context, model, word_rows, workspace.hidden)
             upcoming = centre + 1 + (window if is_cbow else 0)
             if upcoming < length:
@@ -328,7 +315,7 @@ class SubwordSampling(Objective):
     def __init__(self, words: list[str], counts: np.ndarray, settings: ResolvedVectorSettings):
         super().__init__(words, counts, settings, num_ngrams=settings.buckets)
         self.word_rows = list_word_rows(words, settings.min_n, settings.max_n, settings.buckets)
-        self.tables = Tables(build_negative_table(counts), self.word_rows)
+        self.tables = (build_negative_table(counts), self.word_rows)
         self.max_targets = 2 * settings.window * (1 + settings.negative)
         self.max_hidden = 1
 

@@ -148,11 +148,6 @@ def build_huffman_tree(counts: np.ndarray) -> HuffmanTree:
         parents[rarer] = parents[other] = node
         is_left[rarer] = True
         heapq.heappush(subtrees, (low + high, node))
-    return _collect_paths(parents, is_left, size)
-
-
-def _collect_paths(parents: np.ndarray, is_left: np.ndarray, size: int) -> HuffmanTree:
-    """Returns the paths of all words, by climbing from all leaves at once."""
     depths = np.zeros(len(parents), dtype=np.int64)
     for node in range(len(parents) - 2, -1, -1):  # a parent has a higher number than its children
         depths[node] = depths[parents[node]] + 1
@@ -160,7 +155,7 @@ def _collect_paths(parents: np.ndarray, is_left: np.ndarray, size: int) -> Huffm
     nodes = np.empty(offsets[-1], dtype=np.int32)
     turns = np.empty(offsets[-1], dtype=np.float32)
     current, position = np.arange(size), offsets[1:].copy()
-    words = np.arange(size)
+    words = np.arange(size)  # the paths of all words, by climbing from all leaves at once
     while len(words := words[parents[current[words]] >= 0]):
         position[words] -= 1
         nodes[position[words]] = parents[current[words]] - size
@@ -180,13 +175,6 @@ def list_path(tree, word, width, workspace):
     return num_targets
 
 
-@inline_njit
-def prefetch_path(tree, word, width, outputs):
-    """Starts to load the rows of the nodes on a word's path."""
-    for position in range(tree.offsets[word], tree.offsets[word + 1]):
-        prefetch_row(outputs, np.int64(tree.nodes[position]) * width, width)
-
-
 @cached_njit
 def train_hierarchical(block, state, learning_rate, model, tree, workspace, tally):
     """Trains on a block of sentences; adds (loss, pairs) to `tally`."""
@@ -199,7 +187,9 @@ def train_hierarchical(block, state, learning_rate, model, tree, workspace, tall
             if count == 0:
                 continue
             if centre + 1 < length:
-                prefetch_path(tree, sentence[centre + 1], width, model.outputs)
+                upcoming = sentence[centre + 1]
+                for index in range(tree.offsets[upcoming], tree.offsets[upcoming + 1]):
+                    prefetch_row(model.outputs, np.int64(tree.nodes[index]) * width, width)
             num_targets = list_path(tree, sentence[centre], width, workspace)
             num_hidden = gather_hidden(count, model, workspace)
             compute_scores(num_hidden, targets, 0, num_targets, model, workspace)
