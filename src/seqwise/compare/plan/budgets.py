@@ -49,10 +49,8 @@ class TrialBudgets:
         training = budget.amount - lr_trial * lr_trials / len(seeds)
         smallest = min(training, lr_trial) if lr_trials > 1 else training
         if budget.unit == "seconds" and smallest < MIN_SECONDS:
-            raise UsageError(
-                f"the budget {text} is too small to be divided among the trials.",
-                repair="Give a larger --budget, or fewer --lr-trials.",
-            )
+            problem = f"the budget {text} is too small to be divided among the trials."
+            raise UsageError(problem, repair="Give a larger --budget, or fewer --lr-trials.")
         if budget.unit == "tokens" and smallest < 1:  # `check` refuses it, and names a budget that suffices
             lr_trial, training = 1.0, 1.0
         total, *parts = (_format_amount(amount, budget.unit) for amount in (budget.amount, lr_trial, training))
@@ -70,11 +68,9 @@ class TrialBudgets:
                 amount = Budget.parse(self.training if kind == "train" else self.lr_trial).amount
                 if amount < cost.minimum(kind):
                     also = " and one validation" if kind == "train" and cost.validation else ""
-                    raise UsageError(
-                        f"{name}: a {TRIAL_NAMES[kind]} of {amount:,.10g} {unit} is too short: {MIN_UPDATES[kind]} "
-                        f"updates{also} take {_format_minimum(cost.minimum(kind))} {unit}.",
-                        repair=self._suggest_total(costs, tokens_per_epoch),
-                    )
+                    minimum = f"{MIN_UPDATES[kind]} updates{also} take {_format_minimum(cost.minimum(kind))} {unit}"
+                    problem = f"{name}: a {TRIAL_NAMES[kind]} of {amount:,.10g} {unit} is too short: {minimum}."
+                    raise UsageError(problem, repair=self._suggest_total(costs, tokens_per_epoch))
 
     def _suggest_total(self, costs: Mapping[str, TrialCost], tokens_per_epoch: int | None) -> str:
         """Returns advice with the smallest total that gives every trial what it needs."""

@@ -21,7 +21,7 @@ from seqwise.compare.plan.folder import (
     creation_error,
 )
 from seqwise.compare.plan.options import ComparisonOptions
-from seqwise.compare.plan.plan import Plan, list_seeds, prepare_settings
+from seqwise.compare.plan.plan import Plan, prepare_settings
 from seqwise.compare.plan.sizes import keep_sizes, match_sizes
 from seqwise.compare.plan.variants import build_families, check_distinct, check_family
 from seqwise.compare.report.verdict import MIN_TEST_EXAMPLES
@@ -40,7 +40,7 @@ from seqwise.training.training_run import (
 
 INDEPENDENT_EXAMPLES = ("texts", "sentences", "pairs", "images")
 MIN_EXAMPLES = 3  # of a split: below, every difference is chance
-BUDGET_UNITS = {"time": "seconds", "tokens": "tokens"}  # required by --match
+BUDGET_UNITS = {"time": ("seconds",), "tokens": ("tokens", "epochs")}  # required by --match
 # Training settings that a comparison chooses itself, and why.
 FIXED_SETTINGS = {
     "patience": "every family spends all of its budget, so that none is stopped before another",
@@ -82,9 +82,7 @@ def create_plan_in(
     """Creates a comparison in a new folder; removes the folder if that fails."""
     options, settings = request.options, request.settings
     check_folder(folder)
-    _check_options(options)
-    _check_settings(settings)
-    check_process_count(options.nproc, choose_device(settings))
+    _check_options(options, settings)
     # A wrong name is reported before the data is read.
     _check_rates(build_families(options.models, options.variants, settings), options.lr_trials)
     with claim_folder(folder):
@@ -108,14 +106,16 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
     settings = fill_in_task(request.settings, request.data, log_about)
     settings, task, vectors = open_data(request.data, settings, log_about, progress)
     _check_splits(task, log_about)
-    tokens_per_epoch, seeds = task.size().tokens, list_seeds(options.seeds, request.settings.seed)
+    tokens_per_epoch = task.size().tokens
+    seeds = tuple(range(settings.seed, settings.seed + options.seeds))
     budgets = TrialBudgets.divide(options.budget, options.lr_trials, seeds, tokens_per_epoch)
     families = build_families(options.models, options.variants, settings)
     families = {name: prepare_settings(each, budgets) for name, each in families.items()}
     width = 0 if vectors is None else vectors.keyed.dim
     context = build_defaults_context(task, choose_device(settings), options.nproc, width)
     if options.match == "parameters":
-        sizes = match_sizes(task, families, context, _parse_parameters(options))
+        target = None if options.parameters is None else parse_count(str(options.parameters))
+        sizes = match_sizes(task, families, context, target)
     else:
         sizes = keep_sizes(task, families, context)
     check_distinct(sizes.settings)
@@ -159,67 +159,45 @@ def _check_splits(task: Task, log: LogFunction) -> None:
     advice = "Give more data, or hold out more of it: --data.valid-fraction 0.2 --data.test-fraction 0.2"
     for split, count in sizes.items():
         if count < MIN_EXAMPLES:
-            raise UsageError(
-                f"the {split} split has {count} {unit}: a comparison needs at least {MIN_EXAMPLES}.", repair=advice
-            )
+            problem = f"the {split} split has {count} {unit}: a comparison needs at least {MIN_EXAMPLES}."
+            raise UsageError(problem, repair=advice)
     if sizes.get("test", MIN_TEST_EXAMPLES) < MIN_TEST_EXAMPLES:
         log(f"note: the test split has only {sizes['test']} {unit}, so only large differences will count. {advice}")
 
 
-def _check_options(options: ComparisonOptions) -> None:
+def _check_options(options: ComparisonOptions, settings: Settings) -> None:
+    """Refuses wrong and contradictory options and settings, before the data is read."""
     budget = Budget.parse(options.budget)
-    list_seeds(options.seeds, 0)
-    for option, value, minimum in (
-        ("--lr-trials", options.lr_trials, 1),
-        ("--nproc", options.nproc, 1),
-        ("--examples", options.examples, 0),
-    ):
+    minimums = {"seeds": 1, "lr_trials": 1, "nproc": 1, "examples": 0}
+    for name, minimum in minimums.items():
+        value = getattr(options, name)
         if value < minimum:
-            raise UsageError(f"{option}: expected at least {minimum}; received {value}.")
-    if options.match == "parameters":
-        _parse_parameters(options)
-        return
+            raise UsageError(f"--{name.replace('_', '-')}: expected at least {minimum}; received {value}.")
     if options.parameters is not None:
-        raise UsageError(
-            f"--parameters is a size for all families; with --match {options.match} each keeps its own.",
-            repair="Leave out --parameters, or use --match parameters.",
-        )
-    unit = "tokens" if budget.unit == "epochs" else budget.unit
-    if unit != BUDGET_UNITS[options.match]:
+        if options.match != "parameters":
+            problem = f"--parameters is a size for all families; with --match {options.match} each keeps its own."
+            raise UsageError(problem, repair="Leave out --parameters, or use --match parameters.")
+        if parse_count(str(options.parameters)) is None:
+            problem = f"--parameters: expected a number of parameters; received {options.parameters!r}."
+            raise UsageError(problem, repair="Write it as 250000, 300k or 1.5M.")
+    if options.match != "parameters" and budget.unit not in BUDGET_UNITS[options.match]:
         expected = {"time": "in time, such as 2m", "tokens": "in tokens or epochs, such as 5M-tokens"}[options.match]
-        raise UsageError(
-            f"--match {options.match} needs a budget {expected}; received {options.budget}.",
-            repair="Change --budget or --match.",
-        )
-
-
-def _parse_parameters(options: ComparisonOptions) -> int | None:
-    if options.parameters is None:
-        return None
-    count = parse_count(str(options.parameters))
-    if count is None:
-        raise UsageError(
-            f"--parameters: expected a number of parameters; received {options.parameters!r}.",
-            repair="Write it as 250000, 300k or 1.5M.",
-        )
-    return count
-
-
-def _check_settings(settings: Settings) -> None:
+        problem = f"--match {options.match} needs a budget {expected}; received {options.budget}."
+        raise UsageError(problem, repair="Change --budget or --match.")
     for key, reason in FIXED_SETTINGS.items():
         if getattr(settings.training, key) is not None:
             option = f"--training.{key.replace('_', '-')}"
             raise UsageError(f"{option} cannot be set in a comparison: {reason}.", repair=f"Leave out {option}.")
+    check_process_count(options.nproc, choose_device(settings))
 
 
 def _check_rates(families: Mapping[str, Settings], lr_trials: int) -> None:
     """Refuses to search a learning rate that is set."""
-    rates = {
-        name: each.training.learning_rate for name, each in families.items() if get_family(each.model).has_gradients
-    }
-    fixed = [f"{name} {rate:g}" for name, rate in rates.items() if rate is not None]
+    fixed = [
+        f"{name} {each.training.learning_rate:g}"
+        for name, each in families.items()
+        if get_family(each.model).has_gradients and each.training.learning_rate is not None
+    ]
     if lr_trials > 1 and fixed:
-        raise UsageError(
-            f"--lr-trials {lr_trials} searches a learning rate, but it is already set: {', '.join(fixed)}.",
-            repair="Use --lr-trials 1 to train with it, or leave out training.learning_rate.",
-        )
+        problem = f"--lr-trials {lr_trials} searches a learning rate, but it is already set: {', '.join(fixed)}."
+        raise UsageError(problem, repair="Use --lr-trials 1 to train with it, or leave out training.learning_rate.")

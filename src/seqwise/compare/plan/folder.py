@@ -63,10 +63,8 @@ def remove_untrained(folder: Path) -> None:
 def check_folder(folder: Path) -> None:
     """Refuses a folder unless it is missing, empty, or left by a process that was killed while it read the data."""
     if (folder / PLAN_FILE).exists():
-        raise FolderTakenError(
-            f"{folder} already holds a comparison.",
-            repair=f"Resume it: {resume_command(folder)}\nOr name another folder with --out.",
-        )
+        repair = f"Resume it: {resume_command(folder)}\nOr name another folder with --out."
+        raise FolderTakenError(f"{folder} already holds a comparison.", repair=repair)
     if not folder.exists():
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}

@@ -19,7 +19,7 @@ from seqwise.compare.plan.budgets import TrialBudgets, TrialKind
 from seqwise.compare.plan.folder import PLAN_FILE
 from seqwise.compare.plan.options import Match
 from seqwise.config import Settings
-from seqwise.errors import RunError, UsageError
+from seqwise.errors import RunError
 from seqwise.families import get_family
 from seqwise.files import write_text
 from seqwise.resolved_settings import ResolvedSettings
@@ -112,9 +112,7 @@ class Plan:
         for trial in self.trials():
             if trial.name == name:
                 return trial
-        raise RunError(
-            f"the plan has no trial {name!r}.", repair="Perhaps another comparison was copied into its folder."
-        )
+        raise RunError(f"the plan has no trial {name!r}.", repair="Was another comparison copied into its folder?")
 
     def is_counted(self, family: str) -> bool:
         """Returns whether a family is fitted once by counting: no learning rate, no seed."""
@@ -165,12 +163,9 @@ class Plan:
     def _parse(cls, values: dict[str, Any], path: Path) -> Plan:
         version = int(values.pop("format"))
         if version > FORMAT:
-            raise RunError(
-                f"this comparison was written by Seqwise {values.get('seqwise')} in format {version}; "
-                f"this version reads formats up to {FORMAT}.",
-                file=path,
-                repair="Update with: pip install --upgrade seqwise",
-            )
+            written = f"this comparison was written by Seqwise {values.get('seqwise')} in format {version}"
+            problem = f"{written}; this version reads formats up to {FORMAT}."
+            raise RunError(problem, file=path, repair="Update with: pip install --upgrade seqwise")
         if version == 1:
             values = {RENAMED_KEYS.get(key, key): value for key, value in values.items()} | {"lr_prefix": "try"}
             values["budgets"] = {RENAMED_BUDGET_KEYS.get(key, key): each for key, each in values["budgets"].items()}
@@ -193,12 +188,6 @@ def get_rate_factors(count: int) -> list[float]:
     """Returns the factors of the default learning rate in the search: 1, 0.4, 2.5, 0.16, …"""
     steps = [0, *(sign * step for step in range(1, count) for sign in (-1, 1))]
     return [RATE_FACTOR**step for step in steps[:count]]
-
-
-def list_seeds(count: int, first: int) -> tuple[int, ...]:
-    if count < 1:
-        raise UsageError(f"--seeds: expected at least 1; received {count}.")
-    return tuple(range(first, first + count))
 
 
 def parse_names(text: str) -> list[str]:

@@ -159,10 +159,8 @@ def check_distinct(settings: Mapping[str, Settings]) -> None:
     for name, each in settings.items():
         content = each.model_dump_json()
         if content in names:
-            raise UsageError(
-                f"{names[content]} and {name} have identical settings.",
-                repair="Leave one of them out, or change one of its settings.",
-            )
+            problem = f"{names[content]} and {name} have identical settings."
+            raise UsageError(problem, repair="Leave one of them out, or change one of its settings.")
         names[content] = name
 
 

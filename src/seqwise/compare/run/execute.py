@@ -350,8 +350,6 @@ def read_data(folder: Path, plan: Plan, settings: ResolvedSettings, progress: Pr
     preprocessor = Preprocessor.load(get_preprocessor_folder(folder))
     task = get_task(plan.task).prepare(plan.data, settings.model_copy(deep=True), preprocessor, progress=progress)
     if task.fingerprint != plan.fingerprint:
-        raise RunError(
-            f"{plan.data} has changed since this comparison was created.",
-            repair="Put the original file back, or start a new comparison.",
-        )
+        problem = f"{plan.data} has changed since this comparison was created."
+        raise RunError(problem, repair="Put the original file back, or start a new comparison.")
     return task
