@@ -115,6 +115,9 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 # One process, without Ray
 
 
+JOB = Job("train", "gru/seed-0")
+
+
 class Blocked:
     """A job that takes as long as the test wants, and that notices when it should stop, or does not."""
 
@@ -154,12 +157,12 @@ def until(reached: Callable[[], bool], seconds: float = 60) -> None:
 def test_a_repeated_poll_starts_the_job_once(process):
     job = Blocked(heeds=True)
     worker = process(60.0, job)
-    assert worker.work(0, "", "", False)["result"] is None
-    worker.work(1, "train", "gru/seed-0", False)
-    until(lambda: worker.work(1, "train", "gru/seed-0", False)["progress"] == {"progress": 0.5})
+    assert worker.work(0, None, False)["result"] is None
+    worker.work(1, JOB, False)
+    until(lambda: worker.work(1, JOB, False)["progress"] == {"progress": 0.5})
     job.over.set()
-    until(lambda: worker.work(1, "train", "gru/seed-0", False)["result"] is not None)
-    assert worker.work(1, "train", "gru/seed-0", False)["result"] == {"event": "end", "status": "done", "reason": ""}
+    until(lambda: worker.work(1, JOB, False)["result"] is not None)
+    assert worker.work(1, JOB, False)["result"] == {"event": "end", "status": "done", "reason": ""}
     assert job.begun == 1
     assert (os.environ[DEVICE_WORKERS_VARIABLE], os.environ[WORKERS_VARIABLE]) == ("3", "6")
 
@@ -170,7 +173,7 @@ def test_a_job_that_loses_a_process_is_lost(process, monkeypatch: pytest.MonkeyP
 
     worker = process(60.0, Blocked(heeds=True))
     monkeypatch.setattr(execute, "execute", lose)
-    worker.work(1, "train", "gru/seed-0", False)
+    worker.work(1, JOB, False)
     until(lambda: worker.result is not None)
     assert worker.result == {"event": "lost", "reason": "when process 2 of 2 was ended by SIGKILL"}
 
@@ -202,16 +205,16 @@ def test_a_busy_cluster_gives_one_warning_and_then_an_error(tmp_path: Path, monk
 
 def test_a_process_that_is_not_polled_stops_its_job(process):
     worker = process(0.3, Blocked(heeds=True))
-    worker.work(1, "train", "gru/seed-0", False)
+    worker.work(1, JOB, False)
     until(lambda: worker.result is not None)
-    assert worker.work(1, "train", "gru/seed-0", False)["result"] == {"event": "stopped"}
+    assert worker.work(1, JOB, False)["result"] == {"event": "stopped"}
 
 
 def test_a_process_that_cannot_stop_its_job_exits(process, monkeypatch: pytest.MonkeyPatch):
     job, ended = Blocked(heeds=False), threading.Event()
     monkeypatch.setattr(os, "_exit", lambda status: ended.set())
     worker = process(0.1, job)
-    worker.work(1, "train", "gru/seed-0", False)
+    worker.work(1, JOB, False)
     assert ended.wait(20)
     job.over.set()
     until(lambda: worker.result is not None)

@@ -42,8 +42,8 @@ def accept_old_key(name: str, *old: str | AliasPath) -> Any:
     return Field(validation_alias=AliasChoices(name, *old))
 
 
-def _rename_level(outcome: str) -> str:
-    return "inconclusive" if outcome == "level" else outcome
+_OLD_EVALUATION_SECONDS = accept_old_key("evaluation_seconds", AliasPath("evaluation", "seconds"))
+_RENAME_LEVEL = BeforeValidator(lambda outcome: "inconclusive" if outcome == "level" else outcome)
 
 
 # Families
@@ -118,9 +118,8 @@ class Family:
     low: Number  # 95 % interval of the mean over seeds
     high: Number
     parameters: int | None = None
-    is_baseline: Annotated[bool, accept_old_key("is_baseline", "baseline")] = (
-        False  # fitted by counting, without a budget
-    )
+    # Fitted by counting, without a budget.
+    is_baseline: Annotated[bool, accept_old_key("is_baseline", "baseline")] = False
     learning_rate: Number = None
     lr_trials: Annotated[tuple[LearningRateTrial, ...], accept_old_key("lr_trials", "tries")] = ()
     values: tuple[SeedValue, ...] = ()
@@ -131,8 +130,9 @@ class Family:
     weights: Number = None  # bytes of the file of weights
     latency: Annotated[Number, accept_old_key("latency", "answer")] = None  # median seconds of one prediction
     latencies: Annotated[tuple[float, ...], accept_old_key("latencies", "answers")] = ()  # one per round
+    # To predict the whole test split in batches.
     evaluation_seconds: Annotated[Number, accept_old_key("evaluation_seconds", AliasPath("evaluation", "seconds"))] = (
-        None  # to predict the whole test split in batches
+        None
     )
     curves: tuple[Curve, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Pair:
     covers: Covers
     larger_noise: Annotated[Source, accept_old_key("larger_noise", "larger")]
     adjusted_p_with_best: Annotated[Number, accept_old_key("adjusted_p_with_best", "with_best")] = None
-    outcome: Annotated[Significance, BeforeValidator(_rename_level)] = "inconclusive"
+    outcome: Annotated[Significance, _RENAME_LEVEL] = "inconclusive"
     text: dict[str, str] = field(default_factory=dict)
 
     @property

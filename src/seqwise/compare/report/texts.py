@@ -18,7 +18,7 @@ from seqwise.compare.report.formatting import (
     format_seconds_range,
     format_signed,
 )
-from seqwise.compare.report.schema import Family, LearningRateTrial, Pair, Report, Source, TrialSummary
+from seqwise.compare.report.schema import Family, Pair, Report, Source, TrialSummary
 
 
 def add_texts(report: Report) -> Report:
@@ -27,28 +27,24 @@ def add_texts(report: Report) -> Report:
     spreads = {family.name: family.half_width for family in report.families}
     best_spread = next(iter(spreads.values()), None)
 
-    def add_lr_text(trial: LearningRateTrial, spread: float | None) -> LearningRateTrial:
-        value = format_metric(metric, trial.validation, spread)
-        return replace(trial, rate_text=format_rate(trial.rate), validation_text=value)
-
-    families = [
-        replace(
-            family,
-            lr_trials=tuple(add_lr_text(trial, family.half_width) for trial in family.lr_trials),
-            text=_format_family(metric, family),
+    families = []
+    for family in report.families:
+        lr_trials = tuple(
+            replace(
+                trial,
+                rate_text=format_rate(trial.rate),
+                validation_text=format_metric(metric, trial.validation, family.half_width),
+            )
+            for trial in family.lr_trials
         )
-        for family in report.families
-    ]
-    examples = [
-        replace(
-            example,
-            answers={
-                name: replace(answer, value_text=format_metric(metric, answer.value))
-                for name, answer in example.answers.items()
-            },
-        )
-        for example in report.examples
-    ]
+        families.append(replace(family, lr_trials=lr_trials, text=_format_family(metric, family)))
+    examples = []
+    for example in report.examples:
+        answers = {
+            name: replace(answer, value_text=format_metric(metric, answer.value))
+            for name, answer in example.answers.items()
+        }
+        examples.append(replace(example, answers=answers))
     return replace(
         report,
         families=tuple(families),

@@ -5,6 +5,7 @@ It reads the report and nothing else. `statistics/ranking.py` decides who is bes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from seqwise.compare.report.formatting import (
@@ -97,22 +98,21 @@ def _describe_best(ranking: Ranking, best: Family) -> str:
     return f"{best.name} is best: {value}, {_format_gap(ranking, second)} better than {second.name} ({p})."
 
 
-def _describe_ties(ranking: Ranking) -> list[str]:
+def _describe_ties(ranking: Ranking) -> Iterator[str]:
     """The tied families, the worse ones, and what would separate them."""
-    if not ranking.tied:
-        return []
-    verb = "is" if len(ranking.tied) == 1 else "are"
-    more = None if ranking.behind else _suggest_more(ranking, ranking.tied)
-    advice = f": {more} would be needed to tell them apart" if more else ""
-    names = _join_with_means(ranking, ranking.tied)
-    return [f"{names} {verb} not significantly different from it{_describe_worse(ranking)}{advice}."]
+    if ranking.tied:
+        verb = "is" if len(ranking.tied) == 1 else "are"
+        more = None if ranking.behind else _suggest_more(ranking, ranking.tied)
+        advice = f": {more} would be needed to tell them apart" if more else ""
+        names = _join_with_means(ranking, ranking.tied)
+        yield f"{names} {verb} not significantly different from it{_describe_worse(ranking)}{advice}."
 
 
-def _describe_unsure(ranking: Ranking) -> list[str]:
+def _describe_unsure(ranking: Ranking) -> Iterator[str]:
     """The families that are probably worse, their p, and what would make it certain."""
     unsure = ranking.unsure
     if not unsure:
-        return []
+        return
     pairs = [ranking.get_pair(family) for family in unsure]
     chance = format_p(max(ranking.adjust_with_best(pair) or 0.0 for pair in pairs))
     chance = chance.replace("=", "≤") if len(unsure) > 1 else chance
@@ -123,7 +123,7 @@ def _describe_unsure(ranking: Ranking) -> list[str]:
     more = _suggest_more(ranking, unsure)
     advice = f": {more} would be needed to be certain" if more else ""
     verb = "is" if len(unsure) == 1 else "are"
-    return [f"{_join_with_means(ranking, unsure)} {verb} probably worse ({chance}){advice}."]
+    yield f"{_join_with_means(ranking, unsure)} {verb} probably worse ({chance}){advice}."
 
 
 def _describe_worse(ranking: Ranking) -> str:
@@ -151,163 +151,142 @@ def _suggest_more(ranking: Ranking, families: tuple[Family, ...]) -> str | None:
     return "more seeds" if sources.count("seeds") * 2 > len(sources) else "a larger test split"
 
 
-def _compare_with_baseline(ranking: Ranking, best: Family) -> list[str]:
+def _compare_with_baseline(ranking: Ranking, best: Family) -> Iterator[str]:
     """A warning where the best family is not clearly better than a rule without a model."""
     baseline = ranking.best_baseline
     if baseline is None or baseline.value is None or best.mean is None:
-        return []
+        return
     lower = ranking.metric.lower_is_better
     is_ahead = best.mean < baseline.value if lower else best.mean > baseline.value
     low, high, _ = best.interval or (best.mean, best.mean, "")
     is_within_interval = baseline.value <= high if lower else baseline.value >= low
-    if is_ahead and not is_within_interval:
-        return []
-    value = format_metric(ranking.metric.key, baseline.value, best.half_width)
-    result = f"{best.name} is hardly better" if is_ahead else "No family is better"
-    return [
-        f"{result} than a rule without a model, the {baseline.name} ({value}): the budget may be too small, or there "
-        "may be little to learn."
-    ]
+    if not is_ahead or is_within_interval:
+        value = format_metric(ranking.metric.key, baseline.value, best.half_width)
+        result = f"{best.name} is hardly better" if is_ahead else "No family is better"
+        advice = "the budget may be too small, or there may be little to learn"
+        yield f"{result} than a rule without a model, the {baseline.name} ({value}): {advice}."
 
 
-def _describe_overfitting(ranking: Ranking) -> list[str]:
+def _describe_overfitting(ranking: Ranking) -> Iterator[str]:
     """The families that got worse after their best point, and what helps against it."""
     checks = {family.name: ranking.find_overfitting(family) for family in ranking.ranked}
-    found = {name: check for name, check in checks.items() if check is not None}
-
-    def shares(training_improved: bool | None) -> dict[str, float]:
-        return {name: each.best_share for name, each in found.items() if each.training_improved is training_improved}
-
-    cases = (
-        (shares(True), "overfits", "overfit", "more data or dropout would help, not more time"),
-        (shares(False), "became unstable", "became unstable", "a lower learning rate would help, not more time"),
-        (shares(None), "", "", "more time would not help"),
-    )
-    return [_describe_fall(*case) for case in cases if case[0]]
-
-
-def _describe_fall(shares: dict[str, float], singular: str, plural: str, advice: str) -> str:
-    """ "gru was best after 60 % of its training and got worse after that: it overfits; more data …"."""
-    parts = join_names([f"{share:.0%}".replace("%", " %") for share in shares.values()])
-    names = join_names(list(shares))
-    if len(shares) == 1:
-        cause = f"it {singular}; " if singular else ""
-        return f"{names} was best after {parts} of its training and got worse after that: {cause}{advice}."
-    cause = f"they {plural}; " if plural else ""
-    return f"{names} were best after {parts} of their training and got worse after that: {cause}{advice}."
+    cases = {
+        True: ("overfits", "overfit", "more data or dropout would help, not more time"),
+        False: ("became unstable", "became unstable", "a lower learning rate would help, not more time"),
+        None: ("", "", "more time would not help"),
+    }
+    for training_improved, (singular, plural, advice) in cases.items():
+        shares = {
+            name: f"{check.best_share:.0%}".replace("%", " %")
+            for name, check in checks.items()
+            if check is not None and check.training_improved is training_improved
+        }
+        if shares:
+            is_one = len(shares) == 1
+            verb, its, cause = ("was", "its", f"it {singular}; ") if is_one else ("were", "their", f"they {plural}; ")
+            best = f"{join_names(list(shares))} {verb} best after {join_names(list(shares.values()))} of {its} training"
+            yield f"{best} and got worse after that: {cause if singular else ''}{advice}."
 
 
-def _compare_with_ngrams(ranking: Ranking) -> list[str]:
+def _compare_with_ngrams(ranking: Ranking) -> Iterator[str]:
     """A remark where no network beats an n-gram model."""
     baselines = [family for family in ranking.leaders if family.is_baseline]
     ranks = {ranking.get_rank(family) for family in ranking.ranked if not family.is_baseline}
-    if not baselines or not ranks:
-        return []
-    no_network = "no network is as good as that"
-    if ranks & {"best", "tied"}:
-        no_network = "no network is significantly better than that"
-    elif "unsure" in ranks:
-        no_network = "probably no network is as good as that"
-    return [
-        f"{baselines[0].name} only counts n-grams, and {no_network}: either the data or the budget is too small for "
-        "them, or there is little to learn beyond such counts."
-    ]
+    if baselines and ranks:
+        no_network = "no network is as good as that"
+        if ranks & {"best", "tied"}:
+            no_network = "no network is significantly better than that"
+        elif "unsure" in ranks:
+            no_network = "probably no network is as good as that"
+        cause = "either the data or the budget is too small for them, or there is little to learn beyond such counts"
+        yield f"{baselines[0].name} only counts n-grams, and {no_network}: {cause}."
 
 
-def _recommend_fast(ranking: Ranking, best: Family) -> list[str]:
+def _recommend_fast(ranking: Ranking, best: Family) -> Iterator[str]:
     """The fastest family among the best, and a much faster one that is worse."""
     fastest, lowest = ranking.fastest, ranking.lowest_latency
     if lowest is None:
-        return []
-    sentences = []
+        return
     if fastest is not None and fastest is not best:
-        sentences = [f"Of the best, {fastest.name} is fastest: {_format_speed(fastest, best)}."]
+        yield f"Of the best, {fastest.name} is fastest: {_format_speed(fastest, best)}."
     timed = [leader for leader in ranking.leaders if leader.latency]
     fast = [family for family in ranking.behind if all(is_faster(family, leader, MUCH_FASTER) for leader in timed)]
     if fast:
         quality = f"{ranking.metric.name} {_format_mean(ranking, fast[0])}"
-        sentences.append(
-            f"Where speed matters more, {fast[0].name} has {quality} and needs {_format_speed(fast[0], lowest)}."
-        )
-    return sentences
+        yield f"Where speed matters more, {fast[0].name} has {quality} and needs {_format_speed(fast[0], lowest)}."
 
 
-def _recommend_small(ranking: Ranking) -> list[str]:
+def _recommend_small(ranking: Ranking) -> Iterator[str]:
     """The smallest of the best, unless sizes were matched."""
     smallest = ranking.smallest
-    if len(ranking.leaders) < 2 or smallest is None:
-        return []
-    return [f"{smallest.name} is the smallest of the best: {_format_size(ranking, smallest)}."]
+    if len(ranking.leaders) > 1 and smallest is not None:
+        yield f"{smallest.name} is the smallest of the best: {_format_size(ranking, smallest)}."
 
 
-def _list_caveats(report: Report, ranking: Ranking) -> list[str]:
+def _list_caveats(report: Report, ranking: Ranking) -> Iterator[str]:
     """What limits the conclusions: a noisy machine, few seeds, few test examples."""
-    caveats = [report.rules.noise_warning] if report.rules.noise_warning else []
+    if report.rules.noise_warning:
+        yield report.rules.noise_warning
     trained = [family for family in ranking.ranked if not family.is_baseline]
     num_seeds = len(report.rules.seeds)
     if trained and num_seeds == 1:
         subject = "Each family was trained" if len(trained) > 1 else f"{trained[0].name} was trained"
-        caveats.append(f"{subject} only once, so these numbers do not show the variation between seeds: try --seeds 3.")
+        yield f"{subject} only once, so these numbers do not show the variation between seeds: try --seeds 3."
     elif trained and num_seeds == 2:
-        caveats.append("Two seeds show little of the variation between seeds: try --seeds 3 or more.")
+        yield "Two seeds show little of the variation between seeds: try --seeds 3 or more."
     count, unit = report.metric.num_examples, report.metric.example_unit or "examples"
     if count == 1:
-        caveats.append(f"The test split is a single example, counted in {unit}: no difference can be tested on it.")
+        yield f"The test split is a single example, counted in {unit}: no difference can be tested on it."
     elif count is not None and count < MIN_TEST_EXAMPLES:
-        caveats.append(f"The test split has only {count} {unit}: only large differences can be told from chance.")
-    return caveats
+        yield f"The test split has only {count} {unit}: only large differences can be told from chance."
 
 
-def _describe_failures(ranking: Ranking) -> list[str]:
+def _describe_failures(ranking: Ranking) -> Iterator[str]:
     """The families that failed, wholly or for some seeds, and why."""
-    reasons: dict[str, list[str]] = {}
-    for family in ranking.failed:
+    failed: dict[str, list[str]] = {}  # reason → families
+    others = []
+    for family in (*ranking.failed, *ranking.ranked):
+        reason = _shorten_reason(family)
         if family.status == "failed":
-            reasons.setdefault(_shorten_reason(family), []).append(family.name)
-    parts = [join_names(names) + " failed" + (f" ({reason})" if reason else "") for reason, names in reasons.items()]
-    parts += [
-        f"{family.name} cannot be ranked ({_shorten_reason(family)})"
-        for family in ranking.failed
-        if family.status != "failed"
-    ]
-    for family in ranking.ranked:
-        if family.status == "partly":
-            count, reason = len(family.values), _shorten_reason(family)
+            failed.setdefault(reason, []).append(family.name)
+        elif family in ranking.failed:
+            others.append(f"{family.name} cannot be ranked{reason}")
+        elif family.status == "partly":
+            count = len(family.values)
             trainings = "only training" if count == 1 else f"{count} trainings"
-            cause = f" ({reason})" if reason else ""
-            parts.append(f"{family.name} is judged by the {trainings} that finished, as others failed{cause}")
-    return ["; ".join(parts) + "."] if parts else []
+            others.append(f"{family.name} is judged by the {trainings} that finished, as others failed{reason}")
+    parts = [*(f"{join_names(names)} failed{reason}" for reason, names in failed.items()), *others]
+    if parts:
+        yield "; ".join(parts) + "."
 
 
-def _judge_larger_budget(ranking: Ranking, best: Family) -> list[str]:
+def _judge_larger_budget(ranking: Ranking, best: Family) -> Iterator[str]:
     """Whether a larger budget would change the order, by the last doubling of every curve."""
     metric, mean = ranking.metric.key, best.mean or 0.0
     gains = {family.name: ranking.compute_gain(family) for family in ranking.ranked}
     known = {name: gain for name, gain in gains.items() if gain is not None}
     if not known:
-        return []
+        return
+    texts = {name: format_gain(metric, gain) for name, gain in known.items()}
     improving = {name for name, gain in known.items() if is_noticeable(metric, gain, mean)}
     overtaking = [family for family in ranking.challengers if family.name in improving]
     if overtaking:
         first, *others = overtaking
-        own = f" ({best.name}: {format_gain(metric, known[best.name])})" if best.name in known else ""
+        own = f" ({best.name}: {texts[best.name]})" if best.name in known else ""
         also = f"; the same holds for {join_names([family.name for family in others])}" if others else ""
         gap = ranking.compute_gap(first)
         gap_text = format_gain(metric, gap) if is_perplexity(metric) else _format_gap(ranking, first)
         enough = f"close its gap of {gap_text}" if is_noticeable(metric, gap, mean) else "get ahead"
-        return [
-            f"What would change this: {first.name} was still improving by {format_gain(metric, known[first.name])} per "
-            f"doubling of the budget{own}, enough to {enough}{also}. Try a larger budget."
-        ]
-    if not improving:
+        gain = f"{first.name} was still improving by {texts[first.name]} per doubling of the budget{own}"
+        yield f"What would change this: {gain}, enough to {enough}{also}. Try a larger budget."
+    elif improving:
+        name = max(known, key=lambda name: known[name])
+        end = "; doubling it again would probably not change the order" if len(ranking.ranked) > 1 else ""
+        gain = f"{name} gained {texts[name]} in the last doubling"
+        yield f"A larger budget would still make better models: {gain}{end}."
+    else:
         curves = "The curve has" if len(known) == 1 else "The curves have"
-        return [f"{curves} flattened: a larger budget is unlikely to change this."]
-    name = max(known, key=lambda name: known[name])
-    end = "; doubling it again would probably not change the order" if len(ranking.ranked) > 1 else ""
-    return [
-        f"A larger budget would still make better models: {name} gained {format_gain(metric, known[name])} in the last "
-        f"doubling{end}."
-    ]
+        yield f"{curves} flattened: a larger budget is unlikely to change this."
 
 
 # Parts of sentences
@@ -358,7 +337,7 @@ def _format_speed(family: Family, other: Family) -> str:
 
 
 def _shorten_reason(family: Family) -> str:
-    """The first line of the reason of a failure, at most 120 characters."""
-    lines = family.reason.strip().splitlines()
-    first = lines[0].strip().rstrip(".") if lines else ""
-    return first if len(first) <= 120 else first[:117].rstrip() + "…"
+    """The first line of the reason of a failure in brackets, at most 120 characters; empty without a reason."""
+    first = family.reason.strip().partition("\n")[0].strip().rstrip(".")
+    first = first if len(first) <= 120 else first[:117].rstrip() + "…"
+    return f" ({first})" if first else ""

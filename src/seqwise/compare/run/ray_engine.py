@@ -150,7 +150,7 @@ class RayEngine:
         workers = [worker for worker in self._workers.values() if worker.job is not None or not worker.last_answer]
         for worker in workers:
             if worker.poll is None:
-                worker.send_poll(should_stop)
+                worker.poll = worker.process.work.remote(worker.ticket, worker.job, should_stop)
         polls = {worker.poll: worker for worker in workers}
         if not polls:
             return
@@ -214,26 +214,24 @@ class _StartTimeout:
         if any(worker.last_answer for worker in workers.values()):
             self.since, self.has_warned = None, False
             return
-        now = time.monotonic()
-        self.since = now if self.since is None else self.since
-        minutes = f"{GIVE_UP_SECONDS / 60:g} minutes"
-        if now - self.since > GIVE_UP_SECONDS:
-            raise SeqwiseError(
-                f"the Ray cluster started no process within {minutes}: {_describe_demand(workers)}.",
-                repair=f"See what keeps it busy: ray status. Then resume with: {resume_command(folder)}",
-            )
-        if now - self.since > WARN_SECONDS and not self.has_warned:
+        self.since = time.monotonic() if self.since is None else self.since
+        waited, minutes = time.monotonic() - self.since, f"{GIVE_UP_SECONDS / 60:g} minutes"
+        demand = _describe_demand(list(workers))
+        if waited > GIVE_UP_SECONDS:
+            repair = f"See what keeps it busy: ray status. Then resume with: {resume_command(folder)}"
+            raise SeqwiseError(f"the Ray cluster started no process within {minutes}: {demand}.", repair=repair)
+        if waited > WARN_SECONDS and not self.has_warned:
             self.has_warned = True
-            problem = f"the Ray cluster has started no process yet: {_describe_demand(workers)}."
-            reason = f"{problem} Perhaps it is busy: ray status. The comparison waits for {minutes}."
+            advice = f"Perhaps it is busy: ray status. The comparison waits for {minutes}."
+            reason = f"the Ray cluster has started no process yet: {demand}. {advice}"
             self.on_event({"event": "waiting", "reason": reason})
 
 
-def _describe_demand(workers: dict[Slot, _RayWorker]) -> str:
+def _describe_demand(slots: Sequence[Slot]) -> str:
     """Returns `a job needs 2 cores and 1 GPU on one of 2 nodes`."""
-    slot = next(iter(workers))
+    slot = slots[0]
     gpus = f" and {slot.gpus:g} GPU{'s' if slot.gpus > 1 else ''}" if slot.gpus else ""
-    names = sorted({each.node.name for each in workers})
+    names = sorted({each.node.name for each in slots})
     where = f"on {names[0]}" if len(names) == 1 else f"on one of {len(names)} nodes"
     return f"a job needs {slot.cores:g} core{'s' if slot.cores != 1 else ''}{gpus} {where}"
 
@@ -254,10 +252,6 @@ class _RayWorker:
     def assign(self, job: Job) -> None:
         self.job, self.ticket, self.has_started, self.last_progress = job, self.ticket + 1, False, None
 
-    def send_poll(self, should_stop: bool) -> None:
-        about = ("", "") if self.job is None else (self.job.kind, self.job.name)
-        self.poll = self.process.work.remote(self.ticket, *about, should_stop)
-
 
 class _Process:
     """A process of the cluster. It executes the job of the poll in a thread, and answers with its progress."""
@@ -277,11 +271,12 @@ class _Process:
         self.result: Event | None = None
         threading.Thread(target=self._watch_lease, daemon=True).start()
 
-    def work(self, ticket: int, kind: Any, name: str, should_stop: bool) -> dict[str, Any]:
+    def work(self, ticket: int, job: Job | None, should_stop: bool) -> dict[str, Any]:
+        """Starts the job, unless a poll with its ticket has; returns its progress and, at the end, its result."""
         self.last_poll, self.should_stop = time.monotonic(), should_stop
-        if ticket != self.ticket:
+        if job is not None and ticket != self.ticket:
             self.ticket, self.progress, self.result = ticket, None, None
-            threading.Thread(target=self._execute, args=(Job(kind, name),), daemon=True).start()
+            threading.Thread(target=self._execute, args=(job,), daemon=True).start()
         return {"pid": os.getpid(), "progress": self.progress, "result": self.result}
 
     def _execute(self, job: Job) -> None:
