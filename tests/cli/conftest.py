@@ -21,8 +21,8 @@ SMALL = {
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a command line answered."""
+class CommandResult:
+    """Exit status and output of a command line."""
 
     status: int
     out: str
@@ -30,20 +30,20 @@ class Answer:
 
 
 @pytest.fixture
-def seqwise_command(capsys) -> Callable[..., Answer]:
+def seqwise_command(capsys) -> Callable[..., CommandResult]:
     """Run `seqwise …` in this process."""
 
-    def run(*words: object) -> Answer:
+    def run(*words: object) -> CommandResult:
         capsys.readouterr()
         status = main([str(word) for word in words])
         captured = capsys.readouterr()
-        return Answer(status, captured.out, captured.err)
+        return CommandResult(status, captured.out, captured.err)
 
     return run
 
 
 @pytest.fixture(scope="session")
-def run_of(book, tmp_path_factory) -> Callable[..., Path]:
+def trained_run(book, tmp_path_factory) -> Callable[..., Path]:
     """The run folder of a family, trained once for a moment."""
     folders: dict[tuple[str, str], Path] = {}
 

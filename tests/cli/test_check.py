@@ -8,18 +8,18 @@ import pytest
 
 
 def test_a_clean_text_is_described(seqwise_command, book):
-    answer = seqwise_command("check", book, "--task", "language")
-    lines = answer.out.splitlines()
-    assert answer.status == 0
-    assert answer.err == ""
+    result = seqwise_command("check", book, "--task", "language")
+    lines = result.out.splitlines()
+    assert result.status == 0
+    assert result.err == ""
     assert [line.split()[0] for line in lines[:4]] == ["split", "train", "valid", "test"]
     assert lines[-1] == "no errors."
 
 
 def test_json_is_one_document_with_the_counts(seqwise_command, book):
-    answer = seqwise_command("check", book, "--task", "language", "--json")
-    document = json.loads(answer.out)
-    assert answer.err == ""
+    result = seqwise_command("check", book, "--task", "language", "--json")
+    document = json.loads(result.out)
+    assert result.err == ""
     assert sum(split["characters"] for split in document["splits"].values()) == len(book.read_text())
     assert document["tokenizer"] == "characters"
     assert document["warnings"] == []
@@ -29,10 +29,10 @@ def test_a_leak_between_the_splits_is_a_warning(seqwise_command, tmp_path):
     line = "the same long line in two splits is learned by heart and then measured as if it had been understood\n"
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text(line if split != "valid" else "another\n")
-    answer = seqwise_command("check", tmp_path, "--task", "language")
-    assert answer.status == 0
-    assert answer.err.startswith("warning: 1 long line is in test as well as in train")
-    assert answer.out.endswith("no errors, 1 warning.\n")
+    result = seqwise_command("check", tmp_path, "--task", "language")
+    assert result.status == 0
+    assert result.err.startswith("warning: 1 long line is in test as well as in train")
+    assert result.out.endswith("no errors, 1 warning.\n")
     document = json.loads(seqwise_command("check", tmp_path, "--task", "language", "--json").out)
     assert len(document["warnings"]) == 1
 
@@ -51,26 +51,26 @@ def test_a_leak_between_the_splits_is_a_warning(seqwise_command, tmp_path):
         ("a.txt.gz", b"not gzip", ": the gzip file is damaged"),
     ],
 )
-def test_an_error_names_file_line_cause_and_repair(seqwise_command, tmp_path, name, content, expected):
+def test_an_error_has_file_line_cause_and_fix(seqwise_command, tmp_path, name, content, expected):
     path = tmp_path / name
     path.write_bytes(content)
-    answer = seqwise_command("check", path, "--task", "language")
-    assert answer.status == 2
-    assert answer.out == ""
-    assert answer.err.startswith(f"error: {path}{expected}")
-    assert len(answer.err.splitlines()) == 2
+    result = seqwise_command("check", path, "--task", "language")
+    assert result.status == 2
+    assert result.out == ""
+    assert result.err.startswith(f"error: {path}{expected}")
+    assert len(result.err.splitlines()) == 2
 
 
-def test_the_task_is_guessed_and_the_guess_explained(seqwise_command, book):
-    answer = seqwise_command("check", book)
-    assert answer.err == "task: language, because it is plain text. Choose another with --task.\n"
+def test_the_task_is_inferred_and_the_reason_printed(seqwise_command, book):
+    result = seqwise_command("check", book)
+    assert result.err == "task: language, because it is plain text. Choose another with --task.\n"
 
 
-def test_json_tells_the_errors_too(seqwise_command, tmp_path):
+def test_json_contains_the_errors(seqwise_command, tmp_path):
     path = tmp_path / "ragged.csv"
     path.write_text("text,label\ngood,1\nbad\nugly,1,2\n")
-    answer = seqwise_command("check", path, "--json")
-    assert answer.status == 2
-    errors = json.loads(answer.out)["errors"]
+    result = seqwise_command("check", path, "--json")
+    assert result.status == 2
+    errors = json.loads(result.out)["errors"]
     assert [(error["file"], error["line"]) for error in errors] == [(str(path), 3), (str(path), 4)]
     assert all(error["problem"] and error["repair"] for error in errors)

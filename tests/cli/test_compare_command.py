@@ -56,9 +56,9 @@ def folder(tmp_path: Path) -> Path:
 def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, engines, text, tmp_path):
     out = tmp_path / "with a blank"
     question = ["--models", "rnn,ngram", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "2", "--examples", "2"]
-    answer = seqwise_command("compare", text, *SETTINGS, *question, "--out", out)
-    assert answer.status == 0, answer.err
-    lines = answer.out.strip().splitlines()
+    result = seqwise_command("compare", text, *SETTINGS, *question, "--out", out)
+    assert result.status == 0, result.err
+    lines = result.out.strip().splitlines()
     for column in (
         "family",
         "perplexity",
@@ -82,19 +82,19 @@ def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, en
         "evaluating on the test split, once: 2 models",
         "report.html (open it in a browser)", f"seqwise evaluate '{out}",
     ):  # fmt: skip
-        assert words in answer.err, answer.err
+        assert words in result.err, result.err
     assert report["command"].startswith(f"seqwise compare {text} --text.tokenizer characters")
     assert "--out" not in report["command"]  # that folder is taken
     assert len(report["examples"]) <= 2
 
 
 def test_json_is_one_document_and_nothing_else(seqwise_command, engines, folder):
-    answer = seqwise_command("compare", "--resume", folder, "--json")
-    assert answer.status == 0
-    assert json.loads(answer.out) == json.loads((folder / "report.json").read_text())
+    result = seqwise_command("compare", "--resume", folder, "--json")
+    assert result.status == 0
+    assert json.loads(result.out) == json.loads((folder / "report.json").read_text())
 
 
-def test_a_finished_comparison_only_has_its_report_written_again(seqwise_command, folder, tmp_path):
+def test_resuming_a_finished_comparison_only_writes_the_report_again(seqwise_command, folder, tmp_path):
     plan = Plan.open(folder)
     for trial in plan.trials():  # those that failed would be tried again
         if trial.family == "too-fast":
@@ -106,25 +106,25 @@ def test_a_finished_comparison_only_has_its_report_written_again(seqwise_command
     before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/**/*") if path.is_file()}
     (folder / "report.html").unlink()
     (folder / "report.json").write_text("{")
-    answer = seqwise_command("compare", "--resume", folder)
-    assert answer.status == 0, answer.err
+    result = seqwise_command("compare", "--resume", folder)
+    assert result.status == 0, result.err
     assert {path: path.stat().st_mtime_ns for path in folder.glob("trials/**/*") if path.is_file()} == before
     assert (folder / "report.html").stat().st_size > 10_000
     assert json.loads((folder / "report.json").read_text())["verdict"]["best"]
-    assert "training" not in answer.err
+    assert "training" not in result.err
 
 
 def test_failures_are_shown_and_repeated(seqwise_command, engines, folder):
-    answer = seqwise_command("compare", "--resume", folder)
-    assert answer.status == 0
-    assert "warning: too-fast/lr-1 failed: " in answer.err
-    assert "warning: too-fast: none of its 2 learning rates worked: " in answer.err
-    last = next(line for line in answer.out.splitlines() if "too-fast" in line)
+    result = seqwise_command("compare", "--resume", folder)
+    assert result.status == 0
+    assert "warning: too-fast/lr-1 failed: " in result.err
+    assert "warning: too-fast: none of its 2 learning rates worked: " in result.err
+    last = next(line for line in result.out.splitlines() if "too-fast" in line)
     assert last.startswith("failed  too-fast")
     assert {job.name.partition("/")[0] for job in engines[0].jobs} == {"too-fast", "all"}  # all are timed again
 
 
-def test_without_its_data_a_comparison_is_not_resumed(seqwise_command, engines, text, tmp_path):
+def test_a_comparison_without_its_data_is_not_resumed(seqwise_command, engines, text, tmp_path):
     question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1"]
     first = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
     assert first.status == 0
@@ -132,9 +132,9 @@ def test_without_its_data_a_comparison_is_not_resumed(seqwise_command, engines, 
     content = text.read_text()
     for change in (lambda: text.write_text(content * 2), text.unlink):
         change()
-        answer = seqwise_command("compare", "--resume", tmp_path / "out")
-        assert answer.status == 2
-        assert "has changed since this comparison was created" in answer.err or "no such file" in answer.err
+        result = seqwise_command("compare", "--resume", tmp_path / "out")
+        assert result.status == 2
+        assert "has changed since this comparison was created" in result.err or "no such file" in result.err
         assert len(engines) == 1
     text.write_text(content)
     assert seqwise_command("compare", "--resume", tmp_path / "out").status == 0
@@ -147,25 +147,25 @@ def test_a_waiting_engine_is_explained(folder, capsys):
     assert "warning: the cluster is busy." in capsys.readouterr().err
 
 
-def test_where_nothing_worked_the_status_is_one(seqwise_command, engines, text, tmp_path):
+def test_the_exit_status_is_one_if_every_trial_failed(seqwise_command, engines, text, tmp_path):
     variants = tmp_path / "variants.yaml"
     variants.write_text("too-fast: {model: rnn, training: {learning_rate: 1e9}}\n")
-    answer = seqwise_command(
+    result = seqwise_command(
         "compare", text, *SETTINGS, "--models", "none", "--variants", variants, "--budget", "2k-tokens", "--seeds", "1",
         "--lr-trials", "1", "--out", tmp_path / "out",
     )  # fmt: skip
-    assert answer.status == 1
-    assert "Traceback" not in answer.err
-    assert "too-fast" in answer.out
+    assert result.status == 1
+    assert "Traceback" not in result.err
+    assert "too-fast" in result.out
     assert (tmp_path / "out" / "report.html").exists()
 
 
 def test_an_interrupted_comparison_explains_how_to_resume(seqwise_command, folder, monkeypatch):
     monkeypatch.setattr(api, "run_stages", lambda *args: False)
-    answer = seqwise_command("compare", "--resume", folder, "--json")
-    assert answer.status == 130
-    assert answer.out == ""
-    assert answer.err.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise compare --resume {folder}"
+    result = seqwise_command("compare", "--resume", folder, "--json")
+    assert result.status == 130
+    assert result.out == ""
+    assert result.err.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise compare --resume {folder}"
 
 
 @pytest.mark.parametrize(
@@ -197,11 +197,11 @@ def test_wrong_options_are_explained_with_status_two(seqwise_command, text, tmp_
     monkeypatch.chdir(tmp_path)
     (tmp_path / "DONE").mkdir()
     words = [str(text) if word == "DATA" else word for word in words]
-    answer = seqwise_command("compare", *words, *(["--out", "new"] if "--resume" not in words and words else []))
-    assert answer.status == 2
-    assert message in answer.err
-    assert answer.out == ""
-    assert "Traceback" not in answer.err
+    result = seqwise_command("compare", *words, *(["--out", "new"] if "--resume" not in words and words else []))
+    assert result.status == 2
+    assert message in result.err
+    assert result.out == ""
+    assert "Traceback" not in result.err
     assert not (tmp_path / "new").exists()
     assert not (tmp_path / "runs").exists()
 
@@ -212,18 +212,18 @@ def test_the_old_name_of_the_learning_rate_search_is_accepted_with_a_note(capsys
 
 
 def test_help_has_an_example(seqwise_command):
-    answer = seqwise_command("compare", "--help")
-    assert answer.status == 0
+    result = seqwise_command("compare", "--help")
+    assert result.status == 0
     assert (
-        "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared" in answer.out
+        "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared" in result.out
     )
     for option in ("--models", "--variants", "--match", "--parameters", "--seeds", "--lr-trials", "--out", "--resume"):
-        assert option in answer.out
+        assert option in result.out
     for option in ("--engine", "--workers", "--nproc", "--examples", "--budget", "--json"):
-        assert option in answer.out
+        assert option in result.out
 
 
-def test_help_begins_with_what_is_its_own_and_leaves_out_what_it_refuses(seqwise_command):
+def test_help_begins_with_the_options_of_compare_and_omits_refused_ones(seqwise_command):
     page = seqwise_command("compare", "--help").out
     found = re.findall(r"^[│ ] (--[a-z][\w.-]*)", page, flags=re.MULTILINE)
     own = [
@@ -244,8 +244,8 @@ def test_help_begins_with_what_is_its_own_and_leaves_out_what_it_refuses(seqwise
 def test_a_size_may_be_abbreviated(seqwise_command, engines, text, tmp_path):
     settings = [word for word in SETTINGS if word not in ("--network.width", "12")]
     question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1", "--parameters", "2.5k"]
-    answer = seqwise_command("compare", text, *settings, *question, "--out", tmp_path / "out")
-    assert answer.status == 0, answer.err
+    result = seqwise_command("compare", text, *settings, *question, "--out", tmp_path / "out")
+    assert result.status == 0, result.err
     assert Plan.open(tmp_path / "out").target_parameters == 2500
 
 
@@ -254,23 +254,23 @@ def test_few_free_cores_are_mentioned_once_at_the_start(seqwise_command, engines
     monkeypatch.setattr(threads, "count_free_cores", lambda requested: 1)
     monkeypatch.setattr(threads, "_usual_threads", lambda plan: 8)
     question = ["--models", "ngram", "--budget", "9s", "--seeds", "1", "--lr-trials", "1"]
-    answer = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
-    assert answer.status == 0, answer.err
+    result = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
+    assert result.status == 0, result.err
     words = "cores free at the start: 1 thread for each trial instead of 8."
-    assert answer.err.count(words) == 1
-    assert "this machine is busy" not in answer.err
+    assert result.err.count(words) == 1
+    assert "this machine is busy" not in result.err
     rules = json.loads((tmp_path / "out" / "report.json").read_text())["rules"]
     assert any(words in sentence for sentence in rules["sentences"])
 
 
-def test_a_settings_file_is_for_all_families(seqwise_command, engines, text, tmp_path):
+def test_a_settings_file_applies_to_all_families(seqwise_command, engines, text, tmp_path):
     settings = tmp_path / "settings.yaml"
     settings.write_text("network: {width: 9}\nbudget: 3k-tokens\n")
-    answer = seqwise_command(
+    result = seqwise_command(
         "compare", text, *[word for word in SETTINGS if word not in ("--network.width", "12")], "--config", settings,
         "--models", "rnn", "--lr-trials", "1", "--seeds", "1", "--out", tmp_path / "out",
     )  # fmt: skip
-    assert answer.status == 0, answer.err
+    assert result.status == 0, result.err
     plan = Plan.open(tmp_path / "out")
     assert plan.families["rnn"].network.width == 9
     assert plan.budgets.total == "3000-tokens"

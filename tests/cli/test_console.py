@@ -18,7 +18,7 @@ class Result:
     perplexity: float
 
 
-def test_results_go_to_standard_output_and_remarks_to_standard_error(capsys):
+def test_results_go_to_standard_output_and_notes_to_standard_error(capsys):
     console.write("result [red]")
     console.log("remark")
     console.warn("look")
@@ -28,7 +28,7 @@ def test_results_go_to_standard_output_and_remarks_to_standard_error(capsys):
     assert captured.err == "remark\nwarning: look\nerror: bad\n"
 
 
-def test_a_json_document_holds_plain_values_only(capsys):
+def test_a_json_document_has_plain_values_only(capsys):
     console.print_json(
         {
             "result": Result(Path("runs/a"), float("inf")),

@@ -30,7 +30,7 @@ def check(task: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.slow
-def test_it_ends_in_a_table_a_verdict_and_a_report(tmp_path, capsys):
+def test_the_demo_ends_with_a_table_a_verdict_and_a_report(tmp_path, capsys):
     said = check("forecast", tmp_path / "demo", capsys)
     assert "seqwise compare YOUR-DATA --task forecast" in said
     counts = Plan.open(tmp_path / "demo").parameters.values()
@@ -40,12 +40,12 @@ def test_it_ends_in_a_table_a_verdict_and_a_report(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "forecast"])
-def test_every_task_has_one(task, tmp_path, capsys):
+def test_every_task_has_a_demo(task, tmp_path, capsys):
     said = check(task, tmp_path / "demo", capsys)
     assert ("The best model continues a text:" in said) is (task == "language")
 
 
-def test_every_task_has_built_in_data_and_something_to_ask():
+def test_every_task_has_built_in_data_and_example_inputs():
     assert set(demo.EXAMPLES) == set(TASKS)
     assert all(example.data.startswith("builtin:") for example in demo.EXAMPLES.values())
 

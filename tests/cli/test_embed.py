@@ -20,20 +20,20 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-def test_vectors_of_a_text_are_written_with_tokens_and_offsets(seqwise_command, run_of, tmp_path: Path):
+def test_vectors_of_a_text_are_written_with_tokens_and_offsets(seqwise_command, trained_run, tmp_path: Path):
     out = tmp_path / "v.jsonl"
-    answer = seqwise_command("embed", run_of("lstm", "words"), "the old model", "--out", out)
-    assert (answer.status, answer.out) == (0, f"{out}: 3 vectors of 16, layer 1 of 1\n")
+    result = seqwise_command("embed", trained_run("lstm", "words"), "the old model", "--out", out)
+    assert (result.status, result.out) == (0, f"{out}: 3 vectors of 16, layer 1 of 1\n")
     (line,) = map(json.loads, out.read_text().splitlines())
     assert (line["text"], line["tokens"]) == ("the old model", ["the", "old", "model"])
     assert line["offsets"] == [[0, 3], [4, 7], [8, 13]]
     assert np.array(line["vectors"]).shape == (3, 16)
 
 
-def test_an_array_has_its_tokens_beside_it(seqwise_command, run_of, lines: Path, tmp_path: Path):
-    answer = seqwise_command("embed", run_of("lstm", "words"), lines, "--out", tmp_path / "v.npy")
-    assert answer.status == 0
-    assert "1 of 3 lines are empty: they have no vectors" in answer.err
+def test_tokens_are_written_beside_an_array(seqwise_command, trained_run, lines: Path, tmp_path: Path):
+    result = seqwise_command("embed", trained_run("lstm", "words"), lines, "--out", tmp_path / "v.npy")
+    assert result.status == 0
+    assert "1 of 3 lines are empty: they have no vectors" in result.err
     array, about = np.load(tmp_path / "v.npy"), json.loads((tmp_path / "v.json").read_text())
     assert (array.shape, array.dtype) == ((7, 16), np.float32)
     assert [text["rows"] for text in about["texts"]] == [[0, 3], [3, 3], [3, 7]]
@@ -41,31 +41,33 @@ def test_an_array_has_its_tokens_beside_it(seqwise_command, run_of, lines: Path,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "v.json", "v.npy"]
 
 
-def test_both_formats_hold_the_same_numbers(seqwise_command, run_of, lines: Path, tmp_path: Path):
+def test_both_formats_have_the_same_numbers(seqwise_command, trained_run, lines: Path, tmp_path: Path):
     for name in ("v.npy", "v.jsonl"):
-        assert seqwise_command("embed", run_of("lstm", "words"), lines, "--out", tmp_path / name).status == 0
+        assert seqwise_command("embed", trained_run("lstm", "words"), lines, "--out", tmp_path / name).status == 0
     rows = [row for line in (tmp_path / "v.jsonl").read_text().splitlines() for row in json.loads(line)["vectors"]]
     assert np.allclose(np.load(tmp_path / "v.npy"), np.array(rows), rtol=1e-5, atol=1e-7)
 
 
-def test_one_vector_per_text_is_the_mean(seqwise_command, run_of, lines: Path, tmp_path: Path):
-    run = run_of("lstm", "words")
+def test_one_vector_per_text_is_the_mean(seqwise_command, trained_run, lines: Path, tmp_path: Path):
+    run = trained_run("lstm", "words")
     seqwise_command("embed", run, lines, "--out", tmp_path / "all.npy")
-    answer = seqwise_command("embed", run, lines, "--out", tmp_path / "mean.npy", "--pool", "mean", "--json")
-    assert json.loads(answer.out) == {
+    result = seqwise_command("embed", run, lines, "--out", tmp_path / "mean.npy", "--pool", "mean", "--json")
+    assert json.loads(result.out) == {
         "out": str(tmp_path / "mean.npy"), "texts": 3, "tokens": 7, "width": 16, "layer": 1, "pool": "mean",
     }  # fmt: skip
     every, mean = np.load(tmp_path / "all.npy"), np.load(tmp_path / "mean.npy")
     wanted = np.stack([every[:3].mean(0), np.zeros(16), every[3:].mean(0)])
     assert np.allclose(mean, wanted, atol=1e-6)
-    assert "their vector is zero" in answer.err
+    assert "their vector is zero" in result.err
 
 
-def test_standard_input_and_layers(seqwise_command, run_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_embed_reads_standard_input_and_chosen_layers(
+    seqwise_command, trained_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for layer in (0, 1):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the old model\n")))
         out = tmp_path / f"{layer}.npy"
-        assert seqwise_command("embed", run_of("lstm", "words"), "-", "--out", out, "--layer", layer).status == 0
+        assert seqwise_command("embed", trained_run("lstm", "words"), "-", "--out", out, "--layer", layer).status == 0
     assert not np.allclose(np.load(tmp_path / "0.npy"), np.load(tmp_path / "1.npy"))
 
 
@@ -81,16 +83,16 @@ def test_standard_input_and_layers(seqwise_command, run_of, tmp_path: Path, monk
         (["the", "--out", "v.npy", "--pool", "max"], ["--pool", "none, mean", "max"]),
     ],
 )
-def test_what_was_asked_wrongly_is_said(seqwise_command, run_of, words, fragments, tmp_path, monkeypatch):
+def test_invalid_arguments_are_explained(seqwise_command, trained_run, words, fragments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    answer = seqwise_command("embed", run_of("lstm", "words"), *words)
-    assert answer.status == 2
-    assert [part for part in fragments if part not in answer.err] == []
-    assert answer.out == ""
+    result = seqwise_command("embed", trained_run("lstm", "words"), *words)
+    assert result.status == 2
+    assert [part for part in fragments if part not in result.err] == []
+    assert result.out == ""
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_no_run_is_refused(seqwise_command, tmp_path: Path):
-    answer = seqwise_command("embed", tmp_path, "the", "--out", tmp_path / "v.npy")
-    assert answer.status == 2
-    assert "is not a run" in answer.err
+def test_a_folder_that_is_not_a_run_is_refused(seqwise_command, tmp_path: Path):
+    result = seqwise_command("embed", tmp_path, "the", "--out", tmp_path / "v.npy")
+    assert result.status == 2
+    assert "is not a run" in result.err

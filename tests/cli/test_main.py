@@ -35,7 +35,7 @@ def raising(error: BaseException):
     return action
 
 
-def test_help_lists_every_command_with_a_line_and_ends_with_an_example(capsys):
+def test_help_lists_every_command_with_a_summary_and_ends_with_an_example(capsys):
     assert cli.main(["--help"]) == 0
     page = capsys.readouterr().out
     for name, purpose in cli.COMMANDS.items():
@@ -61,12 +61,12 @@ def test_the_help_of_every_command_ends_with_an_example_and_does_not_import_torc
         "    assert f'example:\\n  seqwise {name}' in page.getvalue(), name\n"
         "    assert 'torch' not in sys.modules, name\n"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert answer.stderr == ""
-    assert answer.returncode == 0
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert result.returncode == 0
 
 
-def test_help_answers_in_half_a_second():
+def test_help_is_printed_within_half_a_second():
     def seconds() -> float:
         began = time.perf_counter()
         subprocess.run([sys.executable, "-m", "seqwise", "--help"], check=True, capture_output=True)
@@ -99,14 +99,14 @@ def test_an_unknown_option_suggests_the_nearest(capsys):
     assert "unknown option '--versoin'.\nPerhaps you meant '--version'." in capsys.readouterr().err
 
 
-def test_the_command_gets_the_words_after_its_name_and_gives_the_exit_status(command):
+def test_a_command_gets_its_arguments_and_returns_the_exit_status(command):
     seen: list[str] = []
     assert command(lambda argv: seen.extend(argv) or 1, "a", "--b") == 1
     assert seen == ["a", "--b"]
 
 
 @pytest.mark.parametrize(("error", "status"), [(DataError("p"), 2), (SaveError("p"), 1)])
-def test_our_errors_give_their_exit_status(command, error, status):
+def test_seqwise_errors_have_their_exit_status(command, error, status):
     assert command(raising(error)) == status
 
 
@@ -137,7 +137,7 @@ def test_debug_after_two_dashes_belongs_to_the_command(command):
     assert seen == ["--", "--debug"]
 
 
-def test_an_error_of_ours_keeps_its_status_with_debug(command, capsys):
+def test_a_seqwise_error_keeps_its_status_with_debug(command, capsys):
     assert command(raising(DataError("p")), "--debug") == 2
     assert "Traceback" in capsys.readouterr().err
 
@@ -147,17 +147,17 @@ def test_an_interrupt_is_a_short_line_and_status_130(command, capsys):
     assert capsys.readouterr().err == "interrupted.\n"
 
 
-def test_a_missing_package_is_named_with_what_to_run(command, capsys):
+def test_a_missing_package_is_reported_with_its_install_command(command, capsys):
     assert command(raising(ModuleNotFoundError("No module named 'torch'", name="torch"))) == 1
     assert "the package 'torch' is missing.\nRun " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, 0), (None, 0), (2, 2), ("text", 1)])
-def test_a_command_may_leave_with_system_exit(command, code, status):
+def test_a_command_may_raise_system_exit(command, code, status):
     assert command(raising(SystemExit(code))) == status
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     code = (
         "import sys, types\n"
         "from seqwise.cli import console, main as cli\n"

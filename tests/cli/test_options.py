@@ -70,13 +70,13 @@ def test_underscores_and_equal_signs_are_accepted():
     assert read("a.txt", "--on_empty", "keep").on_empty == "keep"
 
 
-def test_what_argv_does_not_say_comes_from_the_default():
+def test_missing_options_have_their_defaults():
     file = Command(data=tyro.MISSING, settings=Outer(model="rnn", training=Inner(batch_size=3)))
     command = read("a.txt", "--training.learning-rate", "2", default=file)
     assert command.settings == Outer(model="rnn", training=Inner(batch_size=3, learning_rate=2.0))
 
 
-def test_a_command_may_do_without_some_settings():
+def test_a_command_may_exclude_settings():
     class Narrow(Command):
         without = ("model",)
 
@@ -103,7 +103,7 @@ def test_help_ends_with_the_example(capsys):
     assert page.endswith("example:\n  seqwise probe text.txt\n")
 
 
-def test_every_option_is_known_by_name_and_flags_have_no_twin():
+def test_options_are_listed_by_name_and_flags_once():
     assert sorted(list_options(Command)) == [
         *("--help", "--json", "--model", "--on-empty"),
         *("--training.batch-size", "--training.learning-rate", "--training.no-tied", "--window"),
@@ -139,7 +139,7 @@ def test_all_values_out_of_range_are_reported_at_once():
 
 
 @pytest.mark.parametrize(("words", "value"), [(["False"], False), (["True"], True), ([], None)])
-def test_what_a_rule_switches_can_be_switched_by_hand(words, value):
+def test_a_setting_chosen_by_rule_can_be_set_explicitly(words, value):
     from seqwise.cli.train import Train
 
     argv = ["data.txt", *(["--tag.crf", *words] if words else [])]

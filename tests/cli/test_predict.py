@@ -16,22 +16,22 @@ def feed(monkeypatch, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_prompt_is_continued_on_standard_output(seqwise_command, run_of, family):
-    answer = seqwise_command("predict", run_of(family), "the old", "--max-length", "12")
-    assert answer.status == 0
-    assert answer.err == ""
-    assert answer.out.startswith("the old")
-    assert len(answer.out) == len("the old") + 12 + 1
+def test_the_prompt_is_continued_on_standard_output(seqwise_command, trained_run, family):
+    result = seqwise_command("predict", trained_run(family), "the old", "--max-length", "12")
+    assert result.status == 0
+    assert result.err == ""
+    assert result.out.startswith("the old")
+    assert len(result.out) == len("the old") + 12 + 1
 
 
-def test_json_holds_the_same_text_and_nothing_else_is_printed(seqwise_command, run_of):
-    words = ("predict", run_of(), "the old", "--max-length", "30", "--seed", "5")
+def test_json_holds_the_same_text_and_nothing_else_is_printed(seqwise_command, trained_run):
+    words = ("predict", trained_run(), "the old", "--max-length", "30", "--seed", "5")
     document = json.loads(seqwise_command(*words, "--json").out)
     assert list(document) == ["prompt", "continuation", "seed"]
     assert document["prompt"] + document["continuation"] + "\n" == seqwise_command(*words).out
 
 
-def test_text_is_written_as_it_comes(run_of, monkeypatch):
+def test_text_is_printed_as_it_is_generated(trained_run, monkeypatch):
     from seqwise.cli import predict
 
     written: list[str] = []
@@ -42,47 +42,47 @@ def test_text_is_written_as_it_comes(run_of, monkeypatch):
             return len(text)
 
     monkeypatch.setattr(sys, "stdout", Screen())
-    assert predict.main([str(run_of()), "the", "--max-length", "8"]) == 0
+    assert predict.main([str(trained_run()), "the", "--max-length", "8"]) == 0
     assert written[0] == "the"
     assert [len(piece) for piece in written[1:]] == [1] * 9  # eight characters and the line end
 
 
-def test_the_same_seed_writes_the_same_text(seqwise_command, run_of):
+def test_the_same_seed_generates_the_same_text(seqwise_command, trained_run):
     def text(*words: str) -> str:
-        return seqwise_command("predict", run_of(), "the", "--max-length", "40", *words).out
+        return seqwise_command("predict", trained_run(), "the", "--max-length", "40", *words).out
 
     assert text("--seed", "1") == text("--seed", "1") != text("--seed", "2")
     assert text("--greedy") == text("--greedy", "--seed", "9") == text("--top-k", "1")
     assert text("--repetition-penalty", "3", "--greedy") != text("--greedy")
 
 
-def test_the_prompt_may_be_a_file_or_standard_input(seqwise_command, run_of, tmp_path, monkeypatch):
+def test_the_prompt_may_be_a_file_or_standard_input(seqwise_command, trained_run, tmp_path, monkeypatch):
     path = tmp_path / "with blank ünd.txt"
     path.write_text("the old", encoding="utf-8")
     words = ("--max-length", "9", "--seed", "3")
-    expected = seqwise_command("predict", run_of(), "the old", *words)
-    assert seqwise_command("predict", run_of(), path, *words) == expected
+    expected = seqwise_command("predict", trained_run(), "the old", *words)
+    assert seqwise_command("predict", trained_run(), path, *words) == expected
     feed(monkeypatch, b"the old")
-    assert seqwise_command("predict", run_of(), "-", *words) == expected
+    assert seqwise_command("predict", trained_run(), "-", *words) == expected
 
 
-def test_a_prompt_may_look_like_an_option(seqwise_command, run_of):
-    answer = seqwise_command("predict", run_of(), "--max-length", "2", "--", "--seed")
-    assert answer.out.startswith("--seed")
+def test_a_prompt_may_look_like_an_option(seqwise_command, trained_run):
+    result = seqwise_command("predict", trained_run(), "--max-length", "2", "--", "--seed")
+    assert result.out.startswith("--seed")
 
 
 @pytest.mark.parametrize("prompt", ["", "x" * 5000, "a\0b", "."])
-def test_odd_prompts_are_texts(seqwise_command, run_of, prompt):
-    answer = seqwise_command("predict", run_of(), prompt, "--max-length", "1")
-    assert answer.status == 0
-    assert len(answer.out) == len(prompt) + 2
+def test_unusual_prompts_are_accepted(seqwise_command, trained_run, prompt):
+    result = seqwise_command("predict", trained_run(), prompt, "--max-length", "1")
+    assert result.status == 0
+    assert len(result.out) == len(prompt) + 2
 
 
-def test_what_the_model_does_not_know_is_named(seqwise_command, run_of):
-    answer = seqwise_command("predict", run_of(), "thé ολδ", "--max-length", "4")
-    assert answer.status == 0
-    assert answer.err == "warning: 4 of 7 tokens of the prompt are not in the vocabulary: 'é', 'ο', 'λ', 'δ'\n"
-    words = seqwise_command("predict", run_of("lstm", "words"), "the zebra reads", "--max-length", "4")
+def test_unknown_tokens_of_a_prompt_are_listed(seqwise_command, trained_run):
+    result = seqwise_command("predict", trained_run(), "thé ολδ", "--max-length", "4")
+    assert result.status == 0
+    assert result.err == "warning: 4 of 7 tokens of the prompt are not in the vocabulary: 'é', 'ο', 'λ', 'δ'\n"
+    words = seqwise_command("predict", trained_run("lstm", "words"), "the zebra reads", "--max-length", "4")
     assert "1 of 3 tokens of the prompt are not in the vocabulary: 'zebra'" in words.err
 
 
@@ -104,37 +104,37 @@ def test_what_the_model_does_not_know_is_named(seqwise_command, run_of):
         (["--beem", "3"], "unknown option '--beem'."),
     ],
 )
-def test_a_wrong_option_is_one_message_and_nothing_is_written(seqwise_command, run_of, words, expected):
-    answer = seqwise_command("predict", run_of(), "the", *words)
-    assert answer.status == 2
-    assert answer.out == ""
-    assert answer.err.startswith(f"error: {expected}")
+def test_a_wrong_option_is_one_message_and_nothing_is_written(seqwise_command, trained_run, words, expected):
+    result = seqwise_command("predict", trained_run(), "the", *words)
+    assert result.status == 2
+    assert result.out == ""
+    assert result.err.startswith(f"error: {expected}")
 
 
-def test_a_prompt_that_is_not_utf8_is_named_with_byte_and_line(seqwise_command, run_of, tmp_path, monkeypatch):
+def test_a_prompt_that_is_not_utf8_is_refused_with_byte_and_line(seqwise_command, trained_run, tmp_path, monkeypatch):
     path = tmp_path / "latin.txt"
     path.write_bytes("the\nschön".encode("latin1"))
-    answer = seqwise_command("predict", run_of(), path)
-    assert (answer.status, answer.out) == (2, "")
-    assert answer.err.startswith(
+    result = seqwise_command("predict", trained_run(), path)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(
         f"error: {path}:2: byte 0xF6 at offset 7 (line 2) is not UTF-8.\nIf it is latin1, convert it"
     )
     feed(monkeypatch, b"\xff")
-    answer = seqwise_command("predict", run_of(), "-")
-    assert answer.err.startswith("error: standard input:1: byte 0xFF at offset 0 (line 1) is not UTF-8.")
-    answer = seqwise_command("predict", run_of(), "the \udcff")
-    assert answer.err.startswith("error: the text is not UTF-8.")
+    result = seqwise_command("predict", trained_run(), "-")
+    assert result.err.startswith("error: standard input:1: byte 0xFF at offset 0 (line 1) is not UTF-8.")
+    result = seqwise_command("predict", trained_run(), "the \udcff")
+    assert result.err.startswith("error: the text is not UTF-8.")
 
 
-def test_a_file_that_is_not_there_is_no_prompt(seqwise_command, run_of, tmp_path):
+def test_a_missing_prompt_file_is_refused(seqwise_command, trained_run, tmp_path):
     (tmp_path / "prompt.txt").write_text("the")
-    answer = seqwise_command("predict", run_of(), tmp_path / "promt.txt")
-    assert answer.status == 2
+    result = seqwise_command("predict", trained_run(), tmp_path / "promt.txt")
+    assert result.status == 2
     assert (
-        answer.err
+        result.err
         == f"error: {tmp_path}/promt.txt: there is no such file or folder.\nPerhaps you meant 'prompt.txt'.\n"
     )
-    assert "this is a folder" in seqwise_command("predict", run_of(), tmp_path).err
+    assert "this is a folder" in seqwise_command("predict", trained_run(), tmp_path).err
 
 
 def test_only_the_end_of_a_very_long_prompt_is_read(monkeypatch, capsys):
@@ -159,20 +159,20 @@ def dates(tmp_path_factory):
 
 
 @pytest.mark.parametrize("words", [["--beam", "0"], ["--n-best", "3", "--beam", "2"], ["--max-length", "0"]])
-def test_a_search_that_cannot_be_is_refused(seqwise_command, dates, words):
+def test_invalid_search_options_are_refused(seqwise_command, dates, words):
     for command in ("predict", "evaluate"):
         if command == "predict" or "--n-best" not in words:
-            answer = seqwise_command(command, dates, "builtin:dates" if command == "evaluate" else "3 May 1998", *words)
-            assert answer.status == 2, answer.err
+            result = seqwise_command(command, dates, "builtin:dates" if command == "evaluate" else "3 May 1998", *words)
+            assert result.status == 2, result.err
 
 
-def test_ways_of_drawing_do_not_replace_the_search_unasked(seqwise_command, dates):
-    answer = seqwise_command("predict", dates, "3 May 1998", "--temperature", "0.5")
-    assert answer.status == 2
-    assert "Add --sample." in answer.err
+def test_sampling_options_without_sample_are_refused(seqwise_command, dates):
+    result = seqwise_command("predict", dates, "3 May 1998", "--temperature", "0.5")
+    assert result.status == 2
+    assert "Add --sample." in result.err
 
 
-def test_greedy_is_a_beam_of_one_and_json_gives_one_value_per_line(seqwise_command, dates, tmp_path):
+def test_greedy_decoding_is_a_beam_of_one_and_json_has_one_value_per_line(seqwise_command, dates, tmp_path):
     questions = tmp_path / "questions.txt"
     questions.write_text("3 May 1998\n14. Juli 1989\n")
     greedy = seqwise_command("predict", dates, questions, "--greedy", "--json")
@@ -182,14 +182,16 @@ def test_greedy_is_a_beam_of_one_and_json_gives_one_value_per_line(seqwise_comma
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_a_table_is_asked_by_its_source_column_and_foreign_options_are_refused(seqwise_command, dates, tmp_path):
+def test_predict_reads_the_source_column_of_a_table_and_refuses_options_of_other_tasks(
+    seqwise_command, dates, tmp_path
+):
     table = tmp_path / "some.csv"
     table.write_text('source,target\n"3 May\n1998",1998-05-03\n14. Juli 1989,1989-07-14\n')
     assert len(json.loads(seqwise_command("predict", dates, table, "--json").out)) == 2
     table.write_text("source\n3 May 1998\n")
     assert len(json.loads(seqwise_command("predict", dates, table, "--json").out)) == 1
-    answer = seqwise_command("predict", dates, "3 May 1998", "--top", "2")
-    assert (answer.status, answer.err.splitlines()[0]) == (
+    result = seqwise_command("predict", dates, "3 May 1998", "--top", "2")
+    assert (result.status, result.err.splitlines()[0]) == (
         2,
         "error: --top applies to classify, masked; the task of this run is translate.",
     )

@@ -32,7 +32,7 @@ def file(monkeypatch) -> io.StringIO:
     return page
 
 
-def test_a_file_gets_a_line_per_validation_and_nothing_else(file):
+def test_a_log_file_has_one_line_per_validation(file):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         for number in range(1, 11):
             display.show(step(number, 10, 7.5 if number % 5 == 0 else None, best=number == 5))
@@ -55,7 +55,7 @@ def test_a_terminal_shows_the_state_of_every_step(terminal):
     assert "12,345 tok/s" in shown
 
 
-def test_a_terminal_keeps_the_last_validation_in_sight(terminal):
+def test_a_terminal_keeps_the_last_validation_visible(terminal):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         display.show(step(2, 10, perplexity=7.5))
         display.show(step(3, 10))
@@ -72,13 +72,13 @@ def test_all_numbers_fit_into_80_columns(monkeypatch):
     assert "step 12,345  loss 2.500  valid ppl 123.46  12,345 tok/s  grad 0.40  0:01 left\n" in page.getvalue()
 
 
-def test_notes_of_the_loop_are_not_lost(file):
+def test_notes_of_the_training_loop_are_printed(file):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         display.show(step(1, 10, notes=("out of memory: smaller pieces now.",)))
     assert file.getvalue() == "out of memory: smaller pieces now.\n"
 
 
-def test_a_bar_leaves_nothing_in_a_file(file):
+def test_a_progress_bar_writes_nothing_to_a_file(file):
     with progress.ProgressBar("reading") as bar:
         bar(1, 2)
         bar(2, 2)
@@ -86,5 +86,5 @@ def test_a_bar_leaves_nothing_in_a_file(file):
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3_661, "1:01:01")])
-def test_a_time_reads_like_a_clock(seconds, text):
+def test_durations_are_formatted_as_hours_minutes_seconds(seconds, text):
     assert progress.format_duration(seconds) == text

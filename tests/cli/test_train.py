@@ -15,20 +15,20 @@ CARD = {"config.yaml", "env.json", "metrics.jsonl", "model.safetensors", "tokeni
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_leaves_a_complete_run_and_says_what_to_do_next(seqwise_command, book, tmp_path, family):
+def test_every_family_writes_a_complete_run_and_prints_the_next_commands(seqwise_command, book, tmp_path, family):
     run = tmp_path / "my run"
-    answer = seqwise_command("train", book, "--model", family, "--out", run, *SMALL)
-    assert answer.status == 0
-    assert answer.out == ""
+    result = seqwise_command("train", book, "--model", family, "--out", run, *SMALL)
+    assert result.status == 0
+    assert result.out == ""
     assert {path.name for path in run.iterdir()} >= CARD
-    assert f"seqwise evaluate '{run}' {book}" in answer.err
-    assert f"seqwise predict '{run}'" in answer.err
+    assert f"seqwise evaluate '{run}' {book}" in result.err
+    assert f"seqwise predict '{run}'" in result.err
     assert seqwise_command("evaluate", run, book, "--json").status == 0
 
 
-def test_what_was_chosen_is_printed_and_saved(seqwise_command, book, tmp_path):
-    answer = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL)
-    lines = answer.err.splitlines()
+def test_chosen_settings_are_printed_and_saved(seqwise_command, book, tmp_path):
+    result = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL)
+    lines = result.err.splitlines()
     assert lines[0] == "task: language, because it is plain text. Choose another with --task."
     assert lines[1] == "tokeniser: characters, because the text is smaller than 2 MB."
     assert lines[2].startswith("tokens: train 56,153, valid 3,106, test 3,111; vocabulary 22.")
@@ -42,7 +42,7 @@ def test_what_was_chosen_is_printed_and_saved(seqwise_command, book, tmp_path):
     assert "network.width" not in chosen
 
 
-def test_a_settings_file_holds_where_no_flag_says_otherwise(seqwise_command, book, tmp_path):
+def test_flags_override_a_settings_file(seqwise_command, book, tmp_path):
     (tmp_path / "mine.yaml").write_text("model: gru\nseed: 7\nnetwork:\n  width: 24\n  dropout: 0.25\n")
     words = ["--config", tmp_path / "mine.yaml", "--out", tmp_path / "run", *SMALL, "--seed", "8"]
     assert seqwise_command("train", book, *words).status == 0
@@ -55,9 +55,9 @@ def test_a_run_is_never_overwritten(seqwise_command, book, tmp_path):
     words = ["train", book, "--model", "ngram", "--out", tmp_path / "run"]
     assert seqwise_command(*words).status == 0
     before = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
-    answer = seqwise_command(*words)
-    assert answer.status == 2
-    assert f"seqwise train --resume {tmp_path / 'run'}" in answer.err
+    result = seqwise_command(*words)
+    assert result.status == 2
+    assert f"seqwise train --resume {tmp_path / 'run'}" in result.err
     assert (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns == before
 
 
@@ -69,8 +69,8 @@ def test_runs_without_a_name_are_numbered(seqwise_command, book, tmp_path, monke
 
 
 def test_every_validation_is_a_line_and_every_line_has_its_metrics(seqwise_command, book, tmp_path):
-    answer = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL, "--training.validate-every", "5")
-    shown = [line for line in answer.err.splitlines() if line.startswith("step ")]
+    result = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL, "--training.validate-every", "5")
+    shown = [line for line in result.err.splitlines() if line.startswith("step ")]
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     validated = [row for row in rows if row.get("validation")]
     assert len(shown) == len(validated) == 4  # 16 updates of 64 tokens: after 5, 10, 15 and at the end
@@ -79,7 +79,7 @@ def test_every_validation_is_a_line_and_every_line_has_its_metrics(seqwise_comma
         assert f"{row['validation']['perplexity']:.2f}" in line
 
 
-def test_help_says_what_is_chosen_by_rule(seqwise_command):
+def test_help_marks_settings_chosen_by_rule(seqwise_command):
     page = " ".join(seqwise_command("train", "--help").out.replace("│", " ").split())
     assert "Peak learning rate. (default: chosen automatically)" in page
     assert "Number of layers. (default: chosen automatically)" in page

@@ -50,29 +50,29 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_the_overview_lists_the_sub_commands(seqwise_command):
-    answer = seqwise_command("vectors", "--help")
-    assert answer.status == 0
+    result = seqwise_command("vectors", "--help")
+    assert result.status == 0
     for name, purpose in COMMANDS.items():
-        assert f"  {name:11}{purpose}\n" in answer.out
-    assert "example:\n  seqwise vectors nearest" in answer.out
+        assert f"  {name:11}{purpose}\n" in result.out
+    assert "example:\n  seqwise vectors nearest" in result.out
     alone = seqwise_command("vectors")
-    assert (alone.status, alone.out, alone.err.rstrip()) == (2, "", answer.out.rstrip())
+    assert (alone.status, alone.out, alone.err.rstrip()) == (2, "", result.out.rstrip())
 
 
 def test_an_unknown_sub_command_suggests_the_nearest(seqwise_command):
-    answer = seqwise_command("vectors", "analgy")
-    assert answer.status == 2
-    assert answer.err == (
+    result = seqwise_command("vectors", "analgy")
+    assert result.status == 2
+    assert result.err == (
         "error: vectors has no command 'analgy'.\nPerhaps you meant 'analogy'. See seqwise vectors --help.\n"
     )
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])
 def test_every_query_has_a_help_with_an_example(seqwise_command, name: str):
-    answer = seqwise_command("vectors", name, "--help")
-    assert answer.status == 0
-    assert f"example:\n  seqwise vectors {name} " in answer.out
-    assert "--json" in answer.out
+    result = seqwise_command("vectors", name, "--help")
+    assert result.status == 0
+    assert f"example:\n  seqwise vectors {name} " in result.out
+    assert "--json" in result.out
 
 
 def test_queries_do_not_import_torch(plain: Path, tmp_path: Path):
@@ -84,17 +84,17 @@ def test_queries_do_not_import_torch(plain: Path, tmp_path: Path):
         f"assert main(['vectors', 'plot', {str(plain)!r}, '--out', {str(tmp_path / 'map.html')!r}]) == 0\n"
         "assert 'torch' not in sys.modules\n"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (answer.returncode, answer.stderr) == (0, "")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 # --- nearest
 
 
-def test_nearest_is_a_table_per_word(seqwise_command, vectors: Path):
-    answer = seqwise_command("vectors", "nearest", vectors, "king", "car", "--n", 2)
-    assert answer.status == 0
-    assert rows(answer.out) == [
+def test_nearest_prints_a_table_per_word(seqwise_command, vectors: Path):
+    result = seqwise_command("vectors", "nearest", vectors, "king", "car", "--n", 2)
+    assert result.status == 0
+    assert rows(result.out) == [
         ["nearest", "to", "king"],
         ["word", "cosine", "count"],
         ["1", "prince", "0.9908", "20"],
@@ -108,9 +108,9 @@ def test_nearest_is_a_table_per_word(seqwise_command, vectors: Path):
 
 
 @pytest.mark.parametrize(("by", "score"), [("cosine", 0.6), ("dot", 3.0), ("scaled", 3 / 3**0.5)])
-def test_nearness_has_three_measures(seqwise_command, plain: Path, by: str, score: float):
-    answer = seqwise_command("vectors", "nearest", plain, "king", "--by", by, "--json")
-    found = json.loads(answer.out)
+def test_similarity_has_three_measures(seqwise_command, plain: Path, by: str, score: float):
+    result = seqwise_command("vectors", "nearest", plain, "king", "--by", by, "--json")
+    found = json.loads(result.out)
     assert (found["by"], found["words"], found["dim"]) == (by, 7, 3)
     near = {one["word"]: one for one in found["answers"][0]["nearest"]}
     assert near["queen"]["score"] == pytest.approx(score)
@@ -118,47 +118,47 @@ def test_nearness_has_three_measures(seqwise_command, plain: Path, by: str, scor
     assert "king" not in near
 
 
-def test_a_word_made_of_ngrams_is_said_to_be(seqwise_command, vectors: Path):
-    answer = seqwise_command("vectors", "nearest", vectors, "kingdom")
-    assert answer.status == 0
-    assert answer.out.startswith("nearest to kingdom, which is not in the vocabulary: composed from its n-grams\n")
+def test_a_word_built_from_ngrams_is_marked(seqwise_command, vectors: Path):
+    result = seqwise_command("vectors", "nearest", vectors, "kingdom")
+    assert result.status == 0
+    assert result.out.startswith("nearest to kingdom, which is not in the vocabulary: composed from its n-grams\n")
     found = json.loads(seqwise_command("vectors", "nearest", vectors, "kingdom", "king", "--json").out)
     assert [one["composed"] for one in found["answers"]] == [True, False]
 
 
-def test_a_word_cannot_send_commands_to_the_terminal(seqwise_command, tmp_path: Path):
+def test_control_characters_of_a_word_are_escaped(seqwise_command, tmp_path: Path):
     path = tmp_path / "v.safetensors"
     save_vectors(path, KeyedVectors(["a", "\x1b[31mred", "日本"], np.eye(3, dtype=np.float32)))
-    answer = seqwise_command("vectors", "nearest", path, "a")
-    assert "\x1b" not in answer.out
-    assert "'\\x1b[31mred'  0.0000" in answer.out
-    assert len({cell_len(line) for line in answer.out.splitlines()[1:]}) == 1  # wide letters are counted twice
+    result = seqwise_command("vectors", "nearest", path, "a")
+    assert "\x1b" not in result.out
+    assert "'\\x1b[31mred'  0.0000" in result.out
+    assert len({cell_len(line) for line in result.out.splitlines()[1:]}) == 1  # wide letters are counted twice
 
 
 # --- analogy and different
 
 
 def test_an_analogy_is_answered(seqwise_command, vectors: Path):
-    answer = seqwise_command("vectors", "analogy", vectors, "man", "king", "woman", "--n", 1)
-    assert answer.out.startswith("man is to king as woman is to …   (3CosAdd, without the question's words)\n")
-    assert rows(answer.out)[1:] == [["word", "cosine", "count"], ["1", "queen", "0.8340", "30"]]
+    result = seqwise_command("vectors", "analogy", vectors, "man", "king", "woman", "--n", 1)
+    assert result.out.startswith("man is to king as woman is to …   (3CosAdd, without the question's words)\n")
+    assert rows(result.out)[1:] == [["word", "cosine", "count"], ["1", "queen", "0.8340", "30"]]
 
 
 @pytest.mark.parametrize("by", ["add", "multiply"])
-def test_words_of_the_question_may_answer_and_are_marked(seqwise_command, plain: Path, by: str):
-    answer = seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--by", by, "--keep-question")
-    assert {"add": "3CosAdd", "multiply": "3CosMul"}[by] + ", the question's words may answer" in answer.out
-    assert rows(answer.out)[2][1] == "man"
-    assert rows(answer.out)[2][3:] == ["a", "word", "of", "the", "question"]
+def test_words_of_an_analogy_may_be_answers_and_are_marked(seqwise_command, plain: Path, by: str):
+    result = seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--by", by, "--keep-question")
+    assert {"add": "3CosAdd", "multiply": "3CosMul"}[by] + ", the question's words may answer" in result.out
+    assert rows(result.out)[2][1] == "man"
+    assert rows(result.out)[2][3:] == ["a", "word", "of", "the", "question"]
     found = json.loads(seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--json").out)
     assert [one["of_question"] for one in found["answers"]] == [False] * 5
     assert found["question"] == ["king", "king", "man"]
 
 
 def test_the_word_that_does_not_belong(seqwise_command, vectors: Path):
-    answer = seqwise_command("vectors", "different", vectors, "king", "car", "queen", "prince")
-    assert answer.out.startswith("car is least similar to the others\n")
-    assert rows(answer.out)[2][:2] == ["1", "car"]
+    result = seqwise_command("vectors", "different", vectors, "king", "car", "queen", "prince")
+    assert result.out.startswith("car is least similar to the others\n")
+    assert rows(result.out)[2][:2] == ["1", "car"]
     found = json.loads(seqwise_command("vectors", "different", vectors, "king", "car", "queen", "--json").out)
     assert found["different"] == "car"
     assert len(found["words"]) == 3
@@ -175,26 +175,26 @@ def tests(tmp_path: Path) -> tuple[Path, Path]:
     return analogies, similarities
 
 
-def test_both_kinds_of_test_are_recognised_and_measured(seqwise_command, plain: Path, tests):
-    answer = seqwise_command("vectors", "evaluate", plain, *tests)
-    assert answer.err.count("the result is unreliable") == len(tests)  # a handful of lines each
-    assert answer.status == 0
-    assert rows(answer.out)[1:5] == [
+def test_analogy_and_similarity_tests_are_recognised_and_evaluated(seqwise_command, plain: Path, tests):
+    result = seqwise_command("vectors", "evaluate", plain, *tests)
+    assert result.err.count("the result is unreliable") == len(tests)  # a handful of lines each
+    assert result.status == 0
+    assert rows(result.out)[1:5] == [
         ["section", "right", "asked", "accuracy", "skipped"],
         ["royal", "1", "1", "100.0%", "1"],
         ["wrong", "0", "1", "0.0%", "0"],
         ["total", "1", "2", "50.0%", "1"],
     ]
-    assert "3CosAdd, the question's words excluded, answers among all 7 words" in answer.out
-    assert ["1.0000", "0.9996", "3", "of", "4", "75.0%"] in rows(answer.out)
-    assert "Spearman (equal values share their mean rank)" in answer.out
+    assert "3CosAdd, the question's words excluded, answers among all 7 words" in result.out
+    assert ["1.0000", "0.9996", "3", "of", "4", "75.0%"] in rows(result.out)
+    assert "Spearman (equal values share their mean rank)" in result.out
 
 
 def test_measures_as_json(seqwise_command, plain: Path, tests):
-    answer = seqwise_command(
+    result = seqwise_command(
         "vectors", "evaluate", plain, *tests, "--restrict", 5, "--by", "multiply", "--keep-question", "--json"
     )
-    first, second = json.loads(answer.out)["tests"]
+    first, second = json.loads(result.out)["tests"]
     assert first["kind"] == "analogies"
     assert "3CosMul, the question's words may answer, answers among the 5 most frequent words" in first["how"]
     assert first["total"]["asked"] == 1
@@ -217,18 +217,18 @@ def test_the_usual_files_are_read(seqwise_command, plain: Path):
 
 
 @pytest.mark.parametrize("name", ["v.safetensors", "v.bin", "v.vec", "v.txt", "v.txt.gz"])
-def test_files_are_converted_by_their_endings(seqwise_command, vectors: Path, tmp_path: Path, name: str):
-    answer = seqwise_command("vectors", "convert", vectors, tmp_path / name)
-    assert (answer.status, answer.out) == (0, f"{tmp_path / name}: 7 words of 3 numbers\n")
-    assert ("can no longer be composed" in answer.err) == (name != "v.safetensors")
+def test_files_are_converted_by_their_suffixes(seqwise_command, vectors: Path, tmp_path: Path, name: str):
+    result = seqwise_command("vectors", "convert", vectors, tmp_path / name)
+    assert (result.status, result.out) == (0, f"{tmp_path / name}: 7 words of 3 numbers\n")
+    assert ("can no longer be composed" in result.err) == (name != "v.safetensors")
     assert np.allclose(load_vectors(tmp_path / name).matrix, load_vectors(vectors).matrix)
 
 
-def test_kinds_can_be_named(seqwise_command, plain: Path, tmp_path: Path):
+def test_formats_can_be_given_explicitly(seqwise_command, plain: Path, tmp_path: Path):
     assert seqwise_command("vectors", "convert", plain, tmp_path / "v.txt", "--to", "glove").status == 0
     assert (tmp_path / "v.txt").read_text().startswith("the 0.1")
-    answer = seqwise_command("vectors", "convert", tmp_path / "v.txt", tmp_path / "v.bin", "--from", "glove", "--json")
-    found = json.loads(answer.out)
+    result = seqwise_command("vectors", "convert", tmp_path / "v.txt", tmp_path / "v.bin", "--from", "glove", "--json")
+    found = json.loads(result.out)
     assert (found["words"], found["dim"], found["lost"]) == (7, 3, [])
 
 
@@ -236,12 +236,12 @@ def test_kinds_can_be_named(seqwise_command, plain: Path, tmp_path: Path):
 
 
 def test_a_map_is_a_picture_or_a_page(seqwise_command, plain: Path, tmp_path: Path):
-    answer = seqwise_command("vectors", "plot", plain, "--skip", 1, "--out", tmp_path / "m.png")
-    assert answer.status == 0
-    assert answer.out.startswith(f"{tmp_path / 'm.png'}: 6 words, 6 of them with a label; PCA of unit vectors: ")
+    result = seqwise_command("vectors", "plot", plain, "--skip", 1, "--out", tmp_path / "m.png")
+    assert result.status == 0
+    assert result.out.startswith(f"{tmp_path / 'm.png'}: 6 words, 6 of them with a label; PCA of unit vectors: ")
     assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
-    answer = seqwise_command("vectors", "plot", plain, "--by", "tsne", "--out", tmp_path / "m.html")
-    assert answer.out.startswith(f"{tmp_path / 'm.html'}: 7 words; t-SNE of unit vectors: perplexity 2,")
+    result = seqwise_command("vectors", "plot", plain, "--by", "tsne", "--out", tmp_path / "m.html")
+    assert result.out.startswith(f"{tmp_path / 'm.html'}: 7 words; t-SNE of unit vectors: perplexity 2,")
     text = (tmp_path / "m.html").read_text()
     assert "<h1>Word map of plain.txt: the 7 most frequent words</h1>" in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.html", "m.png"]
@@ -249,12 +249,12 @@ def test_a_map_is_a_picture_or_a_page(seqwise_command, plain: Path, tmp_path: Pa
 
 def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
     options = ["--neighbours", 2, "--clusters", 2, "--json", "--out", tmp_path / "m.html"]
-    answer = seqwise_command("vectors", "plot", vectors, "king", "kingdom", *options)
-    found = json.loads(answer.out)
+    result = seqwise_command("vectors", "plot", vectors, "king", "kingdom", *options)
+    found = json.loads(result.out)
     assert [one["word"] for one in found["words"]][:2] == ["king", "kingdom"]
     assert found["title"] == "Word map of small.safetensors: king, kingdom, each with its 2 nearest"
     assert {one["group"] for one in found["words"]} == {0, 1}
-    assert "kingdom is not in the vocabulary; its vector is composed from its n-grams" in answer.err
+    assert "kingdom is not in the vocabulary; its vector is composed from its n-grams" in result.err
 
 
 # --- what goes wrong
@@ -302,28 +302,28 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
         (["plot", "FILE", "--seed", "-1", "--out", "m.png"], ["--seed", "at least 0"]),
     ],
 )
-def test_what_was_asked_wrongly_is_said(seqwise_command, plain: Path, words, fragments, tmp_path, monkeypatch):
+def test_invalid_arguments_are_explained(seqwise_command, plain: Path, words, fragments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    answer = seqwise_command("vectors", *(plain if word == "FILE" else word for word in words))
-    assert answer.status == 2
-    assert [part for part in fragments if part not in answer.err] == []
-    assert answer.out == ""
+    result = seqwise_command("vectors", *(plain if word == "FILE" else word for word in words))
+    assert result.status == 2
+    assert [part for part in fragments if part not in result.err] == []
+    assert result.out == ""
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_test_that_measures_nothing_is_told(seqwise_command, plain: Path, tmp_path: Path):
+def test_a_test_without_known_words_is_reported(seqwise_command, plain: Path, tmp_path: Path):
     (tmp_path / "pairs.tsv").write_text("zebra\tgnu\t5\nlion\tgnu\t4\n")
     (tmp_path / "questions.txt").write_text("zebra gnu lion ant\n")
-    answer = seqwise_command("vectors", "evaluate", plain, tmp_path / "pairs.tsv", tmp_path / "questions.txt")
-    assert answer.status == 0
-    assert answer.err.count("nothing could be measured: no line has all its words among the vectors") == 2
+    result = seqwise_command("vectors", "evaluate", plain, tmp_path / "pairs.tsv", tmp_path / "questions.txt")
+    assert result.status == 0
+    assert result.err.count("nothing could be measured: no line has all its words among the vectors") == 2
 
 
-def test_a_title_with_half_a_letter_can_be_written(seqwise_command, tmp_path: Path):
+def test_a_title_with_a_lone_surrogate_can_be_written(seqwise_command, tmp_path: Path):
     path = tmp_path / "v.safetensors"
     save_vectors(path, KeyedVectors(["a", "b", "\ud800"], np.eye(3, dtype=np.float32)))
-    answer = seqwise_command("vectors", "plot", path, "\ud800", "a", "--out", tmp_path / "m.html")
-    assert answer.status == 0
+    result = seqwise_command("vectors", "plot", path, "\ud800", "a", "--out", tmp_path / "m.html")
+    assert result.status == 0
     assert "Word map of v.safetensors: ?, a" in (tmp_path / "m.html").read_text()
 
 

@@ -32,7 +32,7 @@ SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "500-token
 
 
 @pytest.fixture
-def place(tmp_path, book, monkeypatch) -> Path:
+def workspace(tmp_path, book, monkeypatch) -> Path:
     """A working folder with all kinds of files, in which nothing else may appear."""
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
@@ -52,7 +52,7 @@ DATA = {
     "utf16.txt": "utf16.txt:1: the text is UTF-16, not UTF-8.\nIf it is utf-16, convert it: iconv",
     "short.txt": "short.txt: the text is too short to split: 5 bytes.\nGive a longer text",
     "one.txt": "the training text has a vocabulary of one symbol ('a'): there is nothing to predict.\nGive a text",
-    "folder": "folder: the folder is empty.\nGive .txt or .jsonl files",
+    "folder": "folder: the folder is empty.\nGive a .txt file, a .jsonl file",
     "bad.yaml": "bad.yaml: files ending in '.yaml' are not read.\nGive a .txt file",
     "builtin:doc": "there is no built-in data 'doc'.\nPerhaps you meant 'docs'.",
 }
@@ -92,75 +92,79 @@ OPTIONS = {
 }
 
 
-def refused(place: Path, answer, expected: str, status: int = 2) -> None:
+def assert_refused(workspace: Path, result, expected: str, status: int = 2) -> None:
     """One message with the given beginning, no traceback, no result, and nothing new in the folder."""
-    *remarks, message = answer.err.split("error: ")
+    *remarks, message = result.err.split("error: ")
     assert expected
-    assert message.startswith(expected), answer.err
+    assert message.startswith(expected), result.err
     assert len(remarks) == 1
-    assert "Traceback" not in answer.err
+    assert "Traceback" not in result.err
     assert "unexpected" not in message
-    assert answer.out == ""
-    assert answer.status == status
-    assert sorted(os.listdir(place)) == sorted([*FILES, "folder"])
+    assert result.out == ""
+    assert result.status == status
+    assert sorted(os.listdir(workspace)) == sorted([*FILES, "folder"])
 
 
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("command", ["train", "check"])
-def test_data_that_cannot_be_read(seqwise_command, place, command, data):
-    refused(place, seqwise_command(command, data), DATA[data])
+def test_data_that_cannot_be_read(seqwise_command, workspace, command, data):
+    assert_refused(workspace, seqwise_command(command, data), DATA[data])
 
 
 @pytest.mark.parametrize("words", OPTIONS)
-def test_options_that_cannot_be_meant(seqwise_command, place, words):
-    refused(place, seqwise_command("train", "book.txt", *words.split()), OPTIONS[words])
+def test_contradictory_options_are_refused(seqwise_command, workspace, words):
+    assert_refused(workspace, seqwise_command("train", "book.txt", *words.split()), OPTIONS[words])
 
 
-def test_a_text_shorter_than_one_window(seqwise_command, place):
-    answer = seqwise_command("train", "shorter than a window.txt", "--data.window", "512")
-    refused(place, answer, "the train text has ")
-    assert "Give more text, or a smaller --data.window or --training.batch-size." in answer.err
+def test_a_text_shorter_than_one_window(seqwise_command, workspace):
+    result = seqwise_command("train", "shorter than a window.txt", "--data.window", "512")
+    assert_refused(workspace, result, "the train text has ")
+    assert "Give more text, or a smaller --data.window or --training.batch-size." in result.err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 @pytest.mark.parametrize("command", ["train", "evaluate", "predict"])
-def test_a_gpu_that_is_not_there(seqwise_command, place, run_of, command):
-    first = [] if command == "train" else [run_of()]
-    answer = seqwise_command(command, *first, "book.txt", "--device", "cuda")
-    refused(place, answer, "PyTorch finds no CUDA device here.\nLeave out --device")
+def test_a_missing_gpu_is_reported(seqwise_command, workspace, trained_run, command):
+    first = [] if command == "train" else [trained_run()]
+    result = seqwise_command(command, *first, "book.txt", "--device", "cuda")
+    assert_refused(workspace, result, "PyTorch finds no CUDA device here.\nLeave out --device")
 
 
-def test_bfloat16_on_a_cpu_that_does_not_survive_it(seqwise_command, place, monkeypatch):
+def test_bfloat16_on_a_cpu_without_support_is_refused(seqwise_command, workspace, monkeypatch):
     monkeypatch.setattr(environment, "probe_cpu_bfloat16", lambda: False)
-    answer = seqwise_command("train", "book.txt", "--device", "cpu", "--training.precision", "bfloat16")
-    refused(place, answer, "this CPU does not survive bfloat16: a trial in a child process failed.\nLeave out")
+    result = seqwise_command("train", "book.txt", "--device", "cpu", "--training.precision", "bfloat16")
+    assert_refused(
+        workspace, result, "this CPU does not survive bfloat16: a trial in a child process failed.\nLeave out"
+    )
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_a_run_that_is_not_there(seqwise_command, place, run_of, command):
-    run = run_of()
-    answer = seqwise_command(command, f"{run}m", "book.txt")
-    refused(place, answer, f"{run}m is not a run: it has no config.yaml.\nPerhaps you meant '{run}'.")
-    refused(place, seqwise_command(command, "book.txt", "book.txt"), "book.txt is not a run")
+def test_a_missing_run_is_reported(seqwise_command, workspace, trained_run, command):
+    run = trained_run()
+    result = seqwise_command(command, f"{run}m", "book.txt")
+    assert_refused(workspace, result, f"{run}m is not a run: it has no config.yaml.\nPerhaps you meant '{run}'.")
+    assert_refused(workspace, seqwise_command(command, "book.txt", "book.txt"), "book.txt is not a run")
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_a_run_without_weights(seqwise_command, place, run_of, tmp_path_factory, command):
+def test_a_run_without_weights(seqwise_command, workspace, trained_run, tmp_path_factory, command):
     run = tmp_path_factory.mktemp("copy") / "run"
-    shutil.copytree(run_of(), run, ignore=shutil.ignore_patterns("model.safetensors"))
-    answer = seqwise_command(command, run, "book.txt")
-    refused(place, answer, f"{run} has no weights yet")
-    assert f"seqwise train --resume {run}" in answer.err
+    shutil.copytree(trained_run(), run, ignore=shutil.ignore_patterns("model.safetensors"))
+    result = seqwise_command(command, run, "book.txt")
+    assert_refused(workspace, result, f"{run} has no weights yet")
+    assert f"seqwise train --resume {run}" in result.err
 
 
-def test_a_run_with_damaged_weights_or_tokeniser(seqwise_command, place, run_of, tmp_path_factory):
+def test_a_run_with_damaged_weights_or_tokeniser(seqwise_command, workspace, trained_run, tmp_path_factory):
     run = tmp_path_factory.mktemp("copy") / "run"
-    shutil.copytree(run_of(), run)
+    shutil.copytree(trained_run(), run)
     weights = run / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    refused(place, seqwise_command("evaluate", run, "book.txt"), f"{weights}: the weights cannot be read")
+    assert_refused(workspace, seqwise_command("evaluate", run, "book.txt"), f"{weights}: the weights cannot be read")
     (run / "tokenizer.json").write_text("{}")
-    refused(place, seqwise_command("evaluate", run, "book.txt"), f"{run / 'tokenizer.json'}: this is not a tokeniser")
+    assert_refused(
+        workspace, seqwise_command("evaluate", run, "book.txt"), f"{run / 'tokenizer.json'}: this is not a tokeniser"
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,31 +182,31 @@ def test_a_run_with_damaged_weights_or_tokeniser(seqwise_command, place, run_of,
         ([], "DATA is missing: Data to evaluate on."),
     ],
 )
-def test_what_cannot_be_evaluated(seqwise_command, place, run_of, words, expected):
-    refused(place, seqwise_command("evaluate", run_of(), *words), expected)
+def test_inputs_that_cannot_be_evaluated_are_refused(seqwise_command, workspace, trained_run, words, expected):
+    assert_refused(workspace, seqwise_command("evaluate", trained_run(), *words), expected)
 
 
-def test_an_ngram_model_does_not_learn_on_the_fly(seqwise_command, place, run_of):
-    answer = seqwise_command("evaluate", run_of("ngram"), "book.txt", "--dynamic")
-    refused(place, answer, "an n-gram model cannot be evaluated dynamically.\nLeave out --dynamic.")
+def test_an_ngram_model_refuses_dynamic_evaluation(seqwise_command, workspace, trained_run):
+    result = seqwise_command("evaluate", trained_run("ngram"), "book.txt", "--dynamic")
+    assert_refused(workspace, result, "an n-gram model cannot be evaluated dynamically.\nLeave out --dynamic.")
 
 
-def test_paths_may_be_odd(seqwise_command, place, book):
+def test_unusual_paths_are_accepted(seqwise_command, workspace, book):
     for name in ("with blank.txt", "größe 日本.txt", "-dash.txt"):
-        shutil.copy(book, place / name)
+        shutil.copy(book, workspace / name)
         out = f"run of {name}"
         end = ["--", name] if name.startswith("-") else [name]
         assert seqwise_command("train", *SMALL, "--out", out, *end).status == 0
         assert seqwise_command("evaluate", out, f"./{name}").status == 0
 
 
-def test_a_terminal_without_unicode_is_no_reason_to_fail(run_of):
+def test_commands_work_in_a_terminal_without_unicode(trained_run):
     """The messages are the same, and what cannot be shown becomes a question mark."""
-    script = [sys.executable, "-m", "seqwise", "predict", str(run_of())]
+    script = [sys.executable, "-m", "seqwise", "predict", str(trained_run())]
     plain = {**os.environ, "PYTHONIOENCODING": "ascii", "OMP_NUM_THREADS": "1"}
-    answer = subprocess.run([*script, "thé", "--max-length", "2"], env=plain, capture_output=True, check=False)
-    assert answer.returncode == 0
-    assert answer.stdout.startswith(b"th?")
-    answer = subprocess.run([*script, "the", "--device", "tpu"], env=plain, capture_output=True, check=False)
-    assert answer.returncode == 2
-    assert answer.stderr.startswith(b"error: --device: expected one of auto, cpu, cuda; received 'tpu'.")
+    result = subprocess.run([*script, "thé", "--max-length", "2"], env=plain, capture_output=True, check=False)
+    assert result.returncode == 0
+    assert result.stdout.startswith(b"th?")
+    result = subprocess.run([*script, "the", "--device", "tpu"], env=plain, capture_output=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith(b"error: --device: expected one of auto, cpu, cuda; received 'tpu'.")

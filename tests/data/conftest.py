@@ -12,5 +12,5 @@ from seqwise.data.corpus.store import TokenStore
 
 @pytest.fixture
 def counting(tmp_path: Path) -> Callable[[int], TokenStore]:
-    """Stores whose token at place n is n, so that a batch shows where it comes from."""
+    """Stores whose token at position n is n, so that a batch contains its positions."""
     return lambda count: write_store(tmp_path / f"count-{count}", np.arange(count), 1 << 20)

@@ -25,7 +25,7 @@ def equal(a: TokenBatch, b: TokenBatch) -> bool:
     )
 
 
-def counted(batches: list[TokenBatch]) -> list[int]:
+def target_positions(batches: list[TokenBatch]) -> list[int]:
     """The targets that count; in a counting store these are places."""
     return [
         int(target)
@@ -37,7 +37,7 @@ def counted(batches: list[TokenBatch]) -> list[int]:
 # ---- training
 
 
-def test_streams_by_hand(counting: Counting) -> None:
+def test_streams_equal_hand_written_batches(counting: Counting) -> None:
     """21 tokens, 2 rows, windows of 4, no shift in this epoch: two streams of 9, the last window is one token long."""
     streams = StreamLoader(counting(21), rows=2, window=4, seed=0)
     epoch = next(number for number in range(20) if next(streams.epoch(number)).ids[0, 0] == 0)
@@ -55,7 +55,7 @@ def test_streams_by_hand(counting: Counting) -> None:
 
 @quick
 @given(count=st.integers(2, 300), rows=st.integers(1, 8), window=st.integers(1, 40), epoch=st.integers(0, 5))
-def test_each_row_is_one_unbroken_stream(counting: Counting, count: int, rows: int, window: int, epoch: int) -> None:
+def test_each_row_is_one_contiguous_stream(counting: Counting, count: int, rows: int, window: int, epoch: int) -> None:
     store = counting(count)
     if count - 1 < max(rows, window):
         with pytest.raises(DataError):
@@ -73,13 +73,13 @@ def test_each_row_is_one_unbroken_stream(counting: Counting, count: int, rows: i
     assert all(batch.ids.shape[1] == streams.window for batch in batches[:-1])
 
 
-def test_the_full_window_is_the_whole_stream(counting: Counting) -> None:
+def test_window_full_reads_the_whole_stream(counting: Counting) -> None:
     batches = list(StreamLoader(counting(31), rows=3, window="full", seed=0).epoch(4))
     assert [tuple(batch.ids.shape) for batch in batches] == [(3, 10)]
 
 
 @pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
-def test_epochs_differ_but_the_same_epoch_is_the_same(kind: type, counting: Counting) -> None:
+def test_epochs_differ_and_are_reproducible(kind: type, counting: Counting) -> None:
     batches = kind(counting(1000), 4, 16, seed=3)
     again = kind(counting(1000), 4, 16, seed=3)
     other = kind(counting(1000), 4, 16, seed=4)
@@ -91,7 +91,7 @@ def test_epochs_differ_but_the_same_epoch_is_the_same(kind: type, counting: Coun
 
 @pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
 @pytest.mark.parametrize("start", [0, 1, 5, 70, 1000])
-def test_starting_later_equals_skipping(kind: type, start: int, counting: Counting) -> None:
+def test_resuming_at_a_batch_equals_skipping_the_earlier_ones(kind: type, start: int, counting: Counting) -> None:
     batches = kind(counting(3000), 4, 8, seed=3)
     skipped = list(islice(batches.epoch(2), start, None))
     resumed = list(batches.epoch(2, start=start))
@@ -100,7 +100,7 @@ def test_starting_later_equals_skipping(kind: type, start: int, counting: Counti
 
 
 @pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
-def test_skipping_reads_nothing(kind: type, counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_batches_are_not_read(kind: type, counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     store = counting(3000)
     reads: list[int] = []
     real = TokenStore.read_rows
@@ -111,7 +111,7 @@ def test_skipping_reads_nothing(kind: type, counting: Counting, monkeypatch: pyt
 
 @pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
 @pytest.mark.parametrize("world", [2, 4])
-def test_ranks_together_have_the_rows_of_one_process(kind: type, world: int, counting: Counting) -> None:
+def test_all_ranks_together_have_the_rows_of_one_process(kind: type, world: int, counting: Counting) -> None:
     store = counting(8 * 20 * 6 + 1)
     alone = list(kind(store, 8, 20, seed=0).epoch(1))
     shares = [list(kind(store, 8, 20, seed=0, rank=rank, world=world).epoch(1)) for rank in range(world)]
@@ -124,7 +124,7 @@ def test_ranks_together_have_the_rows_of_one_process(kind: type, world: int, cou
 
 @quick
 @given(count=st.integers(2, 400), rows=st.integers(1, 8), window=st.integers(1, 40), epoch=st.integers(0, 5))
-def test_windows_use_each_place_at_most_once(
+def test_windows_use_each_position_at_most_once(
     counting: Counting, count: int, rows: int, window: int, epoch: int
 ) -> None:
     store = counting(count)
@@ -136,9 +136,9 @@ def test_windows_use_each_place_at_most_once(
     batches = list(windows.epoch(epoch))
     assert len(batches) == windows.steps
     assert all(torch.equal(batch.targets, batch.ids + 1) and batch.resets_state for batch in batches)
-    places = counted(batches)
-    assert len(set(places)) == len(places) == windows.num_windows * windows.window
-    assert count - 1 - len(places) < 2 * window
+    positions = target_positions(batches)
+    assert len(set(positions)) == len(positions) == windows.num_windows * windows.window
+    assert count - 1 - len(positions) < 2 * window
 
 
 def test_windows_are_shuffled(counting: Counting) -> None:
@@ -146,7 +146,7 @@ def test_windows_are_shuffled(counting: Counting) -> None:
     assert abs(np.corrcoef(np.arange(len(starts)), starts)[0, 1]) < 0.1
 
 
-def test_what_the_ranks_cannot_share_is_left_out(counting: Counting) -> None:
+def test_windows_that_cannot_be_divided_among_ranks_are_left_out(counting: Counting) -> None:
     store = counting(10 * 7 + 1)
     windows = [WindowLoader(store, 4, 10, seed=0, rank=rank, world=2) for rank in range(2)]
     batches = [list(each.epoch(0)) for each in windows]
@@ -155,7 +155,7 @@ def test_what_the_ranks_cannot_share_is_left_out(counting: Counting) -> None:
 
 
 @pytest.mark.parametrize("kind", [StreamLoader, WindowLoader, StreamEvaluationLoader, WindowEvaluationLoader])
-def test_rows_that_the_ranks_cannot_share_are_refused(kind: type, counting: Counting) -> None:
+def test_rows_that_cannot_be_divided_among_ranks_are_refused(kind: type, counting: Counting) -> None:
     options = {"seed": 0} if kind in (StreamLoader, WindowLoader) else {}
     with pytest.raises(UsageError, match="5 rows cannot be divided among 2 processes"):
         kind(counting(100), 5, 10, rank=0, world=2, **options)
@@ -183,12 +183,12 @@ def test_evaluation_streams_predict_every_token_but_the_first_once(
 ) -> None:
     streams = StreamEvaluationLoader(counting(count), rows, window)
     batches = list(streams.epoch())
-    assert sorted(counted(batches)) == list(range(1, count))
+    assert sorted(target_positions(batches)) == list(range(1, count))
     assert len(batches) == streams.steps
     assert all(torch.equal(b.targets[m], b.ids[m] + 1) for b in batches if (m := b.mask) is not None)
     assert [batch.resets_state for batch in batches] == [True] + [False] * (len(batches) - 1)
     if rows == 1:
-        assert counted(batches) == list(range(1, count))
+        assert target_positions(batches) == list(range(1, count))
         assert all(batch.mask is None for batch in batches)
 
 
@@ -212,7 +212,7 @@ def test_evaluation_windows_predict_every_token_but_the_first_once_with_enough_h
         steps |= {len(batches), source.steps}
         every += batches
     assert len(steps) == 1
-    assert sorted(counted(every)) == list(range(1, count))
+    assert sorted(target_positions(every)) == list(range(1, count))
     for batch in every:
         assert torch.equal(batch.targets, batch.ids + 1)
         assert batch.mask is not None
@@ -220,7 +220,7 @@ def test_evaluation_windows_predict_every_token_but_the_first_once_with_enough_h
         assert (history >= batch.targets.clamp(max=context))[batch.mask].all()
 
 
-def test_evaluation_windows_by_hand(counting: Counting) -> None:
+def test_evaluation_windows_equal_hand_written_ones(counting: Counting) -> None:
     """Targets 1…9, windows of 4 that overlap by 2; the last one is moved back to end with the text."""
     batches = list(WindowEvaluationLoader(counting(10), 3, 4, 3).epoch())
     assert [batch.ids[:, 0].tolist() for batch in batches] == [[0, 2, 4], [5]]
@@ -233,7 +233,7 @@ def test_evaluation_windows_by_hand(counting: Counting) -> None:
 def test_evaluation_streams_are_shared_among_ranks(counting: Counting) -> None:
     shares = [list(StreamEvaluationLoader(counting(30), 4, 5, rank, 2).epoch()) for rank in range(2)]
     assert len(shares[0]) == len(shares[1])
-    assert sorted(counted(shares[0] + shares[1])) == list(range(1, 30))
+    assert sorted(target_positions(shares[0] + shares[1])) == list(range(1, 30))
 
 
 def test_a_context_longer_than_the_window_is_refused(counting: Counting) -> None:
@@ -250,7 +250,7 @@ def test_one_token_cannot_be_evaluated(kind: type, counting: Counting) -> None:
 # ---- the batch
 
 
-def test_a_batch_is_cut_by_rows_and_counts_its_targets() -> None:
+def test_a_batch_can_be_sliced_by_rows_and_counts_its_targets() -> None:
     ids = torch.arange(12).view(3, 4)
     batch = TokenBatch(ids, ids + 1, mask=ids % 2 == 0, positions=torch.tensor([0, 4, 8]))
     part = batch.slice(1, 3)

@@ -38,20 +38,20 @@ def epoch(source: BucketLoader[Numbers], number: int = 0, start: int = 0) -> lis
     st.one_of(st.none(), st.integers(1, 500)),
     st.integers(0, 3),
 )
-def test_every_example_comes_once_and_the_budget_is_kept(
+def test_every_example_occurs_once_within_the_token_budget(
     lengths: list[int], rows: int, tokens: int | None, number: int
 ):
     source = buckets(lengths, rows, tokens)
-    found = epoch(source, number)
-    assert len(found) == source.steps
-    assert sorted(each for batch in found for each in batch) == list(range(len(lengths)))
-    for batch in found:
+    batches = epoch(source, number)
+    assert len(batches) == source.steps
+    assert sorted(each for batch in batches for each in batch) == list(range(len(lengths)))
+    for batch in batches:
         longest = max(lengths[each] for each in batch)
         assert len(batch) <= rows
         assert len(batch) == 1 or tokens is None or len(batch) * longest <= tokens
 
 
-def test_one_long_example_makes_no_other_batch_smaller():
+def test_one_long_example_does_not_make_other_batches_smaller():
     assert sorted(map(len, epoch(buckets([10] * 64 + [100_000], rows=16, tokens=160)))) == [1, 16, 16, 16, 16]
 
 
@@ -68,12 +68,12 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     assert epoch(buckets(), 3) != epoch(buckets(seed=1), 3)
 
 
-def test_batches_of_alike_lengths_come_in_mixed_order():
+def test_batches_are_not_sorted_by_length():
     means = [LENGTHS[batch].mean() for batch in epoch(buckets())]
     assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
 
 
-def test_other_examples_meet_in_each_epoch():
+def test_batches_have_other_examples_in_each_epoch():
     lengths = [50, *np.random.default_rng(2).integers(1, 80, 2_000)]
     partners = [set(next(batch for batch in epoch(buckets(lengths), number) if 0 in batch)) for number in (0, 1)]
     assert len(partners[0] & partners[1]) < len(partners[0]) / 2
@@ -98,13 +98,13 @@ def test_several_processes_share_the_batches_of_one(world: int):
         assert min(map(len, parts)) >= 1
 
 
-def test_each_process_has_an_example_even_where_the_budget_allows_one():
+def test_each_process_gets_an_example_even_if_the_budget_allows_one():
     shares = [epoch(buckets([50] * 8, rows=4, tokens=60, rank=rank, world=2)) for rank in (0, 1)]
     assert [len(batch) for share in shares for batch in share] == [1] * 8
     assert sorted(each for share in shares for batch in share for each in batch) == list(range(8))
 
 
-def test_what_cannot_be_divided_is_refused():
+def test_rows_and_examples_that_cannot_be_divided_among_processes_are_refused():
     with pytest.raises(UsageError, match="7 rows cannot be divided among 2 processes"):
         buckets(rows=7, world=2)
     with pytest.raises(UsageError, match="1 examples cannot be divided among 2"):
@@ -123,10 +123,10 @@ def test_evaluation_reads_each_example_once_with_the_long_ones_first(world: int)
         assert all(len(batch) * most <= 400 or len(batch) == 1 for batch, most in zip(share, longest))
 
 
-def test_nothing_to_evaluate_is_no_batch():
+def test_no_examples_give_no_batches():
     assert list(iterate_by_length([], 16)) == []
 
 
-def test_rows_are_filled_up_to_the_longest():
+def test_rows_are_padded_to_the_longest():
     assert pad_sequences([np.array([3, 4]), np.array([5])], value=9).tolist() == [[3, 4], [5, 9]]
     assert pad_sequences([np.array([], dtype=np.int64)]).tolist() == [[0]]

@@ -1,4 +1,4 @@
-"""Errors are raised together, remarks are counted."""
+"""Errors are raised together, warnings are counted."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pytest
 from seqwise.errors import MAX_ERRORS, DataError, Findings
 
 
-def test_nothing_found_stops_nothing():
+def test_no_findings_raise_no_error():
     findings = Findings()
     findings.raise_errors()
     assert findings.warning_messages() == []
 
 
-def test_a_single_error_is_raised_as_it_is():
+def test_a_single_error_is_raised_unchanged():
     findings = Findings()
     findings.error("the label is empty.", repair="Fill it in.", file="a.csv", line=3)
     with pytest.raises(DataError) as caught:
@@ -39,7 +39,7 @@ def test_several_errors_are_raised_as_one_with_each_repair_once():
     ]
 
 
-def test_of_many_errors_the_first_ones_are_spelled_out_and_the_rest_counted():
+def test_the_first_of_many_errors_are_listed_and_the_rest_counted():
     findings = Findings()
     for line in range(1, MAX_ERRORS + 4):
         findings.error("empty.", file="a.csv", line=line)
@@ -50,7 +50,7 @@ def test_of_many_errors_the_first_ones_are_spelled_out_and_the_rest_counted():
     assert lines[-2:] == [f"a.csv:{MAX_ERRORS}: empty.", "… and 3 more."]
 
 
-def test_remarks_of_a_kind_are_one_sentence_with_number_and_first_place():
+def test_warnings_of_one_kind_are_one_sentence_with_count_and_first_location():
     findings = Findings()
     findings.warn("blank lines, which are skipped", "a.csv", 4)
     findings.warn("blank lines, which are skipped", "a.csv", 9)

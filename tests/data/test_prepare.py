@@ -35,7 +35,7 @@ def corpus(tmp_path: Path) -> Corpus:
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_a_store_holds_the_tokens_of_its_split(kind: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_has_the_tokens_of_its_split(kind: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipelines, "CHUNK_CHARACTERS", 1000)
     tokenizer = Tokenizer.train(kind, corpus.texts("train"), size=400 if kind in ("bpe", "wordpiece") else None)
     for split, store in prepare(corpus, tokenizer).items():
@@ -46,7 +46,7 @@ def test_a_store_holds_the_tokens_of_its_split(kind: str, corpus: Corpus, monkey
         assert store.info.split == split
 
 
-def test_words_cut_by_a_slice_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_split_between_slices_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("ab" * 100_000 + " " + "cd" * 70_000 + "\n")
     corpus = open_corpus(tmp_path / "a.txt", 0, 0)
     store = prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))["train"]
@@ -63,28 +63,28 @@ def test_unknown_tokens_are_counted(corpus: Corpus) -> None:
     assert stores["train"].info.unknown == 0
 
 
-def test_progress_rises_to_the_total(corpus: Corpus) -> None:
-    seen: list[tuple[int, int]] = []
-    prepare(corpus, Tokenizer.train("characters", corpus.texts("train")), lambda *pair: seen.append(pair))
-    done = [pair[0] for pair in seen]
+def test_progress_increases_to_the_total(corpus: Corpus) -> None:
+    reports: list[tuple[int, int]] = []
+    prepare(corpus, Tokenizer.train("characters", corpus.texts("train")), lambda *pair: reports.append(pair))
+    done = [pair[0] for pair in reports]
     assert done == sorted(done)
-    assert seen[-1] == (len(TEXT.encode()), len(TEXT.encode()))
+    assert reports[-1] == (len(TEXT.encode()), len(TEXT.encode()))
 
 
-def test_what_was_prepared_is_found_again(corpus: Corpus, own_cache: Path) -> None:
+def test_a_prepared_store_is_reused(corpus: Corpus, own_cache: Path) -> None:
     tokenizer = Tokenizer.train("characters", corpus.texts("train"))
     first = prepare(corpus, tokenizer)
     times = {path: path.stat().st_mtime_ns for path in own_cache.rglob("*.bin")}
-    seen: list[tuple[int, int]] = []
-    second = prepare(corpus, tokenizer, lambda *pair: seen.append(pair))
-    assert seen == []
+    reports: list[tuple[int, int]] = []
+    second = prepare(corpus, tokenizer, lambda *pair: reports.append(pair))
+    assert reports == []
     assert [second[split].info for split in SPLITS] == [first[split].info for split in SPLITS]
     assert {path: path.stat().st_mtime_ns for path in own_cache.rglob("*.bin")} == times
     prepare(corpus, Tokenizer.train("words", corpus.texts("train")))
     assert len(list(own_cache.rglob("*.bin"))) == 6
 
 
-def test_a_damaged_store_is_made_again(corpus: Corpus, own_cache: Path) -> None:
+def test_a_damaged_store_is_rebuilt(corpus: Corpus, own_cache: Path) -> None:
     tokenizer = Tokenizer.train("characters", corpus.texts("train"))
     expected = prepare(corpus, tokenizer)["valid"].read(0, 100).tolist()
     damaged = next(own_cache.rglob("valid.bin"))
@@ -92,7 +92,7 @@ def test_a_damaged_store_is_made_again(corpus: Corpus, own_cache: Path) -> None:
     assert prepare(corpus, tokenizer)["valid"].read(0, 100).tolist() == expected
 
 
-def test_an_interrupted_preparation_leaves_no_half_store(corpus: Corpus, own_cache: Path) -> None:
+def test_an_interrupted_preparation_leaves_no_partial_store(corpus: Corpus, own_cache: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
@@ -102,7 +102,9 @@ def test_an_interrupted_preparation_leaves_no_half_store(corpus: Corpus, own_cac
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_says_how_much_is_needed(corpus: Corpus, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_full_disk_says_how_much_is_needed(
+    corpus: Corpus, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class FullDisk(StoreWriter):
         def __init__(self, path: Path, vocabulary: int):
             super().__init__(path, vocabulary)
@@ -132,7 +134,7 @@ def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, ow
     assert len([path for path in own_cache.rglob("*") if path.is_file()]) == 6
 
 
-def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_sets_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQWISE_CACHE", "/a/b")
     assert cache_folder() == Path("/a/b")
     monkeypatch.delenv("SEQWISE_CACHE")
@@ -149,7 +151,7 @@ TOKENISED = " the cat <unk> sat \n \n = Title = \n\nthe N\n  dog"
 
 
 @pytest.mark.parametrize("pack", [False, True])
-def test_tokens_of_a_tokenised_text_are_counted_as_the_published_sets_are(pack: bool, tmp_path: Path) -> None:
+def test_tokens_are_counted_as_in_published_corpora(pack: bool, tmp_path: Path) -> None:
     texts = {"train": TOKENISED, "valid": "the\tbird <unk>\r\n", "test": "\ndog dog\n\n"}
     for split, text in texts.items():
         data = text.encode()
@@ -175,12 +177,12 @@ def test_tokens_of_a_tokenised_text_are_counted_as_the_published_sets_are(pack: 
     ("name", "counts", "vocabulary"),
     [("ptb", [929_589, 73_760, 82_430], 10_000), ("wikitext2", [2_088_628, 217_646, 245_569], 33_278)],
 )
-def test_published_counts_come_out_exactly(name: str, counts: list[int], vocabulary: int) -> None:
+def test_token_counts_equal_the_published_ones(name: str, counts: list[int], vocabulary: int) -> None:
     corpus = open_corpus(Path(os.environ["SEQWISE_DATA"]) / name)
     tokenizer = Tokenizer.train("spaces", corpus.texts("train"))
     assert len(tokenizer) == vocabulary
     stores = prepare(corpus, tokenizer)
     assert [len(stores[split]) for split in SPLITS] == counts
     assert [stores[split].info.words for split in SPLITS] == counts
-    seen = np.bincount(stores["train"].read(0, counts[0]), minlength=vocabulary)
-    assert (np.diff(seen) <= 0).all()
+    reports = np.bincount(stores["train"].read(0, counts[0]), minlength=vocabulary)
+    assert (np.diff(reports) <= 0).all()

@@ -8,21 +8,21 @@ from seqwise.data.shuffle import hash_integers, permute_indices
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**40), st.integers(0, 1000))
-def test_a_shuffle_is_a_permutation(count: int, seed: int, epoch: int) -> None:
+def test_shuffled_indices_are_a_permutation(count: int, seed: int, epoch: int) -> None:
     assert sorted(permute_indices(np.arange(count), count, seed, epoch)) == list(range(count))
 
 
-def test_any_part_of_a_shuffle_can_be_looked_up_alone() -> None:
+def test_any_slice_of_a_permutation_can_be_computed_alone() -> None:
     whole = permute_indices(np.arange(1000), 1000, 7, 3)
     assert permute_indices(np.array([3, 999, 500]), 1000, 7, 3).tolist() == whole[[3, 999, 500]].tolist()
 
 
-def test_a_shuffle_belongs_to_its_key_for_all_time() -> None:
+def test_a_permutation_depends_on_its_key_only() -> None:
     assert permute_indices(np.arange(10), 10, 0, 0).tolist() == [3, 6, 8, 5, 7, 2, 9, 0, 4, 1]
     assert hash_integers(1, 2) != hash_integers(2, 1)
 
 
-def test_every_place_goes_anywhere_with_equal_chance() -> None:
+def test_every_index_has_every_position_with_equal_probability() -> None:
     count, trials = 12, 6000
     table = np.zeros((count, count))
     for epoch in range(trials):
@@ -32,7 +32,7 @@ def test_every_place_goes_anywhere_with_equal_chance() -> None:
     assert chi_squared < 175  # 121 degrees of freedom: the 99.9 % point
 
 
-def test_neighbours_do_not_stay_neighbours() -> None:
+def test_neighbouring_indices_are_separated() -> None:
     places = permute_indices(np.arange(10_000), 10_000, 5, 5)
     assert (np.abs(np.diff(places)) == 1).sum() < 10
     assert abs(np.corrcoef(np.arange(10_000), places)[0, 1]) < 0.04

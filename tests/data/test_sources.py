@@ -14,7 +14,7 @@ from seqwise.errors import DataError
 LINES = "".join(f"line {number}\n" for number in range(100))
 
 
-def text_of(corpus: Corpus, split: str) -> str:
+def join_texts(corpus: Corpus, split: str) -> str:
     return "".join(corpus.texts(split))
 
 
@@ -32,9 +32,9 @@ def jsonl(*texts: str) -> str:
 # ---- what is read
 
 
-def test_one_text_is_cut_at_line_breaks_into_ninety_five_five(tmp_path: Path) -> None:
+def test_one_text_is_split_at_line_breaks_into_ninety_five_five(tmp_path: Path) -> None:
     corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
-    train, valid, test = (text_of(corpus, split) for split in ("train", "valid", "test"))
+    train, valid, test = (join_texts(corpus, split) for split in ("train", "valid", "test"))
     assert train + valid + test == LINES
     assert [part.count("\n") for part in (train, valid, test)] == [91, 5, 4]
     assert corpus.size("train") == len(train)
@@ -43,61 +43,61 @@ def test_one_text_is_cut_at_line_breaks_into_ninety_five_five(tmp_path: Path) ->
 
 def test_a_gzip_file_is_the_same_corpus_as_the_plain_one(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(LINES.encode()))
-    plain, packed = open_corpus(write(tmp_path, b_txt=LINES) / "b.txt"), open_corpus(tmp_path / "a.txt.gz")
-    assert packed.fingerprint == plain.fingerprint
-    assert [list(packed.texts(s)) for s in packed.parts] == [list(plain.texts(s)) for s in plain.parts]
+    plain, compressed = open_corpus(write(tmp_path, b_txt=LINES) / "b.txt"), open_corpus(tmp_path / "a.txt.gz")
+    assert compressed.fingerprint == plain.fingerprint
+    assert [list(compressed.texts(s)) for s in compressed.parts] == [list(plain.texts(s)) for s in plain.parts]
 
 
 def test_upper_case_suffixes_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "BOOK.TXT").write_text(LINES)
     (tmp_path / "BOOK.Txt.GZ").write_bytes(gzip.compress(LINES.encode()))
     (tmp_path / "POSTS.JSONL").write_text(jsonl("a b", "c d", "e f"))
-    plain, packed = open_corpus(tmp_path / "BOOK.TXT"), open_corpus(tmp_path / "BOOK.Txt.GZ")
-    assert text_of(packed, "train") == text_of(plain, "train") == "".join(LINES.splitlines(keepends=True)[:91])
-    assert text_of(open_corpus(tmp_path / "POSTS.JSONL", 0, 0), "train") == "a b\nc d\ne f\n"
+    plain, compressed = open_corpus(tmp_path / "BOOK.TXT"), open_corpus(tmp_path / "BOOK.Txt.GZ")
+    assert (
+        join_texts(compressed, "train") == join_texts(plain, "train") == "".join(LINES.splitlines(keepends=True)[:91])
+    )
+    assert join_texts(open_corpus(tmp_path / "POSTS.JSONL", 0, 0), "train") == "a b\nc d\ne f\n"
     assert len(open_corpus(tmp_path).files) == 3
 
 
-def test_a_file_is_streamed_in_pieces_that_end_at_line_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_streamed_in_chunks_that_end_at_line_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "CHUNK_BYTES", 50)
     corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
     documents = list(corpus.documents("train"))
     assert len(documents) > 10
     assert all(document.text.endswith("\n") and len(document.text) <= 100 for document in documents)
     assert documents[3].text.startswith(f"line {documents[3].line - 1}\n")
-    assert "".join(text_of(corpus, split) for split in corpus.parts) == LINES
+    assert "".join(join_texts(corpus, split) for split in corpus.parts) == LINES
 
 
 @pytest.mark.parametrize("text", ["word " * 500, "é" * 1000, "日本語" * 500, "x\r\n" * 400])
-def test_pieces_of_long_lines_put_together_are_the_text(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_of_long_lines_joined_are_the_text(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "CHUNK_BYTES", 31)
     (tmp_path / "a.txt").write_bytes(text.encode())
     corpus = open_corpus(tmp_path / "a.txt", 0, 0)
-    assert text_of(corpus, "train").rstrip("\n") == text.replace("\r\n", "\n").rstrip("\n")
+    assert join_texts(corpus, "train").rstrip("\n") == text.replace("\r\n", "\n").rstrip("\n")
     assert corpus.split_rule == "all of it is one split."
     halves = open_corpus(tmp_path / "a.txt", 0.2, 0.2)
-    joined = "".join(text_of(halves, split).removesuffix("\n") for split in halves.parts)
+    joined = "".join(join_texts(halves, split).removesuffix("\n") for split in halves.parts)
     assert joined.replace("\n", "") == text.replace("\r\n", "")
 
 
-def test_the_line_of_a_later_split_counts_from_the_top_of_the_file(tmp_path: Path) -> None:
+def test_line_numbers_of_a_later_split_count_from_the_top_of_the_file(tmp_path: Path) -> None:
     corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
     document = next(corpus.documents("valid"))
     assert document.text.startswith(f"line {document.line - 1}\n")
 
 
-def test_byte_order_mark_and_carriage_returns_go_and_a_last_line_break_comes(tmp_path: Path) -> None:
+def test_byte_order_mark_and_carriage_returns_are_removed_and_a_final_newline_is_added(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree")
-    assert text_of(open_corpus(tmp_path / "a.txt", 0, 0), "train") == "one\ntwo\rthree\n"
+    assert join_texts(open_corpus(tmp_path / "a.txt", 0, 0), "train") == "one\ntwo\rthree\n"
 
 
 def test_named_splits_are_kept(tmp_path: Path) -> None:
     write(tmp_path, ptb_train_txt="a b\n", ptb_valid_txt="c d\n", notes_txt="not part of it\n")
     (tmp_path / "test_2016.txt").write_text("e f\n")
     corpus = open_corpus(tmp_path)
-    assert [text_of(corpus, split) for split in ("train", "valid", "test")] == ["a b\n", "c d\n", "e f\n"]
+    assert [join_texts(corpus, split) for split in ("train", "valid", "test")] == ["a b\n", "c d\n", "e f\n"]
     assert corpus.split_rule == "splits as the files are named. 1 files whose names tell no split are not read."
     assert [Path(file).name for file in corpus.files] == ["ptb.train.txt", "ptb.valid.txt", "test_2016.txt"]
 
@@ -110,18 +110,18 @@ def test_named_splits_are_kept(tmp_path: Path) -> None:
         ("train/a.txt", "dev/a.txt", "test/b.txt"),
     ],
 )
-def test_splits_are_named_in_many_ways(train: str, valid: str, test: str, tmp_path: Path) -> None:
+def test_split_names_are_recognised(train: str, valid: str, test: str, tmp_path: Path) -> None:
     for name in (train, valid, test):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
     corpus = open_corpus(tmp_path)
-    assert [text_of(corpus, split).strip() for split in ("train", "valid", "test")] == [train, valid, test]
+    assert [join_texts(corpus, split).strip() for split in ("train", "valid", "test")] == [train, valid, test]
 
 
 def test_a_missing_validation_split_comes_from_the_end_of_the_training_text(tmp_path: Path) -> None:
     corpus = open_corpus(write(tmp_path, train_txt=LINES, test_txt="the test\n"))
-    assert text_of(corpus, "train") + text_of(corpus, "valid") == LINES
-    assert text_of(corpus, "test") == "the test\n"
+    assert join_texts(corpus, "train") + join_texts(corpus, "valid") == LINES
+    assert join_texts(corpus, "test") == "the test\n"
     assert corpus.split_rule == (
         "train, test as the files are named; the end of the text is held out, cut at line breaks (5% for valid)."
     )
@@ -129,44 +129,44 @@ def test_a_missing_validation_split_comes_from_the_end_of_the_training_text(tmp_
 
 def test_a_missing_test_split_comes_from_the_end_of_the_training_text(tmp_path: Path) -> None:
     corpus = open_corpus(write(tmp_path, train_txt=LINES, valid_txt="the validation\n"))
-    assert text_of(corpus, "train") + text_of(corpus, "test") == LINES
-    assert text_of(corpus, "test").count("\n") == 4
-    assert text_of(corpus, "valid") == "the validation\n"
+    assert join_texts(corpus, "train") + join_texts(corpus, "test") == LINES
+    assert join_texts(corpus, "test").count("\n") == 4
+    assert join_texts(corpus, "valid") == "the validation\n"
 
 
-def test_a_very_short_file_of_a_folder_goes_to_training(tmp_path: Path) -> None:
+def test_a_very_short_file_of_a_folder_is_in_the_training_split(tmp_path: Path) -> None:
     corpus = open_corpus(write(tmp_path, a_txt=LINES, b_txt="hi\n"))
-    assert text_of(corpus, "train").endswith("hi\n")
-    assert text_of(corpus, "valid").count("\n") == 5
+    assert join_texts(corpus, "train").endswith("hi\n")
+    assert join_texts(corpus, "valid").count("\n") == 5
 
 
-def test_all_of_it_can_be_opened_without_splits(tmp_path: Path) -> None:
+def test_a_corpus_can_be_opened_without_splits(tmp_path: Path) -> None:
     write(tmp_path, train_txt="a b\n", valid_txt="c d\n", test_txt="e f\n")
-    assert text_of(open_unsplit(tmp_path), "all") == "a b\nc d\ne f\n"
+    assert join_texts(open_unsplit(tmp_path), "all") == "a b\nc d\ne f\n"
     assert (open_corpus(tmp_path).has_predefined_splits, open_corpus("builtin:docs").has_predefined_splits) == (
         True,
         False,
     )
 
 
-def test_one_file_that_happens_to_be_called_train_is_a_name_like_any_other(tmp_path: Path) -> None:
+def test_a_single_file_name_with_train_is_no_split(tmp_path: Path) -> None:
     (tmp_path / "train-journey.txt").write_text(LINES)
     assert len(open_corpus(write(tmp_path, b_txt=LINES)).files) == 2
 
 
 def test_a_training_file_alone_is_split(tmp_path: Path) -> None:
     corpus = open_corpus(write(tmp_path, train_txt=LINES))
-    assert [text_of(corpus, split).count("\n") for split in ("train", "valid", "test")] == [91, 5, 4]
+    assert [join_texts(corpus, split).count("\n") for split in ("train", "valid", "test")] == [91, 5, 4]
 
 
-def test_without_a_training_file_test_is_a_name_like_any_other(tmp_path: Path) -> None:
+def test_a_file_name_with_test_is_no_split_without_a_training_file(tmp_path: Path) -> None:
     corpus = open_corpus(write(tmp_path, test_drive_txt=LINES, b_txt=LINES))
     assert len(corpus.files) == 2
     assert corpus.split_rule.startswith("the end of each file is held out")
-    assert text_of(corpus, "valid").count("\n") == 10
+    assert join_texts(corpus, "valid").count("\n") == 10
 
 
-def test_a_folder_of_many_texts_holds_out_whole_files_of_every_region(tmp_path: Path) -> None:
+def test_a_folder_of_many_texts_holds_out_evenly_spaced_files(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     for number in range(200):
         (tmp_path / "deep" / f"{number:03}.txt").write_text(f"{number}\n")
@@ -178,31 +178,31 @@ def test_a_folder_of_many_texts_holds_out_whole_files_of_every_region(tmp_path: 
     assert "whole documents are held out at even distances among 200" in corpus.split_rule
 
 
-def test_json_lines_are_documents(tmp_path: Path) -> None:
+def test_each_json_line_is_a_document(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(jsonl(*(f"text\n{number}" for number in range(40))) + "\n" + jsonl("  "))
     corpus = open_corpus(tmp_path / "a.jsonl")
     assert [sum(1 for _ in corpus.documents(split)) for split in corpus.parts] == [36, 2, 2]
     first = next(corpus.documents("train"))
     assert (first.text, first.line) == ("text\n0\n", 1)
-    assert corpus.size("valid") == len(text_of(corpus, "valid"))
+    assert corpus.size("valid") == len(join_texts(corpus, "valid"))
 
 
-def test_half_a_surrogate_pair_becomes_a_replacement_character(tmp_path: Path) -> None:
+def test_a_lone_surrogate_becomes_a_replacement_character(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a\\ud800b \\ud83d\\ude00"}\n')
-    assert text_of(open_corpus(tmp_path / "a.jsonl", 0, 0), "train") == "a�b 😀\n"
+    assert join_texts(open_corpus(tmp_path / "a.jsonl", 0, 0), "train") == "a�b 😀\n"
 
 
-def test_three_documents_are_one_each(tmp_path: Path) -> None:
+def test_three_documents_give_one_per_split(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(jsonl("a", "b", "c"))
     corpus = open_corpus(tmp_path / "a.jsonl")
     assert [sum(1 for _ in corpus.documents(split)) for split in corpus.parts] == [1, 1, 1]
 
 
-def test_empty_files_of_a_folder_do_not_matter(tmp_path: Path) -> None:
+def test_empty_files_of_a_folder_are_ignored(tmp_path: Path) -> None:
     assert len(open_corpus(write(tmp_path, a_txt=LINES, b_txt="\n")).files) == 1
 
 
-def test_the_fingerprint_is_of_content_and_rule(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_content_and_split_rule(tmp_path: Path) -> None:
     write(tmp_path, a_txt=LINES, b_txt=LINES, c_txt=LINES + "x\n")
     a, b, c = (open_corpus(tmp_path / name).fingerprint for name in ("a.txt", "b.txt", "c.txt"))
     assert a == b != c
@@ -216,12 +216,12 @@ def test_built_in_texts_have_similar_splits(name: str, least: int) -> None:
     assert least < total <= 4_000_000
     assert all(0.02 < corpus.size(split) / total < 0.1 for split in ("valid", "test"))
     assert open_corpus(f"builtin:{name}").fingerprint == corpus.fingerprint
-    assert all(text_of(corpus, split).endswith("\n") for split in corpus.parts)
+    assert all(join_texts(corpus, split).endswith("\n") for split in corpus.parts)
 
 
 def test_no_paragraph_of_the_reference_is_in_two_splits() -> None:
     corpus = open_corpus("builtin:docs")
-    train, valid, test = ({p.strip() for p in text_of(corpus, s).split("\n\n")} - {""} for s in corpus.parts)
+    train, valid, test = ({p.strip() for p in join_texts(corpus, s).split("\n\n")} - {""} for s in corpus.parts)
     assert train.isdisjoint(valid | test)
     assert valid.isdisjoint(test)
 
@@ -229,7 +229,7 @@ def test_no_paragraph_of_the_reference_is_in_two_splits() -> None:
 # ---- what is refused
 
 
-def refused(spec: str | Path, complaint: str) -> DataError:
+def assert_refused(spec: str | Path, complaint: str) -> DataError:
     with pytest.raises(DataError, match=complaint) as caught:
         open_corpus(spec)
     assert caught.value.exit_status == 2
@@ -239,30 +239,30 @@ def refused(spec: str | Path, complaint: str) -> DataError:
 
 def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
     write(tmp_path, corpus_txt=LINES)
-    error = refused(tmp_path / "corpsu.txt", "no such file")
+    error = assert_refused(tmp_path / "corpsu.txt", "no such file")
     assert error.repair == "Perhaps you meant 'corpus.txt'."
-    refused(tmp_path / "nowhere" / "a.txt", "nor its folder")
+    assert_refused(tmp_path / "nowhere" / "a.txt", "nor its folder")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
 def test_an_empty_file(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(content)
-    assert refused(tmp_path / "a.txt", "the file is empty").file == str(tmp_path / "a.txt")
+    assert assert_refused(tmp_path / "a.txt", "the file is empty").file == str(tmp_path / "a.txt")
 
 
 def test_an_empty_validation_file(tmp_path: Path) -> None:
-    assert refused(write(tmp_path, train_txt=LINES, valid_txt=""), "empty").file == str(tmp_path / "valid.txt")
+    assert assert_refused(write(tmp_path, train_txt=LINES, valid_txt=""), "empty").file == str(tmp_path / "valid.txt")
 
 
 def test_a_folder_without_texts(tmp_path: Path) -> None:
-    refused(tmp_path, "the folder is empty")
+    assert_refused(tmp_path, "the folder is empty")
     (tmp_path / "a.png").write_bytes(b"x")
-    refused(tmp_path, r"contains no text \(1 other files\)")
+    assert_refused(tmp_path, r"contains no text \(1 other files\)")
 
 
 def test_a_binary_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"line\nELF\0\1\2")
-    error = refused(tmp_path / "a.txt", "binary file, not text: byte 0x00 at offset 8")
+    error = assert_refused(tmp_path / "a.txt", "binary file, not text: byte 0x00 at offset 8")
     assert error.line == 2
 
 
@@ -272,76 +272,76 @@ def test_the_wrong_encoding_is_named_with_byte_offset_and_line(
 ) -> None:
     monkeypatch.setattr(reading, "CHUNK_BYTES", piece)
     (tmp_path / "a.txt").write_bytes(b"one\n" * 16 + b"caf\xe9\n")
-    error = refused(tmp_path / "a.txt", r"byte 0xE9 at offset 67 \(line 17\) is not UTF-8")
+    error = assert_refused(tmp_path / "a.txt", r"byte 0xE9 at offset 67 \(line 17\) is not UTF-8")
     assert error.line == 17
     assert f"iconv -f latin1 -t utf8 {tmp_path}/a.txt > {tmp_path}/a.utf8.txt" in error.repair
 
 
 def test_utf_16_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("hello\n".encode("utf-16"))
-    assert "iconv -f utf-16" in refused(tmp_path / "a.txt", "UTF-16").repair
+    assert "iconv -f utf-16" in assert_refused(tmp_path / "a.txt", "UTF-16").repair
 
 
 def test_a_file_that_ends_inside_a_character(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\ntwo \xe6\x97")
-    assert refused(tmp_path / "a.txt", "byte 0xE6 at offset 8").line == 2
+    assert assert_refused(tmp_path / "a.txt", "byte 0xE6 at offset 8").line == 2
 
 
 def test_a_bad_json_line(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(jsonl("a") + '{"text": \n')
-    assert refused(tmp_path / "a.jsonl", "not valid JSON: Expecting value").line == 2
+    assert assert_refused(tmp_path / "a.jsonl", "not valid JSON: Expecting value").line == 2
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "received"),
     [('{"body": "a", "id": 1}', "body, id"), ("[1]", "list"), ('{"text": 3}', "text"), ("{}", "empty")],
 )
-def test_json_without_text(line: str, found: str, tmp_path: Path) -> None:
+def test_json_without_text(line: str, received: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(jsonl("a") + line)
-    assert refused(tmp_path / "a.jsonl", f"string under `text`, found .*{found}").line == 2
+    assert assert_refused(tmp_path / "a.jsonl", f"string under `text`, found .*{received}").line == 2
 
 
 def test_json_in_the_wrong_encoding(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "caf\xe9"}\n')
-    assert refused(tmp_path / "a.jsonl", "byte 0xE9 at offset 27").line == 2
+    assert assert_refused(tmp_path / "a.jsonl", "byte 0xE9 at offset 27").line == 2
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz"])
 def test_a_truncated_gzip_file(name: str, tmp_path: Path) -> None:
     content = jsonl(*(os.urandom(50).hex() for _ in range(200)))
     (tmp_path / name).write_bytes(gzip.compress(content.encode())[:-100])
-    assert "gzip -t" in refused(tmp_path / name, "gzip file is damaged: it ends too early").repair
+    assert "gzip -t" in assert_refused(tmp_path / name, "gzip file is damaged: it ends too early").repair
 
 
-def test_a_gzip_file_that_is_none(tmp_path: Path) -> None:
-    refused(write(tmp_path, a_txt_gz="plain text") / "a.txt.gz", "gzip file is damaged")
+def test_a_file_with_a_gzip_suffix_that_is_not_gzip(tmp_path: Path) -> None:
+    assert_refused(write(tmp_path, a_txt_gz="plain text") / "a.txt.gz", "gzip file is damaged")
 
 
 def test_an_unknown_built_in_suggests_the_nearest() -> None:
-    assert refused("builtin:doc", "no built-in text 'doc'").repair == "Perhaps you meant 'docs'."
+    assert assert_refused("builtin:doc", "no built-in text 'doc'").repair == "Perhaps you meant 'docs'."
 
 
 def test_an_unknown_suffix(tmp_path: Path) -> None:
-    refused(write(tmp_path, a_pdf="x") / "a.pdf", "files ending in '.pdf' are not read")
+    assert_refused(write(tmp_path, a_pdf="x") / "a.pdf", "files ending in '.pdf' are not read")
 
 
 def test_a_text_too_short_to_split(tmp_path: Path) -> None:
-    refused(write(tmp_path, a_txt="hi") / "a.txt", "too short to split: 2 bytes")
+    assert_refused(write(tmp_path, a_txt="hi") / "a.txt", "too short to split: 2 bytes")
 
 
 def test_too_few_documents(tmp_path: Path) -> None:
-    refused(write(tmp_path, a_jsonl=jsonl("a", "b")) / "a.jsonl", "2 documents are too few")
+    assert_refused(write(tmp_path, a_jsonl=jsonl("a", "b")) / "a.jsonl", "2 documents are too few")
 
 
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+def test_a_file_without_read_permission(tmp_path: Path) -> None:
     path = write(tmp_path, a_txt=LINES) / "a.txt"
     path.chmod(0)
     if os.access(path, os.R_OK):
         pytest.skip("the superuser may read anything")
-    refused(path, "cannot be read: Permission denied")
+    assert_refused(path, "cannot be read: Permission denied")
 
 
-def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
+def test_a_folder_without_read_permission(tmp_path: Path) -> None:
     """It must not pass for an empty one."""
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -349,16 +349,16 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
     inner.chmod(0)
     if os.access(inner, os.R_OK):
         pytest.skip("the superuser may read anything")
-    assert refused(tmp_path, "cannot be read: Permission denied").file == str(inner)
-    refused(inner / "a.txt", "cannot be read: Permission denied")
+    assert assert_refused(tmp_path, "cannot be read: Permission denied").file == str(inner)
+    assert_refused(inner / "a.txt", "cannot be read: Permission denied")
     inner.chmod(0o700)
 
 
-def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
-    refused(tmp_path / f"{'a' * 300}.txt", "cannot be read: File name too long")
+def test_an_invalid_file_name(tmp_path: Path) -> None:
+    assert_refused(tmp_path / f"{'a' * 300}.txt", "cannot be read: File name too long")
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that opens but cannot be read")
-def test_a_file_that_fails_while_it_is_read(tmp_path: Path) -> None:
+def test_a_read_error_in_the_middle_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to("/proc/self/mem")
-    refused(tmp_path / "a.txt", "cannot be read: Input/output error")
+    assert_refused(tmp_path / "a.txt", "cannot be read: Input/output error")

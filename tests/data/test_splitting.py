@@ -10,14 +10,14 @@ from seqwise.data.examples import evenly_spaced_splits, parse_split_name
 
 
 @given(st.integers(3, 500), st.floats(0.01, 0.3), st.floats(0.01, 0.3))
-def test_each_split_gets_its_share_of_documents(count: int, valid: float, test: float) -> None:
+def test_each_split_gets_its_fraction_of_documents(count: int, valid: float, test: float) -> None:
     assign = evenly_spaced_splits(count, valid, test)
     splits = [assign(number) for number in range(count)]
     assert splits.count("valid") == max(1, round(count * valid))
     assert splits.count("test") == max(1, round(count * test))
 
 
-def test_held_out_documents_are_evenly_spaced_and_take_turns() -> None:
+def test_held_out_documents_are_evenly_spaced_and_alternate() -> None:
     assign = evenly_spaced_splits(40, 0.05, 0.05)
     assert {number: assign(number) for number in range(40) if assign(number) != "train"} == {
         4: "test",
@@ -44,5 +44,5 @@ def test_nothing_is_held_out_at_fraction_zero() -> None:
         ("trains.txt", None),
     ],
 )
-def test_a_split_is_a_word_of_the_name(name: str, split: str | None) -> None:
+def test_a_split_name_is_recognised_as_a_word_of_the_file_name(name: str, split: str | None) -> None:
     assert parse_split_name(Path(name)) == split

@@ -15,9 +15,7 @@ FACTS = StoreInfo(0, 0, 0, 0, 0, 10, "tokenizer", "corpus")
 
 
 @pytest.mark.parametrize(("vocabulary", "width"), [(2, 2), (65_536, 2), (65_537, 4)])
-def test_ids_come_back_and_take_as_few_bytes_as_the_vocabulary_allows(
-    vocabulary: int, width: int, tmp_path: Path
-) -> None:
+def test_ids_are_restored_and_use_the_smallest_integer_type(vocabulary: int, width: int, tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, vocabulary, 1000)
     ids[0] = vocabulary - 1
     store = write_store(tmp_path / "train", ids, vocabulary)
@@ -29,7 +27,7 @@ def test_ids_come_back_and_take_as_few_bytes_as_the_vocabulary_allows(
     assert (tmp_path / "train.bin").stat().st_size == 1000 * width
 
 
-def test_pieces_are_appended_and_the_counts_are_saved(tmp_path: Path) -> None:
+def test_chunks_are_appended_and_counts_are_saved(tmp_path: Path) -> None:
     info = StoreInfo(5, 4, 30, 2, 1, 10, "tokenizer", "corpus", "valid")
     with StoreWriter(tmp_path / "valid", 10) as writer:
         for piece in ([1, 2], [], [3, 4, 5]):
@@ -41,12 +39,12 @@ def test_pieces_are_appended_and_the_counts_are_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "count"), [(-1, 2), (0, 11), (10, 1)])
-def test_reading_outside_is_an_error(start: int, count: int, tmp_path: Path) -> None:
+def test_reading_out_of_range_is_an_error(start: int, count: int, tmp_path: Path) -> None:
     with pytest.raises(IndexError):
         write_store(tmp_path / "train", np.arange(10)).read(start, count)
 
 
-def test_an_unfinished_store_leaves_nothing(tmp_path: Path) -> None:
+def test_an_unfinished_store_leaves_no_files(tmp_path: Path) -> None:
     def interrupted() -> None:
         with StoreWriter(tmp_path / "train", 10) as writer:
             writer.append(np.arange(10))
@@ -57,22 +55,22 @@ def test_an_unfinished_store_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def cut_short(folder: Path) -> None:
+def truncate(folder: Path) -> None:
     with (folder / "train.bin").open("r+b") as file:
         file.truncate(7)
 
 
-def lengthened(folder: Path) -> None:
+def append_bytes(folder: Path) -> None:
     with (folder / "train.bin").open("ab") as file:
         file.write(b"xx")
 
 
-def of_another_format(folder: Path) -> None:
+def change_format(folder: Path) -> None:
     info = json.loads((folder / "train.json").read_text())
     (folder / "train.json").write_text(json.dumps({**info, "format": 99}))
 
 
-def a_folder_in_its_place(folder: Path) -> None:
+def replace_by_folder(folder: Path) -> None:
     (folder / "train.json").unlink()
     (folder / "train.json").mkdir()
 
@@ -80,33 +78,33 @@ def a_folder_in_its_place(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "complaint"),
     [
-        (cut_short, "has 7 bytes instead of 20"),
-        (lengthened, "has 22 bytes instead of 20"),
+        (truncate, "has 7 bytes instead of 20"),
+        (append_bytes, "has 22 bytes instead of 20"),
         (lambda folder: (folder / "train.bin").unlink(), r"train\.bin: .* it is missing"),
         (lambda folder: (folder / "train.json").unlink(), r"train\.json: .* it is missing"),
         (lambda folder: (folder / "train.json").write_text("{"), "cannot be read"),
         (lambda folder: (folder / "train.json").write_text("{}"), "cannot be read"),
-        (of_another_format, "has format 99, not 1"),
-        (a_folder_in_its_place, r"train\.json: the token store cannot be read: Is a directory"),
+        (change_format, "has format 99, not 1"),
+        (replace_by_folder, r"train\.json: the token store cannot be read: Is a directory"),
     ],
 )
-def test_a_damaged_store_is_noticed(harm, complaint: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_store_is_detected(harm, complaint: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     write_store(tmp_path / "train", np.arange(10))
     harm(tmp_path)
     with pytest.raises(DataError, match=complaint):
         TokenStore(tmp_path / "train")
 
 
-def test_a_store_that_shrinks_while_it_is_read_is_noticed(tmp_path: Path) -> None:
+def test_a_store_truncated_while_it_is_read_is_detected(tmp_path: Path) -> None:
     store = write_store(tmp_path / "train", np.arange(10))
-    cut_short(tmp_path)
+    truncate(tmp_path)
     with pytest.raises(DataError, match="it ends at byte"):
         store.read(0, 10)
 
 
 @pytest.mark.parametrize("count", [10, 100_000])  # noticed when it is flushed, noticed when it is written
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_named_and_the_old_store_stays(count: int, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_old_store_is_kept(count: int, tmp_path: Path) -> None:
     def overflowing() -> None:
         with StoreWriter(tmp_path / "train", 10) as writer:
             writer._file = open("/dev/full", "wb")  # noqa: SIM115
@@ -123,12 +121,12 @@ def test_a_full_disk_is_named_and_the_old_store_stays(count: int, tmp_path: Path
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="cannot write"):
         StoreWriter(tmp_path / "file" / "train", 10)
 
 
 @pytest.mark.parametrize("piece", [1, 3, 1 << 22])
-def test_ids_are_counted_in_pieces(piece: int, tmp_path: Path) -> None:
+def test_ids_are_counted_in_chunks(piece: int, tmp_path: Path) -> None:
     assert write_store(tmp_path / "train", np.array([1, 3, 3, 0, 3])).counts(5, piece).tolist() == [1, 1, 0, 3, 0]

@@ -46,7 +46,7 @@ def read(folder: Path, name: str, content: str | bytes, columns: str | None = No
         ("a.jsonl.gz", '{"text": "good", "label": "1"}\r\n{"text": "bad", "label": "0"}\r\n', None),
     ],
 )  # fmt: skip
-def test_the_same_rows_from_every_format(tmp_path: Path, name: str, content: str | bytes, columns: str | None):
+def test_every_format_gives_the_same_rows(tmp_path: Path, name: str, content: str | bytes, columns: str | None):
     first = 1 if name.startswith("a.jsonl") else 2
     assert read(tmp_path, name, content, columns) == [("good", "1", first), ("bad", "0", first + 1)]
 
@@ -58,11 +58,11 @@ def test_a_file_without_a_header_is_read_from_its_first_line(tmp_path: Path, col
     assert read(tmp_path, "a.csv", "good,1\n", columns) == [("good", "1", 1)]
 
 
-def test_columns_by_number_may_be_in_any_order_and_leave_some_out(tmp_path: Path):
+def test_columns_by_number_may_be_in_any_order_and_incomplete(tmp_path: Path):
     assert read(tmp_path, "a.tsv", "7\t1\tgood\n8\t0\tbad\n", "3,2") == [("good", "1", 1), ("bad", "0", 2)]
 
 
-def test_a_quoted_text_may_hold_commas_quotes_and_line_breaks_and_the_lines_are_still_right(tmp_path: Path):
+def test_quoted_fields_may_contain_separators_quotes_and_line_breaks_and_line_numbers_stay_correct(tmp_path: Path):
     content = 'text,label\r\n"one, ""two""\r\nthree",a\r\nfour,b\r\n'
     assert read(tmp_path, "a.csv", content) == [('one, "two"\nthree', "a", 2), ("four", "b", 4)]
 
@@ -71,18 +71,18 @@ def test_quotes_in_tab_separated_files_are_text(tmp_path: Path):
     assert read(tmp_path, "a.tsv", '"good\t1\nb"a"d\t0\n') == [('"good', "1", 1), ('b"a"d', "0", 2)]
 
 
-def test_characters_that_only_look_like_line_breaks_are_text(tmp_path: Path):
+def test_unicode_line_separators_are_text(tmp_path: Path):
     assert read(tmp_path, "a.tsv", "go\x0bo\x85d\u2028\t1\n") == [("go\x0bo\x85d\u2028", "1", 1)]
     assert read(tmp_path, "a.csv", "go\x0co\u2029d,1\n") == [("go\x0co\u2029d", "1", 1)]
 
 
-def test_json_values_keep_their_type_and_half_characters_are_replaced(tmp_path: Path):
+def test_json_values_keep_their_type_and_lone_surrogates_are_replaced(tmp_path: Path):
     found, _ = table(tmp_path, "a.jsonl", r'{"text": ["\ud800a", "\ud83d\ude00"], "label": true}')
     assert found.rows[0].values == {"text": ["�a", "😀"], "label": True}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
-def test_blank_lines_are_counted_but_not_those_at_the_end(tmp_path: Path, name: str):
+def test_blank_lines_are_counted_except_at_the_end(tmp_path: Path, name: str):
     lines = {
         "a.csv": ["a,1", "b,0"],
         "a.tsv": ["a\t1", "b\t0"],
@@ -98,7 +98,7 @@ def test_a_row_of_empty_fields_is_a_row(tmp_path: Path, name: str, content: str)
     assert read(tmp_path, name, content) == [("a", "1", 1), ("", "", 2), ("b", "0", 3)]
 
 
-def test_ragged_rows_are_all_reported_with_their_lines(tmp_path: Path):
+def test_rows_with_missing_or_extra_fields_are_reported_with_their_lines(tmp_path: Path):
     _, findings = table(tmp_path, "a.csv", "text,label\none, two,1\ngood,1\nbad\n")
     assert [(error.line, error.problem) for error in findings.errors] == [
         (2, "expected 2 fields as in line 1, found 3."),
@@ -115,7 +115,7 @@ def test_an_unclosed_quote_is_reported_where_it_is_opened(tmp_path: Path):
     assert [row.line for row in table(tmp_path, "b.csv", '"never closed,1\n')[0].rows] == []
 
 
-def test_after_a_wrong_quote_reading_goes_on(tmp_path: Path):
+def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
     found, findings = table(tmp_path, "a.csv", 'text,label\n"good"x,1\nbad,0\n"a\nb"c,1\nfine,1\n')
     assert [error.line for error in findings.errors] == [2, 4]
     assert "read up to line 5" in findings.errors[1].problem
@@ -144,7 +144,7 @@ def test_after_a_wrong_quote_reading_goes_on(tmp_path: Path):
         ("a.csv", "good,1\n".encode("utf-16"), None, ["UTF-16"]),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, content, columns: str | None, parts: list[str]):
+def test_unreadable_tables_are_refused(tmp_path: Path, name: str, content, columns: str | None, parts: list[str]):
     with pytest.raises(DataError) as caught:
         table(tmp_path, name, content, columns)
     assert all(part in str(caught.value) for part in parts), str(caught.value)
@@ -167,7 +167,7 @@ def test_wrong_lines_of_json_are_reported_with_their_number(tmp_path: Path, line
     assert part in findings.errors[0].problem
 
 
-def test_the_ending_of_a_packed_file_is_that_of_what_is_inside():
+def test_the_suffix_of_a_gzip_file_is_the_one_before_gz():
     assert [get_format_suffix(Path(name)) for name in ("a.tsv.gz", "a.CSV", "a.gz", "a")] == [".tsv", ".csv", "", ""]
 
 
@@ -184,10 +184,10 @@ HEADED = "review,mood\nthe film is good,1\nthe film is bad,0\n"
         ("fine,yes\nthe film is good,yes\nthe film is bad,no\n", "1,2", False),  # its label comes again
     ],
 )
-def test_a_header_that_is_read_as_an_example_is_remarked(tmp_path: Path, content: str, columns: str, said: bool):
+def test_a_header_read_as_an_example_is_warned_about(tmp_path: Path, content: str, columns: str, said: bool):
     _, findings = table(tmp_path, "a.csv", content, columns)
     assert findings.warning_messages() == ([f"1 {HEADER_READ_AS_EXAMPLE} ({tmp_path / 'a.csv'}:1)."] if said else [])
 
 
-def test_the_ending_json_is_read_as_lines_of_json(tmp_path: Path):
+def test_the_suffix_json_is_read_as_json_lines(tmp_path: Path):
     assert read(tmp_path, "a.json", '{"text": "good", "label": "1"}\n') == [("good", "1", 1)]

@@ -147,7 +147,7 @@ def test_every_documented_command_exists_with_its_options():
     [page for page in PAGES if page.exists() and blocks(page.read_text(encoding="utf-8"))],
     ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
-def test_what_a_page_shows_runs(page: Path, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_commands_of_a_page_run(page: Path, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(book, "book.txt")
     names: dict[str, object] = {"__name__": page.stem}
@@ -165,7 +165,7 @@ def test_every_link_leads_to_a_file():
 
 
 @pytest.mark.parametrize("part", ["settings", "names"])
-def test_a_generated_table_is_fresh(part: str):
+def test_generated_tables_are_up_to_date(part: str):
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -194,7 +194,7 @@ def test_commands_are_read_from_console_blocks_only():
         (".venv/bin/pip install seqwise", False),
     ],
 )
-def test_what_takes_minutes_or_changes_the_machine_is_not_run(line: str, runs: bool):
+def test_slow_commands_and_those_that_change_the_machine_are_not_run(line: str, runs: bool):
     assert is_run(line) is runs
 
 
@@ -206,11 +206,11 @@ def test_what_takes_minutes_or_changes_the_machine_is_not_run(line: str, runs: b
         ("--budget 20k-tokens", "--budget 20k-tokens"),
     ],
 )
-def test_budgets_in_time_are_cut(text: str, short: str):
+def test_time_budgets_are_shortened(text: str, short: str):
     assert shortened(text) == short
 
 
-def test_a_status_is_that_of_the_command_and_can_be_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_expected_exit_status_of_a_command_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert (
         run_line("seqwise check missing.txt  # exit 2") == expected_status("seqwise check missing.txt  # exit 2") == 2
@@ -231,5 +231,5 @@ def test_a_status_is_that_of_the_command_and_can_be_expected(tmp_path: Path, mon
         ("python examples/00_nothing.py", ["no file examples/00_nothing.py"]),
     ],
 )
-def test_a_wrong_command_is_noticed(line: str, wrong: list[str]):
+def test_a_wrong_command_is_detected(line: str, wrong: list[str]):
     assert [mistake for words in simple_commands(line) for mistake in mistakes(words)] == wrong

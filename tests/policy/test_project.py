@@ -34,7 +34,7 @@ def test_the_changelog_begins_with_the_version_of_the_project():
     assert versions[0] == PROJECT["version"]
 
 
-def test_the_package_knows_its_version():
+def test_the_package_has_its_version():
     assert seqwise.__version__ == PROJECT["version"]
 
 
@@ -47,7 +47,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error():
         _ = seqwise.trian
 
 
-def test_the_index_lists_exactly_the_decisions_there_are():
+def test_the_index_lists_exactly_the_existing_decisions():
     pages = {path.name for path in DECISIONS.glob("[0-9]*.md")}
     index = (DECISIONS / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\((\d{4}-[\w-]+\.md)\)", index)) == pages
