@@ -10,6 +10,7 @@ import csv
 import json
 import re
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -36,6 +37,7 @@ TASK_COLUMNS: dict[tuple[str, ...], TaskName] = {
 TEXT = "text"  # as the only known column of .jsonl it means language; tables are not read as plain text
 MAX_BYTES = 64 * 1024  # read of a file
 MAX_LABEL_RATIO = 0.1  # different labels per line; a column with more values is not one of labels
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf(inity)?", re.IGNORECASE)
 SPAN_TAG = re.compile(r"[BIES]-\S+")
 TIMESTAMP = re.compile(
     r"\d{4}([-/.]\d{1,2}([-/.]\d{1,2}([T ]\d{1,2}(:\d{2}){0,2}\S*)?)?)?|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}.*"
@@ -50,10 +52,10 @@ def guess_task(data: str) -> tuple[TaskName, str]:
             raise DataError(f"there is no built-in data {name!r}.", repair=suggest(name, BUILTIN_TASKS))
         return BUILTIN_TASKS[name], "that is what this built-in data is for"
     path = Path(data)
-    if path.is_dir():
-        return _guess_from_folder(path)
-    find_split_files(path, ("", get_format_suffix(path)))  # raises an error for a missing file
-    return _guess_from_file(path)
+    if not path.is_dir():
+        find_split_files(path, ("", get_format_suffix(path)))  # raises an error for a missing file
+        return _guess_from_file(path)
+    return _guess_from_folder(path)
 
 
 def _guess_from_folder(folder: Path) -> tuple[TaskName, str]:
@@ -63,23 +65,19 @@ def _guess_from_folder(folder: Path) -> tuple[TaskName, str]:
         raise read_error(error, folder) from None
     if captions:
         return "caption", "the folder holds captions"
-    if pair := _find_parallel_names(folder):
-        return "translate", f"{pair[0]} and {pair[1]} are parallel files"
+    try:
+        sets, _ = find_parallel_files(folder)  # by the rule of the task translate
+        if sets:
+            first, second, *_ = next(iter(sets.values())).values()
+            return "translate", f"{first.name} and {second.name} are parallel files"
+    except DataError:
+        pass  # that task reports what does not match
     try:
         files = find_split_files(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll", ".conll03", ".bio", ".iob"))
     except DataError:
         return "language", "it holds nothing else"  # that task reports what is missing
     task, why = _guess_from_file(files["train"][0])
     return task, f"in {files['train'][0].name} {why}"
-
-
-def _find_parallel_names(folder: Path) -> list[str]:
-    """Returns the names of files with one text in several languages, by the rule of the task translate."""
-    try:
-        sets, _ = find_parallel_files(folder)
-    except DataError:
-        return []
-    return [path.name for paths in list(sets.values())[:1] for path in paths.values()]
 
 
 def _guess_from_file(path: Path) -> tuple[TaskName, str]:
@@ -90,7 +88,7 @@ def _guess_from_file(path: Path) -> tuple[TaskName, str]:
     lines = text.split("\n") if is_complete else text.split("\n")[:-1] or [text]
     suffix = get_format_suffix(path)
     if suffix == ".jsonl":
-        return _guess_from_keys(_read_keys(lines), path)
+        return _guess_from_keys(lines, path)
     if suffix == ".csv":
         return _guess_from_csv(lines, path)
     rows = [[field.strip() for field in line.split("\t")] for line in lines if line.strip()]
@@ -105,7 +103,12 @@ def _guess_from_file(path: Path) -> tuple[TaskName, str]:
     return "language", "it is plain text"
 
 
-def _guess_from_keys(names: list[str], path: Path) -> tuple[TaskName, str]:
+def _guess_from_keys(lines: list[str], path: Path) -> tuple[TaskName, str]:
+    """Guesses from the keys of the first object."""
+    content = None
+    with suppress(ValueError):
+        content = json.loads(next((line for line in lines if line.strip()), "null"))
+    names = list(content) if isinstance(content, dict) else []
     if columns := _find_task_columns(names):
         return TASK_COLUMNS[columns], f"it has {' and '.join(columns)}"
     if TEXT in names:
@@ -127,7 +130,7 @@ def _find_task_columns(names: list[str]) -> tuple[str, ...]:
 
 
 def _has_timestamps(rows: list[list[str]]) -> bool:
-    return len(rows) > 1 and any(TIMESTAMP.fullmatch(field) for field in rows[1]) and any(map(_is_number, rows[1]))
+    return len(rows) > 1 and all(any(map(test, rows[1])) for test in (TIMESTAMP.fullmatch, NUMBER.fullmatch))
 
 
 def _ambiguous_columns_error(names: list[str], path: Path) -> UsageError:
@@ -138,17 +141,6 @@ def _ambiguous_columns_error(names: list[str], path: Path) -> UsageError:
         repair=f"Set --task ({tasks}), and --columns where the names differ{example}.",
         file=path,
     )
-
-
-def _read_keys(lines: list[str]) -> list[str]:
-    for line in lines:
-        if line.strip():
-            try:
-                content = json.loads(line)
-            except ValueError:
-                return []
-            return list(content) if isinstance(content, dict) else []
-    return []
 
 
 def _guess_from_csv(lines: list[str], path: Path) -> tuple[TaskName, str]:
@@ -184,11 +176,3 @@ def _find_tag(lines: list[str]) -> str:
     if any(SPAN_TAG.fullmatch(tag) for tag in tags) or (count >= 20 and len(tags) <= MAX_LABEL_RATIO * count):
         return next((tag for tag, _ in tags.most_common() if tag != "O"), "O")
     return ""
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True

@@ -16,21 +16,15 @@ from seqwise.config import RECURRENT, Settings
 from seqwise.errors import RunError, UsageError
 from seqwise.tasks.task import Preprocessor
 
-SOURCE_TASKS, TARGET_TASKS = ("language", "masked"), ("classify", "tag")
+TARGET_TASKS = ("classify", "tag")
 
 # Settings that decide shape and meaning of the weights. Regularisation is set for the new run.
 INHERITED = {
     "text": ("tokenizer", "vocabulary", "lowercase"),
     "network": ("width", "depth", "embedding"),
     "recurrent": (
-        "activation",
-        "update",
-        "reset",
-        "layer_norm",
-        "cell",
-        "attention_span",
-        "bidirectional",
-        "concat_directions",
+        *("activation", "update", "reset", "layer_norm", "cell", "attention_span"),
+        *("bidirectional", "concat_directions"),
     ),
     "transformer": ("heads", "positions", "norm", "activation", "hidden"),
     "context": ("length",),
@@ -42,7 +36,14 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
 
     A setting with its default value counts as not set. One with another value must agree with that run.
     """
-    _check_tasks(settings, source, name)
+    if settings.task not in TARGET_TASKS:
+        problem = f"--init starts a run of {' or '.join(TARGET_TASKS)}; received --task {settings.task}."
+        raise UsageError(problem, repair="Leave it out.")
+    is_encoder = source.task == "masked" or (source.task == "language" and source.model in (*RECURRENT, "transformer"))
+    if not is_encoder:
+        problem = f"--init: {name} is a {source.model} of the task {source.task}, which has no encoder of texts."
+        repair = "Name a run of --task masked, or of language with a recurrent model or a Transformer."
+        raise UsageError(problem, repair=repair)
     result, defaults = settings.model_copy(deep=True), Settings()
     inherited: list[str] = []
     conflicts: list[str] = []
@@ -75,22 +76,6 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
     return result, inherited
 
 
-def _check_tasks(settings: Settings, source: Settings, name: str) -> None:
-    if settings.task not in TARGET_TASKS:
-        raise UsageError(
-            f"--init starts a run of {' or '.join(TARGET_TASKS)}; received --task {settings.task}.",
-            repair="Leave it out.",
-        )
-    if source.task not in SOURCE_TASKS or (
-        source.task == "language" and source.model not in (*RECURRENT, "transformer")
-    ):
-        what = f"{source.model} of the task {source.task}"
-        raise UsageError(
-            f"--init: {name} is a {what}, which has no encoder of texts.",
-            repair="Name a run of --task masked, or of language with a recurrent model or a Transformer.",
-        )
-
-
 def copy_vocabulary(preprocessor: Preprocessor) -> Preprocessor:
     """Returns a preprocessor with the same vocabulary and no labels or tags, which come from the new data."""
     return Preprocessor({"text": preprocessor.tokenizer})
@@ -110,10 +95,8 @@ def copy_weights(model: nn.Module, weights: dict[str, Tensor], name: str) -> str
         if key not in source:
             raise RunError(f"--init: {name} has no {key}, which the model needs.", repair=_REPAIR)
         if source[key].shape != target.shape:
-            problem = (
-                f"--init: {key} has shape {tuple(source[key].shape)} in {name}, the model needs {tuple(target.shape)}."
-            )
-            raise RunError(problem, repair=_REPAIR)
+            shapes = f"shape {tuple(source[key].shape)} in {name}, the model needs {tuple(target.shape)}"
+            raise RunError(f"--init: {key} has {shapes}.", repair=_REPAIR)
     for key, target in targets.items():
         target.copy_(source[key])
     num_copied = sum(target.numel() for target in targets.values())

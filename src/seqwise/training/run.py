@@ -29,6 +29,7 @@ from seqwise.errors import RunError, SaveError, UsageError, suggest_path
 from seqwise.files import explain_write_errors, write_text
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Preprocessor
+from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.checkpoints import how_to_resume, resume_command, save_weights
 
 if TYPE_CHECKING:
@@ -133,6 +134,11 @@ class Run:
     def preprocessor(self) -> Preprocessor:
         """Return the vocabularies and other facts that were computed from the training split."""
         return Preprocessor.load(self.folder)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Return the tokeniser of the input text."""
+        return self.preprocessor.tokenizer
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         save_weights(self.folder / WEIGHTS, weights)
