@@ -58,7 +58,7 @@ def trained(book, tmp_path_factory):
 
 def held_out(loaded: TrainedModel, book: Path):
     corpus = open_corpus(str(book))
-    return prepare(corpus, loaded.run.tokenizer)["test"]
+    return prepare(corpus, loaded.run.preprocessor.tokenizer)["test"]
 
 
 # ---- scores
@@ -76,7 +76,7 @@ def test_every_family_gives_finite_numbers_that_follow_their_definitions(trained
     assert found["bits_per_character"] == pytest.approx(nats / math.log(2) / len(text))
     words = len(text.split()) + text.count("\n")
     assert found["word_perplexity"] == pytest.approx(math.exp(nats / words))
-    assert 1 < found["perplexity"] < 1.2 * len(loaded.run.tokenizer)
+    assert 1 < found["perplexity"] < 1.2 * len(loaded.run.preprocessor.tokenizer)
 
 
 @pytest.mark.parametrize("family", [family for family in NEURAL if family != "transformer"])
@@ -172,7 +172,7 @@ def test_an_interim_score_ends_after_the_same_batch_on_every_rank(trained, tmp_p
     text = tmp_path / "long.txt"
     text.write_text("the old gate forgets a word.\n" * 700)
     loaded = trained(family)
-    store = prepare(open_unsplit(text), loaded.run.tokenizer)["all"]
+    store = prepare(open_unsplit(text), loaded.run.preprocessor.tokenizer)["all"]
     whole = score(loaded.model, store, loaded.settings, max_tokens=2000)
     parts = [score(loaded.model, store, loaded.settings, rank, 4, max_tokens=2000) for rank in range(4)]
     assert sum(tokens for _, tokens in parts) == whole[1]
@@ -232,7 +232,7 @@ def test_a_rate_that_ruins_the_model_is_said_so(trained, book):
 def test_reading_on_writes_what_reading_everything_again_writes(trained, family, tokenizer):
     loaded = trained(family, tokenizer)
     prompt = "the old model reads"
-    known = loaded.run.tokenizer.encode(prompt).ids.tolist()
+    known = loaded.run.preprocessor.tokenizer.encode(prompt).ids.tolist()
     start = len(known)
     for _ in range(28 if tokenizer == "characters" else 30):  # 19 + 28 characters fit into the window of 48
         with torch.inference_mode():
@@ -240,7 +240,7 @@ def test_reading_on_writes_what_reading_everything_again_writes(trained, family,
         known.append(int(scores.argmax()))
     chosen = generate(loaded.model, torch.tensor([known[:start]]), GREEDY)
     assert [int(number) for number in islice(chosen, len(known) - start)] == known[start:]
-    whole = loaded.run.tokenizer.decode(known)
+    whole = loaded.run.preprocessor.tokenizer.decode(known)
     written = "".join(loaded.predict(prompt, sampling=GREEDY, max_length=len(known) - start))
     assert prompt + written == whole
 
@@ -257,7 +257,7 @@ def test_the_cost_of_a_token_does_not_grow(trained, family, monkeypatch):
         return scores, state
 
     monkeypatch.setattr(type(model), "next", spy)
-    list(generate_text(model, trained(family).run.tokenizer, "the old model", SamplingOptions(), 0, 40))
+    list(generate_text(model, trained(family).run.preprocessor.tokenizer, "the old model", SamplingOptions(), 0, 40))
     assert read == [len("the old model")] + [1] * 39
     assert len(set(sizes[10:])) == 1  # what is carried has a fixed size
 
@@ -304,9 +304,12 @@ def test_words_bring_no_second_blank_after_a_prompt_that_ends_in_one(trained):
 def test_an_empty_prompt_begins_a_line(trained):
     for kind in ("characters", "words", "bpe"):
         loaded = trained("lstm", kind)
-        line = loaded.run.tokenizer.encode("\n").ids
+        line = loaded.run.preprocessor.tokenizer.encode("\n").ids
         expected = [int(n) for n in islice(generate(loaded.model, torch.tensor(line[None]), SamplingOptions(), 4), 12)]
-        assert "".join(loaded.predict("", seed=4, max_length=12)) == loaded.run.tokenizer.decode([*line, *expected])[1:]
+        assert (
+            "".join(loaded.predict("", seed=4, max_length=12))
+            == loaded.run.preprocessor.tokenizer.decode([*line, *expected])[1:]
+        )
 
 
 # ---- what is refused before anything is written
@@ -325,7 +328,10 @@ def check(book: Path, **values) -> None:
         ({"model": "transformer", "transformer": {"heads": 3}}, "multiple of the heads"),
         ({"model": "transformer", "network": {"width": 6}}, "rotary"),
         ({"model": "transformer", "data": {"window": "full"}}, "limited length"),
-        ({"network": {"output": "adaptive"}, "text": {"tokenizer": "words", "vocabulary": 9}}, "large vocabularies"),
+        (
+            {"network": {"output": "adaptive"}, "text": {"tokenizer": "words", "vocabulary": 9}},
+            "a vocabulary of at least 20",
+        ),
         ({"network": {"output": "adaptive"}, "text": {"tokenizer": "bpe", "vocabulary": 300}}, "sorted by frequency"),
         ({"network": {"width": 10**9}}, "more weights than any machine holds"),
         ({"network": {"width": 10**6}}, "weights, which take .* GB to train; there are"),

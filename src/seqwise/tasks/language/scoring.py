@@ -1,33 +1,39 @@
 """Scores a token store with a language model: every token once, as streams or half-overlapping windows.
 
 A neural model maps (batch, state) to (summed loss, state), has `losses` for the loss of each token, and says in
-`stateful` whether it passes a state from batch to batch. An `NGramModel` scores a store by itself. With `blocks`, each
-token's loss is also added to its block of the text. The module knows nothing of text.
+`stateful` whether it passes a state from batch to batch. An `NGramModel` scores a store by itself.
+
+With `blocks`, each token's loss is also added to its block: `BLOCK_TOKENS` consecutive tokens, counted from the
+beginning of the text. Blocks are comparable between models that read it in windows, rows or streams.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from itertools import islice
 
+import numpy as np
 import torch
 from torch import nn
 
-from seqwise.backbones.states import ModelState, detach
+from seqwise.backbones.states import detach
 from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.batching import StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.losses import Loss, total
-from seqwise.metrics.evaluation import Perplexity, ScoreSums
+from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText, ScoreSums
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.language.blocks import add_losses
 from seqwise.tasks.language.ngram import NGramModel
-from seqwise.tasks.task import ProgressCallback
+from seqwise.tasks.task import ProgressCallback, no_progress
+from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 16  # streams scored in parallel; each begins with an empty state
 FULL_TEXT_WINDOW = 256  # tokens scored at once where data.window is "full"
 DYNAMIC_WINDOW = 20  # tokens between updates of dynamic evaluation for models with a state
+CONTEXT_TOKENS = 32  # tokens before a block that are displayed with it
+UNIT = f"blocks of {BLOCK_TOKENS} tokens"
 
 
 @torch.no_grad()
@@ -38,7 +44,7 @@ def score(
     rank: int = 0,
     world: int = 1,
     max_tokens: int | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = no_progress,
     blocks: ScoreSums | None = None,
 ) -> tuple[float, int]:
     """Returns the summed negative log likelihood of this process's share of a store, and its number of tokens.
@@ -47,39 +53,16 @@ def score(
     """
     if isinstance(model, NGramModel):
         return model.score(store, blocks)
-    model.eval()
-    device = next(model.parameters()).device
-    state, nats, tokens = None, 0.0, 0
-    batches = evaluation_batches(bool(model.stateful), store, settings, rank, world)
-    max_batches = None if max_tokens is None else math.ceil(max_tokens / _count_batch_targets(batches))
-    for batch in islice(batches.epoch(), max_batches):
-        batch = batch.to(device)
-        loss, state = _compute_loss(model, batch, None if batch.resets_state else state, blocks)
-        nats, tokens = nats + float(loss.total), tokens + loss.count
-        if progress:
-            progress(tokens * world, len(store) - 1)
-    return nats, tokens
-
-
-def _compute_loss(
-    model: nn.Module, batch: TokenBatch, state: ModelState, blocks: ScoreSums | None
-) -> tuple[Loss, ModelState]:
-    """Returns the summed loss of a batch, and the state."""
-    if blocks is None:
-        return model(batch, state)
-    losses, state = model.losses(batch, state)  # type: ignore[operator]
-    add_losses(blocks, batch, losses)
-    return total(losses, batch.mask), state
-
-
-def evaluation_batches(
-    stateful: bool, store: TokenStore, settings: ResolvedSettings, rank: int = 0, world: int = 1
-) -> StreamEvaluationLoader | WindowEvaluationLoader:
-    """Returns streams for a model with a state, half-overlapping windows for one without."""
-    window = _window(settings)
-    if not stateful:
-        return WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world)
-    return StreamEvaluationLoader(store, evaluation_rows(store), window, rank, world)
+    window, max_batches = get_window(settings), None
+    if model.stateful:
+        streams = StreamEvaluationLoader(store, evaluation_rows(store), window, rank, world)
+        batches, num_targets = streams.epoch(), streams.rows * window
+    else:
+        windows = WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world)
+        batches, num_targets = windows.epoch(), windows.rows * windows.stride
+    if max_tokens is not None:
+        max_batches = math.ceil(max_tokens / num_targets)
+    return _sum_losses(model, islice(batches, max_batches), blocks, lambda done: progress(done * world, len(store) - 1))
 
 
 def evaluation_rows(store: TokenStore) -> int:
@@ -87,12 +70,16 @@ def evaluation_rows(store: TokenStore) -> int:
     return ROWS if len(store) > 1000 * ROWS else 1
 
 
+def get_window(settings: ResolvedSettings) -> int:
+    return settings.data.window if isinstance(settings.data.window, int) else FULL_TEXT_WINDOW
+
+
 def score_dynamically(
     model: nn.Module,
     store: TokenStore,
     settings: ResolvedSettings,
     rate: float,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = no_progress,
     blocks: ScoreSums | None = None,
 ) -> tuple[float, int]:
     """Scores each piece of the text, then trains on it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
@@ -101,41 +88,69 @@ def score_dynamically(
     """
     if not (0 <= rate < math.inf):
         raise UsageError(f"--dynamic-rate: expected a number from 0 on; received {rate:g}.")
-    model.eval()
-    device, window = next(model.parameters()).device, _window(settings)
-    batches: StreamEvaluationLoader | WindowEvaluationLoader = WindowEvaluationLoader(store, 1, window, window // 2)
+    window = get_window(settings)
     if model.stateful:
-        batches = StreamEvaluationLoader(store, 1, DYNAMIC_WINDOW)
+        batches = StreamEvaluationLoader(store, 1, DYNAMIC_WINDOW).epoch()
+    else:
+        batches = WindowEvaluationLoader(store, 1, window, window // 2).epoch()
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    state, nats, tokens = None, 0.0, 0
-    for batch in batches.epoch():
-        batch = batch.to(device)
+
+    def update(loss: Loss) -> None:
         optimizer.zero_grad()
-        loss, state = _compute_loss(model, batch, None if batch.resets_state else state, blocks)
         (loss.total / loss.count).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        state = detach(state)
-        nats, tokens = nats + float(loss.total.detach()), tokens + loss.count
-        if progress:
-            progress(tokens, len(store) - 1)
+
+    nats, tokens = _sum_losses(model, batches, blocks, lambda done: progress(done, len(store) - 1), update)
     if not math.isfinite(nats):
-        raise NonFiniteError(
-            f"the loss became {nats:g} while learning from the text.", repair="Choose a smaller --dynamic-rate."
-        )
+        problem = f"the loss became {nats:g} while learning from the text."
+        raise NonFiniteError(problem, repair="Choose a smaller --dynamic-rate.")
     return nats, tokens
 
 
-def perplexity(sums: tuple[float, int], store: TokenStore) -> Perplexity:
-    """Returns the perplexity of summed nats and a number of tokens, with the counts of the original text."""
-    info = store.info
-    return Perplexity(*sums, words=info.words, characters=info.characters, unknown=info.unknown)
+def _sum_losses(
+    model: nn.Module,
+    batches: Iterable[TokenBatch],
+    blocks: ScoreSums | None,
+    progress: Callable[[int], None],
+    update: Callable[[Loss], None] | None = None,
+) -> tuple[float, int]:
+    """Returns the summed loss of batches and their number of tokens; `update` is called with the loss of each."""
+    device = next(model.eval().parameters()).device
+    state, nats, tokens = None, 0.0, 0
+    for batch in batches:
+        batch, state = batch.to(device), None if batch.resets_state else state
+        if blocks is None:
+            loss, state = model(batch, state)
+        else:
+            losses, state = model.losses(batch, state)  # type: ignore[operator]
+            loss = total(losses, batch.mask)
+            assert batch.positions is not None
+            positions = batch.positions.numpy()[:, None] + 1 + np.arange(losses.shape[1])  # one after its input
+            mask = np.ones_like(positions, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
+            blocks.add(positions[mask] // BLOCK_TOKENS, losses.detach().double().cpu().numpy()[mask])
+        if update is not None:
+            update(loss)
+            state = detach(state)
+        nats, tokens = nats + float(loss.total.detach()), tokens + loss.count
+        progress(tokens)
+    return nats, tokens
 
 
-def _window(settings: ResolvedSettings) -> int:
-    return settings.data.window if isinstance(settings.data.window, int) else FULL_TEXT_WINDOW
+def create_block_sums(store: TokenStore) -> ScoreSums:
+    """Returns empty sums of nats and tokens, one row for each block."""
+    return ScoreSums(-(-len(store) // BLOCK_TOKENS))
 
 
-def _count_batch_targets(batches: StreamEvaluationLoader | WindowEvaluationLoader) -> int:
-    """Returns the number of targets in a full batch, over all ranks."""
-    return batches.rows * (batches.window if isinstance(batches, StreamEvaluationLoader) else batches.stride)
+def build_block_examples(blocks: ScoreSums, store: TokenStore, tokenizer: Tokenizer) -> ExampleScores:
+    """Returns the blocks that contain a scored token, each with its text and the tokens before it."""
+    rows = np.flatnonzero(blocks.sums[:, 1])
+    texts = (ExampleText.multi_line(*_decode_block(store, tokenizer, int(row) * BLOCK_TOKENS)) for row in rows)
+    return ExampleScores("perplexity", UNIT, blocks.sums[rows], tuple(texts))
+
+
+def _decode_block(store: TokenStore, tokenizer: Tokenizer, start: int) -> tuple[str, str]:
+    """Returns the text before the block that begins at token `start`, and the text of the block."""
+    context_start, stop = max(0, start - CONTEXT_TOKENS), min(len(store), start + BLOCK_TOKENS)
+    ids = store.read(context_start, stop - context_start)
+    return tokenizer.decode(ids[: start - context_start]), tokenizer.decode(ids[start - context_start :])

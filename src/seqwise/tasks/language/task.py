@@ -20,17 +20,31 @@ from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import UsageError
 from seqwise.families import get_family
-from seqwise.metrics.evaluation import DEFINITIONS, Evaluation, exp_or_inf
+from seqwise.metrics.evaluation import DEFINITIONS, Evaluation, Perplexity, exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask
-from seqwise.tasks.language.blocks import build_block_examples, create_block_sums
-from seqwise.tasks.language.defaults import fill_language
+from seqwise.tasks.defaults import (
+    RECURRENT,
+    DefaultsContext,
+    Fill,
+    estimate_epochs,
+    fill_batch_size,
+    fill_transformer,
+    scale_learning_rate,
+)
 from seqwise.tasks.language.model import LanguageModel as LanguageModel
 from seqwise.tasks.language.model import Model as Model
 from seqwise.tasks.language.model import build_model
 from seqwise.tasks.language.model import generate_text as generate_text
 from seqwise.tasks.language.ngram import NGramModel, check_counting
-from seqwise.tasks.language.scoring import ROWS, evaluation_rows, perplexity, score, score_dynamically
+from seqwise.tasks.language.scoring import (
+    ROWS,
+    build_block_examples,
+    create_block_sums,
+    evaluation_rows,
+    score,
+    score_dynamically,
+)
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
@@ -46,6 +60,39 @@ MIN_ADAPTIVE = 20  # tokens of a vocabulary for the adaptive softmax, whose firs
 PROMPT_TOKENS = 64  # read before the latency of one token is measured
 
 
+def fill_language(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
+    """Chooses the settings that are left open. The numbers come from the searches in docs/log.md."""
+    transformer, recurrent = settings.model == "transformer", settings.model in RECURRENT
+    # More text supports a wider model; a CPU has time for one recurrent layer, a GPU for two.
+    few = context.tokens < 200_000
+    if context.cuda:
+        fill("network.width", 256 if few else 384 if transformer else 650)
+        fill("network.depth", 6 if transformer else 2)
+    else:
+        fill("network.width", 128 if few else 256 if transformer or settings.model == "feedforward" else 384)
+        fill("network.depth", 1 if recurrent else 2)
+    fill("network.embedding", settings.network.width)
+    if transformer:
+        fill_transformer(settings, fill, 64)
+    # Small batches: at a given number of tokens more updates learn more, as long as they keep the machine busy.
+    fill("data.order", "windows" if transformer else "streams")
+    max_window = (256 if transformer else 128) if context.cuda else 64
+    # A short text still gives an epoch of a few updates.
+    fill("data.window", max(2, min(max_window, context.tokens // 64)))
+    fill_batch_size(min(64 if context.cuda else 16, context.tokens // 256), context, fill)
+    # The more often the same text is read, the more dropout.
+    epochs = estimate_epochs(settings, context)
+    step = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
+    fill("network.dropout", (0.0, 0.1, 0.2, 0.3)[step] if transformer else (0.1, 0.2, 0.35, 0.5)[step])
+    if recurrent:
+        fill("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[step])
+    adam = settings.training.optimizer == "adamw"
+    rates = {"transformer": (3e-3, 512), "feedforward": (2e-3, 512), "rnn": (4e-3, 384)}
+    rate = scale_learning_rate(settings, *rates.get(settings.model, (6e-3, 384)))
+    fill("training.learning_rate", rate if adam else 10.0)
+    fill("training.weight_decay", (0.1 if transformer else 0.01) if adam else 1e-6)
+
+
 class Language(CorpusTask):
     """Language modelling of one corpus."""
 
@@ -58,24 +105,21 @@ class Language(CorpusTask):
             check_counting(len(self.stores["train"]), len(self.tokenizer), settings.context.length)
             return
         network, window = settings.network, settings.data.window
+        kind, size = self.tokenizer.kind, len(self.tokenizer)
+        problem = repair = ""
         if settings.recurrent.bidirectional:
-            raise UsageError(
-                "a language model must not see what it predicts: it reads in one direction.",
-                repair="Leave out --recurrent.bidirectional, or use --task masked.",
-            )
-        if network.output == "adaptive" and self.tokenizer.kind in ("bpe", "wordpiece"):
-            raise UsageError(
-                f"the adaptive softmax needs ids sorted by frequency, which {self.tokenizer.kind} does not give.",
-                repair="Use --text.tokenizer words, or --network.output full or sampled.",
-            )
-        if network.output == "adaptive" and len(self.tokenizer) < MIN_ADAPTIVE:
-            raise UsageError(
-                f"the adaptive softmax is for large vocabularies: expected at least {MIN_ADAPTIVE} tokens, "
-                f"received {len(self.tokenizer)}.",
-                repair="Use --network.output full.",
-            )
-        if settings.model == "transformer" and window == "full":
-            raise UsageError("a Transformer needs a window of limited length.", repair="Set --data.window to a number.")
+            problem = "a language model must not see what it predicts: it reads in one direction."
+            repair = "Leave out --recurrent.bidirectional, or use --task masked."
+        elif network.output == "adaptive" and kind in ("bpe", "wordpiece"):
+            problem = f"the adaptive softmax needs ids sorted by frequency, which {kind} does not give."
+            repair = "Use --text.tokenizer words, or --network.output full or sampled."
+        elif network.output == "adaptive" and size < MIN_ADAPTIVE:
+            problem = f"the adaptive softmax needs a vocabulary of at least {MIN_ADAPTIVE} tokens; received {size}."
+            repair = "Use --network.output full."
+        elif settings.model == "transformer" and window == "full":
+            problem, repair = "a Transformer needs a window of limited length.", "Set --data.window to a number."
+        if problem:
+            raise UsageError(problem, repair=repair)
 
     def run_layers(self, model: LanguageModel) -> None:
         model.backbone(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
@@ -133,12 +177,11 @@ class Language(CorpusTask):
             else:
                 scored = score(model, store, settings, progress=options.progress, blocks=blocks)
                 how = describe_reading(model, settings, store)
-        result, warnings = perplexity(scored, store), []
+        info, warnings = store.info, []
+        result = Perplexity(*scored, words=info.words, characters=info.characters, unknown=info.unknown)
         if result.unknown:
-            share = result.unknown / result.tokens
-            warnings.append(
-                f"{share:.1%} of the tokens ({result.unknown:,}) are <unk>: their spelling was not predicted."
-            )
+            count = f"{result.unknown / result.tokens:.1%} of the tokens ({result.unknown:,})"
+            warnings.append(f"{count} are <unk>: their spelling was not predicted.")
         examples = None if blocks is None else build_block_examples(blocks, store, bundle.preprocessor.tokenizer)
         return Evaluation(
             result.metrics(), DEFINITIONS, on, how, warnings=tuple(warnings), seconds=watch.seconds, examples=examples

@@ -20,7 +20,7 @@ from seqwise.data.batch import pad_sequences
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText
-from seqwise.tasks.language.blocks import UNIT, create_block_sums
+from seqwise.tasks.language.scoring import UNIT, create_block_sums
 from seqwise.tasks.masked.model import Model
 from seqwise.tasks.task import Prediction
 from seqwise.text.tokenizer import Tokenizer
