@@ -87,7 +87,7 @@ def fill_caption(settings: ResolvedSettings, context: DefaultsContext, fill: Fil
     fill("caption.label_smoothing", 0.1 if is_varied else 0.0)
     fill_batch_size(min(128 if cuda else 32, context.examples), context, fill)
     fill("data.max_tokens", 64 * settings.training.batch_size)
-    fill("data.max_length", context.longest)
+    fill("data.max_length", context.max_length)
     fill("training.learning_rate", 1e-3 if cuda else 3e-3)
     fill("training.weight_decay", 0.05 if is_varied else 0.01)
     if is_varied and cuda:

@@ -87,7 +87,7 @@ def fill_translate(settings: ResolvedSettings, context: DefaultsContext, fill: F
     if transformer:
         fill_transformer(settings, fill, 32)
     # Batches are limited by tokens, so that long pairs cost as much as short ones; a GPU needs some thousands.
-    fill("data.max_length", max(1, min(MAX_TOKENS, context.longest)))
+    fill("data.max_length", max(1, min(MAX_TOKENS, context.max_length)))
     # builtin:dates, a Transformer after 120k tokens: exact 24 % with 64 rows, 74 % with 32, for a fifth more time.
     rows = 512 if context.cuda else 32 if transformer else 64
     few = max(1, context.examples // 20)  # an epoch of small data still has some updates
