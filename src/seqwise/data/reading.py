@@ -41,9 +41,10 @@ class SourceSummary(NamedTuple):
 
 
 class Source:
-    """Many documents that can be read any number of times."""
+    """Documents that can be read any number of times, usually of a file."""
 
-    name: str
+    def __init__(self, path: Path):
+        self.path, self.name = path, str(path)
 
     def documents(self) -> Iterator[Document]:
         raise NotImplementedError
@@ -60,9 +61,6 @@ class Source:
 
 class TextFile(Source):
     """A plain text file: one document, read in chunks, of which a split may take a part."""
-
-    def __init__(self, path: Path):
-        self.path, self.name = path, str(path)
 
     def summarize(self) -> SourceSummary:
         digest, size, blank = hashlib.blake2b(digest_size=16), 0, True
@@ -118,9 +116,6 @@ class TextFile(Source):
 
 class JsonLines(Source):
     """One object with a `text` per line: many documents."""
-
-    def __init__(self, path: Path):
-        self.path, self.name = path, str(path)
 
     def documents(self) -> Iterator[Document]:
         """Yield every document that is not blank."""

@@ -98,10 +98,7 @@ class Forecast(Task):
         series = read_series(data, settings, *known)
         stop = compute_borders(series, _choose_splits(settings))["train"][1]
         check_training_values(series, stop)
-        season_message = _choose_season(series, settings, stop)
-        _choose_lengths(settings, stop)
-        if settings.forecast.quantiles is None:
-            settings.forecast.quantiles = DEFAULT_QUANTILES
+        season_message = _choose_lengths(series, settings, stop)
         resolved = ResolvedSettings.from_settings(settings)
         parse_quantiles(resolved)
         if statistics is None:
@@ -300,30 +297,33 @@ def _choose_splits(settings: Settings) -> str:
     return settings.forecast.splits
 
 
-def _choose_season(series: SeriesData, settings: Settings, stop: int) -> str:
-    """Fills in the season, from the calendar or the training values; returns a message that says so."""
-    if settings.forecast.season is not None:
-        return ""
-    season = series.grid.season
-    if season is not None and 2 * season <= stop:
-        settings.forecast.season = season
-        return f"season: {season} steps, by the timestamps (step: {series.grid.step_name})."
-    season = detect_season(series.values[:stop])
-    settings.forecast.season = season or 1
-    if season:
-        return f"season: {season} steps, the strongest autocorrelation of the training values."
-    return "season: none was found, so the seasonal-naive forecast is the naive one."
+def _choose_lengths(series: SeriesData, settings: Settings, stop: int) -> str:
+    """Fills in season, horizon, lookback and quantiles; returns a message about the season.
 
-
-def _choose_lengths(settings: Settings, stop: int) -> None:
-    """Fills in the horizon, one season, and the lookback: 3.5 horizons and 3 seasons, at most a third of training."""
-    season = settings.forecast.season or 1
+    The season is that of the calendar or of the training values, which end at `stop`. The horizon is one season, the
+    lookback 3.5 horizons and 3 seasons, at most a third of training.
+    """
+    forecast, message = settings.forecast, ""
+    if forecast.season is None:
+        calendar_season = series.grid.season
+        if calendar_season is not None and 2 * calendar_season <= stop:
+            forecast.season = calendar_season
+            message = f"season: {forecast.season} steps, by the timestamps (step: {series.grid.step_name})."
+        elif season := detect_season(series.values[:stop]):
+            forecast.season = season
+            message = f"season: {season} steps, the strongest autocorrelation of the training values."
+        else:
+            forecast.season = 1
+            message = "season: none was found, so the seasonal-naive forecast is the naive one."
     if settings.horizon is None:
-        settings.horizon = max(1, min(season if season > 1 else 10, stop // 10))
-    if settings.forecast.lookback is None:
-        lookback = max(3 * season, -(-7 * settings.horizon // 2))
-        whole_seasons = -(-lookback // season) * season
-        settings.forecast.lookback = max(1, min(whole_seasons, stop // 3))
+        settings.horizon = max(1, min(forecast.season if forecast.season > 1 else 10, stop // 10))
+    if forecast.lookback is None:
+        lookback = max(3 * forecast.season, -(-7 * settings.horizon // 2))
+        whole_seasons = -(-lookback // forecast.season) * forecast.season
+        forecast.lookback = max(1, min(whole_seasons, stop // 3))
+    if forecast.quantiles is None:
+        forecast.quantiles = DEFAULT_QUANTILES
+    return message
 
 
 def _select_part(series: SeriesData, bundle: ModelBundle, split: str | None) -> tuple[int, int, str]:

@@ -21,6 +21,8 @@ EPOCH = datetime(1970, 1, 1)
 ROUND_STEPS = [SECOND * n for n in (1, 2, 5, 10, 15, 20, 30)] + [MINUTE * n for n in (1, 2, 5, 10, 15, 20, 30)]
 ROUND_STEPS += [HOUR * n for n in (1, 2, 3, 4, 6, 8, 12)] + [DAY, 7 * DAY]
 
+UNIX_UNITS = {"unix": SECOND, "unix-ms": SECOND // 1000}  # by style
+PATTERNS = {"month": "%Y-%m", "compact": "%Y%m%d"}  # by style
 MAX_OFFSET = 0.25  # how far a timestamp may be off the grid, in steps
 FORMATS = "2020-01-31, 2020-01-31 18:00, 2020-01, a year, Unix seconds or a whole number"
 
@@ -94,16 +96,9 @@ class TimeGrid:
     @property
     def season(self) -> int | None:
         """Steps of the next longer calendar cycle (a day, a week or a year); None if there is none."""
-        if self.unit == "month":
-            return 12 // self.step if self.step < 12 and 12 % self.step == 0 else None
-        if self.unit == "business day":
-            return 5 if self.step == 1 else None
-        if self.unit == "number":
-            return None
-        for cycle in (DAY, 7 * DAY, 364 * DAY):
-            if self.step < cycle:
-                return cycle // self.step if cycle % self.step == 0 else None
-        return None
+        cycles = {"month": (12,), "business day": (5,), "moment": (DAY, 7 * DAY, 364 * DAY)}.get(self.unit, ())
+        cycle = next((cycle for cycle in cycles if self.step < cycle), None)
+        return cycle // self.step if cycle is not None and cycle % self.step == 0 else None
 
     def calendar_phases(self, indices: np.ndarray) -> dict[str, tuple[np.ndarray, float]]:
         """Returns for each calendar cycle the phase of each step, from 0 to 1, and the length of the cycle in steps."""
@@ -155,11 +150,10 @@ def _detect_integer_style(numbers: list[int]) -> str:
     low, high = min(numbers), max(numbers)
     if low >= 1500 and high <= 2200:
         return "year"
-    if all(_is_compact_date(number) for number in numbers):
+    if all(map(_is_compact_date, numbers)):
         return "compact"
-    if low >= 10**8 and high < 10**11:
-        return "unix"
-    return "unix-ms" if low >= 10**11 and high < 10**14 else "integer"
+    ranges = {"unix": (10**8, 10**11), "unix-ms": (10**11, 10**14)}
+    return next((style for style, (start, stop) in ranges.items() if start <= low and high < stop), "integer")
 
 
 def _is_compact_date(number: int) -> bool:
@@ -172,15 +166,13 @@ def _is_compact_date(number: int) -> bool:
 def get_parser(style: str) -> Callable[[str], int]:
     """Returns the function that parses timestamps of a style into integers; it raises ValueError for any other."""
     if style in ("year", "integer"):
-        return lambda text: int(text)
+        return int
     if style == "decimal":
         return lambda text: round(float(text) * SECOND)
-    if style in ("unix", "unix-ms"):
-        size = SECOND if style == "unix" else SECOND // 1000
-        return lambda text: int(text) * size
-    if style in ("month", "compact"):
-        pattern = "%Y-%m" if style == "month" else "%Y%m%d"
-        return lambda text: _count_microseconds(datetime.strptime(text.strip(), pattern))
+    if style in UNIX_UNITS:
+        return lambda text: int(text) * UNIX_UNITS[style]
+    if style in PATTERNS:
+        return lambda text: _count_microseconds(datetime.strptime(text.strip(), PATTERNS[style]))
     has_zone = style.endswith("+")
 
     def parse(text: str) -> int:
@@ -247,10 +239,10 @@ def _count_business_days(ticks: np.ndarray) -> np.ndarray:
 
 
 def _format_datetime(moment: datetime, style: str) -> str:
-    if style in ("month", "compact"):
-        return f"{moment:%Y-%m}" if style == "month" else f"{moment:%Y%m%d}"
-    if style in ("unix", "unix-ms"):
-        return str(_count_microseconds(moment) // (SECOND if style == "unix" else SECOND // 1000))
+    if style in PATTERNS:
+        return moment.strftime(PATTERNS[style])
+    if style in UNIX_UNITS:
+        return str(_count_microseconds(moment) // UNIX_UNITS[style])
     if style == "date":
         is_midnight = (moment.hour, moment.minute, moment.second) == (0, 0, 0)
         return f"{moment:%Y-%m-%d}" if is_midnight else moment.isoformat(" ")
