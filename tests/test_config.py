@@ -15,14 +15,14 @@ def test_settings_survive_being_written_and_read(tmp_path):
     assert load_settings(path) == settings
 
 
-def test_all_mistakes_are_reported_at_once_with_the_nearest_name():
+def test_all_wrong_settings_are_reported_at_once_with_similar_names():
     with pytest.raises(UsageError) as caught:
         parse_settings({"network": {"widht": 3, "depth": 0}, "modl": "x", "data": {"window": 0}})
     lines = str(caught.value).splitlines()
     assert "network.depth: input should be greater than or equal to 1; received 0." in lines
     assert "network.widht: no such setting. Perhaps you meant 'width'." in lines
     assert "modl: no such setting. Perhaps you meant 'model'." in lines
-    assert "data.window: input should be full, or at least 1; received 0." in lines
+    assert "data.window: input should be greater than or equal to 1 or 'full'; received 0." in lines
 
 
 @pytest.mark.parametrize(

@@ -61,14 +61,14 @@ def test_the_real_probe_agrees_with_bfloat16_layers_in_a_child():
 
 
 @pytest.mark.parametrize("name", ["ILL", "SEGV"])
-def test_a_child_killed_by_its_instruction_means_no_and_is_remembered(probe, name):
+def test_a_probe_that_crashes_means_no_and_is_cached(probe, name):
     children = probe(DIES.format(name))
     assert environment.probe_cpu_bfloat16() is False
     assert environment.probe_cpu_bfloat16() is False
     assert len(children) == 1
 
 
-def test_a_child_that_survives_means_yes_and_is_remembered(probe, own_cache):
+def test_a_probe_that_succeeds_means_yes_and_is_cached(probe, own_cache):
     children = probe("pass")
     assert environment.probe_cpu_bfloat16() is True
     assert environment.probe_cpu_bfloat16() is True
@@ -77,14 +77,14 @@ def test_a_child_that_survives_means_yes_and_is_remembered(probe, own_cache):
 
 
 @pytest.mark.parametrize("code", [DIES.format("KILL"), "raise ImportError"])
-def test_a_child_that_failed_for_another_reason_means_no_for_now(probe, code):
+def test_a_probe_that_fails_for_another_reason_means_no_and_is_not_cached(probe, code):
     children = probe(code)
     assert environment.probe_cpu_bfloat16() is False
     assert environment.probe_cpu_bfloat16() is False
     assert len(children) == 2
 
 
-def test_a_child_that_hangs_is_stopped_and_means_no_for_now(probe):
+def test_a_probe_that_hangs_is_stopped_and_not_cached(probe):
     children = probe("import time; time.sleep(60)")
     assert environment.probe_cpu_bfloat16(timeout=0.2) is False
     probe("pass")
@@ -101,14 +101,14 @@ def test_another_torch_version_is_probed_again(probe, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]"])
-def test_a_damaged_memory_is_ignored(probe, own_cache, content):
+def test_a_damaged_cache_file_is_ignored(probe, own_cache, content):
     own_cache.mkdir()
     (own_cache / "bfloat16.json").write_text(content)
     probe("pass")
     assert environment.probe_cpu_bfloat16() is True
 
 
-def test_a_cache_that_cannot_be_written_only_costs_time(probe, own_cache):
+def test_without_a_writable_cache_the_probe_runs_again(probe, own_cache):
     own_cache.write_text("a file where the folder should be")
     children = probe("pass")
     assert environment.probe_cpu_bfloat16() is True

@@ -85,7 +85,7 @@ def test_a_link_into_a_missing_folder_is_refused(tmp_path: Path):
         check_output_path(tmp_path / "link.txt")
 
 
-def test_a_folder_that_takes_no_file_is_refused_even_where_the_file_is_there(tmp_path: Path, monkeypatch):
+def test_a_file_in_a_folder_without_write_permission_is_refused(tmp_path: Path, monkeypatch):
     """The new file is written beside the old one."""
     (tmp_path / "a.txt").touch()
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)

@@ -19,7 +19,7 @@ def test_every_built_in_task_is_found(name: str):
     assert Settings(task=name).task == name
 
 
-def test_a_misspelt_task_is_rejected_with_the_nearest_name():
+def test_a_misspelt_task_is_rejected_with_a_similar_name():
     with pytest.raises(UsageError, match=r"task: there is no such task. Perhaps you meant 'translate'"):
         parse_settings({"task": "tranlate"})
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -81,7 +81,7 @@ class DataSettings(Section):
     """Share held out for validation when the data brings no validation split."""
     test_fraction: float = Field(HELD_OUT, gt=0, lt=0.5)
     """Share held out for testing when the data brings no test split."""
-    window: int | Literal["full"] | None = None
+    window: Annotated[int, Field(ge=1)] | Literal["full"] | None = None
     """Tokens per training window (truncated backpropagation through time), or full."""
     order: Literal["streams", "windows"] | None = None
     """streams: contiguous, state carried over (recurrent models). windows: shuffled (Transformers)."""
@@ -91,13 +91,6 @@ class DataSettings(Section):
     """Maximum tokens per update, padding included: batches of long examples have fewer rows."""
     on_empty: Literal["stop", "drop"] = "stop"
     """An example with an empty part: stop with an error, or drop it whole and count it."""
-
-    @field_validator("window")
-    @classmethod
-    def _positive(cls, window: int | str | None) -> int | str | None:
-        if isinstance(window, int) and window < 1:
-            raise ValueError("input should be full, or at least 1")
-        return window
 
 
 class NetworkSettings(Section):

@@ -125,10 +125,6 @@ def explain_write_errors(path: Path, repair: str = FREE_SPACE) -> Iterator[None]
         # By its name, because importing safetensors here would slow down every command.
         if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
             raise
-        raise SaveError(f"cannot write: {describe_write_error(error)}.", repair=repair, file=path) from error
-
-
-def describe_write_error(error: Exception) -> str:
-    """Return the cause in words, "the disk is full" where it is."""
-    is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-    return "the disk is full" if is_full else getattr(error, "strerror", None) or str(error)
+        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+        cause = "the disk is full" if is_full else getattr(error, "strerror", None) or str(error)
+        raise SaveError(f"cannot write: {cause}.", repair=repair, file=path) from error

@@ -93,6 +93,6 @@ def test_an_extra_with_a_missing_package_says_how_to_install_it(monkeypatch, cap
     assert line in capsys.readouterr().out
 
 
-def test_an_unknown_option_suggests_the_nearest(capsys):
+def test_an_unknown_option_suggests_the_most_similar(capsys):
     assert main(["doctor", "--jsno"]) == 2
     assert "Perhaps you meant '--json'." in capsys.readouterr().err

@@ -87,14 +87,14 @@ def test_version_is_printed(capsys):
     assert capsys.readouterr().out == f"seqwise {cli.version()}\n"
 
 
-def test_an_unknown_command_suggests_the_nearest(capsys):
+def test_an_unknown_command_suggests_the_most_similar(capsys):
     assert cli.main(["doctr"]) == 2
     captured = capsys.readouterr()
     assert captured.err == "error: unknown command 'doctr'.\nPerhaps you meant 'doctor'. See seqwise --help.\n"
     assert captured.out == ""
 
 
-def test_an_unknown_option_suggests_the_nearest(capsys):
+def test_an_unknown_option_suggests_the_most_similar(capsys):
     assert cli.main(["--versoin"]) == 2
     assert "unknown option '--versoin'.\nPerhaps you meant '--version'." in capsys.readouterr().err
 

@@ -127,7 +127,7 @@ def test_options_are_listed_by_name_and_flags_once():
         (["a", "--window", "wide"], "--window: expected INT|{full}; received 'wide'."),
     ],
 )
-def test_a_mistake_is_one_sentence_and_a_pointer_to_help(words: list[str], expected: str):
+def test_a_usage_error_is_one_sentence_and_names_the_help(words: list[str], expected: str):
     assert message(*words) == f"{expected}\nSee seqwise probe --help."
 
 

@@ -47,7 +47,7 @@ def test_an_error_in_the_callback_is_the_callers_own(book, tmp_path):
 
 
 @pytest.mark.parametrize("form", [dict, parse_settings])
-def test_keywords_are_laid_over_the_settings_section_by_section(book, tmp_path, form):
+def test_keywords_override_the_settings_section_by_section(book, tmp_path, form):
     given = SMALL | {"network": {"width": 16, "depth": 3}}
     run = seqwise.train(book, out=tmp_path / "run", settings=form(given), model="rnn", network={"width": 8}).run
     assert run.settings.model == "rnn"
@@ -55,7 +55,7 @@ def test_keywords_are_laid_over_the_settings_section_by_section(book, tmp_path, 
     assert given["network"] == {"width": 16, "depth": 3}
 
 
-def test_the_settings_given_are_not_changed(book, tmp_path):
+def test_the_settings_argument_is_not_modified(book, tmp_path):
     settings = Settings(model="ngram")
     seqwise.train(book, out=tmp_path / "run", settings=settings)
     assert settings == Settings(model="ngram")
@@ -89,7 +89,7 @@ def test_prediction_is_a_stream_of_pieces(trained):
     assert all(pieces)
 
 
-def test_which_text_is_scored(trained, book, tmp_path):
+def test_evaluation_scores_the_test_split_of_training_data_and_all_of_other_data(trained, book, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("the old gate forgets a word.\n" * 40)
     assert trained.evaluate(book).on == f"{book}, the test split"
@@ -100,7 +100,7 @@ def test_which_text_is_scored(trained, book, tmp_path):
         trained.evaluate(book, split="vlaid")
 
 
-def test_ways_to_choose_a_token_are_keywords(trained):
+def test_sampling_options_are_keywords_of_predict(trained):
     plain = "".join(
         trained.predict(
             "the", options=InferenceOptions(sampling=SamplingOptions(temperature=0.5, top_k=3)), seed=2, max_length=30

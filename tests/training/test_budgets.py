@@ -41,7 +41,7 @@ def test_a_text_that_is_no_budget_is_refused_with_examples(text):
         ("500000", "Perhaps you meant 500000-tokens."),  # six days would be written otherwise
     ],
 )
-def test_a_number_without_a_unit_gets_one_proposed(text, words):
+def test_a_budget_without_a_unit_gets_a_suggestion(text, words):
     with pytest.raises(UsageError) as caught:
         Budget.parse(text)
     assert caught.value.problem == f"the budget {text!r} is not understood. {words}"
@@ -51,7 +51,7 @@ def test_a_number_without_a_unit_gets_one_proposed(text, words):
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-5", "k", "60x"])
-def test_nothing_is_proposed_for_a_text_that_is_no_number(text):
+def test_a_budget_that_is_not_a_number_gets_no_suggestion(text):
     with pytest.raises(UsageError) as caught:
         Budget.parse(text)
     assert "Perhaps" not in str(caught.value)

@@ -53,7 +53,7 @@ def test_the_newest_checkpoint_is_loaded_and_old_ones_are_removed(tmp_path):
     assert NUM_CHECKPOINTS == 2
 
 
-def test_an_empty_folder_has_none(tmp_path):
+def test_an_empty_folder_has_no_checkpoint(tmp_path):
     assert newest(tmp_path) is None
     assert newest(tmp_path / "missing") is None
 

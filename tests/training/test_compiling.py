@@ -108,7 +108,7 @@ def test_beyond_the_limit_training_continues_uncompiled(caplog):
     assert "recompile_limit" in caplog.text, "PyTorch says so by itself"
 
 
-def test_a_sequence_of_one_vector_is_not_worth_a_graph():
+def test_sequences_of_length_one_are_not_compiled():
     open_model, compiled, counted = both_stacks(), both_stacks(), Counted()
     compile_layers(compiled, GPU, backend=counted)
     one, more = drawn(2, 1), drawn(2, 4)
@@ -190,7 +190,7 @@ def test_a_cpu_and_a_recurrent_model_are_refused():
 
 
 @pytest.mark.parametrize("family", ["transformer", "lstm", "ngram"])
-def test_on_a_cpu_nothing_is_left_of_a_run_that_asks_for_it(book, tmp_path, capsys, family):
+def test_compile_on_a_cpu_is_refused_and_leaves_no_run_folder(book, tmp_path, capsys, family):
     given = ["--model", family, "--device", "cpu", "--training.compile", "--out", str(tmp_path / "run")]
     assert main(["train", str(book), *given]) == 2
     assert "compiled for GPUs only" in capsys.readouterr().err
@@ -198,7 +198,7 @@ def test_on_a_cpu_nothing_is_left_of_a_run_that_asks_for_it(book, tmp_path, caps
 
 
 @pytest.mark.parametrize("family", ["lstm", "feedforward", "ngram"])
-def test_nor_on_a_gpu_of_a_family_without_layers_to_compile(book, tmp_path, monkeypatch, family):
+def test_compile_of_a_family_without_transformer_layers_is_refused(book, tmp_path, monkeypatch, family):
     monkeypatch.setattr(training_run, "choose_device", lambda settings: GPU)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=False: False)
     settings = Settings(model=family, task="language", budget="10s")
@@ -225,7 +225,7 @@ def test_a_compiled_run_is_resumed_uncompiled_on_a_cpu(book, tmp_path, capsys):
     assert main(["train", "--resume", str(tmp_path / "run")]) == 0
 
 
-def test_turns_from_outside_are_those_of_the_table():
+def test_rotary_tables_from_outside_equal_those_of_the_layer():
     from seqwise.layers.positions import rotary, sines_and_cosines
 
     for dtype in (torch.float32, torch.float64, torch.bfloat16):

@@ -23,7 +23,7 @@ def lines(picture: str) -> list[list[tuple[float, float]]]:
     return [[tuple(map(float, point.split(","))) for point in text.split()] for text in found]  # type: ignore[misc]
 
 
-def test_points_lie_where_the_numbers_say():
+def test_points_of_the_curve_have_the_coordinates_of_the_numbers():
     training, validation = lines(curve_svg(ROWS))
     across = WIDTH - LEFT - RIGHT
     assert [x for x, _ in training] == pytest.approx([LEFT + across * share for share in (0.25, 0.5, 1)], abs=0.1)
@@ -32,12 +32,12 @@ def test_points_lie_where_the_numbers_say():
     assert all(TOP <= y <= HEIGHT - BOTTOM for line in (training, validation) for _, y in line)
 
 
-def test_the_best_validation_is_written_beside_it():
+def test_the_legend_names_the_best_validation_loss():
     assert "validation loss (best 2.500)" in curve_svg(ROWS)
 
 
 @pytest.mark.parametrize("rows", [[], ROWS[:1], [{"tokens": 5, "loss": 0.0}], [*ROWS, {"tokens": 4000, "loss": 2.0}]])
-def test_few_or_equal_points_are_a_valid_picture_too(rows):
+def test_few_or_equal_points_are_a_valid_image(rows):
     picture = curve_svg(rows)
     ElementTree.fromstring(picture)
     assert not re.search(r"nan|inf", picture)
@@ -70,5 +70,5 @@ def test_ticks_are_round_numbers_that_cover_the_range(low, high, expected):
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0"), (999, "999"), (1_500, "1.5k"), (2e6, "2M"), (3e9, "3G")])
-def test_large_numbers_are_short(number, text):
+def test_large_numbers_are_abbreviated(number, text):
     assert format_count(number) == text

@@ -166,7 +166,7 @@ def test_processes_with_other_initial_weights_and_missing_gradients_train_as_one
 
 
 @pytest.mark.slow
-def test_one_process_counts_and_both_end_well(scenes):
+def test_one_process_counts_n_grams_and_both_succeed(scenes):
     status, said = scenes[1]["ngram"].result()
     assert status == 0, said
     assert said.count("done: all n-grams are counted.") == 1
@@ -184,7 +184,7 @@ def test_ctrl_c_stops_both_processes_at_the_same_step(scenes):
 
 
 @pytest.mark.slow
-def test_a_killed_launcher_takes_its_workers_along_and_the_run_ends_with_the_same_bits(scenes):
+def test_killing_the_launcher_ends_its_workers_and_the_resumed_run_has_the_same_bits(scenes):
     stage, played = scenes
     _, killed, finished = played["early"].result()
     assert killed[0] == -signal.SIGKILL
@@ -264,7 +264,7 @@ def test_more_processes_than_gpus_are_refused_before_any_is_started(monkeypatch,
         distribution.launch(3, torch.device("cuda"), ["train"], tmp_path)
 
 
-def test_a_run_of_several_processes_without_a_name_is_named_by_their_launcher(monkeypatch, tmp_path, book):
+def test_the_launcher_chooses_the_folder_of_a_run_of_several_processes(monkeypatch, tmp_path, book):
     """So that it can say how to go on with it."""
     from seqwise.training import distribution
 

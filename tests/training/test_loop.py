@@ -86,7 +86,7 @@ def weights(trainer: Trainer) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
-def test_the_budget_in_epochs_is_met_exactly():
+def test_a_budget_in_epochs_is_spent_exactly():
     steps = run(make())
     assert len(steps) == 12
     assert [step.epoch for step in steps] == [0] * 6 + [1] * 6

@@ -65,7 +65,7 @@ def test_a_folder_from_a_newer_version_is_refused_with_the_version(copy, capsys)
         ]
 
 
-def test_a_folder_that_is_no_run_is_refused_and_a_near_one_suggested(copy, capsys):
+def test_a_folder_that_is_no_run_is_refused_and_a_similar_one_suggested(copy, capsys):
     (copy.parent / "cop").mkdir()
     status, said = failure(capsys, "train", "--resume", copy.parent / "cop")
     assert status == 2

@@ -96,7 +96,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(scenes, family):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-def test_thirty_kills_change_nothing(text, tmp_path, scenes, family):
+def test_a_run_killed_thirty_times_ends_with_the_same_bits(text, tmp_path, scenes, family):
     assert outcome(killed(text, family, tmp_path / "run", 30)) == outcome(scenes[family].result())
 
 
@@ -115,7 +115,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(scenes):
     assert outcome(scenes["interrupted"].result()[0]) == outcome(scenes["lstm"].result())
 
 
-def test_a_truncated_newest_checkpoint_is_skipped_with_a_message_and_costs_nothing_but_time(scenes):
+def test_a_truncated_newest_checkpoint_is_skipped_and_the_run_ends_with_the_same_bits(scenes):
     folder, status, said = scenes["truncated"].result()
     assert status == 0, said
     assert said.count(f"step-{STEPS} is damaged (tensors.safetensors has ") == 1

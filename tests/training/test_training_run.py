@@ -65,7 +65,7 @@ def test_settings_beside_resume_are_refused_rather_than_ignored(book, tmp_path, 
 
 
 @pytest.mark.parametrize("processes", ["0", "-2"])
-def test_no_processes_at_all_are_refused(book, capsys, processes):
+def test_zero_processes_are_refused(book, capsys, processes):
     assert train(book, f"--nproc={processes}") == 2
     assert f"--nproc: expected at least 1; received {processes}." in capsys.readouterr().err
 

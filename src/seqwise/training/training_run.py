@@ -240,10 +240,9 @@ class TrainingRun:
     def _save(self, step: int) -> None:
         snapshot = self.trainer.snapshot()
         if not all(bool(parameter.isfinite().all()) for parameter in self.trainer.parameters):
-            raise NonFiniteError(
-                f"the weights are no longer finite after step {step}: this update was too large.",
-                repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate).",
-            )
+            problem = f"the weights are no longer finite after step {step}: this update was too large."
+            repair = "The last good checkpoint is kept. Try half the learning rate (--training.learning-rate)."
+            raise NonFiniteError(problem, repair=repair)
         if self.world.is_first:
             save_checkpoint(self.run.checkpoints, step, snapshot)
             self._describe()  # last, so that on a nearly full disk the checkpoint comes first
