@@ -257,7 +257,7 @@ RENAMED_KEYS = {
 }  # fmt: skip
 RENAMED_HEADINGS = {
     "beside": "baseline", "peer": "baseline", "ours": "seqwise", "least": "min ratio", "apart": "rel. error",
-    "first s": "first call s", "  path": "backend", "product": "matmul", "last": "last loss", "loss": "first loss",
+    "first s": "first call s", "path": "backend", "product": "matmul", "last": "last loss", "loss": "first loss",
     "cpu": "CPU ratio", "scores": "chunk", "anew": "uncached", "same": "agreement", "opening": "open corpus",
     "learning": "train tokeniser", "writing": "tokenise",
 }  # fmt: skip
@@ -278,7 +278,8 @@ def read_measurements(path: Path) -> dict[str, Any]:
     keys = RENAMED_KEYS.get(run.get("area", ""), {})
     for column in run["columns"]:
         heading = {"share": keys.get("share", "share").replace("_", " ")} | RENAMED_HEADINGS
-        column["heading"] = heading.get(column["heading"], column["heading"]).strip()
+        title = column["heading"].strip()
+        column["heading"] = heading.get(title, title)
         column["key"] = keys.get(column["key"], column["key"])
     run["rows"] = [{keys.get(key, key): replace_words(value) for key, value in row.items()} for row in run["rows"]]
     for name in ("missed", "planned"):
