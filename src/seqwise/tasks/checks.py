@@ -45,11 +45,8 @@ def check_output(settings: ResolvedSettings, supported: Sequence[str]) -> None:
     """Rejects a softmax that the task does not have."""
     output = settings.network.output
     if output not in supported:
-        raise UsageError(
-            f"the task {settings.task} has the {' or '.join(supported)} softmax only; "
-            f"received --network.output {output}.",
-            repair="Leave out --network.output.",
-        )
+        expected = f"the task {settings.task} has the {' or '.join(supported)} softmax only"
+        raise UsageError(f"{expected}; received --network.output {output}.", repair="Leave out --network.output.")
 
 
 def check_memory(build: Callable[[], Model], settings: ResolvedSettings) -> Model:

@@ -63,7 +63,7 @@ class ExampleTask(Task):
         """Reads the data; holds out the fractions of the settings unless the data has its own splits."""
 
     @classmethod
-    def learn(cls, splits: Splits[Any], settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
+    def learn(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
         """Returns the vocabularies and facts of `initial`; those that it lacks are learned from the training split."""
         raise NotImplementedError
 

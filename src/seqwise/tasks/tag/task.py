@@ -62,6 +62,7 @@ from seqwise.tasks.task import (
     no_progress,
 )
 from seqwise.text.pipelines import find_word_offsets
+from seqwise.text.tokenizer import Tokenizer
 
 MAX_LENGTH = 512  # words of a sentence that are read at once, unless set
 EVALUATION_ROWS, EVALUATION_TOKENS = 64, 4096  # of a batch in evaluation
@@ -94,12 +95,33 @@ class Tag(ExampleTask):
         return read_tagged_data(data, settings)
 
     @classmethod
-    def learn(cls, splits: TaggedSplits, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:  # type: ignore[override]
+    def learn(cls, splits: TaggedSplits, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
         if settings.tag.crf is None:
             settings.tag.crf = splits.has_spans
             reason = "spans" if splits.has_spans else "no spans"
             log(f"chosen by rule: tag.crf {splits.has_spans}, because the tags mark {reason}")
-        return build_preprocessor(splits, settings, initial)
+        if "tags" in initial.facts:
+            return initial
+        tokenizer, normalizes = build_tokenizer(splits, settings, initial)
+        settings.text.tokenizer = tokenizer.kind  # type: ignore[assignment]
+        settings.text.vocabulary = len(tokenizer)
+        train = splits.parts["train"]
+        tag_counts = Counter(tag for sentence in train for tag in sentence.tags)
+        tags = sorted(tag_counts, key=lambda tag: (-tag_counts[tag], tag))
+        if splits.has_spans:
+            tags = bioes_tags(sorted({span[0] for sentence in train for span in extract_spans(sentence.tags)}))
+        if len(tags) < 2:
+            problem = f"all words have the tag {tags[0]!r}: there is nothing to learn."
+            repair = "Give data with at least two tags, or say which column holds them: --columns 1,4"
+            raise DataError(problem, repair=repair, file=splits.name)
+        facts = {
+            "tags": tags,
+            "spans": splits.has_spans,
+            "folds": normalizes,
+            "alphabet": build_alphabet(count_words(train)),
+            "code": splits.name == "builtin:code",
+        }
+        return Preprocessor({"text": tokenizer}, facts)
 
     def introduce(self, log: LogFunction) -> None:
         super().introduce(log)
@@ -229,11 +251,8 @@ class Tag(ExampleTask):
             splits = replace(splits, scheme="bio", reason="all tags are O")
         if splits.has_spans != has_spans:
             kinds = {True: "tags that mark spans", False: "plain tags"}
-            raise DataError(
-                f"the run was trained on {kinds[has_spans]}, but this data has {kinds[splits.has_spans]}.",
-                repair="Give data of the same kind.",
-                file=data,
-            )
+            problem = f"the run was trained on {kinds[has_spans]}, but this data has {kinds[splits.has_spans]}."
+            raise DataError(problem, repair="Give data of the same kind.", file=data)
         with Stopwatch() as watch:
             predicted = predict_tags(bundle, vocabulary, sentences, options.progress)
         counts = SpanCounts()
@@ -281,44 +300,17 @@ class Tag(ExampleTask):
             yield format_prediction(text, word_offsets, word_tags, vocabulary.has_spans)
 
 
-def build_preprocessor(splits: TaggedSplits, settings: Settings, initial: Preprocessor) -> Preprocessor:
-    """Returns words, characters and tags of the training split, except those that `initial` has already."""
-    if "tags" in initial.facts:
-        return initial
-    train, tokenizers = splits.parts["train"], dict(initial.tokenizers)
-    normalizes = not tokenizers and settings.tag.characters != 0
-    if not tokenizers:
-        _check_text_settings(settings, normalizes)
-        tokenizers["text"] = build_word_vocabulary(train, settings.text, normalizes, initial.extra_words)
-    elif tokenizers["text"].kind not in WORD_TOKENIZERS:
-        raise UsageError(
-            f"tagging needs one token per word; the vocabulary to begin with is {tokenizers['text'].kind}.",
-            repair="Train the run to start from with --text.tokenizer words.",
-        )
-    settings.text.tokenizer, settings.text.vocabulary = tokenizers["text"].kind, len(tokenizers["text"])  # type: ignore[assignment]
-    tag_counts = Counter(tag for sentence in train for tag in sentence.tags)
-    tags = sorted(tag_counts, key=lambda tag: (-tag_counts[tag], tag))
-    if splits.has_spans:
-        tags = bioes_tags(sorted({span[0] for sentence in train for span in extract_spans(sentence.tags)}))
-    if len(tags) < 2:
-        raise DataError(
-            f"all words have the tag {tags[0]!r}: there is nothing to learn.",
-            repair="Give data with at least two tags, or say which column holds them: --columns 1,4",
-            file=splits.name,
-        )
-    facts = {
-        "tags": tags,
-        "spans": splits.has_spans,
-        "folds": normalizes,
-        "alphabet": build_alphabet(count_words(train)),
-        "code": splits.name == "builtin:code",
-    }
-    return Preprocessor(tokenizers, facts)
-
-
-def _check_text_settings(settings: Settings, normalizes: bool) -> None:
-    """Refuses text settings that have no effect: the words are those of the data."""
+def build_tokenizer(splits: TaggedSplits, settings: Settings, initial: Preprocessor) -> tuple[Tokenizer, bool]:
+    """Returns the vocabulary of words, that of `initial` where it has one, and whether words are normalised for it."""
     text = settings.text
+    if initial.tokenizers:
+        if initial.tokenizer.kind not in WORD_TOKENIZERS:
+            raise UsageError(
+                f"tagging needs one token per word; the vocabulary to begin with is {initial.tokenizer.kind}.",
+                repair="Train the run to start from with --text.tokenizer words.",
+            )
+        return initial.tokenizer, False
+    normalizes = settings.tag.characters != 0
     if text.tokenizer not in (None, *WORD_TOKENIZERS):
         raise UsageError(
             f"tagging reads the words of the data, one token each; received --text.tokenizer {text.tokenizer}.",
@@ -329,6 +321,7 @@ def _check_text_settings(settings: Settings, normalizes: bool) -> None:
             "--text.lowercase: words are looked up without case anyway, and their characters tell it.",
             repair="Leave it out, or read no characters: --tag.characters 0",
         )
+    return build_word_vocabulary(splits.parts["train"], text, normalizes, initial.extra_words), normalizes
 
 
 def predict_tags(
