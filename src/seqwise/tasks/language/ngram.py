@@ -7,9 +7,9 @@ With h the history, h' the history without its oldest token, and c the count of 
     Y = n₁ / (n₁ + 2 n₂)    D₁ = 1 − 2Y n₂/n₁    D₂ = 2 − 3Y n₃/n₂    D₃ = 3 − 4Y n₄/n₃
 
 S. F. Chen, J. Goodman, "An empirical study of smoothing techniques for language modeling", Computer Speech and
-Language 13 (1999) 359–394 (modified Kneser–Ney; n_i: n-grams of that order with count i). With the one discount D = Y
-it is plain interpolated Kneser–Ney (R. Kneser, H. Ney, ICASSP 1995). On the Penn Treebank, order 5, the test
-perplexity is 141.2 with three discounts and 143.5 with one; T. Mikolov et al., Interspeech 2011, report 141.2.
+Language 13 (1999) 359–394 (modified Kneser–Ney; n_i: n-grams of that order with count i). On the Penn
+Treebank, order 5, the test perplexity is 141.2, as T. Mikolov et al., Interspeech 2011, report; 143.5 with one discount
+D = Y for all counts (R. Kneser, H. Ney, ICASSP 1995).
 
 The longest n-grams have their number of occurrences as c. Shorter ones have the number of different tokens seen before
 them (the continuation count), and an n-gram that begins where history begins, with no token before it, counts each such
@@ -42,7 +42,7 @@ CHUNK_TOKENS = 1_000_000  # tokens scored at once, which bounds the memory of te
 SETTING_PREFIX = "setting."  # prefix of the plain numbers among the saved tensors
 # Where a text is too small or too regular to estimate discounts: half the count that is discounted. Never 0, or tokens
 # not seen in training would have no probability at all.
-FALLBACK_DISCOUNTS = {1: (0.5, 0.5, 0.5), 3: (0.5, 1.0, 1.5)}
+FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -74,13 +74,13 @@ class NGram:
     next line, and every stream begins at the start of a line. Without it the stream is one long line.
     """
 
-    def __init__(self, tables: Iterable[Table], vocabulary: int, end: int | None, discounts: int = 3):
-        self.vocabulary, self.end, self.discounts = vocabulary, end, discounts
+    def __init__(self, tables: Iterable[Table], vocabulary: int, end: int | None):
+        self.vocabulary, self.end = vocabulary, end
         self.levels: list[Level] = []
         self.interpolation_weights: list[Floats] = []  # λ(h) for each n-gram h of the order below, by its id
         contexts = 1  # the empty history
         for keys, counts in tables:
-            level, interpolation_weights = _smooth(keys, counts, contexts, vocabulary, discounts)
+            level, interpolation_weights = _smooth(keys, counts, contexts, vocabulary)
             self.levels.append(level)
             self.interpolation_weights.append(interpolation_weights)
             contexts = len(keys)
@@ -88,17 +88,14 @@ class NGram:
 
     @classmethod
     def count(
-        cls,
-        ids: np.ndarray | Iterable[np.ndarray],
-        vocabulary: int,
-        order: int = 5,
-        end: int | None = None,
-        discounts: int = 3,
+        cls, ids: np.ndarray | Iterable[np.ndarray], vocabulary: int, order: int = 5, end: int | None = None
     ) -> NGram:
         """Counts the n-grams of a stream, an array or consecutive pieces; `memory_bound` returns the memory needed."""
-        _check_arguments(vocabulary, order, end, discounts)
+        if not 1 <= order <= MAX_ORDER:
+            problem = f"expected an n-gram order from 1 to {MAX_ORDER}, received {order}."
+            raise UsageError(problem, repair="Set --context.length.")
         stream = _build_stream(ids, vocabulary, end)
-        return cls(_count_ngrams(stream, vocabulary, order, end), vocabulary, end, discounts)
+        return cls(_count_ngrams(stream, vocabulary, order, end), vocabulary, end)
 
     def score_tokens(self, ids: np.ndarray | Iterable[np.ndarray]) -> Floats:
         """Returns log p(ids[t] | up to order − 1 tokens before t), for every t."""
@@ -127,19 +124,18 @@ class NGram:
 
     def describe(self) -> str:
         """Returns order, smoothing and size in words."""
-        kind = "modified Kneser–Ney" if self.discounts == 3 else "Kneser–Ney"
         sizes = [int(np.count_nonzero(level.counts)) for level in self.levels]
         arrays = [array for level in self.levels for array in (level.keys, level.counts, level.share)]
         memory = sum(array.nbytes for array in (*arrays, *self.interpolation_weights))
         return (
-            f"{self.order}-gram, interpolated {kind}, vocabulary {self.vocabulary:,}, {sum(sizes):,} n-grams "
-            f"(by order: {', '.join(f'{size:,}' for size in sizes)}), {memory / 1e6:.0f} MB"
+            f"{self.order}-gram, interpolated modified Kneser–Ney, vocabulary {self.vocabulary:,}, "
+            f"{sum(sizes):,} n-grams (by order: {', '.join(f'{size:,}' for size in sizes)}), {memory / 1e6:.0f} MB"
         )
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Returns the counts, from which the probabilities are computed, and the numbers that belong to them."""
         end = -1 if self.end is None else self.end
-        settings = {"vocabulary": self.vocabulary, "order": self.order, "end": end, "discounts": self.discounts}
+        settings = {"vocabulary": self.vocabulary, "order": self.order, "end": end, "discounts": 3}
         tensors = {f"{SETTING_PREFIX}{name}": np.array(value) for name, value in settings.items()}
         for k, level in enumerate(self.levels, start=1):
             tensors[f"counts.{k}"] = level.counts
@@ -150,9 +146,7 @@ class NGram:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, np.ndarray]) -> NGram:
         """Returns the model whose `tensors()` these are."""
-        vocabulary, order, end, discounts = (
-            int(tensors[f"{SETTING_PREFIX}{name}"]) for name in ("vocabulary", "order", "end", "discounts")
-        )
+        vocabulary, order, end = (int(tensors[f"{SETTING_PREFIX}{name}"]) for name in ("vocabulary", "order", "end"))
         tables: list[Table] = []
         for k in range(1, order + 1):
             counts = tensors.get(f"counts.{k}")
@@ -160,7 +154,7 @@ class NGram:
             if counts is None or keys is None or len(counts) != len(keys):
                 raise RunError(f"the n-gram model lacks counts of order {k}.", repair="Train it again.")
             tables.append((keys, counts))
-        return cls(tables, vocabulary, None if end < 0 else end, discounts)
+        return cls(tables, vocabulary, None if end < 0 else end)
 
     def _iterate_orders(self, stream: Integers) -> Iterator[tuple[int, Integers, Integers]]:
         """Yields for each order above 1 its index, and per position the ids of the context and of the n-gram, or −1."""
@@ -281,10 +275,10 @@ def _find_contexts(gram: Integers, stream: Integers, length: int, end: int | Non
     return context
 
 
-def _smooth(keys: Integers, counts: NDArray, contexts: int, vocabulary: int, discounts: int) -> tuple[Level, Floats]:
+def _smooth(keys: Integers, counts: NDArray, contexts: int, vocabulary: int) -> tuple[Level, Floats]:
     """Returns one order with the shares of its n-grams, and λ of each context, the weight of the order below."""
     context = keys // vocabulary
-    d = _estimate_discounts(counts, discounts)
+    d = _estimate_discounts(counts)
     subtracted = np.array([0.0, *d])[np.minimum(counts, 3)]
     total = np.bincount(context, counts, minlength=contexts)
     share = (counts - subtracted) / np.maximum(total, 1)[context]
@@ -295,16 +289,14 @@ def _smooth(keys: Integers, counts: NDArray, contexts: int, vocabulary: int, dis
     return Level(keys, counts, share, d), interpolation_weights
 
 
-def _estimate_discounts(counts: NDArray, number: int) -> tuple[float, float, float]:
+def _estimate_discounts(counts: NDArray) -> tuple[float, float, float]:
     """Returns D₁, D₂, D₃ from the numbers of n-grams seen once, twice, three and four times."""
     n1, n2, n3, n4 = (int(np.count_nonzero(counts == i)) for i in (1, 2, 3, 4))
-    if min((n1, n2, n3, n4)[: number + 1]) == 0:
-        return FALLBACK_DISCOUNTS[number]
+    if min(n1, n2, n3, n4) == 0:
+        return FALLBACK_DISCOUNTS
     y = n1 / (n1 + 2 * n2)
-    if number == 1:
-        return y, y, y
     d = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
-    return d if min(d) > 0 else FALLBACK_DISCOUNTS[number]
+    return d if min(d) > 0 else FALLBACK_DISCOUNTS
 
 
 def _build_stream(
@@ -322,13 +314,3 @@ def _build_stream(
             repair="Encode the text with the tokeniser the model was trained with.",
         )
     return stream
-
-
-def _check_arguments(vocabulary: int, order: int, end: int | None, discounts: int) -> None:
-    if not 1 <= order <= MAX_ORDER:
-        problem = f"expected an n-gram order from 1 to {MAX_ORDER}, received {order}."
-        raise UsageError(problem, repair="Set --context.length.")
-    if vocabulary < 1 or (end is not None and not 0 <= end < vocabulary):
-        raise UsageError(f"expected a vocabulary that holds the line end, received {vocabulary} tokens, end {end}.")
-    if discounts not in FALLBACK_DISCOUNTS:
-        raise UsageError(f"expected 1 discount (Kneser–Ney) or 3 (modified), received {discounts}.")
