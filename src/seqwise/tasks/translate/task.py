@@ -180,8 +180,8 @@ class Translate(ExampleTask):
         for split, sides in self.sides.items():
             counts[split] = {"pairs": len(self.splits.parts[split])}
             counts[split] |= {f"{name} tokens": sum(map(len, side)) for name, side in zip(names, sides)}
-            counts[split]["longest"] = max(len(ids) for side in sides for ids in side)
-            unknown = (np.concatenate(side) == tokenizer.unknown for tokenizer, side in zip(self.tokenizers, sides))
+            counts[split]["longest"] = max((len(ids) for side in sides for ids in side), default=0)
+            unknown = (ids == tokenizer.unknown for tokenizer, side in zip(self.tokenizers, sides) for ids in side)
             counts[split]["unknown"] = sum(int(is_unknown.sum()) for is_unknown in unknown)
         return counts
 
