@@ -146,7 +146,7 @@ def test_compiled_code_takes_the_plain_way_forwards_and_backwards(a_gpu, monkeyp
     assert kernel._choose_backend(GPU, torch.bfloat16) == "plain"
     taken: list[str] = []
     swept = kernel._compute_in_chunks
-    monkeypatch.setattr(kernel, "_compute_in_chunks", lambda *given: (taken.append(given[5]), swept(*given))[1])
+    monkeypatch.setattr(kernel, "_compute_in_chunks", lambda *given: (taken.append(given[0].backend), swept(*given))[1])
     monkeypatch.setattr(kernel, "_choose_backend", lambda device, dtype: "plain")
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, 0))
     leaves, targets = leaves_and_targets()

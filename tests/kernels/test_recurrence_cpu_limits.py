@@ -67,7 +67,7 @@ def plans(monkeypatch):
 @each_cell_spec
 def test_results_do_not_depend_on_the_number_of_threads(kind, batch, openmp, threads, plans, monkeypatch):
     if not openmp:
-        monkeypatch.setattr("seqwise.kernels.recurrence.cpu.threads._openmp", lambda: None)
+        monkeypatch.setattr("seqwise.kernels.recurrence.cpu.code._openmp", lambda: None)
     cell = build_cell(kind, 21, 37, torch.float32)
     x, state = random_inputs(kind, batch, 7, 21, 37, torch.float32)
     lengths = torch.arange(batch) * 5 % 8

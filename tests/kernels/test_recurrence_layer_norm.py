@@ -75,7 +75,7 @@ class Case:
         make, self.scan = CELLS[cell]
         self.cells = [make(1, units).double() for _ in range(directions)]
         blocks, names = self.cells[0].blocks, [name for name in NORMS if hasattr(self.cells[0], name)]
-        widths = [getattr(self.cells[0], name).width for name in names]
+        widths = [getattr(self.cells[0], name).weight.numel() for name in names]
         states = len(self.cells[0].start(1, torch.empty(1)))
         shapes = [(directions, steps, batch, blocks * units), (directions, blocks * units, units)]
         shapes += [(directions, width) for width in widths for _ in range(2)] + [(directions, batch, units)] * states

@@ -23,7 +23,7 @@ import math
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,6 +52,19 @@ _failed_devices: set[torch.device] = set()  # where Triton's kernel could not be
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of vectors, weight and bias
 
 
+class LossInputs(NamedTuple):
+    """Vectors (N, D), weight (V, D), bias (V,) and targets (N,); the type of the products, the backend, and for
+    vectors, weight and bias whether their gradient is needed."""
+
+    vectors: Tensor
+    weight: Tensor
+    bias: Tensor
+    targets: Tensor
+    dtype: torch.dtype
+    backend: str
+    needs_grad: tuple[bool, bool, bool]
+
+
 def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """−log softmax(vectors Wᵀ + b)[target] in nats, (N,), of vectors (N, D), weight (V, D), bias (V,), targets (N,).
 
@@ -68,7 +81,7 @@ def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets:
             return _compute_unfused(vectors.to(dtype), weight.to(dtype), bias.to(dtype), targets)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, weight, bias)):
             return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype, backend)
-        return _compute(vectors, weight, bias, targets, dtype, backend, (False, False, False))[0]
+        return _compute(LossInputs(vectors, weight, bias, targets, dtype, backend, (False, False, False)))[0]
 
 
 def describe_backend(device: torch.device) -> str:
@@ -98,8 +111,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         ctx: Any, vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype, backend: str
     ) -> Tensor:
         ctx.save_for_backward(vectors, weight, bias, targets)
-        ctx.dtype, ctx.backend, ctx.needs_grad = dtype, backend, ctx.needs_input_grad[:3]
-        losses, ctx.gradients = _compute(vectors, weight, bias, targets, dtype, backend, ctx.needs_grad)
+        ctx.settings = dtype, backend, ctx.needs_input_grad[:3]
+        losses, ctx.gradients = _compute(LossInputs(vectors, weight, bias, targets, *ctx.settings))
         return losses
 
     @staticmethod
@@ -109,64 +122,51 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None  # scaled in place below, so valid for one backward pass
         # The gradient of a sum over the losses is one number, expanded: the stride says so without reading the values.
         is_uniform = len(targets) == 1 or (len(targets) > 1 and grad_losses.stride() == (0,))
-        if gradients is None or not (is_uniform or ctx.needs_grad == (True, False, False)):
+        inputs = LossInputs(vectors, weight, bias, targets, *ctx.settings)
+        if gradients is None or not (is_uniform or inputs.needs_grad == (True, False, False)):
             with _disable_autocast(vectors.device.type):
-                _, gradients = _compute(
-                    vectors, weight, bias, targets, ctx.dtype, ctx.backend, ctx.needs_grad, grad_losses
-                )
-            return *map(_cast, gradients, (vectors.dtype, weight.dtype, bias.dtype)), None, None, None
+                _, gradients = _compute(inputs, grad_losses)
+            rounded = (None if grad is None else grad.to(like.dtype) for grad, like in zip(gradients, inputs[:3]))
+            return *rounded, None, None, None
         parts, gradients, scaled = list(gradients), None, []
         for like, factor in ((vectors, grad_losses[:, None]), (weight, grad_losses[0]), (bias, grad_losses[0])):
             scaled.append(_scale_gradient(parts.pop(0), factor, like))  # each is freed before the next is rounded
         return *scaled, None, None, None
 
 
-def _compute(
-    vectors: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    targets: Tensor,
-    dtype: torch.dtype,
-    backend: str,
-    needs_grad: tuple[bool, bool, bool],
-    grad_losses: Tensor | None = None,
-) -> tuple[Tensor, Gradients]:
+def _compute(inputs: LossInputs, grad_losses: Tensor | None = None) -> tuple[Tensor, Gradients]:
     """Return the losses and the gradients of their sum, weighted by `grad_losses`, chunk by chunk.
 
     Where Triton's kernel cannot be launched, everything is computed again by the plain operations: scores may be partly
     overwritten.
     """
-    if backend != "triton" or vectors.device in _failed_devices:
-        backend = "plain" if backend == "triton" else backend
-        return _compute_in_chunks(vectors, weight, bias, targets, dtype, backend, needs_grad, grad_losses)
+    device = inputs.vectors.device
+    if inputs.backend != "triton":
+        return _compute_in_chunks(inputs, grad_losses)
+    if device in _failed_devices:
+        return _compute_in_chunks(inputs._replace(backend="plain"), grad_losses)
     try:
-        return _compute_in_chunks(vectors, weight, bias, targets, dtype, backend, needs_grad, grad_losses)
+        return _compute_in_chunks(inputs, grad_losses)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # of the compiler or the driver; wrong arguments fail below, too
         failure = error
-    results = _compute_in_chunks(vectors, weight, bias, targets, dtype, "plain", needs_grad, grad_losses)
-    _failed_devices.add(vectors.device)
+    results = _compute_in_chunks(inputs._replace(backend="plain"), grad_losses)
+    _failed_devices.add(device)
     reason = (str(failure).strip() or "no reason given").splitlines()[-1]
     warnings.warn(
-        f"the fused loss cannot run on {vectors.device}; using PyTorch's instead. ({type(failure).__name__}: {reason})",
+        f"the fused loss cannot run on {device}; using PyTorch's instead. ({type(failure).__name__}: {reason})",
         stacklevel=2,
     )
     return results
 
 
-def _compute_in_chunks(
-    vectors: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    targets: Tensor,
-    dtype: torch.dtype,
-    backend: str,
-    needs_grad: tuple[bool, bool, bool],
-    grad_losses: Tensor | None,
-) -> tuple[Tensor, Gradients]:
-    sum_dtype = torch.promote_types(dtype, torch.float32)
-    matrix, offset, vocabulary = *_cast_and_pad(weight, bias, dtype, backend), len(weight)
+def _compute_in_chunks(inputs: LossInputs, grad_losses: Tensor | None) -> tuple[Tensor, Gradients]:
+    vectors, weight, bias, targets, dtype, backend, needs_grad = inputs
+    sum_dtype, vocabulary = torch.promote_types(dtype, torch.float32), len(weight)
+    # Products with 33,278 rows took twice as long as with 33,280. The surplus rows are zero and get no gradient.
+    missing = -vocabulary % ALIGNMENT if backend == "triton" else 0
+    matrix, offset = (_cast_and_pad(tensor, missing, dtype) for tensor in (weight, bias))
     chunks = _split_rows(len(vectors), vectors.shape[1], vocabulary, backend)
     losses = vectors.new_empty(len(targets), dtype=sum_dtype)
     grad_vectors = grad_weight = grad_bias = None
@@ -195,20 +195,10 @@ def _compute_in_chunks(
     return losses, (grad_vectors, grad_weight, grad_bias)
 
 
-def _cast_and_pad(weight: Tensor, bias: Tensor, dtype: torch.dtype, backend: str) -> tuple[Tensor, Tensor]:
-    """Return weight and bias in the type of the products.
-
-    For Triton the vocabulary is padded to a multiple of `ALIGNMENT`: products with 33,278 rows took twice as long as
-    with 33,280. The surplus rows are zero and get no gradient.
-    """
-    missing = -len(weight) % ALIGNMENT
-    if backend != "triton" or not missing:
-        return weight.to(dtype), bias.to(dtype)
-    return _pad_rows(weight, missing, dtype), _pad_rows(bias, missing, dtype)
-
-
-def _pad_rows(tensor: Tensor, missing: int, dtype: torch.dtype) -> Tensor:
-    """Return a copy with so many zeros, or rows of them, at the end."""
+def _cast_and_pad(tensor: Tensor, missing: int, dtype: torch.dtype) -> Tensor:
+    """Return the tensor in another type, with so many zeros, or rows of them, at the end."""
+    if not missing:
+        return tensor.to(dtype)
     padded = tensor.new_empty(len(tensor) + missing, *tensor.shape[1:], dtype=dtype)
     padded[: len(tensor)] = tensor
     padded[len(tensor) :] = 0
@@ -312,7 +302,3 @@ def _scale_gradient(gradient: Tensor | None, factor: Tensor, like: Tensor) -> Te
     if gradient is None or gradient.dtype == like.dtype:
         return None if gradient is None else gradient.mul_(factor)
     return torch.mul(gradient, factor, out=torch.empty_like(gradient, dtype=like.dtype))
-
-
-def _cast(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if tensor is None else tensor.to(dtype)

@@ -39,20 +39,13 @@ class MatmulFunctions(NamedTuple):
 @thread_safe_cache
 def get_matmul_functions(dtype: torch.dtype) -> MatmulFunctions:
     """The functions of one precision, compiled at the first call."""
+    from seqwise.kernels.recurrence.cpu.code import run
     from seqwise.kernels.recurrence.cpu.product import TILE_HEIGHTS, compile_products, packed_size, panel_widths
-    from seqwise.kernels.recurrence.cpu.threads import run
 
     functions, lanes = compile_products(PRECISIONS[dtype]), packed_size(1, 1, dtype.itemsize)
     pack = {True: functions["pack_rows_of"], False: functions["pack_columns_of"]}
-    return MatmulFunctions(
-        product=functions["product_of"],
-        multiply_transposed=functions["multiply_transposed_of"],
-        pack=pack,
-        lanes=lanes,
-        panel=lanes * panel_widths()[0],
-        height=TILE_HEIGHTS[0],
-        run=run,
-    )
+    products = functions["product_of"], functions["multiply_transposed_of"], pack
+    return MatmulFunctions(*products, lanes=lanes, panel=lanes * panel_widths()[0], height=TILE_HEIGHTS[0], run=run)
 
 
 class PackedWeight:
