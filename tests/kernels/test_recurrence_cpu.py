@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqwise.kernels.recurrence import packing as packing_module
-from seqwise.kernels.recurrence.cpu import memory
+from seqwise.kernels.recurrence.cpu import scan as compiled_scan
 from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Direction, Projection, SequencePacking, scan
 from seqwise.kernels.recurrence.cpu.linear import PackedWeight, multiply_transposed
 from seqwise.layers.record import record
@@ -238,7 +238,7 @@ def test_steps_pack_and_unpack():
 def test_a_scan_packs_its_rows_once(monkeypatch):
     found, flat = [], packing_module._flatten
     monkeypatch.setattr(packing_module, "_flatten", lambda *given: found.append(given) or flat(*given))
-    monkeypatch.setattr(memory, "WINDOW_ROWS", 5)
+    monkeypatch.setattr(compiled_scan, "WINDOW_ROWS", 5)
     kind, lengths = CellSpec("rnn"), torch.tensor([9, 2, 7, 0])
     cell = build_cell(kind, 6, 20, torch.float32)
     x, state = random_inputs(kind, 4, 9, 6, 20, torch.float32)
@@ -284,7 +284,7 @@ def test_the_window_size_does_not_change_the_result(kind, padded, monkeypatch):
     one = Direction(project, cell.weight_hidden, get_vectors(cell), tuple(state))
     leaves, found = [x, *state, *cell.parameters()], []
     for rows in (5, 1000):
-        monkeypatch.setattr(memory, "WINDOW_ROWS", rows)
+        monkeypatch.setattr(compiled_scan, "WINDOW_ROWS", rows)
         packing = SequencePacking(4, 9, lengths)
         assert (len(packing.split_windows(rows)) > 1) == (rows == 5)
         outputs, (first, second), gates = scan(kind, x, [one, one._replace(reverse=True)], packing, record=True)

@@ -23,7 +23,8 @@ from compiled_scans import (
 from torch import Tensor, nn
 
 from seqwise.errors import UsageError
-from seqwise.kernels.recurrence.cpu import compiled, linear, memory
+from seqwise.kernels.recurrence.cpu import compiled, linear
+from seqwise.kernels.recurrence.cpu import scan as compiled_scan
 from seqwise.kernels.recurrence.cpu.compiled import (
     CellSpec,
     Direction,
@@ -51,13 +52,13 @@ def plans(monkeypatch):
     """The plans that are made, with threads sharing even the smallest work."""
     found = []
 
-    class Noted(memory.Plan):
+    class Noted(compiled_scan.Plan):
         def __init__(self, *given):
             super().__init__(*given)
             found.append(self)
 
     monkeypatch.setattr(compiled, "Plan", Noted)
-    monkeypatch.setattr(memory, "MIN_THREADED_WORK", 0)
+    monkeypatch.setattr(compiled_scan, "MIN_THREADED_WORK", 0)
     monkeypatch.setattr(linear, "MIN_THREADED_WORK", 0)
     return found
 
@@ -105,7 +106,7 @@ def test_concurrent_first_calls_compile_once(monkeypatch):
     """Also the address that all scans multiply by belongs to machine code that is still referenced."""
     script = """
 import gc, threading, torch
-from seqwise.kernels.recurrence.cpu.memory import get_compiled_cell
+from seqwise.kernels.recurrence.cpu.scan import get_compiled_cell
 from seqwise.kernels.recurrence.cpu.product import compile_products
 from seqwise.kernels.recurrence.cell_spec import CellSpec
 specs = [CellSpec("rnn"), CellSpec("lstm"), CellSpec("gru"), CellSpec("gru", reset="before")]
@@ -233,7 +234,7 @@ def test_activations_of_extreme_values(dtype):
 )
 def test_an_unknown_cell_specification_is_refused(kind):
     with pytest.raises(UsageError, match="no compiled scan of"):
-        memory.build_equation(kind)
+        compiled_scan.build_equation(kind)
 
 
 def test_tensors_of_another_dtype_device_or_shape_are_refused():

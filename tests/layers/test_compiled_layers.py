@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.utils.checkpoint import checkpoint
 
 from seqwise.errors import UsageError
-from seqwise.kernels.recurrence.cpu import memory
+from seqwise.kernels.recurrence.cpu import scan as compiled_scan
 from seqwise.layers import cells, recurrent
 from seqwise.layers import scan as scan_module
 from seqwise.layers.record import record
@@ -260,7 +260,7 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
     def broken(cell: object, backward: bool) -> None:
         raise RuntimeError("first line\ncannot select")
 
-    monkeypatch.setattr(memory.CompiledCell, "loop", broken)
+    monkeypatch.setattr(compiled_scan.CompiledCell, "loop", broken)
     monkeypatch.setattr(scan_module, "_failed", set())
     x = random_input()
     for name, other in (("gru", "aten"), ("gru before", "reference")):

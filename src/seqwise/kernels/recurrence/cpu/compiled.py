@@ -30,8 +30,15 @@ from torch.nn import Parameter
 from seqwise.errors import UsageError
 from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection
 from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
-from seqwise.kernels.recurrence.cpu.memory import CompiledCell, Job, Plan, get_compiled_cell
-from seqwise.kernels.recurrence.cpu.scan import Scan, collect_gates, run_forward
+from seqwise.kernels.recurrence.cpu.scan import (
+    CompiledCell,
+    Job,
+    Plan,
+    Scan,
+    collect_gates,
+    get_compiled_cell,
+    run_forward,
+)
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
 from seqwise.kernels.recurrence.packing import SequencePacking
 

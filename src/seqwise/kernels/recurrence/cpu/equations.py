@@ -36,8 +36,8 @@ EXP_CONSTANTS: dict[str, tuple[int, float, int, int, float, float]] = {
 class RNN(Equation):
     """h = φ(x + U h)."""
 
-    saved: ClassVar = {"gates": PACKED}
-    forward_only: ClassVar = {"previous_h": PREVIOUS, "preactivation": RECORDED, "h": STATE}
+    saved: ClassVar = {"gates": PACKED, "previous_h": PREVIOUS}
+    forward_only: ClassVar = {"preactivation": RECORDED, "h": STATE}
     backward_only: ClassVar = {"grad_gates": PACKED, "grad_h": STATE}
     recorded: tuple[Recorded, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
 

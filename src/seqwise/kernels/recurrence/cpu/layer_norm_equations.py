@@ -107,8 +107,8 @@ class LayerNormRNN(RNN):
 
     vector_widths = (1, 1)
     saves_vectors = True
-    saved: ClassVar = {"gates": PACKED, "scale": SINGLE}
-    forward_only: ClassVar = {"previous_h": PREVIOUS, "preactivation": RECORDED, "normed": RECORDED, "h": STATE}
+    saved: ClassVar = {"gates": PACKED, "scale": SINGLE, "previous_h": PREVIOUS}
+    forward_only: ClassVar = {"preactivation": RECORDED, "normed": RECORDED, "h": STATE}
     recorded = (RNN.recorded[0], ("norm.norm", "normed", 0, 1), ("hidden", "outputs", 0, 1))
     norm = Norm("gates", (0,), "scale", 0)
 
@@ -140,10 +140,11 @@ class LayerNormLSTM(LSTM):
 
     vector_widths = (4, 4, 1, 1)
     saves_vectors = True
+    previous: ClassVar = {"previous_h": PREVIOUS, "previous_c": PREVIOUS}
     scales: ClassVar = {"scale": SINGLE, "cell_scale": SINGLE}
-    saved: ClassVar = {"gates": PACKED_4, "product": PACKED_4, "normed_c": PACKED, **scales, "previous_c": PREVIOUS}
+    saved: ClassVar = {"gates": PACKED_4, "product": PACKED_4, "normed_c": PACKED, **scales, **previous}
     normed: ClassVar = {"normed": Buffer("packed", 4, only_for="record"), "cell": RECORDED, "normed_cell": RECORDED}
-    forward_only: ClassVar = {**normed, "previous_h": PREVIOUS, "h": STATE, "c": STATE}
+    forward_only: ClassVar = {**normed, "h": STATE, "c": STATE}
     backward_only: ClassVar = {"grad_gates": PACKED_4, "grad_product": PACKED_4, "grad_h": STATE, "grad_c": STATE}
     summed_gradients: ClassVar = {1: ("grad_gates", 0, 4)}
     weight_gradients = (("grad_product", 0, "previous_h"),)

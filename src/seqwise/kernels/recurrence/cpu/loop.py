@@ -53,7 +53,7 @@ Recorded = tuple[str, str, int, int]  # a gate: name, buffer, first block, end
 
 
 class Equation:
-    """The equation of a cell, and what `memory.py` and `scan.py` need to know of it. Blocks are `units` wide.
+    """The equation of a cell, and what `scan.py` needs to know of it. Blocks are `units` wide.
 
     Vector n, a bias or the weight of a norm, is the buffer "vector n" of the forward loop. In the backward loop that is
     the sum of its gradient, unless `summed_gradients` has it; with `saves_vectors` its value is "forward vector n".
@@ -61,7 +61,7 @@ class Equation:
 
     blocks = 1  # of the projected input
     states = 1  # 2 for h and c
-    saved: ClassVar[dict[str, Buffer]]  # buffers of both loops
+    saved: ClassVar[dict[str, Buffer]]  # buffers of both loops, and of the sums over all steps
     forward_only: ClassVar[dict[str, Buffer]]
     backward_only: ClassVar[dict[str, Buffer]]
     # For each product, the blocks (first, end) of the recurrent matrix that it uses.
