@@ -8,7 +8,6 @@ without the file. The file formats are in `vectors/formats`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,10 +29,7 @@ from seqwise.training.run import START, Run
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
-EXTENDABLE_TASKS = (
-    "classify",
-    "tag",
-)  # tasks that predict no words, so that words outside the training split do no harm
+EXTENDABLE_TASKS = ("classify", "tag")  # they predict no words, so that words outside the training split do no harm
 WORD_TOKENIZERS = ("words", "spaces")  # tokenisers whose tokens are words
 # Norm of the vectors. All on validation, 100 numbers from 6 M words of film reviews, one seed; without vectors (…):
 # SST-2, four epochs, accuracy at norms 1, 2, 4: LSTM 82.2, 84.5, 85.2 % (80.3); at 0.2, 1, 2: Transformer
@@ -54,26 +50,22 @@ def check_vectors(settings: Settings) -> None:
             option = "--network.freeze-embedding" if network.freeze_embedding else "--text.extend-vocabulary"
             raise UsageError(f"{option} needs word vectors, and there are none.", repair="Add --vectors FILE.")
         return
-    leave = "Leave out --vectors."
+    problem, repair = "", "Leave out --vectors."
     if settings.init is not None:
-        problem = "--init and --vectors both initialise the token vectors."
-        raise UsageError(problem, repair="Leave out one of them.")
-    if settings.task == "forecast":
-        raise UsageError("the task forecast reads numbers: there are no words for --vectors.", repair=leave)
-    family = get_family(settings.model)
-    if not family.has_gradients:
-        raise UsageError(f"the family {family.name} has no token vectors: it {family.description}.", repair=leave)
-    if text.extend_vocabulary and settings.task not in EXTENDABLE_TASKS:
-        raise UsageError(
-            f"--text.extend-vocabulary is for {' and '.join(EXTENDABLE_TASKS)}: "
-            f"the task {settings.task} would have to predict words that are not in its training data.",
-            repair="Leave out --text.extend-vocabulary.",
-        )
-    if text.extend_vocabulary and text.tokenizer not in (None, *WORD_TOKENIZERS):
-        raise UsageError(
-            f"--text.extend-vocabulary adds words; tokens of kind {text.tokenizer} are none.",
-            repair="Leave out --text.tokenizer or --text.extend-vocabulary.",
-        )
+        problem, repair = "--init and --vectors both initialise the token vectors.", "Leave out one of them."
+    elif settings.task == "forecast":
+        problem = "the task forecast reads numbers: there are no words for --vectors."
+    elif not (family := get_family(settings.model)).has_gradients:
+        problem = f"the family {family.name} has no token vectors: it {family.description}."
+    elif text.extend_vocabulary and settings.task not in EXTENDABLE_TASKS:
+        reason = f"the task {settings.task} would have to predict words that are not in its training data"
+        problem = f"--text.extend-vocabulary is for {' and '.join(EXTENDABLE_TASKS)}: {reason}."
+        repair = "Leave out --text.extend-vocabulary."
+    elif text.extend_vocabulary and text.tokenizer not in (None, *WORD_TOKENIZERS):
+        problem = f"--text.extend-vocabulary adds words; tokens of kind {text.tokenizer} are none."
+        repair = "Leave out --text.tokenizer or --text.extend-vocabulary."
+    if problem:
+        raise UsageError(problem, repair=repair)
 
 
 @dataclass(frozen=True)
@@ -114,11 +106,9 @@ class WordVectors:
         keyed = load_vectors(settings.vectors, progress=progress, log=log)
         width = settings.network.embedding
         if width not in (None, keyed.dim):
-            raise UsageError(
-                f"the vectors have {keyed.dim} numbers each, but --network.embedding is {width}.",
-                repair="Leave out --network.embedding: it becomes the width of the vectors.",
-                file=settings.vectors,
-            )
+            problem = f"the vectors have {keyed.dim} numbers each, but --network.embedding is {width}."
+            repair = "Leave out --network.embedding: it becomes the width of the vectors."
+            raise UsageError(problem, repair=repair, file=settings.vectors)
         with Path(settings.vectors).open("rb") as content:
             digest = hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16))
         return cls(settings.vectors, keyed, digest.hexdigest(), settings.text.extend_vocabulary)
@@ -135,11 +125,8 @@ class WordVectors:
             if match.has_low_coverage:
                 log(f"note: {_explain_low_coverage(name, tokenizer)}")
         if not any(len(tensor) for tensor in tensors.values()):
-            raise UsageError(
-                "no token of the vocabulary is a word of the file.",
-                repair="Are these vectors of the same language, and of text that was tokenised in the same way?",
-                file=self.file,
-            )
+            repair = "Are these vectors of the same language, and of text that was tokenised in the same way?"
+            raise UsageError("no token of the vocabulary is a word of the file.", repair=repair, file=self.file)
         num_added = sum(tokenizer.num_extra_words for tokenizer, _ in vocabularies.values())
         if self.extend:
             added = f"{self.file}: {num_added:,} of its words were added to the vocabulary"
@@ -155,39 +142,25 @@ class WordVectors:
         """
         special = {*tokenizer.specials, UNKNOWN, END}
         numbers = [number for number in range(len(tokenizer)) if tokenizer.token(number) not in special]
-        known = dict(self._find_known(tokenizer, numbers))
-        ids, rows = np.array(list(known), dtype=np.int64), self.keyed.matrix[list(known.values())]
-        composed = (
-            {} if tokenizer.kind not in WORD_TOKENIZERS else dict(self._compose_unknown(tokenizer, numbers, known))
-        )
-        if composed:
-            ids, rows = np.concatenate([ids, list(composed)]), np.concatenate([rows, np.stack(list(composed.values()))])
+        known: dict[int, np.ndarray] = {}
+        for number in numbers:
+            token = _get_word(tokenizer, number)
+            word = next((form for form in (token, token and token.lower()) if form in self.keyed), None)
+            if word is not None:
+                known[number] = self.keyed[word]
+        composed: dict[int, np.ndarray] = {}
+        if self.keyed.subwords is not None and tokenizer.kind in WORD_TOKENIZERS:
+            for number in numbers:
+                vector = None if number in known else self.keyed.subwords.compose(tokenizer.token(number))
+                if vector is not None:
+                    composed[number] = vector
+        ids = np.array([*known, *composed], dtype=np.int64)
+        rows = np.array([*known.values(), *composed.values()], dtype=np.float32).reshape(-1, self.keyed.dim)
         share = None
         if counts is not None:  # the end of a line is not a word, but <unk> replaces words
             words = [*numbers, *(() if tokenizer.unknown is None else (tokenizer.unknown,))]
             share = float(counts[ids].sum() / counts[words].sum().clamp(min=1))
-        return VocabularyMatch(ids, np.ascontiguousarray(rows, dtype=np.float32), len(composed), len(numbers), share)
-
-    def _find_known(self, tokenizer: Tokenizer, numbers: list[int]) -> Iterator[tuple[int, int]]:
-        """Yields (id, row of the file) of each token that the file has."""
-        for number in numbers:
-            token = _get_word(tokenizer, number)
-            for word in () if token is None else (token, token.lower()):
-                if word in self.keyed:
-                    yield number, self.keyed.index(word)
-                    break
-
-    def _compose_unknown(
-        self, tokenizer: Tokenizer, numbers: list[int], known: dict[int, int]
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (id, mean of the n-grams' vectors) of each word that the file does not have."""
-        subwords = self.keyed.subwords
-        if subwords is None:
-            return
-        for number in numbers:
-            vector = None if number in known else subwords.compose(tokenizer.token(number))
-            if vector is not None:
-                yield number, vector
+        return VocabularyMatch(ids, rows, len(composed), len(numbers), share)
 
 
 def _find_distinct_vocabularies(task: Task) -> dict[str, tuple[Tokenizer, Tensor | None]]:
@@ -218,14 +191,10 @@ def _get_word(tokenizer: Tokenizer, number: int) -> str | None:
 
 def _explain_low_coverage(name: str, tokenizer: Tokenizer) -> str:
     if tokenizer.kind in WORD_TOKENIZERS:
-        return (
-            f"few words of the vocabulary {name!r} are in the file: "
-            "is it of the same language, and tokenised in the same way?"
-        )
-    return (
-        f"tokens of kind {tokenizer.kind} are rarely words, and the file has vectors of words only. "
-        "Try --text.tokenizer words."
-    )
+        question = "is it of the same language, and tokenised in the same way?"
+        return f"few words of the vocabulary {name!r} are in the file: {question}"
+    problem = f"tokens of kind {tokenizer.kind} are rarely words, and the file has vectors of words only"
+    return f"{problem}. Try --text.tokenizer words."
 
 
 @torch.no_grad()
@@ -248,11 +217,8 @@ def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, fresh: boo
                 if frozen:
                     layer.freeze(ids)
     except (OSError, SafetensorError) as error:
-        raise RunError(
-            f"the initial token vectors cannot be read: {error}.",
-            file=path,
-            repair="Copy the run folder again, or train again.",
-        ) from None
+        problem = f"the initial token vectors cannot be read: {error}."
+        raise RunError(problem, file=path, repair="Copy the run folder again, or train again.") from None
 
 
 def choose_initial_norm(layer: Embedding, settings: Settings) -> float:
