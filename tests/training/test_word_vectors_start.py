@@ -101,7 +101,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("task", "model"), CASES)
-def test_words_of_the_file_start_with_its_vectors_and_others_at_random(
+def test_known_words_are_initialised_from_the_file_and_others_randomly(
     task: str, model: str, data: dict[str, str], keyed: KeyedVectors, file: str, tmp_path: Path
 ):
     """The embedding is not as wide as the network, and the model trains all the same."""
@@ -136,7 +136,7 @@ def test_words_of_the_file_start_with_its_vectors_and_others_at_random(
         ({"model": "transformer", "transformer": {"positions": "learned"}}, True),
     ],
 )
-def test_rows_to_which_positions_are_added_are_as_long_as_the_model_makes_its_own(
+def test_rows_with_added_positions_have_the_norm_of_random_rows(
     values: dict, own: bool, data: dict[str, str], file: str, tmp_path: Path
 ):
     run, fit, _, _ = begun(data["language"], tmp_path / "run", task="language", vectors=file, **values)
@@ -164,9 +164,7 @@ OPTIMISERS = [
 
 
 @pytest.mark.parametrize("training", OPTIMISERS, ids=lambda each: f"{each['optimizer']}-{each.get('ema', 0)}")
-def test_frozen_rows_are_the_same_bits_after_training_and_others_move(
-    training: dict, data: dict[str, str], file: str, tmp_path: Path
-):
+def test_frozen_rows_do_not_change_in_training(training: dict, data: dict[str, str], file: str, tmp_path: Path):
     """In a language model the matrix is also the output: its rows would get a gradient at every step."""
     run, fit, _, _ = begun(
         data["language"], tmp_path / "run", model="gru", vectors=file, budget="3k-tokens",
@@ -182,7 +180,7 @@ def test_frozen_rows_are_the_same_bits_after_training_and_others_move(
     assert torch.equal(fit.model.embedding.weight.detach()[found], before[found])
 
 
-def test_without_frozen_all_rows_learn(data: dict[str, str], file: str, tmp_path: Path):
+def test_without_freezing_all_rows_are_trained(data: dict[str, str], file: str, tmp_path: Path):
     run, fit, _, _ = begun(data["language"], tmp_path / "run", model="gru", vectors=file)
     before = fit.model.embedding.weight.detach().clone()
     list(fit.steps())
@@ -202,7 +200,7 @@ def test_every_vocabulary_of_a_task_is_frozen(task: str, layer: str, data, file:
     assert torch.equal(run.load_weights()[layer][found], before)
 
 
-def test_a_run_goes_on_without_the_file_and_its_rows_stay_frozen(data, file: str, tmp_path: Path):
+def test_a_run_resumes_without_the_file_and_its_rows_stay_frozen(data, file: str, tmp_path: Path):
     copy = tmp_path / "copy.vec"
     copy.write_bytes(Path(file).read_bytes())
     whole = begun(
@@ -236,7 +234,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_
         open_training(Run.open(run.folder))
 
 
-def test_the_run_tells_where_its_vectors_came_from_and_needs_no_file_to_predict(data, file: str, tmp_path: Path):
+def test_the_run_records_its_vectors_and_predicts_without_the_file(data, file: str, tmp_path: Path):
     copy = tmp_path / "copy.vec"
     copy.write_bytes(Path(file).read_bytes())
     trained = seqwise.train(data["classify"], out=tmp_path / "run", settings=SMALL, task="classify", vectors=str(copy))
@@ -250,7 +248,7 @@ def test_the_run_tells_where_its_vectors_came_from_and_needs_no_file_to_predict(
     assert seqwise.load(tmp_path / "run").predict("the old model").values["label"] in ("0", "1")
 
 
-def test_a_classifier_takes_smaller_steps_with_vectors_that_learn_on(data, file: str, tmp_path: Path):
+def test_a_classifier_with_trainable_vectors_has_a_smaller_learning_rate(data, file: str, tmp_path: Path):
     rates = [
         begun(
             data["classify"],
@@ -280,7 +278,7 @@ def test_a_token_is_looked_up_as_it_is_and_then_in_lower_case():
     assert (found.words, found.composed, found.share) == (4, 0, None)
 
 
-def test_of_bpe_only_tokens_that_begin_a_word_have_a_vector():
+def test_only_bpe_tokens_that_begin_a_word_have_a_vector():
     keyed = KeyedVectors(["king", "the", "making", "été", "ing"], np.arange(10.0).reshape(5, 2))
     tokenizer = Tokenizer.train("bpe", ["is making the king été is making the king été\n"] * 50, size=310)
     found = vectors(keyed).match(tokenizer)
@@ -289,7 +287,7 @@ def test_of_bpe_only_tokens_that_begin_a_word_have_a_vector():
     assert taken == {" king": 0, " the": 2, " making": 4, " été": 6}
 
 
-def test_of_wordpiece_tokens_that_go_on_with_a_word_have_no_vector():
+def test_wordpiece_continuations_have_no_vector():
     tokenizer = Tokenizer.train("wordpiece", ["the king is making the taking of baking\n"] * 50, size=40)
     pieces = [token for token in tokenizer.tokens(range(len(tokenizer))) if token.startswith("##")]
     keyed = KeyedVectors(["king", "the", *pieces], np.ones((len(pieces) + 2, 2)))
@@ -298,7 +296,7 @@ def test_of_wordpiece_tokens_that_go_on_with_a_word_have_no_vector():
     assert sorted(tokenizer.token(number) for number in found.ids) == ["king", "the"]
 
 
-def test_special_tokens_stay_as_the_model_wants_them():
+def test_special_tokens_keep_their_random_rows():
     keyed = KeyedVectors(["<unk>", "<eos>", "<pad>", "a"], np.ones((4, 2)))
     tokenizer = Tokenizer.train("words", ["a b\nb a\n"], specials=("<pad>",))
     assert [tokenizer.token(number) for number in vectors(keyed).match(tokenizer).ids] == ["a"]
@@ -339,7 +337,7 @@ def test_text_that_is_already_tokenised_is_left_as_it_is(file: str, tmp_path: Pa
     assert not any(each.startswith("note") for each in said)
 
 
-def test_a_file_of_another_language_is_refused(data, tmp_path: Path):
+def test_a_file_without_matching_words_raises_an_error(data, tmp_path: Path):
     (tmp_path / "other.vec").write_text("2 2\nun 1 2\ndeux 3 4\n")
     with pytest.raises(UsageError, match="no token of the vocabulary is a word of the file"):
         begun(data["language"], tmp_path / "run", vectors=str(tmp_path / "other.vec"))
@@ -350,7 +348,7 @@ def test_a_file_of_another_language_is_refused(data, tmp_path: Path):
 
 
 @pytest.mark.parametrize("task", ["classify", "tag"])
-def test_words_of_the_file_join_the_vocabulary(task: str, data, keyed: KeyedVectors, file: str, tmp_path: Path):
+def test_words_of_the_file_extend_the_vocabulary(task: str, data, keyed: KeyedVectors, file: str, tmp_path: Path):
     """`alte` and `red` stand in no training text; a word of two tokens could never be read, and stays outside."""
     run, fit, _, said = begun(
         data[task], tmp_path / "run", task=task, vectors=file, text={"extend_vocabulary": len(KNOWN)}
@@ -371,7 +369,7 @@ def test_words_of_the_file_join_the_vocabulary(task: str, data, keyed: KeyedVect
     assert f"{file}: {joined} of its words were added to the vocabulary" in said
 
 
-def test_where_no_word_joins_the_card_claims_none_and_it_is_said(data, file: str, tmp_path: Path):
+def test_a_vocabulary_that_cannot_be_extended_is_reported(data, file: str, tmp_path: Path):
     values = {"task": "tag", "vectors": file, "text": {"extend_vocabulary": 1}}  # `the` is there already
     run, fit, _, said = begun(data["tag"], tmp_path / "run", **values)
     assert any(each.startswith("note: --text.extend-vocabulary: no word was added") for each in said)
@@ -391,7 +389,7 @@ def test_a_classifier_with_vectors_reads_words_even_where_there_are_hardly_any_b
 
 
 @pytest.mark.parametrize("large", [1e25, 1e-25])
-def test_rows_of_any_size_come_to_the_same_length(large: float, data, keyed: KeyedVectors, tmp_path: Path):
+def test_rows_of_any_scale_are_scaled_to_the_same_norm(large: float, data, keyed: KeyedVectors, tmp_path: Path):
     KeyedVectors(KNOWN, keyed.matrix * np.float32(large)).save(tmp_path / "v.safetensors")
     values = {"task": "classify", "vectors": str(tmp_path / "v.safetensors")}
     run, fit, _, _ = begun(data["classify"], tmp_path / "run", **values)
@@ -399,7 +397,7 @@ def test_rows_of_any_size_come_to_the_same_length(large: float, data, keyed: Key
     assert float(rows.square().sum(1).mean().sqrt()) == pytest.approx(INITIAL_NORM, rel=1e-5)
 
 
-def test_only_words_that_a_text_can_hold_as_one_token_join():
+def test_only_single_token_words_extend_the_vocabulary():
     extra_words = ["b", "new", "New York", "don't", "x-ray", "b", "Big"]
     plain = Tokenizer.train("words", ["a b a"], extra_words=extra_words)
     assert [plain.token(number) for number in range(len(plain))] == ["a", "b", "<unk>", "new", "x-ray", "Big"]
@@ -428,12 +426,12 @@ def test_only_words_that_a_text_can_hold_as_one_token_join():
         ({"text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary needs word vectors"),
     ],
 )
-def test_what_cannot_start_from_vectors_is_refused_before_anything_is_read(values: dict, fragment: str, tmp_path: Path):
+def test_unsupported_settings_raise_an_error_before_reading(values: dict, fragment: str, tmp_path: Path):
     with pytest.raises(UsageError, match=fragment):
         begun("missing.txt", tmp_path / "run", **{"task": "language", **values})
 
 
-def test_another_width_is_refused(data, file: str, tmp_path: Path):
+def test_a_different_embedding_width_raises_an_error(data, file: str, tmp_path: Path):
     with pytest.raises(UsageError, match=r"have 6 numbers each, but --network\.embedding is 7"):
         begun(data["language"], tmp_path / "run", vectors=file, network={"embedding": 7})
     run = begun(data["language"], tmp_path / "run", vectors=file, network={"embedding": DIM})[0]

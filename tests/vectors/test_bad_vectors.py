@@ -84,7 +84,7 @@ def complaint(path: Path) -> DataError:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("compiled", [False, True], ids=["careful", "compiled"])
-def test_a_bad_file_gets_one_clear_message(case: str, compiled: bool, tmp_path: Path, monkeypatch):
+def test_a_damaged_file_raises_one_error_with_file_and_line(case: str, compiled: bool, tmp_path: Path, monkeypatch):
     name, content, line, said = CASES[case]
     if compiled:
         monkeypatch.setattr(text, "COMPILED_MIN_BYTES", -1)
@@ -126,7 +126,9 @@ OURS = {"format": "seqwise-vectors", "about": "{}"}
         ({"vectors": np.full((2, 2), np.inf, np.float32), "words": np.array(WORDS, np.uint8)}, OURS, "vector of 'a'"),
     ],
 )
-def test_a_safetensors_file_of_something_else_is_told(tensors: dict, metadata: dict, said: str, tmp_path: Path):
+def test_a_safetensors_file_without_word_vectors_raises_an_error(
+    tensors: dict, metadata: dict, said: str, tmp_path: Path
+):
     path = tmp_path / "v.safetensors"
     path.write_bytes(packed(tensors, metadata, tmp_path))
     with pytest.raises(DataError, match=said):
@@ -137,7 +139,7 @@ def test_a_safetensors_file_of_something_else_is_told(tensors: dict, metadata: d
     assert "End its name in .safetensors." in complaint(tmp_path / "v.bin").repair
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+def test_a_missing_file_raises_an_error(tmp_path: Path):
     for name in ("v.txt", "v.bin", "v.safetensors"):
         assert "No such file" in complaint(tmp_path / name).problem
     assert "Is a directory" in complaint(tmp_path).problem

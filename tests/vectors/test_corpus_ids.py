@@ -37,7 +37,7 @@ def lines(sentences) -> list[list[str]]:
     return [[words[number] for number in part if number >= 0] for part in parts if len(part)]
 
 
-def test_words_are_numbered_by_frequency_and_lines_stay_apart(tmp_path):
+def test_ids_are_ranks_by_frequency_and_lines_are_separate_sentences(tmp_path):
     sentences, why = read(tmp_path, TEXT)
     assert sentences.vocabulary.words == ["the", "cat", "sat", "dog", "on", "mat"]
     assert sentences.vocabulary.counts.tolist() == [3, 2, 2, 1, 1, 1]
@@ -53,7 +53,7 @@ def test_rare_words_are_left_out_before_anything_else(tmp_path):
     assert sentences.vocabulary.num_different == 6
 
 
-def test_pieces_of_any_size_give_the_same_ids(tmp_path, monkeypatch):
+def test_the_chunk_size_does_not_change_the_ids(tmp_path, monkeypatch):
     text = "\n".join(" ".join(f"w{(i * j) % 17}" for j in range(i % 9)) for i in range(60)) + "\n"
     whole = lines(read(tmp_path, text)[0])
     monkeypatch.setattr(corpus, "CHUNK_CHARACTERS", 20)
@@ -72,7 +72,7 @@ def test_blocks_are_whole_sentences_and_together_the_corpus(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz", "text.jsonl"])
-def test_every_form_of_text_gives_the_same(tmp_path, name):
+def test_text_jsonl_and_gzip_give_the_same_ids(tmp_path, name):
     path = tmp_path / name
     if name.endswith(".gz"):
         path.write_bytes(gzip.compress(TEXT.encode()))
@@ -84,7 +84,7 @@ def test_every_form_of_text_gives_the_same(tmp_path, name):
     assert [line for line in lines(sentences) if line] == [line.split() for line in TEXT.splitlines() if line]
 
 
-def test_punctuation_is_set_apart_where_the_text_has_it(tmp_path):
+def test_punctuation_is_split_off_if_it_is_attached_to_words(tmp_path):
     sentences, why = read(tmp_path, "The cat, it's said, sat.\nThe cat sat.\n" * 5)
     assert lines(sentences)[1] == ["The", "cat", "sat", "."]
     assert "it" in sentences.vocabulary.words
@@ -104,14 +104,14 @@ def test_punctuation_is_set_apart_where_the_text_has_it(tmp_path):
         ("a x\na y\na z\n", {"min_count": 2}, ["no line has two words", "lower --min-count"]),
     ],
 )
-def test_what_nothing_can_be_learned_from_is_refused(tmp_path, text, options, says):
+def test_a_corpus_without_frequent_neighbours_raises_an_error(tmp_path, text, options, says):
     with pytest.raises(DataError) as caught:
         read(tmp_path, text, **options)
     for part in says:
         assert part in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
+def test_a_missing_or_binary_corpus_raises_an_error(tmp_path):
     with pytest.raises(DataError, match=r"nowhere\.txt"):
         read_file(tmp_path / "nowhere.txt")
     (tmp_path / "bad.txt").write_bytes(b"good line\n\xff\xfe bad\n")
@@ -119,7 +119,7 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
         read_file(tmp_path / "bad.txt")
 
 
-def test_progress_goes_up_to_the_end(tmp_path):
+def test_progress_reaches_the_size_of_the_corpus(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT * 50)
     reports: list[tuple[int, int]] = []
     read_file(tmp_path / "text.txt", progress=lambda *numbers: reports.append(numbers))

@@ -67,7 +67,7 @@ def many():
     return draw_many(np.uint64(12345), 40_000, build_alias_table(np.array([5.0, 1.0, 0.5, 3.5])))
 
 
-def test_states_follow_the_recurrence(many):
+def test_random_states_follow_xorshift64_star(many):
     states, tops, _, _ = many
     state = 12345
     for place in range(50):
@@ -76,7 +76,7 @@ def test_states_follow_the_recurrence(many):
         assert int(tops[place]) == bits(state)
 
 
-def test_numbers_below_a_bound_are_even(many):
+def test_random_integers_are_uniform(many):
     counts = np.bincount(many[2], minlength=7)
     assert len(counts) == 7
     # 40,000 draws: a standard deviation is 70; five of them are not met by chance.
@@ -102,7 +102,7 @@ def test_the_slots_of_the_alias_table_sum_to_the_weights(weights):
     assert chances / len(weights) == pytest.approx(weights / weights.sum(), abs=2e-9)
 
 
-def test_frequent_words_are_kept_by_the_formula():
+def test_subsampling_keeps_words_with_the_published_probability():
     counts = np.array([60_000, 30_000, 9_900, 99, 1], dtype=np.int64)
     frequency = counts / counts.sum()
     share = np.minimum(1, np.sqrt(1e-3 / frequency) + 1e-3 / frequency)
@@ -111,14 +111,14 @@ def test_frequent_words_are_kept_by_the_formula():
     assert (subsampling_thresholds(counts, 0.0) == UINT32_MAX).all()
 
 
-def test_a_block_begins_with_a_state_of_its_own():
+def test_every_block_has_its_own_random_state():
     states = {int(seed_block(seed, epoch, block)) for seed in range(3) for epoch in range(5) for block in range(50)}
     assert len(states) == 3 * 5 * 50
     assert 0 not in states
     assert seed_block(1, 2, 3) == seed_block(1, 2, 3)
 
 
-def test_sentences_end_where_they_end():
+def test_sentences_end_at_minus_one():
     sentences, _ = reading([1, 2, 3, -1, -1, 4, -1, 5, 6])
     assert sentences == [[1, 2, 3], [], [4], [5, 6]]
 
@@ -156,7 +156,7 @@ def test_subsampling_drops_words_before_windows_are_taken():
     assert around == [[2 * 16], [1 * 16, 3 * 16], [2 * 16]]
 
 
-def test_occurrences_are_kept_as_often_as_said():
+def test_occurrences_are_kept_with_their_probability():
     keep = np.full(100, UINT32_MAX, dtype=np.uint32)
     keep[7] = UINT32_MAX // 4
     sentences, _ = reading([7] * 20_000, keep, longest=30_000, window=1)

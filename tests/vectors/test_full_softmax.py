@@ -48,7 +48,7 @@ def twin(u: np.ndarray, v: np.ndarray, sentence: list[int], rate: float, cbow: b
 
 @pytest.mark.parametrize("size", [2, 3, 15, 16, 17, TILE - 1, TILE, TILE + 1, 2 * TILE + 2])
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_any_size_of_vocabulary(method, size):
+def test_the_full_softmax_handles_any_vocabulary_size(method, size):
     made = softmax(size, method)
     u, v = made.inputs[:, :DIM].astype(np.float64), made.outputs[:, :DIM].astype(np.float64)
     sentence = [0, size - 1, 1, size // 2, 0]
@@ -69,7 +69,7 @@ def test_probabilities_of_all_words_sum_to_one():
 
 
 @pytest.mark.parametrize("scale", [30, 300])
-def test_scores_far_apart_stay_finite_and_exact(scale):
+def test_large_score_differences_stay_finite_and_exact(scale):
     made = softmax(20, scale=scale)
     u, v = made.inputs[:, :DIM].astype(np.float64), made.outputs[:, :DIM].astype(np.float64)
     loss, pairs = train(made, [0, 5, 7, 19])
@@ -81,13 +81,13 @@ def test_scores_far_apart_stay_finite_and_exact(scale):
     assert np.isfinite(made.outputs).all()
 
 
-def test_the_loss_begins_at_the_logarithm_of_the_vocabulary():
+def test_the_initial_loss_is_the_logarithm_of_the_vocabulary_size():
     made = softmax(100)
     made.outputs[:] = 0
     loss, pairs = train(made, [3, 1, 4, 15, 92, 65])
     assert loss / pairs == pytest.approx(np.log(100), rel=1e-6)
 
 
-def test_a_vocabulary_of_one_word_has_nothing_to_lose():
+def test_a_vocabulary_of_one_word_has_zero_loss():
     made = softmax(1)
     assert train(made, [0, 0, 0], 0.1) == pytest.approx([0, 6], abs=1e-6)

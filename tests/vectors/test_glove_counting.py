@@ -63,7 +63,7 @@ def count(ids: np.ndarray, *arguments, **options) -> dict[tuple[int, int], float
     return as_dictionary(count_pairs([ids], *arguments, **options))
 
 
-def test_a_sentence_counted_by_hand(tmp_path):
+def test_counts_of_a_sentence_equal_those_by_hand(tmp_path):
     # 0 1 0 | 2 1, window 2: 0 and 1 are neighbours twice; 0 is two from itself and sees it from both sides.
     ids = np.array([0, 1, 0, -1, 2, 1, -1], dtype=np.int32)
     assert count(ids, 3, 2, tmp_path) == {(0, 1): 2.0, (0, 0): 1.0, (1, 2): 1.0}
@@ -71,13 +71,13 @@ def test_a_sentence_counted_by_hand(tmp_path):
 
 @pytest.mark.parametrize("window", [1, 5, 12])
 @pytest.mark.parametrize("memory", [1, 64 << 10, MEMORY])
-def test_counts_are_those_of_a_dictionary_whatever_the_memory(tmp_path, window, memory):
+def test_counts_equal_those_of_a_dictionary_for_any_memory_size(tmp_path, window, memory):
     ids = corpus(1_500, vocabulary=700)
     expected = triangle(by_dictionary(ids, window))
     assert count(ids, 700, window, tmp_path, memory=memory) == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_small_memory_spills_many_times_and_loses_nothing(tmp_path, monkeypatch):
+def test_a_small_hash_table_spills_many_runs_without_loss(tmp_path, monkeypatch):
     seen = []
     append = SortedRuns.append
     monkeypatch.setattr(
@@ -90,7 +90,7 @@ def test_a_small_memory_spills_many_times_and_loses_nothing(tmp_path, monkeypatc
     assert found == pytest.approx(triangle(by_dictionary(ids, 5)), rel=1e-6)
 
 
-def test_ranges_that_do_not_fit_are_halved(tmp_path, monkeypatch):
+def test_key_ranges_that_do_not_fit_the_table_are_halved(tmp_path, monkeypatch):
     # The first ranges are made ten times too wide.
     answers = []
     take = cooccurrence._merge_range
@@ -102,7 +102,7 @@ def test_ranges_that_do_not_fit_are_halved(tmp_path, monkeypatch):
     assert found == pytest.approx(triangle(by_dictionary(ids, 5)), rel=1e-6)
 
 
-def test_blocks_are_counted_as_if_they_were_one(tmp_path):
+def test_the_block_size_does_not_change_the_counts(tmp_path):
     ids = corpus(5_000, vocabulary=300)
     ends = np.flatnonzero(ids < 0) + 1
     blocks = np.split(ids, ends[::7])
@@ -125,7 +125,7 @@ def test_memory_stays_within_the_budget(tmp_path):
     assert budget / 2 < peak < budget + (5 << 20)  # pieces that are read and written come on top
 
 
-def test_keys_can_be_undone_and_are_spread_evenly():
+def test_hash_keys_are_invertible_and_uniform():
     rows, columns = np.meshgrid(np.arange(1000, dtype=np.uint64), np.arange(70_000, 71_000, dtype=np.uint64))
     keys = hash_pairs(rows.ravel(), columns.ravel())
     assert all(np.array_equal(a, b.ravel()) for a, b in zip(invert_keys(keys), (rows, columns)))
@@ -142,7 +142,7 @@ def test_the_order_is_shuffled_and_the_same_every_time(tmp_path):
 
 
 @pytest.mark.parametrize(("vocabulary", "cells"), [(5, 100), (100, 50), (1000, 3000), (30_000, 1 << 20)])
-def test_dense_rows_fill_the_cells_they_are_given(vocabulary, cells):
+def test_dense_rows_use_most_of_the_available_cells(vocabulary, cells):
     starts = choose_dense_rows(vocabulary, cells)
     triangle_cells = vocabulary * (vocabulary + 1) // 2
     assert starts[-1] <= cells
@@ -151,13 +151,13 @@ def test_dense_rows_fill_the_cells_they_are_given(vocabulary, cells):
 
 
 @pytest.mark.parametrize("ids", [[], [-1, -1], [0, -1, 1, -1, 2, -1]])
-def test_a_corpus_without_pairs_is_refused(tmp_path, ids):
+def test_a_corpus_without_pairs_raises_an_error(tmp_path, ids):
     with pytest.raises(DataError, match="no line has two words of the vocabulary"):
         count_pairs([np.array(ids, dtype=np.int32)], 3, 5, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_id_beyond_the_vocabulary_is_refused(tmp_path):
+def test_an_id_outside_the_vocabulary_raises_an_error(tmp_path):
     with pytest.raises(ValueError, match="id 3 in a vocabulary of 3"):
         count_pairs([np.array([0, 3], dtype=np.int32)], 3, 5, tmp_path)
 
@@ -178,7 +178,7 @@ class FullDisk:
         return getattr(self.file, name)
 
 
-def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
+def test_a_full_disk_raises_a_save_error(tmp_path, monkeypatch):
     make = cooccurrence.tempfile.TemporaryFile
     monkeypatch.setattr(cooccurrence.tempfile, "TemporaryFile", lambda dir: FullDisk(make(dir=dir), writes=3))
     with pytest.raises(SaveError, match=r"the disk is full after [\d.]+ MB of counted pairs") as caught:
@@ -186,7 +186,7 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
     assert "Make room there" in caught.value.repair
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_raises_a_save_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SaveError, match="file/inside: cannot write"):
         count(corpus(100, 10), 10, 5, tmp_path / "file" / "inside")
@@ -199,7 +199,7 @@ def test_progress_counts_every_id(tmp_path):
     assert reports[-1] == 200_000
 
 
-def test_entries_of_a_file_cut_short_are_not_made_up(tmp_path):
+def test_a_truncated_file_of_pairs_raises_an_error(tmp_path):
     counts = count_pairs([corpus(1_000, 50)], 50, 5, tmp_path)
     counts.path.write_bytes(counts.path.read_bytes()[:-5])
     with pytest.raises(DataError, match="ends too early"):

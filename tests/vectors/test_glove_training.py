@@ -61,7 +61,7 @@ def run(rows: np.ndarray, i: int, j: int, count: float, dim: int, rate: float = 
     return update_pairs(rows, *pair, np.log(np.array([count], dtype=np.float32)), weight, np.float32(rate), dim)
 
 
-def test_one_step_by_hand():
+def test_one_adagrad_step_equals_that_by_hand():
     # One dimension, one word beside itself, so there is one step: w = 2, w̃ = 3, b = 0.5, b̃ = -0.5, X = x_max = e.
     rows = np.zeros((1, 4, 16), dtype=np.float32)
     rows[0, 0, :3], rows[0, 1, :3] = (2, 0.5, 1), (3, 1, -0.5)
@@ -76,7 +76,7 @@ def test_one_step_by_hand():
     assert c == pytest.approx([3 - 0.1 * 10 / 104**0.5, 1, -0.5 - 0.1 * 5 / 29**0.5, 0], rel=1e-5)
 
 
-def test_the_step_follows_the_gradient_of_the_loss():
+def test_the_adagrad_step_follows_the_gradient_of_the_loss():
     # With squares so large that they do not change, a step is −rate · gradient / √squares / 2.
     dim, count, square, rate = 5, 3.7, 1e6, 1.0
     random = np.random.default_rng(3)
@@ -106,7 +106,7 @@ def test_both_triangles_are_trained():
     assert changed.tolist() == [[True] * 4, [False] * 4, [True] * 4]
 
 
-def test_padding_and_ones_stay_what_they_are(tmp_path):
+def test_padding_and_constant_ones_are_not_trained(tmp_path):
     dim, rows = 5, initialize_rows(4, 5, seed=0)
     for i, j in [(0, 1), (1, 2), (2, 2), (0, 3)] * 5:
         run(rows, i, j, 4.0, dim)
@@ -127,7 +127,7 @@ def test_the_first_loss_is_the_mean_over_both_triangles(tmp_path):
     assert vectors == pytest.approx(start.sum(1), rel=1e-6)
 
 
-def test_the_loss_falls_and_one_thread_repeats_itself_to_the_bit(tmp_path):
+def test_the_loss_falls_and_one_thread_is_deterministic(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
     first, losses = train(counts, 60, 20, epochs=8)
     again, same = train(counts, 60, 20, epochs=8)
@@ -148,7 +148,7 @@ def test_threads_reach_the_same_loss(tmp_path, monkeypatch):
     assert three == pytest.approx(one, rel=0.05)
 
 
-def test_an_epoch_has_every_entry_once_in_an_order_of_its_own(tmp_path, monkeypatch):
+def test_every_epoch_shuffles_all_pairs_differently(tmp_path, monkeypatch):
     monkeypatch.setattr("seqwise.vectors.glove.trainer.BLOCK", 100)
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
 
@@ -160,7 +160,7 @@ def test_an_epoch_has_every_entry_once_in_an_order_of_its_own(tmp_path, monkeypa
     assert len({tuple(order(*which)) for which in [(1, 0), (1, 1), (2, 0)]}) == 3
 
 
-def test_words_of_a_kind_become_neighbours(tmp_path):
+def test_words_of_one_topic_become_nearest_neighbours(tmp_path):
     # Six kinds of ten words; a sentence speaks of one kind, with words that are everywhere between.
     random = np.random.default_rng(0)
     sentences = []
@@ -178,13 +178,13 @@ def test_words_of_a_kind_become_neighbours(tmp_path):
     assert np.mean(found == np.arange(60)[:, None] // 10) > 0.95
 
 
-def test_progress_tells_epoch_entries_and_loss(tmp_path):
+def test_progress_reports_epoch_pairs_and_loss(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
     model = build_model(60, 8, 3)
     assert list(model.train(counts)) == [(epoch, counts.size, model.losses[epoch]) for epoch in range(3)]
 
 
-def test_a_rate_that_is_too_high_is_said_so(tmp_path):
+def test_a_learning_rate_that_is_too_high_raises_a_divergence_error(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
     with pytest.raises(NonFiniteError, match="smaller --learning-rate than 1e") as caught:
         train(counts, 60, 8, 20, learning_rate=1e18)
@@ -192,7 +192,7 @@ def test_a_rate_that_is_too_high_is_said_so(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_an_interruption_ends_every_thread(tmp_path, threads):
+def test_an_interruption_stops_all_threads(tmp_path, threads):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
     steps = build_model(60, 8, 1_000_000, threads).train(counts)
     next(steps)

@@ -73,7 +73,7 @@ def differentiate(u, v, ids, method: str, negative: int) -> tuple[np.ndarray, np
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_one_launch_follows_the_gradient_and_tells_the_loss(monkeypatch, method):
+def test_one_kernel_launch_follows_the_gradient_and_sums_the_loss(monkeypatch, method):
     small(monkeypatch)
     monkeypatch.setattr(gpu, "PRECISION", "ieee")
     monkeypatch.setattr(gpu, "WIDTH", 16)  # two pieces, the second not full
@@ -97,7 +97,7 @@ def test_one_launch_follows_the_gradient_and_tells_the_loss(monkeypatch, method)
     np.testing.assert_allclose((trainer.outputs.cpu().numpy() - v) / -rate, grad_v, atol=1e-4)
 
 
-def test_draws_follow_the_weights_and_windows_reach_as_far_as_asked(monkeypatch):
+def test_negatives_follow_their_weights_and_windows_have_the_right_reach(monkeypatch):
     """With vectors of nothing the loss tells how many terms there are: log 2 for each."""
     small(monkeypatch, steps=4)
     settings = VectorSettings(dim=4, window=5, negative=5, subsample=0, epochs=1, learning_rate=1e-9).resolve()
@@ -111,7 +111,7 @@ def test_draws_follow_the_weights_and_windows_reach_as_far_as_asked(monkeypatch)
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_the_loss_falls_and_the_same_seed_starts_alike(monkeypatch, method):
+def test_the_loss_falls_and_the_same_seed_gives_the_same_initialisation(monkeypatch, method):
     small(monkeypatch, steps=8)
     random = np.random.default_rng(0)
     pairs = random.integers(0, 6, 60)
@@ -129,7 +129,7 @@ def test_the_loss_falls_and_the_same_seed_starts_alike(monkeypatch, method):
     np.testing.assert_allclose(again.losses, losses, rtol=1e-4)
 
 
-def test_few_words_or_a_high_rate_run_in_fewer_programs():
+def test_small_vocabularies_and_high_learning_rates_use_fewer_programs():
     settings = VectorSettings().resolve()
     assert gpu.choose_programs(np.full(10_000, 5), settings) == gpu.MAX_PROGRAMS
     assert gpu.choose_programs(np.full(400, 5), settings) == 32
@@ -157,7 +157,7 @@ def test_divergence_is_an_error(monkeypatch):
         ({"window": 25}, "windows wider than 24"),
     ],
 )
-def test_what_a_gpu_cannot_do_is_refused_when_it_is_asked_for(changes, reason):
+def test_unsupported_settings_raise_an_error_with_device_cuda(changes, reason):
     settings = VectorSettings(device="cuda", **changes).resolve()
     with pytest.raises(UsageError, match=reason):
         build_trainer(sentences([0, 1, -1], 2), settings)
@@ -165,7 +165,7 @@ def test_what_a_gpu_cannot_do_is_refused_when_it_is_asked_for(changes, reason):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_a_gpu_learns_what_the_cpu_learns(method):
+def test_gpu_and_cpu_train_vectors_of_the_same_quality(method):
     """A corpus of two topics: the same loss on both, and the right neighbours."""
     random = np.random.default_rng(3)
     topics = random.integers(0, 2, 4_000)

@@ -57,7 +57,7 @@ def twin(made: HierarchicalSoftmax, u, v, sentence: list[int], rate: float, cbow
     return loss, pairs
 
 
-def test_a_tree_by_hand():
+def test_a_huffman_tree_equals_that_by_hand():
     # 1 + 1 → node 0 (2). Of the two parts of 2 the word goes first: 2 + node 0 → node 1 (4). 4 + 5 → node 2, the root.
     counts = [5, 2, 1, 1]
     assert path(counts, 0) == ([2], [0])
@@ -77,7 +77,7 @@ def test_trees_of_one_and_two_words():
 
 
 @pytest.mark.parametrize("counts", [ZIPF, DEEP, [1] * 33, [2**40, 2**39, 5, 1]], ids=["zipf", "deep", "flat", "large"])
-def test_codes_are_unique_complete_and_as_short_as_can_be(counts):
+def test_huffman_codes_are_unique_complete_and_optimal(counts):
     counts = np.array(counts, dtype=np.int64)
     offsets, nodes, turns = build_huffman_tree(counts)
     depths = np.diff(offsets)
@@ -92,7 +92,7 @@ def test_codes_are_unique_complete_and_as_short_as_can_be(counts):
     assert (np.diff(depths) >= 0).all() or (counts[:-1] == counts[1:]).any()
 
 
-def test_the_deepest_branch_is_one_node_shorter_than_the_vocabulary():
+def test_the_deepest_path_has_one_node_less_than_the_vocabulary():
     assert max(np.diff(build_huffman_tree(np.array(DEEP)).offsets)) == len(DEEP) - 1
 
 
@@ -103,7 +103,7 @@ def test_the_same_counts_give_the_same_tree():
 
 @pytest.mark.parametrize("counts", [[5, 2, 1, 1], ZIPF[:50], DEEP], ids=["small", "zipf", "deep"])
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_paths_of_any_length(method, counts):
+def test_the_hierarchical_softmax_handles_paths_of_any_length(method, counts):
     made = hierarchical(counts, method)
     u, v = made.inputs[:, :DIM].astype(np.float64), made.outputs[:, :DIM].astype(np.float64)
     last = len(counts) - 1
@@ -123,12 +123,12 @@ def test_probabilities_of_all_words_sum_to_one(counts):
     assert sum(chances) == pytest.approx(1, abs=2e-6)
 
 
-def test_the_loss_begins_at_a_coin_per_turn():
+def test_the_initial_loss_is_log_2_per_node():
     made = hierarchical([5, 2, 1, 1])
     made.outputs[:] = 0
     # A path of one node and one of three, each asked for once.
     assert train(made, [0, 3]) == pytest.approx([(1 + 3) * np.log(2), 2], rel=1e-6)
 
 
-def test_a_vocabulary_of_one_word_has_nothing_to_lose():
+def test_a_vocabulary_of_one_word_has_zero_loss():
     assert train(hierarchical([4]), [0, 0, 0], 0.1).tolist() == [0, 6]

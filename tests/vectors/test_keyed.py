@@ -47,7 +47,7 @@ def test_words_are_looked_up(plane: KeyedVectors):
     assert plane.matrix.dtype == np.float32
 
 
-def test_nothing_can_be_changed(plane: KeyedVectors):
+def test_keyed_vectors_are_immutable(plane: KeyedVectors):
     with pytest.raises(AttributeError, match="cannot assign"):
         plane.matrix = np.zeros((5, 2))
     with pytest.raises(AttributeError, match="cannot delete"):
@@ -59,7 +59,7 @@ def test_nothing_can_be_changed(plane: KeyedVectors):
 
 
 @pytest.mark.parametrize("copied", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_nothing_inside_can_be_changed_nor_in_a_copy(copied):
+def test_copies_of_keyed_vectors_are_immutable_too(copied):
     about = {"losses": [2.0, 1.0], "settings": {"dim": 2}}
     keyed = copied(KeyedVectors(["a"], np.ones((1, 2)), None, Subwords(3, 4, np.ones((5, 2))), about))
     with pytest.raises(ValueError, match="read-only"):
@@ -88,7 +88,7 @@ def test_similarity_by_cosine_dot_and_scaled_dot(plane: KeyedVectors, by, score:
     assert plane.similarity("east", "far", by) == pytest.approx(score, rel=1e-6)
 
 
-def test_a_vector_of_zeros_is_like_nothing_and_never_nan(plane: KeyedVectors):
+def test_a_zero_vector_has_similarity_zero_and_no_nan(plane: KeyedVectors):
     assert plane.similarity("zero", "east") == 0.0
     assert [each.score for each in plane.nearest("zero", 4)] == [0, 0, 0, 0]
     assert np.isfinite([each.score for each in plane.analogy("zero", "east", "north", by="multiply")]).all()
@@ -102,7 +102,7 @@ def test_the_nearest_come_first_without_the_word_itself(plane: KeyedVectors):
     assert [each.word for each in plane.nearest(np.array([3.0, 0.1]), 2)] == ["east", "far"]
 
 
-def test_the_nearest_are_gensims():
+def test_nearest_words_equal_those_of_gensim():
     keyed = made()
     other = in_gensim(keyed)
     for word in ("w0", "w77"):
@@ -110,7 +110,7 @@ def test_the_nearest_are_gensims():
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
-def test_analogies_are_gensims():
+def test_analogies_equal_those_of_gensim():
     keyed = made()
     other = in_gensim(keyed)
     wanted = other.most_similar(positive=["w2", "w3"], negative=["w1"], topn=5)
@@ -203,7 +203,7 @@ def test_similar_words_of_a_list():
         (["a"], np.ones((1, 2)), {"about": ["made"]}, "about: expected a dictionary"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(words, matrix, more, said):
+def test_inconsistent_arguments_raise_an_error(words, matrix, more, said):
     with pytest.raises(UsageError, match=said):
         KeyedVectors(words, matrix, **more)
 
@@ -220,7 +220,7 @@ def test_what_does_not_fit_together_is_refused(words, matrix, more, said):
         (lambda keyed: keyed.rank_by_centrality(["east"]), "at least two words"),
     ],
 )
-def test_wrong_questions_are_answered_clearly(plane: KeyedVectors, ask, said: str):
+def test_invalid_queries_raise_an_error(plane: KeyedVectors, ask, said: str):
     with pytest.raises(UsageError, match=said):
         ask(plane)
 

@@ -74,7 +74,7 @@ def sides(points: np.ndarray) -> np.ndarray:
 # --- projections
 
 
-def test_pca_keeps_the_distances_of_what_lies_in_a_plane():
+def test_pca_preserves_distances_of_points_in_a_plane():
     rng = np.random.default_rng(1)
     plane = rng.normal(size=(30, 2))
     axes, _ = np.linalg.qr(rng.normal(size=(7, 2)))
@@ -102,7 +102,7 @@ def test_the_gradient_of_tsne_is_that_of_its_divergence(clusters):
         assert grad[at] == pytest.approx(measured, rel=1e-5)
 
 
-def test_affinities_have_the_perplexity_asked_for():
+def test_affinities_have_the_requested_perplexity():
     vectors = np.random.default_rng(3).normal(size=(25, 4))
     squares = np.square(sides(vectors))
     slow = np.zeros((25, 25))
@@ -128,7 +128,7 @@ def test_tsne_keeps_clusters_together(clusters):
     assert (nearest == np.arange(60)[:, None] // 20).all()
 
 
-def test_tsne_ends_as_low_as_that_of_scikit_learn(clusters):
+def test_tsne_reaches_the_divergence_of_scikit_learn(clusters):
     manifold = pytest.importorskip("sklearn.manifold")
     start, _ = compute_principal_axes(clusters)
     _, ours = tsne(clusters, start, 10)
@@ -136,7 +136,7 @@ def test_tsne_ends_as_low_as_that_of_scikit_learn(clusters):
     assert ours < 1.05 * theirs.kl_divergence_
 
 
-def test_the_same_seed_places_alike_and_another_does_not(clusters):
+def test_the_same_seed_gives_the_same_map(clusters):
     first, again, other = (project(clusters, "tsne", seed)[0] for seed in (0, 0, 1))
     assert (first == again).all()
     assert not np.allclose(first, other)
@@ -218,7 +218,7 @@ def test_labels_cover_neither_each_other_nor_dots_and_stay_inside():
     assert not ((x > left[:, None]) & (x < right[:, None]) & (y > top[:, None]) & (y < bottom[:, None])).any()
 
 
-def test_a_label_that_must_be_there_rather_covers_a_dot():
+def test_a_required_label_may_cover_a_dot():
     ring = [(100 + 20 * np.cos(turn), 100 + 20 * np.sin(turn)) for turn in np.arange(0, 6.3, 0.2)]
     dots = np.array([(100.0, 100.0), *ring])
     sizes = [(40.0, 12.0)] + [(9999.0, 9999.0)] * len(ring)
@@ -229,7 +229,7 @@ def test_a_label_that_must_be_there_rather_covers_a_dot():
 # --- which words
 
 
-def test_words_come_first_with_their_neighbours_once_each(keyed: KeyedVectors):
+def test_named_words_come_first_and_neighbours_are_not_repeated(keyed: KeyedVectors):
     found = choose_neighbourhood(keyed, ["w25", "w26", "w25"], 3)
     near = {one.word for word in ("w25", "w26") for one in keyed.nearest(word, 3)}
     assert found[:2] == ("w25", "w26")
@@ -268,7 +268,7 @@ def test_words_that_cannot_be_printed_can_be_drawn():
     assert draw_picture(odd).png.startswith(b"\x89PNG")
 
 
-def test_characters_that_no_font_has_are_found(monkeypatch: pytest.MonkeyPatch):
+def test_characters_missing_from_all_fonts_are_detected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("seqwise.vectors.map.picture.FONT_FILES", ("no such typeface.ttf",))
     assert choose_font(frozenset("plain日本")) == (None, {"日", "本"})
 
@@ -302,7 +302,7 @@ def odd_page() -> tuple[str, KeyedVectors]:
     return build_page(build_word_map(keyed, keyed.words, "</title><b>&amp;", num_named=1), keyed), keyed
 
 
-def test_the_page_loads_nothing(odd_page):
+def test_the_page_loads_no_external_files(odd_page):
     tags = Tags(odd_page[0])
     assert not any({"src", "href", "action", "srcset"} & attributes.keys() for _, attributes in tags.found)
     assert not re.search(r"https?:|//[a-z]+\.|@import|url\(|fetch\(|XMLHttp", odd_page[0])
@@ -310,7 +310,7 @@ def test_the_page_loads_nothing(odd_page):
     assert policy.startswith("default-src 'none'")
 
 
-def test_no_word_becomes_part_of_the_page(odd_page):
+def test_words_are_escaped_in_the_page(odd_page):
     text, keyed = odd_page
     tags = Tags(text)
     assert {"img", "b"}.isdisjoint(tag for tag, _ in tags.found)
@@ -333,7 +333,7 @@ def test_the_data_of_the_page_are_points_clusters_and_neighbours(keyed: KeyedVec
         assert place == (keyed.index(word) if keyed.index(word) < 30 else -1)
 
 
-def test_neighbours_of_many_are_those_of_each(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
+def test_neighbours_of_a_batch_equal_those_of_single_words(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("seqwise.vectors.map.page.MAX_COSINES", 150)  # blocks of two words
     seen: list[int] = []
     found = find_neighbours(keyed, keyed.words[:9], 4, lambda done, total: seen.append(done))
@@ -350,7 +350,7 @@ def test_the_script_of_the_page_is_well_formed(odd_page, tmp_path):
     assert subprocess.run([node, "--check", tmp_path / "script.js"], check=False).returncode == 0
 
 
-def test_no_message_speaks_of_options_and_the_advice_fits(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
+def test_errors_of_the_map_name_no_command_line_options(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("seqwise.vectors.map.word_map.MAX_WORDS", 10)
     asks = {
         "Name fewer words": lambda: build_word_map(keyed, keyed.words, "t", num_named=2),

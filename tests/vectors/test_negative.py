@@ -33,7 +33,7 @@ def sigma(x):
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_two_words_by_hand(method):
+def test_a_step_on_two_words_equals_that_by_hand(method):
     made = sampling(method)
     made.inputs[:2, 0] = 2.0, -1.0
     made.outputs[:3, 0] = 0.5, 1.0, -3.0
@@ -89,7 +89,7 @@ def test_any_number_of_negatives(method, negative):
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 @pytest.mark.parametrize("block", [[], [-1, -1], [3], [3, -1, 2, -1, -1, 1]])
-def test_a_block_without_neighbours_teaches_nothing(method, block):
+def test_a_block_without_neighbours_changes_nothing(method, block):
     made = sampling(method, dim=8)
     before = made.inputs.copy()
     assert train(made, block, 0.1).tolist() == [0, 0]
@@ -97,7 +97,7 @@ def test_a_block_without_neighbours_teaches_nothing(method, block):
     assert not made.outputs.any()
 
 
-def test_the_loss_begins_at_a_coin_per_word():
+def test_the_initial_loss_is_log_2_per_target():
     # Outputs begin at zero, so that every score is 0 and every word is as likely as not.
     made = sampling(dim=50, negative=5)
     loss, pairs = train(made, [0, 1, 3, 4, 5, -1, 1, 0])
@@ -111,7 +111,7 @@ def test_subsampling_leaves_fewer_pairs():
     assert pairs[1] < 0.8 * pairs[0]
 
 
-def test_scores_beyond_six_teach_nothing_in_gensims_way():
+def test_scores_beyond_six_give_no_update_as_in_gensim():
     moved = []
     for update in ("gradient", "gensim"):
         made = sampling("cbow", update=update, only=1)

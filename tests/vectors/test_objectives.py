@@ -130,7 +130,7 @@ contract = pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind 
 
 
 @contract
-def test_a_pass_is_the_equations_gradient_step_after_step(kind, method):
+def test_a_pass_equals_gradient_steps_of_the_equations(kind, method):
     made = objective(kind, method)
     twin = Twin(kind, made)
     before = twin.inputs.copy(), twin.outputs.copy()
@@ -148,7 +148,7 @@ def test_a_pass_is_the_equations_gradient_step_after_step(kind, method):
 
 
 @contract
-def test_without_a_rate_nothing_moves_and_the_loss_is_exact(kind, method):
+def test_with_learning_rate_zero_nothing_changes_and_the_loss_is_exact(kind, method):
     made = objective(kind, method)
     inputs, outputs = made.inputs.copy(), made.outputs.copy()
     loss, pairs = trained(made, 0.0)
@@ -187,7 +187,7 @@ def test_same_seed_gives_same_bits_with_a_used_workspace(kind, method):
 
 
 @contract
-def test_another_seed_begins_elsewhere_and_inputs_begin_small(kind, method):
+def test_the_seed_determines_small_initial_inputs(kind, method):
     first, second = (build_objective(WORDS, COUNTS, resolve_settings(kind, method, seed=seed)) for seed in (0, 1))
     assert not np.array_equal(first.inputs, second.inputs)
     assert 0 < np.abs(first.inputs).max() <= 0.5 / DIM

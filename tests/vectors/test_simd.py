@@ -113,7 +113,7 @@ def test_a_number_in_every_lane_and_powers_of_two(lanes):
     assert np.array_equal(out[12], np.exp2(np.floor(z)))
 
 
-def test_the_total_adds_halves(lanes):
+def test_lane_sum_adds_halves(lanes):
     x, *_, whole = lanes
     part = x
     while len(part) > 1:
@@ -157,7 +157,7 @@ def test_logarithm_of_one_plus():
     assert np.abs(logarithm - np.log1p(np.exp(-np.abs(x)))).max() < 2e-7
 
 
-def test_extremes():
+def test_extreme_values_stay_finite():
     x, small, likely, logarithm = evaluated([0.0, -0.0, 1e-30, -1e-30, -87, 87, -200, 200, -np.inf, np.inf])
     assert small[:4].tolist() == [1, 1, 1, 1]
     assert likely[:4].tolist() == [0.5] * 4
@@ -169,7 +169,7 @@ def test_extremes():
 
 
 @pytest.mark.parametrize(("width", "full"), [(1, 16), (16, 16), (17, 32), (100, 112)])
-def test_rows_are_padded_to_whole_lines_and_begin_at_one(width, full):
+def test_rows_are_padded_and_aligned_to_cache_lines(width, full):
     assert pad_width(width) == full
     for rows in (1, 3):
         matrix = allocate_rows(rows, width)
@@ -180,7 +180,7 @@ def test_rows_are_padded_to_whole_lines_and_begin_at_one(width, full):
 
 
 @pytest.mark.parametrize(("rows", "width"), [(5, 3), (5, 16), (10_000, 5)])
-def test_rows_close_up_in_place(rows, width):
+def test_padding_is_removed_in_place(rows, width):
     matrix = allocate_rows(rows, width)
     matrix[:, :width] = np.arange(rows * width).reshape(rows, width)
     closed = remove_padding(matrix, width)

@@ -56,7 +56,7 @@ def test_vectors_are_means_of_rows(monkeypatch, chunk):
         assert vectors[number] == pytest.approx(np.mean(rows, axis=0), abs=1e-6)
 
 
-def test_ngrams_are_handed_over_with_their_lengths():
+def test_ngram_vectors_are_returned_with_their_lengths():
     made = sampling(min_n=2, max_n=5)
     inputs, subwords = made.inputs.copy(), made.subwords()
     assert (subwords.min_n, subwords.max_n) == (2, 5)
@@ -88,7 +88,7 @@ def test_gensims_update_gives_each_row_all_of_the_gradient():
     assert changes[1][2] == pytest.approx(2 * changes[0][2], rel=0.02, abs=1e-7)
 
 
-def test_what_the_negatives_are_does_not_depend_on_the_windows_before():
+def test_negatives_do_not_depend_on_earlier_windows():
     first, second = np.zeros(2), np.zeros(2)
     for tally in (first, second):
         made = sampling()
@@ -103,7 +103,7 @@ STEMS = {"animal": ["horse", "mouse", "tiger"], "tool": ["hammer", "wrench", "pl
 
 
 @pytest.mark.parametrize(("method", "rate"), [("skipgram", 0.2), ("cbow", 0.8)])
-def test_an_unknown_form_lies_by_the_words_it_is_spelt_like(method, rate):
+def test_an_unknown_word_is_near_similarly_spelt_words(method, rate):
     words = [stem + ending for stems in STEMS.values() for stem in stems for ending in ("", "s", "like")]
     half = len(words) // 2
     random = np.random.default_rng(1)

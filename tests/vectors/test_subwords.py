@@ -18,12 +18,12 @@ def fnv(text: str) -> int:
     return value
 
 
-def test_the_ngrams_of_a_word_stand_between_marks_and_are_hashed():
+def test_words_are_enclosed_in_brackets_before_ngrams_are_hashed():
     wanted = [fnv(gram) % 1000 for gram in ("<ab", "<ab>", "ab>")]
     assert hash_ngrams("ab", 3, 6, 1000).tolist() == wanted
 
 
-def test_marks_alone_are_no_ngrams():
+def test_brackets_alone_are_no_ngrams():
     assert len(hash_ngrams("a", 1, 1, 1000)) == 1
     assert len(hash_ngrams("a", 1, 2, 1000)) == 3  # <a, a, a>
 
@@ -34,7 +34,7 @@ def test_a_byte_above_127_is_widened_with_its_sign_as_fasttext_does():
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.integers(1, 4), st.integers(0, 3))
-def test_the_buckets_are_gensims(word: str, least: int, more: int):
+def test_hash_buckets_equal_those_of_gensim(word: str, least: int, more: int):
     most = least + more
     assert sorted(hash_ngrams(word, least, most, 5000)) == sorted(ft_ngram_hashes(word, least, most, 5000))
 

@@ -71,7 +71,7 @@ def test_analogies_are_those_of_gensim(restrict: int, table: int, tmp_path: Path
 
 @pytest.mark.parametrize("by", ["add", "multiply"])
 @pytest.mark.parametrize("exclude", [True, False])
-def test_all_questions_at_once_are_answered_like_each_alone(by, exclude: bool, tmp_path: Path):
+def test_answers_of_a_batch_equal_those_of_single_questions(by, exclude: bool, tmp_path: Path):
     keyed = regular()
     questions = [each for each in read_analogies(questions_file(tmp_path / "q.txt")) if each.d.lower() in keyed]
     questions = [each for each in questions if each.b.lower() in keyed][:60]
@@ -97,7 +97,7 @@ def test_questions_with_unknown_words_are_skipped_and_counted():
     assert evaluate_analogies(keyed, []).total.accuracy is None
 
 
-def test_on_a_vocabulary_with_capitals_the_figures_are_gensims(tmp_path: Path):
+def test_accuracy_equals_gensim_on_a_vocabulary_with_capitals(tmp_path: Path):
     """Spellings that differ in capitals alone stand for one word, also as answers; the most frequent is looked up."""
     small = regular()
     words, rows = [], []
@@ -123,13 +123,13 @@ def test_large_numbers_have_a_correlation():
     assert evaluate_similarities(keyed, [Pair("a", "b", 2), Pair("a", "c", 1)]).pearson == pytest.approx(1)
 
 
-def test_a_word_is_tried_as_it_stands_before_lower_case():
+def test_a_word_is_looked_up_as_written_before_lower_case():
     keyed = KeyedVectors(["us", "US", "b"], np.array([[1, 0], [0, 1], [0, 2]]))
     pairs = [Pair("US", "b", 5.0), Pair("Us", "b", 1.0)]
     assert evaluate_similarities(keyed, pairs).pearson == pytest.approx(1)
 
 
-def test_progress_goes_to_the_last_word(monkeypatch: pytest.MonkeyPatch):
+def test_progress_reaches_the_vocabulary_size(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(evaluation, "MAX_COSINES", 10)
     seen: list[tuple[int, int]] = []
     keyed = KeyedVectors([f"w{i}" for i in range(200)], RNG.normal(size=(200, 4)))
@@ -157,7 +157,7 @@ def test_equal_values_share_their_mean_rank():
     assert compute_ranks(np.array([3.0, 1.0, 3.0, 2.0, 3.0])).tolist() == [4, 1, 4, 2, 4]
 
 
-def test_where_nothing_varies_there_is_no_correlation():
+def test_constant_values_have_no_correlation():
     keyed = KeyedVectors(["a", "b", "c"], np.ones((3, 2)))
     found = evaluate_similarities(keyed, [Pair("a", "b", 1), Pair("a", "z", 2)])
     assert (found.spearman, found.pearson, found.used, found.coverage) == (None, None, 1, 0.5)
@@ -168,7 +168,7 @@ def test_where_nothing_varies_there_is_no_correlation():
 @pytest.mark.parametrize(
     "content", ["a\tb\t1.5\n", "# remark\na,b,1.5\n", "Word 1,Word 2,Human (mean)\na,b,1.5\n", "a b 1.5"]
 )
-def test_pairs_are_parted_by_tabs_commas_or_blanks(content: str, tmp_path: Path):
+def test_fields_are_separated_by_tabs_commas_or_blanks(content: str, tmp_path: Path):
     path = tmp_path / "pairs"
     path.write_text(content)
     assert detect_kind(path) == "similarities"
@@ -193,7 +193,7 @@ SIMLEX = (
         ("\n# remark\n\n# remark\n\none two three\na b 4\n", [4]),
     ],
 )
-def test_the_score_stands_where_its_name_does_or_after_the_part_of_speech(content: str, scores: list, tmp_path: Path):
+def test_the_score_column_is_found_by_name_or_after_the_part_of_speech(content: str, scores: list, tmp_path: Path):
     path = tmp_path / "pairs"
     path.write_text(content)
     assert detect_kind(path) == "similarities"
@@ -201,14 +201,14 @@ def test_the_score_stands_where_its_name_does_or_after_the_part_of_speech(conten
 
 
 @pytest.mark.parametrize("content", ["a,b,c,d\n", "a\tb\tc\td\n", "a b , d\n", "good better score d\na b c d\n"])
-def test_what_is_recognised_as_analogies_is_read_as_such(content: str, tmp_path: Path):
+def test_files_detected_as_analogies_are_read(content: str, tmp_path: Path):
     path = tmp_path / "questions"
     path.write_text(content)
     assert detect_kind(path) == "analogies"
     assert {question.d for question in read_analogies(path)} == {"d"}
 
 
-def test_questions_may_stand_without_a_section(tmp_path: Path):
+def test_questions_before_the_first_section_are_read(tmp_path: Path):
     path = tmp_path / "questions"
     path.write_text("a b c d\n: more \n\ne f g h\n")
     assert detect_kind(path) == "analogies"
@@ -229,7 +229,9 @@ def test_questions_may_stand_without_a_section(tmp_path: Path):
         (detect_kind, b"", None, "four words per line"),
     ],
 )
-def test_a_bad_file_of_questions_gets_one_clear_message(read, content: bytes, line, said: str, tmp_path: Path):
+def test_a_damaged_file_of_questions_raises_an_error_with_its_line(
+    read, content: bytes, line, said: str, tmp_path: Path
+):
     path = tmp_path / "questions"
     path.write_bytes(content)
     with pytest.raises(DataError, match=said) as caught:
@@ -237,7 +239,7 @@ def test_a_bad_file_of_questions_gets_one_clear_message(read, content: bytes, li
     assert caught.value.line == line
 
 
-def test_wrong_settings_are_refused():
+def test_invalid_evaluation_settings_raise_an_error():
     keyed = KeyedVectors(["a"], np.ones((1, 2)))
     with pytest.raises(UsageError, match="add or multiply"):
         evaluate_analogies(keyed, [], by="divide")  # type: ignore[arg-type]
@@ -263,7 +265,7 @@ def test_the_published_files_are_read(data: Path):
     assert kinds == ["analogies", "similarities", "similarities"]
 
 
-def test_on_the_published_files_the_figures_are_gensims(data: Path):
+def test_figures_on_the_published_files_equal_those_of_gensim(data: Path):
     questions = read_analogies(data / "questions-words.txt")[:506]  # the first section
     words = sorted({word.lower() for question in questions for word in question[1:]})
     for name in ("wordsim353.tsv", "simlex999.txt"):

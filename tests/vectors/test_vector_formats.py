@@ -43,19 +43,19 @@ def as_gensim(path: Path, **how) -> KeyedVectors:
 
 
 @pytest.mark.parametrize("name", ["v.safetensors", "v.bin", "v.vec", "v.txt", "v.vec.gz", "v.txt.gz", "v.bin.gz"])
-def test_every_kind_comes_back_to_the_last_bit(name: str, keyed: KeyedVectors, tmp_path: Path, reader: str):
+def test_every_format_preserves_all_bits(name: str, keyed: KeyedVectors, tmp_path: Path, reader: str):
     keyed.save(tmp_path / name)
     assert same(KeyedVectors.load(tmp_path / name), keyed)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_may_be_named(kind: str, keyed: KeyedVectors, tmp_path: Path):
+def test_the_format_can_be_set_explicitly(kind: str, keyed: KeyedVectors, tmp_path: Path):
     save_vectors(tmp_path / "vectors", keyed, kind)
     assert same(load_vectors(tmp_path / "vectors", kind), keyed)
 
 
-def test_text_without_an_ending_is_known_by_its_first_line(keyed: KeyedVectors, tmp_path: Path):
+def test_the_first_line_determines_the_format_without_a_suffix(keyed: KeyedVectors, tmp_path: Path):
     for kind in ("word2vec-text", "glove"):
         save_vectors(tmp_path / "vectors", keyed, kind)
         assert same(load_vectors(tmp_path / "vectors"), keyed)
@@ -80,7 +80,7 @@ def test_gensim_loads_what_is_written(name: str, kind: str | None, how: dict, ke
     ("name", "how"),
     [("v.txt", {}), ("v.vec", {}), ("v.txt.gz", {}), ("v.bin", {"binary": True}), ("g.txt", {"write_header": False})],
 )
-def test_what_gensim_writes_is_loaded(name: str, how: dict, keyed: KeyedVectors, tmp_path: Path, reader: str):
+def test_files_of_gensim_are_loaded(name: str, how: dict, keyed: KeyedVectors, tmp_path: Path, reader: str):
     other = gensim.models.KeyedVectors(keyed.dim)
     other.add_vectors(list(keyed.words), keyed.matrix)
     other.save_word2vec_format(str(tmp_path / name), **how)
@@ -100,7 +100,7 @@ def test_safetensors_keep_everything(keyed: KeyedVectors, tmp_path: Path):
     assert back.vector("unheard").tolist() == whole.vector("unheard").tolist()
 
 
-def test_everybody_may_read_the_file_whom_the_system_lets(keyed: KeyedVectors, tmp_path: Path):
+def test_file_permissions_follow_the_umask(keyed: KeyedVectors, tmp_path: Path):
     for name in ("v.safetensors", "v.bin"):
         keyed.save(tmp_path / name)
     (tmp_path / "plain").touch()
@@ -121,7 +121,7 @@ def test_everybody_may_read_the_file_whom_the_system_lets(keyed: KeyedVectors, t
         ("of 1 2\nNo 4 ever 3 4\nin 5 6\n", ("of", "No 4 ever", "in")),
     ],
 )
-def test_files_of_others_are_read_as_they_are(content: str, words: tuple, tmp_path: Path, reader: str):
+def test_irregular_files_of_other_programs_are_read(content: str, words: tuple, tmp_path: Path, reader: str):
     path = tmp_path / "v.txt"
     path.write_bytes(content.encode())
     found = load_vectors(path)
@@ -129,7 +129,7 @@ def test_files_of_others_are_read_as_they_are(content: str, words: tuple, tmp_pa
     assert found.matrix[:2].tolist() == [[1, 2], [3, 4]]
 
 
-def test_numbers_are_those_of_python(tmp_path: Path, reader: str):
+def test_parsed_numbers_equal_those_of_float(tmp_path: Path, reader: str):
     rng = np.random.default_rng(5)
     shown = [f"{value:.{digits}g}" for value, digits in zip(rng.normal(size=300), rng.integers(1, 19, 300))]
     shown += [f"{value:e}" for value in 10.0 ** rng.uniform(-44, 38, 100)]
@@ -161,7 +161,7 @@ def test_the_c_programs_line_breaks_between_vectors_are_read(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.bin"])
-def test_the_first_of_two_equal_words_counts_and_that_is_said(name: str, tmp_path: Path):
+def test_of_repeated_words_the_first_counts_with_a_warning(name: str, tmp_path: Path):
     rows = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5), ("d", 6)]
     if name == "v.txt":
         content = b"6 1\n" + b"".join(f"{word} {number}\n".encode() for word, number in rows)
@@ -190,7 +190,7 @@ def test_large_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.Monk
         assert seen[-1] == (size, size)
 
 
-def test_the_same_vectors_give_the_same_packed_file(keyed: KeyedVectors, tmp_path: Path):
+def test_compressed_files_are_reproducible(keyed: KeyedVectors, tmp_path: Path):
     keyed.save(tmp_path / "a.txt.gz")
     keyed.save(tmp_path / "b.txt.gz")
     assert (tmp_path / "a.txt.gz").read_bytes() == (tmp_path / "b.txt.gz").read_bytes()
@@ -209,7 +209,7 @@ def test_the_same_vectors_give_the_same_packed_file(keyed: KeyedVectors, tmp_pat
     ],
 )
 @pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])
-def test_a_word_that_a_kind_cannot_hold_is_refused_before_anything_is_written(name, word: str, why, tmp_path: Path):
+def test_unsupported_words_raise_an_error_before_writing(name, word: str, why, tmp_path: Path):
     with pytest.raises(UsageError, match=f"cannot be written in this format: {why}"):
         KeyedVectors(["a", word], np.ones((2, 2))).save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -240,7 +240,7 @@ def test_a_failed_write_leaves_the_old_file(name: str, keyed: KeyedVectors, tmp_
         ("folder.txt", None, "expected a file, received a folder"),
     ],
 )
-def test_where_and_what_to_write_must_be_clear(name: str, kind: str | None, said: str, keyed, tmp_path: Path):
+def test_an_unclear_output_format_raises_an_error(name: str, kind: str | None, said: str, keyed, tmp_path: Path):
     (tmp_path / "folder.txt").mkdir()
     with pytest.raises(UsageError, match=said):
         resolve_output_kind(tmp_path / name, kind)
@@ -248,14 +248,14 @@ def test_where_and_what_to_write_must_be_clear(name: str, kind: str | None, said
         keyed.save(tmp_path / name, kind)
 
 
-def test_a_file_without_permission_is_refused_before_anything_is_computed(tmp_path: Path, monkeypatch):
+def test_an_unwritable_file_raises_an_error_before_the_work(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UsageError, match="no permission"):
         resolve_output_kind(tmp_path / "v.bin")
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.bin", "v.safetensors"])
-def test_links_and_pipes_stay_what_they_are(name: str, keyed: KeyedVectors, tmp_path: Path):
+def test_links_and_pipes_are_written_through(name: str, keyed: KeyedVectors, tmp_path: Path):
     (tmp_path / "real").touch()
     (tmp_path / name).symlink_to("real")
     keyed.save(tmp_path / name)
@@ -273,7 +273,7 @@ def test_links_and_pipes_stay_what_they_are(name: str, keyed: KeyedVectors, tmp_
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])
-def test_any_word_that_can_be_written_comes_back(name: str, tmp_path: Path, reader: str):
+def test_every_supported_word_survives_a_round_trip(name: str, tmp_path: Path, reader: str):
     words = [chr(code) for code in range(1, 0x3000) if chr(code) not in " \t\n\r"]
     keyed = KeyedVectors(words, np.arange(len(words) * 2).reshape(-1, 2))
     keyed.save(tmp_path / name)
@@ -301,7 +301,7 @@ def test_a_few_words_that_are_not_utf8_are_left_out_of_text_and_counted(tmp_path
     assert said == ["1 of 300 words are not UTF-8 text and were left out."]
 
 
-def test_n_grams_of_no_length_are_refused(keyed: KeyedVectors, tmp_path: Path):
+def test_ngrams_of_length_zero_raise_an_error(keyed: KeyedVectors, tmp_path: Path):
     from safetensors.numpy import load_file, save_file
 
     path = tmp_path / "v.safetensors"

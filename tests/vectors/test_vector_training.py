@@ -86,7 +86,7 @@ def test_the_loss_is_the_mean_per_pair_at_any_size(corpus):
     assert softmax[0] == pytest.approx(np.log(15), rel=1e-3)
 
 
-def test_steps_tell_every_epoch_once(corpus):
+def test_every_epoch_is_reported_once(corpus):
     with VectorTraining(corpus, VectorSettings(**SMALL)) as training:
         steps = list(training.steps())
     assert [step.epoch for step in steps if step.finished] == list(range(12))
@@ -94,7 +94,7 @@ def test_steps_tell_every_epoch_once(corpus):
     assert all(step.loss is not None and step.speed > 0 for step in steps if step.finished)
 
 
-def test_what_was_learned_before_a_stop_is_there(corpus):
+def test_vectors_trained_before_a_stop_are_returned(corpus):
     with VectorTraining(corpus, VectorSettings(**{**SMALL, "epochs": 2_000})) as training:
         for step in training.steps():
             if step.finished and step.epoch == 2:
@@ -104,12 +104,12 @@ def test_what_was_learned_before_a_stop_is_there(corpus):
     assert vectors.nearest("cat", n=1)[0].word in {*GROUPS[2], "topic2"}
 
 
-def test_a_rate_that_is_too_high_is_an_error(corpus):
+def test_a_diverging_learning_rate_raises_an_error(corpus):
     with pytest.raises(NonFiniteError, match="smaller --learning-rate"):
         train_vectors(corpus, **{**SMALL, "learning_rate": 1e9})
 
 
-def test_a_corpus_that_subsampling_empties_says_so(tmp_path):
+def test_a_corpus_emptied_by_subsampling_raises_an_error(tmp_path):
     (tmp_path / "tiny.txt").write_text("a b\n")
     with pytest.raises(DataError, match="--subsample 0"):
         train_vectors(tmp_path / "tiny.txt", min_count=1, subsample=1e-12, threads=1, device="cpu")
@@ -125,7 +125,7 @@ def test_a_corpus_that_subsampling_empties_says_so(tmp_path):
         ({"min_n": 5, "max_n": 3}, "--min-n 5"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(corpus, changes, says):
+def test_contradictory_settings_raise_an_error(corpus, changes, says):
     with pytest.raises(UsageError, match=says):
         train_vectors(corpus, **changes)
 
@@ -137,7 +137,7 @@ def test_old_names_of_settings_are_accepted_with_a_warning():
     assert (settings.learning_rate, settings.x_max, settings.min_n, settings.max_n) == (0.5, 7.0, 2, 4)
 
 
-def test_the_public_door_offers_them():
+def test_the_public_package_exports_word_vectors():
     assert seqwise.train_vectors is train_vectors
     assert seqwise.KeyedVectors.__name__ == "KeyedVectors"
 
@@ -150,7 +150,7 @@ def arguments(corpus, out, *more: str) -> list[str]:
     return ["vectors", "train", str(corpus), *small, "--out", str(out), *more]
 
 
-def test_the_command_tells_sizes_losses_and_the_file(corpus, tmp_path, capsys):
+def test_the_command_reports_sizes_losses_and_the_file(corpus, tmp_path, capsys):
     assert main(arguments(corpus, tmp_path / "v.safetensors", "--epochs", "2")) == 0
     said = capsys.readouterr()
     assert "10,500 words, 15 different" in said.err
@@ -186,13 +186,13 @@ def test_json_is_one_document(corpus, tmp_path, capsys):
         (["--loss", "softmax", "--method", "glove"], "--loss softmax"),
     ],
 )
-def test_wrong_options_are_one_message_and_status_2(corpus, tmp_path, capsys, more, says):
+def test_invalid_options_exit_with_status_2(corpus, tmp_path, capsys, more, says):
     assert main(arguments(corpus, tmp_path / "v.bin", *more)) == 2
     assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("out", "says"), [("v.pickle", "suffix"), ("no/where.bin", "mkdir -p")])
-def test_a_file_that_cannot_be_written_is_refused_before_the_work(corpus, tmp_path, capsys, out, says):
+def test_an_unwritable_output_fails_before_training(corpus, tmp_path, capsys, out, says):
     assert main(arguments(corpus, tmp_path / out)) == 2
     said = capsys.readouterr().err
     assert says in said
@@ -220,7 +220,7 @@ def test_ctrl_c_saves_the_vectors_trained_so_far(corpus, tmp_path, method):
 # ---- what a reviewer found
 
 
-def test_an_epoch_is_told_when_all_of_it_is_learned(corpus, monkeypatch):
+def test_an_epoch_is_finished_when_all_its_blocks_are_trained(corpus, monkeypatch):
     from seqwise.vectors.word2vec.objective import Objective
 
     monkeypatch.setattr(Objective, "block_size", 500)
@@ -245,7 +245,7 @@ def test_a_zero_character_in_json_is_a_blank(tmp_path):
     assert set(train_vectors(tmp_path / "zero.jsonl", **{**SMALL, "epochs": 1}).words) == {"e", "f", "g"}
 
 
-def test_too_little_memory_is_said_as_such(corpus, monkeypatch):
+def test_too_little_memory_raises_a_memory_error(corpus, monkeypatch):
     def refuse(*arguments):
         raise MemoryError("Unable to allocate 1 TiB")
 
@@ -254,20 +254,20 @@ def test_too_little_memory_is_said_as_such(corpus, monkeypatch):
         train_vectors(corpus, **SMALL)
 
 
-def test_misspelt_settings_are_our_error(corpus):
+def test_misspelt_settings_raise_a_usage_error(corpus):
     with pytest.raises(UsageError, match="methd"):
         train_vectors(corpus, methd="cbow")
     with pytest.raises(UsageError, match="method: input should be"):
         train_vectors(corpus, method="word2vec")
 
 
-def test_settings_without_effect_are_mentioned(corpus):
+def test_settings_without_effect_are_logged(corpus):
     said: list[str] = []
     train_vectors(corpus, log=said.append, **{**SMALL, "epochs": 1, "method": "glove", "negative": 7})
     assert "note: --negative has no effect with --method glove." in said
 
 
-def test_a_device_that_is_not_there_is_refused_before_reading(tmp_path):
+def test_a_missing_device_raises_an_error_before_reading(tmp_path):
     import torch
 
     if torch.cuda.is_available():
@@ -295,5 +295,5 @@ def test_unfinished_vectors_do_not_replace_finished_ones(corpus, tmp_path, monke
     assert "was stopped after" in capsys.readouterr().err
 
 
-def test_how_it_was_made_stands_in_the_file(corpus):
+def test_the_file_records_the_training_settings(corpus):
     assert train_vectors(corpus, **{**SMALL, "epochs": 1}).about["settings"]["tokenizer"] == "spaces"

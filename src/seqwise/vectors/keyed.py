@@ -1,4 +1,9 @@
-"""`KeyedVectors`: words and their vectors, immutable and searchable. It knows nothing of training or file formats."""
+"""`KeyedVectors`: words and their vectors, immutable and searchable; `Subwords`: vectors of character n-grams.
+
+The n-grams are those of fastText (Bojanowski et al. 2017, section 3.2), so that both hash an n-gram to the same bucket:
+the word is enclosed in `<` and `>`, lengths are counted in characters, and an n-gram is hashed as UTF-8. This module
+knows nothing of training or file formats.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +48,7 @@ class Subwords:
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_n <= self.max_n:
-            problem = f"expected n-grams of 1 character or more; received lengths {self.min_n} to {self.max_n}."
-            raise UsageError(problem)
+            raise UsageError(f"expected n-grams of 1 character or more; received {self.min_n} to {self.max_n}.")
         matrix = _freeze_array(self.matrix, np.float32)
         if matrix.ndim != 2 or not len(matrix):
             raise UsageError(f"expected a row for each of 1 bucket or more; received shape {matrix.shape}.")
@@ -126,8 +130,7 @@ class KeyedVectors:
     def _check(self) -> None:
         words, matrix, counts, subwords = self.words, self.matrix, self.counts, self.subwords
         if matrix.ndim != 2 or len(matrix) != len(words) or not matrix.shape[1]:
-            problem = f"expected a row for each of {len(words):,} words; received a matrix of shape {matrix.shape}."
-            raise UsageError(problem)
+            raise UsageError(f"expected a row for each of {len(words):,} words; received shape {matrix.shape}.")
         if not words:
             raise UsageError("expected at least one word; received none.")
         if len(self._index) < len(words):
@@ -136,8 +139,7 @@ class KeyedVectors:
         if counts is not None and counts.shape != (len(words),):
             raise UsageError(f"expected {len(words):,} counts; received shape {counts.shape}.")
         if subwords is not None and subwords.matrix.shape[1] != self.dim:
-            problem = f"expected n-gram vectors of {self.dim} numbers; received shape {subwords.matrix.shape}."
-            raise UsageError(problem)
+            raise UsageError(f"expected n-gram vectors of {self.dim} numbers; received {subwords.matrix.shape[1]}.")
         if subwords is not None and find_nonfinite_row(subwords.matrix) is not None:
             raise UsageError("a vector of an n-gram holds an infinite number or nan.")
         row = find_nonfinite_row(matrix)
@@ -199,7 +201,7 @@ class KeyedVectors:
 
     def similarity(self, a: str, b: str, by: By = "cosine") -> float:
         """Returns the similarity of two words: cosine, dot product, or dot product divided by √D."""
-        _check_choice("by", by, get_args(By))
+        _check_options(by, get_args(By))
         first, second = self.vector(a), self.vector(b)
         if by == "cosine":
             return float(normalize(first) @ normalize(second))
@@ -210,8 +212,7 @@ class KeyedVectors:
         self, query: str | np.ndarray, n: int = 10, by: By = "cosine", exclude: Iterable[str] = ()
     ) -> list[Neighbour]:
         """Returns the n words nearest to a word or a vector, nearest first, without the word itself."""
-        _check_choice("by", by, get_args(By))
-        _check_positive(n)
+        _check_options(by, get_args(By), n)
         excluded_rows = self._find_rows(exclude)
         if isinstance(query, str):
             vector = self.vector(query)
@@ -229,8 +230,7 @@ class KeyedVectors:
         self, a: str, b: str, c: str, n: int = 10, by: AnalogyBy = "add", exclude: bool = True
     ) -> list[Neighbour]:
         """Returns words that are to c as b is to a; with `exclude` not the three words themselves."""
-        _check_choice("by", by, get_args(AnalogyBy))
-        _check_positive(n)
+        _check_options(by, get_args(AnalogyBy), n)
         unit_a, unit_b, unit_c = (normalize(self.vector(word)) for word in (a, b, c))
         if by == "add":
             scores = self._cosines(unit_b - unit_a + unit_c)
@@ -299,11 +299,8 @@ def _freeze_array(values: np.ndarray, dtype: type) -> np.ndarray:
     return array
 
 
-def _check_choice(name: str, value: str, options: Sequence[str]) -> None:
-    if value not in options:
-        raise UsageError(f"{name}: {value!r} is unknown.", repair=suggest(str(value), options))
-
-
-def _check_positive(n: int) -> None:
+def _check_options(by: str, choices: Sequence[str], n: int = 1) -> None:
+    if by not in choices:
+        raise UsageError(f"by: {by!r} is unknown.", repair=suggest(str(by), choices))
     if n < 1:
         raise UsageError(f"n: expected at least 1; received {n}.")

@@ -1,6 +1,8 @@
-"""Nearest-neighbour search among the rows of a matrix. It knows nothing of words.
+"""Nearest rows of a matrix, and words that are spelt like another. It knows nothing of word vectors.
 
-Scores are divided by the norms of the rows: a normalised copy of the matrix would double the memory.
+Scores are divided by the norms of the rows: a normalised copy of the matrix would double the memory. difflib is not
+used for spelling: it ranks swapped letters low (for kign, kin before king) and orders equally similar words
+alphabetically, not by frequency.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import numpy as np
 # Added to the divisor of 3CosMul. Levy and Goldberg (2014) take 1e-3; gensim, whose answers ours should equal, 1e-6.
 EPSILON = 1e-6
 BLOCK_NUMBERS = 1 << 22  # numbers converted or checked at once
+NUM_CANDIDATES = 60  # words whose edit distance is computed; a cheaper similarity selects them
+MAX_LENGTH = 40  # characters; longer words get no suggestion
 
 
 def row_norms(matrix: np.ndarray) -> np.ndarray:
@@ -70,10 +74,6 @@ def find_nonfinite_row(matrix: np.ndarray) -> int | None:
         if not is_finite.all():
             return rows.start + int(np.argmin(is_finite))
     return None
-
-
-NUM_CANDIDATES = 60  # words whose edit distance is computed; a cheaper similarity selects them
-MAX_LENGTH = 40  # characters; longer words get no suggestion
 
 
 def suggest_words(word: str, words: Sequence[str], known: Collection[str]) -> str:
