@@ -121,9 +121,11 @@ def build_word_map(
     """Projects and clusters words; the first `num_named` of them are emphasised."""
     if not MIN_WORDS <= len(words) <= MAX_WORDS:
         problem = f"a map shows {MIN_WORDS} to {MAX_WORDS:,} words; received {len(words):,}."
-        change = ("fewer", "more") if len(words) > MAX_WORDS else ("more", "fewer")
-        named = "Name {0} words, or show {0} neighbours of each.".format(*change)
-        raise UsageError(problem, repair=named if num_named else "Show {} words, or skip {}.".format(*change))
+        change = "fewer" if len(words) > MAX_WORDS else "more"
+        repair = f"Name {change} words, or show {change} neighbours of each."
+        if not num_named:
+            repair = "Show fewer words." if change == "fewer" else "Show more words, or skip fewer."
+        raise UsageError(problem, repair=repair)
     vectors = np.stack([normalize(keyed.vector(word)) for word in words])
     labels, members = cluster(vectors, clusters, seed)
     points, description = project(vectors, by, seed, progress)
