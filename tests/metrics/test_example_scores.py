@@ -62,11 +62,11 @@ def example(**changed: object) -> ExampleScores:
         ("span_f1", [0, 0, 5], 0.0),
     ],
 )
-def test_a_metric_is_made_of_its_sums(metric, sums, value):
+def test_metrics_are_computed_from_sums(metric, sums, value):
     assert compute_metric(metric, np.array(sums)) == pytest.approx(value)
 
 
-def test_f1_and_perplexity_agree_with_their_other_definitions():
+def test_f1_and_perplexity_equal_their_other_implementations():
     draw = np.random.RandomState(0)
     for correct in range(4):
         counts = np.array([correct, *correct + draw.randint(0, 3, 2)])
@@ -78,7 +78,7 @@ def test_f1_and_perplexity_agree_with_their_other_definitions():
 @pytest.mark.parametrize(
     ("seed", "shortest", "longest"), [*((seed, 0, 12) for seed in range(12)), (1, 0, 3), (2, 4, 5)]
 )
-def test_added_counts_give_the_corpus_bleu_of_any_choice_of_outputs(seed, shortest, longest):
+def test_added_counts_give_the_corpus_bleu_of_any_subset(seed, shortest, longest):
     outputs, references = corpus(seed, shortest, longest)
     counts = count_bleu_ngrams(outputs, references)
     for chosen in (range(20), range(3), [0, 0, 7], *([at] for at in range(20))):
@@ -86,7 +86,7 @@ def test_added_counts_give_the_corpus_bleu_of_any_choice_of_outputs(seed, shorte
         assert compute_metric("bleu", counts[list(chosen)].sum(0)) == pytest.approx(some, abs=1e-9)
 
 
-def test_the_bleu_cases_are_those_that_matter():
+def test_the_bleu_subsets_cover_all_special_cases():
     """Some choices above have no match of an order, some none at all, some no run of four words."""
     single = np.concatenate([count_bleu_ngrams(*corpus(seed)) for seed in range(12)])
     matches, runs = single[:, :4], single[:, 4:8]
@@ -103,7 +103,7 @@ def test_exact_matches_are_counted_per_output():
     assert 0 < compute_metric("exact_match", sums.sum(0)) == pytest.approx(exact_match(outputs, references))
 
 
-def test_many_sums_are_turned_into_values_at_once():
+def test_metrics_of_many_resamples_are_computed_at_once():
     draws = np.random.RandomState(0).randint(0, 20, (6, 5, 20))
     counts = count_bleu_ngrams(*corpus(5, 4))
     together = compute_metric("bleu", counts[draws].sum(axis=2))
@@ -111,30 +111,30 @@ def test_many_sums_are_turned_into_values_at_once():
     assert together[2, 3] == pytest.approx(float(compute_metric("bleu", counts[draws[2, 3]].sum(0))))
 
 
-def test_of_several_targets_it_is_the_mean():
+def test_the_metric_of_several_targets_is_their_mean():
     sums = np.array([[1.0, 2.0, 1.0, 4.0], [1.0, 1.0, 0.0, 1.0]])
     assert compute_metric("exact_match", sums).tolist() == [(0.5 + 0.25) / 2, 0.5]
 
 
 @pytest.mark.parametrize(("metric", "parts"), [("chrf", 2), ("bleu", 9), ("mse", 0)])
-def test_what_cannot_be_computed_is_refused(metric, parts):
+def test_unknown_metrics_and_wrong_numbers_of_sums_are_refused(metric, parts):
     with pytest.raises(ValueError, match=metric):
         compute_metric(metric, np.zeros((3, parts)))
 
 
-def test_less_is_better_of_errors_and_perplexities_alone():
+def test_lower_is_better_for_errors_and_perplexities_only():
     assert {"perplexity", "mse", "mae", "loss"} <= LOWER_IS_BETTER
     assert not {"accuracy", "bleu", "span_f1", "exact_match", "token_accuracy"} & LOWER_IS_BETTER
 
 
-def test_a_tally_adds_in_any_order():
+def test_score_sums_do_not_depend_on_the_order():
     tally = ScoreSums(3)
     tally.add(np.array([2, 0, 2]), np.array([1.5, 2.0, 3.0]))
     tally.add(np.array([0]), np.array([4.0]), np.array([6]))
     assert tally.sums.tolist() == [[6.0, 7.0], [0.0, 0.0], [4.5, 2.0]]
 
 
-def test_shown_texts_are_short_lines_that_a_file_can_hold():
+def test_texts_are_truncated_to_single_valid_lines():
     shown = ExampleText.single_line("two\nlines ", "x" * 1000, "\ud800")
     assert shown.input == "two lines"
     assert shown.expected == "x" * (MAX_TEXT_LENGTH - 1) + "…"
@@ -142,7 +142,7 @@ def test_shown_texts_are_short_lines_that_a_file_can_hold():
     assert ExampleText.single_line("y" * MAX_TEXT_LENGTH).input == "y" * MAX_TEXT_LENGTH
 
 
-def test_passages_keep_their_lines_and_blanks():
+def test_multi_line_texts_keep_line_breaks_and_blanks():
     shown = ExampleText.multi_line("two\n\n  lines ", "x\n" * 500, "\ud800")
     assert shown.input == "two\n\n  lines "
     assert len(shown.expected) == MAX_TEXT_LENGTH
@@ -150,7 +150,7 @@ def test_passages_keep_their_lines_and_blanks():
     assert shown.answer == "?"
 
 
-def test_examples_come_back_from_their_folder(tmp_path):
+def test_loaded_example_scores_equal_the_saved_ones(tmp_path):
     saved = example(sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), texts=(ExampleText("ä", "b", "c"), ExampleText("")))
     saved.save(tmp_path / "test")
     read = ExampleScores.load(tmp_path / "test")
@@ -160,7 +160,7 @@ def test_examples_come_back_from_their_folder(tmp_path):
     assert sorted(path.name for path in (tmp_path / "test").iterdir()) == [TEXTS_FILE, SCORES_FILE]
 
 
-def test_what_was_saved_before_does_not_mix_with_what_was_not_saved_whole(tmp_path, monkeypatch):
+def test_an_interrupted_save_is_not_mixed_with_an_earlier_one(tmp_path, monkeypatch):
     example().save(tmp_path)
     written: list[str] = []
 
@@ -202,6 +202,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         example().save(tmp_path / "file")
 
 
-def test_sums_without_their_texts_are_refused():
+def test_sums_and_texts_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="do not belong"):
         example(texts=(ExampleText("a"),))

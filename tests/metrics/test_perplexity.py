@@ -7,7 +7,7 @@ import pytest
 from seqwise.metrics.evaluation import DEFINITIONS, Perplexity
 
 
-def test_uniform_guessing_scores_the_size_of_the_vocabulary():
+def test_the_perplexity_of_uniform_predictions_is_the_vocabulary_size():
     result = Perplexity(nats=10 * math.log(50), tokens=10, words=5, characters=40)
     per_character = 10 * math.log2(50) / 40
     expected = {"perplexity": 50, "word_perplexity": 2500, "bits_per_character": per_character, "tokens": 10}
@@ -19,5 +19,5 @@ def test_every_metric_has_a_definition():
     assert Perplexity(1.0, 1, 1, 1).metrics().keys() == DEFINITIONS.keys()
 
 
-def test_a_hopeless_model_does_not_overflow():
+def test_the_perplexity_of_a_huge_loss_is_infinite():
     assert Perplexity(1e6, 1, 1, 1).metrics()["perplexity"] == math.inf

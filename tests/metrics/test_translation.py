@@ -28,7 +28,7 @@ def test_counts_of_parts_add_up_to_the_score_of_the_whole():
     assert bleu_from_counts(count_bleu_ngrams([], []).sum(axis=0)) == 0.0
 
 
-def test_case_counts_and_punctuation_stands_apart():
+def test_bleu_is_cased_and_separates_punctuation():
     assert bleu(["Ein Hund rennt weg."], [["ein hund rennt weg."]]).value < 50
     assert bleu(["Ein Hund rennt weg ."], [["Ein Hund rennt weg."]]).value == pytest.approx(100)
 
@@ -39,13 +39,13 @@ def test_any_of_several_references_may_match():
     assert exact_match(outputs, references) == 1.0
 
 
-def test_chrf_is_100_for_equal_texts_and_carries_its_signature():
+def test_chrf_is_100_for_equal_texts_and_has_a_signature():
     score = chrf(["abc def"], [["abc def"]])
     assert score.value == pytest.approx(100)
     assert "nc:6|nw:0" in score.signature
 
 
-def test_exact_match_is_a_share_without_blanks_at_the_ends():
+def test_exact_match_ignores_blanks_at_the_ends():
     assert exact_match(["a ", "b", "C"], [["a"], ["b"], ["c"]]) == pytest.approx(2 / 3)
     assert exact_match([], []) == 0.0
 

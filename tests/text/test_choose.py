@@ -16,7 +16,7 @@ from seqwise.text.pipelines import choose_tokenizer
         ("plain", 10**12, "bpe", 16384),
     ],
 )
-def test_the_rule(sample: str, size: int, kind: str, vocabulary: int | None) -> None:
+def test_the_kind_depends_on_the_size_of_the_text(sample: str, size: int, kind: str, vocabulary: int | None) -> None:
     assert choose_tokenizer(sample, size)[:2] == (kind, vocabulary)
 
 

@@ -34,7 +34,7 @@ def words(text: str) -> list[str]:
         ("naïve café", "naïve café"),
     ],
 )
-def test_words_are_cut_as_in_the_penn_treebank(text: str, expected: str) -> None:
+def test_words_are_split_as_in_the_penn_treebank(text: str, expected: str) -> None:
     assert words(text) == expected.split()
 
 
@@ -46,10 +46,10 @@ def test_words_are_cut_as_in_the_penn_treebank(text: str, expected: str) -> None
         "John's state-of-the-art U.S. car, isn't it?\n\nNo...",
     ],
 )
-def test_ordinary_english_comes_back_as_it_was(text: str) -> None:
+def test_split_english_is_joined_to_the_same_text(text: str) -> None:
     assert join_words(words(text)) == text
 
 
 @given(st.lists(st.sampled_from(["a", "n't", "'s", '"', ".", "(", ")", "<eos>", "$", "--"]), max_size=20))
-def test_more_words_never_change_the_text_so_far(sequence: list[str]) -> None:
+def test_joining_more_words_never_changes_the_beginning(sequence: list[str]) -> None:
     assert join_words(sequence).startswith(join_words(sequence[:-1]))

@@ -24,7 +24,7 @@ def streamed(tokenizer: Tokenizer, ids: list[int], known: int = 0) -> list[str]:
 
 
 @every
-def test_the_pieces_joined_are_the_whole_text(kind):
+def test_streamed_texts_joined_are_the_decoded_text(kind):
     tokenizer = TOKENIZERS[kind]
     ids = tokenizer.encode(TEXT).ids.tolist()
     assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
@@ -33,7 +33,7 @@ def test_the_pieces_joined_are_the_whole_text(kind):
 @every
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_any_sequence_of_tokens_loses_nothing(kind, data):
+def test_any_sequence_of_tokens_is_streamed_completely(kind, data):
     tokenizer = TOKENIZERS[kind]
     ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=40))
     assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
@@ -41,7 +41,7 @@ def test_any_sequence_of_tokens_loses_nothing(kind, data):
 
 @pytest.mark.parametrize("kind", ["characters", "words", "spaces", "bpe"])
 @pytest.mark.parametrize("known", [1, 5, 20, 60])
-def test_what_follows_a_prompt_is_the_text_without_it(kind, known):
+def test_a_stream_after_a_prompt_returns_only_the_new_text(kind, known):
     tokenizer = TOKENIZERS[kind]
     text = "the walking\nwalkers walked; well-known, 3.14 and the others\n" * 4
     ids = tokenizer.encode(text).ids.tolist()
@@ -49,27 +49,27 @@ def test_what_follows_a_prompt_is_the_text_without_it(kind, known):
     assert before + "".join(streamed(tokenizer, ids, known)) == whole
 
 
-def test_a_character_of_several_tokens_comes_whole():
+def test_a_character_of_several_bpe_tokens_is_returned_as_a_whole():
     tokenizer = TOKENIZERS["bpe"]
     ids = Tokenizer.encode(tokenizer, "a🙃b").ids.tolist()  # not in the text: byte by byte
     assert len(ids) > 3
     assert [piece for piece in streamed(tokenizer, ids) if piece] == ["a", "🙃", "b"]
 
 
-def test_half_a_character_at_the_end_is_not_lost():
+def test_an_incomplete_character_is_returned_at_the_end():
     tokenizer = TOKENIZERS["bpe"]
     ids = tokenizer.encode("a🙃").ids.tolist()[:-1]
     assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids) != "a"
 
 
-def test_a_word_of_pieces_comes_when_it_is_complete():
+def test_a_wordpiece_word_is_returned_when_it_is_complete():
     tokenizer = TOKENIZERS["wordpiece"]
     ids = tokenizer.encode("talk talking").ids.tolist()
     assert [piece for piece in streamed(tokenizer, ids) if piece] == ["talk", " talking"]
 
 
 @every
-def test_the_work_per_token_does_not_grow_with_the_lines(kind, monkeypatch):
+def test_the_cost_per_token_does_not_grow_with_the_number_of_lines(kind, monkeypatch):
     tokenizer, decoded = TOKENIZERS[kind], []
     original = Tokenizer.decode
     monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: decoded.append(len(list(ids))) or original(self, ids))

@@ -34,13 +34,13 @@ ALL = {kind: trained(kind) for kind in TOKENIZERS}
 
 
 @given(known_text)
-def test_characters_come_back_exactly(text: str) -> None:
+def test_character_tokens_decode_to_the_same_text(text: str) -> None:
     tokenizer = ALL["characters"]
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
 @given(any_text)
-def test_bpe_gives_back_any_text_exactly(text: str) -> None:
+def test_bpe_tokens_decode_to_the_same_text(text: str) -> None:
     tokenizer = ALL["bpe"]
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
@@ -54,7 +54,7 @@ def test_an_unknown_character_is_one_replacement_character(text: str) -> None:
 
 @pytest.mark.parametrize("kind", ["characters", "words", "spaces"])
 @given(text=st.one_of(known_text, any_text))
-def test_each_known_token_is_the_text_at_its_offsets(kind: str, text: str) -> None:
+def test_each_known_token_equals_the_text_at_its_offsets(kind: str, text: str) -> None:
     tokenizer = ALL[kind]
     encoding = tokenizer.encode(text)
     for number, (start, stop) in zip(encoding.ids, encoding.offsets):
@@ -64,7 +64,7 @@ def test_each_known_token_is_the_text_at_its_offsets(kind: str, text: str) -> No
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @given(text=any_text)
-def test_offsets_go_forward_and_leave_out_only_blanks(kind: str, text: str) -> None:
+def test_offsets_increase_and_omit_only_blanks(kind: str, text: str) -> None:
     encoding = ALL[kind].encode(text)
     covered = np.zeros(len(text), dtype=bool)
     last = 0
@@ -76,7 +76,7 @@ def test_offsets_go_forward_and_leave_out_only_blanks(kind: str, text: str) -> N
 
 
 @given(any_text)
-def test_bpe_pieces_cover_the_characters_they_spell(text: str) -> None:
+def test_bpe_offsets_cover_the_characters_of_a_token(text: str) -> None:
     encoding = ALL["bpe"].encode(text)
     starts = encoding.offsets[:, 0]
     assert (np.diff(starts) >= 0).all()
@@ -86,7 +86,7 @@ def test_bpe_pieces_cover_the_characters_they_spell(text: str) -> None:
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @given(first=any_text, second=any_text)
 @settings(max_examples=50)
-def test_a_text_cut_after_a_line_break_has_the_same_tokens(kind: str, first: str, second: str) -> None:
+def test_a_text_split_after_a_line_break_has_the_same_tokens(kind: str, first: str, second: str) -> None:
     tokenizer = ALL[kind]
     whole = tokenizer.encode(f"{first}\n{second}").ids
     parts = np.concatenate(tokenizer.encode_many([f"{first}\n", second]))
@@ -94,7 +94,7 @@ def test_a_text_cut_after_a_line_break_has_the_same_tokens(kind: str, first: str
 
 
 @given(any_text, st.integers(1, 20))
-def test_slices_put_together_are_the_text(text: str, size: int) -> None:
+def test_chunks_joined_are_the_text(text: str, size: int) -> None:
     parts = list(split_into_chunks(text, size))
     assert "".join(parts) == text
     assert all(0 < len(part) <= size for part in parts)
@@ -109,12 +109,12 @@ def test_encode_and_encode_many_agree(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "spaces"])
-def test_ids_fall_with_frequency(kind: str) -> None:
+def test_ids_are_sorted_by_falling_frequency(kind: str) -> None:
     counts = np.bincount(ALL[kind].encode(TEXT).ids, minlength=len(ALL[kind]))
     assert (np.diff(counts) <= 0).all()
 
 
-def test_spaces_count_one_end_per_line_and_read_unknown_words() -> None:
+def test_the_kind_spaces_has_one_end_per_line_and_reads_unknown_words() -> None:
     tokenizer = Tokenizer.train("spaces", [" the <unk> cat \n\n the dog\n"])
     assert tokenizer.tokens(tokenizer.encode(" the <unk> bird\n\n").ids) == ["the", "<unk>", "<unk>", "<eos>", "<eos>"]
     assert sorted(tokenizer.tokens(range(len(tokenizer)))) == ["<eos>", "<unk>", "cat", "dog", "the"]
@@ -129,19 +129,19 @@ def test_the_training_text_itself_has_no_unknown_token(kind: str, text: str) -> 
     assert tokenizer.unknown not in tokenizer.encode(text).ids
 
 
-def test_rare_words_become_unknown_and_rank_by_their_sum() -> None:
+def test_rare_words_become_unknown_which_ranks_by_their_sum() -> None:
     tokenizer = Tokenizer.train("words", ["a a a b b c d e f g"], min_count=2)
     assert tokenizer.tokens(range(len(tokenizer))) == ["<unk>", "a", "b"]
     assert tokenizer.encode("b g z").ids.tolist() == [2, 0, 0]
 
 
-def test_size_bounds_the_whole_vocabulary() -> None:
+def test_the_size_limits_the_whole_vocabulary() -> None:
     tokenizer = Tokenizer.train("words", ["a a a b b c\n"], size=5, specials=("<pad>",))
     assert tokenizer.tokens(range(len(tokenizer))) == ["<pad>", "a", "b", "<eos>", "<unk>"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
-def test_subwords_reach_the_size_asked_for(kind: str) -> None:
+def test_subword_vocabularies_reach_the_requested_size(kind: str) -> None:
     text = " ".join(f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in "lmnrst") + "\n"
     size = 320 if kind == "bpe" else 100
     assert len(Tokenizer.train(kind, [text] * 4, size=size, specials=("<pad>",))) == size
@@ -160,7 +160,7 @@ def test_bpe_writes_specials_between_the_exact_text() -> None:
     assert tokenizer.decode([0, *tokenizer.encode("é!").ids, 0]) == "<bos>é!<bos>"
 
 
-def test_only_bpe_has_no_unknown() -> None:
+def test_only_bpe_has_no_unknown_token() -> None:
     assert {kind: ALL[kind].unknown is None for kind in TOKENIZERS} == {kind: kind == "bpe" for kind in TOKENIZERS}
     assert {kind: ALL[kind].end is None for kind in TOKENIZERS} == {
         kind: kind in ("bpe", "characters") for kind in TOKENIZERS
@@ -168,7 +168,7 @@ def test_only_bpe_has_no_unknown() -> None:
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_lower_case_is_folded_but_offsets_stay_those_of_the_original(kind: str) -> None:
+def test_offsets_of_lowercased_text_are_those_of_the_original(kind: str) -> None:
     tokenizer = trained(kind, lowercase=True)
     upper, small = tokenizer.encode("İ THE TRAIN"), tokenizer.encode("i the train")
     assert upper.ids[-1] == small.ids[-1]
@@ -176,7 +176,7 @@ def test_lower_case_is_folded_but_offsets_stay_those_of_the_original(kind: str) 
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_saved_and_loaded_it_is_the_same(kind: str, tmp_path: Path) -> None:
+def test_a_loaded_tokenizer_equals_the_saved_one(kind: str, tmp_path: Path) -> None:
     tokenizer = trained(kind, specials=("<pad>",), lowercase=True)
     tokenizer.save(tmp_path / "tokenizer.json")
     again = Tokenizer.load(tmp_path / "tokenizer.json")
@@ -187,7 +187,7 @@ def test_saved_and_loaded_it_is_the_same(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_training_is_the_same_in_another_process_and_in_other_pieces(kind: str) -> None:
+def test_training_does_not_depend_on_the_process_or_on_chunks(kind: str) -> None:
     code = (
         "import sys; from seqwise.text.tokenizer import Tokenizer\n"
         "text, kind, size = sys.argv[1:]\n"
@@ -205,23 +205,23 @@ def test_different_vocabularies_have_different_fingerprints() -> None:
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("text", ["aaaa", "aaaa\naaaa\n"])
-def test_one_symbol_is_refused(kind: str, text: str) -> None:
+def test_a_text_of_one_symbol_is_refused(kind: str, text: str) -> None:
     with pytest.raises(DataError, match="vocabulary of one symbol"):
         Tokenizer.train(kind, [text], size=SIZES.get(kind))
 
 
-def test_one_word_over_and_over_is_refused_as_words() -> None:
+def test_a_text_of_one_repeated_word_is_refused() -> None:
     with pytest.raises(DataError, match="vocabulary of one symbol"):
         Tokenizer.train("words", ["again again again\n"])
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_no_text_is_refused(kind: str) -> None:
+def test_an_empty_text_is_refused(kind: str) -> None:
     with pytest.raises(DataError, match="empty"):
         Tokenizer.train(kind, [])
 
 
-def test_an_unknown_kind_is_refused_with_the_nearest() -> None:
+def test_an_unknown_kind_is_refused_with_a_suggestion() -> None:
     with pytest.raises(UsageError, match="Perhaps you meant 'words'"):
         Tokenizer.train("word", [TEXT])
 
@@ -259,12 +259,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
-def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+def test_a_folder_instead_of_the_tokenizer_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot be read: Is a directory\.\nCheck its permissions"):
         Tokenizer.load(tmp_path)
 
 
-def test_a_vocabulary_with_a_hole_is_named(tmp_path: Path) -> None:
+def test_a_vocabulary_without_consecutive_ids_is_refused(tmp_path: Path) -> None:
     ALL["words"].save(tmp_path / "tokenizer.json")
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["tokenizer"]["model"]["vocab"]["the"] = 9999
@@ -273,7 +273,7 @@ def test_a_vocabulary_with_a_hole_is_named(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
-def test_the_file_holds_what_the_tokenizers_library_reads(tmp_path: Path) -> None:
+def test_the_tokenizers_library_reads_the_saved_pipeline(tmp_path: Path) -> None:
     import tokenizers
 
     ALL["words"].save(tmp_path / "tokenizer.json")
