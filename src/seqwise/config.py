@@ -1,6 +1,6 @@
 """Typed settings: the default of every option, and the help text of every flag.
 
-`None` means "chosen by rule for this data and this machine": `tasks/*/defaults.py` has the rules, the choices are
+`None` means "chosen by rule for this data and this machine": `fill_…` in `tasks/*/` has the rules, the choices are
 printed, and the `ResolvedSettings` are saved as `config.yaml` in the run. Unknown keys are errors.
 """
 

@@ -1,7 +1,7 @@
 """Default rules: every setting that the user leaves open is chosen from the data, the budget and the machine.
 
-Each task has its own rules in its `defaults.py`. This module has the parts they share, and the rules of tasks without
-their own. The numbers come from the searches in docs/log.md. The values are printed and saved with the run.
+Each task has its own rules, `fill_NAME` in `tasks/NAME/`. This module has the parts they share, and the rules of tasks
+without their own. The numbers come from the searches in docs/log.md. The values are printed and saved with the run.
 """
 
 from __future__ import annotations
