@@ -112,9 +112,8 @@ def _read_builtin(spec: str, image_size: int, fractions: Mapping[str, float]) ->
     examples = [CaptionedImage(f"{BUILTIN}/{i}", (caption,), "", i) for i, caption in enumerate(captions)]
     splits = split_examples(spec, {"train": examples}, fractions, Findings(), f"{BUILTIN_RULE}; ")
     splits.split_rule = splits.split_rule.replace("examples are", "pictures are")
-    if image_size == IMAGE_SIZE:
-        arrays = list(pixels)
-    else:
+    arrays = list(pixels)
+    if image_size != IMAGE_SIZE:
         arrays = [decode_array(array, image_size).array for array in pixels]
     return CaptionSplits(**vars(splits), images=ImageSet("images", arrays), image_size=image_size)
 
@@ -131,11 +130,8 @@ def _find_tables(path: Path, findings: Findings) -> dict[str, list[Path]]:
     groups = find_split_files(path, SUFFIXES, findings)
     if len(groups) == 1 and len(groups["train"]) > 1:
         names = ", ".join(file.name for file in groups["train"][:4])
-        raise DataError(
-            f"several tables may be meant: {names}.",
-            repair="Name one of them, or call it captions.csv; train.csv, valid.csv and test.csv are splits.",
-            file=path,
-        )
+        repair = "Name one of them, or call it captions.csv; train.csv, valid.csv and test.csv are splits."
+        raise DataError(f"several tables may be meant: {names}.", repair=repair, file=path)
     return groups
 
 
@@ -219,7 +215,9 @@ def _group_by_image(rows: Sequence[Row], split: str, drop_empty: bool, findings:
     captions: dict[str, list[str]] = {}
     examples: dict[str, CaptionedImage] = {}
     for row in rows:
-        image, row_captions = str(row.values["image"]).strip(), _clean_captions(row.values["caption"])
+        image, value = str(row.values["image"]).strip(), row.values["caption"]
+        values = value if isinstance(value, list) else [value]
+        row_captions = [" ".join(each.split()) for each in values if isinstance(each, str) and each.strip()]
         if not image or not row_captions:
             if drop_empty:
                 findings.warn("rows without an image or a caption, which are dropped", row.file, row.line)
@@ -235,13 +233,6 @@ def _group_by_image(rows: Sequence[Row], split: str, drop_empty: bool, findings:
             problem = f"the image {image!r} is in {row_split} here, but in {example.split} in line {example.line}."
             findings.error(problem, repair=ONE_SPLIT, file=row.file, line=row.line)
     return [replace(example, captions=tuple(captions[image])) for image, example in examples.items()]
-
-
-def _clean_captions(value: object) -> list[str]:
-    """Returns a caption, or a list of them, without superfluous whitespace and empty ones."""
-    values = value if isinstance(value, list) else [value]
-    captions = [" ".join(each.split()) for each in values if isinstance(each, str)]
-    return [caption for caption in captions if caption]
 
 
 def _parse_split(row: Row, default: str, findings: Findings) -> str | None:
@@ -297,12 +288,8 @@ def _check_splits(examples: Sequence[CaptionedImage], findings: Findings) -> Non
     for example in examples:
         first = first_uses.setdefault(example.locations, example) if example.locations else example
         if first.split != example.split:
-            findings.error(
-                f"the image {example.image!r} is in {example.split} here, but in {first.split} in {first.file}.",
-                repair=ONE_SPLIT,
-                file=example.file,
-                line=example.line,
-            )
+            problem = f"the image {example.image!r} is in {example.split} here, but in {first.split} in {first.file}."
+            findings.error(problem, repair=ONE_SPLIT, file=example.file, line=example.line)
 
 
 def _split_examples(

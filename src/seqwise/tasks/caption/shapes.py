@@ -48,8 +48,14 @@ def draw_shapes(count: int = COUNT) -> tuple[np.ndarray, list[str]]:
     images = _paint(centre, radius, shape, colour, is_visible, generator)
     captions = []
     for i in range(count):
-        names = [_describe_shape(*parts) for parts in zip(is_large[:, i], colour[:, i], shape[:, i])]
-        captions.append(names[0] if is_single[i] else _describe_pair(names, is_large[:, i], bool(is_vertical[i])))
+        parts = zip(is_large[:, i], colour[:, i], shape[:, i])
+        first, second = (f"a {list(RADII)[size]} {list(COLOURS)[tone]} {SHAPES[form]}" for size, tone, form in parts)
+        if is_single[i]:
+            captions.append(first)
+        elif is_large[1, i] > is_large[0, i]:
+            captions.append(f"{second} {'below' if is_vertical[i] else 'right of'} {first}")
+        else:
+            captions.append(f"{first} {'above' if is_vertical[i] else 'left of'} {second}")
     return images, captions
 
 
@@ -101,13 +107,3 @@ def _signed_distance(x: np.ndarray, y: np.ndarray, r: np.ndarray, shape: np.ndar
     triangle = np.maximum(y - 0.72 * r, 0.866 * ax - 0.5 * y - 0.5 * r)
     cross = np.minimum(np.maximum(ax - r, ay - 0.34 * r), np.maximum(ay - r, ax - 0.34 * r))
     return np.choose(shape[:, None, None], np.broadcast_arrays(circle, square, triangle, cross))
-
-
-def _describe_shape(is_large: int, colour: int, shape: int) -> str:
-    return f"a {list(RADII)[is_large]} {list(COLOURS)[colour]} {SHAPES[shape]}"
-
-
-def _describe_pair(names: list[str], is_large: np.ndarray, is_vertical: bool) -> str:
-    if is_large[1] > is_large[0]:
-        return f"{names[1]} {'below' if is_vertical else 'right of'} {names[0]}"
-    return f"{names[0]} {'above' if is_vertical else 'left of'} {names[1]}"

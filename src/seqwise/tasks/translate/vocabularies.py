@@ -46,7 +46,10 @@ def train_tokenizers(
     target_specials = [*SPECIALS, *(map(get_target_token, names) if uses_target_token else ())]
 
     def train(texts: list[str], specials: Sequence[str]) -> Tokenizer:
-        size = vocabulary_size or (_choose_size(texts) if text.tokenizer in ("bpe", "wordpiece") else None)
+        size = vocabulary_size
+        if not size and text.tokenizer in ("bpe", "wordpiece"):
+            entries = sum(len(each.encode()) for each in texts) // BYTES_PER_ENTRY
+            size = 1 << (min(MAX_VOCABULARY, max(MIN_VOCABULARY, entries)).bit_length() - 1)
         return Tokenizer.train(str(text.tokenizer), texts, size, text.min_count, text.lowercase, specials)
 
     sources = [pair.source for pair in pairs]
@@ -113,11 +116,6 @@ def _choose_kind(pairs: Sequence[Pair], has_word_vectors: bool) -> tuple[str, in
     if size < MIN_SUBWORD_BYTES:
         return "characters", None, f"characters, because the text is smaller than {MIN_SUBWORD_BYTES / 1e6:g} MB."
     return "bpe", None, f"bpe, one token per {BYTES_PER_ENTRY} bytes of text, rounded down to a power of two."
-
-
-def _choose_size(texts: Sequence[str]) -> int:
-    entries = sum(len(text.encode()) for text in texts) // BYTES_PER_ENTRY
-    return 1 << (min(MAX_VOCABULARY, max(MIN_VOCABULARY, entries)).bit_length() - 1)
 
 
 def _sample(pairs: Sequence[Pair]) -> Sequence[Pair]:
