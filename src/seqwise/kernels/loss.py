@@ -78,7 +78,9 @@ def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets:
     backend = _choose_backend(vectors.device, dtype)
     with _disable_autocast(device):
         if len(targets) * len(weight) < MIN_SCORES[backend]:
-            return _compute_unfused(vectors.to(dtype), weight.to(dtype), bias.to(dtype), targets)
+            scores = F.linear(vectors.to(dtype), weight.to(dtype), bias.to(dtype))
+            logs = F.log_softmax(scores, 1, dtype=torch.promote_types(scores.dtype, torch.float32))
+            return F.nll_loss(logs, targets, reduction="none")
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, weight, bias)):
             return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype, backend)
         return _compute(LossInputs(vectors, weight, bias, targets, dtype, backend, (False, False, False)))[0]
@@ -97,12 +99,6 @@ def _is_autocast_enabled(device: str) -> bool:
 
 def _disable_autocast(device: str) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if _is_autocast_enabled(device) else nullcontext()
-
-
-def _compute_unfused(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    scores = F.linear(vectors, weight, bias)
-    logs = F.log_softmax(scores, 1, dtype=torch.promote_types(scores.dtype, torch.float32))
-    return F.nll_loss(logs, targets, reduction="none")
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

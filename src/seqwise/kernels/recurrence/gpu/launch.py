@@ -88,7 +88,9 @@ def iterate_launches(
     tiling = choose_tiling(units, own_units, layout.batch_size, directions, values.dtype.itemsize, values.device)
     if tiling is None:
         raise RuntimeError(f"{directions} × {units} units are more than fit on the GPU at once")
-    options = build_options(tiling, own_units, values.dtype, layout.has_lengths, matmul_precision(values.dtype))
+    # How float32 is multiplied; irrelevant for other types.
+    precision = "tf32" if values.dtype != torch.float32 or allows_tf32() else "tf32x3"
+    options = build_options(tiling, own_units, values.dtype, layout.has_lengths, precision)
     for first in range(0, layout.batch_size, tiling.batch_capacity):
         yield first, tiling, options
 
@@ -98,24 +100,9 @@ def build_options(
     tiling: Tiling, own_units: int, dtype: torch.dtype, has_lengths: bool, precision: str
 ) -> dict[str, Any]:
     """The keyword arguments of every launch. A cooperative launch runs all programs at once or fails."""
-    config = KernelConfig(
-        tiling.units,
-        tiling.batch_tile,
-        own_units,
-        tiling.k_tile,
-        tiling.resident_chunks,
-        tiling.num_probes,
-        has_lengths,
-        TRITON_DTYPES[dtype],
-        INTEGER_DTYPES[dtype.itemsize],
-        precision,
-    )
-    return {
-        "config": config,
-        "num_warps": tiling.warps,
-        "launch_cooperative_grid": True,
-        "enable_fp_fusion": True,
-    }
+    sizes = tiling.units, tiling.batch_tile, own_units, tiling.k_tile, tiling.resident_chunks, tiling.num_probes
+    config = KernelConfig(*sizes, has_lengths, TRITON_DTYPES[dtype], INTEGER_DTYPES[dtype.itemsize], precision)
+    return {"config": config, "num_warps": tiling.warps, "launch_cooperative_grid": True, "enable_fp_fusion": True}
 
 
 @cache
@@ -188,11 +175,6 @@ def get_device_limits(device: torch.device) -> tuple[int, int]:
         return 132, 232448
     properties = torch.cuda.get_device_properties(device)
     return properties.multi_processor_count, getattr(properties, "shared_memory_per_block_optin", 0)
-
-
-def matmul_precision(dtype: torch.dtype) -> str:
-    """How float32 is multiplied; irrelevant for other types."""
-    return "tf32" if dtype != torch.float32 or allows_tf32() else "tf32x3"
 
 
 def needs_grad(*tensors: Tensor) -> bool:

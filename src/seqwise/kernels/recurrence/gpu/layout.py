@@ -56,11 +56,6 @@ class PackedLayout:
         return self.lengths is not None
 
     @property
-    def kernel_tensors(self) -> tuple[Tensor | None, Tensor | None]:
-        """The tensors that every kernel reads."""
-        return self.lengths, self.step_offsets
-
-    @property
     def kernel_scalars(self) -> tuple[int, int, int, int]:
         """The numbers that every kernel takes. `reverse` has one bit per direction."""
         reverse = sum(is_reversed << direction for direction, is_reversed in enumerate(self.reverse))

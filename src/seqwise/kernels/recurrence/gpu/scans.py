@@ -153,8 +153,9 @@ class Scan:
             if self.norm is not None:
                 arguments |= _norm_arguments(tiling, programs, directions, self.norm.forward, gates.device)
             self.forward_kernel[(programs, tiling.batch_groups, directions)](
-                gates, weight, *states, hidden, *([cell] if self.has_cell else []), *last, *layout.kernel_tensors,
-                *layout.kernel_scalars, first, SAVE=save and self.saves_gates, **arguments, **options,
+                gates, weight, *states, hidden, *([cell] if self.has_cell else []), *last,
+                layout.lengths, layout.step_offsets, *layout.kernel_scalars, first,
+                SAVE=save and self.saves_gates, **arguments, **options,
             )  # fmt: skip
         return ScanTensors(layout, gates, weight, vectors, hidden.view(gates.dtype), cell, statistics), last
 
@@ -181,7 +182,7 @@ class Scan:
                 arguments["grad_norms"] = grad_norms
             options = self.adapt_backward_options(options, units, hidden)
             self.backward_kernel[(blocks, groups, directions)](
-                *tensors, grad_outputs, *last, *initial, *layout.kernel_tensors, *ring, *strides,
+                *tensors, grad_outputs, *last, *initial, layout.lengths, layout.step_offsets, *ring, *strides,
                 *layout.kernel_scalars, first, **arguments, **options,
             )  # fmt: skip
         return initial, grad_norms.sum(1)
@@ -198,8 +199,6 @@ class Scan:
             products=products, gains=saved.vectors[0], biases=saved.vectors[1], statistics=saved.statistics,
         )  # fmt: skip
         return products, saved.compute_weight_grad(grad_products.view(gates.dtype)), grad_norms, initial
-
-    # What differs between cells
 
     def get_extra_arguments(self, inputs: ScanInputs) -> dict[str, Any]:
         """Further arguments of the forward kernel, by name."""
