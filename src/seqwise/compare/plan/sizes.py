@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 from typing import Literal
 
 import torch
@@ -78,20 +79,17 @@ def match_sizes(
         raise UsageError(f"a network has at least one parameter; received {target:,}.", repair="Raise --parameters.")
     solvers = [_SizeSolver(name, task, settings, context) for name, settings in families.items()]
     free = [solver for solver in solvers if solver.is_free]
-    targets = [target] if target is not None else _order_targets([each.count(each.start) or 0 for each in free])
+    targets = [] if target is None else [target]
+    if target is None and free:
+        counts = [solver.count(solver.start) or 0 for solver in free]
+        median = median_low(counts)
+        targets = sorted(set(counts), key=lambda count: (count < median, abs(count - median)))  # larger ones first
     found, sizes, notes = _solve_all(free, targets)
     settings = {solver.name: solver.make_settings(sizes.get(solver.name)) for solver in solvers}
     parameters = {name: count_parameters(task, values) for name, values in settings.items()}
     for solver in solvers:
         notes += solver.list_notes(sizes.get(solver.name), parameters[solver.name], found)
     return MatchedSizes(settings, parameters, found, tuple(notes))
-
-
-def _order_targets(sizes: Sequence[int]) -> list[int]:
-    """Returns the lower median, then the larger sizes, then the smaller ones."""
-    distinct = sorted(set(sizes))
-    median = distinct.index(sorted(sizes)[(len(sizes) - 1) // 2]) if sizes else 0
-    return [*distinct[median:], *reversed(distinct[:median])]
 
 
 def _solve_all(

@@ -26,7 +26,8 @@ def select_disagreements(plan: Plan, scores: dict[str, ScoresBySeed]) -> tuple[E
     tested = {name: by_seed for name, by_seed in scores.items() if by_seed}
     if len(tested) < 2 or not plan.num_examples:
         return ()
-    values = np.stack([_mean_values(plan.metric, list(by_seed.values())) for by_seed in tested.values()])
+    by_family = ([compute_metric(plan.metric, each.sums) for each in by_seed.values()] for by_seed in tested.values())
+    values = np.stack([np.mean(by_seed, axis=0) for by_seed in by_family])  # (families, examples)
     is_finite = np.isfinite(values).all(axis=0)
     scaled = np.where(is_finite, values, np.nan)
     if plan.metric == "perplexity":  # on a linear scale single unpredictable words would dominate
@@ -35,7 +36,9 @@ def select_disagreements(plan: Plan, scores: dict[str, ScoresBySeed]) -> tuple[E
     evenness = np.where(is_finite, np.std(scaled, axis=0), -1.0)
     order = np.lexsort((np.arange(spread.shape[0]), -evenness.round(9), -spread.round(9)))
     if plan.task in STREAM_TASKS:
-        order = _first_of_each_segment(order, plan.num_examples)
+        segments = order * min(plan.num_examples, len(order)) // len(order)
+        _, firsts = np.unique(segments, return_index=True)
+        order = order[np.sort(firsts)]
     first_seeds = {name: next(iter(by_seed.values())) for name, by_seed in tested.items()}
     texts = next(iter(first_seeds.values())).texts
     return tuple(
@@ -50,15 +53,3 @@ def select_disagreements(plan: Plan, scores: dict[str, ScoresBySeed]) -> tuple[E
         for index in order[: plan.num_examples].tolist()
         if spread[index] > 0
     )
-
-
-def _first_of_each_segment(order: np.ndarray, count: int) -> np.ndarray:
-    """Returns the first index of each of `count` equal segments of the data, in the given order."""
-    segments = order * min(count, len(order)) // len(order)
-    _, firsts = np.unique(segments, return_index=True)
-    return order[np.sort(firsts)]
-
-
-def _mean_values(metric: str, scores: list[ExampleScores]) -> np.ndarray:
-    """Returns the metric of each example (examples,), mean over seeds."""
-    return np.mean([compute_metric(metric, each.sums) for each in scores], axis=0)

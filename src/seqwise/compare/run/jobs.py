@@ -78,16 +78,13 @@ class LatencyResult:
     families: dict[str, tuple[float, ...]]
 
 
-_RESULT_TYPES: dict[JobKind, TypeAdapter[Any]] = {
-    "speed": TypeAdapter(SpeedResult),
-    "train": TypeAdapter(TrainingResult),
-    "test": TypeAdapter(EvaluationResult),
-    "latency": TypeAdapter(LatencyResult),
+# For each kind of job the type of its result, the ending of its file, and that of version 0.1.
+_FILES: dict[JobKind, tuple[TypeAdapter[Any], str, str]] = {
+    "speed": (TypeAdapter(SpeedResult), "/speed.json", "/rehearsal.json"),
+    "train": (TypeAdapter(TrainingResult), ".json", ".json"),
+    "test": (TypeAdapter(EvaluationResult), ".test.json", ".test.json"),
+    "latency": (TypeAdapter(LatencyResult), ".latency.json", ".pace.json"),
 }
-_FILE_ENDINGS: dict[JobKind, str] = {
-    "speed": "/speed.json", "train": ".json", "test": ".test.json", "latency": ".latency.json",
-}  # fmt: skip
-_OLD_FILE_ENDINGS: dict[JobKind, str] = {"speed": "/rehearsal.json", "latency": ".pace.json"}  # of version 0.1
 
 
 @dataclass(frozen=True)
@@ -114,12 +111,8 @@ class Job:
 
     def file(self, folder: Path) -> Path:
         """Returns the file of the outcome; that of version 0.1 where it exists."""
-        trials = folder / TRIALS_FOLDER
-        if self.kind in _OLD_FILE_ENDINGS:
-            old = trials / f"{self.name}{_OLD_FILE_ENDINGS[self.kind]}"
-            if old.exists():
-                return old
-        return trials / f"{self.name}{_FILE_ENDINGS[self.kind]}"
+        path, old = (folder / TRIALS_FOLDER / f"{self.name}{ending}" for ending in _FILES[self.kind][1:])
+        return old if old.exists() else path
 
     def run_folder(self, folder: Path) -> Path:
         """Returns the run folder of the trial."""
@@ -138,7 +131,7 @@ class Job:
         try:
             values = json.loads(self.file(folder).read_text(encoding="utf-8"))
             result = values["result"] if "result" in values else values["values"]  # the key of version 0.1
-            parsed = None if result is None else _RESULT_TYPES[self.kind].validate_python(result)
+            parsed = None if result is None else _FILES[self.kind][0].validate_python(result)
             return Outcome(values["status"], values["reason"], parsed)
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -13,7 +13,6 @@ import queue
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -155,9 +154,8 @@ class _Worker:
         if self.process.stdin is not None and not self.process.stdin.closed:
             with suppress(OSError):
                 self.process.stdin.close()
-        deadline = time.monotonic() + STOP_SECONDS
-        while self.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if self.process.poll() is None:
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
