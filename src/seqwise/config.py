@@ -360,13 +360,11 @@ RENAMED_SETTINGS = {
 def load_settings(path: str | Path) -> Settings:
     """Return settings from a YAML file; all errors in it are reported at once."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
         raise UsageError("the settings file does not exist.", file=path) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the settings file cannot be read: {error}.", file=path) from None
-    try:
-        values = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = None if mark is None else mark.line + 1
