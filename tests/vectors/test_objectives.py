@@ -41,7 +41,7 @@ def objective(kind: str, method: str, **others) -> Objective:
     for rows in (made.inputs, made.outputs):
         rows[:, :DIM] = random.normal(0, 0.7, (len(rows), DIM))
     if kind in ("negative", "subwords"):
-        table = made.tables if kind == "negative" else made.tables.alias_table
+        table = made.tables if kind == "negative" else made.tables[0]
         table.threshold[:], table.alias[:] = 0, ONLY
     return made
 
