@@ -75,7 +75,10 @@ def suggest_path(path: Path, others: Iterable[Path]) -> str:
 
 @dataclass
 class Findings:
-    """`raise_errors()` stops if there are errors; `warning_messages()` counts each kind of warning."""
+    """Errors and warnings collected while data is read, so that a user sees many mistakes at once.
+
+    `raise_errors()` stops if there are errors; `warning_messages()` counts each kind of warning.
+    """
 
     errors: list[DataError] = field(default_factory=list)
     warnings: dict[str, list[str]] = field(default_factory=dict)  # what was found → where, each time

@@ -83,7 +83,7 @@ OPTIONS = {
     "--model transformer --network.width 30 --transformer.heads 4": "the width must be a multiple of the heads",
     "--model transformer --network.width 36 --transformer.heads 4": "rotary positions rotate pairs of entries",
     "--model transformer --data.window full": "a Transformer needs a window of limited length.",
-    "--network.output adaptive --text.tokenizer words --text.vocabulary 9": "the adaptive softmax is for large",
+    "--network.output adaptive --text.tokenizer words --text.vocabulary 9": "the adaptive softmax needs a vocabulary",
     "--text.tokenizer bpe --text.vocabulary 20": "a bpe vocabulary of 20 is too small: this text needs at least 257.",
     "--text.tokenizer words --text.vocabulary 3": "a vocabulary of 3 has no room beside",
     "--model ngram --context.length 99": "--context.length: input should be less than or equal to 16; received 99.",
