@@ -273,7 +273,7 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
         torch.testing.assert_close(outputs[..., :16], run_reference(both.forwards, x))
 
 
-# --- looking inside ---------------------------------------------------------------------------------------------------
+# --- recording ------------------------------------------------------------------------------------------------------
 
 
 @each_cell

@@ -13,7 +13,7 @@ from seqwise.config import RecurrentSettings
 from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Direction, Projection, SequencePacking, scan
 from seqwise.layers import cells
 from seqwise.layers.recurrent import reverse_steps, valid_steps
-from seqwise.layers.scan import scan as open_scan
+from seqwise.layers.scan import scan as reference_scan
 from seqwise.layers.scan import zero_padding
 
 CELL_SPECS = [
@@ -85,9 +85,9 @@ def run_compiled(
 
 
 def run_reference(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool):
-    real = valid_steps(x, cell.inputs, lengths)
-    x = zero_padding(reverse_steps(x, lengths) if reverse else x, real)
-    outputs, after = open_scan(cell, x, tuple(state), cell.weight_hidden, real)
+    valid = valid_steps(x, cell.inputs, lengths)
+    x = zero_padding(reverse_steps(x, lengths) if reverse else x, valid)
+    outputs, after = reference_scan(cell, x, tuple(state), cell.weight_hidden, valid)
     return [reverse_steps(outputs, lengths) if reverse else outputs, *after]
 
 

@@ -351,7 +351,7 @@ def dozen() -> Values:
         "gru_reset.before",
         "transformer-rotary-8-heads",
         "narrow",
-        "a-rather-long-name-that-somebody-chose-for-a-variant",
+        "a-rather-long-name-that-a-user-chose-for-a-variant",
     ]
     made = [family(name, "bleu", [base, base + 0.7, base - 0.5]) for name, base in zip(names, range(20, 44, 2))]
     texts = ["شاهد الرجل القطة على السطح"] * 6 + ["האיש ראה את החתול על הגג"] * 6

@@ -1,4 +1,4 @@
-"""Compiled layers compute what open ones do with few graphs, and stay open to whoever looks."""
+"""Compiled layers equal eager ones, compile few graphs, and can be recorded."""
 
 from __future__ import annotations
 

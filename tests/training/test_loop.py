@@ -223,12 +223,12 @@ def test_a_parameter_without_a_gradient_is_updated_as_with_zeros():
     """As it must be in several processes, where another one may have a gradient for it."""
     trainer = make(budget="3-epochs", schedule="constant", warmup=0, clip="none", weight_decay=0)
     trainer = Trainer(Idle(), ToyBatches(), trainer.settings, trainer.budget)
-    twin = nn.Parameter(torch.ones(3))
-    adam = torch.optim.AdamW([twin], lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0)
+    reference = nn.Parameter(torch.ones(3))
+    adam = torch.optim.AdamW([reference], lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0)
     for step in trainer.steps():
-        twin.grad = torch.full((3,), float(step.number % 2) / 48)
+        reference.grad = torch.full((3,), float(step.number % 2) / 48)
         adam.step()
-        torch.testing.assert_close(trainer.model.extra, twin)
+        torch.testing.assert_close(trainer.model.extra, reference)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What chance decides: kept words, negatives, windows and sentences, against formulas and a twin in plain Python."""
+"""Random choices (subsampled words, negatives, windows, sentences) against formulas and a reference in plain Python."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def train(made: FullSoftmax, block, rate: float = 0.0) -> np.ndarray:
     return tally
 
 
-def twin(u: np.ndarray, v: np.ndarray, sentence: list[int], rate: float, cbow: bool) -> tuple[float, int]:
+def reference(u: np.ndarray, v: np.ndarray, sentence: list[int], rate: float, cbow: bool) -> tuple[float, int]:
     """The same in double precision; u and v are changed."""
     loss, pairs = 0.0, 0
     for place, word in enumerate(sentence):
@@ -53,7 +53,7 @@ def test_the_full_softmax_handles_any_vocabulary_size(method, size):
     u, v = made.inputs[:, :DIM].astype(np.float64), made.outputs[:, :DIM].astype(np.float64)
     sentence = [0, size - 1, 1, size // 2, 0]
     tally = train(made, sentence, 0.3)
-    assert tally == pytest.approx(twin(u, v, sentence, 0.3, method == "cbow"), rel=2e-6)
+    assert tally == pytest.approx(reference(u, v, sentence, 0.3, method == "cbow"), rel=2e-6)
     assert made.inputs[:, :DIM] == pytest.approx(u, abs=3e-6)
     assert made.outputs[:, :DIM] == pytest.approx(v, abs=3e-6)
     assert not made.inputs[:, DIM:].any()
@@ -73,7 +73,7 @@ def test_large_score_differences_stay_finite_and_exact(scale):
     made = softmax(20, scale=scale)
     u, v = made.inputs[:, :DIM].astype(np.float64), made.outputs[:, :DIM].astype(np.float64)
     loss, pairs = train(made, [0, 5, 7, 19])
-    exact, _ = twin(u, v, [0, 5, 7, 19], 0.0, cbow=False)
+    exact, _ = reference(u, v, [0, 5, 7, 19], 0.0, cbow=False)
     assert exact / pairs > scale  # a naive exponential would be infinite
     assert loss == pytest.approx(exact, rel=1e-6)
     train(made, [0, 5, 7, 19], 1e-3)

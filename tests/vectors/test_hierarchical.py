@@ -39,7 +39,7 @@ def train(made: HierarchicalSoftmax, block, rate: float = 0.0) -> np.ndarray:
     return tally
 
 
-def twin(made: HierarchicalSoftmax, u, v, sentence: list[int], rate: float, cbow: bool) -> tuple[float, int]:
+def reference(made: HierarchicalSoftmax, u, v, sentence: list[int], rate: float, cbow: bool) -> tuple[float, int]:
     """The same in double precision; u and v are changed."""
     loss, pairs = 0.0, 0
     for place, word in enumerate(sentence):
@@ -109,7 +109,7 @@ def test_the_hierarchical_softmax_handles_paths_of_any_length(method, counts):
     last = len(counts) - 1
     sentence = [0, last, 1, last - 1, 2, 0]
     tally = train(made, sentence, 0.2)
-    assert tally == pytest.approx(twin(made, u, v, sentence, 0.2, method == "cbow"), rel=2e-6)
+    assert tally == pytest.approx(reference(made, u, v, sentence, 0.2, method == "cbow"), rel=2e-6)
     assert made.inputs[:, :DIM] == pytest.approx(u, abs=3e-6)
     assert made.outputs[:, :DIM] == pytest.approx(v, abs=3e-6)
     assert not made.outputs[:, DIM:].any()

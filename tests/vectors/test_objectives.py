@@ -1,7 +1,7 @@
 """Every objective of word2vec through the same checks: its equation in double precision, finite differences, same bits,
 and a corpus whose structure is known.
 
-The slow twin knows the loss of a window as the equation has it, and nothing of gradients: these are central
+The reference implementation has the loss of a window as in the equation, and no gradients: these are central
 differences. Chance is taken out: all words are kept, windows reach over the whole sentence, one word is every negative.
 """
 
@@ -51,7 +51,7 @@ def cost(score) -> float:
     return float(np.logaddexp(0, -score))
 
 
-class Twin:
+class ReferenceTrainer:
     """The loss of one window, from the equations."""
 
     def __init__(self, kind: str, made: Objective):
@@ -132,15 +132,15 @@ contract = pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind 
 @contract
 def test_a_pass_equals_gradient_steps_of_the_equations(kind, method):
     made = objective(kind, method)
-    twin = Twin(kind, made)
-    before = twin.inputs.copy(), twin.outputs.copy()
+    reference = ReferenceTrainer(kind, made)
+    before = reference.inputs.copy(), reference.outputs.copy()
     # A small rate, since CBOW's negatives see what an equal one before them in the window has changed.
     rate = 1e-3 if (kind, method) == ("negative", "cbow") else 0.1
     tally = trained(made, rate)
-    loss, pairs = twin.train(rate)
+    loss, pairs = reference.train(rate)
     assert tally[1] == pairs
     assert tally[0] == pytest.approx(loss, rel=2e-6)
-    for rows, slow, start in zip((made.inputs, made.outputs), (twin.inputs, twin.outputs), before):
+    for rows, slow, start in zip((made.inputs, made.outputs), (reference.inputs, reference.outputs), before):
         moved, should = (rows[:, :DIM] - start) / rate, (slow - start) / rate
         assert np.abs(should).max() > 0.1
         assert moved == pytest.approx(should, rel=1e-4, abs=4e-4)
@@ -152,8 +152,8 @@ def test_with_learning_rate_zero_nothing_changes_and_the_loss_is_exact(kind, met
     made = objective(kind, method)
     inputs, outputs = made.inputs.copy(), made.outputs.copy()
     loss, pairs = trained(made, 0.0)
-    twin = Twin(kind, made)
-    exact = [twin.loss(*window) for window in windows()]
+    reference = ReferenceTrainer(kind, made)
+    exact = [reference.loss(*window) for window in windows()]
     assert pairs == sum(number for _, number in exact)
     assert loss == pytest.approx(sum(part for part, _ in exact), rel=5e-7)
     assert np.array_equal(made.inputs, inputs)
@@ -163,11 +163,11 @@ def test_with_learning_rate_zero_nothing_changes_and_the_loss_is_exact(kind, met
 @pytest.mark.parametrize("kind", ["negative", "softmax", "hierarchical"])
 def test_gensims_update_gives_each_neighbour_all_of_the_gradient(kind):
     made = objective(kind, "cbow", update="gensim")
-    twin = Twin(kind, made)
-    start = twin.inputs.copy()
+    reference = ReferenceTrainer(kind, made)
+    start = reference.inputs.copy()
     trained(made, 1e-3)
-    twin.train(1e-3, more=True)
-    assert (made.inputs[:, :DIM] - start) / 1e-3 == pytest.approx((twin.inputs - start) / 1e-3, rel=2e-3, abs=2e-3)
+    reference.train(1e-3, more=True)
+    assert (made.inputs[:, :DIM] - start) / 1e-3 == pytest.approx((reference.inputs - start) / 1e-3, rel=2e-3, abs=2e-3)
 
 
 @contract

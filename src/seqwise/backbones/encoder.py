@@ -127,7 +127,7 @@ class SeparateDirections(nn.Module):
 
 
 class FeedForwardBackbone(nn.Module):
-    """The fixed-window network: the last n vectors side by side, through a multilayer perceptron (Bengio et al. 2003).
+    """The fixed-window network: the last n vectors, concatenated, through an MLP (Bengio et al. 2003).
 
     h = relu(W [x_{t-n+1}; …; x_t] + b), then further layers of the same width, each added to its input. It has no
     memory beyond its window; its state is the end of the segment before.
@@ -215,8 +215,8 @@ def split_into_patches(x: Tensor, size: int) -> Tensor:
 class SeriesEncoder(nn.Module):
     """A window of numbers (B, L, F) → patches → backbone → one vector (B, width) that summarises it.
 
-    The summary has all states of a Transformer side by side, or is the last state of another backbone. Several steps
-    are read at once as one vector, a patch (Nie et al. 2023, "A Time Series is Worth 64 Words", §3.1; for recurrent
+    The summary concatenates all states of a Transformer, or is the last state of another backbone. Several steps are
+    read at once as one vector, a patch (Nie et al. 2023, "A Time Series is Worth 64 Words", §3.1; for recurrent
     networks Lin et al. 2023, "SegRNN", §3): fewer and richer steps, so a long past is cheap to read and gradients have
     a short path.
     """

@@ -175,7 +175,7 @@ def _both(mask: Tensor | None, other: Tensor) -> Tensor:
 
 
 def _one_mask(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
-    """What the fused kernel takes: either a mask, or the promise that it is causal."""
+    """Arguments of the fused kernel: either a mask, or that attention is causal."""
     if not causal:
         return mask, False
     time, source = queries.shape[-2], keys.shape[-2]
@@ -187,7 +187,7 @@ def _one_mask(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) 
 
 
 class MultiHeadAttention(nn.Module):
-    """H attentions side by side on D/H entries each (Vaswani et al. 2017, §3.2.2): self-attention, or over `memory`.
+    """H attentions in parallel on D/H entries each (Vaswani et al. 2017, §3.2.2): self-attention, or over `memory`.
 
     Equal to `nn.MultiheadAttention` on the same weights. `dropout` acts on the attention weights; CPUs then lose the
     fused kernel. `rotary` rotates queries and keys of self-attention.
@@ -261,7 +261,7 @@ class MultiHeadAttention(nn.Module):
         return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
 
     def join(self, context: Tensor) -> Tensor:
-        """The heads' contexts (B, H, T, K) side by side, through the last projection: (B, T, D)."""
+        """The heads' contexts (B, H, T, K) concatenated, through the output projection: (B, T, D)."""
         return self.outward(context.transpose(1, 2).flatten(2))
 
     def project_self(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
 """Self-attention added to a recurrent state, h_t = RNN(x_t, h_{t−1}) + a_t, in two forms.
 
 `AttentiveRecurrent` is the equation as written: a_t flows back into the next step, so it runs step by step.
-`StateAttention` stands behind any recurrent layer without feedback, so all steps run at once.
+`StateAttention` follows any recurrent layer, without feedback, so all steps run at once.
 
 Both attend to at most `memory` earlier steps; the keys and values of those are their state between segments. They know
 nothing of heads or positions: the recurrent state itself encodes the time.

@@ -1,8 +1,8 @@
-"""Recurrent cells: one step of each, as its equation. They know nothing of loops over time, padding or fast twins.
+"""Recurrent cells: one step of each, as its equation. They know nothing of time loops, padding or kernels.
 
-A cell multiplies the inputs of all steps at once (`project`), then goes from one state to the next (`step`). What a
-step computes passes through `record(name, value)` where it exists; the names are in `gates`. The recurrent matrix comes
-from outside, because weight dropout replaces it for a whole sequence.
+A cell multiplies the inputs of all steps at once (`project`), then computes the next state from the last (`step`).
+Every value of a step passes through `record(name, value)`; the names are in `gates`. The recurrent matrix is an
+argument of `step`, because weight dropout replaces it for a whole sequence.
 
 Weights are stacked per gate, in PyTorch's order: LSTM i, f, g, o; GRU r, z, n.
 """
@@ -224,7 +224,7 @@ class LayerNormLSTMCell(LSTMCell):
 
 
 class LayerNormGRUCell(GatedCell):
-    """Gates and candidate are normalised apart, reset after the product (Ba et al. 2016, supplement); z keeps.
+    """Gates and candidate are normalised separately, reset after the product (Ba et al. 2016, supplement); z keeps.
 
     The norms' biases are the cell's.
     """

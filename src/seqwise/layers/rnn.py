@@ -8,8 +8,8 @@ Each class is a subclass of PyTorch's. Parameters have PyTorch's names (`weight_
 and initial values, so a `state_dict` of either loads into the other, and `from_torch` and `to_torch` convert modules.
 Where no scan of this package is faster, PyTorch's own `forward` runs on the same weights.
 
-Beyond PyTorch, `forward` takes `lengths` instead of a `PackedSequence`, and `record` shows every gate. Cells with other
-equations are in `cells.py`, layers made of them in `recurrent.py`. This module knows nothing of kernels.
+Beyond PyTorch, `forward` takes `lengths` instead of a `PackedSequence`, and every gate can be recorded. Cells with
+other equations are in `cells.py`, layers made of them in `recurrent.py`. This module knows nothing of kernels.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _aten(
     before = hidden if len(hidden) == 2 else hidden[0]
     # cuDNN computes gradients in training mode only, so an evaluated layer needs that mode as well. Dropout is 0.
     options = (weights, True, 1, 0.0, torch.is_grad_enabled(), False)
-    # cuDNN warns that it copies weights which are not in one buffer: the copy is cheap beside the scan.
+    # cuDNN warns that it copies weights which are not in one buffer: the copy is cheap compared with the scan.
     ignore = warnings.catch_warnings(action="ignore", category=UserWarning) if x.is_cuda else nullcontext()
     with ignore:
         if batch_sizes is None and x.is_cuda:  # cuDNN would copy batch-first input slowly
@@ -144,13 +144,15 @@ def _aten(
 
 def _get_aten_arguments(cell: Any, weight_hidden: Tensor) -> tuple[Callable[..., Any], list[Tensor]]:
     """ATen's function for a cell, and the weights that it takes."""
-    function: Callable[..., Any] = torch.lstm
-    if isinstance(cell, cells.RNNCell):
-        function = torch.rnn_tanh if cell.activation == "tanh" else torch.rnn_relu
-    bias_hidden = torch.zeros_like(cell.bias)
+    function: Callable[..., Any] = torch.gru
+    bias = cell.bias
     if isinstance(cell, cells.GRUCell):
-        function, bias_hidden = torch.gru, F.pad(cell.bias_hidden, (2 * cell.units, 0))
-    weights = [cell.weight_input, weight_hidden, cell.bias, bias_hidden]
+        bias_hidden = F.pad(cell.bias_hidden, (2 * cell.units, 0))
+    else:
+        bias_hidden = torch.zeros_like(bias)
+        rnn = torch.rnn_relu if getattr(cell, "activation", "tanh") == "relu" else torch.rnn_tanh
+        function = torch.lstm if isinstance(cell, cells.LSTMCell) else rnn
+    weights = [cell.weight_input, weight_hidden, bias, bias_hidden]
     if isinstance(cell, cells.ReplacingGRUCell):
         # In ATen's GRU, z near 1 keeps the old state. 1 − σ(a) = σ(−a): the update gate's weights change their sign.
         sign = weight_hidden.new_ones(3, cell.units)
@@ -231,7 +233,7 @@ def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None
 
 
 def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: bool = False) -> Direction:
-    """What a kernel needs of a cell: weights, the vectors beside them, the state."""
+    """What a kernel needs of a cell: its matrices, its bias and norm vectors, the state."""
     norms = [norm for name in NORMS if isinstance(norm := cell._modules.get(name), LayerNorm)]
     vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
     if isinstance(cell, cells.GRUCell):

@@ -304,7 +304,7 @@ def test_a_folder_with_other_files_is_never_reused(text: Path, tmp_path: Path, m
     folder = tmp_path / "out"
     (folder / PREPROCESSOR_FOLDER).mkdir(parents=True)
     with pytest.raises(FolderTakenError, match="is not an empty folder"):
-        make_plan(folder, text)  # nobody claimed it
+        make_plan(folder, text)  # without the claim file
     (folder / CLAIM_FILE).touch()
     (folder / "letter.txt").write_text("dear")
     with pytest.raises(FolderTakenError, match="is not an empty folder"):
@@ -444,7 +444,7 @@ def test_a_time_too_short_for_one_validation_is_refused_before_training(text: Pa
     plan = make_plan(folder, text, budget="12s", seeds=1)
     fast = SpeedOnly(folder, update=0.04, validation=0.5)
     with pytest.raises(SeqwiseError, match=r"4 of 4 jobs have no result(.|\n)*seqwise compare --resume"):
-        run_stages(folder, plan, fast, lambda event: None)  # it trains nothing, and nobody asked it to stop
+        run_stages(folder, plan, fast, lambda event: None)  # it trains nothing, and it was not interrupted
     assert fast.stages == ["speed", "train"]
 
 

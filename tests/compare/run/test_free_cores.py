@@ -137,7 +137,7 @@ def test_processes_of_a_trial_share_the_free_cores(tmp_path: Path):
 
 
 class Clock:
-    """Time that passes only while somebody sleeps; cores that are busy for some share of it."""
+    """Time that passes only in `sleep`; cores that are busy for some share of it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shares: list[list[float]], own: float = 0.0):
         self.now, self.shares, self.own, self.slept = 0.0, shares, own, 0

@@ -52,7 +52,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """What must be the same, bit for bit, whoever was killed."""
+    """What must be bit-identical, whichever process was killed."""
     found: dict[str, Any] = {}
     for trial in Plan.open(folder).trials():
         run = folder / "trials" / trial.name
@@ -444,11 +444,11 @@ def test_a_worker_reports_a_lost_process_and_continues(tmp_path: Path, monkeypat
 def test_an_error_in_a_callback_stops_all_workers(engine, tmp_path: Path):
     def listen(event: dict[str, Any]) -> None:
         if event["event"] == "end":
-            raise OSError("nobody can be told")
+            raise OSError("no connection")
 
     running = engine(2)
     began = time.monotonic()
-    with pytest.raises(OSError, match="nobody can be told"):
+    with pytest.raises(OSError, match="no connection"):
         running.run(jobs_of("chatters", "one", "two"), listen, lambda: False)
     assert time.monotonic() - began < 20
     running.close()

@@ -355,7 +355,7 @@ def test_waiting_for_a_busy_cluster_has_a_limit(fresh: Path, engine_on, monkeypa
     class Other:
         def here(self) -> None: ...
 
-    others = [ray.remote(Other).options(num_cpus=1).remote() for _ in range(2)]  # somebody else's work
+    others = [ray.remote(Other).options(num_cpus=1).remote() for _ in range(2)]  # jobs of another user
     ray.get([other.here.remote() for other in others])
     try:
         with pytest.raises(SeqwiseError, match=r"started no process within 0.05 minutes: a job needs 1 core on"):
