@@ -160,7 +160,7 @@ def few(monkeypatch):
 
 
 @pytest.mark.usefixtures("few")
-def test_few_scores_take_the_separate_functions():
+def test_small_losses_use_pytorchs_separate_functions():
     *leaves, targets = example()
     assert torch.equal(linear_cross_entropy(*leaves, targets), apart(*leaves, targets))
 
@@ -179,7 +179,7 @@ def test_few_losses_of_16_bit_products_are_float32_and_exact(autocast):
 
 
 @pytest.mark.parametrize("number", [0, N * V + 1], ids=["in pieces", "few"])
-def test_float64_is_left_alone_under_autocast(monkeypatch, number):
+def test_autocast_does_not_change_float64(monkeypatch, number):
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, number))
     *leaves, targets = example(torch.float64)
     with torch.autocast("cpu", torch.bfloat16):

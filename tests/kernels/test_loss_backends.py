@@ -52,7 +52,7 @@ def test_triton_on_gpus_with_bfloat16_and_the_plain_operations_elsewhere(a_gpu, 
 
 
 @pytest.mark.parametrize("few", [0, 1000])
-def test_tensors_without_memory_have_losses_without_memory(monkeypatch, few):
+def test_losses_of_meta_tensors_are_meta_tensors(monkeypatch, few):
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, few))
     with torch.device("meta"):
         losses = linear_cross_entropy(
@@ -103,7 +103,7 @@ def triton_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("after", [0, 2, 5], ids=["at once", "in the third piece", "in the second pass"])
-def test_a_launch_that_fails_is_said_once_and_the_result_is_right(triton_rows, after):
+def test_a_failed_launch_warns_once_and_the_result_is_right(triton_rows, after):
     failures = triton_rows(RuntimeError("first line\nout of resource: shared memory"), after)
     leaves, targets = leaves_and_targets()
     factors = torch.linspace(-1, 2, N)
@@ -122,7 +122,7 @@ def test_a_launch_that_fails_is_said_once_and_the_result_is_right(triton_rows, a
 
 
 @pytest.mark.filterwarnings("error")
-def test_memory_that_runs_out_is_passed_on(triton_rows):
+def test_out_of_memory_errors_are_raised(triton_rows):
     triton_rows(torch.OutOfMemoryError("pretended"), 0)
     leaves, targets = leaves_and_targets()
     with pytest.raises(torch.OutOfMemoryError, match="pretended"):
@@ -131,7 +131,7 @@ def test_memory_that_runs_out_is_passed_on(triton_rows):
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_wrong_target_is_no_reason_to_give_up_the_kernel(triton_rows):
+def test_a_wrong_target_does_not_disable_the_kernel(triton_rows):
     triton_rows(RuntimeError("index out of bounds"), 0)
     leaves, targets = leaves_and_targets()
     targets[1] = V
@@ -140,7 +140,7 @@ def test_a_wrong_target_is_no_reason_to_give_up_the_kernel(triton_rows):
     assert not kernel._failed_devices
 
 
-def test_compiled_code_takes_the_plain_way_forwards_and_backwards(a_gpu, monkeypatch):
+def test_torch_compile_uses_the_plain_backend_forward_and_backward(a_gpu, monkeypatch):
     a_gpu()
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert kernel._choose_backend(GPU, torch.bfloat16) == "plain"

@@ -102,7 +102,7 @@ def test_scores_of_any_size_neither_overflow_nor_vanish():
     torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
 
 
-def test_minus_infinity_is_a_word_that_cannot_follow():
+def test_a_score_of_minus_infinity_has_probability_zero():
     scores, _ = drawn(3, 140)
     scores[:, :130] = -math.inf  # the whole first block
     scores[2, 139] = -math.inf
@@ -117,7 +117,7 @@ def test_minus_infinity_is_a_word_that_cannot_follow():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("column", [0, 131, 200])
-def test_a_broken_score_breaks_its_row_and_no_other(value, column):
+def test_a_nan_or_infinite_score_affects_only_its_row(value, column):
     scores, targets = drawn(3, 201)
     targets[1] = 131
     _, error = expected(scores, targets)
@@ -129,7 +129,7 @@ def test_a_broken_score_breaks_its_row_and_no_other(value, column):
     torch.testing.assert_close(scores[[0, 2]].double(), error[[0, 2]], rtol=1e-5, atol=1e-7)
 
 
-def test_the_lowest_numbers_are_scores_as_others():
+def test_the_lowest_finite_scores_are_valid():
     lowest = torch.finfo(torch.float32).min
     scores, targets = torch.full((2, 9), lowest, device=DEVICE), torch.tensor([3, 4], device=DEVICE)
     scores[1, 5] = lowest / 2
@@ -145,7 +145,7 @@ def test_a_row_without_a_finite_score_has_no_loss():
 
 
 @pytest.mark.parametrize("lead", [2.0, 8.0, 14.0, 30.0, 80.0])
-def test_what_is_left_to_learn_of_a_likely_target_is_kept(lead):
+def test_the_small_gradient_of_a_likely_target_is_exact(lead):
     scores, targets = torch.zeros(1, 150, device=DEVICE), torch.tensor([77], device=DEVICE)
     scores[0, 77] = lead
     losses, error = expected(scores, targets)
@@ -165,7 +165,7 @@ def test_a_target_outside_the_vocabulary_is_refused(target):
         compute_row_losses(placed(torch.zeros(2, 9)), torch.tensor([0, target]))
 
 
-def test_scores_from_elsewhere_are_refused():
+def test_scores_with_other_strides_are_refused():
     targets = torch.zeros(2, dtype=torch.int64, device=DEVICE)
     for scores in (torch.zeros(2, 9, device=DEVICE), torch.zeros(2, 32, device=DEVICE)[:, :9]):
         with pytest.raises(ValueError, match="multiples of 8"):
@@ -176,7 +176,7 @@ def test_no_rows_give_no_losses():
     assert compute_row_losses(placed(torch.zeros(0, 9)), torch.empty(0, dtype=torch.int64)).shape == (0,)
 
 
-def test_pieces_cover_the_rows_and_hold_the_memory():
+def test_chunks_cover_all_rows_and_limit_memory():
     for rows, width, words in [(8192, 768, 128_000), (8192, 768, 256_000), (32_768, 768, 50_304), (9, 8, 3), (0, 8, 3)]:
         pieces = kernel._split_rows(rows, width, words, "triton")
         assert [row for piece in pieces for row in range(piece.start, piece.stop)] == list(range(rows))
@@ -233,7 +233,7 @@ def test_on_the_device_ours_is_as_near_to_float32_as_eager(shape, dtype):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("_whole_blocks")
-def test_on_the_device_a_sum_in_float32_takes_one_pass():
+def test_on_the_device_16_bit_products_are_added_in_float32():
     assert kernel._adds_in_float32(DEVICE, torch.bfloat16)
     assert kernel._adds_in_float32(DEVICE, torch.float16)
 

@@ -28,7 +28,7 @@ def test_other_precisions_and_few_rows_have_the_ordinary_product():
     assert torch.equal(PackedLinear(weight, None, rows=8)(x), F.linear(x, weight))
 
 
-def test_where_gradients_are_asked_for_it_is_the_ordinary_product():
+def test_with_gradients_enabled_it_is_the_ordinary_product():
     weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
     layer = PackedLinear(weight, None, rows=8)
     assert layer.copy is None

@@ -24,7 +24,7 @@ def a_gpu(monkeypatch, triton: str | None = "3.6.0", capability: tuple[int, int]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
 
 
-def test_on_a_hopper_gpu_with_triton_and_on_a_cpu(monkeypatch):
+def test_kernels_are_available_on_a_hopper_gpu_with_triton_and_on_a_cpu(monkeypatch):
     a_gpu(monkeypatch)
     assert get_unavailable_reason(GPU) is None
     assert describe_backend(GPU) == "triton"
@@ -43,17 +43,17 @@ def test_on_a_hopper_gpu_with_triton_and_on_a_cpu(monkeypatch):
         ),
     ],
 )
-def test_what_is_missing_is_said(monkeypatch, triton, capability, said):
+def test_the_reason_why_kernels_are_unavailable_is_given(monkeypatch, triton, capability, said):
     a_gpu(monkeypatch, triton, capability)
     assert describe_backend(GPU) == said
 
 
-def test_they_can_be_switched_off(monkeypatch):
+def test_kernels_can_be_disabled(monkeypatch):
     a_gpu(monkeypatch)
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
     assert describe_backend(GPU) == "cudnn (SEQWISE_KERNELS=off)"
     assert describe_backend(CPU) == "aten (SEQWISE_KERNELS=off)"
 
 
-def test_there_are_none_for_other_devices():
+def test_there_are_no_kernels_for_other_devices():
     assert get_unavailable_reason(torch.device("meta")) == "there are none for meta"

@@ -133,7 +133,7 @@ def test_two_runs_give_the_same_bits(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_poisoned_memory_is_overwritten(kind: str) -> None:
+def test_uninitialised_memory_is_never_read(kind: str) -> None:
     """All of the allocator's free memory holds NaN before the call; none may be left in a result."""
     layer = layer_of(kind, 64, 100, torch.float16)
     mine, lengths = leaves(layer, 20, 12), torch.arange(20) % 13
@@ -181,7 +181,7 @@ def test_recorded_values_are_those_of_the_reference(kind: str) -> None:
         torch.testing.assert_close(seen[name], value.detach(), atol=5e-3, rtol=5e-3)
 
 
-def test_a_kernel_that_cannot_run_is_replaced_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_run_is_replaced_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     from seqwise.kernels.recurrence.gpu import persistent
     from seqwise.layers import scan as scan_module
 

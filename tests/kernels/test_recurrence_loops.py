@@ -35,10 +35,10 @@ def lost(code: str) -> set[tuple[str, str]]:
     return found
 
 
-def test_the_trap_is_seen():
+def test_a_copied_loop_variable_is_detected():
     assert lost("def kernel(a):\n    b, c = a, 1\n    for _ in range(3):\n        b, a = a, a + 1") == {("b", "a")}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_nothing_a_loop_carries_begins_as_what_it_becomes(file: Path) -> None:
+def test_no_loop_variable_is_a_copy_of_its_next_value(file: Path) -> None:
     assert not lost(file.read_text())

@@ -36,47 +36,49 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda name: monkeypatch.setattr(recurrent, "choose_backend", lambda *_, **__: name)
 
 
-def layer_of(name: str, both: bool) -> nn.Module:
+def build_layer(name: str, bidirectional: bool) -> nn.Module:
     torch.manual_seed(0)
-    sides = [Recurrent(CELLS[name](3, UNITS)) for _ in range(1 + both)]
-    layer = Bidirectional(*sides) if both else sides[0]
+    sides = [Recurrent(CELLS[name](3, UNITS)) for _ in range(1 + bidirectional)]
+    layer = Bidirectional(*sides) if bidirectional else sides[0]
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
     return layer
 
 
-def state_of(name: str, both: bool) -> list[Tensor]:
+def build_states(name: str, bidirectional: bool) -> list[Tensor]:
     """Start states, those of a direction one after the other."""
-    parts = (1 + both) * len(CELLS[name](3, UNITS).start(1, torch.empty(1)))
+    parts = (1 + bidirectional) * len(CELLS[name](3, UNITS).start(1, torch.empty(1)))
     return [torch.randn(len(LENGTHS), UNITS, requires_grad=True) for _ in range(parts)]
 
 
-def run(layer: nn.Module, x: Tensor, states: list[Tensor], lengths: Tensor | None, both: bool) -> list[Tensor]:
+def run(layer: nn.Module, x: Tensor, states: list[Tensor], lengths: Tensor | None, bidirectional: bool) -> list[Tensor]:
     """Outputs and last states, then the gradients of x, the states and all parameters."""
     half = len(states) // 2
-    outputs, last = layer(x, (tuple(states[:half]), tuple(states[half:])) if both else tuple(states), lengths)
-    found = [outputs, *(part for side in last for part in side)] if both else [outputs, *last]
+    outputs, last = layer(x, (tuple(states[:half]), tuple(states[half:])) if bidirectional else tuple(states), lengths)
+    results = [outputs, *(part for side in last for part in side)] if bidirectional else [outputs, *last]
     torch.manual_seed(1)
-    slopes = [torch.randn(part.shape) for part in found]
+    grads = [torch.randn(part.shape) for part in results]
     leaves = [x, *states, *layer.parameters()]
-    return [*found, *torch.autograd.grad(found, leaves, slopes)]
+    return [*results, *torch.autograd.grad(results, leaves, grads)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
-@pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["unidirectional", "bidirectional"])
 @pytest.mark.parametrize("name", CELLS)
-def test_layers_give_the_results_of_the_reference(name: str, both: bool, lengths: list[int] | None, backend) -> None:
-    layer, sizes = layer_of(name, both), None if lengths is None else torch.tensor(lengths)
-    x, states = torch.randn(len(LENGTHS), 4, 3, requires_grad=True), state_of(name, both)
+def test_layers_give_the_results_of_the_reference(
+    name: str, bidirectional: bool, lengths: list[int] | None, backend
+) -> None:
+    layer, sizes = build_layer(name, bidirectional), None if lengths is None else torch.tensor(lengths)
+    x, states = torch.randn(len(LENGTHS), 4, 3, requires_grad=True), build_states(name, bidirectional)
     backend("reference")
-    wanted = run(layer, x, states, sizes, both)
+    expected = run(layer, x, states, sizes, bidirectional)
     backend("triton")
     with run_concurrently():
-        found = run(layer, x, states, sizes, both)
+        results = run(layer, x, states, sizes, bidirectional)
     assert all(part.backend == "triton" for part in layer.modules() if isinstance(part, Recurrent))
-    for mine, true in zip(found, wanted, strict=True):
+    for mine, true in zip(results, expected, strict=True):
         torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
 
 
@@ -84,46 +86,46 @@ def test_layers_give_the_results_of_the_reference(name: str, both: bool, lengths
 @pytest.mark.parametrize("part", [0, 1, -1], ids=["outputs", "first state", "last state"])
 @pytest.mark.parametrize("name", CELLS)
 def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend) -> None:
-    layer, (h, *others), found = layer_of(name, False), state_of(name, False), []
-    for way in ("reference", "triton"):
-        backend(way)
+    layer, (h, *others), results = build_layer(name, False), build_states(name, False), []
+    for name_of_backend in ("reference", "triton"):
+        backend(name_of_backend)
         with run_concurrently():
             outputs, last = layer(torch.ones(len(LENGTHS), 4, 3), (h, *others))
-            found.append(torch.autograd.grad([outputs, *last][part].sum(), [h, layer.cell.weight_hidden]))
-    for true, mine in zip(*found, strict=True):
+            results.append(torch.autograd.grad([outputs, *last][part].sum(), [h, layer.cell.weight_hidden]))
+    for true, mine in zip(*results, strict=True):
         torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_recorded_values_are_those_of_the_reference(name: str, backend) -> None:
-    layer, lengths = layer_of(name, False), torch.tensor(LENGTHS)
-    x, looks = torch.randn(len(LENGTHS), 4, 3), []
-    for way in ("reference", "triton"):
-        backend(way)
-        with run_concurrently(), record(layer) as seen:
+    layer, lengths = build_layer(name, False), torch.tensor(LENGTHS)
+    x, recordings = torch.randn(len(LENGTHS), 4, 3), []
+    for name_of_backend in ("reference", "triton"):
+        backend(name_of_backend)
+        with run_concurrently(), record(layer) as recorded:
             layer(x, None, lengths)
-        looks.append(dict(seen))
-    assert looks[0].keys() == looks[1].keys()
-    for key, true in looks[0].items():
-        torch.testing.assert_close(looks[1][key], true, atol=1e-4, rtol=1e-3)
+        recordings.append(dict(recorded))
+    assert recordings[0].keys() == recordings[1].keys()
+    for key, true in recordings[0].items():
+        torch.testing.assert_close(recordings[1][key], true, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_an_initial_state_of_another_type_is_converted(name: str, backend) -> None:
-    layer, found = layer_of(name, False), []
-    x, states = torch.randn(len(LENGTHS), 4, 3), [part.detach().double() for part in state_of(name, False)]
-    for way in ("reference", "triton"):
-        backend(way)
-        with run_concurrently(), record(layer) as seen:
-            found.append([layer(x, tuple(states))[0], *dict(seen).values()])
-    for true, mine in zip(*found, strict=True):
+    layer, results = build_layer(name, False), []
+    x, states = torch.randn(len(LENGTHS), 4, 3), [part.detach().double() for part in build_states(name, False)]
+    for name_of_backend in ("reference", "triton"):
+        backend(name_of_backend)
+        with run_concurrently(), record(layer) as recorded:
+            results.append([layer(x, tuple(states))[0], *dict(recorded).values()])
+    for true, mine in zip(*results, strict=True):
         torch.testing.assert_close(mine, true, atol=1e-4, rtol=1e-3)
 
 
-def test_padding_may_hold_anything_and_gets_no_gradient(backend) -> None:
-    layer, lengths = layer_of("lstm", True), torch.tensor(LENGTHS)
+def test_padding_may_be_nan_and_gets_no_gradient(backend) -> None:
+    layer, lengths = build_layer("lstm", True), torch.tensor(LENGTHS)
     dirty = torch.randn(len(LENGTHS), 4, 3)
     dirty[torch.arange(4) >= lengths[:, None]] = float("nan")
     backend("triton")
@@ -135,8 +137,8 @@ def test_padding_may_hold_anything_and_gets_no_gradient(backend) -> None:
     assert not gradient[torch.arange(4) >= lengths[:, None]].any()
 
 
-def test_a_copy_of_a_layer_runs_too(backend) -> None:
-    layer, x = layer_of("gru", False), torch.randn(2, 4, 3)
+def test_a_deep_copy_of_a_layer_gives_the_same_outputs(backend) -> None:
+    layer, x = build_layer("gru", False), torch.randn(2, 4, 3)
     backend("triton")
     with run_concurrently():
         outputs, _ = layer(x)
