@@ -31,7 +31,7 @@ from seqwise.backbones.memory import Memory
 from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerSettings
 from seqwise.decoding.generate import decode_sequences, generate
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.decoding.sampling import pick
+from seqwise.decoding.sampling import choose_token
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.tasks.token_decoder import TokenDecoder
@@ -97,7 +97,7 @@ def build_continuations(row: Row, device: torch.device) -> dict[str, Generate]:
         ids, generator = prompt, torch.Generator(device).manual_seed(0)
         for _ in range(row.tokens):
             scores, _ = model.next(ids, None)
-            ids = torch.cat((ids, pick(sampling, scores, None, generator)[:, None]), 1)
+            ids = torch.cat((ids, choose_token(sampling, scores, None, generator)[:, None]), 1)
         return ids[:, PROMPT:]
 
     return {"cached": cached, "uncached": uncached}

@@ -134,7 +134,7 @@ def test_bfloat16_on_a_cpu_without_support_is_refused(seqwise_command, workspace
     monkeypatch.setattr(environment, "probe_cpu_bfloat16", lambda: False)
     result = seqwise_command("train", "book.txt", "--device", "cpu", "--training.precision", "bfloat16")
     assert_refused(
-        workspace, result, "this CPU does not survive bfloat16: a trial in a child process failed.\nLeave out"
+        workspace, result, "bfloat16 does not work on this CPU: a test in a child process failed.\nLeave out"
     )
 
 

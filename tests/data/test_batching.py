@@ -110,16 +110,16 @@ def test_skipped_batches_are_not_read(kind: type, counting: Counting, monkeypatc
 
 
 @pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
-@pytest.mark.parametrize("world", [2, 4])
-def test_all_ranks_together_have_the_rows_of_one_process(kind: type, world: int, counting: Counting) -> None:
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_all_ranks_together_have_the_rows_of_one_process(kind: type, world_size: int, counting: Counting) -> None:
     store = counting(8 * 20 * 6 + 1)
     alone = list(kind(store, 8, 20, seed=0).epoch(1))
-    shares = [list(kind(store, 8, 20, seed=0, rank=rank, world=world).epoch(1)) for rank in range(world)]
+    shares = [list(kind(store, 8, 20, seed=0, rank=rank, world_size=world_size).epoch(1)) for rank in range(world_size)]
     assert {len(share) for share in shares} == {len(alone)}
     for batch, *parts in zip(alone, *shares):
         joined = torch.cat([part.ids for part in parts])
         assert torch.equal(joined, batch.ids[: len(joined)])
-        assert batch.rows - len(joined) < world
+        assert batch.rows - len(joined) < world_size
 
 
 @quick
@@ -148,7 +148,7 @@ def test_windows_are_shuffled(counting: Counting) -> None:
 
 def test_windows_that_cannot_be_divided_among_ranks_are_left_out(counting: Counting) -> None:
     store = counting(10 * 7 + 1)
-    windows = [WindowLoader(store, 4, 10, seed=0, rank=rank, world=2) for rank in range(2)]
+    windows = [WindowLoader(store, 4, 10, seed=0, rank=rank, world_size=2) for rank in range(2)]
     batches = [list(each.epoch(0)) for each in windows]
     assert [[batch.rows for batch in each] for each in batches] == [[2, 1]] * 2
     assert sum(batch.num_targets for each in batches for batch in each) == 60
@@ -158,7 +158,7 @@ def test_windows_that_cannot_be_divided_among_ranks_are_left_out(counting: Count
 def test_rows_that_cannot_be_divided_among_ranks_are_refused(kind: type, counting: Counting) -> None:
     options = {"seed": 0} if kind in (StreamLoader, WindowLoader) else {}
     with pytest.raises(UsageError, match="5 rows cannot be divided among 2 processes"):
-        kind(counting(100), 5, 10, rank=0, world=2, **options)
+        kind(counting(100), 5, 10, rank=0, world_size=2, **options)
 
 
 @pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
@@ -198,16 +198,16 @@ def test_evaluation_streams_predict_every_token_but_the_first_once(
     rows=st.integers(1, 5),
     window=st.integers(1, 30),
     context=st.integers(0, 29),
-    world=st.integers(1, 3),
+    world_size=st.integers(1, 3),
 )
 def test_evaluation_windows_predict_every_token_but_the_first_once_with_enough_history(
-    counting: Counting, count: int, rows: int, window: int, context: int, world: int
+    counting: Counting, count: int, rows: int, window: int, context: int, world_size: int
 ) -> None:
     context = min(context, window)
     every: list[TokenBatch] = []
     steps = set()
-    for rank in range(world):
-        source = WindowEvaluationLoader(counting(count), rows * world, window, context, rank, world)
+    for rank in range(world_size):
+        source = WindowEvaluationLoader(counting(count), rows * world_size, window, context, rank, world_size)
         batches = list(source.epoch())
         steps |= {len(batches), source.steps}
         every += batches

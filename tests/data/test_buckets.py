@@ -24,8 +24,10 @@ class Numbers(Batch):
     numbers: Tensor
 
 
-def buckets(lengths=LENGTHS, rows=16, tokens=400, seed=0, rank=0, world=1) -> BucketLoader[Numbers]:
-    return BucketLoader(lengths, lambda numbers: Numbers(torch.from_numpy(numbers)), rows, tokens, seed, rank, world)
+def buckets(lengths=LENGTHS, rows=16, tokens=400, seed=0, rank=0, world_size=1) -> BucketLoader[Numbers]:
+    return BucketLoader(
+        lengths, lambda numbers: Numbers(torch.from_numpy(numbers)), rows, tokens, seed, rank, world_size
+    )
 
 
 def epoch(source: BucketLoader[Numbers], number: int = 0, start: int = 0) -> list[list[int]]:
@@ -84,14 +86,16 @@ def test_an_epoch_can_begin_at_any_batch():
     assert [epoch(buckets(), 2, start) for start in (0, 5, len(whole))] == [whole, whole[5:], []]
 
 
-@pytest.mark.parametrize("world", [2, 3, 4])
-def test_several_processes_share_the_batches_of_one(world: int):
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_several_processes_share_the_batches_of_one(world_size: int):
     rows, tokens = 12, 500  # at least one row of 80 tokens for each of four processes
     one = epoch(buckets(rows=rows, tokens=tokens), 1)
-    shares = [epoch(buckets(rows=rows, tokens=tokens, rank=rank, world=world), 1) for rank in range(world)]
+    shares = [
+        epoch(buckets(rows=rows, tokens=tokens, rank=rank, world_size=world_size), 1) for rank in range(world_size)
+    ]
     for batch, *parts in zip(one, *shares, strict=True):
         joined = [each for part in parts for each in part]
-        extra = max(0, world - len(batch))  # only a last batch with fewer rows than processes is filled up
+        extra = max(0, world_size - len(batch))  # only a last batch with fewer rows than processes is filled up
         assert len(joined) == len(batch) + extra
         assert set(batch) <= set(joined)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -99,22 +103,23 @@ def test_several_processes_share_the_batches_of_one(world: int):
 
 
 def test_each_process_gets_an_example_even_if_the_budget_allows_one():
-    shares = [epoch(buckets([50] * 8, rows=4, tokens=60, rank=rank, world=2)) for rank in (0, 1)]
+    shares = [epoch(buckets([50] * 8, rows=4, tokens=60, rank=rank, world_size=2)) for rank in (0, 1)]
     assert [len(batch) for share in shares for batch in share] == [1] * 8
     assert sorted(each for share in shares for batch in share for each in batch) == list(range(8))
 
 
 def test_rows_and_examples_that_cannot_be_divided_among_processes_are_refused():
     with pytest.raises(UsageError, match="7 rows cannot be divided among 2 processes"):
-        buckets(rows=7, world=2)
+        buckets(rows=7, world_size=2)
     with pytest.raises(UsageError, match="1 examples cannot be divided among 2"):
-        buckets([5], rows=2, world=2)
+        buckets([5], rows=2, world_size=2)
 
 
-@pytest.mark.parametrize("world", [1, 3])
-def test_evaluation_reads_each_example_once_with_the_long_ones_first(world: int):
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_evaluation_reads_each_example_once_with_the_long_ones_first(world_size: int):
     shares = [
-        [numbers.tolist() for numbers in iterate_by_length(LENGTHS, 16, 400, rank, world)] for rank in range(world)
+        [numbers.tolist() for numbers in iterate_by_length(LENGTHS, 16, 400, rank, world_size)]
+        for rank in range(world_size)
     ]
     assert sorted(each for share in shares for batch in share for each in batch) == list(range(len(LENGTHS)))
     for share in shares:

@@ -367,7 +367,7 @@ def test_bfloat16_on_a_cpu_is_tried_first(book, survives, monkeypatch):
     if survives:
         check(book, training=training)
     else:
-        with pytest.raises(UsageError, match="does not survive bfloat16"):
+        with pytest.raises(UsageError, match="bfloat16 does not work"):
             check(book, training=training)
 
 

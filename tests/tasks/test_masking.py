@@ -79,9 +79,9 @@ def test_a_row_of_unknown_words_hides_nothing():
 
 
 def windows(
-    store: TokenStore, rows: int = 8, rank: int = 0, world: int = 1, bidirectional: bool = False
+    store: TokenStore, rows: int = 8, rank: int = 0, world_size: int = 1, bidirectional: bool = False
 ) -> MaskedWindows:
-    return MaskedWindows(WindowLoader(store, rows, 20, 5, rank, world), MASKS, bidirectional)
+    return MaskedWindows(WindowLoader(store, rows, 20, 5, rank, world_size), MASKS, bidirectional)
 
 
 def test_masks_are_a_function_of_seed_epoch_and_place(store: TokenStore):
@@ -101,7 +101,7 @@ def test_masks_are_a_function_of_seed_epoch_and_place(store: TokenStore):
 
 def test_two_processes_hide_what_one_hides(store: TokenStore):
     whole = next(windows(store).epoch(0))
-    halves = [next(windows(store, rank=rank, world=2).epoch(0)) for rank in range(2)]
+    halves = [next(windows(store, rank=rank, world_size=2).epoch(0)) for rank in range(2)]
     assert torch.equal(torch.cat([half.ids for half in halves]), whole.ids)
     assert torch.equal(torch.cat([half.target_mask for half in halves]), whole.target_mask)
 

@@ -107,12 +107,12 @@ class Batches(Protocol):
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]: ...
 
 
-def shard_rows(rows: int, rank: int, world: int) -> range:
-    """Return the rows of a batch that one of `world` processes computes: an equal, contiguous share."""
-    if rows < 1 or rows % world:
-        repair = f"Set --training.batch-size to a multiple of {world}."
-        raise UsageError(f"{rows} rows cannot be divided among {world} processes.", repair=repair)
-    share = rows // world
+def shard_rows(rows: int, rank: int, world_size: int) -> range:
+    """Return the rows of a batch that one of `world_size` processes computes: an equal, contiguous share."""
+    if rows < 1 or rows % world_size:
+        repair = f"Set --training.batch-size to a multiple of {world_size}."
+        raise UsageError(f"{rows} rows cannot be divided among {world_size} processes.", repair=repair)
+    share = rows // world_size
     return range(rank * share, (rank + 1) * share)
 
 
@@ -137,15 +137,15 @@ class BucketLoader(Generic[B]):
         max_tokens: int,
         seed: int,
         rank: int = 0,
-        world: int = 1,
+        world_size: int = 1,
     ):
-        shard_rows(rows, rank, world)  # raises where the rows cannot be divided
+        shard_rows(rows, rank, world_size)  # raises where the rows cannot be divided
         self.lengths = np.asarray(lengths, dtype=np.int64)
-        if len(self.lengths) < world:
-            raise UsageError(f"{len(self.lengths)} examples cannot be divided among {world} processes.")
+        if len(self.lengths) < world_size:
+            raise UsageError(f"{len(self.lengths)} examples cannot be divided among {world_size} processes.")
         self.collate = collate
         self.rows, self.max_tokens = rows, max_tokens
-        self.seed, self.rank, self.world = seed, rank, world
+        self.seed, self.rank, self.world_size = seed, rank, world_size
         self.bucket = np.floor(np.log(np.maximum(self.lengths, 1)) / np.log(GROWTH)).astype(np.int64)  # of each example
 
     @cached_property
@@ -174,19 +174,19 @@ class BucketLoader(Generic[B]):
         order = order[np.argsort(self.bucket[order], kind="stable")]  # shuffled within each bucket
         for batch in permutation(self.steps, self.seed, number, 1)[start:]:
             first, stop = self.bounds[batch]
-            fill = max(0, self.world - (stop - first))
+            fill = max(0, self.world_size - (stop - first))
             numbers = np.concatenate([order[first:stop], order[:fill]])
-            # Ranks take every world-th row, because later rows are longer. Shares may differ by one: losses are sums.
-            yield self.collate(numbers[self.rank :: self.world])
+            # Every `world_size`-th row, because later rows are longer. Shares may differ by one: losses are sums.
+            yield self.collate(numbers[self.rank :: self.world_size])
 
     def _max_rows(self, length: int) -> int:
         """Return how many rows of this length a batch may have."""
         rows = min(self.rows, self.max_tokens // max(1, length)) if self.max_tokens else self.rows
-        return max(self.world, rows)
+        return max(self.world_size, rows)
 
 
 def iterate_by_length(
-    lengths: Sequence[int] | np.ndarray, rows: int, max_tokens: int | None = None, rank: int = 0, world: int = 1
+    lengths: Sequence[int] | np.ndarray, rows: int, max_tokens: int | None = None, rank: int = 0, world_size: int = 1
 ) -> Iterator[np.ndarray]:
     """Yield the example numbers of each batch for evaluation: each example once, longest first, ranks in turn."""
     lengths = np.asarray(lengths, dtype=np.int64)
@@ -195,7 +195,7 @@ def iterate_by_length(
     while start < len(order):
         longest = max(1, int(lengths[order[start]]))
         stop = start + (rows if max_tokens is None else min(rows, max(1, max_tokens // longest)))
-        if batch % world == rank:
+        if batch % world_size == rank:
             yield order[start:stop]
         start, batch = stop, batch + 1
 

@@ -44,17 +44,19 @@ class BeamSearch(SequenceDecoding):
         # (B, k, S): 1 - Σ_j p_ij, the attention that each source position has not received yet; 0 for padding
         self.uncovered: Tensor | None = None
         if self.options.coverage_penalty:
-            mask, (rows, size, _) = self.memory.mask(), self.memory.vectors.shape
+            mask = self.memory.mask()
+            rows, size, _ = self.memory.vectors.shape
             self.uncovered = torch.ones(rows, 1, size, device=self.tokens.device) if mask is None else mask.float()
 
     def extend(self) -> None:
         rows, beams = self.log_probs.shape
         output = self.decoder.step(self.inputs, self.state, self.uncovered is not None)
-        # The candidates need of each beam its end and at most k other tokens.
+        # Of each beam at most k + 1 tokens can be candidates: the end and k others.
         values, tokens = topk(self.next_scores(output), self.k + 1)
         totals = values.view(rows, beams, -1) + self.log_probs[..., None]
         log_probs, index = _topk_padded(totals.flatten(1), 2 * self.k)
-        parents, tokens = index // tokens.shape[1], tokens.view(rows, -1).gather(1, index)
+        parents = index // tokens.shape[1]
+        tokens = tokens.view(rows, -1).gather(1, index)
         if self.uncovered is not None:
             if output.weights is None:
                 raise UsageError(
@@ -97,11 +99,11 @@ class BeamSearch(SequenceDecoding):
         alpha, best_beam = self.options.length_penalty, self.log_probs[:, 0]
         nth_best = self.finished.scores[:, self.options.n_best - 1]
         # A confident model may finish k poor hypotheses early: the search continues while a beam would beat them.
-        beaten = best_beam / length_penalty(self.length + 1, alpha) <= nth_best
-        enough = (self.finished.count >= self.k) & (beaten | (self.k == 1))
+        is_beaten = best_beam / length_penalty(self.length + 1, alpha) <= nth_best
+        has_enough = (self.finished.count >= self.k) & (is_beaten | (self.k == 1))
         # Log-probabilities only decrease, and the greatest length divides them by the largest penalty.
         bound = best_beam / length_penalty(self.max_lengths + 1, alpha)
-        return enough | (bound <= nth_best) | (bound == IMPOSSIBLE) | (self.max_lengths <= self.length)
+        return has_enough | (bound <= nth_best) | (bound == IMPOSSIBLE) | (self.max_lengths <= self.length)
 
     def hypotheses(self, row: int) -> list[Hypothesis]:
         """Return the n best finished hypotheses; at the maximum length, unfinished beams complete them.
@@ -132,7 +134,7 @@ class _FinishedHypotheses:
         self.lengths = torch.zeros(rows, k, dtype=torch.long, device=device)
         self.log_probs = torch.full((rows, k), IMPOSSIBLE, device=device)
         self.scores = torch.full((rows, k), IMPOSSIBLE, device=device)
-        self.count = torch.zeros(rows, dtype=torch.long, device=device)  # of all that finished
+        self.count = torch.zeros(rows, dtype=torch.long, device=device)  # of all finished, not only the k best
 
     def add(self, tokens: Tensor, length: int, log_probs: Tensor, scores: Tensor) -> None:
         """Add sequences (B, k, …) of one length, except those with a score of -inf."""
@@ -175,13 +177,13 @@ def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     k, blocks = min(k, width), width // BLOCK_SIZE
     if scores.is_cuda or blocks <= 4 * k:
         return scores.topk(k)
-    whole = scores[:, : blocks * BLOCK_SIZE].unflatten(1, (blocks, BLOCK_SIZE))
-    best_blocks = whole.amax(-1).topk(k, sorted=False).indices  # (R, k)
+    full_blocks = scores[:, : blocks * BLOCK_SIZE].unflatten(1, (blocks, BLOCK_SIZE))
+    best_blocks = full_blocks.amax(-1).topk(k, sorted=False).indices  # (R, k)
     indices = (best_blocks[..., None] * BLOCK_SIZE + torch.arange(BLOCK_SIZE)).flatten(1)
     rest = torch.arange(blocks * BLOCK_SIZE, width).expand(len(scores), -1)
     indices = torch.cat([indices, rest], dim=1)
-    values, places = scores.gather(1, indices).topk(k)
-    return values, indices.gather(1, places)
+    values, positions = scores.gather(1, indices).topk(k)
+    return values, indices.gather(1, positions)
 
 
 def _topk_padded(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -189,7 +191,8 @@ def _topk_padded(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     count = values.shape[1]
     if count >= k:
         return values.topk(k)
-    (top, index), padding = values.topk(count), (0, k - count)
+    top, index = values.topk(count)
+    padding = (0, k - count)
     return torch.nn.functional.pad(top, padding, value=IMPOSSIBLE), torch.nn.functional.pad(index, padding)
 
 

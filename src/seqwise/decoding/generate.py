@@ -17,7 +17,7 @@ from seqwise.backbones.memory import Memory
 from seqwise.backbones.states import ModelState
 from seqwise.decoding.beam import BeamSearch
 from seqwise.decoding.options import SamplingOptions
-from seqwise.decoding.sampling import pick
+from seqwise.decoding.sampling import choose_token
 from seqwise.decoding.sequences import Hypothesis, SequenceDecoding, StepDecoder
 from seqwise.errors import UsageError
 
@@ -37,14 +37,15 @@ def generate(model: Predictor, prompt: Tensor, sampling: SamplingOptions, seed: 
 def _generate(
     model: Predictor, prompt: Tensor, sampling: SamplingOptions, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    inputs, state, occurred = prompt, None, None
+    inputs = prompt
+    state = occurred = None
     while True:
         scores, state = model.next(inputs, state)
         if sampling.repetition_penalty != 1:
             # One flag per token of the vocabulary: the cost does not grow with the text.
             occurred = torch.zeros_like(scores, dtype=torch.bool) if occurred is None else occurred
             occurred.scatter_(1, inputs, True)
-        ids = pick(sampling, scores.float(), occurred, generator)
+        ids = choose_token(sampling, scores.float(), occurred, generator)
         yield ids
         inputs = ids[:, None]
 
@@ -66,9 +67,9 @@ def decode_sequences(
 
 @dataclass(kw_only=True, eq=False)
 class SequenceSampling(SequenceDecoding):
-    """Samples `options.n_best` sequences for each row of the memory, in the order drawn.
+    """Samples `options.n_best` sequences for each row of the memory, in the order of sampling.
 
-    Of `options` also the minimum length and the n-grams that may not repeat apply. A score is the log-probability
+    Of `options`, `min_length` and `no_repeat_ngram` apply too. A score is the log-probability
     under the model, regardless of temperature, top-k and top-p. The samples depend on which rows are in one batch.
     A sequence that has ended is decoded further, and ignored, until all sequences of its row have ended.
     """
@@ -85,7 +86,8 @@ class SequenceSampling(SequenceDecoding):
         self.lengths = torch.full_like(self.log_probs, self.length, dtype=torch.long)  # (B, k)
 
     def extend(self) -> None:
-        output, count = self.decoder.step(self.inputs, self.state), self.options.n_best
+        count = self.options.n_best
+        output = self.decoder.step(self.inputs, self.state)
         scores = self.next_scores(output)
         self.state = output.state
         if self.log_probs.shape[1] < count:  # the first step: each row is copied for its samples
@@ -97,9 +99,9 @@ class SequenceSampling(SequenceDecoding):
         if self.sampling.repetition_penalty != 1:
             tokens = self.tokens.flatten(0, 1)[:, : self.length]
             occurred = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, tokens, True)
-        token = pick(self.sampling, scores, occurred, self.generator)
-        gain = scores.gather(1, token[:, None]).view_as(self.log_probs)
-        self.log_probs = torch.where(self.ended, self.log_probs, self.log_probs + gain)
+        token = choose_token(self.sampling, scores, occurred, self.generator)
+        token_log_probs = scores.gather(1, token[:, None]).view_as(self.log_probs)
+        self.log_probs = torch.where(self.ended, self.log_probs, self.log_probs + token_log_probs)
         self.inputs, token = token[:, None], token.view_as(self.log_probs)
         self.tokens[:, :, self.length] = token
         self.ended = self.ended | (token == self.end)

@@ -1,6 +1,6 @@
 """`SamplingOptions` and `BeamSearchOptions`: how output is decoded, and the defaults.
 
-It imports no PyTorch, so that the command line can show the defaults at once.
+The module imports no PyTorch, so that the command line can show the defaults at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Choosing the next token from its log-probabilities: greedy or random, with the usual ways to narrow the choice.
+"""Chooses the next token from its log-probabilities: greedily or at random, with top-k, top-p and a repetition penalty.
 
-Nothing here knows of text or of models.
+The module knows nothing of text or models.
 """
 
 from __future__ import annotations
@@ -8,39 +8,39 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqwise.decoding.options import SamplingOptions as SamplingOptions
+from seqwise.decoding.options import SamplingOptions
 
 
-def pick(
-    sampling: SamplingOptions, scores: Tensor, seen: Tensor | None, generator: torch.Generator | None = None
+def choose_token(
+    sampling: SamplingOptions, scores: Tensor, occurred: Tensor | None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Log-probabilities (B, V) and which tokens occurred already (B, V) → one id per row (B,)."""
-    scores = penalise(scores, seen, sampling.repetition_penalty)
+    """Return one id per row (B,). `scores` (B, V) are log-probabilities; `occurred` (B, V) marks earlier tokens."""
+    scores = apply_repetition_penalty(scores, occurred, sampling.repetition_penalty)
     if sampling.greedy:
         return scores.argmax(-1)
-    scores = keep_nucleus(keep_best(scores / sampling.temperature, sampling.top_k), sampling.top_p)
+    scores = apply_top_p(apply_top_k(scores / sampling.temperature, sampling.top_k), sampling.top_p)
     return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)
 
 
-def penalise(scores: Tensor, seen: Tensor | None, penalty: float) -> Tensor:
+def apply_repetition_penalty(scores: Tensor, occurred: Tensor | None, penalty: float) -> Tensor:
     """Make tokens that already occurred less likely: log p → penalty · log p (Keskar et al. 2019)."""
-    if seen is None or penalty == 1:
+    if occurred is None or penalty == 1:
         return scores
-    return torch.where(seen, scores * penalty, scores)
+    return torch.where(occurred, scores * penalty, scores)
 
 
-def keep_best(scores: Tensor, k: int | None) -> Tensor:
-    """All but the k best scores become -inf (Fan et al. 2018)."""
+def apply_top_k(scores: Tensor, k: int | None) -> Tensor:
+    """Set all but the k best scores to -inf (Fan et al. 2018)."""
     if k is None or k >= scores.shape[-1]:
         return scores
-    least = scores.topk(k).values[..., -1:]
-    return scores.masked_fill(scores < least, -torch.inf)
+    threshold = scores.topk(k).values[..., -1:]
+    return scores.masked_fill(scores < threshold, -torch.inf)
 
 
-def keep_nucleus(scores: Tensor, p: float | None) -> Tensor:
-    """Keep the smallest set of tokens whose probability reaches p (Holtzman et al. 2020); always at least one."""
+def apply_top_p(scores: Tensor, p: float | None) -> Tensor:
+    """Set all scores to -inf except the smallest set of tokens whose probability reaches p (Holtzman et al. 2020)."""
     if p is None or p >= 1:
         return scores
     ordered, order = scores.softmax(-1).sort(descending=True)
-    enough_before = ordered.cumsum(-1) - ordered >= p
-    return scores.masked_fill(torch.zeros_like(enough_before).scatter(-1, order, enough_before), -torch.inf)
+    is_removed = ordered.cumsum(-1) - ordered >= p  # the more likely tokens reach p without it; never the first
+    return scores.masked_fill(torch.zeros_like(is_removed).scatter(-1, order, is_removed), -torch.inf)

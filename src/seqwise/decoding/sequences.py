@@ -55,7 +55,7 @@ class SequenceDecoding:
     `max_length` is one number or one per row; longer sequences are cut. Every sequence begins with the tokens of
     `prefix`, and none contains a token of `banned` after them.
 
-    Subclasses say how a step extends the sequences, which rows are finished, and what their hypotheses are. B counts
+    Subclasses define how a step extends the sequences, which rows are finished, and what their hypotheses are. B counts
     the unfinished rows, and k is 1 until the first step. The results are in the order of the memory's rows.
     """
 
@@ -143,8 +143,8 @@ def apply_constraints(scores: Tensor, tokens: Tensor, end: int, min_length: int,
         scores[:, end] = -torch.inf
     if 0 < n <= length:
         ngrams = tokens.unfold(1, n, 1)  # (R, t - n + 1, n)
-        newest = tokens[:, length - n + 1 :]  # the last n - 1 tokens
-        rows, positions = (ngrams[:, :, :-1] == newest[:, None]).all(-1).nonzero(as_tuple=True)
+        last_tokens = tokens[:, length - n + 1 :]  # (R, n - 1)
+        rows, positions = (ngrams[:, :, :-1] == last_tokens[:, None]).all(-1).nonzero(as_tuple=True)
         scores[rows, ngrams[rows, positions, -1]] = -torch.inf
-        has_none = scores.amax(-1) == -torch.inf
-        scores[:, end] = torch.where(has_none, end_scores, scores[:, end])
+        none_allowed = scores.amax(-1) == -torch.inf
+        scores[:, end] = torch.where(none_allowed, end_scores, scores[:, end])

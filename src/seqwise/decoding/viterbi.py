@@ -8,36 +8,36 @@ from torch import Tensor
 
 @torch.no_grad()
 def viterbi(scores: Tensor, lengths: Tensor, link: Tensor, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """The tags (B, T) with the largest sum of scores and links, zero in the padding, and that sum (B,).
+    """Returns the tags (B, T) with the largest total score, 0 in the padding, and that score (B,).
 
         δ_1[j] = begin[j] + scores[1, j]
         δ_t[j] = scores[t, j] + max_i (δ_{t-1}[i] + link[i, j])
 
-    `scores` are (B, T, K), `link` (K, K) from tag to tag. What must not follow has a link of minus infinity. Of equal
-    sequences one is taken, the same always.
+    `scores` are (B, T, K). `link` (K, K) are the transition scores from tag i to tag j, minus infinity for a forbidden
+    transition. Of several best sequences the same one is always returned.
     """
     rows, steps, _ = scores.shape
-    real = torch.arange(steps, device=scores.device) < lengths[:, None]
-    into = link.T
+    mask = torch.arange(steps, device=scores.device) < lengths[:, None]
+    link_transposed = link.T  # the maximum over i runs over the last dimension, which is contiguous
     best = begin + scores[:, 0]  # (B, K)
-    back = []
+    backpointers = []
     for t in range(1, steps):
-        values, places = (best[:, None, :] + into).max(dim=2)
-        best = torch.where(real[:, t, None], values + scores[:, t], best)
-        back.append(places)
+        values, previous = (best[:, None, :] + link_transposed).max(dim=2)
+        best = torch.where(mask[:, t, None], values + scores[:, t], best)
+        backpointers.append(previous)
     total, last = (best + end).max(dim=1)
     tags = torch.zeros(rows, steps, dtype=torch.int64, device=scores.device)
     for t in range(steps - 1, 0, -1):
-        # A row that has ended before t keeps its last tag in hand until its own end is reached.
-        tags[:, t] = torch.where(real[:, t], last, 0)
-        before = back[t - 1].gather(1, last[:, None]).squeeze(1)
-        last = torch.where(real[:, t], before, last)
+        # In the padding of a shorter row `last` stays its final tag.
+        tags[:, t] = torch.where(mask[:, t], last, 0)
+        previous = backpointers[t - 1].gather(1, last[:, None]).squeeze(1)
+        last = torch.where(mask[:, t], previous, last)
     tags[:, 0] = last
     return tags, total
 
 
-def forbid(link: Tensor, begin: Tensor, end: Tensor, allowed: tuple) -> tuple[Tensor, Tensor, Tensor]:
-    """The same links with minus infinity where `allowed` (pairs, first, last) says no."""
+def forbid_transitions(link: Tensor, begin: Tensor, end: Tensor, allowed: tuple) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the transition scores with minus infinity where `allowed` (pairs, first tags, last tags) is False."""
     pairs, first, last = (torch.tensor(part, dtype=torch.bool, device=link.device) for part in allowed)
     infinity = float("-inf")
     return link.masked_fill(~pairs, infinity), begin.masked_fill(~first, infinity), end.masked_fill(~last, infinity)

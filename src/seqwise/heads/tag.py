@@ -14,11 +14,12 @@ from seqwise.layers.attention import sequence_mask
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import record_value
 
-Transitions = tuple[Tensor, Tensor, Tensor]  # scores from tag to tag (K, K), of the first tag (K,), of the last (K,)
+# Transition scores: `link` from tag to tag (K, K), `begin` of the first tag (K,), `end` of the last tag (K,).
+Transitions = tuple[Tensor, Tensor, Tensor]
 
 
 class IndependentTagHead(nn.Module):
-    """P(y | x) = Π_t softmax(W h_t + b)[y_t]: each tag by itself."""
+    """P(y | x) = Π_t softmax(W h_t + b)[y_t]: the tags are independent of each other."""
 
     def __init__(self, width: int, num_tags: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rejects settings that cannot work, before anything is written. It knows nothing of any particular model."""
+"""Rejects settings that cannot work, before anything is written. The module knows nothing of any particular model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqwise.errors import UsageError
 from seqwise.families import families_for, get_family
 from seqwise.resolved_settings import ResolvedSettings
 
-COPIES_PER_WEIGHT = 4  # in training: the weight, its gradient, two moments of Adam
+COPIES_PER_WEIGHT = 4  # float32 numbers in training: the weight, its gradient, two moments of Adam
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -23,10 +23,10 @@ def check_precision(settings: ResolvedSettings) -> None:
 
     Some processors advertise bfloat16 and kill the process at its first product, so a child process tries it.
     """
-    cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
-    if cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():
+    on_cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
+    if on_cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():
         raise UsageError(
-            "this CPU does not survive bfloat16: a trial in a child process failed.",
+            "bfloat16 does not work on this CPU: a test in a child process failed.",
             repair="Leave out --training.precision, or set it to float32.",
         )
 
@@ -42,7 +42,7 @@ def check_family(settings: ResolvedSettings) -> None:
 
 
 def check_output(settings: ResolvedSettings, supported: Sequence[str]) -> None:
-    """Rejects a softmax that the task does not have."""
+    """Rejects a kind of softmax that the task does not support."""
     output = settings.network.output
     if output not in supported:
         expected = f"the task {settings.task} has the {' or '.join(supported)} softmax only"
@@ -62,9 +62,9 @@ def check_memory(build: Callable[[], Model], settings: ResolvedSettings) -> Mode
     available = (environment.gpu() or {}).get("memory") if settings.device != "cpu" else None
     available = available or environment.memory()[0]
     if model is None or (available is not None and 4 * COPIES_PER_WEIGHT * weights > available):
-        known = "" if available is None else f"; there are {available / 1e9:,.0f} GB"
+        limit = "" if available is None else f"; there are {available / 1e9:,.0f} GB"
         raise UsageError(
-            f"the model would have {size}{known}.",
+            f"the model would have {size}{limit}.",
             repair="Choose a smaller --network.width or --network.depth, or a smaller --text.vocabulary.",
         )
     return model

@@ -1,6 +1,6 @@
 """Contextual vectors: the states of a trained model for each token of a text, by layer, and files of them.
 
-Works with every model that has an `embedding` and an `encoder` or `backbone`. A text is encoded as its task does:
+Works with every model that has an `embedding` and an `encoder` or `backbone`. A text is encoded as in training:
 masked between two line breaks, language after one, tag word by word. Files are `.npy` with the tokens in a `.json`
 beside it, or `.jsonl`; writing is atomic.
 """
@@ -57,7 +57,7 @@ class Contextual:
         backbone = getattr(model, "encoder", None) or getattr(model, "backbone", None)
         if settings.task not in LINE_BREAKS or backbone is None:
             raise UsageError(
-                f"a {settings.model} of the task {settings.task} gives no vectors of tokens.",
+                f"a {settings.model} of the task {settings.task} has no contextual vectors.",
                 repair="Name a run of masked, language, classify or tag with a neural model.",
             )
         self.model, self.backbone, self.settings = model.eval(), backbone, settings

@@ -46,9 +46,9 @@ def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSetti
 
     def fill(path: str, value: Any) -> None:
         section, _, key = path.rpartition(".")
-        home = getattr(resolved, section) if section else resolved
-        if key not in home.model_fields_set:
-            setattr(home, key, value)
+        target = getattr(resolved, section) if section else resolved
+        if key not in target.model_fields_set:
+            setattr(target, key, value)
             names.append(path)
 
     if not get_family(resolved.model).has_gradients:

@@ -24,9 +24,9 @@ from seqwise.tasks.task import (
     LogFunction,
     ModelBundle,
     Preprocessor,
+    ProcessGroup,
     ProgressCallback,
     Size,
-    Summing,
     Task,
     no_log,
 )
@@ -93,16 +93,18 @@ class ExampleTask(Task):
     def count_data(self) -> dict[str, dict[str, int]]:
         return {split: {self.example_unit: len(examples)} for split, examples in self.splits.parts.items()}
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[Any]:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> BucketLoader[Any]:
         """Returns training batches of examples of similar length."""
         batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
-        return BucketLoader(self.train_lengths, self.collate_train, batch_size, max_tokens, settings.seed, rank, world)
+        return BucketLoader(
+            self.train_lengths, self.collate_train, batch_size, max_tokens, settings.seed, rank, world_size
+        )
 
     def collate_train(self, indices: np.ndarray) -> Batch:
         """Returns these training examples as a batch."""
         raise NotImplementedError
 
-    def validate(self, model: Any, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Any, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         examples = self.splits.parts["valid"][world.rank :: world.size]
         scores = self.score_examples(self.bundle(model, settings), examples, InferenceOptions())
         value = float(compute_metric(scores.metric, np.array(world.sum(*scores.sums.sum(axis=0)))))

@@ -49,7 +49,7 @@ class Preprocessor:
     Facts are JSON values: labels, tags, scales, columns. The tokenizer called "text" is saved as `tokenizer.json`, one
     called "de" as `tokenizer.de.json`, the facts as `task.json`.
 
-    `extra_words` are words that a vocabulary yet to be learned shall have besides; they are not saved.
+    `extra_words` are added to a vocabulary that is learned later; they are not saved.
     """
 
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
@@ -121,11 +121,11 @@ class InferenceOptions:
     max_length: int | None = None
     target: str | None = None  # translate: languages
     top: int = 5  # masked, classify: alternatives shown
-    dynamic: bool = False  # language: learn while scoring
-    rate: float = DYNAMIC_RATE  # learning rate of that
+    dynamic: bool = False  # language: dynamic evaluation, which trains on each segment after scoring it
+    rate: float = DYNAMIC_RATE  # learning rate of dynamic evaluation
     out: Path | None = None  # evaluate: where to write the answers; forecast: a picture
     examples: bool = False  # evaluate: also what each example adds to the primary metric
-    primary_metric: str | None = None  # of which metric, where a task has several
+    primary_metric: str | None = None  # the metric of these examples, where a task has several
     progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done, and of all
 
     def describe_decoding(self) -> str:
@@ -157,8 +157,8 @@ class Report:
 LatencyInputs = tuple[Sequence[Any], Callable[[Any], object]]  # inputs, and a function that answers one of them
 
 
-class Summing(Protocol):
-    """What validation needs to know of the processes (`training/distribution.py`)."""
+class ProcessGroup(Protocol):
+    """The processes that train together, as validation uses them. `training/distribution.py` implements it."""
 
     @property
     def rank(self) -> int: ...
@@ -181,7 +181,7 @@ class Task(ABC):
     split_rule: str
     preprocessor: Preprocessor
 
-    # The task on some data
+    # Training: the task on some data
 
     @classmethod
     @abstractmethod
@@ -237,11 +237,11 @@ class Task(ABC):
         raise NotImplementedError(f"no model of this task fits itself: {type(model).__name__}")
 
     @abstractmethod
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> Batches:
-        """Returns the training batches of one of `world` processes."""
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> Batches:
+        """Returns the training batches of one of `world_size` processes."""
 
     @abstractmethod
-    def validate(self, model: Any, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Any, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns metrics on the validation split, computed by all processes: `loss`, and the primary metric.
 
         The best weights are those with the smallest `goal`, or `loss` where there is no `goal`.
@@ -280,7 +280,7 @@ class Task(ABC):
         return f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)"
 
     def warnings(self) -> list[str]:
-        """Returns what is no error, but makes a result worse or too good."""
+        """Returns warnings about data that is valid, but makes a result worse or better than it should be."""
         return []
 
     def warn_about_unknown(self) -> list[str]:
@@ -299,7 +299,7 @@ class Task(ABC):
         rule = f"{self.split_rule[0].upper()}{self.split_rule[1:]}"
         log(f"{unit}: {'; '.join([sizes, *details])}. {rule}")
 
-    # A trained model, without that data
+    # Inference with a trained model, without the training data
 
     @classmethod
     @abstractmethod
@@ -323,7 +323,7 @@ class Task(ABC):
     def measure_latency(
         cls, bundle: ModelBundle, data: str, split: str = "valid", answers: int = 20
     ) -> Callable[[], float]:
-        """Returns a function that measures the median seconds of one answer, for inputs of a split given one at a time.
+        """Returns a function that measures the median seconds of one answer, one input of a split at a time.
 
         The data is read once, here; the function can be called repeatedly.
         """

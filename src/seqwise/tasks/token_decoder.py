@@ -50,8 +50,9 @@ class TokenDecoder(nn.Module):
         self.decoder = build_decoder(settings, self.embedding.width, memory_width, max_length, attention)
         tied = self.embedding.weight if network.tie_weights else None
         self.head = NextToken(FullSoftmax(self.decoder.width, vocabulary, tied))
-        kind = nn.Dropout if transformer else VariationalDropout
-        self.drop_in, self.drop_out = kind(dropout), kind(0.0 if transformer else dropout)
+        dropout_class = nn.Dropout if transformer else VariationalDropout
+        self.drop_in = dropout_class(dropout)
+        self.drop_out = dropout_class(0.0 if transformer else dropout)
         if transformer:  # small rows, as in the language model: states after a final norm have a large norm
             matrices = [self.embedding.weight] if embedding is None else []
             for matrix in matrices if network.tie_weights else [*matrices, self.output.weight]:

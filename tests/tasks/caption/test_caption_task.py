@@ -332,7 +332,7 @@ def test_a_path_is_expanded_to_inputs(tmp_path: Path, images: Path):
     assert Caption.read_inputs(str(images / "3.png"), settings) == [str(images / "3.png")]
     assert Caption.read_inputs(str(images / "captions.csv"), settings) is None
     assert Caption.read_inputs("a word", settings) is None
-    with pytest.raises(DataError, match=r"holds no \.png"):
+    with pytest.raises(DataError, match=r"contains no \.png"):
         Caption.read_inputs(str(tmp_path), settings)
     for clip in ("x", "y"):
         (tmp_path / clip).mkdir()

@@ -1,8 +1,8 @@
 """Batches of a token store: contiguous streams for recurrent models, windows for Transformers.
 
 Which tokens are in which training batch is a pure function of (seed, epoch, batch number), so `epoch(n, start=k)`
-resumes a killed run without reading anything before batch k. Rank r of `world` processes gets its own rows of every
-batch. A store of n tokens has n - 1 targets. The module knows nothing of models or of text.
+resumes a killed run without reading anything before batch k. Rank r of `world_size` processes gets its own rows of
+every batch. A store of n tokens has n - 1 targets. The module knows nothing of models or of text.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class StreamLoader:
     an epoch may be shorter. An epoch leaves out fewer than window + rows tokens.
     """
 
-    def __init__(self, store: TokenStore, rows: int, window: Window, seed: int, rank: int = 0, world: int = 1):
+    def __init__(self, store: TokenStore, rows: int, window: Window, seed: int, rank: int = 0, world_size: int = 1):
         self.store, self.rows, self.seed = store, rows, seed
-        rank_rows = shard_rows(rows, rank, world)
+        rank_rows = shard_rows(rows, rank, world_size)
         targets = len(store) - 1
         require_targets(store, max(rows, 1 if window == "full" else window), rows, window)
         # The offsets between epochs cost a short text at most a twentieth of its tokens.
@@ -62,19 +62,19 @@ class WindowLoader:
     """Windows of the text that do not overlap, in random order; rows are independent of each other.
 
     Each epoch cuts the text at another offset and shuffles anew. The last batch of an epoch may have fewer rows; the
-    fewer than `world` windows of it that cannot be divided evenly among the ranks are left out of that epoch, as are
-    fewer than two windows of tokens at the ends of the text.
+    fewer than `world_size` windows of it that cannot be divided evenly among the ranks are left out of that epoch, as
+    are fewer than two windows of tokens at the ends of the text.
     """
 
-    def __init__(self, store: TokenStore, rows: int, window: Window, seed: int, rank: int = 0, world: int = 1):
-        self.store, self.rows, self.seed, self.rank, self.world = store, rows, seed, rank, world
-        shard_rows(rows, rank, world)  # raises where the rows cannot be divided
+    def __init__(self, store: TokenStore, rows: int, window: Window, seed: int, rank: int = 0, world_size: int = 1):
+        self.store, self.rows, self.seed, self.rank, self.world_size = store, rows, seed, rank, world_size
+        shard_rows(rows, rank, world_size)  # raises where the rows cannot be divided
         targets = len(store) - 1
-        self.window = max(1, targets // world) if window == "full" else window
-        require_targets(store, self.window * world, rows, window)
-        self.num_offsets = min(self.window, 1 + targets // 20, targets - self.window * world + 1)
+        self.window = max(1, targets // world_size) if window == "full" else window
+        require_targets(store, self.window * world_size, rows, window)
+        self.num_offsets = min(self.window, 1 + targets // 20, targets - self.window * world_size + 1)
         self.num_windows = (targets - (self.num_offsets - 1)) // self.window
-        self.last_rows = self.num_windows % rows // world * world  # of the last, smaller batch
+        self.last_rows = self.num_windows % rows // world_size * world_size  # of the last, smaller batch
 
     @property
     def steps(self) -> int:
@@ -94,7 +94,7 @@ class WindowLoader:
     def _window_indices(self, step: int) -> np.ndarray:
         """Return the indices in the shuffled order of this rank's windows of a batch."""
         rows = self.rows if (step + 1) * self.rows <= self.num_windows else self.last_rows
-        rank_rows = shard_rows(rows, self.rank, self.world)
+        rank_rows = shard_rows(rows, self.rank, self.world_size)
         return step * self.rows + np.arange(rank_rows.start, rank_rows.stop, dtype=np.int64)
 
 
@@ -124,9 +124,9 @@ class StreamEvaluationLoader(StreamLoader):
     target that `mask` excludes.
     """
 
-    def __init__(self, store: TokenStore, rows: int, window: Window, rank: int = 0, world: int = 1):
+    def __init__(self, store: TokenStore, rows: int, window: Window, rank: int = 0, world_size: int = 1):
         self.store, self.rows, self.seed, self.num_offsets = store, rows, 0, 1
-        rank_rows = shard_rows(rows, rank, world)
+        rank_rows = shard_rows(rows, rank, world_size)
         require_targets(store, 1, rows, window)
         stream = np.arange(rows + 1, dtype=np.int64)
         length, longer = divmod(len(store) - 1, rows)
@@ -158,9 +158,11 @@ class WindowEvaluationLoader:
     full. Missing rows of the last batch are filled with rows that do not count, so that all ranks have a batch.
     """
 
-    def __init__(self, store: TokenStore, rows: int, window: Window, context: int = 0, rank: int = 0, world: int = 1):
-        self.store, self.rows, self.rank, self.world = store, rows, rank, world
-        shard_rows(rows, rank, world)  # raises where the rows cannot be divided
+    def __init__(
+        self, store: TokenStore, rows: int, window: Window, context: int = 0, rank: int = 0, world_size: int = 1
+    ):
+        self.store, self.rows, self.rank, self.world_size = store, rows, rank, world_size
+        shard_rows(rows, rank, world_size)  # raises where the rows cannot be divided
         self.num_targets = len(store) - 1
         require_targets(store, 1, rows, window)
         self.window = self.num_targets if window == "full" else min(window, self.num_targets)
@@ -178,7 +180,7 @@ class WindowEvaluationLoader:
         """Yield all batches from batch `start` on."""
         for step in range(start, self.steps):
             rows = min(self.rows, self.num_windows - step * self.rows)
-            share = -(-rows // self.world)
+            share = -(-rows // self.world_size)
             yield self._read(step * self.rows + self.rank * share + np.arange(share, dtype=np.int64))
 
     def _read(self, windows: np.ndarray) -> TokenBatch:

@@ -1,11 +1,11 @@
-"""`builtin:shapes`: drawn images of one or two shapes, each with the only caption that describes it. No file is needed.
+"""`builtin:shapes`: generated images of one or two shapes, each with the only caption that describes it.
 
     a small red circle
     a large white cross right of a small blue square
 
 The larger shape comes first; of two of equal size the upper or the left one. So there is exactly one correct caption,
 and an exact match means that the model recognised everything in the image. Edges are smooth, the background is grey
-and noisy. It knows nothing of files, splits or tokens.
+and noisy. The module knows nothing of files, splits or tokens.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def draw_shapes(count: int = COUNT) -> tuple[np.ndarray, list[str]]:
     captions = []
     for i in range(count):
         parts = zip(is_large[:, i], colour[:, i], shape[:, i])
-        first, second = (f"a {list(RADII)[size]} {list(COLOURS)[tone]} {SHAPES[form]}" for size, tone, form in parts)
+        first, second = (f"a {list(RADII)[size]} {list(COLOURS)[hue]} {SHAPES[form]}" for size, hue, form in parts)
         if is_single[i]:
             captions.append(first)
         elif is_large[1, i] > is_large[0, i]:

@@ -51,9 +51,9 @@ from seqwise.tasks.task import (
     ModelBundle,
     Prediction,
     Preprocessor,
+    ProcessGroup,
     ProgressCallback,
     Size,
-    Summing,
 )
 from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
@@ -183,7 +183,7 @@ class Caption(ExampleTask):
     def collate_train(self, indices: np.ndarray) -> CaptionBatch:
         return self.captions["train"].collate(indices, self.max_length)
 
-    def validate(self, model: CaptionModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: CaptionModel, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns the loss of all captions, shared among the processes, and BLEU and exact match of some images."""
         captions = self.captions["valid"]
         batches = iterate_by_length(captions.lengths, BATCH_SIZE, None, world.rank, world.size)

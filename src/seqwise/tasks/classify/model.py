@@ -108,14 +108,14 @@ def collate(rows: Sequence[np.ndarray], labels: np.ndarray, numbers: np.ndarray)
 
 @torch.no_grad()
 def predict_log_probabilities(
-    model: Classifier, rows: Sequence[np.ndarray], max_length: int, rank: int = 0, world: int = 1
+    model: Classifier, rows: Sequence[np.ndarray], max_length: int, rank: int = 0, world_size: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields (row numbers, log-probabilities (B, K) of the labels), long rows first; each row once over all ranks."""
     device = model.embedding.weight.device
     truncated = [row[:max_length] for row in rows]
     lengths = [len(row) for row in truncated]
     model.eval()
-    for numbers in iterate_by_length(lengths, EVALUATION_ROWS, EVALUATION_TOKENS, rank, world):
+    for numbers in iterate_by_length(lengths, EVALUATION_ROWS, EVALUATION_TOKENS, rank, world_size):
         batch = collate([truncated[number] for number in numbers], np.zeros(len(numbers)), numbers).to(device)
         yield numbers, model.scores(batch.ids, batch.lengths).double().log_softmax(-1).cpu().numpy()
 

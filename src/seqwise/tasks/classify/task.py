@@ -49,9 +49,9 @@ from seqwise.tasks.task import (
     ModelBundle,
     Prediction,
     Preprocessor,
+    ProcessGroup,
     ProgressCallback,
     Size,
-    Summing,
     no_progress,
 )
 from seqwise.text.tokenizer import Tokenizer
@@ -151,7 +151,7 @@ class Classify(ExampleTask):
         rows = [self.ids["train"][index][: self.max_length] for index in indices]
         return collate(rows, self.targets["train"][indices], indices)
 
-    def validate(self, model: Classifier, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Classifier, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns loss, accuracy and macro-F1 on the validation split, computed by all processes.
 
         The best weights are those with the best accuracy, or the best macro-F1 with balanced class weights; the loss
@@ -278,13 +278,13 @@ def score_texts(
     targets: np.ndarray,
     max_length: int,
     rank: int = 0,
-    world: int = 1,
+    world_size: int = 1,
     progress: ProgressCallback = no_progress,
 ) -> LabelScores:
     """Predicts the labels of the rows that belong to a rank."""
     size, num_done = model.head.output.out_features, 0
     scores = LabelScores(0.0, np.zeros((size, size), np.int64), np.zeros(len(rows), np.int64), np.zeros(len(rows)))
-    for numbers, log_probabilities in predict_log_probabilities(model, rows, max_length, rank, world):
+    for numbers, log_probabilities in predict_log_probabilities(model, rows, max_length, rank, world_size):
         scores.nats -= float(log_probabilities[range(len(numbers)), targets[numbers]].sum())
         scores.predicted[numbers] = log_probabilities.argmax(-1)
         scores.probabilities[numbers] = np.exp(log_probabilities.max(-1))

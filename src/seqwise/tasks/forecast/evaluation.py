@@ -1,6 +1,7 @@
 """Rolling evaluation: forecasts every window of a split and compares it with the naive forecasts of the same windows.
 
-Errors are sums that can be added over batches. It knows nothing of files, and of the model only `forecast(batch)`.
+Errors are sums that can be added over batches. The module knows nothing of files, and of the model only
+`forecast(batch)`.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def _format_values(values: np.ndarray) -> str:
 
 @torch.no_grad()
 def forecast_windows(model: ForecastModel, batch: WindowBatch) -> Forecasts:
-    """Returns standardised forecasts of some windows, on the CPU."""
+    """Returns standardised forecasts of a batch of windows, on the CPU."""
     device = next(model.parameters()).device
     model.eval()
     forecasts = model.forecast(batch.to(device))
@@ -185,17 +186,20 @@ def compute_errors(
     """Returns the errors of the model and of both naive forecasts on all windows."""
     errors, season = ErrorSums(len(rolling.series.names), model.quantiles), rolling.statistics.season
     for start in range(0, len(windows), BATCH_SIZE):
-        some = windows[start : start + BATCH_SIZE]
-        batch = rolling.collate(some)
+        batch_windows = windows[start : start + BATCH_SIZE]
+        batch = rolling.collate(batch_windows)
         forecasts = forecast_windows(model, batch)
         truth, mask = batch.future.numpy(), batch.mask.numpy()
-        naive = {NAIVE: rolling.forecast_naively(some, 1), SEASONAL_NAIVE: rolling.forecast_naively(some, season)}
-        errors.add(some[:, 1], truth, mask, {MODEL: forecasts.point.numpy(), **naive})
+        naive = {
+            NAIVE: rolling.forecast_naively(batch_windows, 1),
+            SEASONAL_NAIVE: rolling.forecast_naively(batch_windows, season),
+        }
+        errors.add(batch_windows[:, 1], truth, mask, {MODEL: forecasts.point.numpy(), **naive})
         if forecasts.quantiles is not None:
             errors.add_quantiles(truth, mask, forecasts.quantiles.numpy())
         if block_errors is not None:
-            block_errors.add(some, batch, forecasts.point)
-        progress(start + len(some), len(windows))
+            block_errors.add(batch_windows, batch, forecasts.point)
+        progress(start + len(batch_windows), len(windows))
     return errors
 
 

@@ -1,7 +1,7 @@
-"""Reads tables of numbers over time into series on one even grid. How problems are handled is stated, never silent.
+"""Reads tables of numbers over time into series on one even grid. Every problem is reported, none is silently repaired.
 
-One file holds one or many series: wide, a column for each, or long, where a column names the series of a row. It knows
-nothing of splits, scaling or models; `windows.py` continues from here.
+One file holds one or many series: wide, a column for each, or long, where a column names the series of a row. The
+module knows nothing of splits, scaling or models; `windows.py` continues from here.
 
 | problem | what happens |
 |---|---|

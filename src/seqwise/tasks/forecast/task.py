@@ -55,9 +55,9 @@ from seqwise.tasks.task import (
     ModelBundle,
     Prediction,
     Preprocessor,
+    ProcessGroup,
     ProgressCallback,
     Size,
-    Summing,
     Task,
     no_log,
 )
@@ -156,14 +156,16 @@ class Forecast(Task):
     def run_layers(self, model: ForecastModel) -> None:
         model.forecast(self.rolling.collate(self.windows["train"][:1]).to("meta"))
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[WindowBatch]:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> BucketLoader[WindowBatch]:
         """Returns shuffled training windows, which all have the same length."""
         windows, collate = self.windows["train"], self.rolling.collate
         lengths = np.full(len(windows), self.rolling.lookback)
         batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
-        return BucketLoader(lengths, lambda i: collate(windows[i]), batch_size, max_tokens, settings.seed, rank, world)
+        return BucketLoader(
+            lengths, lambda i: collate(windows[i]), batch_size, max_tokens, settings.seed, rank, world_size
+        )
 
-    def validate(self, model: ForecastModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: ForecastModel, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns errors over windows of the validation split; the best weights have the smallest `mse`."""
         windows = self.windows["valid"]
         windows = windows[:: -(-len(windows) // MAX_VALIDATION_WINDOWS)]

@@ -42,7 +42,7 @@ def score(
     store: TokenStore,
     settings: ResolvedSettings,
     rank: int = 0,
-    world: int = 1,
+    world_size: int = 1,
     max_tokens: int | None = None,
     progress: ProgressCallback = no_progress,
     blocks: ScoreSums | None = None,
@@ -55,14 +55,16 @@ def score(
         return model.score(store, blocks)
     window, max_batches = get_window(settings), None
     if model.stateful:
-        streams = StreamEvaluationLoader(store, evaluation_rows(store), window, rank, world)
+        streams = StreamEvaluationLoader(store, evaluation_rows(store), window, rank, world_size)
         batches, num_targets = streams.epoch(), streams.rows * window
     else:
-        windows = WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world)
+        windows = WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world_size)
         batches, num_targets = windows.epoch(), windows.rows * windows.stride
     if max_tokens is not None:
         max_batches = math.ceil(max_tokens / num_targets)
-    return _sum_losses(model, islice(batches, max_batches), blocks, lambda done: progress(done * world, len(store) - 1))
+    return _sum_losses(
+        model, islice(batches, max_batches), blocks, lambda done: progress(done * world_size, len(store) - 1)
+    )
 
 
 def evaluation_rows(store: TokenStore) -> int:

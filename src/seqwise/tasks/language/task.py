@@ -52,7 +52,7 @@ from seqwise.tasks.task import (
     ModelBundle,
     Prediction,
     Preprocessor,
-    Summing,
+    ProcessGroup,
 )
 
 MAX_VALIDATION_TOKENS = 250_000  # of the validation split, scored during training
@@ -133,13 +133,13 @@ class Language(CorpusTask):
         model.fit(self.stores["train"], self.tokenizer.end)
         return len(self.stores["train"])
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> StreamLoader | WindowLoader:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> StreamLoader | WindowLoader:
         """Returns contiguous streams or shuffled windows, as `data.order` says."""
         kind = StreamLoader if settings.data.order == "streams" else WindowLoader
         rows, window = settings.training.batch_size, settings.data.window
-        return kind(self.stores["train"], rows, window, settings.seed, rank, world)
+        return kind(self.stores["train"], rows, window, settings.seed, rank, world_size)
 
-    def validate(self, model: Model, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Model, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns loss and perplexity on the validation split, computed by all processes.
 
         Of a long split only a part is scored: the beginning of each of the 16 streams, or for a model without a state

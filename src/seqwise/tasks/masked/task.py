@@ -40,8 +40,8 @@ from seqwise.tasks.task import (
     ModelBundle,
     Prediction,
     Preprocessor,
+    ProcessGroup,
     ProgressCallback,
-    Summing,
     no_progress,
 )
 from seqwise.text.tokenizer import Tokenizer
@@ -102,13 +102,13 @@ class Masked(CorpusTask):
         """Returns an untrained model that already predicts each token by its frequency."""
         return build_model(settings, len(self.tokenizer), self.counts)
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> MaskedWindows:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> MaskedWindows:
         rows, window = settings.training.batch_size, settings.data.window
-        windows = WindowLoader(self.stores["train"], rows, window, settings.seed, rank, world)
+        windows = WindowLoader(self.stores["train"], rows, window, settings.seed, rank, world_size)
         masks = build_mask_sampler(self.tokenizer, settings)
         return MaskedWindows(windows, masks, get_family(settings.model).is_recurrent)
 
-    def validate(self, model: Model, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Model, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns loss, perplexity and accuracy on the validation split; the processes share its batches.
 
         Of a long split only the beginning is scored. The `goal`, which selects the best weights, is the loss of the
@@ -202,7 +202,7 @@ def score(
     model: Model,
     batches: EvaluationMasks,
     rank: int = 0,
-    world: int = 1,
+    world_size: int = 1,
     max_batches: int | None = None,
     progress: ProgressCallback = no_progress,
     predictions: list[tuple[Tensor, Tensor, Tensor]] | None = None,
@@ -216,7 +216,7 @@ def score(
     device = model.embedding.weight.device
     total, targets, nats, num_correct, num_masked = 0.0, 0, 0.0, 0, 0
     for number, batch in enumerate(islice(batches.epoch(), max_batches)):
-        if number % world == rank:
+        if number % world_size == rank:
             scores = model.score(batch.to(device))
             if predictions is not None and batch.positions is not None:
                 rows, columns = batch.target_mask.nonzero(as_tuple=True)

@@ -1,8 +1,8 @@
 """`builtin:code` for tagging: lines of Python's standard library, in which each token is tagged with its kind.
 
 The kind of most tokens is visible in the token. That of a name is not: `value` may be a variable, a parameter, an
-attribute, a keyword argument or a call, which only the surrounding tokens tell. The true kinds come from Python's own
-parser. It knows nothing of splits or models.
+attribute, a keyword argument or a call, which only the surrounding tokens show. The true kinds come from Python's own
+parser. The module knows nothing of splits or models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_MODULE_BYTES = 30_000  # so that many modules are read
 MIN_TOKENS = 3  # of a line
 
 Position = tuple[int, int]  # (line, byte offset in it)
-_SKIPPED = (token_types.INDENT, token_types.DEDENT, token_types.NL, token_types.ENDMARKER, token_types.ENCODING)
+_SKIPPED_TYPES = (token_types.INDENT, token_types.DEDENT, token_types.NL, token_types.ENDMARKER, token_types.ENCODING)
 # Since Python 3.12 a formatted string is several tokens; here it is one, as before.
 _STRING_STARTS = {getattr(token_types, f"{letter}STRING_START", None) for letter in "FT"} - {None}
 _STRING_ENDS = {getattr(token_types, f"{letter}STRING_END", None) for letter in "FT"} - {None}
@@ -48,14 +48,14 @@ def read_code_lines() -> list[Sentence]:
         for line in module_lines:
             lines.setdefault(line.words, line)
     if not lines:
-        raise DataError("this Python has no source of its standard library.", repair="Give a file.", file=folder)
+        raise DataError("this Python has no source of its standard library.", repair="Pass a file.", file=folder)
     return list(lines.values())
 
 
 def tokenize_module(source: str, file: str) -> Iterator[Sentence]:
-    """Yields the logical lines of a module that have at least MIN_TOKENS tokens; docstrings have one."""
+    """Yields the logical lines of a module with at least MIN_TOKENS tokens, so no docstrings, which have one."""
     name_kinds = find_name_kinds(ast.parse(source))
-    source_lines = io.StringIO(source).readlines()  # the lines that tokenize counts: a form feed ends none
+    source_lines = io.StringIO(source).readlines()  # split as tokenize does: unlike `splitlines`, not at a form feed
     tokens: list[tuple[str, str]] = []
     first_line = string_depth = 0
     string_start = (0, 0)
@@ -70,7 +70,7 @@ def tokenize_module(source: str, file: str) -> Iterator[Sentence]:
                 lines[-1] = lines[-1][: token.end[1]]
                 lines[0] = lines[0][string_start[1] :]
                 tokens.append(("".join(lines), "string"))
-        elif string_depth or token.type in _SKIPPED:
+        elif string_depth or token.type in _SKIPPED_TYPES:
             continue
         elif token.type == token_types.NEWLINE:
             if len(tokens) >= MIN_TOKENS:

@@ -25,7 +25,7 @@ from seqwise.backbones.states import ModelState
 from seqwise.budget import Budget
 from seqwise.config import TextSettings
 from seqwise.data.batch import Batch, pad_sequences
-from seqwise.decoding.viterbi import forbid, viterbi
+from seqwise.decoding.viterbi import forbid_transitions, viterbi
 from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
 from seqwise.layers.embedding import CharacterCNN, Embedding
 from seqwise.losses import Loss
@@ -218,7 +218,7 @@ class TagModel(nn.Module):
         """Returns the best sequence that the scheme allows, or the best tag of each word where neither links tags."""
         transitions = self.head.transitions()
         if self.allowed_transitions is not None:
-            transitions = forbid(*transitions, self.allowed_transitions)
+            transitions = forbid_transitions(*transitions, self.allowed_transitions)
         elif not isinstance(self.head, LinearChainCRF):
             return scores.argmax(dim=2)
         return viterbi(scores, lengths, *transitions)[0]

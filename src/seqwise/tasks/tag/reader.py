@@ -1,6 +1,6 @@
 """Reads tagged sentences: CoNLL columns, `.jsonl` with `tokens` and `tags`, and `builtin:code`.
 
-Reading checks that every word has a tag and that the tags follow one scheme. It knows nothing of vocabularies.
+Checks that every word has a tag and that the tags follow one scheme. The module knows nothing of vocabularies.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read_tagged_data(spec: str | Path, settings: Settings) -> TaggedSplits:
         return _read_columns(path, findings, columns)
 
     splits = open_examples(spec, read_file, SUFFIXES, BUILTINS, data.valid_fraction, data.test_fraction)
-    scheme, reason = str(settings.tag.scheme), "it was asked for"
+    scheme, reason = str(settings.tag.scheme), "--tag.scheme says so"
     if scheme == "auto":
         scheme, reason = guess_scheme(sentence.tags for sentence in splits.all_examples())
     tagged = TaggedSplits(**vars(splits), scheme=scheme, reason=reason)
@@ -154,7 +154,7 @@ def _read_json(path: Path, findings: Findings, columns: Sequence[str] | None, on
 
 
 def _find_list_problem(name: str, values: object) -> tuple[str, str]:
-    """Returns (problem, fix) of a value that should be a list of strings, both "" if it is one."""
+    """Returns (problem, repair) of a value that should be a list of strings, both "" if it is one."""
     if not isinstance(values, list):
         return f"expected a list under {name!r}, found {type(values).__name__}.", JSON_FORMAT
     for index, value in enumerate(values):

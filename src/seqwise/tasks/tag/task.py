@@ -56,9 +56,9 @@ from seqwise.tasks.task import (
     ModelBundle,
     Prediction,
     Preprocessor,
+    ProcessGroup,
     ProgressCallback,
     Size,
-    Summing,
     no_progress,
 )
 from seqwise.text.pipelines import find_word_offsets
@@ -170,10 +170,10 @@ class Tag(ExampleTask):
     def token_counts(self) -> dict[str, torch.Tensor]:
         return {"text": self.word_counts}
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[TagBatch]:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> BucketLoader[TagBatch]:
         _, encoded = self._encode_split("train", settings.data.max_length)
         batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
-        return BucketLoader(encoded.lengths, encoded.collate, batch_size, max_tokens, settings.seed, rank, world)
+        return BucketLoader(encoded.lengths, encoded.collate, batch_size, max_tokens, settings.seed, rank, world_size)
 
     def _encode_split(self, split: str, max_length: int) -> tuple[list[Sentence], EncodedSentences]:
         """Returns the sentences of a split, long ones in pieces, and the same as ids."""
@@ -183,7 +183,7 @@ class Tag(ExampleTask):
             self._encoded_splits[key] = sentences, EncodedSentences(sentences, self.vocabulary)
         return self._encoded_splits[key]
 
-    def validate(self, model: TagModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: TagModel, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns loss, span F1 and token accuracy; the goal is 1 - F1, or 1 - accuracy of plain tags."""
         sentences, encoded = self._encode_split("valid", settings.data.max_length)
         counts, loss, has_spans = SpanCounts(), 0.0, self.vocabulary.has_spans
@@ -234,7 +234,7 @@ class Tag(ExampleTask):
         sizes = f"{len(self.vocabulary.tokenizer):,} words, {self.vocabulary.num_characters:,} characters"
         return f"vocabulary: {sizes} (from the training split)", self.describe_tags()
 
-    # A trained model, without that data
+    # Inference with a trained model, without the training data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> TagModel:
@@ -306,7 +306,7 @@ def build_tokenizer(splits: TaggedSplits, settings: Settings, initial: Preproces
     if initial.tokenizers:
         if initial.tokenizer.kind not in WORD_TOKENIZERS:
             raise UsageError(
-                f"tagging needs one token per word; the vocabulary to begin with is {initial.tokenizer.kind}.",
+                f"tagging needs one token per word; the initial run has a vocabulary of {initial.tokenizer.kind}.",
                 repair="Train the run to start from with --text.tokenizer words.",
             )
         return initial.tokenizer, False
@@ -318,7 +318,7 @@ def build_tokenizer(splits: TaggedSplits, settings: Settings, initial: Preproces
         )
     if text.lowercase and normalizes:
         raise UsageError(
-            "--text.lowercase: words are looked up without case anyway, and their characters tell it.",
+            "--text.lowercase: the vocabulary of words ignores case anyway, and only their characters have it.",
             repair="Leave it out, or read no characters: --tag.characters 0",
         )
     return build_word_vocabulary(splits.parts["train"], text, normalizes, initial.extra_words), normalizes

@@ -1,6 +1,6 @@
-"""Translations compared with references, and written to a file. The module knows nothing of models or tokens.
+"""Compares translations with references, and writes them to a file. The module knows nothing of models or tokens.
 
-ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004) are the shared words of a summary and its reference: the F1 of one pair,
+ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004) measure the words that a summary shares with its reference: the F1 of each pair,
 averaged over all pairs. Texts are lower-cased and split into runs of letters and digits; there is no stemming.
 """
 

@@ -53,7 +53,7 @@ class TranslationGenerator:
         self.device = self.model.embedding.weight.device
 
     def translate_ids(
-        self, rows: Sequence[np.ndarray], rank: int = 0, world: int = 1, first: int = 0
+        self, rows: Sequence[np.ndarray], rank: int = 0, world_size: int = 1, first: int = 0
     ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
         """Yield (row number, the n best for each target), long rows first; each row once over all ranks.
 
@@ -62,7 +62,7 @@ class TranslationGenerator:
         """
         lengths = [min(len(row), self.max_length) for row in rows]
         max_rows, max_tokens = SEARCH_ROWS.get(self.device.type, 64), SEARCH_TOKENS.get(self.device.type, 4_096)
-        for numbers in iterate_by_length(lengths, max_rows, max_tokens, rank, world):
+        for numbers in iterate_by_length(lengths, max_rows, max_tokens, rank, world_size):
             filled = [int(number) for number in numbers if lengths[number]]
             empty = [int(number) for number in numbers if not lengths[number]]
             yield from ((number, [[Hypothesis([], 0.0, 0.0)] for _ in self.targets]) for number in empty)

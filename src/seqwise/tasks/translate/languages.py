@@ -15,7 +15,7 @@ from seqwise.data.tables import SUFFIXES, parse_columns, read_header
 from seqwise.errors import DataError, UsageError, suggest
 
 DEFAULT_NAMES = ("source", "target")
-DIRECTED_NAMES = (DEFAULT_NAMES, ("src", "tgt"), ("src", "trg"))  # suffixes that tell source from target
+DIRECTED_NAMES = (DEFAULT_NAMES, ("src", "tgt"), ("src", "trg"))  # suffixes that distinguish source and target
 
 _LANGUAGE = re.compile(r"\.[a-z]{2,3}([-_][a-z0-9]+)?|\.source|\.target", re.IGNORECASE)
 # Suffixes of file formats that look like the code of a language.
@@ -25,7 +25,7 @@ _FORMATS = frozenset({
     ".xz", ".db", ".bin", ".pt", ".doc", ".htm",
 })  # fmt: skip
 
-FileSets = dict[str, dict[str, Path]]  # what names share, such as `train` → language → file
+FileSets = dict[str, dict[str, Path]]  # stem, such as `train` → language → file
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Languages:
 
 
 def find_parallel_files(path: Path) -> tuple[FileSets, str | None]:
-    """Return the texts in several languages that a folder, a file or a stem stands for; none for tables.
+    """Return the parallel files that a folder, a file or a stem names; no files if it names tables.
 
     The second value is the language of the file, if the path is one.
     """
@@ -154,12 +154,12 @@ def _choose_languages(
             problem = f"there are texts in {_join(known)}: which one is the target?"
             raise DataError(problem, repair=f"Choose: {choices}.", file=spec)
     if source is None:
-        left = [name for name in known if name not in targets]
-        if len(left) != 1:
+        candidates = [name for name in known if name not in targets]
+        if len(candidates) != 1:
             problem = f"there are texts in {_join(known)}: which one is the source?"
-            repair = f"Choose: {_list_columns(left, targets)}." if left else "Leave one out of --target."
+            repair = f"Choose: {_list_columns(candidates, targets)}." if candidates else "Leave one out of --target."
             raise DataError(problem, repair=repair, file=spec)
-        source = left[0]
+        source = candidates[0]
     return _check_names(Languages(source, tuple(targets)), "Give the files another suffix.")
 
 
@@ -192,13 +192,13 @@ def find_table_languages(path: Path, columns: str | None, target: str | None) ->
 
 
 def _find_source(header: list[str], targets: list[str], path: Path) -> str:
-    left = [name for name in header if name not in targets]
-    if "source" in left or not left:
+    candidates = [name for name in header if name not in targets]
+    if "source" in candidates or not candidates:
         return "source"
-    if len(left) > 1:
-        repair = f"Choose: {_list_columns(left[:3], targets)}."
-        raise DataError(f"which column is the source: {_join(left)}?", repair=repair, file=path, line=1)
-    return left[0]
+    if len(candidates) > 1:
+        repair = f"Choose: {_list_columns(candidates[:3], targets)}."
+        raise DataError(f"which column is the source: {_join(candidates)}?", repair=repair, file=path, line=1)
+    return candidates[0]
 
 
 def _check_names(languages: Languages, repair: str) -> Languages:

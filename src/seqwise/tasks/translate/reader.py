@@ -1,4 +1,4 @@
-"""Pairs of texts: `train.en` beside `train.de`, tables with `source` and `target`, or `builtin:dates`.
+"""Reads pairs of texts: `train.en` beside `train.de`, tables with `source` and `target`, or `builtin:dates`.
 
 A source may have several targets. Anything that would misalign pairs is an error; dropped pairs are counted. The
 module knows nothing of tokens.

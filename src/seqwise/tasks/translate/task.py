@@ -48,9 +48,9 @@ from seqwise.tasks.task import (
     ModelBundle,
     Prediction,
     Preprocessor,
+    ProcessGroup,
     ProgressCallback,
     Size,
-    Summing,
 )
 from seqwise.tasks.translate.evaluation import compute_metrics, score_pairs, translate_pairs, write_translations
 from seqwise.tasks.translate.generation import TranslationGenerator, parse_targets
@@ -239,7 +239,7 @@ class Translate(ExampleTask):
     def collate_train(self, indices: np.ndarray) -> PairBatch:
         return self._collate("train", indices)
 
-    def validate(self, model: Translator, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Translator, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Return the loss on the validation split, and BLEU and exact match of greedy translations of a part of it."""
         batches = iterate_by_length(self._lengths("valid"), EVALUATION_ROWS, EVALUATION_TOKENS, world.rank, world.size)
         nats, num_targets = sum_losses(model, (self._collate("valid", indices) for indices in batches))
