@@ -6,6 +6,7 @@ import pytest
 
 from seqwise.config import Settings, load_settings, parse_settings
 from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 
 
 def test_settings_survive_being_written_and_read(tmp_path):
@@ -64,3 +65,8 @@ def test_a_folder_or_a_missing_file_is_refused(tmp_path):
 def test_an_empty_file_means_the_defaults(tmp_path):
     (tmp_path / "empty.yaml").write_text("")
     assert load_settings(tmp_path / "empty.yaml") == Settings()
+
+
+def test_settings_of_a_run_are_checked_as_well():
+    with pytest.raises(UsageError, match=r"data.window: input should be greater than or equal to 1 or 'full'"):
+        parse_settings({"data": {"window": 0}}, kind=ResolvedSettings)

@@ -10,7 +10,8 @@ from seqwise.config import Settings, parse_settings
 from seqwise.errors import UsageError
 from seqwise.task_registry import BUILTIN_TASKS, TASK_FILES, find_task, register, task_names
 from seqwise.tasks import get_task
-from seqwise.tasks.task import Task
+from seqwise.tasks.example_task import ExampleTask
+from seqwise.tasks.task import Preprocessor, Task
 
 
 @pytest.mark.parametrize("name", BUILTIN_TASKS)
@@ -43,3 +44,8 @@ def test_a_file_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pyt
 def test_a_task_needs_a_name_of_its_own(name: str):
     with pytest.raises(UsageError, match="name of its own"):
         register(type("Mine", (), {"name": name}))
+
+
+def test_a_task_without_a_vocabulary_learns_nothing():
+    initial = Preprocessor(facts={"unit": "cm"})
+    assert ExampleTask.learn(None, Settings(), print, initial) is initial

@@ -8,9 +8,9 @@ is written as null, so that a saved `ResolvedSettings` can be read as `Settings`
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from seqwise import config
 
@@ -39,7 +39,7 @@ class ResolvedTextSettings(ResolvedSection, config.TextSettings):
 
 
 class ResolvedDataSettings(ResolvedSection, config.DataSettings):
-    window: int | Literal["full"] = 1
+    window: Annotated[int, Field(ge=1)] | Literal["full"] = 1
     order: Literal["streams", "windows"] = "windows"
     max_length: int = 512
     max_tokens: int = 0  # 0: no limit

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 64, 16, 34, 40  # pixels: of the image, and of its margins
+ROUNDING, SMALLEST = 1e-12, 1e-300  # a smaller difference, relative or absolute, is none
 GREY, BLUE, ORANGE = "#888", "#5b8def", "#e07a3f"
 
 Point = tuple[float, float]
@@ -68,9 +69,12 @@ def build_document(parts: Iterable[str], height: int, label: str) -> str:
 
 
 def choose_ticks(low: float, high: float, num_ticks: int = 5) -> list[float]:
-    """Return round numbers (1, 2 or 5 times a power of ten) that cover the range; at least two."""
-    raw_step = ((high - low) or abs(high) or 1.0) / num_ticks
-    power = 10.0 ** math.floor(math.log10(raw_step))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw_step * 0.999)
+    """Return different round numbers (1, 2 or 5 times a power of ten) that cover the range; at least two."""
+    span, size = high - low, max(abs(low), abs(high))
+    if span <= max(ROUNDING * size, SMALLEST):
+        span = size if size > SMALLEST else 1.0
+    raw_step = span / num_ticks
+    exponent = math.floor(math.log10(raw_step))
+    step = next(factor * 10.0**exponent for factor in (1, 2, 5, 10) if factor * 10.0**exponent >= raw_step * 0.999)
     first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(number * step, 10) for number in range(first, max(last, first + 1) + 1)]
+    return [round(number * step, 1 - exponent) for number in range(first, max(last, first + 1) + 1)]

@@ -119,6 +119,7 @@ def test_options_are_listed_by_name_and_flags_once():
         (["a", "--learning_rate=3"], "unknown option '--learning_rate'. Perhaps you meant '--training.learning-rate'."),
         (["a", "--no-json"], "unknown option '--no-json'. Perhaps you meant '--json'."),
         (["a", "--xyzzy"], "unknown option '--xyzzy'."),
+        (["a", "-model", "rnn"], "unknown option '-model'. Perhaps you meant '--model'."),
         (["a", "b"], "unexpected argument 'b'."),
         (["--json"], "DATA is missing: File or folder."),
         (["a", "--on-empty"], "--on-empty: a value is missing."),

@@ -122,6 +122,7 @@ def test_a_prompt_that_is_not_utf8_is_refused_with_byte_and_line(seqwise_command
     feed(monkeypatch, b"\xff")
     result = seqwise_command("predict", trained_run(), "-")
     assert result.err.startswith("error: standard input:1: byte 0xFF at offset 0 (line 1) is not UTF-8.")
+    assert result.err.endswith("convert it: iconv -f latin1 -t utf8\n")
     result = seqwise_command("predict", trained_run(), "the \udcff")
     assert result.err.startswith("error: the text is not UTF-8.")
 

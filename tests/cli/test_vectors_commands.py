@@ -330,3 +330,13 @@ def test_a_title_with_a_lone_surrogate_can_be_written(seqwise_command, tmp_path:
 def test_the_help_of_convert_says_what_is_compressed(seqwise_command):
     text = " ".join(seqwise_command("vectors", "convert", "--help").out.split())
     assert "With .gz added, all but .safetensors" in text
+
+
+def test_each_cell_of_a_table_is_measured_once(monkeypatch, capsys):
+    from seqwise.cli.vectors import query
+
+    measured: list[str] = []
+    monkeypatch.setattr(query, "cell_len", lambda cell: measured.append(cell) or len(cell))
+    query.write_table([["word", "a", "bb"], ["score", "1", "2"]], "<>")
+    assert capsys.readouterr().out == "word  score\na         1\nbb        2\n"
+    assert len(measured) == 6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,3 +78,10 @@ def test_the_cost_per_token_does_not_grow_with_the_number_of_lines(kind, monkeyp
     line = tokenizer.encode(TEXT.splitlines()[2] + "\n").ids.tolist()
     streamed(tokenizer, line * 10)
     assert max(decoded) <= len(line)
+
+
+def test_a_long_line_as_prompt_takes_linear_time():
+    tokenizer = TOKENIZERS["spaces"]
+    start = time.perf_counter()
+    TextStream(tokenizer, [tokenizer.id("walked;")] * 150_000)
+    assert time.perf_counter() - start < 5

@@ -36,7 +36,13 @@ def test_the_legend_names_the_best_validation_loss():
     assert "validation loss (best 2.500)" in curve_svg(ROWS)
 
 
-@pytest.mark.parametrize("rows", [[], ROWS[:1], [{"tokens": 5, "loss": 0.0}], [*ROWS, {"tokens": 4000, "loss": 2.0}]])
+TINY = [{"tokens": 5, "loss": 0.0}, {"tokens": 9, "loss": 0.0, "validation": {"loss": 1e-12}}]
+ROUNDED = [{"tokens": 5, "loss": 2.3}, {"tokens": 9, "loss": 2.3, "validation": {"loss": 2.3 + 4e-16}}]
+
+
+@pytest.mark.parametrize(
+    "rows", [[], ROWS[:1], [{"tokens": 5, "loss": 0.0}], [*ROWS, {"tokens": 4000, "loss": 2.0}], TINY, ROUNDED]
+)
 def test_few_or_equal_points_are_a_valid_image(rows):
     picture = curve_svg(rows)
     ElementTree.fromstring(picture)
@@ -63,6 +69,8 @@ def test_a_long_curve_is_drawn_with_few_points_and_keeps_its_ends():
         (-0.3, 190, [-50, 0, 50, 100, 150, 200]),
         (3, 3, [3, 4]),
         (0, 0, [0, 0.2]),
+        (0, 1e-12, [0, 2e-13, 4e-13, 6e-13, 8e-13, 1e-12]),
+        (2.3, 2.3 + 4e-16, [2, 2.5]),
     ],
 )
 def test_ticks_are_round_numbers_that_cover_the_range(low, high, expected):

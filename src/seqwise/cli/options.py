@@ -155,7 +155,7 @@ def _describe_unknown_options(words: Sequence[str], spec: type) -> str:
     for word in _before_dashes(words):
         name = word.partition("=")[0]
         option = name.lstrip("-").replace("_", "-")
-        if not re.match(r"--?[a-zA-Z]", word) or f"--{option}" in known:
+        if not re.match(r"--?[a-zA-Z]", word) or name.replace("_", "-") in known:
             continue
         # `--batch` for `--training.batch-size` is the commonest slip; otherwise the closest spelling.
         candidates = [each for each in known if re.search(rf"\.{re.escape(option)}(-|$)", each)]

@@ -226,6 +226,8 @@ def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
 
 
 def _conversion_hint(path: Path, encoding: str) -> str:
+    if not path.is_file():  # standard input
+        return f"If it is {encoding}, convert it: iconv -f {encoding} -t utf8"
     source, target = (f"<(zcat {path})", path.with_suffix("")) if is_gzip(path) else (path, path)
     converted = target.with_name(f"{target.stem}.utf8{target.suffix}")
     return f"If it is {encoding}, convert it: iconv -f {encoding} -t utf8 {source} > {converted}"

@@ -65,7 +65,7 @@ def read_header(path: Path) -> list[str]:
         return next(csv.reader([line], delimiter="\t" if get_format_suffix(path) == ".tsv" else ","), [])
     try:
         content = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return list(content) if isinstance(content, dict) else []
 

@@ -65,7 +65,7 @@ class ExampleTask(Task):
     @classmethod
     def learn(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
         """Returns the vocabularies and facts of `initial`; those that it lacks are learned from the training split."""
-        raise NotImplementedError
+        return initial
 
     def introduce(self, log: LogFunction) -> None:
         """Logs the sizes of the splits, and the warnings about the data."""

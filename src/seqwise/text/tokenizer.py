@@ -225,7 +225,9 @@ class TextStream:
         self.pending: list[int] = []  # tokens of the current line: earlier lines have no influence on its blanks
         if not self.is_exact:
             for number in map(int, prompt):
-                self.pending = [] if number == tokenizer.end else [*self.pending, number]
+                self.pending.append(number)
+                if number == tokenizer.end:
+                    self.pending = []
         self.returned = tokenizer.decode(self.pending)  # the part of their text that was returned
 
     def add(self, number: int) -> str:

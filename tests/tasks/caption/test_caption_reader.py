@@ -67,6 +67,21 @@ def test_a_column_of_splits_is_kept(tmp_path: Path):
     assert splits.split_rule == "splits as the data says."
 
 
+@pytest.mark.parametrize(
+    ("keys", "columns", "has_splits"),
+    [
+        (("image", "caption", "split"), None, True),
+        (("image", "caption", "Split"), None, False),  # keys of JSON are exact
+        (("1", "2", "split"), "1,2", True),  # and are never numbers of columns
+    ],
+)
+def test_a_key_of_splits_is_kept(tmp_path: Path, keys: tuple[str, ...], columns: str | None, has_splits: bool):
+    names = {0: "train", 1: "valid", 2: "test"}
+    rows = [dict(zip(keys, (f"{n}.png", "a text", names.get(n, "train")))) for n in range(40)]
+    folder = write_data(tmp_path, "\n".join(map(json.dumps, rows)), name="captions.jsonl")
+    assert read_captions(folder, DataSettings(), columns=columns).has_predefined_splits == has_splits
+
+
 def test_tables_of_splits_share_their_images(tmp_path: Path):
     write_data(tmp_path, "image,caption\n0.png,a\n", 3, "train.csv")
     write_data(tmp_path, "image,caption\n1.png,b\n", 3, "valid.csv")

@@ -219,9 +219,9 @@ def write_table(columns: Sequence[Sequence[str]], alignments: str) -> None:
     """Writes columns, each with its name first, beside each other; `alignments` has < or > per column."""
     padded = []
     for cells, alignment in zip(columns, alignments):
-        spaces = [
-            " " * (max(map(cell_len, cells)) - cell_len(cell)) for cell in cells
-        ]  # a letter may be two cells wide
+        widths = list(map(cell_len, cells))  # a letter may be two cells wide
+        max_width = max(widths)
+        spaces = [" " * (max_width - width) for width in widths]
         padded.append([space + cell if alignment == ">" else cell + space for space, cell in zip(spaces, cells)])
     for row in zip(*padded):
         console.write("  ".join(row).rstrip())

@@ -201,12 +201,12 @@ def _read_rows(path: Path, columns: str | None, findings: Findings) -> list[Row]
     chosen = parse_columns(columns)
     has_split = chosen is not None and len(chosen) == len(COLUMNS) + 1
     if chosen is None or len(chosen) == len(COLUMNS):
-        header = read_header(path)
-        lowered = [name.strip().lower() for name in header]
-        has_split = SPLIT_COLUMN in lowered
+        is_json, header = get_format_suffix(path) == ".jsonl", read_header(path)
+        names = header if is_json else [name.strip().lower() for name in header]  # keys of JSON are exact
+        has_split = SPLIT_COLUMN in names
         if has_split and chosen:
-            index = lowered.index(SPLIT_COLUMN)
-            chosen.append(str(index + 1) if all(name.isdecimal() for name in chosen) else header[index].strip())
+            index, by_number = names.index(SPLIT_COLUMN), all(name.isdecimal() for name in chosen) and not is_json
+            chosen.append(str(index + 1) if by_number else header[index].strip())
     return read_table(path, (*COLUMNS, SPLIT_COLUMN) if has_split else COLUMNS, findings, chosen).rows
 
 
