@@ -1,4 +1,4 @@
-"""Bad text files for the task masked: every complaint names the file, the line where there is one, and a repair."""
+"""Invalid text files for the masked task, and the errors and warnings about each: file, line, cause, fix."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from seqwise.tasks.masked.task import Masked
 GOOD = "the cat sat on the mat\n"
 JSON = '{"text": "the cat sat on the mat"}\n'
 
-# name, content, what the message must hold
-BAD = [
+# name, content, what the error must say
+ERRORS = [
     ("latin.txt", GOOD.encode() + "le café\n".encode("latin1"), ["latin.txt:2", "0xE9", "not UTF-8", "iconv"]),
     ("wide.txt", (GOOD * 5).encode("utf-16"), ["wide.txt:1", "UTF-16", "iconv"]),
     ("binary.txt", GOOD.encode() + b"a\0b\n", ["binary.txt:2", "binary file", "0x00"]),
@@ -35,8 +35,8 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "fragments"), BAD, ids=[name for name, _, _ in BAD])
-def test_a_bad_file_is_explained(name: str, content: bytes, fragments: list[str], tmp_path: Path):
+@pytest.mark.parametrize(("name", "content", "fragments"), ERRORS, ids=[name for name, _, _ in ERRORS])
+def test_an_error_names_file_line_cause_and_fix(name: str, content: bytes, fragments: list[str], tmp_path: Path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
         Masked.prepare(str(tmp_path / name), parse_settings({"task": "masked"}))
@@ -45,13 +45,13 @@ def test_a_bad_file_is_explained(name: str, content: bytes, fragments: list[str]
     assert caught.value.exit_status == 2
 
 
-def test_a_missing_file_is_explained_with_its_neighbour(tmp_path: Path):
+def test_the_error_for_a_missing_file_suggests_a_similar_name(tmp_path: Path):
     (tmp_path / "book.txt").write_text(GOOD)
     with pytest.raises(DataError, match=r"bok\.txt: there is no such file(.|\n)*book\.txt"):
         Masked.prepare(str(tmp_path / "bok.txt"), parse_settings({"task": "masked"}))
 
 
-def test_a_text_shorter_than_a_window_is_explained(tmp_path: Path):
+def test_a_text_shorter_than_a_window_is_rejected(tmp_path: Path):
     (tmp_path / "a.txt").write_text(GOOD * 40)
     settings = parse_settings({"task": "masked", "data": {"window": 5000}})
     task = Masked.prepare(str(tmp_path / "a.txt"), settings)
@@ -59,7 +59,7 @@ def test_a_text_shorter_than_a_window_is_explained(tmp_path: Path):
         task.check(resolve(settings, DefaultsContext(300, 9, False, 1))[0])
 
 
-def test_unknown_words_and_repeated_lines_are_counted_not_dropped(tmp_path: Path):
+def test_unknown_words_and_repeated_lines_are_counted(tmp_path: Path):
     long = "a line that is long enough not to occur twice by chance, because it has so many letters in it\n"
     (tmp_path / "train.txt").write_text(GOOD * 40 + long * 2)
     (tmp_path / "valid.txt").write_text(GOOD * 10 + long)
@@ -71,7 +71,7 @@ def test_unknown_words_and_repeated_lines_are_counted_not_dropped(tmp_path: Path
 
 
 @pytest.mark.parametrize("task", [Masked, Language])
-def test_columns_are_refused_where_plain_text_is_read(task: type[Language], tmp_path: Path):
+def test_the_option_columns_is_rejected_for_plain_text(task: type[Language], tmp_path: Path):
     (tmp_path / "a.jsonl").write_text(JSON * 40)
     settings = parse_settings({"task": "masked" if task is Masked else "language", "columns": "body"})
     with pytest.raises(UsageError, match=r"--columns body means nothing.*\n.*`text` of .jsonl"):

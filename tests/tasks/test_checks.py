@@ -1,4 +1,4 @@
-"""What is refused before anything is written."""
+"""Settings that are rejected before anything is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.checks import check_family, check_output
 
 
-def test_the_full_softmax_and_every_neural_family_pass():
+def test_the_full_softmax_and_every_neural_family_are_accepted():
     for model in ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"):
         settings = ResolvedSettings(task="tag", model=model)
         check_family(settings)
@@ -18,14 +18,14 @@ def test_the_full_softmax_and_every_neural_family_pass():
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "caption", "forecast", "translate", "masked"])
-def test_an_n_gram_model_is_a_language_model_only(task: str):
+def test_only_the_language_task_has_an_ngram_model(task: str):
     with pytest.raises(UsageError, match=f"ngram cannot do the task {task}: it predicts the next token by counts"):
         check_family(ResolvedSettings(task=task, model="ngram"))
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "caption", "forecast", "translate", "masked"])
 @pytest.mark.parametrize("output", ["sampled", "adaptive"])
-def test_only_a_language_model_approximates_its_softmax(task: str, output: str):
+def test_only_the_language_task_has_an_approximate_softmax(task: str, output: str):
     settings = ResolvedSettings(task=task, model="gru", network={"output": output})
     with pytest.raises(UsageError, match=f"the task {task} has the full softmax only; .* {output}"):
         check_output(settings, get_task(task).outputs)

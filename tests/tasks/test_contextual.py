@@ -1,4 +1,4 @@
-"""Contextual vectors are those the model computes, for every task that has them."""
+"""Contextual vectors equal the states of the model, for every task that has them."""
 
 from __future__ import annotations
 
@@ -53,25 +53,24 @@ PAIRS = [("masked", "transformer"), ("masked", "lstm"), ("language", "gru"), ("c
 def test_there_is_a_vector_per_token_and_layer(task: str, model: str, trained):
     run = trained(task, model)
     for layer in (None, 0, 1, 2):
-        found = run.embed(TEXTS, layer)
-        assert [len(vectors) for vectors in found] == [4, 0, 3, 12]
-        assert {vectors.shape[1] for vectors in found} == {run.contextual.width(2 if layer is None else layer)}
+        embeddings = run.embed(TEXTS, layer)
+        assert [len(vectors) for vectors in embeddings] == [4, 0, 3, 12]
+        assert {vectors.shape[1] for vectors in embeddings} == {run.contextual.width(2 if layer is None else layer)}
     assert np.array_equal(run.embed(TEXTS[0]), run.embed(TEXTS[0], 2))
 
 
 @pytest.mark.parametrize(("task", "model"), PAIRS)
-def test_neighbours_in_a_batch_change_nothing(task: str, model: str, trained):
+def test_vectors_do_not_depend_on_the_batch(task: str, model: str, trained):
     run = trained(task, model)
-    together = run.embed(TEXTS)
-    for text, vectors in zip(TEXTS, together):
+    for text, vectors in zip(TEXTS, run.embed(TEXTS)):
         assert np.allclose(run.embed(text), vectors, atol=1e-5)
 
 
 def test_masked_vectors_are_the_states_between_two_line_breaks(trained):
     run = trained("masked", "transformer")
     tokenizer = run.run.tokenizer
-    line = tokenizer.encode("\n").ids
-    ids = np.concatenate([line, tokenizer.encode(TEXTS[0]).ids, line])
+    line_break = tokenizer.encode("\n").ids
+    ids = np.concatenate([line_break, tokenizer.encode(TEXTS[0]).ids, line_break])
     with torch.no_grad():
         states = run.model.states(torch.from_numpy(ids)[None])[0, 1:-1]
     assert np.allclose(run.embed(TEXTS[0]), states.numpy(), atol=1e-5)
@@ -79,20 +78,20 @@ def test_masked_vectors_are_the_states_between_two_line_breaks(trained):
 
 def test_vectors_of_a_tagger_are_its_states(trained):
     run = trained("tag", "lstm")
-    seen: list[torch.Tensor] = []
-    hook = run.model.encoder.register_forward_hook(lambda module, inputs, output: seen.append(output.vectors))
+    states: list[torch.Tensor] = []
+    hook = run.model.encoder.register_forward_hook(lambda module, inputs, output: states.append(output.vectors))
     run.predict("every small word")
     hook.remove()
-    assert np.allclose(run.embed("every small word"), seen[0][0].numpy(), atol=1e-5)
+    assert np.allclose(run.embed("every small word"), states[0][0].numpy(), atol=1e-5)
 
 
-def test_tokens_stand_where_their_offsets_say(trained):
-    read = trained("masked", "transformer").contextual.read("The old model, 日本 reads.")
-    assert read.tokens == ["The", "old", "model", ",", "日本", "reads", "."]
-    assert [read.text[start:stop] for start, stop in read.offsets] == read.tokens
+def test_offsets_locate_the_tokens_in_the_text(trained):
+    encoded = trained("masked", "transformer").contextual.read("The old model, 日本 reads.")
+    assert encoded.tokens == ["The", "old", "model", ",", "日本", "reads", "."]
+    assert [encoded.text[start:stop] for start, stop in encoded.offsets] == encoded.tokens
 
 
-def test_the_same_word_has_another_vector_in_another_context(trained):
+def test_a_word_has_different_vectors_in_different_contexts(trained):
     run = trained("masked", "lstm")
     one, two = run.embed("the old model reads"), run.embed("a small model writes")
     assert not np.allclose(one[2], two[2])
@@ -108,12 +107,12 @@ def test_a_transformer_reads_a_long_text_in_pieces(trained):
     assert np.allclose(vectors[:14], run.embed(" ".join(["old", "model"] * 7)), atol=1e-5)
 
 
-def test_a_layer_that_is_not_there_is_refused(trained):
+def test_a_layer_that_does_not_exist_is_rejected(trained):
     with pytest.raises(UsageError, match="there is no layer 3: expected a number from 0"):
         trained("masked", "lstm").embed("the", 3)
 
 
-def test_counts_give_no_vectors(book: Path, tmp_path: Path):
+def test_an_ngram_model_has_no_vectors(book: Path, tmp_path: Path):
     run = seqwise.train(book, out=tmp_path / "ngram", model="ngram", task="language", device="cpu")
-    with pytest.raises(UsageError, match="ngram of the task language gives no vectors"):
+    with pytest.raises(UsageError, match="ngram of the task language has no contextual vectors"):
         run.embed("the")

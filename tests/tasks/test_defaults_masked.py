@@ -1,4 +1,4 @@
-"""Every setting that training needs is filled in, on small and large data, with and without a GPU."""
+"""Default rules of the masked task choose every setting, for any family and machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("tokens", [300, 5_000_000])
 @pytest.mark.parametrize("model", FAMILIES)
-def test_nothing_is_left_open(model: str, tokens: int, cuda: bool):
+def test_every_setting_gets_a_default(model: str, tokens: int, cuda: bool):
     settings, names = resolve(
         parse_settings({"task": "masked", "model": model}), DefaultsContext(tokens, 3000, cuda, 2, 3)
     )
@@ -32,7 +32,7 @@ def test_nothing_is_left_open(model: str, tokens: int, cuda: bool):
         assert network.width % settings.transformer.heads == 0
 
 
-def test_what_the_user_sets_stays():
+def test_settings_of_the_user_are_kept():
     settings, names = resolve(
         parse_settings({"task": "masked", "network": {"width": 30}, "data": {"window": 10}}),
         DefaultsContext(10**6, 3000, False, 2),

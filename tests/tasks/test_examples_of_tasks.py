@@ -1,6 +1,6 @@
-"""What each test example says, task by task: rows that all models share, aligned with the text, which add up.
+"""Scores of single test examples, task by task: the same examples for all models, aligned with the text; and latency.
 
-That the sums of every task add up for trained models is in the contract of tasks; here are the cases of their own.
+`tests/contracts/test_task_contracts.py` checks that the scores of every task add up; here are the cases of each task.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from seqwise.tasks import get_task, latency
 from seqwise.tasks.forecast.evaluation import BlockErrors
 from seqwise.tasks.language.scoring import evaluation_rows
 from seqwise.tasks.task import InferenceOptions
+from seqwise.tasks.translate import generation
 from seqwise.training.training_run import create_run
 
 SMALL = {
@@ -39,60 +40,66 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def untrained(tmp_path_factory):
-    """(task, data, settings) → the task, its settings, and a model with random weights."""
+def create_untrained(tmp_path_factory):
+    """A function that returns a task, its settings, and a model with random weights."""
 
-    def make(task: str, data: Any, model: str = "gru", /, **sections: Any) -> SimpleNamespace:
+    def create(task: str, data: Any, model: str = "gru", /, **sections: Any) -> SimpleNamespace:
         settings = parse_settings({**SMALL, "task": task, "model": model, **sections})
         run, prepared = create_run(str(data), settings, tmp_path_factory.mktemp("run") / "run")
         torch.manual_seed(0)
-        built = prepared.build(run.settings)
+        network = prepared.build(run.settings)
         if model == "ngram":
-            prepared.fit(built)
-        return SimpleNamespace(task=prepared, settings=run.settings, model=built, data=str(data))
+            prepared.fit(network)
+        return SimpleNamespace(task=prepared, settings=run.settings, model=network, data=str(data))
 
-    return make
+    return create
 
 
-def evaluated(made: SimpleNamespace, **how: Any) -> Evaluation:
-    split = how.pop("split", None)
+def evaluate_model(setup: SimpleNamespace, **overrides: Any) -> Evaluation:
+    split = overrides.pop("split", None)
     options = InferenceOptions(
-        **{"beam_search": made.task.beam_search, "examples": True, "primary_metric": made.task.primary_metric[0], **how}
+        **{
+            "beam_search": setup.task.beam_search,
+            "examples": True,
+            "primary_metric": setup.task.primary_metric[0],
+            **overrides,
+        }
     )
-    return made.task.evaluate(made.task.bundle(made.model, made.settings), made.data, split, options)
+    return setup.task.evaluate(setup.task.bundle(setup.model, setup.settings), setup.data, split, options)
 
 
-def examples_of(made: SimpleNamespace, **how: Any) -> ExampleScores:
-    """The examples of an evaluation, whose sums must give its metric."""
-    found = evaluated(made, **how)
-    each = found.examples
-    assert each is not None
-    assert compute_metric(each.metric, each.sums.sum(0)) == pytest.approx(found.metrics[each.metric], rel=1e-6)
-    return each
+def evaluate_examples(setup: SimpleNamespace, **overrides: Any) -> ExampleScores:
+    """Returns the examples of an evaluation; their sums must give its metric."""
+    evaluation = evaluate_model(setup, **overrides)
+    examples = evaluation.examples
+    assert examples is not None
+    total = compute_metric(examples.metric, examples.sums.sum(0))
+    assert total == pytest.approx(evaluation.metrics[examples.metric], rel=1e-6)
+    return examples
 
 
-# ---- language
+# Language
 
 
 @pytest.fixture(scope="module")
-def readers(untrained, book):
-    """A text of characters, read in streams, in windows of two lengths, and by counts."""
+def language_models(create_untrained, book):
+    """Untrained models of one text: read in streams, in windows of two lengths, and by an n-gram model."""
     windows = {"gru": 20, "transformer": 32, "feedforward": 7, "ngram": None}
     text = {"text": {"tokenizer": "characters"}}
     return {
-        family: untrained("language", book, family, **text, **({"data": {"window": size}} if size else {}))
+        family: create_untrained("language", book, family, **text, **({"data": {"window": size}} if size else {}))
         for family, size in windows.items()
     }
 
 
 @pytest.mark.parametrize("split", ["test", "all"])
-def test_blocks_of_a_text_are_the_same_whatever_reads_it(readers, book, split):
-    found = {family: examples_of(made, split=split) for family, made in readers.items()}
-    first = found["gru"]
+def test_all_families_have_the_same_blocks_of_a_text(language_models, book, split):
+    examples = {family: evaluate_examples(setup, split=split) for family, setup in language_models.items()}
+    first = examples["gru"]
     tokens = int(first.sums[:, 1].sum()) + 1
     assert len(first.sums) == math.ceil(tokens / BLOCK_TOKENS) > 5
     assert first.sums[:-1, 1].tolist() == [BLOCK_TOKENS - 1, *[BLOCK_TOKENS] * (len(first.sums) - 2)]
-    for family, each in found.items():
+    for family, each in examples.items():
         assert each.unit == first.unit == "blocks of 128 tokens", family
         assert each.sums[:, 1].tolist() == first.sums[:, 1].tolist(), family
         assert each.texts == first.texts, family
@@ -102,21 +109,21 @@ def test_blocks_of_a_text_are_the_same_whatever_reads_it(readers, book, split):
     assert (first.texts[0].input, first.texts[0].answer) == ("", "")
 
 
-def test_the_whole_text_is_long_enough_for_several_streams(readers, book):
-    store = prepare(open_corpus(str(book)), readers["gru"].task.preprocessor.tokenizer)["train"]
+def test_the_whole_text_is_long_enough_for_several_streams(language_models, book):
+    store = prepare(open_corpus(str(book)), language_models["gru"].task.preprocessor.tokenizer)["train"]
     assert evaluation_rows(store) == 16
 
 
 @pytest.mark.parametrize("family", ["gru", "feedforward"])
-def test_a_block_has_the_losses_of_its_tokens(readers, family):
-    made = readers[family]
-    store = made.task.stores["test"]
+def test_a_block_has_the_losses_of_its_tokens(language_models, family):
+    setup = language_models[family]
+    store = setup.task.stores["test"]
     ids = torch.from_numpy(store.read(0, len(store)))[None]
     with torch.no_grad():
-        scores, _ = _scores(made.model.eval(), ids)
+        scores, _ = _scores(setup.model.eval(), ids)
     losses = F.cross_entropy(scores[0, :-1], ids[0, 1:], reduction="none").double().numpy()
-    by_hand = np.add.reduceat(losses, [0, *range(BLOCK_TOKENS - 1, len(losses), BLOCK_TOKENS)])
-    assert examples_of(made).sums[:, 0] == pytest.approx(by_hand, rel=1e-5)
+    expected = np.add.reduceat(losses, [0, *range(BLOCK_TOKENS - 1, len(losses), BLOCK_TOKENS)])
+    assert evaluate_examples(setup).sums[:, 0] == pytest.approx(expected, rel=1e-5)
 
 
 def _scores(model: Any, ids: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -124,113 +131,115 @@ def _scores(model: Any, ids: torch.Tensor) -> tuple[torch.Tensor, Any]:
     return model.head(states.vectors), states.state
 
 
-def test_counts_are_told_block_by_block(readers):
-    made = readers["ngram"]
-    store = made.task.stores["test"]
-    logs = made.model.ngram.score_tokens(store.read(0, len(store)))
-    by_hand = -np.add.reduceat(logs[1:], [0, *range(BLOCK_TOKENS - 1, len(logs) - 1, BLOCK_TOKENS)])
-    assert examples_of(made).sums[:, 0] == pytest.approx(by_hand)
+def test_blocks_of_the_ngram_model_equal_hand_computed_sums(language_models):
+    setup = language_models["ngram"]
+    store = setup.task.stores["test"]
+    logs = setup.model.ngram.score_tokens(store.read(0, len(store)))
+    expected = -np.add.reduceat(logs[1:], [0, *range(BLOCK_TOKENS - 1, len(logs) - 1, BLOCK_TOKENS)])
+    assert evaluate_examples(setup).sums[:, 0] == pytest.approx(expected)
 
 
-def test_dynamic_evaluation_is_told_too(readers):
-    made = readers["gru"]
-    still = examples_of(made)
-    learning = examples_of(made, dynamic=True, rate=0.5)
-    assert learning.texts == still.texts
-    assert not np.allclose(learning.sums, still.sums)
+def test_dynamic_evaluation_has_examples_too(language_models):
+    setup = language_models["gru"]
+    static = evaluate_examples(setup)
+    dynamic = evaluate_examples(setup, dynamic=True, rate=0.5)
+    assert dynamic.texts == static.texts
+    assert not np.allclose(dynamic.sums, static.sums)
 
 
-# ---- filling in
+# Masked
 
 
-def test_hidden_tokens_are_told_in_blocks_that_no_window_changes(untrained, book):
-    made = [
-        untrained("masked", book, family, data={"window": window}, text={"tokenizer": "words"})
+def test_blocks_of_masked_tokens_do_not_depend_on_the_window(create_untrained, book):
+    setup = [
+        create_untrained("masked", book, family, data={"window": window}, text={"tokenizer": "words"})
         for family, window in (("transformer", 9), ("lstm", 24))
     ]
-    near, far = (examples_of(each, split="all") for each in made)
-    assert len(near.sums) > 50
-    assert near.unit == far.unit == "blocks of 128 tokens"
-    assert near.sums[:, 1].tolist() == far.sums[:, 1].tolist()
-    for found, each in ((near, made[0]), (far, made[1])):
-        right = 0
-        for row, shown in zip(found.sums, found.texts):
-            true, filled = shown.expected.split(" | "), shown.answer.split(" | ")
+    short, long = (evaluate_examples(each, split="all") for each in setup)
+    assert len(short.sums) > 50
+    assert short.unit == long.unit == "blocks of 128 tokens"
+    assert short.sums[:, 1].tolist() == long.sums[:, 1].tolist()
+    for examples, each in ((short, setup[0]), (long, setup[1])):
+        num_correct = 0
+        for row, text in zip(examples.sums, examples.texts):
+            true, filled = text.expected.split(" | "), text.answer.split(" | ")
             assert len(true) == len(filled) == row[1]
-            masks = shown.input.count("[MASK]")
-            assert 0 < masks <= row[1] if shown.input.endswith("…") else masks == row[1]
-            right += sum(a == b for a, b in zip(true, filled))
-        accuracy = evaluated(each, split="all").metrics["accuracy"]
-        assert 0 < right / found.sums[:, 1].sum() == pytest.approx(accuracy)
-    assert [shown.expected for shown in near.texts] == [shown.expected for shown in far.texts]
+            masks = text.input.count("[MASK]")
+            assert 0 < masks <= row[1] if text.input.endswith("…") else masks == row[1]
+            num_correct += sum(a == b for a, b in zip(true, filled))
+        accuracy = evaluate_model(each, split="all").metrics["accuracy"]
+        assert 0 < num_correct / examples.sums[:, 1].sum() == pytest.approx(accuracy)
+    assert [text.expected for text in short.texts] == [text.expected for text in long.texts]
 
 
-# ---- one answer per example
+# Tasks with one prediction per example
 
 
-def test_a_text_is_shown_with_its_label_and_the_answer(untrained, tmp_path):
-    draw = random.Random(0)
-    lines = [f"{' '.join(draw.choices('abcde', k=draw.randint(1, 9)))}\t{draw.choice('xyz')}" for _ in range(90)]
+def test_a_text_has_its_label_and_the_prediction(create_untrained, tmp_path):
+    rng = random.Random(0)
+    lines = [f"{' '.join(rng.choices('abcde', k=rng.randint(1, 9)))}\t{rng.choice('xyz')}" for _ in range(90)]
     (tmp_path / "train.tsv").write_text("\n".join(lines[:50]) + "\n")
     (tmp_path / "valid.tsv").write_text("\n".join(lines[50:70]) + "\n")
     (tmp_path / "test.tsv").write_text("\n".join(lines[70:]) + "\n")
-    made = untrained("classify", tmp_path)
-    found = examples_of(made)
-    assert [f"{each.input}\t{each.expected}" for each in found.texts] == lines[70:]
-    assert found.sums[:, 0].tolist() == [each.expected == each.answer for each in found.texts]
-    asked, _ = made.task.latency_inputs(made.task.bundle(made.model, made.settings), made.data, "valid")
-    assert asked == [line.partition("\t")[0] for line in lines[50:70]]
+    setup = create_untrained("classify", tmp_path)
+    examples = evaluate_examples(setup)
+    assert [f"{each.input}\t{each.expected}" for each in examples.texts] == lines[70:]
+    assert examples.sums[:, 0].tolist() == [each.expected == each.answer for each in examples.texts]
+    inputs, _ = setup.task.latency_inputs(setup.task.bundle(setup.model, setup.settings), setup.data, "valid")
+    assert inputs == [line.partition("\t")[0] for line in lines[50:70]]
 
 
 @pytest.mark.parametrize(("spans", "metric"), [(True, "span_f1"), (False, "token_accuracy")])
-def test_a_sentence_has_the_counts_of_its_tags(untrained, tmp_path, spans, metric):
-    draw = random.Random(1)
+def test_a_sentence_has_the_counts_of_its_tags(create_untrained, tmp_path, spans, metric):
+    rng = random.Random(1)
     tags = ["B-PER", "O", "O"] if spans else ["DET", "NOUN", "VERB"]
-    sentences = [[(draw.choice("abcdef"), draw.choice(tags)) for _ in range(draw.randint(1, 7))] for _ in range(80)]
+    sentences = [[(rng.choice("abcdef"), rng.choice(tags)) for _ in range(rng.randint(1, 7))] for _ in range(80)]
     path = tmp_path / "some.conll"
     path.write_text("\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences))
-    found = examples_of(untrained("tag", path, tag={"characters": 4}))
-    assert (found.metric, found.unit) == (metric, "sentences")
-    for row, shown in zip(found.sums, found.texts):
+    examples = evaluate_examples(create_untrained("tag", path, tag={"characters": 4}))
+    assert (examples.metric, examples.unit) == (metric, "sentences")
+    for row, text in zip(examples.sums, examples.texts):
         if spans:
-            assert (row[1], row[2]) == (shown.answer.count("[PER"), shown.expected.count("[PER"))
+            assert (row[1], row[2]) == (text.answer.count("[PER"), text.expected.count("[PER"))
             assert row[0] <= min(row[1], row[2])
         else:
-            pairs = zip(shown.expected.split(), shown.answer.split(), strict=True)
-            assert row.tolist() == [sum(a == b for a, b in pairs), len(shown.input.split())]
+            pairs = zip(text.expected.split(), text.answer.split(), strict=True)
+            assert row.tolist() == [sum(a == b for a, b in pairs), len(text.input.split())]
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory) -> Path:
-    """Numbers, and their names in two languages; four to six words each."""
-    path, draw = tmp_path_factory.mktemp("digits"), random.Random(2)
+    """Parallel texts: four to six digits, and their names in two languages."""
+    path, rng = tmp_path_factory.mktemp("digits"), random.Random(2)
     names = {"en": ["nil", "one", "two", "three"], "de": ["null", "eins", "zwei", "drei"]}
-    lines = [[draw.randrange(4) for _ in range(draw.randint(4, 6))] for _ in range(60)]
+    lines = [[rng.randrange(4) for _ in range(rng.randint(4, 6))] for _ in range(60)]
     (path / "train.num").write_text("".join(" ".join(map(str, line)) + "\n" for line in lines))
     for language, words in names.items():
-        (path / f"train.{language}").write_text("".join(" ".join(words[at] for at in line) + "\n" for line in lines))
+        (path / f"train.{language}").write_text(
+            "".join(" ".join(words[index] for index in line) + "\n" for line in lines)
+        )
     return path
 
 
 @pytest.mark.parametrize("metric", ["bleu", "exact_match"])
-def test_of_several_targets_the_parts_stand_side_by_side(untrained, digits, metric):
-    made = untrained("translate", digits, columns="num,en,de", text={"tokenizer": "words"})
-    assert made.task.primary_metric[0] == "bleu"
-    found = examples_of(made, split="train", primary_metric=metric)
-    assert found.sums.shape == (54, {"bleu": 20, "exact_match": 4}[metric])
-    assert all("en: " in each.expected and " / de: " in each.expected for each in found.texts)
+def test_sums_of_several_targets_are_side_by_side(create_untrained, digits, metric):
+    setup = create_untrained("translate", digits, columns="num,en,de", text={"tokenizer": "words"})
+    assert setup.task.primary_metric[0] == "bleu"
+    examples = evaluate_examples(setup, split="train", primary_metric=metric)
+    assert examples.sums.shape == (54, {"bleu": 20, "exact_match": 4}[metric])
+    assert all("en: " in each.expected and " / de: " in each.expected for each in examples.texts)
     if metric == "bleu":  # as many words as the references of each language have
-        for at in (9, 19):
-            assert found.sums[:, at].tolist() == [len(each.input.split()) for each in found.texts]
+        for index in (9, 19):
+            assert examples.sums[:, index].tolist() == [len(each.input.split()) for each in examples.texts]
 
 
-def test_only_what_is_made_of_sums_is_told_of_texts(untrained, digits):
-    made = untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
+def test_a_metric_that_is_no_sum_has_no_examples(create_untrained, digits):
+    setup = create_untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
     with pytest.raises(UsageError, match="'chrf' has no scores per example"):
-        evaluated(made, primary_metric="chrf")
+        evaluate_model(setup, primary_metric="chrf")
 
 
-# ---- forecasts
+# Forecast
 
 
 def table(steps: int) -> str:
@@ -238,35 +247,35 @@ def table(steps: int) -> str:
     return "time,a,b\n" + "".join(rows)
 
 
-def test_a_block_sums_the_errors_of_its_steps(untrained, tmp_path):
+def test_a_block_sums_the_errors_of_its_steps(create_untrained, tmp_path):
     (tmp_path / "some.csv").write_text(table(200))
     short, long = (
-        untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"lookback": past, "season": 7})
+        create_untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"lookback": past, "season": 7})
         for past in (8, 30)
     )
-    found, other = examples_of(short), examples_of(long)
-    # 40 steps of testing: six blocks of 6, the last of 4 more. Of the two series 1, 2, … 5 windows reach the first
-    # steps, and as few the last ones; 6 all others.
+    examples, other = evaluate_examples(short), evaluate_examples(long)
+    # 40 test steps: six blocks, five of 6 steps and one of 10. In each of the two series 1, 2, … 5 windows reach the
+    # first steps and 5, 4, … 1 the last ones; 6 windows reach every other step.
     ends = sum(range(1, 6))
     expected = [2 * (ends + 6), *[2 * 36] * 4, 2 * (5 * 6 + ends)]
-    assert found.sums[:, 1].tolist() == other.sums[:, 1].tolist() == expected
-    assert found.unit == "blocks of 6 steps"
-    assert [(each.input, each.expected) for each in found.texts] == [
+    assert examples.sums[:, 1].tolist() == other.sums[:, 1].tolist() == expected
+    assert examples.unit == "blocks of 6 steps"
+    assert [(each.input, each.expected) for each in examples.texts] == [
         (each.input, each.expected) for each in other.texts
     ]
-    assert [each.input.partition(":")[0] for each in found.texts[:2]] == ["a before 160", "a before 166"]
-    assert found.texts[0].expected.split(", ")[0] == f"{math.sin(80) + 160 % 3:.3f}".rstrip("0")[:5]
-    assert len(found.texts[0].answer.split(", ")) == 6
+    assert [each.input.partition(":")[0] for each in examples.texts[:2]] == ["a before 160", "a before 166"]
+    assert examples.texts[0].expected.split(", ")[0] == f"{math.sin(80) + 160 % 3:.3f}".rstrip("0")[:5]
+    assert len(examples.texts[0].answer.split(", ")) == 6
 
 
 def block_sums(errors: np.ndarray, horizon: int) -> np.ndarray:
-    """The sums of forecasts that are off by so much at each step, whatever window they come from."""
-    found = BlockErrors(SimpleNamespace(horizon=horizon), 0, len(errors))  # type: ignore[arg-type]
+    """Returns the sums of blocks if every window has the same error at each step."""
+    block_errors = BlockErrors(SimpleNamespace(horizon=horizon), 0, len(errors))  # type: ignore[arg-type]
     windows = np.stack([np.arange(len(errors) - horizon + 1), np.zeros(len(errors) - horizon + 1, dtype=int)], axis=1)
     future = np.lib.stride_tricks.sliding_window_view(errors, horizon).astype(np.float32)
     batch = SimpleNamespace(mask=torch.ones(future.shape, dtype=torch.bool), future=torch.from_numpy(future))
-    found.add(windows, batch, torch.zeros(future.shape))  # type: ignore[arg-type]
-    return found.sums.sums
+    block_errors.add(windows, batch, torch.zeros(future.shape))  # type: ignore[arg-type]
+    return block_errors.sums.sums
 
 
 def test_errors_of_one_step_count_in_one_block_only():
@@ -276,94 +285,93 @@ def test_errors_of_one_step_count_in_one_block_only():
     assert block_sums(np.ones(100), 10).sum(axis=0).tolist() == [910, 910]
 
 
-def test_blocks_of_equal_forecasts_are_rarely_significantly_different():
-    """Steps are hard or easy independently of each other; two families differ by chance at each of them."""
-    draw, found = np.random.default_rng(4), []
+def test_equally_good_forecasts_are_rarely_significantly_different():
+    """The common error of a step is independent of other steps, and so is the difference of two families."""
+    rng, p_values = np.random.default_rng(4), []
     for trial in range(400):
-        common = draw.normal(size=480)
-        families = {name: [block_sums(1 + 0.2 * (common + draw.normal(size=480)), 16)] for name in "ab"}
+        common = rng.normal(size=480)
+        families = {name: [block_sums(1 + 0.2 * (common + rng.normal(size=480)), 16)] for name in "ab"}
         (pair,) = compare_pairs(partial(compute_metric, "mse"), families, draws=100, seed=trial, deterministic="ab")
-        found.append(pair.p)
-    assert 0.03 <= np.mean(np.array(found) < 0.05) <= 0.075  # 0.10 where windows are counted where they begin
+        p_values.append(pair.p)
+    assert 0.03 <= np.mean(np.array(p_values) < 0.05) <= 0.075  # 0.10 if windows count in the block of their first step
 
 
-def test_a_block_in_which_no_window_begins_shows_the_first_that_reaches_it():
-    found = BlockErrors(SimpleNamespace(horizon=4), 0, 12)  # type: ignore[arg-type]
+def test_a_block_in_which_no_window_begins_has_the_text_of_the_first_that_reaches_it():
+    block_errors = BlockErrors(SimpleNamespace(horizon=4), 0, 12)  # type: ignore[arg-type]
     for origins in ([0, 1], [2, 8], [9]):
         windows = np.stack([origins, np.zeros(len(origins), dtype=int)], axis=1)
         shape = (len(origins), 4)
         batch = SimpleNamespace(mask=torch.ones(shape, dtype=torch.bool), future=torch.ones(shape))
-        found.add(windows, batch, torch.zeros(shape))  # type: ignore[arg-type]
-    assert found.sums.sums[:, 1].tolist() == [9, 3, 8]
-    assert {row: origin for row, (origin, _, _) in found.first_windows.items()} == {0: 0, 1: 1, 2: 8}
+        block_errors.add(windows, batch, torch.zeros(shape))  # type: ignore[arg-type]
+    assert block_errors.sums.sums[:, 1].tolist() == [9, 3, 8]
+    assert {row: origin for row, (origin, _, _) in block_errors.first_windows.items()} == {0: 0, 1: 1, 2: 8}
 
 
-def test_a_window_that_begins_in_a_block_is_shown_before_one_that_only_reaches_it():
-    found = BlockErrors(SimpleNamespace(horizon=4), 0, 8)  # type: ignore[arg-type]
+def test_the_text_of_a_block_is_a_window_that_begins_in_it_if_there_is_one():
+    block_errors = BlockErrors(SimpleNamespace(horizon=4), 0, 8)  # type: ignore[arg-type]
     for origin in (2, 4):
         batch = SimpleNamespace(mask=torch.ones((1, 4), dtype=torch.bool), future=torch.ones((1, 4)))
-        found.add(np.array([[origin, 0]]), batch, torch.zeros((1, 4)))  # type: ignore[arg-type]
-    assert {row: origin for row, (origin, _, _) in found.first_windows.items()} == {0: 2, 1: 4}
+        block_errors.add(np.array([[origin, 0]]), batch, torch.zeros((1, 4)))  # type: ignore[arg-type]
+    assert {row: origin for row, (origin, _, _) in block_errors.first_windows.items()} == {0: 2, 1: 4}
 
 
-def test_a_missing_value_counts_nowhere(untrained, tmp_path):
+def test_a_missing_value_counts_in_no_block(create_untrained, tmp_path):
     lines = table(120).splitlines()
     lines[110] = lines[110].split(",")[0] + ",,4"
     (tmp_path / "gap.csv").write_text("\n".join(lines) + "\n")
-    found = examples_of(untrained("forecast", tmp_path / "gap.csv", horizon=4, forecast={"lookback": 8, "season": 7}))
-    assert found.sums[:, 1].sum() < 2 * 4 * 21
-    assert any("–" in each.expected or "–" in each.input for each in found.texts)
+    examples = evaluate_examples(
+        create_untrained("forecast", tmp_path / "gap.csv", horizon=4, forecast={"lookback": 8, "season": 7})
+    )
+    assert examples.sums[:, 1].sum() < 2 * 4 * 21
+    assert any("–" in each.expected or "–" in each.input for each in examples.texts)
 
 
-# ---- the pace of one answer
+# Latency
 
 
-def test_the_pace_of_writing_on_counts_single_tokens(readers, monkeypatch):
-    made = readers["transformer"]
-    read: list[int] = []
-    whole = type(made.model).next
+def test_the_latency_of_a_language_model_is_that_of_one_token(language_models, monkeypatch):
+    setup = language_models["transformer"]
+    lengths: list[int] = []
+    original = type(setup.model).next
     monkeypatch.setattr(
-        type(made.model), "next", lambda self, ids, carry=None: read.append(ids.shape[1]) or whole(self, ids, carry)
+        type(setup.model),
+        "next",
+        lambda self, ids, state=None: lengths.append(ids.shape[1]) or original(self, ids, state),
     )
-    taken = made.task.measure_latency(made.task.bundle(made.model, made.settings), made.data, answers=5)()
-    assert 0 < taken < math.inf
-    assert read == [64, *[1] * (latency.WARM_UP + 5 - 1)]
+    seconds = setup.task.measure_latency(setup.task.bundle(setup.model, setup.settings), setup.data, answers=5)()
+    assert 0 < seconds < math.inf
+    assert lengths == [64, *[1] * (latency.WARM_UP + 5 - 1)]
 
 
-def test_counts_answer_too(readers):
-    made = readers["ngram"]
-    assert (
-        0
-        < get_task("language").measure_latency(made.task.bundle(made.model, made.settings), made.data, answers=3)()
-        < math.inf
-    )
+def test_the_latency_of_an_ngram_model_can_be_measured(language_models):
+    setup = language_models["ngram"]
+    bundle = setup.task.bundle(setup.model, setup.settings)
+    assert 0 < get_task("language").measure_latency(bundle, setup.data, answers=3)() < math.inf
 
 
-def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
-    made = untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
+def test_the_latency_of_a_translation_includes_beam_search(create_untrained, digits, monkeypatch):
+    setup = create_untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
     beams: list[int] = []
-    from seqwise.tasks.translate import generation as translating
-
-    whole = translating.decode_sequences
+    original = generation.decode_sequences
     monkeypatch.setattr(
-        translating,
+        generation,
         "decode_sequences",
-        lambda *args, **named: beams.append(named["options"].beam) or whole(*args, **named),
+        lambda *args, **kwargs: beams.append(kwargs["options"].beam) or original(*args, **kwargs),
     )
-    assert made.task.measure_latency(made.task.bundle(made.model, made.settings), made.data, answers=2)() > 0
+    assert setup.task.measure_latency(setup.task.bundle(setup.model, setup.settings), setup.data, answers=2)() > 0
     assert beams == [5] * (latency.WARM_UP + 2)
 
 
-def test_the_median_is_over_inputs_at_even_distances(monkeypatch):
-    clock, asked = [0.0], []
+def test_the_median_is_over_inputs_at_equal_intervals(monkeypatch):
+    clock, inputs = [0.0], []
 
-    def answer(given: int) -> None:
-        asked.append(given)
-        clock[0] += given
+    def answer(seconds: int) -> None:
+        inputs.append(seconds)
+        clock[0] += seconds
 
     monkeypatch.setattr(latency, "perf_counter", lambda: clock[0])
     assert latency.median_seconds(range(100), answer, 5) == 40
-    assert asked[latency.WARM_UP :] == [0, 20, 40, 60, 80]
-    asked.clear()
+    assert inputs[latency.WARM_UP :] == [0, 20, 40, 60, 80]
+    inputs.clear()
     assert latency.median_seconds([3, 5], answer, 5) == 3
-    assert asked[latency.WARM_UP :] == [3, 5, 3, 5, 3]
+    assert inputs[latency.WARM_UP :] == [3, 5, 3, 5, 3]

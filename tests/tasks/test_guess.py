@@ -1,4 +1,4 @@
-"""Which task data is for: every format of docs/data.md, and names that only look like one."""
+"""Guessing the task from the data: every format of docs/data.md, and names that are ambiguous."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from seqwise.tasks.guess import guess_task
 LABELS = "".join(f"film {number}\t{'yes' if number % 2 else 'no'}\n" for number in range(30))
 PAIRS = "".join(f"word {number}\tWort {number}\n" for number in range(30))
 CONLL = "Anna B-PER\nsleeps O\n\nBob B-PER\nwakes O\n"
-STAMPS = "date,value\n2020-01-01,1.5\n2020-01-02,2.5\n"
+FORECAST_TABLE = "date,value\n2020-01-01,1.5\n2020-01-02,2.5\n"
 
 
-def written(folder: Path, files: dict[str, str]) -> Path:
+def write_files(folder: Path, files: dict[str, str]) -> Path:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,16 +50,16 @@ def written(folder: Path, files: dict[str, str]) -> Path:
         ("a.tsv", PAIRS, "translate"),
         ("a.jsonl", '{"source": "a", "target": "b"}\n', "translate"),
         ("a.csv", "image,caption\na.png,a dog\n", "caption"),
-        ("a.csv", STAMPS, "forecast"),
-        ("a.tsv", STAMPS.replace(",", "\t"), "forecast"),
+        ("a.csv", FORECAST_TABLE, "forecast"),
+        ("a.tsv", FORECAST_TABLE.replace(",", "\t"), "forecast"),
         ("a.tsv", "date\ta\tb\n2020-01-01\t1\t2\n", "forecast"),
     ],
 )
-def test_a_file_tells_its_task(tmp_path: Path, name: str, content: str, task: str):
-    written(tmp_path, {name: content})
-    found, why = guess_task(str(tmp_path / name))
-    assert found == task
-    assert why
+def test_the_task_of_a_file_is_guessed(tmp_path: Path, name: str, content: str, task: str):
+    write_files(tmp_path, {name: content})
+    guessed, reason = guess_task(str(tmp_path / name))
+    assert guessed == task
+    assert reason
 
 
 @pytest.mark.parametrize(
@@ -72,20 +72,20 @@ def test_a_file_tells_its_task(tmp_path: Path, name: str, content: str, task: st
         ({"train.en": "a\n", "train.de": "b\n"}, "translate"),
         ({"train.en.gz": "a\n", "train.de.gz": "b\n", "README.md": "read me"}, "translate"),
         ({"captions.csv": "image,caption\na.png,a dog\n", "images/a.png": ""}, "caption"),
-        ({"train.csv": STAMPS, "valid.csv": STAMPS, "test.csv": STAMPS}, "forecast"),
-        # Files that lie beside the data and have no ending, or that of a format.
+        ({"train.csv": FORECAST_TABLE, "valid.csv": FORECAST_TABLE, "test.csv": FORECAST_TABLE}, "forecast"),
+        # Other files beside the data, without a suffix or with that of a file format.
         ({"train.csv": "text,label\ngood,yes\n", "LICENSE": "free", "README": "read me"}, "classify"),
         ({"train.csv": "image,caption\ndog,a dog\n", "dog.jpg": "", "dog.npy": ""}, "caption"),
         ({"book.txt": "a text", "book.jpg": "", "book.pdf": ""}, "language"),
-        ({"dog.jpg": "", "dog.npy": ""}, "language"),  # which says that it holds no text
+        ({"dog.jpg": "", "dog.npy": ""}, "language"),  # whose reader reports that there is no text
     ],
 )
-def test_a_folder_tells_its_task(tmp_path: Path, files: dict[str, str], task: str):
-    assert guess_task(str(written(tmp_path, files)))[0] == task
+def test_the_task_of_a_folder_is_guessed(tmp_path: Path, files: dict[str, str], task: str):
+    assert guess_task(str(write_files(tmp_path, files)))[0] == task
 
 
-def test_files_side_by_side_are_named(tmp_path: Path):
-    written(tmp_path, {"train.en": "a\n", "train.de": "b\n"})
+def test_the_reason_names_parallel_files(tmp_path: Path):
+    write_files(tmp_path, {"train.en": "a\n", "train.de": "b\n"})
     assert guess_task(str(tmp_path))[1] == "train.de and train.en are parallel files"
 
 
@@ -93,31 +93,31 @@ def test_files_side_by_side_are_named(tmp_path: Path):
     ("name", "task"),
     [("docs", "language"), ("modules", "classify"), ("dates", "translate"), ("shapes", "caption")],
 )
-def test_builtin_data_tells_its_task(name: str, task: str):
+def test_the_task_of_builtin_data_is_guessed(name: str, task: str):
     assert guess_task(f"builtin:{name}")[0] == task
 
 
-@pytest.mark.parametrize("mark", [",", "\t"])
-def test_a_table_of_text_and_something_else_is_not_guessed(tmp_path: Path, mark: str):
-    """No table is read as plain text, so it is not for the task language."""
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_a_table_with_unknown_columns_is_rejected_with_a_suggestion(tmp_path: Path, separator: str):
+    """It is not read as plain text by the language task."""
     rows = [("text", "sentiment", "id"), ("good", "yes", "1"), ("bad", "no", "2")]
-    name = "a.csv" if mark == "," else "a.tsv"
-    written(tmp_path, {name: "".join(mark.join(row) + "\n" for row in rows)})
+    name = "a.csv" if separator == "," else "a.tsv"
+    write_files(tmp_path, {name: "".join(separator.join(row) + "\n" for row in rows)})
     with pytest.raises(UsageError, match="--task classify --columns text,sentiment"):
         guess_task(str(tmp_path / name))
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path):
+def test_a_missing_file_is_rejected(tmp_path: Path):
     with pytest.raises(DataError, match="no such file"):
         guess_task(str(tmp_path / "a.csv"))
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read every folder")
-def test_a_folder_that_may_not_be_read_is_refused(tmp_path: Path):
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o000)
+def test_a_folder_without_read_permission_is_rejected(tmp_path: Path):
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o000)
     try:
         with pytest.raises(SeqwiseError, match="cannot be read"):
-            guess_task(str(closed))
+            guess_task(str(folder))
     finally:
-        closed.chmod(0o700)
+        folder.chmod(0o700)

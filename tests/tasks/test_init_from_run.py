@@ -1,4 +1,4 @@
-"""`--init RUN`: settings, vocabulary and weights of another run, to the bit."""
+"""`--init RUN`: a new run gets the settings, the vocabulary and exactly the weights of another run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def run_of(book: Path, tmp_path_factory: pytest.TempPathFactory):
-    """A run folder of a task and family, trained once for a moment."""
+def get_run(book: Path, tmp_path_factory: pytest.TempPathFactory):
+    """A function that returns the folder of a run of a task and family, trained once for a few steps."""
     folders: dict[tuple[str, ...], Path] = {}
 
     def get(task: str, model: str, positions: str = "rotary") -> Path:
@@ -56,12 +56,12 @@ def tagged(tmp_path: Path) -> str:
     return str(tmp_path / "rows.conll")
 
 
-def begun(data: str, init: Path, out: Path, task: str, **values: object) -> tuple[Run, torch.nn.Module, list[str]]:
-    """A run that has made no step, its model, and what was said."""
-    said: list[str] = []
+def initialise(data: str, init: Path, out: Path, task: str, **values: object) -> tuple[Run, torch.nn.Module, list[str]]:
+    """Returns a run before its first step, its model, and the log messages."""
+    messages: list[str] = []
     settings = parse_settings({"task": task, "init": str(init), "budget": "2k-tokens", "device": "cpu", **values})
-    run, prepared = create_run(data, settings, out, log=said.append)
-    return run, open_training(run, task=prepared, log=said.append).model, said  # type: ignore[union-attr]
+    run, prepared = create_run(data, settings, out, log=messages.append)
+    return run, open_training(run, task=prepared, log=messages.append).model, messages  # type: ignore[union-attr]
 
 
 SOURCES = [
@@ -75,26 +75,31 @@ SOURCES = [
 
 
 @pytest.mark.parametrize(("task", "model"), SOURCES)
-def test_a_classifier_begins_with_the_bits_of_the_run(task: str, model: str, run_of, labelled: str, tmp_path: Path):
-    source = Run.open(run_of(task, model))
-    run, new, said = begun(labelled, source.folder, tmp_path / "out", "classify")
+def test_a_classifier_starts_with_the_weights_of_the_run(task: str, model: str, get_run, labelled: str, tmp_path: Path):
+    source = Run.open(get_run(task, model))
+    run, new, messages = initialise(labelled, source.folder, tmp_path / "out", "classify")
     weights = source.load_weights()
     copied = 0
     for name, parameter in new.named_parameters():
         if name.startswith(("embedding.", "encoder.")):
-            known = name if name in weights else name.replace("encoder.", "backbone.", 1)
-            assert torch.equal(parameter, weights[known]), name
+            source_name = name if name in weights else name.replace("encoder.", "backbone.", 1)
+            assert torch.equal(parameter, weights[source_name]), name
             copied += parameter.numel()
     assert run.settings.model == model
     assert run.tokenizer.fingerprint == source.tokenizer.fingerprint
     assert run.settings.network.width == 16
-    assert any(f"{copied:,} weights of embedding and encoder are copied from {source.folder}" in each for each in said)
-    assert any(each.startswith(f"from {source.folder}: its vocabulary of {len(source.tokenizer)}") for each in said)
+    assert any(
+        f"{copied:,} weights of embedding and encoder are copied from {source.folder}" in message
+        for message in messages
+    )
+    assert any(
+        message.startswith(f"from {source.folder}: its vocabulary of {len(source.tokenizer)}") for message in messages
+    )
 
 
-def test_a_tagger_begins_with_the_bits_of_the_run(run_of, tagged: str, tmp_path: Path):
-    source = Run.open(run_of("masked", "lstm"))
-    run, new, _ = begun(tagged, source.folder, tmp_path / "out", "tag")
+def test_a_tagger_starts_with_the_weights_of_the_run(get_run, tagged: str, tmp_path: Path):
+    source = Run.open(get_run("masked", "lstm"))
+    run, new, _ = initialise(tagged, source.folder, tmp_path / "out", "tag")
     weights = source.load_weights()
     assert all(
         torch.equal(parameter, weights[name])
@@ -104,38 +109,38 @@ def test_a_tagger_begins_with_the_bits_of_the_run(run_of, tagged: str, tmp_path:
     assert run.settings.tag.characters == 0
 
 
-def test_the_encoder_is_used_and_learns_on(run_of, labelled: str, tmp_path: Path):
-    """Other weights in the source give other scores; training moves them; the run stands alone afterwards."""
-    source = run_of("masked", "lstm")
+def test_the_copied_encoder_is_trained_further(get_run, labelled: str, tmp_path: Path):
+    """Training changes both directions of the encoder, and the new run can be loaded by itself."""
+    source = get_run("masked", "lstm")
     trained = seqwise.train(
         labelled, out=tmp_path / "out", task="classify", init=str(source), budget="4k-tokens", device="cpu"
     )
     before, after = Run.open(source).load_weights(), trained.run.load_weights()
-    moved = [name for name in before if name in after and not torch.equal(before[name], after[name])]
-    assert any(name.startswith("encoder.forwards") for name in moved)
-    assert any(name.startswith("encoder.backwards") for name in moved)
+    changed = [name for name in before if name in after and not torch.equal(before[name], after[name])]
+    assert any(name.startswith("encoder.forwards") for name in changed)
+    assert any(name.startswith("encoder.backwards") for name in changed)
     assert trained.predict("the old model reads").values["label"] in ("old", "small")
     again = seqwise.load(tmp_path / "out").evaluate(labelled)
     assert again.metrics == trained.evaluate(labelled).metrics
 
 
-def test_learned_positions_bring_the_longest_text_along(run_of, labelled: str, tmp_path: Path):
-    source = run_of("masked", "transformer", "learned")
-    run, new, _ = begun(labelled, source, tmp_path / "out", "classify")
+def test_learned_positions_determine_the_maximum_length(get_run, labelled: str, tmp_path: Path):
+    source = get_run("masked", "transformer", "learned")
+    run, new, _ = initialise(labelled, source, tmp_path / "out", "classify")
     assert run.settings.data.max_length == 16
     assert torch.equal(new.encoder.positions.weight, Run.open(source).load_weights()["encoder.positions.weight"])
 
 
-def test_what_was_not_set_is_taken_and_named():
+def test_settings_left_open_are_inherited_and_listed():
     source = parse_settings(
         {"task": "masked", "model": "gru", "network": {"width": 32, "depth": 2, "embedding": 16, "dropout": 0.3},
          "recurrent": {"update": "replaces", "bidirectional": True, "concat_directions": False}}
     )  # fmt: skip
     mine = parse_settings({"task": "classify", "network": {"width": 32}})
-    settings, taken = inherit_settings(mine, source, "runs/a")
+    settings, inherited = inherit_settings(mine, source, "runs/a")
     assert (settings.model, settings.network.depth, settings.recurrent.update) == ("gru", 2, "replaces")
-    assert settings.network.dropout is None  # regularisation is not taken
-    assert set(taken) == {
+    assert settings.network.dropout is None  # regularisation is not inherited
+    assert set(inherited) == {
         *("model", "network.depth", "network.embedding"),
         *("recurrent.update", "recurrent.bidirectional", "recurrent.concat_directions"),
     }
@@ -156,7 +161,7 @@ def test_what_was_not_set_is_taken_and_named():
         ({}, {"task": "classify"}, ["of the task classify", "no encoder"]),
     ],
 )
-def test_what_cannot_fit_is_refused(mine: dict, source: dict, fragments: list[str]):
+def test_incompatible_settings_are_rejected(mine: dict, source: dict, fragments: list[str]):
     theirs = {"task": "masked", "model": "transformer", "network": {"width": 16, "depth": 2, "embedding": 16}}
     theirs |= {"text": {"tokenizer": "words", "vocabulary": 30}} | source
     with pytest.raises(UsageError) as caught:
@@ -164,7 +169,7 @@ def test_what_cannot_fit_is_refused(mine: dict, source: dict, fragments: list[st
     assert [part for part in fragments if part not in str(caught.value)] == []
 
 
-def test_weights_are_copied_whole_or_not_at_all():
+def test_no_weight_is_copied_if_one_does_not_fit():
     model = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(3, 2), "encoder": torch.nn.Linear(2, 2)})
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     weights = {
@@ -180,31 +185,31 @@ def test_weights_are_copied_whole_or_not_at_all():
     assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
 
 
-def test_a_vocabulary_of_pieces_cannot_tag(book: Path, tagged: str, tmp_path: Path):
+def test_a_vocabulary_that_splits_words_cannot_tag(book: Path, tagged: str, tmp_path: Path):
     seqwise.train(
         book, out=tmp_path / "pieces", settings=SMALL, task="masked", model="gru", text={"tokenizer": "characters"}
     )
     with pytest.raises(SeqwiseError, match="one token per word"):
-        begun(tagged, tmp_path / "pieces", tmp_path / "out", "tag")
+        initialise(tagged, tmp_path / "pieces", tmp_path / "out", "tag")
 
 
-def test_a_folder_that_is_no_run_is_named(labelled: str, tmp_path: Path):
+def test_a_folder_that_is_not_a_run_is_rejected(labelled: str, tmp_path: Path):
     with pytest.raises(RunError, match="is not a run"):
-        begun(labelled, tmp_path / "nothing", tmp_path / "out", "classify")
+        initialise(labelled, tmp_path / "nothing", tmp_path / "out", "classify")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_that_goes_on_needs_the_old_one_no_more(run_of, labelled: str, tmp_path: Path):
+def test_a_resumed_run_does_not_need_the_initial_run(get_run, labelled: str, tmp_path: Path):
     source = tmp_path / "source"
-    shutil.copytree(run_of("masked", "lstm"), source)
+    shutil.copytree(get_run("masked", "lstm"), source)
     settings = parse_settings({"task": "classify", "init": str(source), "budget": "5k-tokens", "device": "cpu"})
     run, task = create_run(labelled, settings, tmp_path / "out")
     first = open_training(run, task=task)
     list(first.steps(stop=lambda: True))
     shutil.rmtree(source)
-    said: list[str] = []
-    second = open_training(Run.open(tmp_path / "out"), log=said.append)
+    messages: list[str] = []
+    second = open_training(Run.open(tmp_path / "out"), log=messages.append)
     for (name, before), (_, after) in zip(first.model.named_parameters(), second.model.named_parameters()):  # type: ignore[union-attr]
         assert torch.equal(before, after), name
-    assert "resuming at step 1." in said
-    assert not any("are copied from" in each for each in said)
+    assert "resuming at step 1." in messages
+    assert not any("are copied from" in message for message in messages)

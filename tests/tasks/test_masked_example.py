@@ -1,4 +1,4 @@
-"""The example of the task masked runs, and what it prints is true."""
+"""examples/09_masked.py runs and prints what it claims."""
 
 from __future__ import annotations
 

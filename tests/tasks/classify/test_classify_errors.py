@@ -1,4 +1,4 @@
-"""Bad files of labelled texts: every complaint names file, line, cause and repair; every policy is counted."""
+"""Invalid files of labelled texts, and the errors and warnings about each: file, line, cause, fix."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from seqwise.tasks.classify.task import Classify
 GOOD = "".join(f"a good one {number},yes\na bad one {number},no\n" for number in range(20))
 TABS = GOOD.replace(",", "\t")
 
-# name of the case: files, what the complaint must hold
-BAD = {
+# case → files, what the error must say
+ERRORS = {
     "latin1": ({"a.csv": GOOD.encode() + b"caf\xe9,yes\n"}, ["a.csv:41: byte 0xE9", "iconv -f latin1"]),
     "utf-16": ({"a.csv": GOOD.encode("utf-16")}, ["a.csv:1: ", "UTF-16"]),
     "binary": ({"a.csv": GOOD.encode() + b"\0"}, ["a.csv:41: ", "binary"]),
@@ -24,10 +24,10 @@ BAD = {
     "ragged": ({"a.csv": f"{GOOD}one, two,yes\n"}, ["a.csv:41: expected 2 fields", "found 3", "quoted"]),
     "too few fields": ({"a.tsv": f"{TABS}no tab here\n"}, ["a.tsv:41: expected 2 fields", "found 1", "tab"]),
     "unclosed quote": ({"a.csv": f'{GOOD}"open,yes\nlast,no\n'}, ["a.csv:41: a quote is opened", 'double a quote']),
-    "text behind a quote": ({"a.csv": f'{GOOD}"done"more,yes\n'}, ["a.csv:41: not valid CSV", 'double a quote']),
+    "text after a quote": ({"a.csv": f'{GOOD}"done"more,yes\n'}, ["a.csv:41: not valid CSV", 'double a quote']),
     "semicolons": ({"a.csv": GOOD.replace(",", ";")}, ["a.csv:1: ", "found 1 columns", "semicolons"]),
-    "header of other names": ({"a.csv": f"review,mood\n{GOOD}"}, ["a.csv:1: ", "header", "--columns 'review,mood'"]),
-    "header that lacks one": ({"a.csv": f"review,label\n{GOOD}"}, ["a.csv:1: ", "no column text", "--columns"]),
+    "header with other names": ({"a.csv": f"review,mood\n{GOOD}"}, ["a.csv:1: ", "header", "--columns 'review,mood'"]),
+    "header without a text column": ({"a.csv": f"review,label\n{GOOD}"}, ["a.csv:1: ", "no column text", "--columns"]),
     "empty text": ({"a.csv": f"{GOOD} ,yes\n"}, ["a.csv:41: the text of this example is empty", "on-empty drop"]),
     "empty label": ({"a.tsv": f"{TABS}a text\t\n"}, ["a.tsv:41: the label of this example is empty", "on-empty"]),
     "both empty": ({"a.tsv": f"{TABS}\t\n"}, ["a.tsv:41: the text and the label of this example are empty"]),
@@ -52,22 +52,22 @@ def write(folder: Path, files: dict[str, str | bytes]) -> str:
     return str(folder / next(iter(files)) if len(files) == 1 else folder)
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_refused_with_place_and_repair(tmp_path: Path, name: str):
-    files, parts = BAD[name]
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_names_file_line_cause_and_fix(tmp_path: Path, case: str):
+    files, fragments = ERRORS[case]
     with pytest.raises(DataError) as caught:
         Classify.prepare(write(tmp_path, files), Settings(task="classify"))
-    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+    assert [fragment for fragment in fragments if fragment not in str(caught.value)] == [], str(caught.value)
 
 
-# name of the case: files, settings, what the remarks must hold
-LET_PASS = {
+# case → files, settings, what the warning must say
+WARNINGS = {
     "blank lines": ({"a.csv": f"\n{GOOD}"}, {}, ["1 blank lines, which are skipped", "a.csv:1"]),
     "empty texts": ({"a.csv": f"{GOOD},yes\n"}, {"data": {"on_empty": "drop"}},
                     ["1 examples with an empty text", "dropped", "a.csv:41"]),
     "long texts": ({"a.csv": f"{GOOD}{'word ' * 30},yes\n"}, {"data": {"max_length": 20}},
                    ["1 texts of more than 20 tokens, which are truncated", "a.csv:41"]),
-    "seen in training": ({"train.csv": GOOD, "valid.csv": "new,yes\n", "test.csv": f"new,yes\n{GOOD}"}, {},
+    "texts of the training split": ({"train.csv": GOOD, "valid.csv": "new,yes\n", "test.csv": f"new,yes\n{GOOD}"}, {},
                          ["40 texts of test are in train too", "test.csv:2"]),
     "contradictions": ({"train.csv": f"{GOOD}a bad one 3,yes\n", "valid.csv": "new,yes\n", "test.csv": "new,yes\n"}, {},
                        ["1 texts of train come with different labels", "train.csv:41"]),
@@ -76,20 +76,20 @@ LET_PASS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LET_PASS)
-def test_what_is_let_pass_is_said_with_its_number_and_the_policy(tmp_path: Path, name: str):
-    files, settings, parts = LET_PASS[name]
-    said: list[str] = []
+@pytest.mark.parametrize("case", WARNINGS)
+def test_warnings_are_counted_and_logged(tmp_path: Path, case: str):
+    files, settings, fragments = WARNINGS[case]
+    messages: list[str] = []
     data = write(tmp_path, files)
-    task = Classify.prepare(data, Settings.model_validate({"task": "classify", **settings}), log=said.append)
-    assert [part for part in parts if part not in "\n".join(said)] == [], said
-    assert set(task.report().warnings) <= {line.removeprefix("note: ") for line in said}
+    task = Classify.prepare(data, Settings.model_validate({"task": "classify", **settings}), log=messages.append)
+    assert [fragment for fragment in fragments if fragment not in "\n".join(messages)] == [], messages
+    assert set(task.report().warnings) <= {line.removeprefix("note: ") for line in messages}
 
 
-def test_many_errors_come_at_once_over_all_files(tmp_path: Path):
+def test_errors_of_all_files_are_reported_together(tmp_path: Path):
     files = {"train.csv": f"{GOOD}a,b,c\n", "valid.csv": f"{GOOD},yes\n", "test.csv": "\n"}
     with pytest.raises(DataError) as caught:
         Classify.prepare(write(tmp_path, files), Settings(task="classify"))
     text = str(caught.value)
     assert text.startswith("3 errors in the data:")
-    assert all(place in text for place in ("train.csv:41: ", "valid.csv:41: ", "test.csv: the file is empty"))
+    assert all(location in text for location in ("train.csv:41: ", "valid.csv:41: ", "test.csv: the file is empty"))

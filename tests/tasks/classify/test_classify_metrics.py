@@ -1,4 +1,4 @@
-"""Accuracy and F1 by hand."""
+"""Accuracy and F1 equal hand-computed values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from seqwise.tasks.classify.metrics import (
 TRUE, PREDICTED = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 1, 1, 0, 1])
 
 
-def test_the_table_counts_true_labels_in_rows_and_predicted_ones_in_columns():
+def test_the_confusion_matrix_has_true_labels_in_rows_and_predicted_ones_in_columns():
     assert confusion_matrix(TRUE, PREDICTED, 3).tolist() == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
 
 
-def test_tables_of_parts_add_up():
+def test_confusion_matrices_of_parts_add_up():
     parts = confusion_matrix(TRUE[:2], PREDICTED[:2], 3) + confusion_matrix(TRUE[2:], PREDICTED[2:], 3)
     assert (parts == confusion_matrix(TRUE, PREDICTED, 3)).all()
 
 
-def test_accuracy_and_f1_by_hand():
+def test_accuracy_and_f1_equal_hand_computed_values():
     counts = confusion_matrix(TRUE, PREDICTED, 3)
     precision, recall, f1 = compute_label_scores(counts)
     assert compute_accuracy(counts) == 0.5
@@ -41,17 +41,17 @@ def test_a_label_that_is_neither_true_nor_predicted_does_not_count():
     assert compute_accuracy(counts) == compute_macro_f1(counts) == 1.0
 
 
-def test_one_label_predicted_always_has_a_small_macro_f1():
+def test_always_predicting_one_label_has_a_small_macro_f1():
     counts = confusion_matrix(np.array([0] * 9 + [1]), np.zeros(10, dtype=int), 2)
     assert compute_accuracy(counts) == 0.9
     assert compute_macro_f1(counts) == pytest.approx((18 / 19) / 2)
 
 
-def test_nothing_counted_is_zero():
+def test_metrics_of_no_examples_are_zero():
     assert compute_accuracy(np.zeros((2, 2))) == compute_macro_f1(np.zeros((2, 2))) == 0.0
 
 
-def test_tables_to_print():
+def test_tables_equal_hand_computed_values():
     counts = confusion_matrix(TRUE, PREDICTED, 3)
     assert label_table(counts, "abc").rows["b"] == pytest.approx((1 / 3, 1 / 2, 2 / 5, 2))
     assert confusion_table(counts, "abc").rows == {"a": (2, 1, 0), "b": (1, 1, 0), "c": (0, 1, 0)}

@@ -1,4 +1,4 @@
-"""Texts with labels, from files and built in."""
+"""Reading labelled texts: tables, labels, splits, and the built-in docstrings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(path: Path, lines: list[str]) -> Path:
     return path
 
 
-def test_text_and_label_are_read_without_the_blanks_around_them(tmp_path: Path):
+def test_text_and_label_are_stripped(tmp_path: Path):
     path = write(tmp_path / "a.csv", ["text,label", "  good film ,  yes "])
     assert read_labelled_texts(path, Findings()) == [LabelledText("good film", "yes", str(path), 2)]
 
@@ -42,16 +42,16 @@ def test_text_and_label_are_read_without_the_blanks_around_them(tmp_path: Path):
     ("value", "label"),
     [("a", "a"), (1, "1"), (0.5, "0.5"), (True, "true"), (False, "false"), (None, None), ([1], None), ({}, None)],
 )
-def test_a_label_is_a_string_whatever_it_was(value, label):
+def test_a_label_is_converted_to_a_string(value, label):
     assert format_label(value) == label
 
 
-def test_labels_are_in_order_of_their_value_or_their_spelling():
+def test_labels_are_sorted_by_value_if_all_are_numbers_else_by_spelling():
     assert sort_labels({"10", "9", "-1"}) == ["-1", "9", "10"]
     assert sort_labels({"10", "9", "good"}) == ["10", "9", "good"]
 
 
-def test_a_folder_keeps_its_splits_and_a_file_is_divided(tmp_path: Path):
+def test_a_folder_keeps_its_splits_and_a_file_is_split(tmp_path: Path):
     for name in ("train.tsv", "dev.tsv", "test.txt"):
         write(tmp_path / name, LINES)
     splits = read_data(tmp_path)
@@ -61,7 +61,7 @@ def test_a_folder_keeps_its_splits_and_a_file_is_divided(tmp_path: Path):
     assert sort_labels({example.label for example in splits.parts["train"]}) == ["a", "b"]
 
 
-def test_a_division_never_takes_a_label_out_of_training(tmp_path: Path):
+def test_every_label_occurs_in_training_after_a_split(tmp_path: Path):
     rare = [f"rare {number}\tr{number}" for number in range(20)]
     splits = read_data(write(tmp_path / "a.tsv", LINES + rare), valid_fraction=0.2, test_fraction=0.2)
     check_labels(splits)
@@ -71,8 +71,8 @@ def test_a_division_never_takes_a_label_out_of_training(tmp_path: Path):
     assert "which are put back into training" in sentence
 
 
-def test_a_division_leaves_no_split_empty(tmp_path: Path):
-    """Where all that is held out goes back, another example takes its place: one whose label training keeps."""
+def test_no_split_is_empty(tmp_path: Path):
+    """If all held-out examples are put back, others are held out whose labels still occur in training."""
     rare = [f"rare {number}\tr{number}" for number in range(20)]
     splits = read_data(write(tmp_path / "a.tsv", LINES[:6] + rare))
     assert any("put back into training" in sentence for sentence in splits.findings.warning_messages())
@@ -81,7 +81,7 @@ def test_a_division_leaves_no_split_empty(tmp_path: Path):
     assert len({example.text for example in splits.all_examples()}) == 26
 
 
-def test_labels_that_all_come_once_cannot_be_divided(tmp_path: Path):
+def test_labels_that_all_occur_once_cannot_be_split(tmp_path: Path):
     path = write(tmp_path / "a.tsv", [f"text {number}\tr{number}" for number in range(9)])
     with pytest.raises(DataError, match=r"a.tsv: 9 examples are too few.*no label has two"):
         check_labels(read_data(path))
@@ -89,7 +89,7 @@ def test_labels_that_all_come_once_cannot_be_divided(tmp_path: Path):
 
 
 @pytest.mark.parametrize("ending", ["tsv", "txt"])
-def test_columns_can_be_named_where_the_first_line_looks_like_a_header(tmp_path: Path, ending: str):
+def test_columns_can_be_named_if_the_first_line_looks_like_a_header(tmp_path: Path, ending: str):
     path = write(tmp_path / f"a.{ending}", ["review\tmood", *LINES])
     findings = Findings()
     read_labelled_texts(path, findings)
@@ -102,7 +102,7 @@ def test_columns_can_be_named_where_the_first_line_looks_like_a_header(tmp_path:
     assert "read as examples" in by_number.warning_messages()[0]
 
 
-def test_empty_parts_are_dropped_with_their_number_on_request(tmp_path: Path):
+def test_examples_with_an_empty_field_are_dropped_and_counted_on_request(tmp_path: Path):
     path = write(tmp_path / "a.csv", ["good,1", ",0", "bad,", "fine,1", "poor,0"])
     findings = Findings()
     assert [example.text for example in read_labelled_texts(path, findings, on_empty="drop")] == [
@@ -116,7 +116,7 @@ def test_empty_parts_are_dropped_with_their_number_on_request(tmp_path: Path):
     ]
 
 
-def test_what_is_let_pass_is_counted(tmp_path: Path):
+def test_duplicates_contradictions_and_rare_labels_are_counted(tmp_path: Path):
     write(tmp_path / "train.tsv", [*LINES * 3, "text 0\tb", "odd\tc"])
     write(tmp_path / "valid.tsv", ["text 1\tb", "new\ta"])
     write(tmp_path / "test.tsv", ["new\ta"])

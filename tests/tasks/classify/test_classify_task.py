@@ -1,4 +1,4 @@
-"""The classify task from texts to labels."""
+"""The classify task: training, evaluation, predictions, validation, and rejected settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.training.api import TrainedModel, load, train
 
-GOOD, BAD = ["good", "lovely", "bright"], ["bad", "dull", "poor"]
+GOOD_WORDS, BAD_WORDS = ["good", "lovely", "bright"], ["bad", "dull", "poor"]
 SMALL = {
     "network": {"width": 12, "embedding": 8, "dropout": 0.1},
     "training": {"batch_size": 16, "learning_rate": 0.02},
@@ -30,37 +30,37 @@ FAMILIES = ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"]
 
 @pytest.fixture(scope="module")
 def opinions(tmp_path_factory) -> str:
-    """A film is good or bad by one word among many."""
-    draw = random.Random(0)
+    """Texts in which one word decides whether a film is good or bad."""
+    rng = random.Random(0)
     lines = []
     for number in range(300):
         label = "ny"[number % 2]
-        words = draw.choices(["the", "film", "is", "was", "so", "and", "very"], k=draw.randint(2, 9))
-        words.insert(draw.randrange(len(words)), draw.choice(GOOD if label == "y" else BAD))
+        words = rng.choices(["the", "film", "is", "was", "so", "and", "very"], k=rng.randint(2, 9))
+        words.insert(rng.randrange(len(words)), rng.choice(GOOD_WORDS if label == "y" else BAD_WORDS))
         lines.append(f"{' '.join(words)}\t{label}")
     path = tmp_path_factory.mktemp("opinions") / "opinions.tsv"
     path.write_text("\n".join(lines) + "\n")
     return str(path)
 
 
-def resolved(task: Classify, settings: Settings, cuda: bool = False) -> Settings:
+def resolve_settings(task: Classify, settings: Settings, cuda: bool = False) -> Settings:
     size = task.size()
-    facts = DefaultsContext(
+    context = DefaultsContext(
         size.tokens, size.vocabulary, cuda, 2, examples=size.examples, max_length=size.max_length, outputs=size.outputs
     )
-    return resolve(settings, facts)[0]
+    return resolve(settings, context)[0]
 
 
-def prepared(data: str, **settings) -> tuple[Classify, Settings]:
-    chosen = parse_settings({"task": "classify", "model": "lstm", **SMALL, **settings})
-    task = Classify.prepare(data, chosen)
-    return task, resolved(task, chosen)
+def prepare_task(data: str, **settings) -> tuple[Classify, Settings]:
+    user_settings = parse_settings({"task": "classify", "model": "lstm", **SMALL, **settings})
+    task = Classify.prepare(data, user_settings)
+    return task, resolve_settings(task, user_settings)
 
 
 @pytest.mark.parametrize(
     "family", [name if name == "gru" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
 )
-def test_every_family_learns_to_find_the_word_that_matters(opinions: str, tmp_path: Path, family: str):
+def test_every_family_learns_which_word_decides(opinions: str, tmp_path: Path, family: str):
     settings = {**SMALL, "transformer": {"heads": 2}, "training": {**SMALL["training"], "validate_every": 200}}
     budget = "12-epochs" if family == "transformer" else "6-epochs"
     trained = train(opinions, task="classify", model=family, budget=budget, out=tmp_path / "run", settings=settings)
@@ -71,7 +71,7 @@ def test_every_family_learns_to_find_the_word_that_matters(opinions: str, tmp_pa
 
 @pytest.fixture(scope="module")
 def trained(opinions: str, tmp_path_factory) -> TrainedModel:
-    """A run that has hardly begun."""
+    """A run of one epoch."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     return train(opinions, task="classify", budget="1-epochs", out=folder, settings=SMALL)
 
@@ -84,7 +84,7 @@ def test_every_pooling_learns(opinions: str, tmp_path: Path, pooling: str):
     assert trained.evaluate(opinions).metrics["accuracy"] == 1.0
 
 
-def test_a_run_comes_back_from_its_folder_with_the_same_answers(opinions: str, trained: TrainedModel):
+def test_a_loaded_run_gives_the_same_predictions(opinions: str, trained: TrainedModel):
     loaded = load(trained.run.folder)
     assert loaded.run.preprocessor.facts == {"labels": ["n", "y"]}
     assert loaded.predict("so good").values == trained.predict("so good").values
@@ -93,42 +93,42 @@ def test_a_run_comes_back_from_its_folder_with_the_same_answers(opinions: str, t
     assert one.metrics == trained.evaluate(opinions).metrics
 
 
-def test_evaluation_names_its_numbers_and_shows_who_is_mistaken_for_whom(trained: TrainedModel, tmp_path: Path):
+def test_evaluation_has_definitions_and_a_confusion_table(trained: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text("text,label\nso good,y\nso bad,n\nlovely,n\n")
-    found = trained.evaluate(tmp_path / "other.csv")
-    assert found.on.endswith("all of it")
-    assert list(found.metrics) == ["accuracy", "macro_f1", "loss", "examples"]
-    assert found.metrics.keys() <= found.definitions.keys()
-    labels, confusion = found.tables
+    evaluation = trained.evaluate(tmp_path / "other.csv")
+    assert evaluation.on.endswith("all of it")
+    assert list(evaluation.metrics) == ["accuracy", "macro_f1", "loss", "examples"]
+    assert evaluation.metrics.keys() <= evaluation.definitions.keys()
+    labels, confusion = evaluation.tables
     assert labels.rows["n"][3] == 2
     assert sum(map(sum, confusion.rows.values())) == 3
-    right = sum(confusion.rows[label][at] for at, label in enumerate(("n", "y")))
-    assert found.metrics["accuracy"] == pytest.approx(right / 3)
+    num_correct = sum(confusion.rows[label][index] for index, label in enumerate(("n", "y")))
+    assert evaluation.metrics["accuracy"] == pytest.approx(num_correct / 3)
 
 
-def test_the_answers_of_an_evaluation_can_be_written(trained: TrainedModel, tmp_path: Path):
+def test_predictions_of_an_evaluation_can_be_written(trained: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text('text,label\n"so\tgood\nfilm",y\nso bad,n\n')
-    found = trained.evaluate(tmp_path / "other.csv", out=tmp_path / "answers.tsv")
+    evaluation = trained.evaluate(tmp_path / "other.csv", out=tmp_path / "answers.tsv")
     lines = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
     assert lines[0] == ["text", "label", "predicted", "probability"]
     assert [line[:2] for line in lines[1:]] == [["so good film", "y"], ["so bad", "n"]]
-    right = sum(line[1] == line[2] for line in lines[1:])
-    assert found.metrics["accuracy"] == right / 2
+    num_correct = sum(line[1] == line[2] for line in lines[1:])
+    assert evaluation.metrics["accuracy"] == num_correct / 2
     assert all(0.5 <= float(line[3]) <= 1 for line in lines[1:])
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_scoring(trained: TrainedModel, tmp_path: Path):
+def test_an_output_path_that_cannot_be_written_is_rejected_before_scoring(trained: TrainedModel, tmp_path: Path):
     with pytest.raises(UsageError, match="its folder does not exist"):
         trained.evaluate(tmp_path / "not read.csv", out=tmp_path / "nowhere" / "answers.tsv")
 
 
-def test_a_label_the_run_does_not_know_is_refused_in_evaluation(trained: TrainedModel, tmp_path: Path):
+def test_a_label_unknown_to_the_run_is_rejected_in_evaluation(trained: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text("text,label\nso good,y\nso so,maybe\n")
     with pytest.raises(DataError, match=r"other.csv:3: the label 'maybe'.*\n?.*The training labels are: n, y"):
         trained.evaluate(tmp_path / "other.csv")
 
 
-def test_predictions_show_label_and_probability_and_the_next_ones(trained: TrainedModel):
+def test_a_prediction_has_label_probability_and_alternatives(trained: TrainedModel):
     answer = trained.predict("so good")
     values = answer.values
     assert values["text"] == "so good"
@@ -139,7 +139,7 @@ def test_predictions_show_label_and_probability_and_the_next_ones(trained: Train
     assert trained.predict("so good", top=1).text == f"{first}  {values['probability']:.3f}"
 
 
-def test_a_batch_knows_its_rows_targets_and_tokens():
+def test_a_batch_counts_its_rows_targets_and_tokens():
     batch = collate([np.array([3, 4, 5]), np.array([6])], np.array([1, 0]), np.array([7, 9]))
     assert batch.ids.tolist() == [[3, 4, 5], [6, 0, 0]]
     assert (batch.rows, batch.length, batch.num_targets, batch.num_tokens) == (2, 3, 2, 4)
@@ -148,69 +148,69 @@ def test_a_batch_knows_its_rows_targets_and_tokens():
     assert batch.slice(1, 2).labels.tolist() == [0]
 
 
-def model_of(**settings) -> Classifier:
-    chosen = parse_settings({"task": "classify", "model": "lstm", **SMALL, **settings})
+def build_model(**settings) -> Classifier:
+    user_settings = parse_settings({"task": "classify", "model": "lstm", **SMALL, **settings})
     torch.manual_seed(0)
-    return Classifier(ResolvedSettings.from_settings(chosen), 20, 3, unknown=1, counts=torch.tensor([6, 3, 1]))
+    return Classifier(ResolvedSettings.from_settings(user_settings), 20, 3, unknown=1, counts=torch.tensor([6, 3, 1]))
 
 
-def batch_of(*lengths: int) -> TextBatch:
-    draw = np.random.default_rng(0)
-    rows = [draw.integers(2, 20, length) for length in lengths]
+def create_batch(*lengths: int) -> TextBatch:
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(2, 20, length) for length in lengths]
     return collate(rows, np.arange(len(rows)) % 3, np.arange(len(rows)))
 
 
 @torch.no_grad()
-def loss_of(model: Classifier, batch: TextBatch) -> float:
+def compute_loss(model: Classifier, batch: TextBatch) -> float:
     torch.manual_seed(1)
     return float(model(batch)[0].total)
 
 
-def test_a_new_model_begins_near_the_frequencies_of_the_labels():
-    model = model_of().eval()
+def test_an_untrained_model_predicts_by_frequency():
+    model = build_model().eval()
     torch.nn.init.zeros_(model.head.output.weight)
-    chances = model.scores(torch.zeros(1, 2, dtype=torch.int64), torch.tensor([2])).softmax(-1)
-    assert chances[0].tolist() == pytest.approx([7 / 13, 4 / 13, 2 / 13])
+    probabilities = model.scores(torch.zeros(1, 2, dtype=torch.int64), torch.tensor([2])).softmax(-1)
+    assert probabilities[0].tolist() == pytest.approx([7 / 13, 4 / 13, 2 / 13])
 
 
-def test_balanced_weights_multiply_the_loss_and_leave_the_first_guess_even():
-    plain, weighted = model_of().eval(), model_of(classify={"class_weights": "balanced"}).eval()
+def test_balanced_weights_multiply_the_loss_and_leave_the_bias_zero():
+    plain, weighted = build_model().eval(), build_model(classify={"class_weights": "balanced"}).eval()
     weighted.load_state_dict(plain.state_dict())
-    batch = batch_of(3, 4, 5)
-    losses = [loss_of(plain, batch.slice(i, i + 1)) for i in range(3)]
+    batch = create_batch(3, 4, 5)
+    losses = [compute_loss(plain, batch.slice(i, i + 1)) for i in range(3)]
     expected = sum(loss * 10 / (3 * count) for loss, count in zip(losses, (6, 3, 1)))
-    assert loss_of(weighted, batch) == pytest.approx(expected, rel=1e-5)
-    assert not model_of(classify={"class_weights": "balanced"}).head.output.bias.any()
+    assert compute_loss(weighted, batch) == pytest.approx(expected, rel=1e-5)
+    assert not build_model(classify={"class_weights": "balanced"}).head.output.bias.any()
 
 
-def test_word_dropout_replaces_tokens_by_the_unknown_one_in_training_only():
-    model = model_of(classify={"word_dropout": 0.5})
+def test_word_dropout_replaces_tokens_by_unknown_in_training_only():
+    model = build_model(classify={"word_dropout": 0.5})
     ids = torch.full((40, 50), 7)
-    with record(model, "embedding.vectors") as seen:
+    with record(model, "embedding.vectors") as recorded:
         model.train()(TextBatch(ids, torch.full((40,), 50), torch.zeros(40, dtype=torch.int64)))
-        dropped = (seen["embedding.vectors"] == model.embedding.weight[1]).all(-1).float().mean()
+        dropped = (recorded["embedding.vectors"] == model.embedding.weight[1]).all(-1).float().mean()
         model.eval().scores(ids, torch.full((40,), 50))
-        kept = (seen["embedding.vectors"] == model.embedding.weight[7]).all(-1).float().mean()
+        kept = (recorded["embedding.vectors"] == model.embedding.weight[7]).all(-1).float().mean()
     assert 0.45 < float(dropped) < 0.55
     assert float(kept) == 1.0
 
 
-def test_smoothing_changes_the_loss_of_training_only():
-    still = {"dropout": 0.0}
-    plain, smooth = model_of(network=still), model_of(network=still, classify={"label_smoothing": 0.2})
+def test_label_smoothing_applies_in_training_only():
+    no_dropout = {"dropout": 0.0}
+    plain, smooth = build_model(network=no_dropout), build_model(network=no_dropout, classify={"label_smoothing": 0.2})
     smooth.load_state_dict(plain.state_dict())
-    batch = batch_of(3, 4)
-    assert loss_of(plain.eval(), batch) == loss_of(smooth.eval(), batch)
-    assert loss_of(plain.train(), batch) != loss_of(smooth.train(), batch)
+    batch = create_batch(3, 4)
+    assert compute_loss(plain.eval(), batch) == compute_loss(smooth.eval(), batch)
+    assert compute_loss(plain.train(), batch) != compute_loss(smooth.train(), batch)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_equal_finite_differences(family: str):
-    model = model_of(
+    model = build_model(
         model=family, network={"width": 4, "embedding": 3, "dropout": 0.0}, transformer={"heads": 2, "hidden": 5}
     )
     model = model.double().eval()
-    batch = batch_of(2, 4)
+    batch = create_batch(2, 4)
     parameters = dict(model.named_parameters())
 
     def loss(*values: torch.Tensor) -> torch.Tensor:
@@ -220,77 +220,77 @@ def test_gradients_equal_finite_differences(family: str):
     assert torch.autograd.gradcheck(loss, values, fast_mode=True)
 
 
-def test_interior_values_have_names(opinions: str):
-    task, settings = prepared(opinions, classify={"pooling": "attention"})
+def test_activations_can_be_recorded_by_name(opinions: str):
+    task, settings = prepare_task(opinions, classify={"pooling": "attention"})
     model = task.build(settings)
-    with record(model) as seen:
+    with record(model) as recorded:
         model.eval()(next(task.batches(settings).epoch(0)))
-    assert {"embedding.vectors", "head.pooling.weights", "head.pooled", "head.scores"} <= set(seen)
-    assert any(name.endswith("lstm.forget") for name in seen)
+    assert {"embedding.vectors", "head.pooling.weights", "head.pooled", "head.scores"} <= set(recorded)
+    assert any(name.endswith("lstm.forget") for name in recorded)
 
 
-def test_scoring_cuts_long_rows_and_returns_each_row_once():
-    model = model_of()
+def test_scoring_truncates_long_rows_and_returns_each_row_once():
+    model = build_model()
     rows = [np.arange(2, 2 + length) % 20 for length in (5, 30, 1, 0)]
-    found = {
+    by_row = {
         int(number): logs
         for numbers, batch in predict_log_probabilities(model, rows, 10)
         for number, logs in zip(numbers, batch)
     }
-    assert sorted(found) == [0, 1, 2, 3]
+    assert sorted(by_row) == [0, 1, 2, 3]
     (_, alone), *_ = predict_log_probabilities(model, [rows[1][:10]], 10)
-    assert found[1] == pytest.approx(alone[0], abs=1e-6)
+    assert by_row[1] == pytest.approx(alone[0], abs=1e-6)
 
 
-def test_validation_prefers_accuracy_then_loss_and_macro_f1_where_labels_weigh_alike(opinions: str):
-    task, settings = prepared(opinions)
-    metrics = task.validate(task.build(settings), settings, Alone())
+def test_the_goal_is_accuracy_then_loss_or_macro_f1_with_balanced_weights(opinions: str):
+    task, settings = prepare_task(opinions)
+    metrics = task.validate(task.build(settings), settings, SingleProcess())
     assert 0 < metrics["goal"] - (1 - metrics["accuracy"]) < 1 / len(task.ids["valid"])
     settings.classify.class_weights = "balanced"
-    metrics = task.validate(task.build(settings), settings, Alone())
+    metrics = task.validate(task.build(settings), settings, SingleProcess())
     assert 0 < metrics["goal"] - (1 - metrics["macro_f1"]) < 1 / len(task.ids["valid"])
 
 
-class Alone:
+class SingleProcess:
     rank, size = 0, 1
 
     def sum(self, *numbers: float) -> list[float]:
         return list(numbers)
 
 
-class Together:
-    """The world as the second of two processes sees it that both sum to the same."""
+class RecordingProcess:
+    """One of two processes, which records the numbers that it would add to those of the other."""
 
     def __init__(self, rank: int):
-        self.rank, self.size, self.seen = rank, 2, []
+        self.rank, self.size, self.recorded = rank, 2, []
 
     def sum(self, *numbers: float) -> list[float]:
-        self.seen.append(numbers)
+        self.recorded.append(numbers)
         return list(numbers)
 
 
 def test_two_processes_validate_each_text_once(opinions: str):
-    task, settings = prepared(opinions)
-    model, worlds = task.build(settings), [Together(0), Together(1)]
-    for world in worlds:
-        task.validate(model, settings, world)
-    both = np.array([world.seen[0] for world in worlds]).sum(0)
-    alone = task.validate(model, settings, Alone())
+    task, settings = prepare_task(opinions)
+    model, processes = task.build(settings), [RecordingProcess(0), RecordingProcess(1)]
+    for process in processes:
+        task.validate(model, settings, process)
+    both = np.array([process.recorded[0] for process in processes]).sum(0)
+    alone = task.validate(model, settings, SingleProcess())
     assert both[1:].sum() == len(task.ids["valid"])
     assert both[0] / both[1:].sum() == pytest.approx(alone["loss"])
 
 
-def test_texts_without_blanks_become_characters(tmp_path: Path):
+def test_texts_without_spaces_are_tokenised_into_characters(tmp_path: Path):
     lines = [f"{'好看的电影真不错啊' * 3}{n}\ty\n{'难看的电影太长了吧' * 3}{n}\tn" for n in range(20)]
     (tmp_path / "a.tsv").write_text("\n".join(lines), encoding="utf-8")
-    settings, said = Settings(task="classify"), []
-    task = Classify.prepare(str(tmp_path / "a.tsv"), settings, log=said.append)
+    settings, messages = Settings(task="classify"), []
+    task = Classify.prepare(str(tmp_path / "a.tsv"), settings, log=messages.append)
     assert settings.text.tokenizer == task.preprocessor.tokenizer.kind == "characters"
-    assert "hardly any blanks" in said[0]
+    assert "hardly any blanks" in messages[0]
 
 
-def test_what_was_learned_elsewhere_is_kept(opinions: str):
-    task, _ = prepared(opinions)
+def test_an_existing_preprocessor_is_used(opinions: str):
+    task, _ = prepare_task(opinions)
     vocabulary = task.preprocessor.tokenizer
     again = Classify.prepare(opinions, Settings(task="classify"), Preprocessor({"text": vocabulary}))
     assert again.preprocessor.tokenizer is vocabulary
@@ -302,29 +302,29 @@ def test_what_was_learned_elsewhere_is_kept(opinions: str):
 
 
 def test_an_ngram_cannot_classify(opinions: str):
-    task, settings = prepared(opinions)
+    task, settings = prepare_task(opinions)
     settings.model = "ngram"
     with pytest.raises(UsageError, match="cannot do the task classify"):
         task.check(settings)
 
 
-def test_heads_that_do_not_fit_are_refused_before_anything_is_written(opinions: str):
-    task, settings = prepared(opinions, model="transformer", transformer={"heads": 5})
+def test_an_invalid_number_of_heads_is_rejected_before_anything_is_written(opinions: str):
+    task, settings = prepare_task(opinions, model="transformer", transformer={"heads": 5})
     with pytest.raises(UsageError, match="multiple of the heads"):
         task.check(settings)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("cuda", [False, True])
-def test_the_rules_leave_nothing_open(opinions: str, family: str, cuda: bool):
-    chosen = parse_settings({"task": "classify", "model": family})
-    task = Classify.prepare(opinions, chosen)
-    settings = resolved(task, chosen, cuda)
-    open_ones = [settings.network.width, settings.network.depth, settings.network.embedding, settings.network.dropout,
+def test_every_setting_gets_a_default(opinions: str, family: str, cuda: bool):
+    user_settings = parse_settings({"task": "classify", "model": family})
+    task = Classify.prepare(opinions, user_settings)
+    settings = resolve_settings(task, user_settings, cuda)
+    values = [settings.network.width, settings.network.depth, settings.network.embedding, settings.network.dropout,
                  settings.training.batch_size, settings.training.learning_rate, settings.training.weight_decay,
                  settings.data.max_length, settings.data.max_tokens, settings.classify.pooling,
                  settings.classify.word_dropout, settings.classify.label_smoothing]  # fmt: skip
-    assert None not in open_ones
+    assert None not in values
     if family == "transformer":
         assert settings.network.width % settings.transformer.heads == 0  # type: ignore[operator]
     if family in ("rnn", "gru", "lstm", "attentive-rnn"):
@@ -333,20 +333,20 @@ def test_the_rules_leave_nothing_open(opinions: str, family: str, cuda: bool):
 
 
 def test_the_report_counts_texts_tokens_and_unknown_words(opinions: str):
-    task, _ = prepared(opinions)
+    task, _ = prepare_task(opinions)
     report = task.report()
     assert report.columns == ("texts", "tokens", "longest", "unknown")
     assert [report.rows[split][0] for split in ("train", "valid", "test")] == [270, 15, 15]
     assert "2 labels" in report.sentences[1]
 
 
-def test_a_request_for_more_labels_than_there_are_shows_all():
+def test_asking_for_more_labels_than_exist_shows_all():
     assert (
         format_prediction("x", {"a": 0.7, "b": 0.3}, InferenceOptions(top=9).top, True).text == "a  0.700    b  0.300"
     )
 
 
-def test_an_answer_says_that_nothing_of_its_text_is_known(trained: TrainedModel):
+def test_a_prediction_says_if_all_words_are_unknown(trained: TrainedModel):
     known, unknown, empty = trained.predict(["good film", "xyzzy plugh", ""])
     assert "nothing_known" not in known.values
     assert unknown.values["nothing_known"]
