@@ -8,7 +8,8 @@ The folders of this package follow that line; a module imports only from modules
     text, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare, lens,
     lab, server, studio, cli
 
-The modules in this folder (settings, registries, budget, errors, environment, files, svg) may be imported by all.
+The modules in this folder (settings, registries, budget, errors, environment, files, callbacks, svg) may be imported by
+all.
 
 The public names are imported when they are first used, so that `import seqwise` is fast.
 """

@@ -10,13 +10,7 @@ from interpreter import run_concurrently
 from packed_scans import mark_slow, run_packed, run_reference
 from torch import Tensor, nn
 
-from seqwise.layers.cells import (
-    EarlyResetGRUCell,
-    EarlyResetReplacingGRUCell,
-    GatedCell,
-    GRUCell,
-    ReplacingGRUCell,
-)
+from seqwise.layers.cells import EarlyResetGRUCell, EarlyResetReplacingGRUCell, GatedCell, GRUCell, ReplacingGRUCell
 
 pytest.importorskip("triton")
 

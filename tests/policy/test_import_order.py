@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "seqwise"
 OPEN = (
     *("errors", "families", "task_registry", "config", "resolved_settings"),
-    *("environment", "budget", "files", "svg"),
+    *("environment", "budget", "files", "svg", "callbacks"),
 )
 ORDER = [
     *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, find_value, parse
 from seqwise.compare.plan.options import ComparisonOptions, Match
@@ -20,7 +21,6 @@ from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
     from seqwise.compare.plan.plan import Plan
-    from seqwise.tasks.task import ProgressCallback
 
 INTERRUPTED = 130
 EXAMPLE = "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared"

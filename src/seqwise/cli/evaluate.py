@@ -11,12 +11,7 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
-from seqwise.cli.predict import (
-    DECODING_OPTION_TASKS,
-    DecodingOptions,
-    build_beam_search,
-    reject_options_of_other_tasks,
-)
+from seqwise.cli.predict import DECODING_OPTION_TASKS, DecodingOptions, build_beam_search, reject_options_of_other_tasks
 from seqwise.config import DYNAMIC_RATE, Device
 
 # Option → the tasks that use it; it is rejected for the others.

@@ -19,13 +19,14 @@ from torch import Tensor, nn
 
 from seqwise.backbones.encoder import compute_layer_states
 from seqwise.backbones.transformer import TransformerBackbone
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.data.batch import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
 from seqwise.files import check_output_path, replace_file, write_text
 from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagVocabulary
 from seqwise.tasks.tag.spans import Sentence
 from seqwise.tasks.tag.task import find_token_offsets
-from seqwise.tasks.task import ModelBundle, ProgressCallback, no_progress
+from seqwise.tasks.task import ModelBundle
 
 TEXTS_PER_BLOCK = 512  # texts in memory at once
 MAX_ROWS, MAX_TOKENS = 64, 8_192  # of a batch

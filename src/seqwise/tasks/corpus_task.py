@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import Settings
 from seqwise.data.corpus.sources import Corpus, merge_splits, open_corpus, open_unsplit
 from seqwise.data.corpus.store import TokenStore
@@ -17,7 +18,7 @@ from seqwise.data.examples import TooShortError
 from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, suggest
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.task import LogFunction, ModelBundle, Preprocessor, ProgressCallback, Size, Task, no_log
+from seqwise.tasks.task import ModelBundle, Preprocessor, Size, Task
 from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import Settings
 from seqwise.data.batch import Batch, BucketLoader
 from seqwise.data.examples import Splits, select_evaluation_examples
@@ -18,18 +19,7 @@ from seqwise.data.tables import SUFFIXES, read_input_column
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, Evaluation, ExampleScores, compute_metric
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.task import (
-    InferenceOptions,
-    LatencyInputs,
-    LogFunction,
-    ModelBundle,
-    Preprocessor,
-    ProcessGroup,
-    ProgressCallback,
-    Size,
-    Task,
-    no_log,
-)
+from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Preprocessor, ProcessGroup, Size, Task
 
 
 class ExampleTask(Task):

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor, nn
 
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log, no_progress
 from seqwise.config import DYNAMIC_RATE, Settings
 from seqwise.data.batch import Batches
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
@@ -30,16 +31,9 @@ from seqwise.tasks.defaults import DefaultsContext, Fill, fill_common
 from seqwise.tasks.latency import median_seconds
 from seqwise.text.tokenizer import Tokenizer
 
-LogFunction = Callable[[str], None]
-ProgressCallback = Callable[[int, int], None]
-
 FACTS = "task.json"
 MAX_UNKNOWN = 0.05  # share of unknown tokens in held-out text above which there is a warning
 _COPY = "Copy the folder again from where it was made, or train again."
-
-
-def no_log(message: str) -> None:
-    """Discards the message."""
 
 
 @dataclass
@@ -95,10 +89,6 @@ class Size:
     examples: int = 0
     max_length: int = 0  # tokens of the longest example
     outputs: int = 0  # labels, tags or values to choose from
-
-
-def no_progress(done: int, total: int) -> None:
-    """Ignores the progress."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.config import DEVICES, Settings, parse_settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError, suggest
@@ -19,7 +20,7 @@ from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import Contextual
 from seqwise.tasks.language.task import Language
-from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, ProgressCallback, Task
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step

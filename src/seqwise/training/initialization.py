@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from seqwise.callbacks import LogFunction
 from seqwise.config import Settings
 from seqwise.errors import UsageError
 from seqwise.layers.transformer import Stack, call_layer
 from seqwise.tasks.initialise import copy_vocabulary, copy_weights, inherit_settings
-from seqwise.tasks.task import LogFunction, Preprocessor, Task
+from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.run import Run
 from seqwise.training.word_vectors import check_vectors, initialize_embeddings
 

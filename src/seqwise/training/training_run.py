@@ -17,6 +17,7 @@ import torch
 
 from seqwise import environment
 from seqwise.budget import Budget
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.families import get_family
@@ -27,7 +28,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.checks import check_precision
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.guess import guess_task
-from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Task, no_log
+from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.card import build_model_card, curve_svg
 from seqwise.training.checkpoints import get_weights, load_newest_checkpoint, remove_leftovers, save_checkpoint
 from seqwise.training.distribution import World, handle_signals, interrupt_at_once, local_device

@@ -17,11 +17,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.config import Settings
 from seqwise.errors import RunError, UsageError
 from seqwise.families import get_family
 from seqwise.layers.embedding import Embedding
-from seqwise.tasks.task import LogFunction, ProgressCallback, Task
+from seqwise.tasks.task import Task
 from seqwise.text.patterns import END, UNKNOWN
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.run import START, Run

@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.data.corpus.sources import Corpus
 from seqwise.errors import DataError, SaveError
 from seqwise.vectors.settings import WordTokenizer
@@ -30,8 +31,6 @@ LINE_END = "\0"  # ends a line
 MIN_PUNCTUATION_SHARE = 0.05  # of words that end in punctuation; from it on, punctuation is split off
 SAMPLE_CHARACTERS = 50_000  # characters from which this share is estimated
 MAX_LISTED = 5  # names of files in a message
-
-ProgressCallback = Callable[[int, int], None]  # bytes read, bytes in all
 
 
 @dataclass(frozen=True)

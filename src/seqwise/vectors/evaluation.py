@@ -7,7 +7,7 @@ most frequent spelling counts. Answers are compared without case, as in gensim: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.data.reading import BOM, check_utf8, open_binary
 from seqwise.errors import DataError, UsageError
 from seqwise.vectors.keyed import AnalogyBy, KeyedVectors
@@ -25,8 +26,6 @@ SCORE_COLUMNS = ("simlex999", "human (mean)", "score", "similarity", "relatednes
 MAX_COSINES = 1 << 23  # cosines in memory at once: 32 MB
 BATCH = 32  # questions answered at once: few enough that their scores stay in the cache
 MIN_ROWS = 64  # of the vocabulary, per block
-
-ProgressCallback = Callable[[int, int], None]
 
 
 class Question(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.callbacks import LogFunction
 from seqwise.data.corpus.sources import open_unsplit
 from seqwise.environment import gpu
 from seqwise.errors import DataError, MemoryLimitError, NonFiniteError, UsageError
@@ -25,8 +26,6 @@ from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings, bui
 CUDA_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them exists where CUDA is installed; the second under Windows
 MAX_GPU_WINDOW = 24  # the GPU kernel has room for no more
 LARGE_SOFTMAX = 5_000  # words above which a full softmax takes hours on a corpus of useful size
-
-LogFunction = Callable[[str], None]
 
 
 @dataclass(frozen=True)

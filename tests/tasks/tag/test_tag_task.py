@@ -12,6 +12,7 @@ import torch
 from seqeval.metrics import f1_score
 
 import seqwise
+from seqwise.callbacks import no_log
 from seqwise.config import Settings, TextSettings
 from seqwise.errors import DataError, UsageError
 from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
@@ -20,7 +21,7 @@ from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary, build_word_
 from seqwise.tasks.tag.reader import read_tagged_data
 from seqwise.tasks.tag.spans import Sentence, extract_spans, to_bioes
 from seqwise.tasks.tag.task import MAX_LENGTH, Tag, predict_tags
-from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor, no_log
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.distribution import World
 

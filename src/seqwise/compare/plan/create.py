@@ -12,6 +12,7 @@ from pathlib import Path
 
 from seqwise import environment
 from seqwise.budget import Budget, parse_count
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.compare.plan.budgets import TrialBudgets, estimate_token_cost
 from seqwise.compare.plan.folder import (
     PREPROCESSOR_FOLDER,
@@ -28,7 +29,7 @@ from seqwise.compare.report.verdict import MIN_TEST_EXAMPLES
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
 from seqwise.families import get_family
-from seqwise.tasks.task import LogFunction, ProgressCallback, Task, no_log
+from seqwise.tasks.task import Task
 from seqwise.training.distribution import check_process_count
 from seqwise.training.training_run import (
     build_defaults_context,

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from seqwise.budget import Budget
+from seqwise.callbacks import ProgressCallback, no_log
 from seqwise.compare.plan.folder import get_preprocessor_folder, resume_command, try_lock
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
 from seqwise.compare.run.jobs import (
@@ -42,7 +43,7 @@ from seqwise.compare.run.memory import measure_added_memory
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
-from seqwise.tasks.task import InferenceOptions, Preprocessor, ProgressCallback, Task, no_log
+from seqwise.tasks.task import InferenceOptions, Preprocessor, Task
 from seqwise.training.api import TrainedModel
 from seqwise.training.checkpoints import resume_command as train_command
 from seqwise.training.distribution import LostProcessError, World, launch

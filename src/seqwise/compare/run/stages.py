@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from seqwise.budget import Budget
+from seqwise.callbacks import ProgressCallback
 from seqwise.compare.plan.budgets import TrialCost
 from seqwise.compare.plan.folder import has_trained, remove_untrained, resume_command
 from seqwise.compare.plan.plan import Plan
@@ -31,7 +32,6 @@ from seqwise.compare.run.jobs import (
     remove_failures,
 )
 from seqwise.errors import DataError, RunError, SeqwiseError, UsageError
-from seqwise.tasks.task import ProgressCallback
 
 Stage = Literal["speed", "learning rates", "training", "test", "latency"]
 OnStage = Callable[[Stage, Sequence[Job]], None]

@@ -22,6 +22,7 @@ from types import TracebackType
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.data.corpus.sources import Corpus
 from seqwise.environment import cache_folder
 from seqwise.errors import DataError, SaveError
@@ -29,7 +30,6 @@ from seqwise.files import AtomicFile, explain_write_errors, write_text
 from seqwise.text.pipelines import split_into_chunks
 from seqwise.text.tokenizer import Tokenizer
 
-ProgressCallback = Callable[[int, int], None]
 BATCH = 32  # chunks of text encoded at once, over all cores
 FORMAT = 1
 OTHER_CACHE = "Make room there, or set SEQWISE_CACHE to a folder on another disk."

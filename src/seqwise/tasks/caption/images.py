@@ -24,7 +24,7 @@ import warnings
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,6 +33,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.data.reading import list_files, missing_file_error, read_error
 from seqwise.errors import DataError, suggest
 
@@ -43,8 +44,6 @@ MAX_IMAGE_SIZE = 64  # pixels, unless set: more costs small models time and gain
 SIZE_SAMPLE = 200  # images that are examined to choose the size
 CHANNELS = (1, 3, 4)
 KINDS = {"images": "an image", "frames": "a clip of frames", "features": "features"}
-
-ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.config import DataSettings
 from seqwise.data.examples import (
     SPLIT_NAMES,
@@ -33,7 +34,6 @@ from seqwise.tasks.caption.images import (
     ImageLocation,
     ImageSet,
     ImageStore,
-    ProgressCallback,
     choose_image_size,
     compute_digest,
     decode_array,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.config import Settings
 from seqwise.data.batch import iterate_by_length
 from seqwise.decoding.options import BeamSearchOptions
@@ -47,12 +48,10 @@ from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
     LatencyInputs,
-    LogFunction,
     ModelBundle,
     Prediction,
     Preprocessor,
     ProcessGroup,
-    ProgressCallback,
     Size,
 )
 from seqwise.text.patterns import END

@@ -17,6 +17,7 @@ from reprlib import repr as abbreviate
 import numpy as np
 import torch
 
+from seqwise.callbacks import LogFunction, ProgressCallback, no_progress
 from seqwise.config import Settings
 from seqwise.data.examples import Splits
 from seqwise.files import check_output_path
@@ -43,17 +44,7 @@ from seqwise.tasks.classify.reader import (
 )
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.task import (
-    InferenceOptions,
-    LogFunction,
-    ModelBundle,
-    Prediction,
-    Preprocessor,
-    ProcessGroup,
-    ProgressCallback,
-    Size,
-    no_progress,
-)
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Preprocessor, ProcessGroup, Size
 from seqwise.text.tokenizer import Tokenizer
 
 PAD = "<pad>"

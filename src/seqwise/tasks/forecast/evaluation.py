@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.metrics.evaluation import Evaluation, ExampleScores, ExampleText, ScoreSums, Table
 from seqwise.tasks.forecast.model import ForecastModel, Forecasts
 from seqwise.tasks.forecast.windows import RollingWindows, WindowBatch
-from seqwise.tasks.task import ProgressCallback, no_progress
 
 MODEL, NAIVE, SEASONAL_NAIVE = FORECASTERS = "model", "naive", "seasonal_naive"
 BATCH_SIZE = 1024  # windows at a time

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import HELD_OUT, Settings
 from seqwise.data.batch import BucketLoader
 from seqwise.data.examples import SPLITS
@@ -51,15 +52,12 @@ from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
     LatencyInputs,
-    LogFunction,
     ModelBundle,
     Prediction,
     Preprocessor,
     ProcessGroup,
-    ProgressCallback,
     Size,
     Task,
-    no_log,
 )
 
 DEFAULT_QUANTILES = "0.1,0.9"

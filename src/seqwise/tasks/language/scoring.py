@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from seqwise.backbones.states import detach
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.batching import StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
@@ -26,7 +27,6 @@ from seqwise.losses import Loss, total
 from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText, ScoreSums
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.ngram import NGramModel
-from seqwise.tasks.task import ProgressCallback, no_progress
 from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 16  # streams scored in parallel; each begins with an empty state

@@ -46,14 +46,7 @@ from seqwise.tasks.language.scoring import (
     score_dynamically,
 )
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.task import (
-    InferenceOptions,
-    LatencyInputs,
-    ModelBundle,
-    Prediction,
-    Preprocessor,
-    ProcessGroup,
-)
+from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Prediction, Preprocessor, ProcessGroup
 
 MAX_VALIDATION_TOKENS = 250_000  # of the validation split, scored during training
 MIN_ADAPTIVE = 20  # tokens of a vocabulary for the adaptive softmax, whose first cluster holds a tenth of them

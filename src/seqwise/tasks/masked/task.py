@@ -14,6 +14,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.config import Settings
 from seqwise.data.corpus.batching import WindowLoader
 from seqwise.data.corpus.sources import Corpus
@@ -34,16 +35,7 @@ from seqwise.tasks.masked.model import (
     fill_masked,
     get_window,
 )
-from seqwise.tasks.task import (
-    InferenceOptions,
-    LatencyInputs,
-    ModelBundle,
-    Prediction,
-    Preprocessor,
-    ProcessGroup,
-    ProgressCallback,
-    no_progress,
-)
+from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Prediction, Preprocessor, ProcessGroup
 from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 32  # windows scored at once

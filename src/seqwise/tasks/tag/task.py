@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from seqwise.callbacks import LogFunction, ProgressCallback, no_progress
 from seqwise.config import Settings
 from seqwise.data.batch import BucketLoader, iterate_by_length
 from seqwise.data.reading import get_format_suffix
@@ -50,17 +51,7 @@ from seqwise.tasks.tag.spans import (
     score_examples,
     write_conll,
 )
-from seqwise.tasks.task import (
-    InferenceOptions,
-    LogFunction,
-    ModelBundle,
-    Prediction,
-    Preprocessor,
-    ProcessGroup,
-    ProgressCallback,
-    Size,
-    no_progress,
-)
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Preprocessor, ProcessGroup, Size
 from seqwise.text.pipelines import find_word_offsets
 from seqwise.text.tokenizer import Tokenizer
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.errors import Findings
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import Evaluation, ExampleScores, ExampleText, Table
 from seqwise.metrics.translation import compute_example_sums, compute_text_metrics
-from seqwise.tasks.task import ProgressCallback
 from seqwise.tasks.translate.generation import TranslationGenerator
 from seqwise.tasks.translate.reader import Pair
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from seqwise.backbones.decoder import supports_input_feeding
+from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.config import Settings
 from seqwise.data.batch import iterate_by_length
 from seqwise.data.tables import parse_columns
@@ -44,12 +45,10 @@ from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
     LatencyInputs,
-    LogFunction,
     ModelBundle,
     Prediction,
     Preprocessor,
     ProcessGroup,
-    ProgressCallback,
     Size,
 )
 from seqwise.tasks.translate.evaluation import compute_metrics, score_pairs, translate_pairs, write_translations

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from seqwise.callbacks import LogFunction
 from seqwise.config import Settings
-from seqwise.tasks.task import LogFunction
 from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import Boundaries
 from seqwise.tasks.translate.reader import Pair

@@ -10,10 +10,10 @@ With `.gz` after any suffix but .safetensors the file is compressed. All but .sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.data.reading import is_gzip, open_binary
 from seqwise.errors import UsageError, suggest
 from seqwise.files import check_output_path
@@ -29,9 +29,6 @@ KINDS_BY_SUFFIX = {
     ".vec": "fasttext",
     ".txt": "word2vec-text",
 }
-
-ProgressCallback = Callable[[int, int], None]  # bytes read, bytes of the file
-LogFunction = Callable[[str], None]
 
 
 def load_vectors(

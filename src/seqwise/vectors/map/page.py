@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqwise.vectors.map.projection import ProgressCallback
+from seqwise.callbacks import ProgressCallback
 from seqwise.vectors.map.word_map import COLOURS, COLOURS_ON_DARK, WordMap
 from seqwise.vectors.search import find_top_rows, normalize
 

@@ -12,16 +12,16 @@ Rows are processed in blocks that stay in the cache: on one core 1,000 steps tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.errors import UsageError
 from seqwise.vectors.search import iterate_row_blocks
 
 By = Literal["pca", "tsne"]
-ProgressCallback = Callable[[int, int], None]
 
 TSNE_MIN_WORDS, TSNE_MAX_WORDS = 10, 2_000  # t-SNE compares all pairs: time and memory grow with the square
 PERPLEXITY = 30.0  # effective number of neighbours

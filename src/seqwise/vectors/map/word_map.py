@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.errors import UsageError
-from seqwise.vectors.map.projection import By, ProgressCallback, project
+from seqwise.vectors.map.projection import By, project
 from seqwise.vectors.search import normalize
 
 if TYPE_CHECKING:
