@@ -388,7 +388,7 @@ def test_a_task_with_its_own_attention_uses_input_feeding_only_on_request():
         {"model": "gru", "network": {"width": 4}, "translate": {"input_feeding": True}}
     )
     assert isinstance(build_decoder(settings, 4, 4, 9, attention="general"), LuongDecoder)
-    assert isinstance(build_decoder(settings, 4, 4, 9, attention="general", feeding=True), InputFeedingDecoder)
+    assert isinstance(build_decoder(settings, 4, 4, 9, attention="general", input_feeding=True), InputFeedingDecoder)
 
 
 def test_a_decoder_needs_a_state_or_a_memory():

@@ -1,4 +1,4 @@
-"""What the contract of tasks needs to know of one task: some small data, and settings that make a small model."""
+"""What the contract of tasks needs to know about one task: small data, and settings of a small model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task. `write` puts data into an empty folder and returns what a user would name; it holds rows of unequal
+    """One task. `write` writes data into an empty folder and returns its path; the data has rows of unequal
     length, and enough of them that all three splits have some. `inputs` are arguments of `predict`."""
 
     task: str

@@ -1,4 +1,4 @@
-"""Every layer through the same checks. A layer is a row; what it promises is in the row."""
+"""Every layer through the same checks. Each layer is a row of the table, which says what the layer guarantees."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from seqwise.layers.record import record
 ROWS: list[Row] = recurrent_rows.ROWS + attention_rows.ROWS
 
 
-def rows(promise: Callable[[Row], Any] = lambda row: True) -> pytest.MarkDecorator:
-    """The rows that promise it, by name."""
-    chosen = [row for row in ROWS if promise(row)]
-    return pytest.mark.parametrize("row", chosen, ids=[row.name for row in chosen])
+def each_row(condition: Callable[[Row], Any] = lambda row: True) -> pytest.MarkDecorator:
+    """Runs a test on each row that meets the condition."""
+    rows = [row for row in ROWS if condition(row)]
+    return pytest.mark.parametrize("row", rows, ids=[row.name for row in rows])
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def inputs(row: Row, dtype: torch.dtype = torch.float32) -> Tensor:
     return x.to(dtype) if x.is_floating_point() else x
 
 
-def altered(x: Tensor) -> Tensor:
+def change_values(x: Tensor) -> Tensor:
     """Other values of the same kind."""
     return 3 - 5 * x if x.is_floating_point() else (x + 1) % (x.max() + 1)
 
@@ -48,7 +48,7 @@ def lengths_for(x: Tensor) -> Tensor:
     return (x.shape[1] - torch.arange(x.shape[0])).clamp(min=1)
 
 
-class Runs(nn.Module):
+class RunModule(nn.Module):
     """The layer and the row's `run` as one module, so that `functional_call` can replace its parameters."""
 
     def __init__(self, layer: nn.Module, row: Row):
@@ -63,14 +63,14 @@ def test_names_are_unique() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
 
 
-@rows()
+@each_row()
 def test_a_layer_equals_a_hand_computed_result(row: Row) -> None:
     outputs, expected = row.compare_by_hand()
     assert outputs.shape == expected.shape
     torch.testing.assert_close(outputs, expected.to(outputs.dtype), rtol=1e-5, atol=1e-6)
 
 
-@rows(lambda row: row.compare_with_torch)
+@each_row(lambda row: row.compare_with_torch)
 def test_a_layer_equals_that_of_pytorch_with_the_same_weights(row: Row) -> None:
     assert row.compare_with_torch is not None
     ours, theirs = row.compare_with_torch()
@@ -78,9 +78,9 @@ def test_a_layer_equals_that_of_pytorch_with_the_same_weights(row: Row) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-@rows(lambda row: row.inputs().is_floating_point() or list(row.build().parameters()))
+@each_row(lambda row: row.inputs().is_floating_point() or list(row.build().parameters()))
 def test_gradients_match_finite_differences(row: Row) -> None:
-    module, x = Runs(build(row, torch.float64), row), inputs(row, torch.float64)
+    module, x = RunModule(build(row, torch.float64), row), inputs(row, torch.float64)
     lengths = lengths_for(x) if row.pads else None
     names = [name for name, _ in module.named_parameters()]
     parameters = [parameter.detach().clone().requires_grad_() for parameter in module.parameters()]
@@ -88,12 +88,12 @@ def test_gradients_match_finite_differences(row: Row) -> None:
 
     def run(x: Tensor, *values: Tensor) -> Tensor:
         outputs = torch.func.functional_call(module, dict(zip(names, values)), (x, lengths))
-        return outputs if lengths is None else torch.cat([row[:n] for row, n in zip(outputs, lengths.tolist())])
+        return outputs if lengths is None else torch.cat([part[:n] for part, n in zip(outputs, lengths.tolist())])
 
     assert torch.autograd.gradcheck(run, (x, *parameters), fast_mode=True)
 
 
-@rows(lambda row: row.pads)
+@each_row(lambda row: row.pads)
 def test_a_padded_row_equals_the_row_without_padding(row: Row) -> None:
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
     lengths = lengths_for(x)
@@ -103,27 +103,27 @@ def test_a_padded_row_equals_the_row_without_padding(row: Row) -> None:
         torch.testing.assert_close(together[number, :length], alone[0], rtol=1e-9, atol=1e-9)
 
 
-@rows(lambda row: row.pads)
+@each_row(lambda row: row.pads)
 def test_values_in_the_padding_do_not_change_the_result(row: Row) -> None:
     layer, x = build(row), inputs(row)
     lengths = lengths_for(x)
     valid = torch.arange(x.shape[1]) < lengths[:, None]
-    garbage = torch.where(valid if x.dim() == 2 else valid[..., None], x, altered(x))
+    garbage = torch.where(valid if x.dim() == 2 else valid[..., None], x, change_values(x))
     assert not torch.equal(garbage, x)
     assert torch.equal(row.run(layer, x, lengths)[valid], row.run(layer, garbage, lengths)[valid])
 
 
-@rows(lambda row: row.causal)
+@each_row(lambda row: row.causal)
 def test_later_inputs_do_not_change_earlier_outputs(row: Row) -> None:
     layer, x = build(row), inputs(row)
     outputs = row.run(layer, x, None)
-    for now in range(1, x.shape[1]):
-        other = row.run(layer, torch.cat([x[:, :now], altered(x[:, now:])], dim=1), None)
-        assert torch.equal(outputs[:, :now], other[:, :now]), f"outputs before step {now} depend on it"
-        assert not torch.equal(outputs[:, now:], other[:, now:])
+    for step in range(1, x.shape[1]):
+        other = row.run(layer, torch.cat([x[:, :step], change_values(x[:, step:])], dim=1), None)
+        assert torch.equal(outputs[:, :step], other[:, :step]), f"outputs before step {step} depend on it"
+        assert not torch.equal(outputs[:, step:], other[:, step:])
 
 
-@rows(lambda row: row.run_with_state)
+@each_row(lambda row: row.run_with_state)
 def test_a_sequence_read_in_two_segments_equals_the_whole_sequence(row: Row) -> None:
     assert row.run_with_state is not None
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
@@ -134,25 +134,25 @@ def test_a_sequence_read_in_two_segments_equals_the_whole_sequence(row: Row) -> 
         torch.testing.assert_close(torch.cat([first, second], dim=1), whole, rtol=1e-9, atol=1e-9)
 
 
-@rows(lambda row: row.run_with_state)
+@each_row(lambda row: row.run_with_state)
 def test_a_state_has_one_entry_per_row(row: Row) -> None:
-    """A batch can be split by rows between two steps, state and all."""
+    """A batch and its state can be split by rows between two segments."""
     assert row.run_with_state is not None
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
     _, state = row.run_with_state(layer, x, None)
     expected, _ = row.run_with_state(layer, x, state)
     for number in range(len(x)):
-        one, _ = row.run_with_state(layer, x[number : number + 1], only_row(state, number))
+        one, _ = row.run_with_state(layer, x[number : number + 1], select_row(state, number))
         torch.testing.assert_close(one[0], expected[number], rtol=1e-9, atol=1e-9)
 
 
-def only_row(state: Any, number: int) -> Any:
+def select_row(state: Any, number: int) -> Any:
     if isinstance(state, Tensor):
         return state[number : number + 1]
-    return None if state is None else tuple(only_row(part, number) for part in state)
+    return None if state is None else tuple(select_row(part, number) for part in state)
 
 
-@rows(lambda row: row.records)
+@each_row(lambda row: row.records)
 def test_recording_has_every_documented_name_and_does_not_change_the_result(row: Row) -> None:
     layer, x = build(row), inputs(row)
     lengths = lengths_for(x) if row.pads else None
@@ -164,7 +164,7 @@ def test_recording_has_every_documented_name_and_does_not_change_the_result(row:
     assert not any(recording[name].requires_grad for name in recording)
 
 
-@rows(lambda row: row.records)
+@each_row(lambda row: row.records)
 def test_the_fast_backend_equals_the_computation_from_recorded_values(row: Row) -> None:
     """Outputs and gradients of the fast backend against those of the reference implementation."""
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
@@ -189,7 +189,7 @@ def test_the_fast_backend_equals_the_computation_from_recorded_values(row: Row) 
         assert gradient.abs().sum() > 0, f"no gradient flows through {name}"
 
 
-@rows()
+@each_row()
 def test_a_saved_and_loaded_layer_gives_the_same_result(row: Row, tmp_path: Any) -> None:
     layer, x = build(row), inputs(row)
     save_model(layer, str(tmp_path / "layer.safetensors"))
@@ -201,7 +201,7 @@ def test_a_saved_and_loaded_layer_gives_the_same_result(row: Row, tmp_path: Any)
     assert torch.equal(row.run(layer, x, None), row.run(other, x, None))
 
 
-@rows()
+@each_row()
 def test_the_same_seed_gives_the_same_weights(row: Row) -> None:
     torch.manual_seed(7)
     first = row.build().state_dict()
@@ -210,7 +210,7 @@ def test_the_same_seed_gives_the_same_weights(row: Row) -> None:
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
-@rows()
+@each_row()
 def test_double_precision_gives_the_same_numbers(row: Row) -> None:
     layer = build(row)
     single = row.run(layer, inputs(row), None)
@@ -219,10 +219,9 @@ def test_double_precision_gives_the_same_numbers(row: Row) -> None:
     torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
 
 
-@rows()
+@each_row()
 def test_conversion_to_bfloat16_and_back_changes_outputs_by_rounding_only(row: Row) -> None:
-    """Eight bits of a weight are left, and of any table that moves along. Only the move: some processors die at the
-    first bf16 product."""
+    """Weights and buffers are left with eight bits. Nothing is computed in bfloat16, which some processors lack."""
     layer = build(row)
     before = row.run(layer, inputs(row), None)
     after = row.run(layer.to(torch.bfloat16).to(torch.float32), inputs(row), None)
@@ -230,19 +229,19 @@ def test_conversion_to_bfloat16_and_back_changes_outputs_by_rounding_only(row: R
     assert (after - before).norm() <= 0.03 * before.norm()
 
 
-@rows()
+@each_row()
 def test_a_layer_can_be_built_on_the_meta_device(row: Row) -> None:
-    valid = row.build()
+    expected = row.build()
     with torch.device("meta"):
         layer = row.build()
     assert all(parameter.is_meta for parameter in layer.parameters())
     shapes = {name: parameter.shape for name, parameter in layer.named_parameters()}
-    assert shapes == {name: parameter.shape for name, parameter in valid.named_parameters()}
+    assert shapes == {name: parameter.shape for name, parameter in expected.named_parameters()}
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@rows()
+@each_row()
 def test_a_gpu_gives_the_same_numbers_with_and_without_recording(row: Row) -> None:
     """In double precision, because cuDNN rounds single precision to TF32."""
     layer, x = build(row, torch.float64), inputs(row, torch.float64)

@@ -1,6 +1,6 @@
 """Every task through one table: padding, sums, seeds, interruption, saving and loading, order of predictions.
 
-A task comes into the table by a module `rows_TASK.py` beside this one.
+Each task has a module `rows_TASK.py` in this folder with its row of the table.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ROWS: dict[str, TaskRow] = {
     path.stem.removeprefix("rows_"): import_module(path.stem).ROW
     for path in sorted(Path(__file__).parent.glob("rows_*.py"))
 }
-EVERY = [(task, family) for task, row in ROWS.items() for family in row.families]
-SOME = [(task, family) for task, family in EVERY if family in ("lstm", "transformer")]
+ALL_PAIRS = [(task, family) for task, row in ROWS.items() for family in row.families]
+SOME_PAIRS = [(task, family) for task, family in ALL_PAIRS if family in ("lstm", "transformer")]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def prepared_run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(prepared_run):
+def trained_model(prepared_run):
     """(task, family) → a run trained for a few updates."""
 
     @cache
@@ -63,7 +63,7 @@ def trained(prepared_run):
 
 
 def train_steps(training: TrainingRun, count: int) -> list[torch.Tensor]:
-    """Train so many updates, save, and return the weights."""
+    """Trains `count` updates, which saves a checkpoint at the end, and returns the weights."""
     steps: list[int] = []
     for step in training.steps(lambda: len(steps) + 1 >= count):
         steps.append(step.number)
@@ -77,7 +77,7 @@ def prediction_inputs(task: str, folder: Path) -> list[str]:
 
 
 def build_small_model(task: str, family: str, prepared_run: Any) -> tuple[Task, torch.nn.Module, Any]:
-    """The task, an untrained model and its first training batch."""
+    """The task, an untrained model and its training batches."""
     run, prepared, _ = prepared_run(task, family)
     torch.manual_seed(1)
     model = prepared.build(run.settings).eval()
@@ -89,7 +89,7 @@ def compute_loss(model: torch.nn.Module, batch: Any) -> float:
         return float(model(batch, None)[0].total)
 
 
-@pytest.mark.parametrize(("task", "family"), EVERY)
+@pytest.mark.parametrize(("task", "family"), ALL_PAIRS)
 def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(prepared_run, task, family):
     _, model, batches = build_small_model(task, family, prepared_run)
     batch = next(batches.epoch(0))
@@ -100,16 +100,16 @@ def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(prepared_run, 
     assert compute_loss(model, batch) == pytest.approx(sum(compute_loss(model, part) for part in parts), rel=1e-4)
 
 
-@pytest.mark.parametrize(("task", "family"), EVERY)
+@pytest.mark.parametrize(("task", "family"), ALL_PAIRS)
 def test_padding_changes_nothing(prepared_run, task, family):
-    """Rows put into a batch each by itself have no padding."""
+    """A batch of one row has no padding."""
     _, model, batches = build_small_model(task, family, prepared_run)
     if not hasattr(batches, "collate") or task == "forecast":
         pytest.skip("its rows are all of one length: there is no padding")
-    numbers = np.arange(min(12, len(batches.lengths)))
-    together = compute_loss(model, batches.collate(numbers))
-    alone = sum(compute_loss(model, batches.collate(numbers[i : i + 1])) for i in range(len(numbers)))
-    assert len({int(batches.lengths[number]) for number in numbers}) > 1, "rows of unequal length are needed"
+    indices = np.arange(min(12, len(batches.lengths)))
+    together = compute_loss(model, batches.collate(indices))
+    alone = sum(compute_loss(model, batches.collate(indices[i : i + 1])) for i in range(len(indices)))
+    assert len({int(batches.lengths[index]) for index in indices}) > 1, "rows of unequal length are needed"
     assert together == pytest.approx(alone, rel=1e-4)
 
 
@@ -130,30 +130,30 @@ def test_two_processes_share_the_batches_of_one(prepared_run, task):
     assert (shared - alone).total() < 2
 
 
-@pytest.mark.parametrize(("task", "family"), SOME)
+@pytest.mark.parametrize(("task", "family"), SOME_PAIRS)
 def test_an_epoch_can_be_resumed_at_any_batch(prepared_run, task, family):
     run, prepared, _ = prepared_run(task, family)
     batches = prepared.batches(run.settings)
-    whole = [batch.positions.tolist() for batch in batches.epoch(1)]
-    assert [batch.positions.tolist() for batch in batches.epoch(1, 2)] == whole[2:]
-    assert len(whole) == batches.steps
+    uninterrupted = [batch.positions.tolist() for batch in batches.epoch(1)]
+    assert [batch.positions.tolist() for batch in batches.epoch(1, 2)] == uninterrupted[2:]
+    assert len(uninterrupted) == batches.steps
 
 
-@pytest.mark.parametrize(("task", "family"), SOME)
+@pytest.mark.parametrize(("task", "family"), SOME_PAIRS)
 def test_a_resumed_run_gives_identical_weights(prepared_run, task, family, tmp_path):
     run, prepared, _ = prepared_run(task, family)
 
-    def fresh(name: str) -> Run:
+    def create_copy(name: str) -> Run:
         return Run.create(tmp_path / name, run.settings, run.origin, prepared.preprocessor, {})
 
-    whole = train_steps(TrainingRun(fresh("whole"), prepared), 5)
-    broken = fresh("broken")
+    uninterrupted = train_steps(TrainingRun(create_copy("whole"), prepared), 5)
+    broken = create_copy("broken")
     train_steps(TrainingRun(broken, prepared), 2)
     resumed = train_steps(open_training(Run.open(broken.folder)), 3)  # reads the data again
-    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(uninterrupted, resumed, strict=True))
 
 
-@pytest.mark.parametrize(("task", "family"), SOME)
+@pytest.mark.parametrize(("task", "family"), SOME_PAIRS)
 def test_the_preprocessor_is_restored_from_the_run_folder(prepared_run, task, family):
     run, prepared, _ = prepared_run(task, family)
     preprocessor = Preprocessor.load(run.folder)
@@ -166,9 +166,9 @@ def test_the_preprocessor_is_restored_from_the_run_folder(prepared_run, task, fa
     assert {name: tensor.shape for name, tensor in restored.state_dict().items()} == shapes
 
 
-@pytest.mark.parametrize(("task", "family"), EVERY)
-def test_every_metric_is_finite_and_defined(prepared_run, trained, task, family):
-    evaluation = trained(task, family).evaluate(prepared_run(task, family)[0].origin.data)
+@pytest.mark.parametrize(("task", "family"), ALL_PAIRS)
+def test_every_metric_is_finite_and_defined(prepared_run, trained_model, task, family):
+    evaluation = trained_model(task, family).evaluate(prepared_run(task, family)[0].origin.data)
     assert evaluation.metrics
     assert evaluation.metrics.keys() <= evaluation.definitions.keys()
     assert all(math.isfinite(value) for value in evaluation.metrics.values())
@@ -176,19 +176,19 @@ def test_every_metric_is_finite_and_defined(prepared_run, trained, task, family)
     assert evaluation.as_dict()["definitions"].keys() == evaluation.metrics.keys()
 
 
-@pytest.mark.parametrize(("task", "family"), EVERY)
-def test_predictions_have_the_order_of_the_inputs_and_are_independent(prepared_run, trained, task, family):
+@pytest.mark.parametrize(("task", "family"), ALL_PAIRS)
+def test_predictions_have_the_order_of_the_inputs_and_are_independent(prepared_run, trained_model, task, family):
     inputs = prediction_inputs(task, prepared_run(task, family)[2])
-    loaded = trained(task, family)
-    together = [rounded(answer.values) for answer in loaded.predict(inputs)]
-    assert together == [rounded(loaded.predict(each).values) for each in inputs]
-    assert together[::-1] == [rounded(answer.values) for answer in loaded.predict(inputs[::-1])]
+    loaded = trained_model(task, family)
+    together = [round_values(answer.values) for answer in loaded.predict(inputs)]
+    assert together == [round_values(loaded.predict(each).values) for each in inputs]
+    assert together[::-1] == [round_values(answer.values) for answer in loaded.predict(inputs[::-1])]
 
 
-@pytest.mark.parametrize(("task", "family"), SOME)
-def test_example_scores_sum_to_the_primary_metric_for_every_model(prepared_run, trained, task, family):
+@pytest.mark.parametrize(("task", "family"), SOME_PAIRS)
+def test_example_scores_sum_to_the_primary_metric_for_every_model(prepared_run, trained_model, task, family):
     data, primary_metric = prepared_run(task, family)[0].origin.data, prepared_run(task, family)[1].primary_metric[0]
-    loaded, other = trained(task, family), trained(task, ROWS[task].families[0])
+    loaded, other = trained_model(task, family), trained_model(task, ROWS[task].families[0])
     plain = loaded.evaluate(data)
     assert plain.examples is None
     assert plain.seconds > 0
@@ -198,42 +198,42 @@ def test_example_scores_sum_to_the_primary_metric_for_every_model(prepared_run, 
         assert evaluation.as_dict().keys() == plain.as_dict().keys()
         assert evaluation.examples.metric == metric
         assert compute_metric(metric, evaluation.examples.sums.sum(0)) == pytest.approx(plain.metrics[metric], rel=1e-6)
-        against = other.evaluate(data, examples=True, primary_metric=metric).examples
-        assert evaluation.examples.unit == against.unit
-        assert evaluation.examples.sums.shape == against.sums.shape
+        other_examples = other.evaluate(data, examples=True, primary_metric=metric).examples
+        assert evaluation.examples.unit == other_examples.unit
+        assert evaluation.examples.sums.shape == other_examples.sums.shape
         assert [(each.input, each.expected) for each in evaluation.examples.texts] == [
-            (each.input, each.expected) for each in against.texts
+            (each.input, each.expected) for each in other_examples.texts
         ]
         assert all(each.input for each in evaluation.examples.texts)
 
 
-@pytest.mark.parametrize(("task", "family"), SOME)
-def test_latency_is_positive(prepared_run, trained, task, family):
-    loaded, (run, prepared, _) = trained(task, family), prepared_run(task, family)
+@pytest.mark.parametrize(("task", "family"), SOME_PAIRS)
+def test_latency_is_positive(prepared_run, trained_model, task, family):
+    loaded, (run, prepared, _) = trained_model(task, family), prepared_run(task, family)
     measure = prepared.measure_latency(loaded.bundle, run.origin.data, answers=3)
     assert 0 < measure() < math.inf
 
 
-def rounded(value: Any) -> Any:
-    """Plain values with few digits: a batch of another size rounds differently."""
+def round_values(value: Any) -> Any:
+    """Rounds all floats to two digits, because a batch of another size rounds differently."""
     if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
+        return {key: round_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(item) for item in value]
+        return [round_values(item) for item in value]
     return float(f"{value:.2g}") + 0.0 if isinstance(value, float) else value
 
 
-@pytest.mark.parametrize(("task", "family"), SOME)
-def test_validation_has_its_primary_metric(prepared_run, trained, task, family):
-    loaded = trained(task, family)
+@pytest.mark.parametrize(("task", "family"), SOME_PAIRS)
+def test_validation_has_its_primary_metric(prepared_run, trained_model, task, family):
+    loaded = trained_model(task, family)
     prepared = prepared_run(task, family)[1]
-    metrics = prepared.validate(loaded.model, loaded.settings, Alone())
+    metrics = prepared.validate(loaded.model, loaded.settings, SingleProcess())
     assert {"loss", prepared.primary_metric[0]} <= metrics.keys()
     assert all(math.isfinite(value) for value in metrics.values())
 
 
-class Alone:
-    """A world of one process."""
+class SingleProcess:
+    """Stands in for the `World` of a run with one process."""
 
     rank, size = 0, 1
 
@@ -242,10 +242,10 @@ class Alone:
 
 
 @pytest.mark.parametrize("task", ROWS)
-def test_the_model_card_and_the_report_describe_the_task(prepared_run, trained, task):
+def test_the_model_card_and_the_report_describe_the_task(prepared_run, trained_model, task):
     family = ROWS[task].families[-1]
     run, prepared, _ = prepared_run(task, family)
-    trained(task, family)
+    trained_model(task, family)
     assert (run.folder / "README.md").read_text(encoding="utf-8").startswith(f"# {family}, {task}\n")
     report = prepared.report()
     assert report.rows.keys() == {"train", "valid", "test"}
@@ -253,7 +253,7 @@ def test_the_model_card_and_the_report_describe_the_task(prepared_run, trained, 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("task", "family"), EVERY)
+@pytest.mark.parametrize(("task", "family"), ALL_PAIRS)
 def test_a_gpu_trains_evaluates_and_predicts(tmp_path, task, family):
     (tmp_path / "data").mkdir()
     row = ROWS[task]

@@ -11,6 +11,6 @@ from seqwise.data.corpus.store import TokenStore
 
 
 @pytest.fixture
-def counting(tmp_path: Path) -> Callable[[int], TokenStore]:
-    """Stores whose token at position n is n, so that a batch contains its positions."""
+def counting_store(tmp_path: Path) -> Callable[[int], TokenStore]:
+    """Builds stores whose token at position n is n, so that a batch contains its positions."""
     return lambda count: write_store(tmp_path / f"count-{count}", np.arange(count), 1 << 20)

@@ -14,11 +14,11 @@ from seqwise.data.corpus.batching import StreamEvaluationLoader, StreamLoader, W
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
 
-Counting = Callable[[int], TokenStore]
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+BuildStore = Callable[[int], TokenStore]
+quick_settings = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def equal(a: TokenBatch, b: TokenBatch) -> bool:
+def is_equal(a: TokenBatch, b: TokenBatch) -> bool:
     masks = a.mask is b.mask if a.mask is None or b.mask is None else torch.equal(a.mask, b.mask)
     return (
         torch.equal(a.ids, b.ids) and torch.equal(a.targets, b.targets) and a.resets_state == b.resets_state and masks
@@ -26,7 +26,7 @@ def equal(a: TokenBatch, b: TokenBatch) -> bool:
 
 
 def target_positions(batches: list[TokenBatch]) -> list[int]:
-    """The targets that count; in a counting store these are places."""
+    """The targets that count; in a counting store they are positions."""
     return [
         int(target)
         for batch in batches
@@ -37,9 +37,9 @@ def target_positions(batches: list[TokenBatch]) -> list[int]:
 # ---- training
 
 
-def test_streams_equal_hand_written_batches(counting: Counting) -> None:
+def test_streams_equal_hand_written_batches(counting_store: BuildStore) -> None:
     """21 tokens, 2 rows, windows of 4, no shift in this epoch: two streams of 9, the last window is one token long."""
-    streams = StreamLoader(counting(21), rows=2, window=4, seed=0)
+    streams = StreamLoader(counting_store(21), rows=2, window=4, seed=0)
     epoch = next(number for number in range(20) if next(streams.epoch(number)).ids[0, 0] == 0)
     batches = list(streams.epoch(epoch))
     assert [batch.ids.tolist() for batch in batches] == [
@@ -53,10 +53,12 @@ def test_streams_equal_hand_written_batches(counting: Counting) -> None:
     assert (streams.steps, streams.rows * streams.length) == (3, 18)
 
 
-@quick
+@quick_settings
 @given(count=st.integers(2, 300), rows=st.integers(1, 8), window=st.integers(1, 40), epoch=st.integers(0, 5))
-def test_each_row_is_one_contiguous_stream(counting: Counting, count: int, rows: int, window: int, epoch: int) -> None:
-    store = counting(count)
+def test_each_row_is_one_contiguous_stream(
+    counting_store: BuildStore, count: int, rows: int, window: int, epoch: int
+) -> None:
+    store = counting_store(count)
     if count - 1 < max(rows, window):
         with pytest.raises(DataError):
             StreamLoader(store, rows, window, seed=1)
@@ -73,61 +75,70 @@ def test_each_row_is_one_contiguous_stream(counting: Counting, count: int, rows:
     assert all(batch.ids.shape[1] == streams.window for batch in batches[:-1])
 
 
-def test_window_full_reads_the_whole_stream(counting: Counting) -> None:
-    batches = list(StreamLoader(counting(31), rows=3, window="full", seed=0).epoch(4))
+def test_window_full_reads_the_whole_stream(counting_store: BuildStore) -> None:
+    batches = list(StreamLoader(counting_store(31), rows=3, window="full", seed=0).epoch(4))
     assert [tuple(batch.ids.shape) for batch in batches] == [(3, 10)]
 
 
-@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
-def test_epochs_differ_and_are_reproducible(kind: type, counting: Counting) -> None:
-    batches = kind(counting(1000), 4, 16, seed=3)
-    again = kind(counting(1000), 4, 16, seed=3)
-    other = kind(counting(1000), 4, 16, seed=4)
+@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
+def test_epochs_differ_and_are_reproducible(loader_class: type, counting_store: BuildStore) -> None:
+    batches = loader_class(counting_store(1000), 4, 16, seed=3)
+    again = loader_class(counting_store(1000), 4, 16, seed=3)
+    other = loader_class(counting_store(1000), 4, 16, seed=4)
     for epoch in range(3):
-        assert all(equal(*pair) for pair in zip(batches.epoch(epoch), again.epoch(epoch), strict=True))
+        assert all(is_equal(*pair) for pair in zip(batches.epoch(epoch), again.epoch(epoch), strict=True))
     firsts = {tuple(next(source.epoch(epoch)).ids[:, 0].tolist()) for source in (batches, other) for epoch in range(5)}
     assert len(firsts) > 7
 
 
-@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
+@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
 @pytest.mark.parametrize("start", [0, 1, 5, 70, 1000])
-def test_resuming_at_a_batch_equals_skipping_the_earlier_ones(kind: type, start: int, counting: Counting) -> None:
-    batches = kind(counting(3000), 4, 8, seed=3)
+def test_resuming_at_a_batch_equals_skipping_the_earlier_ones(
+    loader_class: type, start: int, counting_store: BuildStore
+) -> None:
+    batches = loader_class(counting_store(3000), 4, 8, seed=3)
     skipped = list(islice(batches.epoch(2), start, None))
     resumed = list(batches.epoch(2, start=start))
     assert len(skipped) == len(resumed) == max(0, batches.steps - start)
-    assert all(equal(*pair) for pair in zip(skipped, resumed))
+    assert all(is_equal(*pair) for pair in zip(skipped, resumed))
 
 
-@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
-def test_skipped_batches_are_not_read(kind: type, counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = counting(3000)
+@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
+def test_skipped_batches_are_not_read(
+    loader_class: type, counting_store: BuildStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = counting_store(3000)
     reads: list[int] = []
     real = TokenStore.read_rows
     monkeypatch.setattr(TokenStore, "read_rows", lambda self, starts, n: (reads.append(n), real(self, starts, n))[1])
-    next(kind(store, 4, 8, seed=3).epoch(0, start=60))
+    next(loader_class(store, 4, 8, seed=3).epoch(0, start=60))
     assert len(reads) == 1
 
 
-@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
+@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_all_ranks_together_have_the_rows_of_one_process(kind: type, world_size: int, counting: Counting) -> None:
-    store = counting(8 * 20 * 6 + 1)
-    alone = list(kind(store, 8, 20, seed=0).epoch(1))
-    shares = [list(kind(store, 8, 20, seed=0, rank=rank, world_size=world_size).epoch(1)) for rank in range(world_size)]
-    assert {len(share) for share in shares} == {len(alone)}
-    for batch, *parts in zip(alone, *shares):
+def test_all_ranks_together_have_the_rows_of_one_process(
+    loader_class: type, world_size: int, counting_store: BuildStore
+) -> None:
+    store = counting_store(8 * 20 * 6 + 1)
+    alone = list(loader_class(store, 8, 20, seed=0).epoch(1))
+    batches_by_rank = [
+        list(loader_class(store, 8, 20, seed=0, rank=rank, world_size=world_size).epoch(1))
+        for rank in range(world_size)
+    ]
+    assert {len(batches) for batches in batches_by_rank} == {len(alone)}
+    for batch, *parts in zip(alone, *batches_by_rank):
         joined = torch.cat([part.ids for part in parts])
         assert torch.equal(joined, batch.ids[: len(joined)])
         assert batch.rows - len(joined) < world_size
 
 
-@quick
+@quick_settings
 @given(count=st.integers(2, 400), rows=st.integers(1, 8), window=st.integers(1, 40), epoch=st.integers(0, 5))
 def test_windows_use_each_position_at_most_once(
-    counting: Counting, count: int, rows: int, window: int, epoch: int
+    counting_store: BuildStore, count: int, rows: int, window: int, epoch: int
 ) -> None:
-    store = counting(count)
+    store = counting_store(count)
     if count - 1 < window:
         with pytest.raises(DataError):
             WindowLoader(store, rows, window, seed=1)
@@ -141,47 +152,49 @@ def test_windows_use_each_position_at_most_once(
     assert count - 1 - len(positions) < 2 * window
 
 
-def test_windows_are_shuffled(counting: Counting) -> None:
-    starts = torch.cat([batch.ids[:, 0] for batch in WindowLoader(counting(10_001), 10, 10, seed=0).epoch(0)]).float()
+def test_windows_are_shuffled(counting_store: BuildStore) -> None:
+    starts = torch.cat(
+        [batch.ids[:, 0] for batch in WindowLoader(counting_store(10_001), 10, 10, seed=0).epoch(0)]
+    ).float()
     assert abs(np.corrcoef(np.arange(len(starts)), starts)[0, 1]) < 0.1
 
 
-def test_windows_that_cannot_be_divided_among_ranks_are_left_out(counting: Counting) -> None:
-    store = counting(10 * 7 + 1)
+def test_windows_that_cannot_be_divided_among_ranks_are_left_out(counting_store: BuildStore) -> None:
+    store = counting_store(10 * 7 + 1)
     windows = [WindowLoader(store, 4, 10, seed=0, rank=rank, world_size=2) for rank in range(2)]
     batches = [list(each.epoch(0)) for each in windows]
     assert [[batch.rows for batch in each] for each in batches] == [[2, 1]] * 2
     assert sum(batch.num_targets for each in batches for batch in each) == 60
 
 
-@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader, StreamEvaluationLoader, WindowEvaluationLoader])
-def test_rows_that_cannot_be_divided_among_ranks_are_refused(kind: type, counting: Counting) -> None:
-    options = {"seed": 0} if kind in (StreamLoader, WindowLoader) else {}
+@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader, StreamEvaluationLoader, WindowEvaluationLoader])
+def test_rows_that_cannot_be_divided_among_ranks_are_refused(loader_class: type, counting_store: BuildStore) -> None:
+    options = {"seed": 0} if loader_class in (StreamLoader, WindowLoader) else {}
     with pytest.raises(UsageError, match="5 rows cannot be divided among 2 processes"):
-        kind(counting(100), 5, 10, rank=0, world_size=2, **options)
+        loader_class(counting_store(100), 5, 10, rank=0, world_size=2, **options)
 
 
-@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
-def test_a_text_shorter_than_a_window_is_refused_with_numbers(kind: type, counting: Counting) -> None:
+@pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
+def test_a_text_shorter_than_a_window_is_refused_with_numbers(loader_class: type, counting_store: BuildStore) -> None:
     with pytest.raises(DataError, match=r"the train text has 50 tokens; .* windows of 64 need at least 65") as caught:
-        kind(counting(50), 1, 64, seed=0)
+        loader_class(counting_store(50), 1, 64, seed=0)
     assert "--data.window" in caught.value.repair
 
 
-def test_fewer_tokens_than_rows_are_refused(counting: Counting) -> None:
+def test_fewer_tokens_than_rows_are_refused(counting_store: BuildStore) -> None:
     with pytest.raises(DataError, match=r"50 tokens; 64 rows of windows of 8 need at least 65"):
-        StreamLoader(counting(50), 64, 8, seed=0)
+        StreamLoader(counting_store(50), 64, 8, seed=0)
 
 
 # ---- evaluation
 
 
-@quick
+@quick_settings
 @given(count=st.integers(2, 200), rows=st.integers(1, 9), window=st.one_of(st.integers(1, 30), st.just("full")))
 def test_evaluation_streams_predict_every_token_but_the_first_once(
-    counting: Counting, count: int, rows: int, window: int
+    counting_store: BuildStore, count: int, rows: int, window: int
 ) -> None:
-    streams = StreamEvaluationLoader(counting(count), rows, window)
+    streams = StreamEvaluationLoader(counting_store(count), rows, window)
     batches = list(streams.epoch())
     assert sorted(target_positions(batches)) == list(range(1, count))
     assert len(batches) == streams.steps
@@ -192,7 +205,7 @@ def test_evaluation_streams_predict_every_token_but_the_first_once(
         assert all(batch.mask is None for batch in batches)
 
 
-@quick
+@quick_settings
 @given(
     count=st.integers(2, 200),
     rows=st.integers(1, 5),
@@ -201,28 +214,28 @@ def test_evaluation_streams_predict_every_token_but_the_first_once(
     world_size=st.integers(1, 3),
 )
 def test_evaluation_windows_predict_every_token_but_the_first_once_with_enough_history(
-    counting: Counting, count: int, rows: int, window: int, context: int, world_size: int
+    counting_store: BuildStore, count: int, rows: int, window: int, context: int, world_size: int
 ) -> None:
     context = min(context, window)
-    every: list[TokenBatch] = []
+    all_batches: list[TokenBatch] = []
     steps = set()
     for rank in range(world_size):
-        source = WindowEvaluationLoader(counting(count), rows * world_size, window, context, rank, world_size)
+        source = WindowEvaluationLoader(counting_store(count), rows * world_size, window, context, rank, world_size)
         batches = list(source.epoch())
         steps |= {len(batches), source.steps}
-        every += batches
+        all_batches += batches
     assert len(steps) == 1
-    assert sorted(target_positions(every)) == list(range(1, count))
-    for batch in every:
+    assert sorted(target_positions(all_batches)) == list(range(1, count))
+    for batch in all_batches:
         assert torch.equal(batch.targets, batch.ids + 1)
         assert batch.mask is not None
         history = batch.targets - batch.ids[:, :1]
         assert (history >= batch.targets.clamp(max=context))[batch.mask].all()
 
 
-def test_evaluation_windows_equal_hand_written_ones(counting: Counting) -> None:
+def test_evaluation_windows_equal_hand_written_ones(counting_store: BuildStore) -> None:
     """Targets 1…9, windows of 4 that overlap by 2; the last one is moved back to end with the text."""
-    batches = list(WindowEvaluationLoader(counting(10), 3, 4, 3).epoch())
+    batches = list(WindowEvaluationLoader(counting_store(10), 3, 4, 3).epoch())
     assert [batch.ids[:, 0].tolist() for batch in batches] == [[0, 2, 4], [5]]
     assert [batch.mask.int().tolist() for batch in batches if batch.mask is not None] == [
         [[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 1]],
@@ -230,21 +243,21 @@ def test_evaluation_windows_equal_hand_written_ones(counting: Counting) -> None:
     ]
 
 
-def test_evaluation_streams_are_shared_among_ranks(counting: Counting) -> None:
-    shares = [list(StreamEvaluationLoader(counting(30), 4, 5, rank, 2).epoch()) for rank in range(2)]
-    assert len(shares[0]) == len(shares[1])
-    assert sorted(target_positions(shares[0] + shares[1])) == list(range(1, 30))
+def test_evaluation_streams_are_shared_among_ranks(counting_store: BuildStore) -> None:
+    parts = [list(StreamEvaluationLoader(counting_store(30), 4, 5, rank, 2).epoch()) for rank in range(2)]
+    assert len(parts[0]) == len(parts[1])
+    assert sorted(target_positions(parts[0] + parts[1])) == list(range(1, 30))
 
 
-def test_a_context_longer_than_the_window_is_refused(counting: Counting) -> None:
+def test_a_context_longer_than_the_window_is_refused(counting_store: BuildStore) -> None:
     with pytest.raises(UsageError, match="context of 9 does not fit into windows of 8"):
-        WindowEvaluationLoader(counting(100), 1, 8, 9)
+        WindowEvaluationLoader(counting_store(100), 1, 8, 9)
 
 
-@pytest.mark.parametrize("kind", [StreamEvaluationLoader, WindowEvaluationLoader])
-def test_one_token_cannot_be_evaluated(kind: type, counting: Counting) -> None:
+@pytest.mark.parametrize("loader_class", [StreamEvaluationLoader, WindowEvaluationLoader])
+def test_one_token_cannot_be_evaluated(loader_class: type, counting_store: BuildStore) -> None:
     with pytest.raises(DataError, match="1 tokens"):
-        kind(counting(1), 1, 8)
+        loader_class(counting_store(1), 1, 8)
 
 
 # ---- the batch

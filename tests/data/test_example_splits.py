@@ -28,7 +28,7 @@ class Word:
     line: int = 0
 
 
-def read(path: Path, findings: Findings) -> list[Word]:
+def read_words(path: Path, findings: Findings) -> list[Word]:
     if path.read_text() == "broken":
         raise DataError("the file is broken.", file=path)
     words_read = [Word(word, str(path), line) for line, word in enumerate(path.read_text().split(), start=1)]
@@ -40,10 +40,10 @@ def read(path: Path, findings: Findings) -> list[Word]:
 
 def open_words(spec: Path | str, valid: float = 0.05, test: float = 0.05) -> Splits[Word]:
     builtins = {"letters": (lambda: [Word(letter) for letter in "abcdefghijklmnopqrst"], "letters")}
-    return open_examples(spec, read, (".txt", ".tsv"), builtins, valid, test)
+    return open_examples(spec, read_words, (".txt", ".tsv"), builtins, valid, test)
 
 
-def folder(path: Path, **files: str) -> Path:
+def write_files(path: Path, **files: str) -> Path:
     for name, content in files.items():
         file = path / name.replace("__", "/").replace("_", ".")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -51,13 +51,13 @@ def folder(path: Path, **files: str) -> Path:
     return path
 
 
-def words(splits: Splits[Word], split: str) -> list[str]:
+def words_of_split(splits: Splits[Word], split: str) -> list[str]:
     return [each.word for each in splits.parts[split]]
 
 
 def test_files_that_name_a_split_keep_it(tmp_path: Path):
-    splits = open_words(folder(tmp_path, train_txt="a b c", dev_txt="d", test_txt="e"))
-    assert [words(splits, split) for split in ("train", "valid", "test")] == [["a", "b", "c"], ["d"], ["e"]]
+    splits = open_words(write_files(tmp_path, train_txt="a b c", dev_txt="d", test_txt="e"))
+    assert [words_of_split(splits, split) for split in ("train", "valid", "test")] == [["a", "b", "c"], ["d"], ["e"]]
     assert splits.split_rule == "splits as the files are named."
     assert splits.has_predefined_splits
     assert [each.word for each in splits.all_examples()] == ["a", "b", "c", "d", "e"]
@@ -65,16 +65,16 @@ def test_files_that_name_a_split_keep_it(tmp_path: Path):
 
 def test_folders_name_splits_too_and_files_without_a_split_are_counted(tmp_path: Path):
     splits = open_words(
-        folder(tmp_path, train__1_txt="a", train__2_txt="b", valid__1_txt="c", test__1_txt="d", x_txt="e")
+        write_files(tmp_path, train__1_txt="a", train__2_txt="b", valid__1_txt="c", test__1_txt="d", x_txt="e")
     )
-    assert words(splits, "train") == ["a", "b"]
+    assert words_of_split(splits, "train") == ["a", "b"]
     assert splits.findings.warning_messages() == [
-        f"1 files whose names tell no split, which are not read ({tmp_path / 'x.txt'})."
+        f"1 files whose names contain no split, which are not read ({tmp_path / 'x.txt'})."
     ]
 
 
 def test_a_missing_split_is_split_off_the_training_examples(tmp_path: Path):
-    splits = open_words(folder(tmp_path, train_txt=" ".join(map(str, range(100))), test_txt="e"), valid=0.1)
+    splits = open_words(write_files(tmp_path, train_txt=" ".join(map(str, range(100))), test_txt="e"), valid=0.1)
     assert [len(splits.parts[split]) for split in ("train", "valid", "test")] == [90, 10, 1]
     assert splits.has_predefined_splits
     assert splits.split_rule == (
@@ -84,10 +84,10 @@ def test_a_missing_split_is_split_off_the_training_examples(tmp_path: Path):
 
 
 def test_one_file_is_split_by_exact_fractions_with_each_example_once(tmp_path: Path):
-    splits = open_words(folder(tmp_path, all_txt=" ".join(map(str, range(200)))) / "all.txt", 0.05, 0.1)
+    splits = open_words(write_files(tmp_path, all_txt=" ".join(map(str, range(200)))) / "all.txt", 0.05, 0.1)
     assert {split: len(part) for split, part in splits.parts.items()} == {"train": 170, "valid": 10, "test": 20}
     assert sorted(int(each.word) for each in splits.all_examples()) == list(range(200))
-    assert words(splits, "train") == sorted(words(splits, "train"), key=int)  # their order is kept
+    assert words_of_split(splits, "train") == sorted(words_of_split(splits, "train"), key=int)  # their order is kept
     assert not splits.has_predefined_splits
 
 
@@ -96,21 +96,21 @@ def test_splits_are_balanced_if_labels_alternate(tmp_path: Path):
         "x", {"train": [Word("ab"[i % 2]) for i in range(400)]}, {"valid": 0.05, "test": 0.05}, Findings()
     )
     for split in ("valid", "test"):
-        counts = Counter(words(splits, split))
+        counts = Counter(words_of_split(splits, split))
         assert min(counts["a"], counts["b"]) >= 5, split
 
 
 def test_split_and_fingerprint_do_not_depend_on_the_path(tmp_path: Path):
     content = " ".join(map(str, range(50)))
-    one = open_words(folder(tmp_path / "one", a_txt=content) / "a.txt")
-    two = open_words(folder(tmp_path / "two", b_txt=content) / "b.txt")
-    other = open_words(folder(tmp_path / "three", c_txt=content.replace("17", "71")) / "c.txt")
-    assert words(one, "test") == words(two, "test")
+    one = open_words(write_files(tmp_path / "one", a_txt=content) / "a.txt")
+    two = open_words(write_files(tmp_path / "two", b_txt=content) / "b.txt")
+    other = open_words(write_files(tmp_path / "three", c_txt=content.replace("17", "71")) / "c.txt")
+    assert words_of_split(one, "test") == words_of_split(two, "test")
     assert one.fingerprint == two.fingerprint != other.fingerprint
 
 
 def test_other_fractions_give_another_fingerprint(tmp_path: Path):
-    path = folder(tmp_path, a_txt=" ".join(map(str, range(50)))) / "a.txt"
+    path = write_files(tmp_path, a_txt=" ".join(map(str, range(50)))) / "a.txt"
     assert open_words(path).fingerprint != open_words(path, valid=0.2).fingerprint
 
 
@@ -124,7 +124,7 @@ def test_builtin_data_is_split():
 
 def test_errors_of_all_files_are_reported_together(tmp_path: Path):
     with pytest.raises(DataError) as caught:
-        open_words(folder(tmp_path, train_txt="a wrong", valid_txt="broken", test_txt="wrong b"))
+        open_words(write_files(tmp_path, train_txt="a wrong", valid_txt="broken", test_txt="wrong b"))
     text = str(caught.value)
     assert "3 errors" in text
     assert all(
@@ -133,11 +133,11 @@ def test_errors_of_all_files_are_reported_together(tmp_path: Path):
 
 
 def test_missing_empty_and_unreadable_files_are_refused(tmp_path: Path):
-    folder(tmp_path, train_txt="a", test_txt="")
+    write_files(tmp_path, train_txt="a", test_txt="")
     cases = [
         (tmp_path, "test.txt: no examples were found"),
         (tmp_path / "trian.txt", "Perhaps you meant 'train.txt'"),
-        (folder(tmp_path / "pictures", a_png="x"), r"contains no .txt, .tsv \(1 other files\)"),
+        (write_files(tmp_path / "pictures", a_png="x"), r"contains no .txt, .tsv \(1 other files\)"),
         (tmp_path / "pictures" / "a.png", "files ending in '.png' are not read"),
     ]
     for spec, part in cases:
@@ -150,11 +150,11 @@ def test_missing_empty_and_unreadable_files_are_refused(tmp_path: Path):
 
 def test_too_few_examples_to_split_are_refused(tmp_path: Path):
     with pytest.raises(TooShortError, match="2 examples are too few"):
-        open_words(folder(tmp_path, a_txt="a b") / "a.txt")
+        open_words(write_files(tmp_path, a_txt="a b") / "a.txt")
 
 
 def test_files_without_split_names_are_one_training_set(tmp_path: Path):
-    assert list(find_split_files(folder(tmp_path, monday_txt="a", tuesday_txt="b"), (".txt",))) == ["train"]
+    assert list(find_split_files(write_files(tmp_path, monday_txt="a", tuesday_txt="b"), (".txt",))) == ["train"]
 
 
 def test_a_split_name_as_suffix_is_accepted_if_no_suffix_is_required():
@@ -174,18 +174,18 @@ def select_words(spec: Path, split: str | None = None, trained_on: str = "") -> 
 
 
 def test_the_default_split_for_evaluation(tmp_path: Path):
-    named = folder(tmp_path / "named", train_txt="a b c", test_txt="d")
-    single = folder(tmp_path / "single", a_txt=" ".join(map(str, range(20)))) / "a.txt"
-    few = folder(tmp_path / "few", a_txt="a b") / "a.txt"
+    named = write_files(tmp_path / "named", train_txt="a b c", test_txt="d")
+    single = write_files(tmp_path / "single", a_txt=" ".join(map(str, range(20)))) / "a.txt"
+    too_few = write_files(tmp_path / "few", a_txt="a b") / "a.txt"
     assert select_words(named) == (["d"], "the test split")
     assert select_words(single)[1] == "all of it"
     assert len(select_words(single, trained_on=open_words(single).fingerprint)[0]) == 1
-    assert select_words(few) == (["a", "b"], "all of it")
+    assert select_words(too_few) == (["a", "b"], "all of it")
 
 
 def test_split_all_evaluates_every_example_in_file_order(tmp_path: Path):
     content = [str(number) for number in range(60)]
-    path = folder(tmp_path, a_txt=" ".join(content)) / "a.txt"
+    path = write_files(tmp_path, a_txt=" ".join(content)) / "a.txt"
     fractions: list[tuple[float, float]] = []
 
     def open_with(valid: float, test: float) -> Splits[Word]:
@@ -199,16 +199,16 @@ def test_split_all_evaluates_every_example_in_file_order(tmp_path: Path):
 
 
 def test_a_requested_split_is_evaluated(tmp_path: Path):
-    named = folder(tmp_path / "named", train_txt="a b c", valid_txt="e", test_txt="d")
+    named = write_files(tmp_path / "named", train_txt="a b c", valid_txt="e", test_txt="d")
     assert select_words(named, "valid") == (["e"], "the valid split")
     assert select_words(named, "all") == (["a", "b", "c", "e", "d"], "all of it")
     with pytest.raises(DataError, match=r"no split 'vaild'.*\n.*'valid'"):
         select_words(named, "vaild")
     with pytest.raises(TooShortError):
-        select_words(folder(tmp_path / "few", a_txt="a b") / "a.txt", "test")
+        select_words(write_files(tmp_path / "few", a_txt="a b") / "a.txt", "test")
 
 
 def test_held_out_examples_that_are_in_the_training_set_are_found(tmp_path: Path):
-    splits = open_words(folder(tmp_path, train_txt="a b c", valid_txt="x b", test_txt="c a"))
+    splits = open_words(write_files(tmp_path, train_txt="a b c", valid_txt="x b", test_txt="c a"))
     duplicates = [(split, each.word) for split, each in find_training_duplicates(splits, lambda each: each.word)]
     assert duplicates == [("valid", "b"), ("test", "c"), ("test", "a")]

@@ -54,10 +54,10 @@ def test_warnings_of_one_kind_are_one_sentence_with_count_and_first_location():
     findings = Findings()
     findings.warn("blank lines, which are skipped", "a.csv", 4)
     findings.warn("blank lines, which are skipped", "a.csv", 9)
-    findings.warn("files whose names tell no split, which are not read", "notes.txt")
+    findings.warn("files whose names contain no split, which are not read", "notes.txt")
     findings.warn("rare label")
     assert findings.warning_messages() == [
         "2 blank lines, which are skipped (first: a.csv:4).",
-        "1 files whose names tell no split, which are not read (notes.txt).",
+        "1 files whose names contain no split, which are not read (notes.txt).",
         "1 rare label.",
     ]

@@ -23,7 +23,7 @@ TEXT = "".join(f"the café number {number} is open, isn't it?\n" for number in r
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -71,39 +71,39 @@ def test_progress_increases_to_the_total(corpus: Corpus) -> None:
     assert reports[-1] == (len(TEXT.encode()), len(TEXT.encode()))
 
 
-def test_a_prepared_store_is_reused(corpus: Corpus, own_cache: Path) -> None:
+def test_a_prepared_store_is_reused(corpus: Corpus, cache: Path) -> None:
     tokenizer = Tokenizer.train("characters", corpus.texts("train"))
     first = prepare(corpus, tokenizer)
-    times = {path: path.stat().st_mtime_ns for path in own_cache.rglob("*.bin")}
+    times = {path: path.stat().st_mtime_ns for path in cache.rglob("*.bin")}
     reports: list[tuple[int, int]] = []
     second = prepare(corpus, tokenizer, lambda *pair: reports.append(pair))
     assert reports == []
     assert [second[split].info for split in SPLITS] == [first[split].info for split in SPLITS]
-    assert {path: path.stat().st_mtime_ns for path in own_cache.rglob("*.bin")} == times
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.bin")} == times
     prepare(corpus, Tokenizer.train("words", corpus.texts("train")))
-    assert len(list(own_cache.rglob("*.bin"))) == 6
+    assert len(list(cache.rglob("*.bin"))) == 6
 
 
-def test_a_damaged_store_is_rebuilt(corpus: Corpus, own_cache: Path) -> None:
+def test_a_damaged_store_is_rebuilt(corpus: Corpus, cache: Path) -> None:
     tokenizer = Tokenizer.train("characters", corpus.texts("train"))
     expected = prepare(corpus, tokenizer)["valid"].read(0, 100).tolist()
-    damaged = next(own_cache.rglob("valid.bin"))
+    damaged = next(cache.rglob("valid.bin"))
     damaged.write_bytes(damaged.read_bytes()[:50])
     assert prepare(corpus, tokenizer)["valid"].read(0, 100).tolist() == expected
 
 
-def test_an_interrupted_preparation_leaves_no_partial_store(corpus: Corpus, own_cache: Path) -> None:
+def test_an_interrupted_preparation_leaves_no_partial_store(corpus: Corpus, cache: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus, Tokenizer.train("characters", corpus.texts("train")), interrupt)
-    assert [path for path in own_cache.rglob("*") if path.is_file()] == []
+    assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_the_error_for_a_full_disk_says_how_much_is_needed(
-    corpus: Corpus, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class FullDisk(StoreWriter):
         def __init__(self, path: Path, vocabulary: int):
@@ -115,10 +115,10 @@ def test_the_error_for_a_full_disk_says_how_much_is_needed(
         prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.errno == errno.ENOSPC
-    assert [path for path in own_cache.rglob("*") if path.is_file()] == []
+    assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
-def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, own_cache: Path) -> None:
+def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, cache: Path) -> None:
     code = (
         "import sys\nfrom seqwise.data.corpus.sources import open_corpus\n"
         "from seqwise.data.corpus.store import prepare\n"
@@ -131,7 +131,7 @@ def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, ow
     printed = {run.communicate()[0] for run in runs}
     assert [run.returncode for run in runs] == [0, 0, 0]
     assert len(printed) == 1
-    assert len([path for path in own_cache.rglob("*") if path.is_file()]) == 6
+    assert len([path for path in cache.rglob("*") if path.is_file()]) == 6
 
 
 def test_the_environment_variable_sets_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,23 +146,23 @@ def test_the_environment_variable_sets_the_cache_folder(monkeypatch: pytest.Monk
 
 
 # Line by line: 4 words and a line end, a line end alone (twice), 3 and 2 words with theirs, and one word whose line end
-# is missing. WikiText has the blanks at both ends of a line and the empty lines, the Penn Treebank the N.
-TOKENISED = " the cat <unk> sat \n \n = Title = \n\nthe N\n  dog"
+# is missing. The blanks at both ends of a line and the empty lines are as in WikiText, the N as in the Penn Treebank.
+WIKITEXT = " the cat <unk> sat \n \n = Title = \n\nthe N\n  dog"
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_tokens_are_counted_as_in_published_corpora(pack: bool, tmp_path: Path) -> None:
-    texts = {"train": TOKENISED, "valid": "the\tbird <unk>\r\n", "test": "\ndog dog\n\n"}
+@pytest.mark.parametrize("compress", [False, True])
+def test_tokens_are_counted_as_in_published_corpora(compress: bool, tmp_path: Path) -> None:
+    texts = {"train": WIKITEXT, "valid": "the\tbird <unk>\r\n", "test": "\ndog dog\n\n"}
     for split, text in texts.items():
         data = text.encode()
-        (tmp_path / f"x.{split}.txt{'.gz' if pack else ''}").write_bytes(gzip.compress(data) if pack else data)
+        (tmp_path / f"x.{split}.txt{'.gz' if compress else ''}").write_bytes(gzip.compress(data) if compress else data)
     corpus = open_corpus(tmp_path)
     tokenizer = Tokenizer.train("spaces", corpus.texts("train"))
     # <eos> six times, = and the twice, the others once
     assert tokenizer.tokens(range(len(tokenizer))) == ["<eos>", "=", "the", "<unk>", "N", "Title", "cat", "dog", "sat"]
     stores = prepare(corpus, tokenizer)
-    read = {split: " ".join(tokenizer.tokens(store.read(0, len(store)))) for split, store in stores.items()}
-    assert read == {
+    texts_read = {split: " ".join(tokenizer.tokens(store.read(0, len(store)))) for split, store in stores.items()}
+    assert texts_read == {
         "train": "the cat <unk> sat <eos> <eos> = Title = <eos> <eos> the N <eos> dog <eos>",
         "valid": "the <unk> <unk> <eos>",
         "test": "<eos> dog dog <eos> <eos>",
@@ -184,5 +184,5 @@ def test_token_counts_equal_the_published_ones(name: str, counts: list[int], voc
     stores = prepare(corpus, tokenizer)
     assert [len(stores[split]) for split in SPLITS] == counts
     assert [stores[split].info.words for split in SPLITS] == counts
-    reports = np.bincount(stores["train"].read(0, counts[0]), minlength=vocabulary)
-    assert (np.diff(reports) <= 0).all()
+    frequencies = np.bincount(stores["train"].read(0, counts[0]), minlength=vocabulary)
+    assert (np.diff(frequencies) <= 0).all()

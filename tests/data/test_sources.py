@@ -18,22 +18,22 @@ def join_texts(corpus: Corpus, split: str) -> str:
     return "".join(corpus.texts(split))
 
 
-def write(folder: Path, **files: str) -> Path:
+def write_files(folder: Path, **files: str) -> Path:
     """Files named like `train_txt` become `train.txt`."""
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_text(text)
     return folder
 
 
-def jsonl(*texts: str) -> str:
+def to_jsonl(*texts: str) -> str:
     return "".join(json.dumps({"text": text}) + "\n" for text in texts)
 
 
-# ---- what is read
+# ---- reading
 
 
-def test_one_text_is_split_at_line_breaks_into_ninety_five_five(tmp_path: Path) -> None:
-    corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
+def test_one_text_is_split_at_line_breaks_into_90_5_and_5_percent(tmp_path: Path) -> None:
+    corpus = open_corpus(write_files(tmp_path, a_txt=LINES) / "a.txt")
     train, valid, test = (join_texts(corpus, split) for split in ("train", "valid", "test"))
     assert train + valid + test == LINES
     assert [part.count("\n") for part in (train, valid, test)] == [91, 5, 4]
@@ -43,7 +43,7 @@ def test_one_text_is_split_at_line_breaks_into_ninety_five_five(tmp_path: Path) 
 
 def test_a_gzip_file_is_the_same_corpus_as_the_plain_one(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(LINES.encode()))
-    plain, compressed = open_corpus(write(tmp_path, b_txt=LINES) / "b.txt"), open_corpus(tmp_path / "a.txt.gz")
+    plain, compressed = open_corpus(write_files(tmp_path, b_txt=LINES) / "b.txt"), open_corpus(tmp_path / "a.txt.gz")
     assert compressed.fingerprint == plain.fingerprint
     assert [list(compressed.texts(s)) for s in compressed.parts] == [list(plain.texts(s)) for s in plain.parts]
 
@@ -51,7 +51,7 @@ def test_a_gzip_file_is_the_same_corpus_as_the_plain_one(tmp_path: Path) -> None
 def test_upper_case_suffixes_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "BOOK.TXT").write_text(LINES)
     (tmp_path / "BOOK.Txt.GZ").write_bytes(gzip.compress(LINES.encode()))
-    (tmp_path / "POSTS.JSONL").write_text(jsonl("a b", "c d", "e f"))
+    (tmp_path / "POSTS.JSONL").write_text(to_jsonl("a b", "c d", "e f"))
     plain, compressed = open_corpus(tmp_path / "BOOK.TXT"), open_corpus(tmp_path / "BOOK.Txt.GZ")
     assert (
         join_texts(compressed, "train") == join_texts(plain, "train") == "".join(LINES.splitlines(keepends=True)[:91])
@@ -62,7 +62,7 @@ def test_upper_case_suffixes_are_read_too(tmp_path: Path) -> None:
 
 def test_a_file_is_streamed_in_chunks_that_end_at_line_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "CHUNK_BYTES", 50)
-    corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
+    corpus = open_corpus(write_files(tmp_path, a_txt=LINES) / "a.txt")
     documents = list(corpus.documents("train"))
     assert len(documents) > 10
     assert all(document.text.endswith("\n") and len(document.text) <= 100 for document in documents)
@@ -77,13 +77,13 @@ def test_chunks_of_long_lines_joined_are_the_text(text: str, tmp_path: Path, mon
     corpus = open_corpus(tmp_path / "a.txt", 0, 0)
     assert join_texts(corpus, "train").rstrip("\n") == text.replace("\r\n", "\n").rstrip("\n")
     assert corpus.split_rule == "all of it is one split."
-    halves = open_corpus(tmp_path / "a.txt", 0.2, 0.2)
-    joined = "".join(join_texts(halves, split).removesuffix("\n") for split in halves.parts)
+    splits = open_corpus(tmp_path / "a.txt", 0.2, 0.2)
+    joined = "".join(join_texts(splits, split).removesuffix("\n") for split in splits.parts)
     assert joined.replace("\n", "") == text.replace("\r\n", "")
 
 
 def test_line_numbers_of_a_later_split_count_from_the_top_of_the_file(tmp_path: Path) -> None:
-    corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
+    corpus = open_corpus(write_files(tmp_path, a_txt=LINES) / "a.txt")
     document = next(corpus.documents("valid"))
     assert document.text.startswith(f"line {document.line - 1}\n")
 
@@ -94,11 +94,11 @@ def test_byte_order_mark_and_carriage_returns_are_removed_and_a_final_newline_is
 
 
 def test_named_splits_are_kept(tmp_path: Path) -> None:
-    write(tmp_path, ptb_train_txt="a b\n", ptb_valid_txt="c d\n", notes_txt="not part of it\n")
+    write_files(tmp_path, ptb_train_txt="a b\n", ptb_valid_txt="c d\n", notes_txt="not part of it\n")
     (tmp_path / "test_2016.txt").write_text("e f\n")
     corpus = open_corpus(tmp_path)
     assert [join_texts(corpus, split) for split in ("train", "valid", "test")] == ["a b\n", "c d\n", "e f\n"]
-    assert corpus.split_rule == "splits as the files are named. 1 files whose names tell no split are not read."
+    assert corpus.split_rule == "splits as the files are named. 1 files whose names contain no split are not read."
     assert [Path(file).name for file in corpus.files] == ["ptb.train.txt", "ptb.valid.txt", "test_2016.txt"]
 
 
@@ -119,7 +119,7 @@ def test_split_names_are_recognised(train: str, valid: str, test: str, tmp_path:
 
 
 def test_a_missing_validation_split_comes_from_the_end_of_the_training_text(tmp_path: Path) -> None:
-    corpus = open_corpus(write(tmp_path, train_txt=LINES, test_txt="the test\n"))
+    corpus = open_corpus(write_files(tmp_path, train_txt=LINES, test_txt="the test\n"))
     assert join_texts(corpus, "train") + join_texts(corpus, "valid") == LINES
     assert join_texts(corpus, "test") == "the test\n"
     assert corpus.split_rule == (
@@ -128,20 +128,20 @@ def test_a_missing_validation_split_comes_from_the_end_of_the_training_text(tmp_
 
 
 def test_a_missing_test_split_comes_from_the_end_of_the_training_text(tmp_path: Path) -> None:
-    corpus = open_corpus(write(tmp_path, train_txt=LINES, valid_txt="the validation\n"))
+    corpus = open_corpus(write_files(tmp_path, train_txt=LINES, valid_txt="the validation\n"))
     assert join_texts(corpus, "train") + join_texts(corpus, "test") == LINES
     assert join_texts(corpus, "test").count("\n") == 4
     assert join_texts(corpus, "valid") == "the validation\n"
 
 
 def test_a_very_short_file_of_a_folder_is_in_the_training_split(tmp_path: Path) -> None:
-    corpus = open_corpus(write(tmp_path, a_txt=LINES, b_txt="hi\n"))
+    corpus = open_corpus(write_files(tmp_path, a_txt=LINES, b_txt="hi\n"))
     assert join_texts(corpus, "train").endswith("hi\n")
     assert join_texts(corpus, "valid").count("\n") == 5
 
 
 def test_a_corpus_can_be_opened_without_splits(tmp_path: Path) -> None:
-    write(tmp_path, train_txt="a b\n", valid_txt="c d\n", test_txt="e f\n")
+    write_files(tmp_path, train_txt="a b\n", valid_txt="c d\n", test_txt="e f\n")
     assert join_texts(open_unsplit(tmp_path), "all") == "a b\nc d\ne f\n"
     assert (open_corpus(tmp_path).has_predefined_splits, open_corpus("builtin:docs").has_predefined_splits) == (
         True,
@@ -151,16 +151,16 @@ def test_a_corpus_can_be_opened_without_splits(tmp_path: Path) -> None:
 
 def test_a_single_file_name_with_train_is_no_split(tmp_path: Path) -> None:
     (tmp_path / "train-journey.txt").write_text(LINES)
-    assert len(open_corpus(write(tmp_path, b_txt=LINES)).files) == 2
+    assert len(open_corpus(write_files(tmp_path, b_txt=LINES)).files) == 2
 
 
 def test_a_training_file_alone_is_split(tmp_path: Path) -> None:
-    corpus = open_corpus(write(tmp_path, train_txt=LINES))
+    corpus = open_corpus(write_files(tmp_path, train_txt=LINES))
     assert [join_texts(corpus, split).count("\n") for split in ("train", "valid", "test")] == [91, 5, 4]
 
 
 def test_a_file_name_with_test_is_no_split_without_a_training_file(tmp_path: Path) -> None:
-    corpus = open_corpus(write(tmp_path, test_drive_txt=LINES, b_txt=LINES))
+    corpus = open_corpus(write_files(tmp_path, test_drive_txt=LINES, b_txt=LINES))
     assert len(corpus.files) == 2
     assert corpus.split_rule.startswith("the end of each file is held out")
     assert join_texts(corpus, "valid").count("\n") == 10
@@ -179,7 +179,7 @@ def test_a_folder_of_many_texts_holds_out_evenly_spaced_files(tmp_path: Path) ->
 
 
 def test_each_json_line_is_a_document(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(jsonl(*(f"text\n{number}" for number in range(40))) + "\n" + jsonl("  "))
+    (tmp_path / "a.jsonl").write_text(to_jsonl(*(f"text\n{number}" for number in range(40))) + "\n" + to_jsonl("  "))
     corpus = open_corpus(tmp_path / "a.jsonl")
     assert [sum(1 for _ in corpus.documents(split)) for split in corpus.parts] == [36, 2, 2]
     first = next(corpus.documents("train"))
@@ -193,27 +193,27 @@ def test_a_lone_surrogate_becomes_a_replacement_character(tmp_path: Path) -> Non
 
 
 def test_three_documents_give_one_per_split(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(jsonl("a", "b", "c"))
+    (tmp_path / "a.jsonl").write_text(to_jsonl("a", "b", "c"))
     corpus = open_corpus(tmp_path / "a.jsonl")
     assert [sum(1 for _ in corpus.documents(split)) for split in corpus.parts] == [1, 1, 1]
 
 
 def test_empty_files_of_a_folder_are_ignored(tmp_path: Path) -> None:
-    assert len(open_corpus(write(tmp_path, a_txt=LINES, b_txt="\n")).files) == 1
+    assert len(open_corpus(write_files(tmp_path, a_txt=LINES, b_txt="\n")).files) == 1
 
 
 def test_the_fingerprint_depends_on_content_and_split_rule(tmp_path: Path) -> None:
-    write(tmp_path, a_txt=LINES, b_txt=LINES, c_txt=LINES + "x\n")
+    write_files(tmp_path, a_txt=LINES, b_txt=LINES, c_txt=LINES + "x\n")
     a, b, c = (open_corpus(tmp_path / name).fingerprint for name in ("a.txt", "b.txt", "c.txt"))
     assert a == b != c
     assert open_corpus(tmp_path / "a.txt", 0.1, 0.1).fingerprint != a
 
 
-@pytest.mark.parametrize(("name", "least"), [("docs", 250_000), ("code", 2_000_000)])
-def test_built_in_texts_have_similar_splits(name: str, least: int) -> None:
+@pytest.mark.parametrize(("name", "min_bytes"), [("docs", 250_000), ("code", 2_000_000)])
+def test_built_in_texts_have_similar_splits(name: str, min_bytes: int) -> None:
     corpus = open_corpus(f"builtin:{name}")
     total = sum(corpus.size(split) for split in corpus.parts)
-    assert least < total <= 4_000_000
+    assert min_bytes < total <= 4_000_000
     assert all(0.02 < corpus.size(split) / total < 0.1 for split in ("valid", "test"))
     assert open_corpus(f"builtin:{name}").fingerprint == corpus.fingerprint
     assert all(join_texts(corpus, split).endswith("\n") for split in corpus.parts)
@@ -226,11 +226,11 @@ def test_no_paragraph_of_the_reference_is_in_two_splits() -> None:
     assert valid.isdisjoint(test)
 
 
-# ---- what is refused
+# ---- errors
 
 
-def assert_refused(spec: str | Path, complaint: str) -> DataError:
-    with pytest.raises(DataError, match=complaint) as caught:
+def assert_refused(spec: str | Path, message: str) -> DataError:
+    with pytest.raises(DataError, match=message) as caught:
         open_corpus(spec)
     assert caught.value.exit_status == 2
     assert caught.value.repair
@@ -238,7 +238,7 @@ def assert_refused(spec: str | Path, complaint: str) -> DataError:
 
 
 def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
-    write(tmp_path, corpus_txt=LINES)
+    write_files(tmp_path, corpus_txt=LINES)
     error = assert_refused(tmp_path / "corpsu.txt", "no such file")
     assert error.repair == "Perhaps you meant 'corpus.txt'."
     assert_refused(tmp_path / "nowhere" / "a.txt", "nor its folder")
@@ -251,7 +251,9 @@ def test_an_empty_file(content: bytes, tmp_path: Path) -> None:
 
 
 def test_an_empty_validation_file(tmp_path: Path) -> None:
-    assert assert_refused(write(tmp_path, train_txt=LINES, valid_txt=""), "empty").file == str(tmp_path / "valid.txt")
+    assert assert_refused(write_files(tmp_path, train_txt=LINES, valid_txt=""), "empty").file == str(
+        tmp_path / "valid.txt"
+    )
 
 
 def test_a_folder_without_texts(tmp_path: Path) -> None:
@@ -266,11 +268,11 @@ def test_a_binary_file(tmp_path: Path) -> None:
     assert error.line == 2
 
 
-@pytest.mark.parametrize("piece", [7, 1 << 20])
+@pytest.mark.parametrize("chunk_bytes", [7, 1 << 20])
 def test_the_wrong_encoding_is_named_with_byte_offset_and_line(
-    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "CHUNK_BYTES", piece)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", chunk_bytes)
     (tmp_path / "a.txt").write_bytes(b"one\n" * 16 + b"caf\xe9\n")
     error = assert_refused(tmp_path / "a.txt", r"byte 0xE9 at offset 67 \(line 17\) is not UTF-8")
     assert error.line == 17
@@ -288,7 +290,7 @@ def test_a_file_that_ends_inside_a_character(tmp_path: Path) -> None:
 
 
 def test_a_bad_json_line(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(jsonl("a") + '{"text": \n')
+    (tmp_path / "a.jsonl").write_text(to_jsonl("a") + '{"text": \n')
     assert assert_refused(tmp_path / "a.jsonl", "not valid JSON: Expecting value").line == 2
 
 
@@ -297,7 +299,7 @@ def test_a_bad_json_line(tmp_path: Path) -> None:
     [('{"body": "a", "id": 1}', "body, id"), ("[1]", "list"), ('{"text": 3}', "text"), ("{}", "empty")],
 )
 def test_json_without_text(line: str, received: str, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(jsonl("a") + line)
+    (tmp_path / "a.jsonl").write_text(to_jsonl("a") + line)
     assert assert_refused(tmp_path / "a.jsonl", f"string under `text`, found .*{received}").line == 2
 
 
@@ -308,13 +310,13 @@ def test_json_in_the_wrong_encoding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz"])
 def test_a_truncated_gzip_file(name: str, tmp_path: Path) -> None:
-    content = jsonl(*(os.urandom(50).hex() for _ in range(200)))
+    content = to_jsonl(*(os.urandom(50).hex() for _ in range(200)))
     (tmp_path / name).write_bytes(gzip.compress(content.encode())[:-100])
     assert "gzip -t" in assert_refused(tmp_path / name, "gzip file is damaged: it ends too early").repair
 
 
 def test_a_file_with_a_gzip_suffix_that_is_not_gzip(tmp_path: Path) -> None:
-    assert_refused(write(tmp_path, a_txt_gz="plain text") / "a.txt.gz", "gzip file is damaged")
+    assert_refused(write_files(tmp_path, a_txt_gz="plain text") / "a.txt.gz", "gzip file is damaged")
 
 
 def test_an_unknown_built_in_suggests_the_nearest() -> None:
@@ -322,19 +324,19 @@ def test_an_unknown_built_in_suggests_the_nearest() -> None:
 
 
 def test_an_unknown_suffix(tmp_path: Path) -> None:
-    assert_refused(write(tmp_path, a_pdf="x") / "a.pdf", "files ending in '.pdf' are not read")
+    assert_refused(write_files(tmp_path, a_pdf="x") / "a.pdf", "files ending in '.pdf' are not read")
 
 
 def test_a_text_too_short_to_split(tmp_path: Path) -> None:
-    assert_refused(write(tmp_path, a_txt="hi") / "a.txt", "too short to split: 2 bytes")
+    assert_refused(write_files(tmp_path, a_txt="hi") / "a.txt", "too short to split: 2 bytes")
 
 
 def test_too_few_documents(tmp_path: Path) -> None:
-    assert_refused(write(tmp_path, a_jsonl=jsonl("a", "b")) / "a.jsonl", "2 documents are too few")
+    assert_refused(write_files(tmp_path, a_jsonl=to_jsonl("a", "b")) / "a.jsonl", "2 documents are too few")
 
 
 def test_a_file_without_read_permission(tmp_path: Path) -> None:
-    path = write(tmp_path, a_txt=LINES) / "a.txt"
+    path = write_files(tmp_path, a_txt=LINES) / "a.txt"
     path.chmod(0)
     if os.access(path, os.R_OK):
         pytest.skip("the superuser may read anything")
@@ -342,10 +344,10 @@ def test_a_file_without_read_permission(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_read_permission(tmp_path: Path) -> None:
-    """It must not pass for an empty one."""
+    """It must not be taken for an empty one."""
     inner = tmp_path / "inner"
     inner.mkdir()
-    write(tmp_path, a_txt=LINES)
+    write_files(tmp_path, a_txt=LINES)
     inner.chmod(0)
     if os.access(inner, os.R_OK):
         pytest.skip("the superuser may read anything")

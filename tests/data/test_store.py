@@ -11,7 +11,7 @@ from stores import write_store
 from seqwise.data.corpus.store import StoreInfo, StoreWriter, TokenStore
 from seqwise.errors import DataError, SaveError
 
-FACTS = StoreInfo(0, 0, 0, 0, 0, 10, "tokenizer", "corpus")
+INFO = StoreInfo(0, 0, 0, 0, 0, 10, "tokenizer", "corpus")
 
 
 @pytest.mark.parametrize(("vocabulary", "width"), [(2, 2), (65_536, 2), (65_537, 4)])
@@ -30,8 +30,8 @@ def test_ids_are_restored_and_use_the_smallest_integer_type(vocabulary: int, wid
 def test_chunks_are_appended_and_counts_are_saved(tmp_path: Path) -> None:
     info = StoreInfo(5, 4, 30, 2, 1, 10, "tokenizer", "corpus", "valid")
     with StoreWriter(tmp_path / "valid", 10) as writer:
-        for piece in ([1, 2], [], [3, 4, 5]):
-            writer.append(np.array(piece, dtype=np.int64))
+        for chunk in ([1, 2], [], [3, 4, 5]):
+            writer.append(np.array(chunk, dtype=np.int64))
         store = writer.finish(info)
     assert store.read(0, 5).tolist() == [1, 2, 3, 4, 5]
     assert TokenStore(tmp_path / "valid").info == info
@@ -45,13 +45,13 @@ def test_reading_out_of_range_is_an_error(start: int, count: int, tmp_path: Path
 
 
 def test_an_unfinished_store_leaves_no_files(tmp_path: Path) -> None:
-    def interrupted() -> None:
+    def write_and_interrupt() -> None:
         with StoreWriter(tmp_path / "train", 10) as writer:
             writer.append(np.arange(10))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        write_and_interrupt()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,7 +76,7 @@ def replace_by_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "complaint"),
+    ("damage", "message"),
     [
         (truncate, "has 7 bytes instead of 20"),
         (append_bytes, "has 22 bytes instead of 20"),
@@ -88,10 +88,10 @@ def replace_by_folder(folder: Path) -> None:
         (replace_by_folder, r"train\.json: the token store cannot be read: Is a directory"),
     ],
 )
-def test_a_damaged_store_is_detected(harm, complaint: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_store_is_detected(damage, message: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     write_store(tmp_path / "train", np.arange(10))
-    harm(tmp_path)
-    with pytest.raises(DataError, match=complaint):
+    damage(tmp_path)
+    with pytest.raises(DataError, match=message):
         TokenStore(tmp_path / "train")
 
 
@@ -105,15 +105,15 @@ def test_a_store_truncated_while_it_is_read_is_detected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [10, 100_000])  # noticed when it is flushed, noticed when it is written
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_reported_and_the_old_store_is_kept(count: int, tmp_path: Path) -> None:
-    def overflowing() -> None:
+    def write_too_much() -> None:
         with StoreWriter(tmp_path / "train", 10) as writer:
             writer._file = open("/dev/full", "wb")  # noqa: SIM115
             writer.append(np.arange(count))
-            writer.finish(FACTS)
+            writer.finish(INFO)
 
     write_store(tmp_path / "train", np.arange(10))
     with pytest.raises(SaveError, match="the disk is full") as caught:
-        overflowing()
+        write_too_much()
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.errno == errno.ENOSPC
     assert "SEQWISE_CACHE" in caught.value.repair
@@ -127,6 +127,6 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
         StoreWriter(tmp_path / "file" / "train", 10)
 
 
-@pytest.mark.parametrize("piece", [1, 3, 1 << 22])
-def test_ids_are_counted_in_chunks(piece: int, tmp_path: Path) -> None:
-    assert write_store(tmp_path / "train", np.array([1, 3, 3, 0, 3])).counts(5, piece).tolist() == [1, 1, 0, 3, 0]
+@pytest.mark.parametrize("chunk_size", [1, 3, 1 << 22])
+def test_ids_are_counted_in_chunks(chunk_size: int, tmp_path: Path) -> None:
+    assert write_store(tmp_path / "train", np.array([1, 3, 3, 0, 3])).counts(5, chunk_size).tolist() == [1, 1, 0, 3, 0]

@@ -1,4 +1,4 @@
-"""The fused projection and cross-entropy equals the two, forwards and backwards, however its rows are cut."""
+"""The fused projection and cross-entropy equals its two parts, forward and backward, for all sizes of chunks."""
 
 from __future__ import annotations
 
@@ -14,91 +14,91 @@ N, D, V = 23, 6, 11
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
-WAYS = ["as it is", "Triton's rows"]
-PIECES = {"one piece": N * V, "pieces of three rows": 3 * V, "row by row": 1}
+BACKENDS = ["plain", "triton"]
+CHUNKS = {"one chunk": N * V, "chunks of three rows": 3 * V, "row by row": 1}
 
 
-@pytest.fixture(params=[(way, pieces) for way in WAYS for pieces in PIECES], ids=", ".join, autouse=True)
+@pytest.fixture(params=[(backend, chunks) for backend in BACKENDS for chunks in CHUNKS], ids=", ".join, autouse=True)
 def _choose_backend(request, monkeypatch):
-    way, pieces = request.param
-    monkeypatch.setattr(kernel, "MAX_SCORES", dict.fromkeys(kernel.MAX_SCORES, PIECES[pieces]))
+    backend, chunks = request.param
+    monkeypatch.setattr(kernel, "MAX_SCORES", dict.fromkeys(kernel.MAX_SCORES, CHUNKS[chunks]))
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, 0))
     monkeypatch.setattr(kernel, "MIN_ROWS", dict.fromkeys(kernel.MIN_ROWS, 1))
-    if way == "Triton's rows":
+    if backend == "triton":
         pytest.importorskip("triton")
         if torch.cuda.is_available():
-            pytest.skip("there is a GPU: Triton is not interpreted, and the tests on the GPU take this way")
+            pytest.skip("there is a GPU: Triton is not interpreted, and the tests on the GPU use this backend")
         monkeypatch.setattr(
             kernel, "_choose_backend", lambda device, dtype: "plain" if dtype == torch.float64 else "triton"
         )
         monkeypatch.setattr(kernel, "_failed_devices", set())
 
 
-def example(dtype: torch.dtype = torch.float32, device: str = "cpu", scale: float = 1.0) -> tuple[Tensor, ...]:
+def random_inputs(dtype: torch.dtype = torch.float32, device: str = "cpu", scale: float = 1.0) -> tuple[Tensor, ...]:
     torch.manual_seed(0)
     vectors, weight, bias = torch.randn(N, D) * scale, torch.randn(V, D), torch.randn(V)
     leaves = (tensor.to(device, dtype).requires_grad_() for tensor in (vectors, weight, bias))
     return *leaves, torch.randint(V, (N,), device=device)
 
 
-def apart(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+def reference_losses(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="none")
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reduce", [Tensor.sum, Tensor.mean, lambda losses: losses @ torch.arange(N).to(losses)])
 def test_losses_and_gradients_equal_those_of_the_parts(device, reduce):
-    *leaves, targets = example(device=device)
-    ours, theirs = linear_cross_entropy(*leaves, targets), apart(*leaves, targets)
+    *leaves, targets = random_inputs(device=device)
+    ours, theirs = linear_cross_entropy(*leaves, targets), reference_losses(*leaves, targets)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(torch.autograd.grad(reduce(ours), leaves), torch.autograd.grad(reduce(theirs), leaves))
 
 
 @pytest.mark.slow
 def test_gradients_equal_finite_differences():
-    *leaves, targets = example(torch.float64)
+    *leaves, targets = random_inputs(torch.float64)
     assert torch.autograd.gradcheck(lambda *inputs: linear_cross_entropy(*inputs, targets), leaves)
     assert torch.autograd.gradcheck(lambda *inputs: linear_cross_entropy(*inputs, targets).sum(), leaves)
 
 
-@pytest.mark.parametrize("wanted", [0, 1, 2])
-def test_one_gradient_alone_is_the_same(wanted):
-    *leaves, targets = example()
-    alone = [leaf.detach().requires_grad_(place == wanted) for place, leaf in enumerate(leaves)]
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_one_gradient_alone_is_the_same(index):
+    *leaves, targets = random_inputs()
+    alone = [leaf.detach().requires_grad_(position == index) for position, leaf in enumerate(leaves)]
     for factors in (torch.ones(()).expand(N), torch.linspace(-1, 1, N)):
-        expected = torch.autograd.grad(apart(*leaves, targets), leaves[wanted], factors)
+        expected = torch.autograd.grad(reference_losses(*leaves, targets), leaves[index], factors)
         torch.testing.assert_close(
-            torch.autograd.grad(linear_cross_entropy(*alone, targets), alone[wanted], factors), expected
+            torch.autograd.grad(linear_cross_entropy(*alone, targets), alone[index], factors), expected
         )
 
 
 def test_a_second_backward_pass_gives_the_same_gradients():
-    *leaves, targets = example()
+    *leaves, targets = random_inputs()
     total = linear_cross_entropy(*leaves, targets).sum() / 7
     first = torch.autograd.grad(total, leaves, retain_graph=True)
-    kept = [gradient.clone() for gradient in first]
+    copies = [gradient.clone() for gradient in first]
     second = torch.autograd.grad(total, leaves)
-    torch.testing.assert_close(second, tuple(kept))
-    assert all(torch.equal(gradient, copy) for gradient, copy in zip(first, kept))
+    torch.testing.assert_close(second, tuple(copies))
+    assert all(torch.equal(gradient, copy) for gradient, copy in zip(first, copies))
 
 
 def test_a_target_too_improbable_for_a_float_has_its_true_loss():
-    *leaves, targets = example(scale=300.0)
+    *leaves, targets = random_inputs(scale=300.0)
     losses = linear_cross_entropy(*leaves, targets)
     assert losses.max() > 500  # exp(−500) is zero in float32
-    torch.testing.assert_close(losses, apart(*leaves, targets))
+    torch.testing.assert_close(losses, reference_losses(*leaves, targets))
 
 
 def test_without_gradients_the_losses_are_the_same_to_the_bit():
-    *leaves, targets = example()
+    *leaves, targets = random_inputs()
     with torch.no_grad():
         losses = linear_cross_entropy(*leaves, targets)
     assert not losses.requires_grad
     assert torch.equal(losses, linear_cross_entropy(*leaves, targets))
 
 
-def test_no_rows_give_no_losses_and_gradients_of_zero():
-    *leaves, _ = example()
+def test_zero_rows_give_no_losses_and_gradients_of_zero():
+    *leaves, _ = random_inputs()
     losses = linear_cross_entropy(leaves[0][:0], *leaves[1:], torch.empty(0, dtype=torch.int64))
     assert losses.shape == (0,)
     assert all(not gradient.any() for gradient in torch.autograd.grad(losses.sum(), leaves))
@@ -106,11 +106,11 @@ def test_no_rows_give_no_losses_and_gradients_of_zero():
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_under_autocast_products_are_rounded_and_sums_are_not(device):
-    *leaves, targets = example(device=device)
+    *leaves, targets = random_inputs(device=device)
     with torch.autocast(device, torch.bfloat16):
         losses = linear_cross_entropy(*leaves, targets)
     assert losses.dtype == torch.float32
-    exact = apart(*leaves, targets)
+    exact = reference_losses(*leaves, targets)
     torch.testing.assert_close(losses, exact, rtol=2e-2, atol=2e-2)
     for gradient, expected in zip(torch.autograd.grad(losses.sum(), leaves), torch.autograd.grad(exact.sum(), leaves)):
         assert gradient.dtype == torch.float32
@@ -120,25 +120,25 @@ def test_under_autocast_products_are_rounded_and_sums_are_not(device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reduce", [Tensor.mean, lambda losses: losses @ torch.arange(N).to(losses)])
 def test_16_bit_weights_get_gradients_near_the_exact_ones(device, reduce):
-    *leaves, targets = example(torch.bfloat16, device)
+    *leaves, targets = random_inputs(torch.bfloat16, device)
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
     gradients = torch.autograd.grad(reduce(linear_cross_entropy(*leaves, targets)), leaves)
-    for gradient, expected in zip(gradients, torch.autograd.grad(reduce(apart(*exact, targets)), exact)):
+    for gradient, expected in zip(gradients, torch.autograd.grad(reduce(reference_losses(*exact, targets)), exact)):
         assert gradient.dtype == torch.bfloat16
         assert (gradient - expected).norm() < 0.01 * expected.norm()
 
 
 def test_the_same_call_gives_the_same_bits():
-    def once() -> tuple[Tensor, ...]:
-        *leaves, targets = example()
+    def run() -> tuple[Tensor, ...]:
+        *leaves, targets = random_inputs()
         losses = linear_cross_entropy(*leaves, targets)
         return losses, *torch.autograd.grad(losses.mean(), leaves)
 
-    assert all(torch.equal(first, second) for first, second in zip(once(), once()))
+    assert all(torch.equal(first, second) for first, second in zip(run(), run()))
 
 
 def test_16_bit_vectors_get_16_bit_gradients():
-    *leaves, targets = example()
+    *leaves, targets = random_inputs()
     vectors = leaves[0].detach().bfloat16().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         linear_cross_entropy(vectors, *leaves[1:], targets).sum().backward()
@@ -147,28 +147,28 @@ def test_16_bit_vectors_get_16_bit_gradients():
 
 
 def test_a_target_outside_the_vocabulary_is_refused():
-    *leaves, targets = example()
+    *leaves, targets = random_inputs()
     targets[5] = V
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         linear_cross_entropy(*leaves, targets)
 
 
 @pytest.fixture
-def few(monkeypatch):
+def few_scores(monkeypatch):
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, N * V + 1))
-    monkeypatch.setattr(kernel, "_compute", lambda *_: pytest.fail("in pieces"))
+    monkeypatch.setattr(kernel, "_compute", lambda *_: pytest.fail("in chunks"))
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("few_scores")
 def test_small_losses_use_pytorchs_separate_functions():
-    *leaves, targets = example()
-    assert torch.equal(linear_cross_entropy(*leaves, targets), apart(*leaves, targets))
+    *leaves, targets = random_inputs()
+    assert torch.equal(linear_cross_entropy(*leaves, targets), reference_losses(*leaves, targets))
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("few_scores")
 @pytest.mark.parametrize("autocast", [False, True])
 def test_few_losses_of_16_bit_products_are_float32_and_exact(autocast):
-    *leaves, targets = example(torch.float32 if autocast else torch.bfloat16)
+    *leaves, targets = random_inputs(torch.float32 if autocast else torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         losses = linear_cross_entropy(*leaves, targets)
     assert losses.dtype == torch.float32
@@ -178,13 +178,13 @@ def test_few_losses_of_16_bit_products_are_float32_and_exact(autocast):
     assert [gradient.dtype for gradient in gradients] == [leaf.dtype for leaf in leaves]
 
 
-@pytest.mark.parametrize("number", [0, N * V + 1], ids=["in pieces", "few"])
+@pytest.mark.parametrize("number", [0, N * V + 1], ids=["in chunks", "few_scores"])
 def test_autocast_does_not_change_float64(monkeypatch, number):
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, number))
-    *leaves, targets = example(torch.float64)
+    *leaves, targets = random_inputs(torch.float64)
     with torch.autocast("cpu", torch.bfloat16):
         losses = linear_cross_entropy(*leaves, targets)
     assert losses.dtype == torch.float64
-    torch.testing.assert_close(losses, apart(*leaves, targets), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(losses, reference_losses(*leaves, targets), rtol=1e-12, atol=1e-12)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(linear_cross_entropy(*leaves, targets), losses, rtol=1e-12, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Which way the loss takes, and what happens where Triton's programs cannot be launched."""
+"""Which backend computes the loss, and what happens where Triton's kernels cannot be launched."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
 @pytest.fixture
-def a_gpu(monkeypatch):
-    """What is asked of a GPU, without one."""
+def fake_gpu(monkeypatch):
+    """Pretends that there is a GPU with this version of Triton and this compute capability."""
 
-    def there(triton: str | None = "3.6.0", capability: tuple[int, int] = (9, 0)) -> None:
+    def configure(triton: str | None = "3.6.0", capability: tuple[int, int] = (9, 0)) -> None:
         monkeypatch.delenv("SEQWISE_KERNELS", raising=False)
         monkeypatch.setattr(availability, "package_version", lambda name: triton)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         kernel._get_unavailable_reason.cache_clear()
 
     monkeypatch.setattr(kernel, "_failed_devices", set())
-    yield there
+    yield configure
     kernel._get_unavailable_reason.cache_clear()
 
 
-def test_triton_on_gpus_with_bfloat16_and_the_plain_operations_elsewhere(a_gpu, monkeypatch):
-    a_gpu(capability=(8, 0))
+def test_triton_is_used_on_gpus_with_bfloat16_and_plain_operations_elsewhere(fake_gpu, monkeypatch):
+    fake_gpu(capability=(8, 0))
     assert kernel._choose_backend(GPU, torch.bfloat16) == kernel._choose_backend(GPU, torch.float32) == "triton"
     assert kernel._choose_backend(GPU, torch.float64) == "plain"
     assert describe_backend(GPU) == "triton"
     assert describe_backend(CPU) == "cpu"
-    a_gpu(capability=(7, 5))
+    fake_gpu(capability=(7, 5))
     assert describe_backend(GPU) == "plain (compute capability 7.5 has no bfloat16)"
-    a_gpu(triton=None)
+    fake_gpu(triton=None)
     assert describe_backend(GPU) == "plain (Triton is not installed)"
     assert kernel._choose_backend(GPU, torch.bfloat16) == "plain"
-    a_gpu(triton="3.5.1")
+    fake_gpu(triton="3.5.1")
     assert describe_backend(GPU) == "plain (Triton 3.5.1 is older than 3.6)"
-    a_gpu()
+    fake_gpu()
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
     assert describe_backend(GPU) == "plain (SEQWISE_KERNELS=off)"
 
 
-@pytest.mark.parametrize("few", [0, 1000])
-def test_losses_of_meta_tensors_are_meta_tensors(monkeypatch, few):
-    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, few))
+@pytest.mark.parametrize("min_scores", [0, 1000])
+def test_losses_of_meta_tensors_are_meta_tensors(monkeypatch, min_scores):
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, min_scores))
     with torch.device("meta"):
         losses = linear_cross_entropy(
             torch.empty(N, D), torch.empty(V, D), torch.empty(V), torch.empty(N, dtype=torch.int64)
@@ -68,8 +68,11 @@ def leaves_and_targets() -> tuple[list[Tensor], Tensor]:
 
 
 @pytest.fixture
-def triton_rows(monkeypatch):
-    """Triton's way on a CPU, with rows that spoil the scores and then fail, as a launch may; → the failures."""
+def failing_triton(monkeypatch):
+    """The Triton backend on a CPU, whose kernel overwrites the scores with NaN and fails, as a launch may.
+
+    fail(error, after) makes it fail after so many calls, and returns the list of failures.
+    """
     loss_triton = pytest.importorskip("seqwise.kernels.loss_triton")
     monkeypatch.setattr(
         kernel, "_choose_backend", lambda device, dtype: "plain" if device in kernel._failed_devices else "triton"
@@ -84,7 +87,7 @@ def triton_rows(monkeypatch):
         calls = [0]
 
         def compute_row_losses(
-            scores: Tensor, targets: Tensor, factors: Tensor | None = None, wanted: bool = True
+            scores: Tensor, targets: Tensor, factors: Tensor | None = None, write_error: bool = True
         ) -> Tensor:
             calls[0] += 1
             if calls[0] > after:
@@ -102,37 +105,37 @@ def triton_rows(monkeypatch):
     return fail
 
 
-@pytest.mark.parametrize("after", [0, 2, 5], ids=["at once", "in the third piece", "in the second pass"])
-def test_a_failed_launch_warns_once_and_the_result_is_right(triton_rows, after):
-    failures = triton_rows(RuntimeError("first line\nout of resource: shared memory"), after)
+@pytest.mark.parametrize("after", [0, 2, 5], ids=["at once", "in the third chunk", "in the second pass"])
+def test_a_failed_launch_warns_once_and_the_result_is_right(failing_triton, after):
+    failures = failing_triton(RuntimeError("first line\nout of resource: shared memory"), after)
     leaves, targets = leaves_and_targets()
     factors = torch.linspace(-1, 2, N)
     expected = F.cross_entropy(F.linear(*leaves), targets, reduction="none")
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             losses = linear_cross_entropy(*leaves, targets)
             torch.testing.assert_close(losses, expected)
-            found = torch.autograd.grad(losses, leaves, factors)
-            torch.testing.assert_close(found, torch.autograd.grad(expected, leaves, factors, retain_graph=True))
-    (one,) = [str(each.message) for each in said]
-    assert one.startswith("the fused loss cannot run on cpu; using PyTorch's instead.")
-    assert one.endswith("(RuntimeError: out of resource: shared memory)")
-    assert len(failures) == 1, "it is not tried again"
+            actual = torch.autograd.grad(losses, leaves, factors)
+            torch.testing.assert_close(actual, torch.autograd.grad(expected, leaves, factors, retain_graph=True))
+    (message,) = [str(each.message) for each in caught]
+    assert message.startswith("the fused loss cannot run on cpu; using PyTorch's instead.")
+    assert message.endswith("(RuntimeError: out of resource: shared memory)")
+    assert len(failures) == 1, "a failed kernel was launched again"
 
 
 @pytest.mark.filterwarnings("error")
-def test_out_of_memory_errors_are_raised(triton_rows):
-    triton_rows(torch.OutOfMemoryError("pretended"), 0)
+def test_out_of_memory_errors_are_raised(failing_triton):
+    failing_triton(torch.OutOfMemoryError("simulated"), 0)
     leaves, targets = leaves_and_targets()
-    with pytest.raises(torch.OutOfMemoryError, match="pretended"):
+    with pytest.raises(torch.OutOfMemoryError, match="simulated"):
         linear_cross_entropy(*leaves, targets)
     assert not kernel._failed_devices
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_wrong_target_does_not_disable_the_kernel(triton_rows):
-    triton_rows(RuntimeError("index out of bounds"), 0)
+def test_a_wrong_target_does_not_disable_the_kernel(failing_triton):
+    failing_triton(RuntimeError("index out of bounds"), 0)
     leaves, targets = leaves_and_targets()
     targets[1] = V
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
@@ -140,17 +143,25 @@ def test_a_wrong_target_does_not_disable_the_kernel(triton_rows):
     assert not kernel._failed_devices
 
 
-def test_torch_compile_uses_the_plain_backend_forward_and_backward(a_gpu, monkeypatch):
-    a_gpu()
+def test_torch_compile_uses_the_plain_backend_forward_and_backward(fake_gpu, monkeypatch):
+    fake_gpu()
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert kernel._choose_backend(GPU, torch.bfloat16) == "plain"
-    taken: list[str] = []
-    swept = kernel._compute_in_chunks
-    monkeypatch.setattr(kernel, "_compute_in_chunks", lambda *given: (taken.append(given[0].backend), swept(*given))[1])
+    backends: list[str] = []
+    compute_in_chunks = kernel._compute_in_chunks
+    monkeypatch.setattr(
+        kernel,
+        "_compute_in_chunks",
+        lambda *arguments: (backends.append(arguments[0].backend), compute_in_chunks(*arguments))[1],
+    )
     monkeypatch.setattr(kernel, "_choose_backend", lambda device, dtype: "plain")
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, 0))
     leaves, targets = leaves_and_targets()
     losses = linear_cross_entropy(*leaves, targets)
-    monkeypatch.setattr(kernel, "_choose_backend", lambda device, dtype: pytest.fail("asked anew in the backward pass"))
+    monkeypatch.setattr(
+        kernel,
+        "_choose_backend",
+        lambda device, dtype: pytest.fail("the backend was chosen again in the backward pass"),
+    )
     torch.autograd.grad(losses, leaves, torch.linspace(-1, 2, N))
-    assert taken == ["plain", "plain"]
+    assert backends == ["plain", "plain"]

@@ -1,4 +1,4 @@
-"""Triton's rows: losses and p − y of scores in float32 and 16 bits, at the edges of blocks, words and numbers."""
+"""Triton's losses and their gradients p − y for scores in float32 and 16 bits, at block edges and extreme values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqwise.kernels import loss_triton
 from seqwise.kernels.loss_triton import compute_row_losses
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # without a GPU Triton is interpreted
-# How far a number may be from its 16 bits; the interpreter cuts off where a GPU rounds.
+# Relative rounding error of a data type; the interpreter truncates where a GPU rounds.
 ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 2**-8 if DEVICE.type == "cuda" else 2**-7, torch.float16: 2**-10}
 
 
@@ -26,20 +26,20 @@ def _several_blocks(monkeypatch):
     monkeypatch.setattr(loss_triton, "BLOCK_SIZES", (128,))
 
 
-def placed(scores: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The scores where the kernel wants them, with NaN in the gaps between rows."""
+def to_kernel_layout(scores: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The scores with the strides that the kernel requires, and NaN in the padding between rows."""
     rows, words = scores.shape
-    found = torch.full((rows, -(-words // 8) * 8), math.nan, dtype=dtype, device=DEVICE)[:, :words]
-    return found.copy_(scores)
+    actual = torch.full((rows, -(-words // 8) * 8), math.nan, dtype=dtype, device=DEVICE)[:, :words]
+    return actual.copy_(scores)
 
 
-def gaps(scores: Tensor) -> Tensor:
-    """What lies between rows."""
+def padding_between_rows(scores: Tensor) -> Tensor:
+    """The memory between rows."""
     rows, stride = len(scores), scores.stride(0)
     return scores.as_strided((rows, stride), (stride, 1))[:, scores.shape[1] :]
 
 
-def expected(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def compute_expected(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Losses and p − y in float64."""
     exact = scores.detach().double().requires_grad_()
     losses = F.cross_entropy(exact, targets, reduction="none")
@@ -47,7 +47,7 @@ def expected(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return losses.detach(), error
 
 
-def drawn(rows: int, words: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
+def random_scores(rows: int, words: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
     torch.manual_seed(words)
     return torch.randn(rows, words, device=DEVICE) * scale, torch.randint(words, (rows,), device=DEVICE)
 
@@ -55,76 +55,78 @@ def drawn(rows: int, words: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("words", [1, 2, 7, 8, 9, 127, 128, 129, 255, 257, 520])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_losses_and_error_equal_those_in_float64(words, dtype):
-    scores, targets = drawn(5, words)
-    scores = placed(scores, dtype)
-    losses, error = expected(scores, targets)
-    found = compute_row_losses(scores, targets)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
+    scores, targets = random_scores(5, words)
+    scores = to_kernel_layout(scores, dtype)
+    losses, error = compute_expected(scores, targets)
+    actual = compute_row_losses(scores, targets)
+    assert actual.dtype == torch.float32
+    torch.testing.assert_close(actual.double(), losses, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.double(), error, rtol=ROUNDING[dtype], atol=1e-7)
-    assert not gaps(scores).any(), "a product may go on to the end of the memory"
+    assert not padding_between_rows(scores).any(), "a matrix product may read the padding too"
 
 
 def test_each_row_is_multiplied_by_its_factor():
-    scores, targets = drawn(6, 130)
+    scores, targets = random_scores(6, 130)
     factors = torch.linspace(-2, 3, 6, device=DEVICE)
-    _, error = expected(scores, targets)
-    scores = placed(scores)
+    _, error = compute_expected(scores, targets)
+    scores = to_kernel_layout(scores)
     compute_row_losses(scores, targets, factors)
     torch.testing.assert_close(scores.double(), error * factors[:, None], rtol=1e-5, atol=1e-7)
-    one = torch.tensor(0.25, device=DEVICE).expand(6)  # as autograd hands it back: without strides
-    scores = placed(drawn(6, 130)[0])
+    one = torch.tensor(0.25, device=DEVICE).expand(6)  # as autograd passes it: with a stride of 0
+    scores = to_kernel_layout(random_scores(6, 130)[0])
     compute_row_losses(scores, targets, one)
     torch.testing.assert_close(scores.double(), error * 0.25, rtol=1e-5, atol=1e-7)
 
 
-def test_losses_alone_are_the_same_and_leave_the_scores():
-    scores, targets = drawn(4, 300)
-    read, written = placed(scores), placed(scores)
-    assert torch.equal(compute_row_losses(read, targets, write_error=False), compute_row_losses(written, targets))
-    assert torch.equal(read, scores)
-    assert not torch.equal(written, scores)
+def test_losses_without_gradients_are_the_same_and_leave_the_scores_unchanged():
+    scores, targets = random_scores(4, 300)
+    unchanged, overwritten = to_kernel_layout(scores), to_kernel_layout(scores)
+    assert torch.equal(
+        compute_row_losses(unchanged, targets, write_error=False), compute_row_losses(overwritten, targets)
+    )
+    assert torch.equal(unchanged, scores)
+    assert not torch.equal(overwritten, scores)
 
 
 def test_scores_of_any_size_neither_overflow_nor_vanish():
-    scores, _ = drawn(4, 200)
+    scores, _ = random_scores(4, 200)
     scores[0, 150] = 1e4
     scores[1] -= 1e4
     scores[2, 3], scores[2, 199] = 1e4, -1e4
     scores[3, 1:] = -math.inf
     targets = torch.tensor([150, 7, 199, 0], device=DEVICE)
-    losses, error = expected(scores, targets)
-    scores = placed(scores)
-    found = compute_row_losses(scores, targets)
-    torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
-    assert found[2] == 20_000
-    assert found[3] == 0
+    losses, error = compute_expected(scores, targets)
+    scores = to_kernel_layout(scores)
+    actual = compute_row_losses(scores, targets)
+    torch.testing.assert_close(actual.double(), losses, rtol=1e-6, atol=1e-6)
+    assert actual[2] == 20_000
+    assert actual[3] == 0
     torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
 
 
 def test_a_score_of_minus_infinity_has_probability_zero():
-    scores, _ = drawn(3, 140)
+    scores, _ = random_scores(3, 140)
     scores[:, :130] = -math.inf  # the whole first block
     scores[2, 139] = -math.inf
-    targets = torch.tensor([130, 139, 5], device=DEVICE)  # the last one has no chance
-    losses, error = expected(scores, targets)
-    scores = placed(scores)
-    found = compute_row_losses(scores, targets)
-    assert math.isinf(found[2])
-    torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
+    targets = torch.tensor([130, 139, 5], device=DEVICE)  # the last one has probability zero
+    losses, error = compute_expected(scores, targets)
+    scores = to_kernel_layout(scores)
+    actual = compute_row_losses(scores, targets)
+    assert math.isinf(actual[2])
+    torch.testing.assert_close(actual.double(), losses, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("column", [0, 131, 200])
 def test_a_nan_or_infinite_score_affects_only_its_row(value, column):
-    scores, targets = drawn(3, 201)
+    scores, targets = random_scores(3, 201)
     targets[1] = 131
-    _, error = expected(scores, targets)
+    _, error = compute_expected(scores, targets)
     scores[1, column] = value
-    scores = placed(scores)
-    found = compute_row_losses(scores, targets)
-    assert found.isnan().tolist() == [False, True, False]
+    scores = to_kernel_layout(scores)
+    actual = compute_row_losses(scores, targets)
+    assert actual.isnan().tolist() == [False, True, False]
     assert scores[1].isnan().any()
     torch.testing.assert_close(scores[[0, 2]].double(), error[[0, 2]], rtol=1e-5, atol=1e-7)
 
@@ -133,14 +135,14 @@ def test_the_lowest_finite_scores_are_valid():
     lowest = torch.finfo(torch.float32).min
     scores, targets = torch.full((2, 9), lowest, device=DEVICE), torch.tensor([3, 4], device=DEVICE)
     scores[1, 5] = lowest / 2
-    losses, error = expected(scores, targets)
-    scores = placed(scores)
+    losses, error = compute_expected(scores, targets)
+    scores = to_kernel_layout(scores)
     torch.testing.assert_close(compute_row_losses(scores, targets).double(), losses, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
 
 
-def test_a_row_without_a_finite_score_has_no_loss():
-    scores = placed(torch.full((1, 9), -math.inf, device=DEVICE), torch.bfloat16)
+def test_the_loss_of_a_row_without_a_finite_score_is_nan():
+    scores = to_kernel_layout(torch.full((1, 9), -math.inf, device=DEVICE), torch.bfloat16)
     assert compute_row_losses(scores, torch.zeros(1, dtype=torch.int64, device=DEVICE)).isnan().all()
 
 
@@ -148,21 +150,21 @@ def test_a_row_without_a_finite_score_has_no_loss():
 def test_the_small_gradient_of_a_likely_target_is_exact(lead):
     scores, targets = torch.zeros(1, 150, device=DEVICE), torch.tensor([77], device=DEVICE)
     scores[0, 77] = lead
-    losses, error = expected(scores, targets)
+    losses, error = compute_expected(scores, targets)
     rest = 149 * math.exp(-lead)
     assert float(losses) == pytest.approx(math.log1p(rest), rel=1e-3, abs=1e-12)
     for dtype in (torch.float32, torch.bfloat16):
-        place = placed(scores, dtype)
-        assert float(compute_row_losses(place, targets)) == pytest.approx(math.log1p(rest), rel=1e-5)
-        assert float(place[0, 77]) == pytest.approx(-rest / (1 + rest), rel=ROUNDING[dtype])
+        kernel_scores = to_kernel_layout(scores, dtype)
+        assert float(compute_row_losses(kernel_scores, targets)) == pytest.approx(math.log1p(rest), rel=1e-5)
+        assert float(kernel_scores[0, 77]) == pytest.approx(-rest / (1 + rest), rel=ROUNDING[dtype])
     assert float(error[0, 77]) == pytest.approx(-rest / (1 + rest), rel=1e-3, abs=1e-12)
 
 
-@pytest.mark.skipif(DEVICE.type == "cuda", reason="on a GPU the refusal ends the process")
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="on a GPU the failed assertion ends the process")
 @pytest.mark.parametrize("target", [-1, -100, 9])
 def test_a_target_outside_the_vocabulary_is_refused(target):
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
-        compute_row_losses(placed(torch.zeros(2, 9)), torch.tensor([0, target]))
+        compute_row_losses(to_kernel_layout(torch.zeros(2, 9)), torch.tensor([0, target]))
 
 
 def test_scores_with_other_strides_are_refused():
@@ -172,18 +174,18 @@ def test_scores_with_other_strides_are_refused():
             compute_row_losses(scores, targets)
 
 
-def test_no_rows_give_no_losses():
-    assert compute_row_losses(placed(torch.zeros(0, 9)), torch.empty(0, dtype=torch.int64)).shape == (0,)
+def test_zero_rows_give_no_losses():
+    assert compute_row_losses(to_kernel_layout(torch.zeros(0, 9)), torch.empty(0, dtype=torch.int64)).shape == (0,)
 
 
 def test_chunks_cover_all_rows_and_limit_memory():
     for rows, width, words in [(8192, 768, 128_000), (8192, 768, 256_000), (32_768, 768, 50_304), (9, 8, 3), (0, 8, 3)]:
-        pieces = kernel._split_rows(rows, width, words, "triton")
-        assert [row for piece in pieces for row in range(piece.start, piece.stop)] == list(range(rows))
-        size = pieces[0].stop
+        chunks = kernel._split_rows(rows, width, words, "triton")
+        assert [row for chunk in chunks for row in range(chunk.start, chunk.stop)] == list(range(rows))
+        size = chunks[0].stop
         assert size * words <= 1.1 * max(kernel.MAX_SCORES["triton"], words * width, rows * words / kernel.MIN_CHUNKS)
         assert size * words <= 1.1 * max(2 * kernel.MAX_SCORES["triton"], words * width)
-        assert all(piece.stop - piece.start == size for piece in pieces[:-1])
+        assert all(chunk.stop - chunk.start == size for chunk in chunks[:-1])
     assert kernel._split_rows(8192, 768, 128_000, "triton")[0].stop == 768
 
 
@@ -192,71 +194,71 @@ def test_chunks_cover_all_rows_and_limit_memory():
 SHAPES = [(8192, 128_000, 768), (4096, 50_257, 512), (1000, 32_001, 100)]
 
 
-def case(rows: int, words: int, width: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
+def random_inputs(rows: int, words: int, width: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
     torch.manual_seed(0)
-    drawn = (torch.randn(rows, width), torch.randn(words, width) * width**-0.5, torch.randn(words))
-    leaves = [tensor.to("cuda", dtype).requires_grad_() for tensor in drawn]
+    tensors = (torch.randn(rows, width), torch.randn(words, width) * width**-0.5, torch.randn(words))
+    leaves = [tensor.to("cuda", dtype).requires_grad_() for tensor in tensors]
     return leaves, torch.randint(words, (rows,), device="cuda")
 
 
-def apart(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+def reference_losses(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="none")
 
 
 @pytest.fixture
-def _whole_blocks(monkeypatch, _several_blocks):
+def _default_blocks(monkeypatch, _several_blocks):
     monkeypatch.undo()
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("_whole_blocks")
+@pytest.mark.usefixtures("_default_blocks")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_on_the_device_ours_is_as_near_to_float32_as_eager(shape, dtype):
-    leaves, targets = case(*shape, dtype)
+    leaves, targets = random_inputs(*shape, dtype)
     with torch.autocast("cuda", enabled=False):
         exact = [leaf.detach().float().requires_grad_() for leaf in leaves]
-        true = apart(*exact, targets)
+        true = reference_losses(*exact, targets)
         true_gradients = torch.autograd.grad(true.mean(), exact)
-    apart_by = {}
+    relative_errors = {}
     with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.float32):
-        for name, loss in (("ours", linear_cross_entropy), ("eager", apart)):
+        for name, loss in (("ours", linear_cross_entropy), ("eager", reference_losses)):
             losses = loss(*leaves, targets)
             gradients = torch.autograd.grad(losses.float().mean(), leaves)
             assert all(gradient.dtype == dtype for gradient in gradients)
             pairs = zip((losses, *gradients), (true, *true_gradients))
-            apart_by[name] = [float((found - exact).norm() / exact.norm()) for found, exact in pairs]
+            relative_errors[name] = [float((actual - exact).norm() / exact.norm()) for actual, exact in pairs]
     assert kernel._choose_backend(DEVICE, dtype) == "triton"
-    for ours, eager in zip(apart_by["ours"], apart_by["eager"]):
-        assert ours < 1.1 * eager + 1e-5, apart_by
+    for ours, eager in zip(relative_errors["ours"], relative_errors["eager"]):
+        assert ours < 1.1 * eager + 1e-5, relative_errors
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("_whole_blocks")
+@pytest.mark.usefixtures("_default_blocks")
 def test_on_the_device_16_bit_products_are_added_in_float32():
     assert kernel._adds_in_float32(DEVICE, torch.bfloat16)
     assert kernel._adds_in_float32(DEVICE, torch.float16)
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("_whole_blocks")
+@pytest.mark.usefixtures("_default_blocks")
 def test_on_the_device_repeated_runs_are_the_same_to_the_bit():
-    leaves, targets = case(8192, 32_001, 256, torch.bfloat16)
+    leaves, targets = random_inputs(8192, 32_001, 256, torch.bfloat16)
     factors = torch.rand(8192, device="cuda")
 
-    def once() -> list[Tensor]:
+    def run() -> list[Tensor]:
         losses = linear_cross_entropy(*leaves, targets)
         even = torch.autograd.grad(losses.mean(), leaves, retain_graph=True)
         return [losses.detach(), *even, *torch.autograd.grad(losses, leaves, factors)]
 
-    assert all(torch.equal(first, second) for first, second in zip(once(), once()))
+    assert all(torch.equal(first, second) for first, second in zip(run(), run()))
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("_whole_blocks")
+@pytest.mark.usefixtures("_default_blocks")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_on_the_device_a_tenth_of_the_memory_is_enough(dtype):
-    leaves, targets = case(8192, 128_000, 768, dtype)
+    leaves, targets = random_inputs(8192, 128_000, 768, dtype)
 
     def peak(loss) -> int:
         torch.cuda.empty_cache()
@@ -267,5 +269,5 @@ def test_on_the_device_a_tenth_of_the_memory_is_enough(dtype):
         del gradients
         return torch.cuda.max_memory_allocated() - before
 
-    peak(linear_cross_entropy)  # workspaces of the products
-    assert peak(linear_cross_entropy) < 0.1 * peak(apart)
+    peak(linear_cross_entropy)  # allocates the workspaces of the matrix products
+    assert peak(linear_cross_entropy) < 0.1 * peak(reference_losses)

@@ -1,4 +1,4 @@
-"""Packed products equal the ordinary ones, and stand aside where there are none."""
+"""Packed products equal those of `F.linear`, which is used where packing is not possible."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def test_the_product_is_that_of_linear(activation, shape):
     torch.manual_seed(0)
     weight, bias, x = torch.randn(70, 40), torch.randn(70), torch.randn(shape)
     with torch.inference_mode():
-        found = PackedLinear(weight, bias, rows=7, activation=activation)(x)
-    torch.testing.assert_close(found, ACTIVATIONS[activation](F.linear(x, weight, bias)), atol=1e-5, rtol=1e-5)
+        outputs = PackedLinear(weight, bias, rows=7, activation=activation)(x)
+    torch.testing.assert_close(outputs, ACTIVATIONS[activation](F.linear(x, weight, bias)), atol=1e-5, rtol=1e-5)
 
 
-def test_other_precisions_and_few_rows_have_the_ordinary_product():
+def test_float64_weights_and_copy_false_use_the_ordinary_product():
     weight = torch.randn(4, 3, dtype=torch.float64)
     assert PackedLinear(weight, None, rows=8).copy is None
     assert PackedLinear(weight.float(), None, rows=8, copy=False).copy is None
@@ -28,7 +28,7 @@ def test_other_precisions_and_few_rows_have_the_ordinary_product():
     assert torch.equal(PackedLinear(weight, None, rows=8)(x), F.linear(x, weight))
 
 
-def test_with_gradients_enabled_it_is_the_ordinary_product():
+def test_with_gradients_enabled_the_ordinary_product_is_used():
     weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
     layer = PackedLinear(weight, None, rows=8)
     assert layer.copy is None
@@ -36,7 +36,7 @@ def test_with_gradients_enabled_it_is_the_ordinary_product():
     torch.testing.assert_close(weight.grad, x.sum(0).expand(4, 3))
 
 
-def test_without_the_library_it_is_the_ordinary_product(monkeypatch):
+def test_without_onednn_the_ordinary_product_is_used(monkeypatch):
     monkeypatch.setattr(packed_linear, "_is_available", lambda: False)
     weight, x = torch.randn(4, 3), torch.randn(2, 3)
     with torch.inference_mode():

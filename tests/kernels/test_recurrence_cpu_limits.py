@@ -1,4 +1,4 @@
-"""Compiled scans at their limits: threads, what wants no gradient, extreme numbers, what is refused or not taken."""
+"""Compiled scans at their limits: threads, tensors without gradients, extreme values, refused inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from seqwise.kernels.recurrence.cpu.compiled import (
 )
 from seqwise.kernels.recurrence.cpu.linear import PackedWeight, multiply_transposed
 
-# --- threads ----------------------------------------------------------------------------------------------------------
+# --- threads ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -49,61 +49,61 @@ def threads():
 
 @pytest.fixture
 def plans(monkeypatch):
-    """The plans that are made, with threads sharing even the smallest work."""
-    found = []
+    """The plans that are created; threads share even the smallest work."""
+    created = []
 
-    class Noted(compiled_scan.Plan):
-        def __init__(self, *given):
-            super().__init__(*given)
-            found.append(self)
+    class RecordedPlan(compiled_scan.Plan):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            created.append(self)
 
-    monkeypatch.setattr(compiled, "Plan", Noted)
+    monkeypatch.setattr(compiled, "Plan", RecordedPlan)
     monkeypatch.setattr(compiled_scan, "MIN_THREADED_WORK", 0)
     monkeypatch.setattr(linear, "MIN_THREADED_WORK", 0)
-    return found
+    return created
 
 
 @pytest.mark.parametrize("openmp", [True, False])
 @pytest.mark.parametrize("batch", [3, 9])
 @each_cell_spec
-def test_results_do_not_depend_on_the_number_of_threads(kind, batch, openmp, threads, plans, monkeypatch):
+def test_results_do_not_depend_on_the_number_of_threads(spec, batch, openmp, threads, plans, monkeypatch):
     if not openmp:
         monkeypatch.setattr("seqwise.kernels.recurrence.cpu.code._openmp", lambda: None)
-    cell = build_cell(kind, 21, 37, torch.float32)
-    x, state = random_inputs(kind, batch, 7, 21, 37, torch.float32)
+    cell = build_cell(spec, 21, 37, torch.float32)
+    x, state = random_inputs(spec, batch, 7, 21, 37, torch.float32)
     lengths = torch.arange(batch) * 5 % 8
-    # PyTorch's own products and norms may depend on threads: what the cell projects by itself is projected before.
+    # PyTorch's own products and norms may depend on threads: what the cell itself projects is projected before.
     project, leaves = build_projection(cell), [x, *state, cell.weight_hidden, *get_vectors(cell)]
     if isinstance(project, Projection):
         leaves += [part for part in project if part is not None]
     else:
         gates = cell.project(SequencePacking(batch, 7, lengths).pack(x)).detach().requires_grad_()
         project, leaves = (lambda rows: gates.clone()), [gates, *leaves[1:]]
-    one, results = Direction(project, cell.weight_hidden, get_vectors(cell), tuple(state)), []
+    direction, results = Direction(project, cell.weight_hidden, get_vectors(cell), tuple(state)), []
     for count in range(1, 6):
         threads(count)
-        outputs, (after,), _ = scan(kind, x, [one], SequencePacking(batch, 7, lengths))
+        outputs, (after,), _ = scan(spec, x, [direction], SequencePacking(batch, 7, lengths))
         results.append([outputs, *after, *compute_gradients([outputs, *after], leaves)])
     assert [plan.workers for plan in plans] == [min(count, batch) for count in range(1, 6)]
     for other in results[1:]:
-        assert all(torch.equal(mine, its) for mine, its in zip(results[0], other, strict=True))
+        assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
 
 
 def test_threads_split_directions_and_rows(threads, plans):
-    kind = CellSpec("gru")
-    cell = build_cell(kind, 5, 24, torch.float64)
-    x, state = random_inputs(kind, 6, 7, 5, 24, torch.float64)
+    spec = CellSpec("gru")
+    cell = build_cell(spec, 5, 24, torch.float64)
+    x, state = random_inputs(spec, 6, 7, 5, 24, torch.float64)
     lengths = torch.tensor([7, 0, 3, 7, 1, 5])
-    one = Direction(Projection(cell.weight_input, cell.bias), cell.weight_hidden, get_vectors(cell), tuple(state))
+    direction = Direction(Projection(cell.weight_input, cell.bias), cell.weight_hidden, get_vectors(cell), tuple(state))
     threads(4)
-    outputs, _, _ = scan(kind, x, [one, one._replace(reverse=True)], SequencePacking(6, 7, lengths))
+    outputs, _, _ = scan(spec, x, [direction, direction._replace(reverse=True)], SequencePacking(6, 7, lengths))
     assert plans[0].workers == 2
-    ahead, back = (run_reference(cell, x, state, lengths, reverse)[0] for reverse in (False, True))
-    torch.testing.assert_close(outputs, torch.cat([ahead, back], 2), atol=1e-13, rtol=1e-13)
+    forward, backward = (run_reference(cell, x, state, lengths, reverse)[0] for reverse in (False, True))
+    torch.testing.assert_close(outputs, torch.cat([forward, backward], 2), atol=1e-13, rtol=1e-13)
 
 
 def test_concurrent_first_calls_compile_once(monkeypatch):
-    """Also the address that all scans multiply by belongs to machine code that is still referenced."""
+    """All cells call the same compiled product, whose machine code stays referenced."""
     script = """
 import gc, threading, torch
 from seqwise.kernels.recurrence.cpu.scan import get_compiled_cell
@@ -120,37 +120,37 @@ for thread in threads: thread.join()
 print(len({id(functions) for _, functions in cells.values()}))
 print(len({cell.multiply.address for cell, _ in cells.values()}))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1", "1"]
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["1", "1"]
 
 
-# --- gradients and memory ---------------------------------------------------------------------------------------------
+# --- gradients and memory --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", ["weight", "bias", "matrix", "input", "state", "vector"])
-def test_only_tensors_that_require_gradients_get_them(given):
+@pytest.mark.parametrize("differentiable", ["weight", "bias", "matrix", "input", "state", "vector"])
+def test_only_tensors_that_require_gradients_get_them(differentiable):
     torch.manual_seed(0)
     shapes = {"weight": (15, 3), "bias": (15,), "matrix": (15, 5), "input": (2, 4, 3), "state": (2, 5), "vector": (5,)}
     parts = {name: torch.randn(shape) for name, shape in shapes.items()}
-    parts[given].requires_grad_()
+    parts[differentiable].requires_grad_()
     project = Projection(parts["weight"], parts["bias"])
-    one = Direction(project, parts["matrix"], (parts["vector"],), (parts["state"],))
-    outputs, _, _ = scan(CellSpec("gru"), parts["input"], [one], SequencePacking(2, 4))
+    direction = Direction(project, parts["matrix"], (parts["vector"],), (parts["state"],))
+    outputs, _, _ = scan(CellSpec("gru"), parts["input"], [direction], SequencePacking(2, 4))
     outputs.sum().backward()
-    assert [name for name, part in parts.items() if part.grad is not None] == [given]
-    assert parts[given].grad.any()
+    assert [name for name, part in parts.items() if part.grad is not None] == [differentiable]
+    assert parts[differentiable].grad.any()
 
 
 def test_a_non_contiguous_input_weight_gets_its_gradient():
-    kind = CellSpec("lstm")
-    cell = build_cell(kind, 3, 5, torch.float32)
-    x, state = random_inputs(kind, 2, 4, 3, 5, torch.float32)
+    spec = CellSpec("lstm")
+    cell = build_cell(spec, 3, 5, torch.float32)
+    x, state = random_inputs(spec, 2, 4, 3, 5, torch.float32)
     other = cell.weight_input.detach().t().contiguous().t().requires_grad_()
-    found = []
+    gradients = []
     for weight in (cell.weight_input, other):
-        one = Direction(Projection(weight, cell.bias), cell.weight_hidden, (), tuple(state))
-        found.append(compute_gradients([scan(kind, x, [one], SequencePacking(2, 4))[0]], [weight])[0])
-    assert torch.equal(*found)
+        direction = Direction(Projection(weight, cell.bias), cell.weight_hidden, (), tuple(state))
+        gradients.append(compute_gradients([scan(spec, x, [direction], SequencePacking(2, 4))[0]], [weight])[0])
+    assert torch.equal(*gradients)
 
 
 def test_products_refuse_rows_that_are_not_contiguous():
@@ -161,22 +161,22 @@ def test_products_refuse_rows_that_are_not_contiguous():
         PackedWeight(torch.randn(4, 2), transposed=False).multiply_rows(x.t())
 
 
-@pytest.mark.parametrize("kind", PLAIN, ids=str)
-def test_an_input_of_width_zero_leaves_the_bias(kind):
-    cell = build_cell(kind, 1, 20, torch.float32)
+@pytest.mark.parametrize("spec", PLAIN, ids=str)
+def test_an_input_of_width_zero_leaves_the_bias(spec):
+    cell = build_cell(spec, 1, 20, torch.float32)
     cell.inputs, cell.weight_input = 0, nn.Parameter(torch.empty(cell.blocks * 20, 0))
-    x, state = random_inputs(kind, 3, 4, 0, 20, torch.float32)
-    junk = [torch.full((12, cell.blocks * 20), math.nan) for _ in range(4)]
-    del junk  # what was not written would be seen
+    x, state = random_inputs(spec, 3, 4, 0, 20, torch.float32)
+    garbage = [torch.full((12, cell.blocks * 20), math.nan) for _ in range(4)]
+    del garbage  # memory that is not written would show up as NaN
     leaves, both = [*state, cell.bias, cell.weight_hidden], []
-    for run in (partial(run_compiled, kind), run_reference):
+    for run in (partial(run_compiled, spec), run_reference):
         results = run(cell, x, state, None, reverse=False)
         both.append([*results, *compute_gradients(results, leaves)])
     for mine, other in zip(*both, strict=True):
         torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
 
 
-# --- activations ------------------------------------------------------------------------------------------------------
+# --- activations -----------------------------------------------------------------------------------------------------
 
 
 def apply_activation(name: str, x: Tensor) -> Tensor:
@@ -184,25 +184,25 @@ def apply_activation(name: str, x: Tensor) -> Tensor:
     from seqwise.kernels.recurrence.cpu.equations import ACTIVATIONS
 
     code = Code(linear.PRECISIONS[x.dtype])
-    with code.function("apply", 3) as (source, place, width):
+    with code.function("apply", 3) as (source, target, width):
         for u in code.each_vector(width):
-            code.store(ACTIVATIONS[name][0](code.load(source, u)), place, u)
+            code.store(ACTIVATIONS[name][0](code.load(source, u)), target, u)
     out = torch.empty_like(x)
     code.build()["apply"](x.data_ptr(), out.data_ptr(), len(x))
     return out
 
 
 @pytest.mark.parametrize("name", ["sigmoid", "tanh", "relu", "identity"])
-@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 3e-7), (torch.float64, 1e-15)])
-def test_activations_are_accurate_everywhere(name, dtype, near):
-    least = -87.0 if dtype == torch.float32 else -708.0
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 3e-7), (torch.float64, 1e-15)])
+def test_activations_are_accurate_everywhere(name, dtype, tolerance):
+    lowest = -87.0 if dtype == torch.float32 else -708.0
     small = torch.logspace(-37, 1.9, 2001, dtype=torch.float64)
-    x = torch.cat([small, -small, torch.linspace(least, -least, 4001, dtype=torch.float64)]).to(dtype)
+    x = torch.cat([small, -small, torch.linspace(lowest, -lowest, 4001, dtype=torch.float64)]).to(dtype)
     exact = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu, "identity": lambda a: a}[name](
         x.double()
     )
     error = (apply_activation(name, x).double() - exact).abs()
-    assert (error <= near * exact.abs()).all()
+    assert (error <= tolerance * exact.abs()).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -220,11 +220,11 @@ def test_activations_of_extreme_values(dtype):
         )
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "spec",
     [
         CellSpec("lsmt"),
         CellSpec("gru", reset="before", layer_norm=True),
@@ -232,13 +232,13 @@ def test_activations_of_extreme_values(dtype):
         CellSpec("gru", update="?"),
     ],
 )
-def test_an_unknown_cell_specification_is_refused(kind):
+def test_an_unknown_cell_specification_is_refused(spec):
     with pytest.raises(UsageError, match="no compiled scan of"):
-        compiled_scan.build_equation(kind)
+        compiled_scan.build_equation(spec)
 
 
 def test_tensors_of_another_dtype_device_or_shape_are_refused():
-    """Compiled code would read and write beside them."""
+    """Compiled code would read and write outside of them."""
     torch.manual_seed(0)
     good = Direction(
         Projection(torch.randn(15, 3), torch.randn(15)), torch.randn(15, 5), (torch.randn(5),), (torch.randn(2, 5),)
@@ -254,9 +254,9 @@ def test_tensors_of_another_dtype_device_or_shape_are_refused():
         (x, good._replace(project=Projection(weight.to("meta"), bias))),
         (x, good._replace(project=lambda rows: torch.randn(8, 15, dtype=torch.float64))),
     ]
-    for given, direction in mixed:
+    for inputs, direction in mixed:
         with pytest.raises(UsageError, match=r"float.* on "):
-            scan(CellSpec("gru"), given, [direction], packing)
+            scan(CellSpec("gru"), inputs, [direction], packing)
     sizes = [
         (x[:1], [good]),
         (x[:, :3], [good]),
@@ -270,12 +270,12 @@ def test_tensors_of_another_dtype_device_or_shape_are_refused():
         (x, [good, good._replace(weight_hidden=torch.randn(18, 6))]),
         (x, [good._replace(project=lambda rows: torch.randn(7, 15))]),
     ]
-    for given, directions in sizes:
+    for inputs, directions in sizes:
         with pytest.raises(UsageError, match=r"expected .* received"):
-            scan(CellSpec("gru"), given, directions, packing)
+            scan(CellSpec("gru"), inputs, directions, packing)
 
 
-# --- when to take it --------------------------------------------------------------------------------------------------
+# --- when it is used -------------------------------------------------------------------------------------------------
 
 
 def test_float_tensors_on_cpus_outside_autocast_are_supported():
@@ -312,10 +312,10 @@ def test_aten_computes_single_steps_and_shapes_where_onednn_is_as_fast(threads):
 def test_a_machine_that_cannot_compile_is_reported(monkeypatch):
     assert get_compiler_problem() is None
 
-    def broken() -> bool:
+    def fail() -> bool:
         raise RuntimeError("no target")
 
-    monkeypatch.setattr(compiled, "_is_product_correct", broken)
+    monkeypatch.setattr(compiled, "_is_product_correct", fail)
     assert "no target" in compiled.find_compiler_problem()
     monkeypatch.setattr(compiled, "_is_product_correct", lambda: False)
     assert "computes wrong results" in compiled.find_compiler_problem()
@@ -336,5 +336,5 @@ def test_llvm_is_imported_only_when_needed():
     script = (
         "import sys, seqwise.kernels.recurrence.cpu.compiled; print('llvmlite' in sys.modules, 'numba' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["False", "False"]

@@ -38,8 +38,8 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 def build_layer(name: str, bidirectional: bool) -> nn.Module:
     torch.manual_seed(0)
-    sides = [Recurrent(CELLS[name](3, UNITS)) for _ in range(1 + bidirectional)]
-    layer = Bidirectional(*sides) if bidirectional else sides[0]
+    layers = [Recurrent(CELLS[name](3, UNITS)) for _ in range(1 + bidirectional)]
+    layer = Bidirectional(*layers) if bidirectional else layers[0]
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
@@ -47,7 +47,7 @@ def build_layer(name: str, bidirectional: bool) -> nn.Module:
 
 
 def build_states(name: str, bidirectional: bool) -> list[Tensor]:
-    """Start states, those of a direction one after the other."""
+    """Initial states, direction by direction."""
     parts = (1 + bidirectional) * len(CELLS[name](3, UNITS).start(1, torch.empty(1)))
     return [torch.randn(len(LENGTHS), UNITS, requires_grad=True) for _ in range(parts)]
 
@@ -56,7 +56,7 @@ def run(layer: nn.Module, x: Tensor, states: list[Tensor], lengths: Tensor | Non
     """Outputs and last states, then the gradients of x, the states and all parameters."""
     half = len(states) // 2
     outputs, last = layer(x, (tuple(states[:half]), tuple(states[half:])) if bidirectional else tuple(states), lengths)
-    results = [outputs, *(part for side in last for part in side)] if bidirectional else [outputs, *last]
+    results = [outputs, *(part for direction in last for part in direction)] if bidirectional else [outputs, *last]
     torch.manual_seed(1)
     grads = [torch.randn(part.shape) for part in results]
     leaves = [x, *states, *layer.parameters()]
@@ -87,8 +87,8 @@ def test_layers_give_the_results_of_the_reference(
 @pytest.mark.parametrize("name", CELLS)
 def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend) -> None:
     layer, (h, *others), results = build_layer(name, False), build_states(name, False), []
-    for name_of_backend in ("reference", "triton"):
-        backend(name_of_backend)
+    for backend_name in ("reference", "triton"):
+        backend(backend_name)
         with run_concurrently():
             outputs, last = layer(torch.ones(len(LENGTHS), 4, 3), (h, *others))
             results.append(torch.autograd.grad([outputs, *last][part].sum(), [h, layer.cell.weight_hidden]))
@@ -101,8 +101,8 @@ def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend)
 def test_recorded_values_are_those_of_the_reference(name: str, backend) -> None:
     layer, lengths = build_layer(name, False), torch.tensor(LENGTHS)
     x, recordings = torch.randn(len(LENGTHS), 4, 3), []
-    for name_of_backend in ("reference", "triton"):
-        backend(name_of_backend)
+    for backend_name in ("reference", "triton"):
+        backend(backend_name)
         with run_concurrently(), record(layer) as recorded:
             layer(x, None, lengths)
         recordings.append(dict(recorded))
@@ -116,8 +116,8 @@ def test_recorded_values_are_those_of_the_reference(name: str, backend) -> None:
 def test_an_initial_state_of_another_type_is_converted(name: str, backend) -> None:
     layer, results = build_layer(name, False), []
     x, states = torch.randn(len(LENGTHS), 4, 3), [part.detach().double() for part in build_states(name, False)]
-    for name_of_backend in ("reference", "triton"):
-        backend(name_of_backend)
+    for backend_name in ("reference", "triton"):
+        backend(backend_name)
         with run_concurrently(), record(layer) as recorded:
             results.append([layer(x, tuple(states))[0], *dict(recorded).values()])
     for true, mine in zip(*results, strict=True):

@@ -74,12 +74,12 @@ def test_additive_score_with_different_widths_equals_a_hand_computed_value():
 
 
 @pytest.mark.parametrize("score", SCORES, ids=names)
-@pytest.mark.parametrize("lead", [(3,), (3, 2)], ids=["rows", "heads"])
-def test_one_query_can_be_scored(score, lead):
-    q, k = torch.randn(*lead, 1, 8), torch.randn(*lead, 5, 8)
+@pytest.mark.parametrize("leading_shape", [(3,), (3, 2)], ids=["rows", "heads"])
+def test_one_query_can_be_scored(score, leading_shape):
+    q, k = torch.randn(*leading_shape, 1, 8), torch.randn(*leading_shape, 5, 8)
     context, weights = attend_with_weights(q, k, k, score=score)
-    assert context.shape == (*lead, 1, 8)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(*lead, 1))
+    assert context.shape == (*leading_shape, 1, 8)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(*leading_shape, 1))
     torch.testing.assert_close(attend(q, k, k, score=score), context)
 
 
@@ -120,7 +120,7 @@ def test_masks_equal_hand_written_ones():
     assert padding_mask(torch.tensor([2, 0, 3]), 3).int().tolist() == [[[1, 1, 0]], [[0, 0, 0]], [[1, 1, 1]]]
 
 
-def shared(heads: int = 2, width: int = 8) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+def build_pair(heads: int = 2, width: int = 8) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
     ours, torch_layer = MultiHeadAttention(width, heads), nn.MultiheadAttention(width, heads, batch_first=True)
     nn.init.normal_(ours.inward.bias)
     nn.init.normal_(ours.outward.bias)
@@ -131,19 +131,19 @@ def shared(heads: int = 2, width: int = 8) -> tuple[MultiHeadAttention, nn.Multi
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_self_attention_equals_pytorch(causal):
-    ours, torch_layer = shared()
+    ours, torch_layer = build_pair()
     x, lengths = torch.randn(3, 5, 8), torch.tensor([5, 2, 4])
     mask = padding_mask(lengths, 5)
-    hidden = ~causal_mask(5) if causal else None
+    masked = ~causal_mask(5) if causal else None
     with record(ours) as recording:
         y, _ = ours(x, mask=mask, causal=causal)
-    expected, weights = torch_layer(x, x, x, key_padding_mask=~mask[:, 0], attn_mask=hidden, average_attn_weights=False)
+    expected, weights = torch_layer(x, x, x, key_padding_mask=~mask[:, 0], attn_mask=masked, average_attn_weights=False)
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(recording["weights"], weights)
 
 
 def test_cross_attention_equals_pytorch_and_its_cache_needs_no_second_projection():
-    ours, torch_layer = shared()
+    ours, torch_layer = build_pair()
     x, memory, lengths = torch.randn(3, 4, 8), torch.randn(3, 6, 8), torch.tensor([6, 1, 3])
     mask = padding_mask(lengths, 6)
     y, cache = ours(x, memory, mask)
@@ -159,8 +159,8 @@ def test_recording_does_not_change_the_fused_result_even_with_dropout():
     plain, _ = layer(x, causal=True)
     torch.manual_seed(1)
     with record(layer) as recording:
-        looked_at, _ = layer(x, causal=True)
-    assert torch.equal(plain, looked_at)
+        recorded, _ = layer(x, causal=True)
+    assert torch.equal(plain, recorded)
     torch.testing.assert_close(recording["weights"].sum(-1), torch.ones(2, 2, 5))
     assert torch.equal(recording["weights"], recording["weights"].tril())
 
@@ -179,8 +179,8 @@ def test_one_step_at_a_time_equals_the_whole_sequence(rotary):
     layer, x = MultiHeadAttention(8, 2, rotary=rotary).double(), torch.randn(2, 7, 8, dtype=torch.float64)
     whole, _ = layer(x, causal=True)
     steps, cache = [], None
-    for piece in x.split((3, 1, 2, 1), dim=1):
-        y, cache = layer(piece, causal=True, cache=cache)
+    for segment in x.split((3, 1, 2, 1), dim=1):
+        y, cache = layer(segment, causal=True, cache=cache)
         steps.append(y)
     torch.testing.assert_close(torch.cat(steps, 1), whole)
     assert cache[0].shape == (2, 2, 7, 4)
@@ -192,7 +192,7 @@ def test_rotary_attention_depends_on_relative_and_not_on_absolute_positions():
     swapped = x[:, [1, 0, 2, 3, 4, 5]]
     assert not torch.allclose(layer(x)[0][:, 5], layer(swapped)[0][:, 5])
     _, cache = layer(x[:, :5], causal=True)
-    dropped = tuple(entry[:, :, 2:] for entry in cache)  # the oldest two are forgotten
+    dropped = tuple(entry[:, :, 2:] for entry in cache)  # without the oldest two
     short, _ = layer(x[:, 5:], causal=True, cache=dropped)
     torch.testing.assert_close(short, layer(x[:, 2:], causal=True)[0][:, -1:])
 

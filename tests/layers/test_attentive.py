@@ -11,7 +11,7 @@ from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Recurrent
 
-BOTH = {
+LAYERS = {
     "attentive": lambda memory: AttentiveRecurrent(cells.LSTMCell(4, 4), memory),
     "state": lambda memory: StateAttention(4, memory),
 }
@@ -26,7 +26,7 @@ def random_input(rows: int = 3, steps: int = 8) -> Tensor:
     return torch.randn(rows, steps, 4, dtype=torch.float64)
 
 
-def carried_memory(kind: str, state: Any) -> Any:
+def get_memory(kind: str, state: Any) -> Any:
     return state[1] if kind == "attentive" else state
 
 
@@ -39,7 +39,7 @@ def test_the_first_step_attends_to_nothing_and_equals_the_plain_cell() -> None:
 
 
 def test_the_second_step_adds_the_value_of_the_first_state() -> None:
-    """With one state to look at, its weight is 1."""
+    """With one state to attend to, its weight is 1."""
     layer, x = AttentiveRecurrent(cells.RNNCell(4, 4), 3).double(), random_input()
     outputs, _ = layer(x)
     h = outputs[:, 0]
@@ -52,14 +52,14 @@ def test_a_single_state_attends_to_itself() -> None:
     torch.testing.assert_close(layer(s)[0][:, 0], s[:, 0] + s[:, 0] @ layer.weight[8:].T)
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_states_older_than_the_memory_are_not_attended_to(kind: str) -> None:
-    layer = BOTH[kind](2).double()
+    layer = LAYERS[kind](2).double()
     with record(layer) as recording:
         layer(random_input())
     weights = recording["weights"]
     distance = torch.arange(8)[:, None] - torch.arange(8)
-    nearest = 1 if kind == "attentive" else 0  # without feedback a state also sees itself
+    nearest = 1 if kind == "attentive" else 0  # without feedback a state also attends to itself
     allowed = (distance >= nearest) & (distance <= 2)
     assert weights.shape == (3, 8, 8)
     assert (weights[:, allowed] > 0).all()
@@ -68,23 +68,23 @@ def test_states_older_than_the_memory_are_not_attended_to(kind: str) -> None:
 
 
 @pytest.mark.parametrize("memory", [1, 3, 100])
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_a_sequence_read_in_segments_equals_the_whole_sequence(kind: str, memory: int) -> None:
-    layer, x = BOTH[kind](memory).double(), random_input()
+    layer, x = LAYERS[kind](memory).double(), random_input()
     whole, _ = layer(x)
-    state, pieces = None, []
-    for piece in x.split([1, 3, 2, 1, 1], dim=1):
-        outputs, state = layer(piece, state)
-        pieces.append(outputs)
-        assert carried_memory(kind, state)[0].shape[1] <= memory
-    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=1e-10, atol=1e-10)
+    state, segment_outputs = None, []
+    for segment in x.split([1, 3, 2, 1, 1], dim=1):
+        outputs, state = layer(segment, state)
+        segment_outputs.append(outputs)
+        assert get_memory(kind, state)[0].shape[1] <= memory
+    torch.testing.assert_close(torch.cat(segment_outputs, dim=1), whole, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("memory", [2, 4, 100])
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_rows_of_different_length_continue_independently(kind: str, memory: int) -> None:
     """Three windows with padding at the end of each; every row must equal its own uncut, unpadded run."""
-    layer, x = BOTH[kind](memory).double(), random_input(rows=4, steps=12)
+    layer, x = LAYERS[kind](memory).double(), random_input(rows=4, steps=12)
     lengths = torch.tensor([[4, 4, 4], [3, 0, 4], [0, 2, 3], [1, 1, 1]])
     state, windows = None, []
     for window, length in zip(x.split(4, dim=1), lengths.T, strict=True):
@@ -97,9 +97,9 @@ def test_rows_of_different_length_continue_independently(kind: str, memory: int)
         torch.testing.assert_close(together, alone[0], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_the_recorded_weights_cover_states_of_this_and_of_earlier_segments(kind: str) -> None:
-    layer, x = BOTH[kind](3).double(), random_input()
+    layer, x = LAYERS[kind](3).double(), random_input()
     _, state = layer(x)
     with record(layer) as recording:
         layer(x[:, :2], state)
@@ -115,7 +115,7 @@ def test_states_do_not_grow_over_four_hundred_steps(kind: str) -> None:
 
 
 def test_padding_gives_zeros() -> None:
-    for kind, build in BOTH.items():
+    for kind, build in LAYERS.items():
         outputs, _ = build(3).double()(random_input(), None, torch.tensor([8, 3, 0]))
         assert outputs[1, 3:].abs().max() == 0, kind
         assert outputs[2].abs().max() == 0, kind

@@ -1,4 +1,4 @@
-"""Layers on the compiled path behave as modules of PyTorch do: mixed tensors, modes, transforms, writing over."""
+"""Layers on the compiled backend behave like PyTorch's: mixed tensors, modes, transforms, in-place operations."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.scan import scan
 
-MAKERS = {
+CELLS = {
     "lstm": cells.LSTMCell,
     "gru": cells.GRUCell,
     "gru before": cells.EarlyResetGRUCell,
     "rnn norm": cells.LayerNormRNNCell,
     "lstm norm": cells.LayerNormLSTMCell,
 }
-each_cell = pytest.mark.parametrize("name", MAKERS)
+each_cell = pytest.mark.parametrize("name", CELLS)
 LENGTHS = torch.tensor([20, 3, 0, 11, 20, 7, 1, 19])
 
 
@@ -38,7 +38,7 @@ def _seed() -> None:
 
 
 def build_layer(name: str, inputs: int = 4, units: int = 16) -> Recurrent:
-    return Recurrent(MAKERS[name](inputs, units))
+    return Recurrent(CELLS[name](inputs, units))
 
 
 def random_input() -> Tensor:
@@ -49,20 +49,20 @@ def run_reference(layer: Recurrent, x: Tensor) -> Tensor:
     return scan(layer.cell, x, layer.initial_state(x, None), layer.cell.weight_hidden, None)[0]
 
 
-# --- tensors that do not belong together ------------------------------------------------------------------------------
+# --- tensors that do not match ----------------------------------------------------------------------------------------
 
 
 @each_cell
-def test_tensors_of_several_types_or_devices_are_an_error(name: str) -> None:
+def test_tensors_of_different_types_or_devices_are_refused(name: str) -> None:
     x = random_input()
-    for layer, given in [
+    for layer, inputs in [
         (build_layer(name), x.double()),
         (build_layer(name).double(), x),
         (build_layer(name).bfloat16(), x),
         (build_layer(name).to("meta"), x),
     ]:
         with pytest.raises((UsageError, RuntimeError), match=r"type|device|dtype"):
-            layer(given)
+            layer(inputs)
 
 
 def test_a_state_on_another_device_is_refused() -> None:
@@ -116,12 +116,12 @@ def test_the_default_device_and_dtype_do_not_affect_a_scan(name: str) -> None:
 @pytest.mark.parametrize("frozen", [False, True])
 def test_forward_mode_differentiation_gives_the_tangent(name: str, frozen: bool) -> None:
     layer, x = build_layer(name).double().requires_grad_(not frozen), random_input().double()
-    way = torch.randn_like(x)
+    direction = torch.randn_like(x)
     with forward_ad.dual_level():
-        tangent = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, way))[0]).tangent
+        tangent = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, direction))[0]).tangent
     assert layer.backend == "reference"
     step = 1e-6
-    expected = (layer(x + step * way)[0] - layer(x - step * way)[0]) / (2 * step)
+    expected = (layer(x + step * direction)[0] - layer(x - step * direction)[0]) / (2 * step)
     assert layer.backend == "compiled"
     torch.testing.assert_close(tangent, expected, atol=1e-7, rtol=1e-6)
 
@@ -129,15 +129,15 @@ def test_forward_mode_differentiation_gives_the_tangent(name: str, frozen: bool)
 @each_cell
 def test_torch_func_transforms_work_on_a_layer(name: str) -> None:
     layer, x = build_layer(name).double(), random_input().double()
-    given = {key: value.detach() for key, value in layer.named_parameters()}
-    found = grad(lambda parameters: functional_call(layer, parameters, (x,))[0].square().sum())(given)
+    detached = {key: value.detach() for key, value in layer.named_parameters()}
+    gradients = grad(lambda parameters: functional_call(layer, parameters, (x,))[0].square().sum())(detached)
     layer(x)[0].square().sum().backward()
     assert layer.backend == "compiled"
     for key, parameter in layer.named_parameters():
-        torch.testing.assert_close(found[key], parameter.grad)
-    several = torch.randn(3, 8, 20, 4, dtype=torch.float64)
-    batched = vmap(lambda part: layer(part)[0])(several)
-    torch.testing.assert_close(batched, torch.stack([layer(part)[0] for part in several]))
+        torch.testing.assert_close(gradients[key], parameter.grad)
+    inputs = torch.randn(3, 8, 20, 4, dtype=torch.float64)
+    batched = vmap(lambda part: layer(part)[0])(inputs)
+    torch.testing.assert_close(batched, torch.stack([layer(part)[0] for part in inputs]))
 
 
 @pytest.mark.slow
@@ -153,13 +153,13 @@ with torch.device("meta"):
     layer(x)
 print(layer.backend)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "compiled"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "compiled"
 
 
 def test_a_traced_layer_depends_on_its_inputs() -> None:
     layer, x = build_layer("gru").requires_grad_(False), random_input()
-    with warnings.catch_warnings(action="ignore"):  # of the tracer, about sizes, and that it is old
+    with warnings.catch_warnings(action="ignore"):  # of the tracer, about sizes and its deprecation
         traced = torch.jit.trace(layer, (x,), check_trace=False)
     again = random_input()
     torch.testing.assert_close(traced(again)[0], layer(again)[0])
@@ -176,11 +176,11 @@ def test_a_layer_on_the_meta_device_gives_shapes() -> None:
 
 
 def test_a_tensor_subclass_uses_another_backend() -> None:
-    class Own(Tensor):
+    class Subclass(Tensor):
         pass
 
     layer, x = build_layer("gru"), random_input()
-    outputs, _ = layer(x.as_subclass(Own))
+    outputs, _ = layer(x.as_subclass(Subclass))
     assert layer.backend == "aten"
     torch.testing.assert_close(outputs.as_subclass(Tensor), layer(x)[0])
 
@@ -196,18 +196,18 @@ def test_torch_compile_calls_the_scan_without_tracing_it() -> None:
     compiled = torch.compile(layer, backend=backend)
     outputs, _ = compiled(x, None, LENGTHS)
     outputs.square().sum().backward()
-    found = layer.cell.weight_hidden.grad.clone()
+    gradient = layer.cell.weight_hidden.grad.clone()
     layer.zero_grad()
     expected, _ = layer(x, None, LENGTHS)
     expected.square().sum().backward()
     assert layer.backend == "compiled"
     assert torch.equal(outputs, expected)
-    assert torch.equal(found, layer.cell.weight_hidden.grad)
+    assert torch.equal(gradient, layer.cell.weight_hidden.grad)
     assert graphs
-    assert not any("sort" in graph or "data_ptr" in graph for graph in graphs)  # the order of rows is the scan's affair
+    assert not any("sort" in graph or "data_ptr" in graph for graph in graphs)  # the scan sorts the rows
 
 
-# --- what is done with results ----------------------------------------------------------------------------------------
+# --- in-place operations, checkpointing, other backends ---------------------------------------------------------------
 
 
 @each_cell
@@ -241,7 +241,7 @@ def test_a_weight_modified_before_backward_is_an_error(weight: str) -> None:
 def test_layers_support_activation_checkpointing(reentrant: bool) -> None:
     layer, x = build_layer("lstm norm"), random_input().requires_grad_()
     (expected,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
-    checkpoint(lambda given: layer(given)[0], x, use_reentrant=reentrant).square().sum().backward()
+    checkpoint(lambda inputs: layer(inputs)[0], x, use_reentrant=reentrant).square().sum().backward()
     assert torch.equal(x.grad, expected)
 
 
@@ -257,23 +257,23 @@ def test_kernels_can_be_disabled_at_any_time(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(cell: object, backward: bool) -> None:
+    def fail(cell: object, backward: bool) -> None:
         raise RuntimeError("first line\ncannot select")
 
-    monkeypatch.setattr(compiled_scan.CompiledCell, "loop", broken)
-    monkeypatch.setattr(scan_module, "_failed", set())
+    monkeypatch.setattr(compiled_scan.CompiledCell, "loop", fail)
+    monkeypatch.setattr(scan_module, "_failed_kernels", set())
     x = random_input()
     for name, other in (("gru", "aten"), ("gru before", "reference")):
         both = Bidirectional(build_layer(name), build_layer(name))
-        with pytest.warns(UserWarning, match="gru with 16 units cannot run here.*cannot select") as warned:
+        with pytest.warns(UserWarning, match="gru with 16 units cannot run here.*cannot select") as warnings_caught:
             outputs, _ = both(x)
-        assert len(warned) == 1
-        assert warned[0].filename == recurrent.__file__
+        assert len(warnings_caught) == 1
+        assert warnings_caught[0].filename == recurrent.__file__
         assert both.forwards.backend == both.backwards.backend == other
         torch.testing.assert_close(outputs[..., :16], run_reference(both.forwards, x))
 
 
-# --- recording ------------------------------------------------------------------------------------------------------
+# --- recording --------------------------------------------------------------------------------------------------------
 
 
 @each_cell

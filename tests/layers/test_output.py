@@ -136,9 +136,9 @@ def test_the_sampled_gradient_converges_to_the_full_gradient(counts):
 
     full = torch.autograd.grad(layer.eval().loss(x, targets).mean(), layer.weight)[0]
     layer.train()
-    biased, close = (((gradient(samples, 300) - full).norm() / full.norm()).item() for samples in (2, 400))
-    assert close < 0.02
-    assert close < biased / 5
+    error_of_2, error_of_400 = (((gradient(samples, 300) - full).norm() / full.norm()).item() for samples in (2, 400))
+    assert error_of_400 < 0.02
+    assert error_of_400 < error_of_2 / 5
 
 
 def test_sampling_distributions_are_normalised_and_positive():

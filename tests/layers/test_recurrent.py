@@ -12,19 +12,19 @@ from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent, reverse_steps
 from seqwise.layers.scan import scan
 
-FAST = {
+ATEN_CELLS = {
     "rnn tanh": lambda: cells.RNNCell(4, 3),
     "rnn relu": lambda: cells.RNNCell(4, 3, "relu"),
     "lstm": lambda: cells.LSTMCell(4, 3),
     "gru": lambda: cells.GRUCell(4, 3),
     "gru replaces": lambda: cells.ReplacingGRUCell(4, 3),
 }
-OPEN = {
+OTHER_CELLS = {
     "rnn sigmoid": lambda: cells.RNNCell(4, 3, "sigmoid"),
     "gru before": lambda: cells.EarlyResetGRUCell(4, 3),
     "lstm norm": lambda: cells.LayerNormLSTMCell(4, 3),
 }
-ANY = FAST | OPEN
+ALL_CELLS = ATEN_CELLS | OTHER_CELLS
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,8 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def build_layer(kind: str) -> Recurrent:
-    layer = Recurrent(ANY[kind]()).double()
+def build_layer(name: str) -> Recurrent:
+    layer = Recurrent(ALL_CELLS[name]()).double()
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_()
@@ -44,13 +44,13 @@ def random_input() -> Tensor:
     return torch.randn(4, 6, 4, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("kind", ANY)
-def test_a_layer_has_the_backend_of_its_last_call(kind: str) -> None:
-    layer = build_layer(kind)
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_a_layer_has_the_backend_of_its_last_call(name: str) -> None:
+    layer = build_layer(name)
     assert layer.backend is None
-    assert "path" not in repr(layer)
+    assert "backend=" not in repr(layer)
     layer(random_input()[:, :3])
-    assert layer.backend == ("aten" if kind in FAST else "compiled")  # ATen's is faster for so few steps
+    assert layer.backend == ("aten" if name in ATEN_CELLS else "compiled")  # ATen's is faster for so few steps
     layer(torch.randn(40, 20, 4, dtype=torch.float64), None, torch.arange(40) % 21)  # ATen is slow where rows differ
     assert layer.backend == "compiled"
     assert "backend=compiled" in repr(layer)
@@ -68,13 +68,13 @@ def test_a_subclass_of_a_cell_uses_the_reference_implementation() -> None:
 
 
 @pytest.mark.parametrize("lengths", [None, [6, 2, 0, 5], [6, 6, 6, 6]], ids=["whole", "padded", "full"])
-@pytest.mark.parametrize("kind", FAST)
+@pytest.mark.parametrize("name", ATEN_CELLS)
 @pytest.mark.parametrize("kernels", ["on", "off"])
 def test_fast_scans_equal_the_reference_in_outputs_states_and_gradients(
-    kind: str, lengths: Any, kernels: str, monkeypatch: pytest.MonkeyPatch
+    name: str, lengths: Any, kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SEQWISE_KERNELS", kernels)
-    layer, x = build_layer(kind), random_input().requires_grad_()
+    layer, x = build_layer(name), random_input().requires_grad_()
     before = tuple(torch.randn_like(part).requires_grad_() for part in layer.cell.start(4, x))
     lengths = None if lengths is None else torch.tensor(lengths)
     valid = None if lengths is None else torch.arange(6) < lengths[:, None]
@@ -91,9 +91,9 @@ def test_fast_scans_equal_the_reference_in_outputs_states_and_gradients(
         torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ANY)
-def test_padding_gives_zeros_and_the_state_of_the_last_valid_step(kind: str) -> None:
-    layer, x = build_layer(kind), random_input()
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_padding_gives_zeros_and_the_state_of_the_last_valid_step(name: str) -> None:
+    layer, x = build_layer(name), random_input()
     outputs, after = layer(x, None, torch.tensor([6, 2, 1, 5]))
     assert outputs[1, 2:].abs().max() == 0
     assert outputs[3, 5:].abs().max() == 0
@@ -102,28 +102,28 @@ def test_padding_gives_zeros_and_the_state_of_the_last_valid_step(kind: str) -> 
         torch.testing.assert_close(part[1], expected[0], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ANY)
-def test_an_empty_row_keeps_its_state_exactly(kind: str) -> None:
-    layer, x = build_layer(kind), random_input()
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_an_empty_row_keeps_its_state_exactly(name: str) -> None:
+    layer, x = build_layer(name), random_input()
     before = tuple(torch.randn_like(part) for part in layer.cell.start(4, x))
     outputs, after = layer(x, before, torch.tensor([6, 0, 3, 0]))
     assert outputs[[1, 3]].abs().max() == 0
-    for old, new in zip(before, after, strict=True):
-        assert torch.equal(old[[1, 3]], new[[1, 3]])
-        assert not torch.equal(old[[0, 2]], new[[0, 2]])
+    for previous_c, new in zip(before, after, strict=True):
+        assert torch.equal(previous_c[[1, 3]], new[[1, 3]])
+        assert not torch.equal(previous_c[[0, 2]], new[[0, 2]])
 
 
-@pytest.mark.parametrize("kind", ANY)
-def test_nan_in_the_padding_does_not_reach_a_gradient(kind: str) -> None:
-    layer, x, lengths = build_layer(kind), random_input(), torch.tensor([6, 2, 0, 5])
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_nan_in_the_padding_does_not_reach_a_gradient(name: str) -> None:
+    layer, x, lengths = build_layer(name), random_input(), torch.tensor([6, 2, 0, 5])
     x[1, 2:], x[2], x[3, 5:] = torch.nan, torch.inf, torch.nan
     layer(x, None, lengths)[0].sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in layer.parameters())
 
 
-@pytest.mark.parametrize("kind", ANY)
-def test_the_recorded_hidden_values_are_the_outputs(kind: str) -> None:
-    layer, x = build_layer(kind), random_input()
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_the_recorded_hidden_values_are_the_outputs(name: str) -> None:
+    layer, x = build_layer(name), random_input()
     with record(layer) as recording:
         outputs, _ = layer(x, None, torch.tensor([6, 2, 0, 5]))
     torch.testing.assert_close(recording[f"{layer.name}.hidden"], outputs, rtol=1e-10, atol=1e-10)
@@ -136,32 +136,32 @@ def test_the_recorded_gates_of_an_lstm_satisfy_its_equation() -> None:
     with record(layer, "lstm.*") as recording:
         layer(x)
     i, f, g, o, c, h = (recording[f"lstm.{gate}"] for gate in layer.cell.gates)
-    old = torch.cat([torch.zeros_like(c[:, :1]), c[:, :-1]], dim=1)
-    torch.testing.assert_close(c, f * old + i * g)
+    previous_c = torch.cat([torch.zeros_like(c[:, :1]), c[:, :-1]], dim=1)
+    torch.testing.assert_close(c, f * previous_c + i * g)
     torch.testing.assert_close(h, o * c.tanh())
 
 
 def test_a_live_recording_gives_the_total_gradient_of_a_gate() -> None:
-    """Through the step itself and all later ones: equal to nudging the gate and running again."""
+    """Through the step itself and all later ones: equal to changing the gate slightly and running again."""
 
-    class Nudged(cells.LSTMCell):
-        nudge, step_number = 0.0, 0
+    class PerturbedCell(cells.LSTMCell):
+        perturbation, step_number = 0.0, 0
 
         def step(self, x: Tensor, state: Any, weight_hidden: Tensor, record: Any = cells.record_nothing) -> Any:
             self.step_number += 1
 
-            def nudged(name: str, value: Tensor) -> Tensor:
-                return record(name, value + self.nudge if name == "forget" and self.step_number == 2 else value)
+            def perturb(name: str, value: Tensor) -> Tensor:
+                return record(name, value + self.perturbation if name == "forget" and self.step_number == 2 else value)
 
-            return super().step(x, state, weight_hidden, nudged)
+            return super().step(x, state, weight_hidden, perturb)
 
-    layer, x = Recurrent(Nudged(4, 3)).double(), random_input()
+    layer, x = Recurrent(PerturbedCell(4, 3)).double(), random_input()
     cell: Any = layer.cell
     with record(layer, live=True) as recording:
         outputs, _ = layer(x)
     (gradient,) = torch.autograd.grad(outputs.sum(), recording["lstm.forget"])
     totals = []
-    for cell.nudge in (1e-5, -1e-5):
+    for cell.perturbation in (1e-5, -1e-5):
         cell.step_number = 0
         totals.append(layer(x)[0].sum().item())
     assert gradient[:, 1].sum().item() == pytest.approx((totals[0] - totals[1]) / 2e-5, rel=1e-6)
@@ -195,15 +195,15 @@ def test_stacked_layers_apply_dropout_between_layers_only() -> None:
 
 
 def test_names_in_stacked_bidirectional_layers_are_paths() -> None:
-    def both(width: int) -> Bidirectional:
+    def bidirectional(width: int) -> Bidirectional:
         return Bidirectional(Recurrent(cells.LSTMCell(width, 3)), Recurrent(cells.LSTMCell(width, 3)))
 
-    layer = StackedRecurrent([both(4), both(6)])
+    layer = StackedRecurrent([bidirectional(4), bidirectional(6)])
     with record(layer, "*.forget") as recording:
         outputs, _ = layer(torch.randn(2, 5, 4))
     assert outputs.shape == (2, 5, layer.units) == (2, 5, 6)
-    ways = ("forwards", "backwards")
-    assert list(recording) == [f"layer.{depth}.{way}.lstm.forget" for depth in (0, 1) for way in ways]
+    directions = ("forwards", "backwards")
+    assert list(recording) == [f"layer.{depth}.{direction}.lstm.forget" for depth in (0, 1) for direction in directions]
 
 
 def test_a_row_is_reversed_within_its_own_length() -> None:
@@ -236,9 +236,9 @@ def test_shapes_that_cannot_be_scanned_are_refused(shape: Any, lengths: Any, mes
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("kind", ANY)
-def test_autocast_on_a_gpu_stays_near_single_precision(kind: str) -> None:
-    layer, x = Recurrent(ANY[kind]()).cuda().eval(), torch.randn(4, 6, 4, device="cuda")
+@pytest.mark.parametrize("name", ALL_CELLS)
+def test_autocast_on_a_gpu_stays_near_single_precision(name: str) -> None:
+    layer, x = Recurrent(ALL_CELLS[name]()).cuda().eval(), torch.randn(4, 6, 4, device="cuda")
     lengths = torch.tensor([6, 2, 0, 5], device="cuda")
     expected, _ = layer(x, None, lengths)
     with torch.autocast("cuda", torch.bfloat16):
@@ -249,10 +249,10 @@ def test_autocast_on_a_gpu_stays_near_single_precision(kind: str) -> None:
     assert all(torch.isfinite(parameter.grad).all() for parameter in layer.parameters())
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru before"])
+@pytest.mark.parametrize("name", ["lstm", "gru before"])
 @pytest.mark.parametrize("shape", [(1, 3), (9, 3), (4, 2), (4, 3, 1)])
-def test_a_state_of_another_size_is_refused(kind: str, shape: tuple[int, ...]) -> None:
-    layer = build_layer(kind)
+def test_a_state_of_another_size_is_refused(name: str, shape: tuple[int, ...]) -> None:
+    layer = build_layer(name)
     parts = len(layer.cell.start(1, random_input()))
     with pytest.raises(UsageError, match=r"expected a state of \(4, 3\)"):
         layer(random_input(), tuple(torch.zeros(shape, dtype=torch.float64) for _ in range(parts)))
@@ -269,12 +269,12 @@ def test_a_second_derivative_is_refused_where_it_would_be_wrong() -> None:
 
 
 def test_recording_does_not_change_bidirectional_outputs() -> None:
-    both = Bidirectional(build_layer("lstm"), build_layer("lstm"))
+    bidirectional = Bidirectional(build_layer("lstm"), build_layer("lstm"))
     x, lengths = torch.randn(8, 20, 4, dtype=torch.float64), torch.tensor([20, 3, 0, 11, 20, 7, 1, 19])
-    plain, _ = both(x, None, lengths)
-    assert both.forwards.backend == "compiled"
-    with record(both) as recording:
-        recorded, _ = both(x, None, lengths)
+    plain, _ = bidirectional(x, None, lengths)
+    assert bidirectional.forwards.backend == "compiled"
+    with record(bidirectional) as recording:
+        recorded, _ = bidirectional(x, None, lengths)
     assert torch.equal(plain, recorded)
     torch.testing.assert_close(recording["forwards.lstm.hidden"], plain[..., :3])
     torch.testing.assert_close(recording["backwards.lstm.hidden"], reverse_steps(plain[..., 3:], lengths))

@@ -1,4 +1,4 @@
-"""Which kernel is whose, and what happens where one cannot be launched."""
+"""Which backend computes which cell, and what happens where a kernel cannot be launched."""
 
 from __future__ import annotations
 
@@ -24,84 +24,84 @@ def test_every_cell_of_the_settings_has_a_cell_specification():
     for name in ("rnn", "lstm", "gru"):
         for layer_norm in (False, True):
             cell = make_cell(name, 3, 4, RecurrentSettings(layer_norm=layer_norm, activation="relu"))
-            found = get_cell_spec(cell)
-            assert (found.name, found.layer_norm) == (name, layer_norm)
+            spec = get_cell_spec(cell)
+            assert (spec.name, spec.layer_norm) == (name, layer_norm)
     assert get_cell_spec(cells.RNNCell(3, 4, "sigmoid")) == CellSpec("rnn", activation="sigmoid")
 
 
 def test_a_subclass_has_no_cell_specification():
-    class Own(cells.LSTMCell):
+    class Subclass(cells.LSTMCell):
         pass
 
-    assert get_cell_spec(Own(3, 4)) is None
+    assert get_cell_spec(Subclass(3, 4)) is None
 
 
 def test_vectors_have_the_order_of_the_kernel_arguments():
-    def names(cell):
+    def vector_names(cell):
         vectors = build_direction(cell, cell.weight_hidden, cell.start(1, cell.weight_hidden)).vectors
-        own = {id(parameter): name for name, parameter in cell.named_parameters()}
-        return [own[id(vector)] for vector in vectors]
+        names_by_id = {id(parameter): name for name, parameter in cell.named_parameters()}
+        return [names_by_id[id(vector)] for vector in vectors]
 
-    assert names(cells.GRUCell(3, 4)) == ["bias_hidden"]
-    assert names(cells.LSTMCell(3, 4)) == []
-    assert names(cells.LayerNormRNNCell(3, 4)) == ["norm.weight", "norm.bias"]
-    assert names(cells.LayerNormLSTMCell(3, 4)) == [
+    assert vector_names(cells.GRUCell(3, 4)) == ["bias_hidden"]
+    assert vector_names(cells.LSTMCell(3, 4)) == []
+    assert vector_names(cells.LayerNormRNNCell(3, 4)) == ["norm.weight", "norm.bias"]
+    assert vector_names(cells.LayerNormLSTMCell(3, 4)) == [
         "hidden_norm.weight", "hidden_norm.bias", "cell_norm.weight", "cell_norm.bias",
     ]  # fmt: skip
-    assert names(cells.LayerNormGRUCell(3, 4)) == [
+    assert vector_names(cells.LayerNormGRUCell(3, 4)) == [
         "gates_norm.weight", "gates_norm.bias", "candidate_norm.weight", "candidate_norm.bias",
     ]  # fmt: skip
 
 
 def test_the_backend_chosen_on_a_cpu():
-    x, short = torch.randn(8, 20, 3), torch.randn(8, 1, 3)
-    gru, lstm, early = cells.GRUCell(3, 4), cells.LSTMCell(3, 176), cells.EarlyResetGRUCell(3, 4)
-    assert [choose_backend(cell, x) for cell in (gru, lstm, early)] == ["compiled"] * 3
-    assert [choose_backend(cell, short) for cell in (gru, lstm, early)] == ["aten", "aten", "reference"]
+    x, single_step = torch.randn(8, 20, 3), torch.randn(8, 1, 3)
+    gru, lstm, early_reset_gru = cells.GRUCell(3, 4), cells.LSTMCell(3, 176), cells.EarlyResetGRUCell(3, 4)
+    assert [choose_backend(cell, x) for cell in (gru, lstm, early_reset_gru)] == ["compiled"] * 3
+    assert [choose_backend(cell, single_step) for cell in (gru, lstm, early_reset_gru)] == ["aten", "aten", "reference"]
     with torch.no_grad():
         assert choose_backend(lstm, x) == "aten"
         assert choose_backend(lstm, x[:2, :8], torch.tensor([8, 3])) == "compiled"  # where rows differ, ATen is slow
         assert choose_backend(lstm, x[:2, :8], torch.tensor([8, 8])) == "aten"
     assert choose_backend(gru, x.bfloat16()) == "aten"
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert choose_backend(early, x) == "reference"
+        assert choose_backend(early_reset_gru, x) == "reference"
 
-    class Own(cells.LSTMCell):
+    class Subclass(cells.LSTMCell):
         pass
 
-    assert choose_backend(Own(3, 4), x) == "reference"
+    assert choose_backend(Subclass(3, 4), x) == "reference"
 
 
 def test_a_kernel_that_cannot_be_launched_warns_once_and_is_not_tried_again(monkeypatch):
     persistent = pytest.importorskip("seqwise.kernels.recurrence.gpu.persistent")
 
-    def broken(*_):
-        raise RuntimeError("first line\nTriton Error [CUDA]: no such luck")
+    def fail(*_):
+        raise RuntimeError("first line\nTriton Error [CUDA]: simulated")
 
-    monkeypatch.setattr(persistent, "run_scan", broken)
+    monkeypatch.setattr(persistent, "run_scan", fail)
     monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: None)
-    monkeypatch.setattr(scan, "_failed", set())
+    monkeypatch.setattr(scan, "_failed_kernels", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
-    with pytest.warns(UserWarning, match="lstm with 4 units cannot run here.*no such luck"):
+    with pytest.warns(UserWarning, match="lstm with 4 units cannot run here.*simulated"):
         assert (
             fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
             is None
         )
-    assert len(scan._failed) == 1
+    assert len(scan._failed_kernels) == 1
 
 
 def test_out_of_memory_and_usage_errors_are_not_launch_failures(monkeypatch):
     persistent = pytest.importorskip("seqwise.kernels.recurrence.gpu.persistent")
 
-    def full(*_):
-        raise torch.OutOfMemoryError("no room")
+    def fail(*_):
+        raise torch.OutOfMemoryError("simulated")
 
-    monkeypatch.setattr(persistent, "verify_backward_launch", full)
-    monkeypatch.setattr(scan, "_failed", set())
+    monkeypatch.setattr(persistent, "verify_backward_launch", fail)
+    monkeypatch.setattr(scan, "_failed_kernels", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.raises(torch.OutOfMemoryError):
         fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
     monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
-    assert not scan._failed
+    assert not scan._failed_kernels

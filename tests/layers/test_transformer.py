@@ -33,7 +33,7 @@ def _seed():
     torch.manual_seed(0)
 
 
-def shuffled(layer: nn.Module) -> nn.Module:
+def add_noise(layer: nn.Module) -> nn.Module:
     """Biases and norms away from 0 and 1, so that an equality covers them too."""
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -48,8 +48,8 @@ def load_into(torch_layer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None
             mine, target = getattr(ours, name), getattr(torch_layer, theirs)
             target.in_proj_weight, target.in_proj_bias = mine.inward.weight, mine.inward.bias
             target.out_proj.weight, target.out_proj.bias = mine.outward.weight, mine.outward.bias
-    kind = "DecoderLayer" if isinstance(ours, DecoderLayer) else "EncoderLayer"
-    for number, name in enumerate(NORMS[kind], start=1):
+    layer_name = "DecoderLayer" if isinstance(ours, DecoderLayer) else "EncoderLayer"
+    for number, name in enumerate(NORMS[layer_name], start=1):
         norm, target = getattr(ours, name), getattr(torch_layer, f"norm{number}")
         target.weight, target.bias = norm.weight, norm.bias
     for theirs, mine in (("linear1", ours.feedforward.inward), ("linear2", ours.feedforward.outward)):
@@ -58,22 +58,22 @@ def load_into(torch_layer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("kind", [EncoderLayer, PreNormEncoderLayer])
+@pytest.mark.parametrize("layer_class", [EncoderLayer, PreNormEncoderLayer])
 @pytest.mark.parametrize("causal", [False, True])
-def test_encoder_layer_equals_pytorch(kind, activation, causal):
-    ours = shuffled(kind(8, 2, 16, activation))
+def test_encoder_layer_equals_pytorch(layer_class, activation, causal):
+    ours = add_noise(layer_class(8, 2, 16, activation))
     torch_layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
     load_into(torch_layer, ours)
     x, mask = torch.randn(3, 5, 8), padding_mask(torch.tensor([5, 2, 4]), 5)
     y, _ = ours(x, mask, causal)
-    hidden = ~causal_mask(5) if causal else None
-    torch.testing.assert_close(y, torch_layer(x, src_mask=hidden, src_key_padding_mask=~mask[:, 0]))
+    masked = ~causal_mask(5) if causal else None
+    torch.testing.assert_close(y, torch_layer(x, src_mask=masked, src_key_padding_mask=~mask[:, 0]))
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("kind", [DecoderLayer, PreNormDecoderLayer])
-def test_decoder_layer_equals_pytorch(kind, activation):
-    ours = shuffled(kind(8, 2, 16, activation))
+@pytest.mark.parametrize("layer_class", [DecoderLayer, PreNormDecoderLayer])
+def test_decoder_layer_equals_pytorch(layer_class, activation):
+    ours = add_noise(layer_class(8, 2, 16, activation))
     torch_layer = nn.TransformerDecoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
     load_into(torch_layer, ours)
     x, memory, mask = torch.randn(3, 5, 8), torch.randn(3, 6, 8), padding_mask(torch.tensor([6, 1, 4]), 6)
@@ -82,21 +82,21 @@ def test_decoder_layer_equals_pytorch(kind, activation):
     torch.testing.assert_close(y, expected)
 
 
-def encoder(kind=PreNormEncoderLayer, depth=2, rotary=False) -> Encoder:
-    stack = Encoder([kind(8, 2, 16, "gelu", rotary=rotary) for _ in range(depth)])
-    return shuffled(stack).double()
+def build_encoder(layer_class=PreNormEncoderLayer, depth=2, rotary=False) -> Encoder:
+    stack = Encoder([layer_class(8, 2, 16, "gelu", rotary=rotary) for _ in range(depth)])
+    return add_noise(stack).double()
 
 
-def decoder(kind=PreNormDecoderLayer) -> Decoder:
-    return shuffled(Decoder([kind(8, 2, 16, "gelu") for _ in range(2)])).double()
+def build_decoder(layer_class=PreNormDecoderLayer) -> Decoder:
+    return add_noise(Decoder([layer_class(8, 2, 16, "gelu") for _ in range(2)])).double()
 
 
-def numbers(*shape: int) -> torch.Tensor:
+def random_doubles(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
 def test_stacks_with_final_norm_equal_pytorch():
-    ours = encoder()
+    ours = build_encoder()
     torch_layer = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True).double(),
         num_layers=2,
@@ -106,73 +106,82 @@ def test_stacks_with_final_norm_equal_pytorch():
     for mine, theirs in zip(ours.layer, torch_layer.layers):
         load_into(theirs, mine)
     torch_layer.norm.weight, torch_layer.norm.bias = ours.norm.weight, ours.norm.bias
-    x = numbers(2, 5, 8)
+    x = random_doubles(2, 5, 8)
     torch.testing.assert_close(ours(x, causal=False)[0], torch_layer(x))
     torch.testing.assert_close(ours(x)[0], torch_layer(x, mask=~causal_mask(5), is_causal=True))
 
 
-@pytest.mark.parametrize("kind", [EncoderLayer, PreNormEncoderLayer])
+@pytest.mark.parametrize("layer_class", [EncoderLayer, PreNormEncoderLayer])
 @pytest.mark.parametrize("rotary", [False, True])
-def test_a_sequence_read_in_segments_with_a_cache_equals_the_whole_sequence(kind, rotary):
-    stack, x = encoder(kind, rotary=rotary), numbers(3, 9, 8)
+def test_a_sequence_read_in_segments_with_a_cache_equals_the_whole_sequence(layer_class, rotary):
+    stack, x = build_encoder(layer_class, rotary=rotary), random_doubles(3, 9, 8)
     whole, full_cache = stack(x)
-    pieces, cache = [], None
-    for piece in x.split((4, 1, 1, 3), dim=1):
-        y, cache = stack(piece, cache=cache)
-        pieces.append(y)
-    torch.testing.assert_close(torch.cat(pieces, 1), whole)
+    outputs, cache = [], None
+    for segment in x.split((4, 1, 1, 3), dim=1):
+        y, cache = stack(segment, cache=cache)
+        outputs.append(y)
+    torch.testing.assert_close(torch.cat(outputs, 1), whole)
     torch.testing.assert_close(cache, full_cache)
     assert cached_length(cache) == 9
     assert cached_length(None) == 0
 
 
-@pytest.mark.parametrize("kind", [DecoderLayer, PreNormDecoderLayer])
-def test_a_decoder_with_a_cache_equals_the_whole_sequence(kind):
-    stack, x, memory, lengths = decoder(kind), numbers(3, 6, 8), numbers(3, 4, 8), torch.tensor([4, 1, 3])
+@pytest.mark.parametrize("layer_class", [DecoderLayer, PreNormDecoderLayer])
+def test_a_decoder_with_a_cache_equals_the_whole_sequence(layer_class):
+    stack, x, memory, lengths = (
+        build_decoder(layer_class),
+        random_doubles(3, 6, 8),
+        random_doubles(3, 4, 8),
+        torch.tensor([4, 1, 3]),
+    )
     whole, _ = stack(x, memory, lengths)
-    pieces, cache = [], None
-    for piece in x.split((1, 1, 3, 1), dim=1):
-        y, cache = stack(piece, memory, lengths, cache)
-        pieces.append(y)
-    torch.testing.assert_close(torch.cat(pieces, 1), whole)
+    outputs, cache = [], None
+    for segment in x.split((1, 1, 3, 1), dim=1):
+        y, cache = stack(segment, memory, lengths, cache)
+        outputs.append(y)
+    torch.testing.assert_close(torch.cat(outputs, 1), whole)
 
 
 def test_a_cache_is_a_nested_tuple_whose_rows_can_be_selected():
-    stack, x = encoder(rotary=True), numbers(3, 5, 8)
+    stack, x = build_encoder(rotary=True), random_doubles(3, 5, 8)
     _, cache = stack(x[:, :4])
     rows = torch.tensor([2, 0])
-    picked = tuple(tuple(entry[rows] for entry in layer) for layer in cache)
+    selected = tuple(tuple(entry[rows] for entry in layer) for layer in cache)
     whole, _ = stack(x)
-    torch.testing.assert_close(stack(x[rows, 4:], cache=picked)[0], whole[rows, 4:])
+    torch.testing.assert_close(stack(x[rows, 4:], cache=selected)[0], whole[rows, 4:])
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_encoder_decoder_equals_pytorch():
-    ours = EncoderDecoder(encoder(), decoder())
+    ours = EncoderDecoder(build_encoder(), build_decoder())
     torch_layer = nn.Transformer(8, 2, 2, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True).double()
     for mine, theirs in ((ours.encoder, torch_layer.encoder), (ours.decoder, torch_layer.decoder)):
         for layer, other in zip(mine.layer, theirs.layers):
             load_into(other, layer)
         theirs.norm.weight, theirs.norm.bias = mine.norm.weight, mine.norm.bias
-    source, target, lengths = numbers(3, 6, 8), numbers(3, 4, 8), torch.tensor([6, 1, 4])
-    hidden = ~padding_mask(lengths, 6)[:, 0]
+    source, target, lengths = random_doubles(3, 6, 8), random_doubles(3, 4, 8), torch.tensor([6, 1, 4])
+    masked = ~padding_mask(lengths, 6)[:, 0]
     expected = torch_layer(
         source,
         target,
         tgt_mask=~causal_mask(4),
-        src_key_padding_mask=hidden,
-        memory_key_padding_mask=hidden,
+        src_key_padding_mask=masked,
+        memory_key_padding_mask=masked,
     )
     torch.testing.assert_close(ours(source, target, lengths), expected)
 
 
 def test_decoding_token_by_token_equals_the_whole_target_and_ignores_source_padding():
-    stack, source, target = EncoderDecoder(encoder(), decoder()), numbers(2, 6, 8), numbers(2, 5, 8)
+    stack, source, target = (
+        EncoderDecoder(build_encoder(), build_decoder()),
+        random_doubles(2, 6, 8),
+        random_doubles(2, 5, 8),
+    )
     lengths = torch.tensor([6, 3])
     whole, memory = stack(source, target, lengths), stack.encode(source, lengths)
     steps, cache = [], None
-    for piece in target.split(1, dim=1):
-        y, cache = stack.decode(piece, memory, lengths, cache)
+    for segment in target.split(1, dim=1):
+        y, cache = stack.decode(segment, memory, lengths, cache)
         steps.append(y)
     torch.testing.assert_close(torch.cat(steps, 1), whole)
     torch.testing.assert_close(stack(source[1:, :3], target[1:]), whole[1:])
@@ -180,7 +189,7 @@ def test_decoding_token_by_token_equals_the_whole_target_and_ignores_source_padd
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_changes_nothing(causal):
-    stack, x = encoder(), numbers(2, 6, 8)
+    stack, x = build_encoder(), random_doubles(2, 6, 8)
     alone, _ = stack(x[1:, :3], causal=causal)
     padded, cache = stack(x, torch.tensor([6, 3]), causal)
     torch.testing.assert_close(padded[1:, :3], alone)
@@ -188,13 +197,13 @@ def test_padding_changes_nothing(causal):
 
 
 def test_padding_of_the_memory_changes_nothing():
-    stack, x, memory = decoder(), numbers(2, 5, 8), numbers(2, 6, 8)
+    stack, x, memory = build_decoder(), random_doubles(2, 5, 8), random_doubles(2, 6, 8)
     alone, _ = stack(x[1:], memory[1:, :2])
     torch.testing.assert_close(stack(x, memory, torch.tensor([6, 2]))[0][1:], alone)
 
 
 def test_a_cache_with_rows_of_different_length_is_refused():
-    stack, x = encoder(), numbers(2, 3, 8)
+    stack, x = build_encoder(), random_doubles(2, 3, 8)
     _, cache = stack(x)
     with pytest.raises(UsageError, match="rows of equal length; received lengths"):
         stack(x, torch.tensor([3, 1]), cache=cache)
@@ -203,11 +212,11 @@ def test_a_cache_with_rows_of_different_length_is_refused():
 
 
 def test_interior_values_have_stable_names():
-    stack, x = encoder(rotary=True), numbers(2, 5, 8)
+    stack, x = build_encoder(rotary=True), random_doubles(2, 5, 8)
     plain, _ = stack(x)
     with record(stack) as recording:
-        looked_at, _ = stack(x)
-    assert torch.equal(plain, looked_at)
+        recorded, _ = stack(x)
+    assert torch.equal(plain, recorded)
     assert set(recording) == {
         *(f"layer.{n}.{part}" for n in (0, 1) for part in ("attention.weights", "attention_norm.norm")),
         *(f"layer.{n}.{part}" for n in (0, 1) for part in ("feedforward.hidden", "feedforward_norm.norm")),
@@ -217,9 +226,9 @@ def test_interior_values_have_stable_names():
 
 
 def test_a_decoder_records_its_cross_attention_weights():
-    stack = decoder(DecoderLayer)
+    stack = build_decoder(DecoderLayer)
     with record(stack, "*.cross.weights") as recording:
-        stack(numbers(2, 5, 8), numbers(2, 3, 8), torch.tensor([3, 2]))
+        stack(random_doubles(2, 5, 8), random_doubles(2, 3, 8), torch.tensor([3, 2]))
     weights = recording["layer.0.cross.weights"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 5, dtype=torch.float64))
     assert weights[1, :, :, 2].abs().max() == 0
@@ -241,16 +250,16 @@ def test_post_norm_layers_have_xavier_weights():
 
 
 def test_post_norm_has_no_final_norm():
-    assert isinstance(encoder(EncoderLayer).norm, nn.Identity)
+    assert isinstance(build_encoder(EncoderLayer).norm, nn.Identity)
 
 
 @pytest.mark.parametrize("rotary", [False, True])
 def test_later_inputs_do_not_change_earlier_outputs_of_the_blocked_kernel(rotary):
-    stack, x = encoder(rotary=rotary).float(), torch.randn(2, 600, 8)
-    past, _ = stack(x)
-    for now in (1, 31, 32, 257, 512, 599):
-        other = torch.cat((x[:, :now], torch.randn(2, 600 - now, 8)), dim=1)
-        assert torch.equal(stack(other)[0][:, :now], past[:, :now])
+    stack, x = build_encoder(rotary=rotary).float(), torch.randn(2, 600, 8)
+    expected, _ = stack(x)
+    for step in (1, 31, 32, 257, 512, 599):
+        other = torch.cat((x[:, :step], torch.randn(2, 600 - step, 8)), dim=1)
+        assert torch.equal(stack(other)[0][:, :step], expected[:, :step])
 
 
 def build_small_feedforward(activation: str) -> FeedForward:

@@ -1,4 +1,4 @@
-"""Cells, inputs and both scans of them, for the tests of the compiled recurrence."""
+"""Cells, inputs, and the compiled and the reference scan of them, for the tests of the compiled recurrence."""
 
 from __future__ import annotations
 
@@ -31,56 +31,56 @@ CELL_SPECS = [
 PLAIN = [CellSpec("rnn"), CellSpec("rnn", activation="relu"), CellSpec("lstm"), CellSpec("gru")]
 # batch, time, inputs, units: less than a vector, one, odd, and with panels of every width before the last, partial one
 SHAPES = [(1, 1, 3, 5), (3, 4, 5, 16), (7, 5, 4, 37), (2, 3, 21, 170)]
-each_cell_spec = pytest.mark.parametrize("kind", CELL_SPECS, ids=lambda kind: "-".join(map(str, vars(kind).values())))
+each_cell_spec = pytest.mark.parametrize("spec", CELL_SPECS, ids=lambda spec: "-".join(map(str, vars(spec).values())))
 
 
-def build_cell(kind: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
+def build_cell(spec: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
     """A cell with no parameter at its usual zero or one."""
     torch.manual_seed(1)
     settings = RecurrentSettings(
-        activation=kind.activation, reset=kind.reset, update=kind.update, layer_norm=kind.layer_norm
+        activation=spec.activation, reset=spec.reset, update=spec.update, layer_norm=spec.layer_norm
     )
-    cell = cells.make_cell(kind.name, inputs, units, settings)
+    cell = cells.make_cell(spec.name, inputs, units, settings)
     for parameter in cell.parameters():
         nn.init.normal_(parameter, std=0.5 / math.sqrt(units) if parameter.dim() == 2 else 0.5)
     return cell.to(dtype)
 
 
 def get_vectors(cell: cells.Cell) -> tuple[Tensor, ...]:
-    """What stands beside the matrix, as `Direction` lists it."""
+    """The parameters besides the matrices, in the order of `Direction.vectors`."""
     norms = {
         cells.LayerNormRNNCell: ["norm"],
         cells.LayerNormLSTMCell: ["hidden_norm", "cell_norm"],
         cells.LayerNormGRUCell: ["gates_norm", "candidate_norm"],
     }
-    for kind, names in norms.items():
-        if isinstance(cell, kind):
-            found = [cell.get_submodule(name) for name in names]
-            return tuple(part for norm in found for part in (norm.weight, norm.bias))
+    for cell_class, names in norms.items():
+        if isinstance(cell, cell_class):
+            modules = [cell.get_submodule(name) for name in names]
+            return tuple(part for norm in modules for part in (norm.weight, norm.bias))
     return (cell.bias_hidden,) if isinstance(cell, cells.GRUCell) else ()
 
 
 def build_projection(cell: cells.Cell) -> Callable[[Tensor], Tensor]:
-    """A plain product goes into the scan; a cell that normalises its input does that before."""
+    """The input product as part of the scan, or the cell's own projection if it normalises the product."""
     normalised = (cells.LayerNormLSTMCell, cells.LayerNormGRUCell)
     return cell.project if isinstance(cell, normalised) else Projection(cell.weight_input, cell.bias)
 
 
 def random_inputs(
-    kind: CellSpec, batch: int, time: int, inputs: int, units: int, dtype: torch.dtype
+    spec: CellSpec, batch: int, time: int, inputs: int, units: int, dtype: torch.dtype
 ) -> tuple[Tensor, list[Tensor]]:
-    """An input and a state that want gradients."""
+    """An input and a state that require gradients."""
     torch.manual_seed(2)
     x = torch.randn(batch, time, inputs, dtype=dtype, requires_grad=True)
-    count = 2 if kind.name == "lstm" else 1
+    count = 2 if spec.name == "lstm" else 1
     return x, [torch.randn(batch, units, dtype=dtype, requires_grad=True) for _ in range(count)]
 
 
 def run_compiled(
-    kind: CellSpec, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool
+    spec: CellSpec, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool
 ):
-    one = Direction(build_projection(cell), cell.weight_hidden, get_vectors(cell), tuple(state), reverse)
-    outputs, (after,), _ = scan(kind, x, [one], SequencePacking(len(x), x.shape[1], lengths))
+    direction = Direction(build_projection(cell), cell.weight_hidden, get_vectors(cell), tuple(state), reverse)
+    outputs, (after,), _ = scan(spec, x, [direction], SequencePacking(len(x), x.shape[1], lengths))
     return [outputs, *after]
 
 
@@ -92,8 +92,8 @@ def run_reference(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Ten
 
 
 def compute_gradients(results: list[Tensor], leaves: list[Tensor], keep: bool = False) -> list[Tensor]:
-    """Of one random weighing of all results, zero where there is none."""
+    """The gradients of one random weighted sum of all results; zero for a leaf that has none."""
     torch.manual_seed(3)
     weights = [torch.randn(one.shape, dtype=one.dtype) for one in results]
-    found = torch.autograd.grad(results, leaves, weights, allow_unused=True, retain_graph=keep)
-    return [torch.zeros_like(leaf) if one is None else one for one, leaf in zip(found, leaves, strict=True)]
+    gradients = torch.autograd.grad(results, leaves, weights, allow_unused=True, retain_graph=keep)
+    return [torch.zeros_like(leaf) if one is None else one for one, leaf in zip(gradients, leaves, strict=True)]

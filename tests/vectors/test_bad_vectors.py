@@ -1,4 +1,4 @@
-"""Files that are damaged or something else: one clear message, with file, line and repair."""
+"""Damaged files and files of other formats: one clear message with file, line and repair."""
 
 from __future__ import annotations
 
@@ -17,29 +17,39 @@ from seqwise.vectors.formats import load_vectors, text
 ROW = struct.pack("<2f", 1, 2)
 
 
-def packed(tensors: dict, metadata: dict, folder: Path) -> bytes:
-    save_file({name: np.asarray(value) for name, value in tensors.items()}, folder / "made", metadata)
-    content = (folder / "made").read_bytes()
-    (folder / "made").unlink()
+def to_safetensors(tensors: dict, metadata: dict, folder: Path) -> bytes:
+    save_file({name: np.asarray(value) for name, value in tensors.items()}, folder / "file", metadata)
+    content = (folder / "file").read_bytes()
+    (folder / "file").unlink()
     return content
 
 
 CASES = {
-    # name, content, line (None: the file as a whole), what is said
+    # name, content, line (None: the file as a whole), message
     "nothing": ("v.txt", b"", None, "the file is empty"),
     "blank lines": ("v.txt", b"\n\n", 1, "expected a word and its numbers in every line"),
     "a header only": ("v.txt", b"3 2\n", 2, "declares 3 words, but the file ends after 0"),
     "fewer lines than declared": ("v.vec", b"3 2\na 1 2\nb 3 4\n", 4, "declares 3 words, but the file ends after 2"),
     "more lines than declared": ("v.vec", b"1 2\na 1 2\n\nb 3 4\n", 4, "declares 1 words, but more follow"),
-    "a header that lies about the numbers": ("v.vec", b"1 3\na 1 2\n", 2, "expected 3 numbers after the word; found 2"),
+    "a header with the wrong dimension": ("v.vec", b"1 3\na 1 2\n", 2, "expected 3 numbers after the word; found 2"),
     "a header of nothing": ("v.vec", b"3 0\na\n", 1, "declares 3 words of 0 numbers"),
-    "a header beyond reason": ("v.vec", b"3 99999999999\na 1\n", 1, "99,999,999,999 numbers"),
-    "a header of absurd digits": ("v.vec", b"1" * 5000 + b" 2\na 1 2\n", 1, "declares too many words of 2 numbers"),
-    "a binary header of absurd digits": ("v.bin", b"3 " + b"1" * 5000 + b"\n", 1, "3 words of too many numbers"),
+    "a header with a huge dimension": ("v.vec", b"3 99999999999\na 1\n", 1, "99,999,999,999 numbers"),
+    "a header with thousands of digits": (
+        "v.vec",
+        b"1" * 5000 + b" 2\na 1 2\n",
+        1,
+        "declares too many words of 2 numbers",
+    ),
+    "a binary header with thousands of digits": (
+        "v.bin",
+        b"3 " + b"1" * 5000 + b"\n",
+        1,
+        "3 words of too many numbers",
+    ),
     "a lost line break": ("v.txt", b"a 1 2\nb 3 4c 5 6\nd 7 8\n", 2, "a line break is missing"),
     "a line break that became a blank": ("v.vec", b"4 2\na 1 2\nb 3 4 c 5 6\nd 7 8\n", 3, "a line break is missing"),
-    "no number but to Python": ("v.txt", b"a 1 2\nb 3 1_0\n", 2, "'1_0' is not a number"),
-    "white space that parts nothing": ("v.txt", b"a 1 2\nb 3\x0b4\nc 5 6\n", 2, "found 1"),
+    "a number with an underscore": ("v.txt", b"a 1 2\nb 3 1_0\n", 2, "'1_0' is not a number"),
+    "white space that is no separator": ("v.txt", b"a 1 2\nb 3\x0b4\nc 5 6\n", 2, "found 1"),
     "white space around a number": ("v.txt", b"a 1 2\nb 3\x0b 4\nc 5 6\n", 2, "is not a number"),
     "a huge declared size": ("v.vec", b"999999999999 2\na 1 2\n", 3, "ends after 1"),
     "no header": ("v.vec", b"a 1 2\nb 3 4\n", 1, "expected two whole numbers.*found 'a 1 2'"),
@@ -76,25 +86,25 @@ CASES = {
 }
 
 
-def complaint(path: Path) -> DataError:
+def load_error(path: Path) -> DataError:
     with pytest.raises(DataError) as caught:
         load_vectors(path)
     return caught.value
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("compiled", [False, True], ids=["careful", "compiled"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 def test_a_damaged_file_raises_one_error_with_file_and_line(case: str, compiled: bool, tmp_path: Path, monkeypatch):
-    name, content, line, said = CASES[case]
+    name, content, line, message = CASES[case]
     if compiled:
         monkeypatch.setattr(text, "COMPILED_MIN_BYTES", -1)
     path = tmp_path / name
     path.write_bytes(content)
-    error = complaint(path)
+    error = load_error(path)
     assert error.line == line
     assert Path(str(error.file)) == path
     assert error.repair
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         raise error
 
 
@@ -103,7 +113,7 @@ OURS = {"format": "seqwise-vectors", "about": "{}"}
 
 
 @pytest.mark.parametrize(
-    ("tensors", "metadata", "said"),
+    ("tensors", "metadata", "message"),
     [
         ({"embed.weight": np.ones((2, 2))}, {}, "tensors of a model .embed.weight."),
         ({"vectors": np.ones((2, 2), np.float64), "words": np.array(WORDS, np.uint8)}, OURS, "float32; found float64"),
@@ -127,19 +137,19 @@ OURS = {"format": "seqwise-vectors", "about": "{}"}
     ],
 )
 def test_a_safetensors_file_without_word_vectors_raises_an_error(
-    tensors: dict, metadata: dict, said: str, tmp_path: Path
+    tensors: dict, metadata: dict, message: str, tmp_path: Path
 ):
     path = tmp_path / "v.safetensors"
-    path.write_bytes(packed(tensors, metadata, tmp_path))
-    with pytest.raises(DataError, match=said):
+    path.write_bytes(to_safetensors(tensors, metadata, tmp_path))
+    with pytest.raises(DataError, match=message):
         load_vectors(path)
     path.write_bytes(path.read_bytes()[:-3])
-    assert "damaged" in complaint(path).problem
+    assert "damaged" in load_error(path).problem
     path.rename(tmp_path / "v.bin")
-    assert "End its name in .safetensors." in complaint(tmp_path / "v.bin").repair
+    assert "End its name in .safetensors." in load_error(tmp_path / "v.bin").repair
 
 
 def test_a_missing_file_raises_an_error(tmp_path: Path):
     for name in ("v.txt", "v.bin", "v.safetensors"):
-        assert "No such file" in complaint(tmp_path / name).problem
-    assert "Is a directory" in complaint(tmp_path).problem
+        assert "No such file" in load_error(tmp_path / name).problem
+    assert "Is a directory" in load_error(tmp_path).problem

@@ -1,4 +1,4 @@
-"""Counting pairs of words: the same numbers as a dictionary, whatever the memory, and nothing left behind."""
+"""Counting pairs of words: the counts of a dictionary for any amount of memory, without files left behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from seqwise.vectors.glove.cooccurrence import (
 )
 
 
-def corpus(words: int, vocabulary: int, seed: int = 0) -> np.ndarray:
+def random_ids(words: int, vocabulary: int, seed: int = 0) -> np.ndarray:
     """Sentences of 1 to 30 words; small ids are frequent."""
     random = np.random.default_rng(seed)
     ids = np.int32(vocabulary * random.random(words) ** 3)
@@ -31,24 +31,24 @@ def corpus(words: int, vocabulary: int, seed: int = 0) -> np.ndarray:
     return ids
 
 
-def by_dictionary(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
-    """The whole symmetric matrix, by the definition: each word looks at both sides of itself."""
-    found: dict[tuple[int, int], float] = defaultdict(float)
+def count_with_dictionary(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
+    """The whole symmetric matrix by its definition: each word is paired with its neighbours on both sides."""
+    counts: dict[tuple[int, int], float] = defaultdict(float)
     sentences = np.split(ids, np.flatnonzero(ids < 0))
     for sentence in ([int(word) for word in part if word >= 0] for part in sentences):
         for here, word in enumerate(sentence):
             for there in range(max(0, here - window), min(len(sentence), here + window + 1)):
                 if there != here:
-                    found[word, sentence[there]] += 1 / abs(there - here)
-    return found
+                    counts[word, sentence[there]] += 1 / abs(there - here)
+    return counts
 
 
-def as_dictionary(counts: PairCounts) -> dict[tuple[int, int], float]:
+def to_dictionary(counts: PairCounts) -> dict[tuple[int, int], float]:
     entries = counts.read(0, counts.size)
     return {(int(entry["row"]), int(entry["column"])): float(entry["count"]) for entry in entries}
 
 
-def triangle(matrix: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+def upper_triangle(matrix: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
     return {pair: count for pair, count in matrix.items() if pair[0] <= pair[1]}
 
 
@@ -59,59 +59,61 @@ def count_pairs(blocks, vocabulary: int, window: int, folder: Path, memory: int 
     return counter.counts
 
 
-def count(ids: np.ndarray, *arguments, **options) -> dict[tuple[int, int], float]:
-    return as_dictionary(count_pairs([ids], *arguments, **options))
+def count_to_dictionary(ids: np.ndarray, *arguments, **options) -> dict[tuple[int, int], float]:
+    return to_dictionary(count_pairs([ids], *arguments, **options))
 
 
 def test_counts_of_a_sentence_equal_those_by_hand(tmp_path):
-    # 0 1 0 | 2 1, window 2: 0 and 1 are neighbours twice; 0 is two from itself and sees it from both sides.
+    # 0 1 0 | 2 1, window 2: 0 and 1 are neighbours twice; 0 is at a distance of 2 from itself, counted from both sides.
     ids = np.array([0, 1, 0, -1, 2, 1, -1], dtype=np.int32)
-    assert count(ids, 3, 2, tmp_path) == {(0, 1): 2.0, (0, 0): 1.0, (1, 2): 1.0}
+    assert count_to_dictionary(ids, 3, 2, tmp_path) == {(0, 1): 2.0, (0, 0): 1.0, (1, 2): 1.0}
 
 
 @pytest.mark.parametrize("window", [1, 5, 12])
 @pytest.mark.parametrize("memory", [1, 64 << 10, MEMORY])
 def test_counts_equal_those_of_a_dictionary_for_any_memory_size(tmp_path, window, memory):
-    ids = corpus(1_500, vocabulary=700)
-    expected = triangle(by_dictionary(ids, window))
-    assert count(ids, 700, window, tmp_path, memory=memory) == pytest.approx(expected, rel=1e-6)
+    ids = random_ids(1_500, vocabulary=700)
+    expected = upper_triangle(count_with_dictionary(ids, window))
+    assert count_to_dictionary(ids, 700, window, tmp_path, memory=memory) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_small_hash_table_spills_many_runs_without_loss(tmp_path, monkeypatch):
-    seen = []
+    run_sizes = []
     append = SortedRuns.append
     monkeypatch.setattr(
-        SortedRuns, "append", lambda self, entries: (seen.append(len(entries)), append(self, entries))[1]
+        SortedRuns, "append", lambda self, entries: (run_sizes.append(len(entries)), append(self, entries))[1]
     )
-    ids = corpus(6_000, vocabulary=2_000)
-    found = count(ids, 2_000, 5, tmp_path, memory=8 << 10)
-    assert len(seen) > 100
-    assert max(seen) < 512
-    assert found == pytest.approx(triangle(by_dictionary(ids, 5)), rel=1e-6)
+    ids = random_ids(6_000, vocabulary=2_000)
+    counts = count_to_dictionary(ids, 2_000, 5, tmp_path, memory=8 << 10)
+    assert len(run_sizes) > 100
+    assert max(run_sizes) < 512
+    assert counts == pytest.approx(upper_triangle(count_with_dictionary(ids, 5)), rel=1e-6)
 
 
 def test_key_ranges_that_do_not_fit_the_table_are_halved(tmp_path, monkeypatch):
     # The first ranges are made ten times too wide.
-    answers = []
-    take = cooccurrence._merge_range
-    monkeypatch.setattr(cooccurrence, "_merge_range", lambda *what: (answers.append(take(*what)), answers[-1])[1])
+    results = []
+    merge_range = cooccurrence._merge_range
+    monkeypatch.setattr(
+        cooccurrence, "_merge_range", lambda *arguments: (results.append(merge_range(*arguments)), results[-1])[1]
+    )
     monkeypatch.setattr(cooccurrence, "MERGE_LOAD", 10.0)
-    ids = corpus(1_500, vocabulary=700)
-    found = count(ids, 700, 5, tmp_path, memory=8 << 10)
-    assert answers.count(None) >= 3
-    assert found == pytest.approx(triangle(by_dictionary(ids, 5)), rel=1e-6)
+    ids = random_ids(1_500, vocabulary=700)
+    counts = count_to_dictionary(ids, 700, 5, tmp_path, memory=8 << 10)
+    assert results.count(None) >= 3
+    assert counts == pytest.approx(upper_triangle(count_with_dictionary(ids, 5)), rel=1e-6)
 
 
 def test_the_block_size_does_not_change_the_counts(tmp_path):
-    ids = corpus(5_000, vocabulary=300)
+    ids = random_ids(5_000, vocabulary=300)
     ends = np.flatnonzero(ids < 0) + 1
     blocks = np.split(ids, ends[::7])
-    pieces = as_dictionary(count_pairs(blocks, 300, 5, tmp_path))
-    assert pieces == count(ids, 300, 5, tmp_path)
+    counts = to_dictionary(count_pairs(blocks, 300, 5, tmp_path))
+    assert counts == count_to_dictionary(ids, 300, 5, tmp_path)
 
 
 def test_memory_stays_within_the_budget(tmp_path):
-    # 700,000 ids with hardly a pair met twice: 3.4 million entries, which would take 55 MB as sums in one table.
+    # 700,000 ids in which hardly a pair occurs twice: 3.4 million entries, which would take 55 MB as sums in one table.
     random = np.random.default_rng(0)
     blocks = lambda: (random.integers(0, 1 << 20, 70_000, dtype=np.int32) for _ in range(10))  # noqa: E731
     budget = 8 << 20
@@ -122,7 +124,7 @@ def test_memory_stays_within_the_budget(tmp_path):
     tracemalloc.stop()
     assert counts.size > 3_000_000
     assert counts.path.stat().st_size == 12 * counts.size
-    assert budget / 2 < peak < budget + (5 << 20)  # pieces that are read and written come on top
+    assert budget / 2 < peak < budget + (5 << 20)  # buffers for reading and writing are extra
 
 
 def test_hash_keys_are_invertible_and_uniform():
@@ -134,8 +136,11 @@ def test_hash_keys_are_invertible_and_uniform():
 
 
 def test_the_order_is_shuffled_and_the_same_every_time(tmp_path):
-    ids = corpus(20_000, vocabulary=1_000)
-    first, second = list(count(ids, 1_000, 5, tmp_path)), list(count(ids, 1_000, 5, tmp_path, memory=20_000))
+    ids = random_ids(20_000, vocabulary=1_000)
+    first, second = (
+        list(count_to_dictionary(ids, 1_000, 5, tmp_path)),
+        list(count_to_dictionary(ids, 1_000, 5, tmp_path, memory=20_000)),
+    )
     assert first == second
     rows = np.array(first)[:, 0]
     assert abs(np.corrcoef(rows[:-1], rows[1:])[0, 1]) < 0.05
@@ -163,7 +168,7 @@ def test_an_id_outside_the_vocabulary_raises_an_error(tmp_path):
 
 
 class FullDisk:
-    """A file that takes the first writes and then has no room."""
+    """A file that accepts the first writes and then fails as on a full disk."""
 
     def __init__(self, file, writes: int):
         self.file, self.left = file, writes
@@ -179,28 +184,28 @@ class FullDisk:
 
 
 def test_a_full_disk_raises_a_save_error(tmp_path, monkeypatch):
-    make = cooccurrence.tempfile.TemporaryFile
-    monkeypatch.setattr(cooccurrence.tempfile, "TemporaryFile", lambda dir: FullDisk(make(dir=dir), writes=3))
+    create_file = cooccurrence.tempfile.TemporaryFile
+    monkeypatch.setattr(cooccurrence.tempfile, "TemporaryFile", lambda dir: FullDisk(create_file(dir=dir), writes=3))
     with pytest.raises(SaveError, match=r"the disk is full after [\d.]+ MB of counted pairs") as caught:
-        count(corpus(20_000, 2_000), 2_000, 5, tmp_path, memory=20_000)
+        count_to_dictionary(random_ids(20_000, 2_000), 2_000, 5, tmp_path, memory=20_000)
     assert "Make room there" in caught.value.repair
 
 
 def test_a_folder_that_cannot_be_created_raises_a_save_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SaveError, match="file/inside: cannot write"):
-        count(corpus(100, 10), 10, 5, tmp_path / "file" / "inside")
+        count_to_dictionary(random_ids(100, 10), 10, 5, tmp_path / "file" / "inside")
 
 
 def test_progress_counts_every_id(tmp_path):
-    reports = list(PairCounter(50, 2, tmp_path).count([corpus(200_000, 50)]))
+    reports = list(PairCounter(50, 2, tmp_path).count([random_ids(200_000, 50)]))
     assert reports == sorted(reports)
     assert len(reports) >= 3
     assert reports[-1] == 200_000
 
 
 def test_a_truncated_file_of_pairs_raises_an_error(tmp_path):
-    counts = count_pairs([corpus(1_000, 50)], 50, 5, tmp_path)
+    counts = count_pairs([random_ids(1_000, 50)], 50, 5, tmp_path)
     counts.path.write_bytes(counts.path.read_bytes()[:-5])
     with pytest.raises(DataError, match="ends too early"):
         counts.read(0, counts.size)

@@ -1,4 +1,4 @@
-"""Vectors with words: looked up, compared, searched, never changed. gensim is the second opinion."""
+"""`KeyedVectors`: lookup, similarity, search and immutability, compared with gensim."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from seqwise.vectors.search import damerau_levenshtein, find_similar_words, find
 WORDS = ["the", "king", "queen", "man", "woman", "apple", "apples", "Paris"]
 
 
-def made(rows: int = 200, dim: int = 12, seed: int = 0) -> KeyedVectors:
+def random_vectors(rows: int = 200, dim: int = 12, seed: int = 0) -> KeyedVectors:
     matrix = np.random.default_rng(seed).normal(size=(rows, dim)).astype(np.float32)
     return KeyedVectors([f"w{number}" for number in range(rows)], matrix)
 
 
-def in_gensim(keyed: KeyedVectors) -> gensim.models.KeyedVectors:
+def to_gensim(keyed: KeyedVectors) -> gensim.models.KeyedVectors:
     other = gensim.models.KeyedVectors(keyed.dim)
     other.add_vectors(list(keyed.words), keyed.matrix)
     return other
@@ -31,12 +31,12 @@ def in_gensim(keyed: KeyedVectors) -> gensim.models.KeyedVectors:
 
 @pytest.fixture
 def plane() -> KeyedVectors:
-    """Four words in a plane, and one that is nothing."""
+    """Four words in a plane, and one with a zero vector."""
     return KeyedVectors(["east", "north", "far", "west", "zero"], np.array([[1, 0], [0, 1], [9, 9], [-2, 0], [0, 0]]))
 
 
-def answers(found: list[Neighbour]) -> list[tuple[str, float]]:
-    return [(each.word, pytest.approx(each.score, abs=1e-5)) for each in found]
+def to_pairs(ranking: list[Neighbour]) -> list[tuple[str, float]]:
+    return [(each.word, pytest.approx(each.score, abs=1e-5)) for each in ranking]
 
 
 def test_words_are_looked_up(plane: KeyedVectors):
@@ -58,10 +58,10 @@ def test_keyed_vectors_are_immutable(plane: KeyedVectors):
         plane.norms[0] = 5
 
 
-@pytest.mark.parametrize("copied", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_copies_of_keyed_vectors_are_immutable_too(copied):
+@pytest.mark.parametrize("make_copy", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_copies_of_keyed_vectors_are_immutable_too(make_copy):
     about = {"losses": [2.0, 1.0], "settings": {"dim": 2}}
-    keyed = copied(KeyedVectors(["a"], np.ones((1, 2)), None, Subwords(3, 4, np.ones((5, 2))), about))
+    keyed = make_copy(KeyedVectors(["a"], np.ones((1, 2)), None, Subwords(3, 4, np.ones((5, 2))), about))
     with pytest.raises(ValueError, match="read-only"):
         keyed.subwords.matrix[0] = 5
     with pytest.raises(TypeError, match="does not support item assignment"):
@@ -75,8 +75,8 @@ def test_copies_of_keyed_vectors_are_immutable_too(copied):
 def test_very_large_and_very_small_numbers_have_cosines(large: float):
     matrix = np.array([[1, 0], [1, 1], [0, 2], [-3, 0]])
     keyed, plain = (KeyedVectors(["a", "b", "c", "d"], matrix * factor) for factor in (large, 1))
-    assert answers(keyed.nearest("a")) == [(each.word, each.score) for each in plain.nearest("a")]
-    assert answers(keyed.analogy("a", "b", "d")) == [(each.word, each.score) for each in plain.analogy("a", "b", "d")]
+    assert to_pairs(keyed.nearest("a")) == [(each.word, each.score) for each in plain.nearest("a")]
+    assert to_pairs(keyed.analogy("a", "b", "d")) == [(each.word, each.score) for each in plain.analogy("a", "b", "d")]
     assert keyed.similarity("a", "b") == pytest.approx(2**-0.5)
     assert keyed.similarity("a", "b", "dot") == pytest.approx(large**2)
     assert [each.word for each in keyed.nearest("a", by="dot")] == ["b", "c", "d"]
@@ -103,23 +103,23 @@ def test_the_nearest_come_first_without_the_word_itself(plane: KeyedVectors):
 
 
 def test_nearest_words_equal_those_of_gensim():
-    keyed = made()
-    other = in_gensim(keyed)
+    keyed = random_vectors()
+    other = to_gensim(keyed)
     for word in ("w0", "w77"):
-        assert answers(keyed.nearest(word, 7)) == other.most_similar(word, topn=7)
+        assert to_pairs(keyed.nearest(word, 7)) == other.most_similar(word, topn=7)
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
 def test_analogies_equal_those_of_gensim():
-    keyed = made()
-    other = in_gensim(keyed)
-    wanted = other.most_similar(positive=["w2", "w3"], negative=["w1"], topn=5)
-    assert answers(keyed.analogy("w1", "w2", "w3", 5)) == wanted
-    wanted = other.most_similar_cosmul(positive=["w2", "w3"], negative=["w1"], topn=5)
-    assert answers(keyed.analogy("w1", "w2", "w3", 5, by="multiply")) == wanted
+    keyed = random_vectors()
+    other = to_gensim(keyed)
+    expected = other.most_similar(positive=["w2", "w3"], negative=["w1"], topn=5)
+    assert to_pairs(keyed.analogy("w1", "w2", "w3", 5)) == expected
+    expected = other.most_similar_cosmul(positive=["w2", "w3"], negative=["w1"], topn=5)
+    assert to_pairs(keyed.analogy("w1", "w2", "w3", 5, by="multiply")) == expected
 
 
-def test_the_words_of_the_question_answer_it_only_when_allowed():
+def test_the_words_of_an_analogy_are_excluded_from_its_answers_unless_allowed():
     matrix = np.array([[1, 0, 0], [1, 0.2, 0], [1, 0, 0.1], [0.1, 1, 0.1], [0, 0.1, 1]])
     keyed = KeyedVectors(["a", "b", "c", "x", "y"], matrix)
     assert keyed.analogy("a", "b", "c", 1, exclude=False)[0].word == "b"
@@ -127,12 +127,12 @@ def test_the_words_of_the_question_answer_it_only_when_allowed():
 
 
 def test_the_least_fitting_word_comes_first_as_in_gensim():
-    keyed = made(30, 5)
+    keyed = random_vectors(30, 5)
     words = ["w1", "w5", "w9", "w20"]
-    found = keyed.rank_by_centrality(words)
-    wanted = sorted((float(score), word) for score, word in in_gensim(keyed).rank_by_centrality(words))
-    assert answers(found) == [(word, score) for score, word in wanted]
-    assert found[0].word == in_gensim(keyed).doesnt_match(words)
+    ranking = keyed.rank_by_centrality(words)
+    expected = sorted((float(score), word) for score, word in to_gensim(keyed).rank_by_centrality(words))
+    assert to_pairs(ranking) == [(word, score) for score, word in expected]
+    assert ranking[0].word == to_gensim(keyed).doesnt_match(words)
 
 
 def test_of_equal_scores_the_earlier_row_wins():
@@ -150,14 +150,14 @@ def test_an_unknown_word_is_composed_where_there_are_ngrams():
     assert [each.word for each in keyed.nearest("walking")] == ["walk"]
     with pytest.raises(UsageError, match="too short for its n-grams"):
         keyed.vector("")
-    for ask in (keyed.index, keyed.__getitem__):
+    for query in (keyed.index, keyed.__getitem__):
         with pytest.raises(UsageError, match=r"not among the 1 words\.\nvector\('walked'\) composes one") as caught:
-            ask("walked")
+            query("walked")
         assert "too short" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("word", "message"),
     [
         ("qeen", "'qeen' is not among the 8 words.\nPerhaps you meant 'queen'."),
         ("aples", "Perhaps you meant 'apples'."),
@@ -166,12 +166,12 @@ def test_an_unknown_word_is_composed_where_there_are_ngrams():
         ("xylophone", "'xylophone' is not among the 8 words."),
     ],
 )
-def test_an_unknown_word_is_reported_with_suggestions(asked: str, said: str):
+def test_an_unknown_word_is_reported_with_suggestions(word: str, message: str):
     keyed = KeyedVectors(WORDS, np.eye(8))
-    for ask in (keyed.vector, keyed.nearest, keyed.index, keyed.__getitem__):
+    for query in (keyed.vector, keyed.nearest, keyed.index, keyed.__getitem__):
         with pytest.raises(UsageError) as caught:
-            ask(asked)
-        assert str(caught.value).endswith(said)
+            query(word)
+        assert str(caught.value).endswith(message)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_similar_words_of_a_list():
 
 
 @pytest.mark.parametrize(
-    ("words", "matrix", "more", "said"),
+    ("words", "matrix", "options", "message"),
     [
         (["a"], np.ones((2, 3)), {}, "a row for each of 1 words"),
         (["a"], np.ones(3), {}, "shape"),
@@ -203,13 +203,13 @@ def test_similar_words_of_a_list():
         (["a"], np.ones((1, 2)), {"about": ["made"]}, "about: expected a dictionary"),
     ],
 )
-def test_inconsistent_arguments_raise_an_error(words, matrix, more, said):
-    with pytest.raises(UsageError, match=said):
-        KeyedVectors(words, matrix, **more)
+def test_inconsistent_arguments_raise_an_error(words, matrix, options, message):
+    with pytest.raises(UsageError, match=message):
+        KeyedVectors(words, matrix, **options)
 
 
 @pytest.mark.parametrize(
-    ("ask", "said"),
+    ("query", "message"),
     [
         (lambda keyed: keyed.nearest("east", 0), "at least 1"),
         (lambda keyed: keyed.nearest("east", by="cosin"), "Perhaps you meant 'cosine'"),
@@ -220,9 +220,9 @@ def test_inconsistent_arguments_raise_an_error(words, matrix, more, said):
         (lambda keyed: keyed.rank_by_centrality(["east"]), "at least two words"),
     ],
 )
-def test_invalid_queries_raise_an_error(plane: KeyedVectors, ask, said: str):
-    with pytest.raises(UsageError, match=said):
-        ask(plane)
+def test_invalid_queries_raise_an_error(plane: KeyedVectors, query, message: str):
+    with pytest.raises(UsageError, match=message):
+        query(plane)
 
 
 def test_vectors_are_used_without_loading_torch_or_numba():

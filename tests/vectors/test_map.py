@@ -1,4 +1,4 @@
-"""The map of words: projections, groups, labels, the picture and the page."""
+"""The map of words: projections, clusters, labels, the picture and the page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from seqwise.vectors.map.word_map import (
     default_num_clusters,
 )
 
-ODD = [
+ODD_WORDS = [
     "</script><img src=x onerror=alert(1)>",
     "<!--",
     "{{DATA}}",
@@ -56,7 +56,7 @@ def unit(matrix: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def clusters() -> np.ndarray:
-    """Three tight bunches of 20 unit vectors in 10 dimensions, one after the other."""
+    """Three tight clusters of 20 unit vectors in 10 dimensions, one after the other."""
     rng = np.random.default_rng(0)
     return unit(np.repeat(np.eye(10)[:3], 20, axis=0) + 0.1 * rng.normal(size=(60, 10)))
 
@@ -66,7 +66,7 @@ def keyed(clusters) -> KeyedVectors:
     return KeyedVectors([f"w{number}" for number in range(60)], clusters, counts=np.arange(60, 0, -1))
 
 
-def sides(points: np.ndarray) -> np.ndarray:
+def pairwise_distances(points: np.ndarray) -> np.ndarray:
     """The distances of all pairs."""
     return np.linalg.norm(points[:, None] - points[None], axis=-1)
 
@@ -79,7 +79,7 @@ def test_pca_preserves_distances_of_points_in_a_plane():
     plane = rng.normal(size=(30, 2))
     axes, _ = np.linalg.qr(rng.normal(size=(7, 2)))
     points, shares = compute_principal_axes(plane @ axes.T + 5)
-    assert np.allclose(sides(points), sides(plane))
+    assert np.allclose(pairwise_distances(points), pairwise_distances(plane))
     assert shares.sum() == pytest.approx(1)
     assert shares[0] >= shares[1]
 
@@ -98,14 +98,14 @@ def test_the_gradient_of_tsne_is_that_of_its_divergence(clusters):
     for at in [(0, 0), (7, 1), (14, 0)]:
         step = np.zeros_like(points)
         step[at] = 1e-5
-        measured = (compute_divergence(points + step, p) - compute_divergence(points - step, p)) / 2e-5
-        assert grad[at] == pytest.approx(measured, rel=1e-5)
+        expected = (compute_divergence(points + step, p) - compute_divergence(points - step, p)) / 2e-5
+        assert grad[at] == pytest.approx(expected, rel=1e-5)
 
 
 def test_affinities_have_the_requested_perplexity():
     vectors = np.random.default_rng(3).normal(size=(25, 4))
-    squares = np.square(sides(vectors))
-    slow = np.zeros((25, 25))
+    squares = np.square(pairwise_distances(vectors))
+    conditional = np.zeros((25, 25))
     for i in range(25):
         low, high = 0.0, 1000.0
         for _ in range(100):
@@ -115,16 +115,16 @@ def test_affinities_have_the_requested_perplexity():
             p /= p.sum()
             entropy = -np.sum(p[p > 0] * np.log2(p[p > 0]))
             low, high = (beta, high) if 2**entropy > 6 else (low, beta)
-        slow[i] = p
-    assert np.allclose(compute_affinities(vectors, 6), (slow + slow.T) / 50, atol=1e-5)
+        conditional[i] = p
+    assert np.allclose(compute_affinities(vectors, 6), (conditional + conditional.T) / 50, atol=1e-5)
 
 
 def test_tsne_keeps_clusters_together(clusters):
     points, description = project(clusters)
     assert "perplexity 19.7" in description
     assert "seed 0" in description
-    apart = sides(points) + np.diag(np.full(60, np.inf))
-    nearest = apart.argsort(axis=1)[:, :5] // 20
+    distances = pairwise_distances(points) + np.diag(np.full(60, np.inf))
+    nearest = distances.argsort(axis=1)[:, :5] // 20
     assert (nearest == np.arange(60)[:, None] // 20).all()
 
 
@@ -143,9 +143,9 @@ def test_the_same_seed_gives_the_same_map(clusters):
 
 
 def test_progress_reaches_the_end(clusters):
-    seen = []
-    project(clusters, "tsne", progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (1000, 1000)
+    reports = []
+    project(clusters, "tsne", progress=lambda done, total: reports.append((done, total)))
+    assert reports[-1] == (1000, 1000)
 
 
 @pytest.mark.parametrize("by", ["pca", "tsne"])
@@ -154,7 +154,7 @@ def test_progress_reaches_the_end(clusters):
     [np.eye(3), np.ones((5, 4)), np.zeros((4, 3)), np.arange(6.0)[:, None], np.vstack([np.eye(4)] * 5)],
     ids=["three", "equal", "zero", "one dimension", "repeated"],
 )
-def test_every_set_of_three_or_more_has_a_map(vectors: np.ndarray, by):
+def test_any_three_or_more_vectors_can_be_projected(vectors: np.ndarray, by):
     points, _ = project(vectors.astype(np.float32), by)
     assert points.shape == (len(vectors), 2)
     assert np.isfinite(points).all()
@@ -176,8 +176,8 @@ def test_tsne_of_too_many_words_is_an_error():
 
 def test_clusters_are_sorted_by_size(clusters):
     labels, members = cluster(clusters[5:], 3)  # 15, 20 and 20 of each
-    truth = np.arange(5, 60) // 20
-    assert len({(a, b) for a, b in zip(labels, truth)}) == 3
+    expected = np.arange(5, 60) // 20
+    assert len({(a, b) for a, b in zip(labels, expected)}) == 3
     assert np.bincount(labels).tolist() == [20, 20, 15]
     assert [len(rows) for rows in members] == [20, 20, 15]
 
@@ -185,8 +185,8 @@ def test_clusters_are_sorted_by_size(clusters):
 def test_the_most_central_member_comes_first(clusters):
     labels, members = cluster(clusters, 3)
     for number, rows in enumerate(members):
-        own = clusters[labels == number]
-        cosines = clusters[list(rows)] @ own.sum(axis=0)
+        vectors = clusters[labels == number]
+        cosines = clusters[list(rows)] @ vectors.sum(axis=0)
         assert (np.diff(cosines) <= 1e-5).all()
 
 
@@ -207,13 +207,13 @@ def test_labels_cover_neither_each_other_nor_dots_and_stay_inside():
     rng = np.random.default_rng(4)
     dots = rng.uniform(0, 600, size=(250, 2))
     boxes = place_labels(dots, [3.0] * 250, [(50, 12)] * 250, (0, 0, 600, 600))
-    placed = np.array([box for box in boxes if box])
-    assert 60 < len(placed) < 250
-    assert (placed >= 0).all()
-    assert (placed <= 600).all()
-    left, top, right, bottom = placed.T
+    visible = np.array([box for box in boxes if box])
+    assert 60 < len(visible) < 250
+    assert (visible >= 0).all()
+    assert (visible <= 600).all()
+    left, top, right, bottom = visible.T
     overlap = (left[:, None] < right) & (right[:, None] > left) & (top[:, None] < bottom) & (bottom[:, None] > top)
-    assert overlap.sum() == len(placed)  # each with itself only
+    assert overlap.sum() == len(visible)  # each with itself only
     x, y = dots.T
     assert not ((x > left[:, None]) & (x < right[:, None]) & (y > top[:, None]) & (y < bottom[:, None])).any()
 
@@ -230,42 +230,44 @@ def test_a_required_label_may_cover_a_dot():
 
 
 def test_named_words_come_first_and_neighbours_are_not_repeated(keyed: KeyedVectors):
-    found = choose_neighbourhood(keyed, ["w25", "w26", "w25"], 3)
+    words = choose_neighbourhood(keyed, ["w25", "w26", "w25"], 3)
     near = {one.word for word in ("w25", "w26") for one in keyed.nearest(word, 3)}
-    assert found[:2] == ("w25", "w26")
-    assert set(found[2:]) == near - {"w25", "w26"}
+    assert words[:2] == ("w25", "w26")
+    assert set(words[2:]) == near - {"w25", "w26"}
     assert choose_neighbourhood(keyed, ["w1"], 0) == ("w1",)
 
 
 def test_a_word_map_fills_its_box(keyed: KeyedVectors):
-    made = build_word_map(keyed, keyed.words, "t", by="pca", clusters=3)
-    assert np.ptp(made.points, axis=0).max() == pytest.approx(2)
-    assert np.abs(made.points).max() == pytest.approx(1)
-    assert len(made.cluster_names) == 3
-    assert all(re.fullmatch(r"w\d+, w\d+", name) for name in made.cluster_names)
+    word_map = build_word_map(keyed, keyed.words, "t", by="pca", clusters=3)
+    assert np.ptp(word_map.points, axis=0).max() == pytest.approx(2)
+    assert np.abs(word_map.points).max() == pytest.approx(1)
+    assert len(word_map.cluster_names) == 3
+    assert all(re.fullmatch(r"w\d+, w\d+", name) for name in word_map.cluster_names)
 
 
 # --- the picture
 
 
-def colours(image: Image.Image) -> set[str]:
+def get_colours(image: Image.Image) -> set[str]:
     return {f"#{bytes(pixel).hex()}" for _, pixel in image.getcolors(1 << 24) or []}
 
 
 def test_the_picture_is_a_png_of_twice_the_size_with_a_colour_per_cluster(keyed: KeyedVectors):
-    made = draw_picture(build_word_map(keyed, keyed.words[::2], "a title", by="pca", clusters=3))
-    image = Image.open(io.BytesIO(made.png))
+    picture = draw_picture(build_word_map(keyed, keyed.words[::2], "a title", by="pca", clusters=3))
+    image = Image.open(io.BytesIO(picture.png))
     assert (image.format, image.width) == ("PNG", WIDTH * SCALE)
-    assert {*COLOURS[:3]} <= colours(image)
-    assert not {*COLOURS[3:]} & colours(image)
-    assert 0 < made.num_labels <= 30
-    assert made.num_unreadable == 0
+    assert {*COLOURS[:3]} <= get_colours(image)
+    assert not {*COLOURS[3:]} & get_colours(image)
+    assert 0 < picture.num_labels <= 30
+    assert picture.num_unreadable == 0
 
 
 def test_words_that_cannot_be_printed_can_be_drawn():
-    points = np.random.default_rng(0).uniform(-1, 1, size=(len(ODD), 2))
-    odd = WordMap("a\ntitle", "how", tuple(ODD), points, np.zeros(len(ODD), int), ("a\nb",), num_named=2)
-    assert draw_picture(odd).png.startswith(b"\x89PNG")
+    points = np.random.default_rng(0).uniform(-1, 1, size=(len(ODD_WORDS), 2))
+    word_map = WordMap(
+        "a\ntitle", "how", tuple(ODD_WORDS), points, np.zeros(len(ODD_WORDS), int), ("a\nb",), num_named=2
+    )
+    assert draw_picture(word_map).png.startswith(b"\x89PNG")
 
 
 def test_characters_missing_from_all_fonts_are_detected(monkeypatch: pytest.MonkeyPatch):
@@ -276,69 +278,69 @@ def test_characters_missing_from_all_fonts_are_detected(monkeypatch: pytest.Monk
 # --- the page
 
 
-class Tags(HTMLParser):
-    """The tags of a page, and what stands in its scripts."""
+class PageParser(HTMLParser):
+    """The tags of a page, and the text of its scripts."""
 
     def __init__(self, text: str):
         super().__init__()
-        self.found: list[tuple[str, dict]] = []
+        self.tags: list[tuple[str, dict]] = []
         self.scripts: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
+        self.tags.append((tag, dict(attributes)))
         if tag == "script":
             self.scripts.append("")
 
     def handle_data(self, text):
-        if self.found and self.found[-1][0] == "script":
+        if self.tags and self.tags[-1][0] == "script":
             self.scripts[-1] += text
 
 
 @pytest.fixture(scope="module")
 def odd_page() -> tuple[str, KeyedVectors]:
-    words = [*ODD, *(f"w{number}" for number in range(20))]
+    words = [*ODD_WORDS, *(f"w{number}" for number in range(20))]
     keyed = KeyedVectors(words, np.random.default_rng(5).normal(size=(len(words), 6)).astype(np.float32))
     return build_page(build_word_map(keyed, keyed.words, "</title><b>&amp;", num_named=1), keyed), keyed
 
 
 def test_the_page_loads_no_external_files(odd_page):
-    tags = Tags(odd_page[0])
-    assert not any({"src", "href", "action", "srcset"} & attributes.keys() for _, attributes in tags.found)
+    page = PageParser(odd_page[0])
+    assert not any({"src", "href", "action", "srcset"} & attributes.keys() for _, attributes in page.tags)
     assert not re.search(r"https?:|//[a-z]+\.|@import|url\(|fetch\(|XMLHttp", odd_page[0])
-    policy = next(attributes["content"] for tag, attributes in tags.found if "http-equiv" in attributes)
+    policy = next(attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes)
     assert policy.startswith("default-src 'none'")
 
 
 def test_words_are_escaped_in_the_page(odd_page):
     text, keyed = odd_page
-    tags = Tags(text)
-    assert {"img", "b"}.isdisjoint(tag for tag, _ in tags.found)
-    assert [tag for tag, _ in tags.found].count("script") == 2
-    data = json.loads(tags.scripts[0])
+    page = PageParser(text)
+    assert {"img", "b"}.isdisjoint(tag for tag, _ in page.tags)
+    assert [tag for tag, _ in page.tags].count("script") == 2
+    data = json.loads(page.scripts[0])
     assert tuple(data["words"]) == keyed.words
     assert "innerHTML" not in text
     assert "document.write" not in text
 
 
 def test_the_data_of_the_page_are_points_clusters_and_neighbours(keyed: KeyedVectors):
-    made = build_word_map(keyed, keyed.words[:30], "t")
-    data = json.loads(Tags(build_page(made, keyed)).scripts[0])
-    assert np.allclose(np.reshape(data["points"], (-1, 2)), made.points, atol=1e-4)
-    assert data["clusters"] == made.clusters.tolist()
+    word_map = build_word_map(keyed, keyed.words[:30], "t")
+    data = json.loads(PageParser(build_page(word_map, keyed)).scripts[0])
+    assert np.allclose(np.reshape(data["points"], (-1, 2)), word_map.points, atol=1e-4)
+    assert data["clusters"] == word_map.clusters.tolist()
     assert data["counts"] == list(range(60, 30, -1))
     assert len(data["neighbours"][0]) == NUM_NEIGHBOURS
-    for word, score, place in data["neighbours"][7]:
+    for word, score, index in data["neighbours"][7]:
         assert score == pytest.approx(keyed.similarity("w7", word), abs=1e-3)
-        assert place == (keyed.index(word) if keyed.index(word) < 30 else -1)
+        assert index == (keyed.index(word) if keyed.index(word) < 30 else -1)
 
 
 def test_neighbours_of_a_batch_equal_those_of_single_words(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("seqwise.vectors.map.page.MAX_COSINES", 150)  # blocks of two words
-    seen: list[int] = []
-    found = find_neighbours(keyed, keyed.words[:9], 4, lambda done, total: seen.append(done))
-    assert seen == [2, 4, 6, 8, 9]
-    for word, near in zip(keyed.words, found):
+    reports: list[int] = []
+    neighbours = find_neighbours(keyed, keyed.words[:9], 4, lambda done, total: reports.append(done))
+    assert reports == [2, 4, 6, 8, 9]
+    for word, near in zip(keyed.words, neighbours):
         assert [one for one, _ in near] == [one.word for one in keyed.nearest(word, 4)]
 
 
@@ -346,20 +348,20 @@ def test_the_script_of_the_page_is_well_formed(odd_page, tmp_path):
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
-    (tmp_path / "script.js").write_text(Tags(odd_page[0]).scripts[1])
+    (tmp_path / "script.js").write_text(PageParser(odd_page[0]).scripts[1])
     assert subprocess.run([node, "--check", tmp_path / "script.js"], check=False).returncode == 0
 
 
 def test_errors_of_the_map_name_no_command_line_options(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("seqwise.vectors.map.word_map.MAX_WORDS", 10)
-    asks = {
+    calls = {
         "Name fewer words": lambda: build_word_map(keyed, keyed.words, "t", num_named=2),
         "Show fewer words": lambda: build_word_map(keyed, keyed.words, "t"),
         "skip fewer": lambda: build_word_map(keyed, keyed.words[58:], "t"),
         "more neighbours": lambda: build_word_map(keyed, ["w1"], "t", num_named=1),
         "by PCA": lambda: project(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne"),
     }
-    for said, ask in asks.items():
-        with pytest.raises(UsageError, match=said) as caught:
-            ask()
+    for message, call in calls.items():
+        with pytest.raises(UsageError, match=message) as caught:
+            call()
         assert "--" not in str(caught.value)

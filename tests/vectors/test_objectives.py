@@ -1,8 +1,8 @@
 """Every objective of word2vec through the same checks: its equation in double precision, finite differences, same bits,
 and a corpus whose structure is known.
 
-The reference implementation has the loss of a window as in the equation, and no gradients: these are central
-differences. Chance is taken out: all words are kept, windows reach over the whole sentence, one word is every negative.
+The reference implementation computes the loss of a window from the equation, and its gradients by central differences.
+ Nothing is random: all words are kept, windows span the whole sentence, every negative is the same word.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ KINDS = ("negative", "softmax", "hierarchical", "subwords")
 METHODS = ("skipgram", "cbow")
 WORDS = ["the", "cat", "sat", "there", "that", "catty", "a"]
 COUNTS = np.array([20, 11, 9, 5, 4, 2, 1], dtype=np.int64)
-DIM, NEGATIVE, ONLY = 5, 2, 3  # every negative is word 3
-# Six words with one twice, two words, the negative itself in the middle, and one alone.
+DIM, NEGATIVE, NEGATIVE_WORD = 5, 2, 3  # every negative is word 3
+# Six words with one twice, two words, the negative word itself in the middle, and a single word.
 SENTENCES = [[0, 1, 2, 6, 2, 4], [5, 0], [1, 3, 2], [4]]
 BLOCK = np.concatenate([[*sentence, -1] for sentence in SENTENCES]).astype(np.int32)
-WIDE = 1000  # so wide that a window drawn evenly almost never ends within a sentence
+WIDE_WINDOW = 1000  # so wide that a window drawn evenly almost never ends within a sentence
 
 
 def resolve_settings(kind: str, method: str, **others) -> VectorSettings:
     loss = "negative" if kind == "subwords" else kind
-    chosen = {"dim": DIM, "window": WIDE, "negative": NEGATIVE, "subsample": 0, "buckets": 11} | others
-    return VectorSettings(method=method, loss=loss, subwords=kind == "subwords", **chosen).resolve()
+    options = {"dim": DIM, "window": WIDE_WINDOW, "negative": NEGATIVE, "subsample": 0, "buckets": 11} | others
+    return VectorSettings(method=method, loss=loss, subwords=kind == "subwords", **options).resolve()
 
 
-def objective(kind: str, method: str, **others) -> Objective:
-    """With random rows, so that every gradient is there."""
-    made = build_objective(WORDS, COUNTS, resolve_settings(kind, method, **others))
+def random_objective(kind: str, method: str, **others) -> Objective:
+    """An objective with random rows, so that no gradient is zero."""
+    objective = build_objective(WORDS, COUNTS, resolve_settings(kind, method, **others))
     random = np.random.default_rng(1)
-    for rows in (made.inputs, made.outputs):
+    for rows in (objective.inputs, objective.outputs):
         rows[:, :DIM] = random.normal(0, 0.7, (len(rows), DIM))
     if kind in ("negative", "subwords"):
-        table = made.tables if kind == "negative" else made.tables[0]
-        table.threshold[:], table.alias[:] = 0, ONLY
-    return made
+        table = objective.tables if kind == "negative" else objective.tables[0]
+        table.threshold[:], table.alias[:] = 0, NEGATIVE_WORD
+    return objective
 
 
 def cost(score) -> float:
@@ -54,10 +54,10 @@ def cost(score) -> float:
 class ReferenceTrainer:
     """The loss of one window, from the equations."""
 
-    def __init__(self, kind: str, made: Objective):
-        self.kind, self.cbow, self.made = kind, made.settings.method == "cbow", made
-        self.inputs = made.inputs[:, :DIM].astype(np.float64)
-        self.outputs = made.outputs[:, :DIM].astype(np.float64)
+    def __init__(self, kind: str, objective: Objective):
+        self.kind, self.cbow, self.objective = kind, objective.settings.method == "cbow", objective
+        self.inputs = objective.inputs[:, :DIM].astype(np.float64)
+        self.outputs = objective.outputs[:, :DIM].astype(np.float64)
 
     def hidden(self, words: list[int]) -> list[np.ndarray]:
         rows = [self.row(word) for word in words]
@@ -66,7 +66,7 @@ class ReferenceTrainer:
     def row(self, word: int) -> np.ndarray:
         if self.kind != "subwords":
             return self.inputs[word]
-        offsets, rows = self.made.word_rows
+        offsets, rows = self.objective.word_rows
         return self.inputs[rows[offsets[word] : offsets[word + 1]]].mean(axis=0)
 
     def pair(self, h: np.ndarray, word: int) -> float:
@@ -74,10 +74,10 @@ class ReferenceTrainer:
         if self.kind == "softmax":
             return float(np.log(np.exp(scores).sum()) - scores[word])
         if self.kind == "hierarchical":
-            offsets, nodes, turns = self.made.tree
+            offsets, nodes, turns = self.objective.tree
             path = slice(offsets[word], offsets[word + 1])
             return sum(cost(scores[node] if left else -scores[node]) for node, left in zip(nodes[path], turns[path]))
-        negatives = NEGATIVE * cost(-scores[ONLY]) if word != ONLY else 0.0
+        negatives = NEGATIVE * cost(-scores[NEGATIVE_WORD]) if word != NEGATIVE_WORD else 0.0
         return cost(scores[word]) + negatives
 
     def loss(self, centre: int, neighbours: list[int]) -> tuple[float, int]:
@@ -89,40 +89,40 @@ class ReferenceTrainer:
         return sum(self.pair(h, word) for h, word in pairs), len(pairs)
 
     def gradients(self, centre: int, neighbours: list[int], step: float = 1e-5) -> list[np.ndarray]:
-        found = []
+        gradients = []
         for rows in (self.inputs, self.outputs):
             gradient = np.zeros_like(rows)
-            for place in np.ndindex(rows.shape):
-                kept, losses = rows[place], []
-                for moved in (kept + step, kept - step):
-                    rows[place] = moved
+            for index in np.ndindex(rows.shape):
+                original, losses = rows[index], []
+                for value in (original + step, original - step):
+                    rows[index] = value
                     losses.append(self.loss(centre, neighbours)[0])
-                rows[place], gradient[place] = kept, (losses[0] - losses[1]) / (2 * step)
-            found.append(gradient)
-        return found
+                rows[index], gradient[index] = original, (losses[0] - losses[1]) / (2 * step)
+            gradients.append(gradient)
+        return gradients
 
-    def train(self, rate: float, more: bool = False) -> tuple[float, int]:
-        """With `more`, each neighbour gets all of the gradient of the mean."""
+    def train(self, rate: float, full_gradient: bool = False) -> tuple[float, int]:
+        """Trains on all windows. With `full_gradient`, each neighbour gets all of the gradient of the mean."""
         loss, pairs = 0.0, 0
         for centre, neighbours in windows():
-            here, number = self.loss(centre, neighbours)
-            loss, pairs = loss + here, pairs + number
+            window_loss, number = self.loss(centre, neighbours)
+            loss, pairs = loss + window_loss, pairs + number
             inputs, outputs = self.gradients(centre, neighbours)
-            self.inputs -= rate * inputs * (len(neighbours) if more else 1)
+            self.inputs -= rate * inputs * (len(neighbours) if full_gradient else 1)
             self.outputs -= rate * outputs
         return loss, pairs
 
 
 def windows() -> Iterator[tuple[int, list[int]]]:
     for sentence in SENTENCES:
-        for place, centre in enumerate(sentence):
+        for index, centre in enumerate(sentence):
             if len(sentence) > 1:
-                yield centre, sentence[:place] + sentence[place + 1 :]
+                yield centre, sentence[:index] + sentence[index + 1 :]
 
 
-def trained(made: Objective, rate: float, state: int = 5) -> np.ndarray:
+def train_block(objective: Objective, rate: float, state: int = 5) -> np.ndarray:
     tally = np.zeros(2)
-    made.train(BLOCK, np.uint64(state), rate, made.allocate_workspace(), tally)
+    objective.train(BLOCK, np.uint64(state), rate, objective.allocate_workspace(), tally)
     return tally
 
 
@@ -131,58 +131,60 @@ contract = pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind 
 
 @contract
 def test_a_pass_equals_gradient_steps_of_the_equations(kind, method):
-    made = objective(kind, method)
-    reference = ReferenceTrainer(kind, made)
+    objective = random_objective(kind, method)
+    reference = ReferenceTrainer(kind, objective)
     before = reference.inputs.copy(), reference.outputs.copy()
-    # A small rate, since CBOW's negatives see what an equal one before them in the window has changed.
+    # A small rate, since equal negatives of a window are updated one after another in CBOW.
     rate = 1e-3 if (kind, method) == ("negative", "cbow") else 0.1
-    tally = trained(made, rate)
+    tally = train_block(objective, rate)
     loss, pairs = reference.train(rate)
     assert tally[1] == pairs
     assert tally[0] == pytest.approx(loss, rel=2e-6)
-    for rows, slow, start in zip((made.inputs, made.outputs), (reference.inputs, reference.outputs), before):
-        moved, should = (rows[:, :DIM] - start) / rate, (slow - start) / rate
-        assert np.abs(should).max() > 0.1
-        assert moved == pytest.approx(should, rel=1e-4, abs=4e-4)
+    for rows, slow, start in zip((objective.inputs, objective.outputs), (reference.inputs, reference.outputs), before):
+        actual, expected = (rows[:, :DIM] - start) / rate, (slow - start) / rate
+        assert np.abs(expected).max() > 0.1
+        assert actual == pytest.approx(expected, rel=1e-4, abs=4e-4)
         assert not rows[:, DIM:].any()
 
 
 @contract
 def test_with_learning_rate_zero_nothing_changes_and_the_loss_is_exact(kind, method):
-    made = objective(kind, method)
-    inputs, outputs = made.inputs.copy(), made.outputs.copy()
-    loss, pairs = trained(made, 0.0)
-    reference = ReferenceTrainer(kind, made)
+    objective = random_objective(kind, method)
+    inputs, outputs = objective.inputs.copy(), objective.outputs.copy()
+    loss, pairs = train_block(objective, 0.0)
+    reference = ReferenceTrainer(kind, objective)
     exact = [reference.loss(*window) for window in windows()]
     assert pairs == sum(number for _, number in exact)
     assert loss == pytest.approx(sum(part for part, _ in exact), rel=5e-7)
-    assert np.array_equal(made.inputs, inputs)
-    assert np.array_equal(made.outputs, outputs)
+    assert np.array_equal(objective.inputs, inputs)
+    assert np.array_equal(objective.outputs, outputs)
 
 
 @pytest.mark.parametrize("kind", ["negative", "softmax", "hierarchical"])
 def test_gensims_update_gives_each_neighbour_all_of_the_gradient(kind):
-    made = objective(kind, "cbow", update="gensim")
-    reference = ReferenceTrainer(kind, made)
+    objective = random_objective(kind, "cbow", update="gensim")
+    reference = ReferenceTrainer(kind, objective)
     start = reference.inputs.copy()
-    trained(made, 1e-3)
-    reference.train(1e-3, more=True)
-    assert (made.inputs[:, :DIM] - start) / 1e-3 == pytest.approx((reference.inputs - start) / 1e-3, rel=2e-3, abs=2e-3)
+    train_block(objective, 1e-3)
+    reference.train(1e-3, full_gradient=True)
+    assert (objective.inputs[:, :DIM] - start) / 1e-3 == pytest.approx(
+        (reference.inputs - start) / 1e-3, rel=2e-3, abs=2e-3
+    )
 
 
 @contract
 def test_same_seed_gives_same_bits_with_a_used_workspace(kind, method):
-    chosen = {"window": 3, "subsample": 0.05}
+    options = {"window": 3, "subsample": 0.05}
     results = []
     for used in (False, True):
-        made = build_objective(WORDS, COUNTS, resolve_settings(kind, method, **chosen))
-        workspace, tally = made.allocate_workspace(), np.zeros(2)
-        if used:  # by another thread's blocks, with other rows
-            other = objective(kind, method, **chosen)
+        objective = build_objective(WORDS, COUNTS, resolve_settings(kind, method, **options))
+        workspace, tally = objective.allocate_workspace(), np.zeros(2)
+        if used:  # as by another thread's blocks, with other rows
+            other = random_objective(kind, method, **options)
             other.train(BLOCK, np.uint64(77), 0.1, workspace, np.zeros(2))
         for number in range(20):
-            made.train(BLOCK, seed_block(0, 1, number), 0.1, workspace, tally)
-        results.append((made.inputs.tobytes(), made.outputs.tobytes(), *tally))
+            objective.train(BLOCK, seed_block(0, 1, number), 0.1, workspace, tally)
+        results.append((objective.inputs.tobytes(), objective.outputs.tobytes(), *tally))
     assert results[0] == results[1]
 
 
@@ -196,43 +198,43 @@ def test_the_seed_determines_small_initial_inputs(kind, method):
     assert first.vectors().flags.c_contiguous
 
 
-TOPICS, EACH = 4, 6
+TOPICS, WORDS_PER_TOPIC = 4, 6
 RATES = {"negative": (0.05, 0.2), "softmax": (0.05, 0.2), "hierarchical": (0.05, 0.2), "subwords": (0.2, 0.8)}
 
 
-def topics() -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
-    """(words, counts, block, topic of each word): a sentence is about one topic, which no spelling betrays."""
+def build_topic_corpus() -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
+    """(words, counts, block, topic of each word): a sentence is about one topic, unrelated to spelling."""
     random = np.random.default_rng(3)
-    words = ["".join(random.choice(list("bcdfghjklmnprstvz"), 5)) for _ in range(TOPICS * EACH)]
-    lines = [[*(random.integers(0, EACH, 8) * TOPICS + random.integers(0, TOPICS)), -1] for _ in range(900)]
+    words = ["".join(random.choice(list("bcdfghjklmnprstvz"), 5)) for _ in range(TOPICS * WORDS_PER_TOPIC)]
+    lines = [[*(random.integers(0, WORDS_PER_TOPIC, 8) * TOPICS + random.integers(0, TOPICS)), -1] for _ in range(900)]
     block = np.concatenate(lines).astype(np.int32)
     counts = np.bincount(block[block >= 0], minlength=len(words))
     order = np.argsort(-counts, kind="stable")
-    place = np.argsort(order)
+    new_ids = np.argsort(order)
     return (
         [words[w] for w in order],
         counts[order],
-        np.where(block < 0, -1, place[block]).astype(np.int32),
+        np.where(block < 0, -1, new_ids[block]).astype(np.int32),
         order % TOPICS,
     )
 
 
 @contract
 def test_words_of_one_topic_become_neighbours(kind, method):
-    words, counts, block, topic = topics()
+    words, counts, block, topic = build_topic_corpus()
     rate = RATES[kind][METHODS.index(method)]
-    made = build_objective(
+    objective = build_objective(
         words, counts, resolve_settings(kind, method, dim=16, window=3, negative=5, learning_rate=rate)
     )
-    workspace, losses, passes = made.allocate_workspace(), [], 12
+    workspace, losses, passes = objective.allocate_workspace(), [], 12
     for number in range(passes):
         tally = np.zeros(2)
-        made.train(block, seed_block(0, number, 0), rate * (1 - number / passes), workspace, tally)
+        objective.train(block, seed_block(0, number, 0), rate * (1 - number / passes), workspace, tally)
         losses.append(tally[0] / tally[1])
-    vectors = made.vectors()
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    likeness = unit @ unit.T
-    np.fill_diagonal(likeness, -2)
-    nearest = np.argsort(-likeness, axis=1)[:, : EACH - 1]
+    vectors = objective.vectors()
+    normalized = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    similarity = normalized @ normalized.T
+    np.fill_diagonal(similarity, -2)
+    nearest = np.argsort(-similarity, axis=1)[:, : WORDS_PER_TOPIC - 1]
     assert (topic[nearest] == topic[:, None]).mean() > 0.98
     assert losses[-1] < losses[0]

@@ -19,8 +19,8 @@ def fnv(text: str) -> int:
 
 
 def test_words_are_enclosed_in_brackets_before_ngrams_are_hashed():
-    wanted = [fnv(gram) % 1000 for gram in ("<ab", "<ab>", "ab>")]
-    assert hash_ngrams("ab", 3, 6, 1000).tolist() == wanted
+    expected = [fnv(gram) % 1000 for gram in ("<ab", "<ab>", "ab>")]
+    assert hash_ngrams("ab", 3, 6, 1000).tolist() == expected
 
 
 def test_brackets_alone_are_no_ngrams():
@@ -34,9 +34,9 @@ def test_a_byte_above_127_is_widened_with_its_sign_as_fasttext_does():
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.integers(1, 4), st.integers(0, 3))
-def test_hash_buckets_equal_those_of_gensim(word: str, least: int, more: int):
-    most = least + more
-    assert sorted(hash_ngrams(word, least, most, 5000)) == sorted(ft_ngram_hashes(word, least, most, 5000))
+def test_hash_buckets_equal_those_of_gensim(word: str, min_n: int, more: int):
+    max_n = min_n + more
+    assert sorted(hash_ngrams(word, min_n, max_n, 5000)) == sorted(ft_ngram_hashes(word, min_n, max_n, 5000))
 
 
 def test_a_word_is_the_mean_of_its_ngrams():

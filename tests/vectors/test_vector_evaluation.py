@@ -1,4 +1,4 @@
-"""Analogies and similarities: the figures are gensim's and those computed by hand."""
+"""Analogies and similarities: results equal those of gensim and hand-computed ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from seqwise.vectors.keyed import KeyedVectors
 RNG = np.random.default_rng(3)
 
 
-def regular(rows: int = 60, noise: float = 0.45) -> KeyedVectors:
+def build_vectors(rows: int = 60, noise: float = 0.45) -> KeyedVectors:
     """Words in pairs with a common difference, so that some analogies succeed and some do not."""
     base = RNG.normal(size=(rows, 10))
     other = base + RNG.normal(size=10) + noise * RNG.normal(size=(rows, 10))
@@ -35,7 +35,7 @@ def regular(rows: int = 60, noise: float = 0.45) -> KeyedVectors:
     return KeyedVectors(words, np.stack([base, other], axis=1).reshape(-1, 10))
 
 
-def questions_file(path: Path, rows: int = 60) -> Path:
+def write_questions(path: Path, rows: int = 60) -> Path:
     lines = []
     for section in ("first", "second"):
         lines.append(f": {section}")
@@ -46,17 +46,17 @@ def questions_file(path: Path, rows: int = 60) -> Path:
     return path
 
 
-def in_gensim(keyed: KeyedVectors) -> gensim.models.KeyedVectors:
+def to_gensim(keyed: KeyedVectors) -> gensim.models.KeyedVectors:
     other = gensim.models.KeyedVectors(keyed.dim)
     other.add_vectors(list(keyed.words), keyed.matrix)
     return other
 
 
-def assert_gensims(keyed: KeyedVectors, path: Path, restrict: int) -> None:
-    found = evaluate_analogies(keyed, read_analogies(path), restrict)
-    accuracy, sections = in_gensim(keyed).evaluate_word_analogies(str(path), restrict_vocab=restrict)
-    assert found.total.accuracy == accuracy
-    assert [(each.name, each.right, each.asked) for each in found.sections] == [
+def assert_equals_gensim(keyed: KeyedVectors, path: Path, restrict: int) -> None:
+    result = evaluate_analogies(keyed, read_analogies(path), restrict)
+    accuracy, sections = to_gensim(keyed).evaluate_word_analogies(str(path), restrict_vocab=restrict)
+    assert result.total.accuracy == accuracy
+    assert [(each.name, each.right, each.asked) for each in result.sections] == [
         (each["section"], len(each["correct"]), len(each["correct"] + each["incorrect"])) for each in sections[:-1]
     ]
 
@@ -66,14 +66,14 @@ def assert_gensims(keyed: KeyedVectors, path: Path, restrict: int) -> None:
 def test_analogies_are_those_of_gensim(restrict: int, table: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(evaluation, "MAX_COSINES", table)
     monkeypatch.setattr(evaluation, "MIN_ROWS", 7)
-    assert_gensims(regular(), questions_file(tmp_path / "q.txt"), restrict)
+    assert_equals_gensim(build_vectors(), write_questions(tmp_path / "q.txt"), restrict)
 
 
 @pytest.mark.parametrize("by", ["add", "multiply"])
 @pytest.mark.parametrize("exclude", [True, False])
 def test_answers_of_a_batch_equal_those_of_single_questions(by, exclude: bool, tmp_path: Path):
-    keyed = regular()
-    questions = [each for each in read_analogies(questions_file(tmp_path / "q.txt")) if each.d.lower() in keyed]
+    keyed = build_vectors()
+    questions = [each for each in read_analogies(write_questions(tmp_path / "q.txt")) if each.d.lower() in keyed]
     questions = [each for each in questions if each.b.lower() in keyed][:60]
     right = sum(
         keyed.analogy(a.lower(), b.lower(), c, 1, by, exclude)[0].word == d.lower() for _, a, b, c, d in questions
@@ -89,17 +89,17 @@ def test_questions_with_unknown_words_are_skipped_and_counted():
         Question("s", "a", "b", "c", "z"),
         Question("t", "y", "b", "c", "d"),
     ]
-    found = evaluate_analogies(keyed, questions)
-    assert found.sections == (Section("s", 1, 1, 1), Section("t", 0, 0, 1))
-    assert found.total == Section("total", 1, 1, 2)
-    assert found.sections[1].accuracy is None
+    result = evaluate_analogies(keyed, questions)
+    assert result.sections == (Section("s", 1, 1, 1), Section("t", 0, 0, 1))
+    assert result.total == Section("total", 1, 1, 2)
+    assert result.sections[1].accuracy is None
     assert evaluate_analogies(keyed, questions, restrict=3).total == Section("total", 0, 0, 3)
     assert evaluate_analogies(keyed, []).total.accuracy is None
 
 
 def test_accuracy_equals_gensim_on_a_vocabulary_with_capitals(tmp_path: Path):
-    """Spellings that differ in capitals alone stand for one word, also as answers; the most frequent is looked up."""
-    small = regular()
+    """Spellings that differ in capitals alone count as one word, also as answers; the most frequent is looked up."""
+    small = build_vectors()
     words, rows = [], []
     for number, (word, row) in enumerate(zip(small.words, small.matrix)):
         forms = [[word.capitalize()], [word.upper()], [word.capitalize(), word.upper()]][number % 3]
@@ -107,15 +107,17 @@ def test_accuracy_equals_gensim_on_a_vocabulary_with_capitals(tmp_path: Path):
         rows += [row + 0.02 * RNG.normal(size=10) for _ in forms]
     keyed = KeyedVectors(words, np.stack(rows))
     path = tmp_path / "q.txt"
-    path.write_text(questions_file(path).read_text().lower())  # as no word is written: both look for the first
-    assert_gensims(keyed, path, len(keyed))
-    assert_gensims(keyed, path, 80)
+    path.write_text(
+        write_questions(path).read_text().lower()
+    )  # a spelling that no word has: both look up the most frequent form
+    assert_equals_gensim(keyed, path, len(keyed))
+    assert_equals_gensim(keyed, path, 80)
     assert evaluate_analogies(keyed, read_analogies(path)).total.right > 20
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"word{a}\tother{b}\t{a * b % 7}\n" for a in range(9) for b in range(9)))
-    found = evaluate_similarities(keyed, read_similarities(pairs))
-    assert found.used == 81
-    assert found.spearman == pytest.approx(in_gensim(keyed).evaluate_word_pairs(str(pairs))[1][0], abs=1e-6)
+    result = evaluate_similarities(keyed, read_similarities(pairs))
+    assert result.used == 81
+    assert result.spearman == pytest.approx(to_gensim(keyed).evaluate_word_pairs(str(pairs))[1][0], abs=1e-6)
 
 
 def test_large_numbers_have_a_correlation():
@@ -131,26 +133,26 @@ def test_a_word_is_looked_up_as_written_before_lower_case():
 
 def test_progress_reaches_the_vocabulary_size(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(evaluation, "MAX_COSINES", 10)
-    seen: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     keyed = KeyedVectors([f"w{i}" for i in range(200)], RNG.normal(size=(200, 4)))
-    evaluate_analogies(keyed, [Question("s", "w1", "w2", "w3", "w4")], progress=lambda *at: seen.append(at))
-    assert seen == [(64, 200), (128, 200), (192, 200), (200, 200)]
+    evaluate_analogies(keyed, [Question("s", "w1", "w2", "w3", "w4")], progress=lambda *report: reports.append(report))
+    assert reports == [(64, 200), (128, 200), (192, 200), (200, 200)]
 
 
 def test_similarities_are_those_of_gensim(tmp_path: Path):
-    keyed = regular()
-    lines = ["# a remark", "Word 1\tWord 2\tHuman"]
+    keyed = build_vectors()
+    lines = ["# a comment", "Word 1\tWord 2\tHuman"]
     for _ in range(80):
         a, b = RNG.integers(0, 63, 2)
         lines.append(f"word{a}\tOther{b}\t{RNG.integers(0, 10)}")  # scores repeat: ranks are shared
     path = tmp_path / "pairs.tsv"
     path.write_text("\n".join(lines) + "\n")
-    found = evaluate_similarities(keyed, read_similarities(path))
-    pearson, spearman, unknown = in_gensim(keyed).evaluate_word_pairs(str(path))
-    assert found.spearman == pytest.approx(spearman[0], abs=1e-6)
-    assert found.pearson == pytest.approx(pearson[0], abs=1e-6)
-    assert found.pairs == 80
-    assert 100 * (1 - found.coverage) == pytest.approx(unknown)
+    result = evaluate_similarities(keyed, read_similarities(path))
+    pearson, spearman, unknown = to_gensim(keyed).evaluate_word_pairs(str(path))
+    assert result.spearman == pytest.approx(spearman[0], abs=1e-6)
+    assert result.pearson == pytest.approx(pearson[0], abs=1e-6)
+    assert result.pairs == 80
+    assert 100 * (1 - result.coverage) == pytest.approx(unknown)
 
 
 def test_equal_values_share_their_mean_rank():
@@ -159,14 +161,14 @@ def test_equal_values_share_their_mean_rank():
 
 def test_constant_values_have_no_correlation():
     keyed = KeyedVectors(["a", "b", "c"], np.ones((3, 2)))
-    found = evaluate_similarities(keyed, [Pair("a", "b", 1), Pair("a", "z", 2)])
-    assert (found.spearman, found.pearson, found.used, found.coverage) == (None, None, 1, 0.5)
+    result = evaluate_similarities(keyed, [Pair("a", "b", 1), Pair("a", "z", 2)])
+    assert (result.spearman, result.pearson, result.used, result.coverage) == (None, None, 1, 0.5)
     assert evaluate_similarities(keyed, [Pair("a", "b", 1), Pair("a", "c", 2)]).spearman is None
     assert evaluate_similarities(keyed, [Pair("x", "y", 1)]).used == 0
 
 
 @pytest.mark.parametrize(
-    "content", ["a\tb\t1.5\n", "# remark\na,b,1.5\n", "Word 1,Word 2,Human (mean)\na,b,1.5\n", "a b 1.5"]
+    "content", ["a\tb\t1.5\n", "# comment\na,b,1.5\n", "Word 1,Word 2,Human (mean)\na,b,1.5\n", "a b 1.5"]
 )
 def test_fields_are_separated_by_tabs_commas_or_blanks(content: str, tmp_path: Path):
     path = tmp_path / "pairs"
@@ -190,7 +192,7 @@ SIMLEX = (
         ("one,two,sd,Similarity\na,b,0.3,7\n", [7]),
         ("take\tremove\tV\t6.81\tSYNONYMS\nwalk\ttrail\tV\t4.81\tCOHYPONYMS\n", [6.81, 4.81]),
         ("word word class figure\nold new A 1.58\n", [1.58]),
-        ("\n# remark\n\n# remark\n\none two three\na b 4\n", [4]),
+        ("\n# comment\n\n# comment\n\none two three\na b 4\n", [4]),
     ],
 )
 def test_the_score_column_is_found_by_name_or_after_the_part_of_speech(content: str, scores: list, tmp_path: Path):
@@ -216,7 +218,7 @@ def test_questions_before_the_first_section_are_read(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("read", "content", "line", "said"),
+    ("read", "content", "line", "message"),
     [
         (read_analogies, b": s\na b c\n", 2, "expected four words; found 3"),
         (read_analogies, b": s\n", None, "no question"),
@@ -230,11 +232,11 @@ def test_questions_before_the_first_section_are_read(tmp_path: Path):
     ],
 )
 def test_a_damaged_file_of_questions_raises_an_error_with_its_line(
-    read, content: bytes, line, said: str, tmp_path: Path
+    read, content: bytes, line, message: str, tmp_path: Path
 ):
     path = tmp_path / "questions"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read(path)
     assert caught.value.line == line
 
@@ -272,9 +274,9 @@ def test_figures_on_the_published_files_equal_those_of_gensim(data: Path):
         words += [word.lower() for pair in read_similarities(data / name)[::2] for word in pair[:2]]
     words = list(dict.fromkeys(words))
     keyed = KeyedVectors(words, np.random.default_rng(0).normal(size=(len(words), 3)))
-    assert_gensims(keyed, data / "questions-words.txt", 300_000)
+    assert_equals_gensim(keyed, data / "questions-words.txt", 300_000)
     for name in ("wordsim353.tsv", "simlex999.txt"):
-        found = evaluate_similarities(keyed, read_similarities(data / name))
-        _, spearman, unknown = in_gensim(keyed).evaluate_word_pairs(str(data / name))
-        assert found.spearman == pytest.approx(spearman[0], abs=1e-6)
-        assert 100 * (1 - found.coverage) == pytest.approx(unknown)
+        result = evaluate_similarities(keyed, read_similarities(data / name))
+        _, spearman, unknown = to_gensim(keyed).evaluate_word_pairs(str(data / name))
+        assert result.spearman == pytest.approx(spearman[0], abs=1e-6)
+        assert 100 * (1 - result.coverage) == pytest.approx(unknown)

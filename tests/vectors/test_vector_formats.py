@@ -1,4 +1,4 @@
-"""Files of vectors: what is written comes back, and gensim and Seqwise read each other's files."""
+"""Files of vectors: saving and loading changes nothing, and gensim and Seqwise read each other's files."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ def keyed() -> KeyedVectors:
     return KeyedVectors(WORDS, matrix, about={"method": "skipgram"})
 
 
-@pytest.fixture(params=["careful", "compiled"])
+@pytest.fixture(params=["plain", "compiled"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Small files are read in Python, large ones by compiled code; here also small ones."""
+    """Small files are read in Python, large ones by compiled code; with "compiled", small ones too."""
     if request.param == "compiled":
         monkeypatch.setattr(text, "COMPILED_MIN_BYTES", -1)
     return str(request.param)
 
 
-def same(a: KeyedVectors, b: KeyedVectors) -> bool:
+def is_same(a: KeyedVectors, b: KeyedVectors) -> bool:
     return a.words == b.words and np.array_equal(a.matrix, b.matrix)
 
 
-def as_gensim(path: Path, **how) -> KeyedVectors:
-    other = gensim.models.KeyedVectors.load_word2vec_format(str(path), **how)
+def load_with_gensim(path: Path, **options) -> KeyedVectors:
+    other = gensim.models.KeyedVectors.load_word2vec_format(str(path), **options)
     return KeyedVectors(other.index_to_key, other.vectors)
 
 
 @pytest.mark.parametrize("name", ["v.safetensors", "v.bin", "v.vec", "v.txt", "v.vec.gz", "v.txt.gz", "v.bin.gz"])
 def test_every_format_preserves_all_bits(name: str, keyed: KeyedVectors, tmp_path: Path, reader: str):
     keyed.save(tmp_path / name)
-    assert same(KeyedVectors.load(tmp_path / name), keyed)
+    assert is_same(KeyedVectors.load(tmp_path / name), keyed)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_format_can_be_set_explicitly(kind: str, keyed: KeyedVectors, tmp_path: Path):
     save_vectors(tmp_path / "vectors", keyed, kind)
-    assert same(load_vectors(tmp_path / "vectors", kind), keyed)
+    assert is_same(load_vectors(tmp_path / "vectors", kind), keyed)
 
 
 def test_the_first_line_determines_the_format_without_a_suffix(keyed: KeyedVectors, tmp_path: Path):
     for kind in ("word2vec-text", "glove"):
         save_vectors(tmp_path / "vectors", keyed, kind)
-        assert same(load_vectors(tmp_path / "vectors"), keyed)
+        assert is_same(load_vectors(tmp_path / "vectors"), keyed)
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "how"),
+    ("name", "kind", "options"),
     [
         ("v.txt", None, {}),
         ("v.vec", None, {}),
@@ -71,33 +71,33 @@ def test_the_first_line_determines_the_format_without_a_suffix(keyed: KeyedVecto
         ("v.txt", "glove", {"no_header": True}),
     ],
 )
-def test_gensim_loads_what_is_written(name: str, kind: str | None, how: dict, keyed: KeyedVectors, tmp_path: Path):
+def test_gensim_loads_what_is_written(name: str, kind: str | None, options: dict, keyed: KeyedVectors, tmp_path: Path):
     keyed.save(tmp_path / name, kind)
-    assert same(as_gensim(tmp_path / name, **how), keyed)
+    assert is_same(load_with_gensim(tmp_path / name, **options), keyed)
 
 
 @pytest.mark.parametrize(
-    ("name", "how"),
+    ("name", "options"),
     [("v.txt", {}), ("v.vec", {}), ("v.txt.gz", {}), ("v.bin", {"binary": True}), ("g.txt", {"write_header": False})],
 )
-def test_files_of_gensim_are_loaded(name: str, how: dict, keyed: KeyedVectors, tmp_path: Path, reader: str):
+def test_files_of_gensim_are_loaded(name: str, options: dict, keyed: KeyedVectors, tmp_path: Path, reader: str):
     other = gensim.models.KeyedVectors(keyed.dim)
     other.add_vectors(list(keyed.words), keyed.matrix)
-    other.save_word2vec_format(str(tmp_path / name), **how)
-    assert same(load_vectors(tmp_path / name), keyed)
+    other.save_word2vec_format(str(tmp_path / name), **options)
+    assert is_same(load_vectors(tmp_path / name), keyed)
 
 
 def test_safetensors_keep_everything(keyed: KeyedVectors, tmp_path: Path):
     grams = Subwords(3, 5, np.random.default_rng(1).normal(size=(20, 5)).astype(np.float32))
     words = ["with blank", "line\nbreak", "\ud800", ""]
-    whole = KeyedVectors(words, keyed.matrix[:4], np.array([9, 7, 5, 3]), grams, {"settings": {"dim": 5}})
-    whole.save(tmp_path / "v.safetensors")
-    back = KeyedVectors.load(tmp_path / "v.safetensors")
-    assert same(back, whole)
-    assert back.counts is not None
-    assert back.counts.tolist() == [9, 7, 5, 3]
-    assert back.about == {"settings": {"dim": 5}}
-    assert back.vector("unheard").tolist() == whole.vector("unheard").tolist()
+    original = KeyedVectors(words, keyed.matrix[:4], np.array([9, 7, 5, 3]), grams, {"settings": {"dim": 5}})
+    original.save(tmp_path / "v.safetensors")
+    loaded = KeyedVectors.load(tmp_path / "v.safetensors")
+    assert is_same(loaded, original)
+    assert loaded.counts is not None
+    assert loaded.counts.tolist() == [9, 7, 5, 3]
+    assert loaded.about == {"settings": {"dim": 5}}
+    assert loaded.vector("unheard").tolist() == original.vector("unheard").tolist()
 
 
 def test_file_permissions_follow_the_umask(keyed: KeyedVectors, tmp_path: Path):
@@ -124,16 +124,16 @@ def test_file_permissions_follow_the_umask(keyed: KeyedVectors, tmp_path: Path):
 def test_irregular_files_of_other_programs_are_read(content: str, words: tuple, tmp_path: Path, reader: str):
     path = tmp_path / "v.txt"
     path.write_bytes(content.encode())
-    found = load_vectors(path)
-    assert found.words == words
-    assert found.matrix[:2].tolist() == [[1, 2], [3, 4]]
+    loaded = load_vectors(path)
+    assert loaded.words == words
+    assert loaded.matrix[:2].tolist() == [[1, 2], [3, 4]]
 
 
 def test_parsed_numbers_equal_those_of_float(tmp_path: Path, reader: str):
     rng = np.random.default_rng(5)
-    shown = [f"{value:.{digits}g}" for value, digits in zip(rng.normal(size=300), rng.integers(1, 19, 300))]
-    shown += [f"{value:e}" for value in 10.0 ** rng.uniform(-44, 38, 100)]
-    shown += [
+    numbers = [f"{value:.{digits}g}" for value, digits in zip(rng.normal(size=300), rng.integers(1, 19, 300))]
+    numbers += [f"{value:e}" for value in 10.0 ** rng.uniform(-44, 38, 100)]
+    numbers += [
         "-0",
         "0.0",
         "-.5",
@@ -145,19 +145,19 @@ def test_parsed_numbers_equal_those_of_float(tmp_path: Path, reader: str):
         "1e-400",
         "123456e30",
     ]
-    (tmp_path / "v.vec").write_text(f"{len(shown)} 1\n" + "".join(f"w{i} {x}\n" for i, x in enumerate(shown)))
-    wanted = np.array([[float(number)] for number in shown]).astype(np.float32)
-    found = load_vectors(tmp_path / "v.vec").matrix
-    assert np.array_equal(found, wanted)
-    assert np.signbit(found).tolist() == np.signbit(wanted).tolist()
+    (tmp_path / "v.vec").write_text(f"{len(numbers)} 1\n" + "".join(f"w{i} {x}\n" for i, x in enumerate(numbers)))
+    expected = np.array([[float(number)] for number in numbers]).astype(np.float32)
+    loaded = load_vectors(tmp_path / "v.vec").matrix
+    assert np.array_equal(loaded, expected)
+    assert np.signbit(loaded).tolist() == np.signbit(expected).tolist()
 
 
 def test_the_c_programs_line_breaks_between_vectors_are_read(tmp_path: Path):
     rows = np.array([[1, 2], [3, 4]], dtype="<f4")
     content = b"2 2\n" + b"".join(word + b" " + row.tobytes() + b"\n" for word, row in zip((b"the", b"of"), rows))
     (tmp_path / "v.bin").write_bytes(content)
-    found = load_vectors(tmp_path / "v.bin")
-    assert (found.words, found.matrix.tolist()) == (("the", "of"), [[1, 2], [3, 4]])
+    loaded = load_vectors(tmp_path / "v.bin")
+    assert (loaded.words, loaded.matrix.tolist()) == (("the", "of"), [[1, 2], [3, 4]])
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.bin"])
@@ -168,10 +168,10 @@ def test_of_repeated_words_the_first_counts_with_a_warning(name: str, tmp_path: 
     else:
         content = b"6 1\n" + b"".join(word.encode() + b" " + np.float32(number).tobytes() for word, number in rows)
     (tmp_path / name).write_bytes(content)
-    said: list[str] = []
-    found = load_vectors(tmp_path / name, log=said.append)
-    assert (found.words, found.matrix[:, 0].tolist()) == (("a", "b", "c", "d"), [1, 2, 4, 6])
-    assert said == ["2 of 6 lines repeat a word; the first counts: 'a', 'b'"]
+    messages: list[str] = []
+    loaded = load_vectors(tmp_path / name, log=messages.append)
+    assert (loaded.words, loaded.matrix[:, 0].tolist()) == (("a", "b", "c", "d"), [1, 2, 4, 6])
+    assert messages == ["2 of 6 lines repeat a word; the first counts: 'a', 'b'"]
     with pytest.warns(UserWarning, match="2 of 6 lines repeat a word"):
         KeyedVectors.load(tmp_path / name)
 
@@ -182,12 +182,14 @@ def test_large_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.Monk
     matrix = np.random.default_rng(0).normal(size=(2000, 7)).astype(np.float32)
     keyed = KeyedVectors([f"w{number}" for number in range(2000)], matrix)
     for name in ("v.txt", "v.bin", "v.txt.gz", "v.bin.gz"):
-        seen: list[tuple[int, int]] = []
+        reports: list[tuple[int, int]] = []
         keyed.save(tmp_path / name)
-        assert same(load_vectors(tmp_path / name, progress=lambda *at, seen=seen: seen.append(at)), keyed)
+        assert is_same(
+            load_vectors(tmp_path / name, progress=lambda *report, reports=reports: reports.append(report)), keyed
+        )
         size = os.path.getsize(tmp_path / name)
-        assert seen == sorted(seen)
-        assert seen[-1] == (size, size)
+        assert reports == sorted(reports)
+        assert reports[-1] == (size, size)
 
 
 def test_compressed_files_are_reproducible(keyed: KeyedVectors, tmp_path: Path):
@@ -220,10 +222,10 @@ def test_a_failed_write_leaves_the_old_file(name: str, keyed: KeyedVectors, tmp_
     keyed.save(tmp_path / name)
     before = (tmp_path / name).read_bytes()
 
-    def full(*_):
+    def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(SaveError, match="the disk is full"):
         KeyedVectors(["x"], np.ones((1, 2))).save(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -231,7 +233,7 @@ def test_a_failed_write_leaves_the_old_file(name: str, keyed: KeyedVectors, tmp_
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "said"),
+    ("name", "kind", "message"),
     [
         ("v.model", None, "does not determine the format"),
         ("v.safetensors.gz", None, "cannot be compressed"),
@@ -240,11 +242,11 @@ def test_a_failed_write_leaves_the_old_file(name: str, keyed: KeyedVectors, tmp_
         ("folder.txt", None, "expected a file, received a folder"),
     ],
 )
-def test_an_unclear_output_format_raises_an_error(name: str, kind: str | None, said: str, keyed, tmp_path: Path):
+def test_an_unclear_output_format_raises_an_error(name: str, kind: str | None, message: str, keyed, tmp_path: Path):
     (tmp_path / "folder.txt").mkdir()
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         resolve_output_kind(tmp_path / name, kind)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         keyed.save(tmp_path / name, kind)
 
 
@@ -260,16 +262,16 @@ def test_links_and_pipes_are_written_through(name: str, keyed: KeyedVectors, tmp
     (tmp_path / name).symlink_to("real")
     keyed.save(tmp_path / name)
     assert (tmp_path / name).is_symlink()
-    assert same(load_vectors(tmp_path / name), keyed)
-    pipe, got = tmp_path / f"pipe{name}", []
+    assert is_same(load_vectors(tmp_path / name), keyed)
+    pipe, received = tmp_path / f"pipe{name}", []
     os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()), daemon=True)
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
     reader.start()
     keyed.save(pipe)
     reader.join(10)
     assert pipe.is_fifo()
-    (tmp_path / f"copy{name}").write_bytes(got[0])
-    assert same(load_vectors(tmp_path / f"copy{name}"), keyed)
+    (tmp_path / f"copy{name}").write_bytes(received[0])
+    assert is_same(load_vectors(tmp_path / f"copy{name}"), keyed)
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])
@@ -277,28 +279,28 @@ def test_every_supported_word_survives_a_round_trip(name: str, tmp_path: Path, r
     words = [chr(code) for code in range(1, 0x3000) if chr(code) not in " \t\n\r"]
     keyed = KeyedVectors(words, np.arange(len(words) * 2).reshape(-1, 2))
     keyed.save(tmp_path / name)
-    assert same(load_vectors(tmp_path / name), keyed)
+    assert is_same(load_vectors(tmp_path / name), keyed)
 
 
 @pytest.mark.parametrize("end", [b"", b"\n"])
 def test_words_that_are_not_utf8_are_left_out_of_binary_files_and_counted(end: bytes, tmp_path: Path):
     words = [b"a", b"\xe9t\xe9", b"b", "é".encode()[:1], b"c"]
-    rows = [word + b" " + np.float32([at, -at]).tobytes() + end for at, word in enumerate(words)]
+    rows = [word + b" " + np.float32([number, -number]).tobytes() + end for number, word in enumerate(words)]
     (tmp_path / "v.bin").write_bytes(b"5 2\n" + b"".join(rows))
-    said: list[str] = []
-    found = load_vectors(tmp_path / "v.bin", log=said.append)
-    assert (found.words, found.matrix.tolist()) == (("a", "b", "c"), [[0, 0], [2, -2], [4, -4]])
-    assert said == ["2 of 5 words are not UTF-8 text and were left out."]
+    messages: list[str] = []
+    loaded = load_vectors(tmp_path / "v.bin", log=messages.append)
+    assert (loaded.words, loaded.matrix.tolist()) == (("a", "b", "c"), [[0, 0], [2, -2], [4, -4]])
+    assert messages == ["2 of 5 words are not UTF-8 text and were left out."]
 
 
 def test_a_few_words_that_are_not_utf8_are_left_out_of_text_and_counted(tmp_path: Path, reader: str):
-    lines = [f"w{at} {at}\n".encode() for at in range(300)]
+    lines = [f"w{number} {number}\n".encode() for number in range(300)]
     lines[7] = b"\xe9t\xe9 7\n"
     (tmp_path / "v.vec").write_bytes(b"300 1\n" + b"".join(lines))
-    said: list[str] = []
-    found = load_vectors(tmp_path / "v.vec", log=said.append)
-    assert (len(found), "w7" in found, found["w8"].tolist()) == (299, False, [8])
-    assert said == ["1 of 300 words are not UTF-8 text and were left out."]
+    messages: list[str] = []
+    loaded = load_vectors(tmp_path / "v.vec", log=messages.append)
+    assert (len(loaded), "w7" in loaded, loaded["w8"].tolist()) == (299, False, [8])
+    assert messages == ["1 of 300 words are not UTF-8 text and were left out."]
 
 
 def test_ngrams_of_length_zero_raise_an_error(keyed: KeyedVectors, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""From a text file to vectors: every method learns who stands beside whom, repeats itself, and can be stopped."""
+"""From a text file to vectors: every method learns which words occur together, is reproducible, and can be stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqwise.errors import DataError, MemoryLimitError, NonFiniteError, UsageErr
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.training import VectorTraining, train_vectors
 
-# Words of a group share their company and never meet another group.
+# Words of a group occur together, and never with those of another group.
 GROUPS = [["red", "green", "blue", "pink"], ["one", "two", "three", "four"], ["cat", "dog", "cow", "hen"]]
 METHODS = [
     {"method": "skipgram"},
@@ -69,13 +69,13 @@ def test_one_thread_and_one_seed_give_the_same_bits(corpus, changes):
 
 
 def test_threads_reach_the_loss_of_one(corpus):
-    alone = train_vectors(corpus, **SMALL).about["losses"][-1]
-    together = train_vectors(corpus, **{**SMALL, "threads": 4}).about["losses"][-1]
-    assert together == pytest.approx(alone, rel=0.15)  # four threads on fifteen words lose many updates
+    single = train_vectors(corpus, **SMALL).about["losses"][-1]
+    threaded = train_vectors(corpus, **{**SMALL, "threads": 4}).about["losses"][-1]
+    assert threaded == pytest.approx(single, rel=0.15)  # four threads on fifteen words lose many updates
 
 
 def test_the_loss_is_the_mean_per_pair_at_any_size(corpus):
-    """With a rate of almost nothing the vectors stay near zero, where every term is log 2."""
+    """With a tiny learning rate the vectors stay near zero, where every term is log 2."""
     for negative in (1, 5, 20):
         losses = train_vectors(corpus, **{**SMALL, "learning_rate": 1e-9, "epochs": 1, "negative": negative}).about[
             "losses"
@@ -116,7 +116,7 @@ def test_a_corpus_emptied_by_subsampling_raises_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"method": "glove", "loss": "softmax"}, "glove has a loss of its own"),
         ({"method": "glove", "subwords": True}, "--subwords"),
@@ -125,8 +125,8 @@ def test_a_corpus_emptied_by_subsampling_raises_an_error(tmp_path):
         ({"min_n": 5, "max_n": 3}, "--min-n 5"),
     ],
 )
-def test_contradictory_settings_raise_an_error(corpus, changes, says):
-    with pytest.raises(UsageError, match=says):
+def test_contradictory_settings_raise_an_error(corpus, changes, message):
+    with pytest.raises(UsageError, match=message):
         train_vectors(corpus, **changes)
 
 
@@ -145,21 +145,21 @@ def test_the_public_package_exports_word_vectors():
 # ---- the command
 
 
-def arguments(corpus, out, *more: str) -> list[str]:
+def arguments(corpus, out, *options: str) -> list[str]:
     small = ["--dim", "16", "--min-count", "1", "--subsample", "0", "--threads", "1", "--device", "cpu"]
-    return ["vectors", "train", str(corpus), *small, "--out", str(out), *more]
+    return ["vectors", "train", str(corpus), *small, "--out", str(out), *options]
 
 
 def test_the_command_reports_sizes_losses_and_the_file(corpus, tmp_path, capsys):
     assert main(arguments(corpus, tmp_path / "v.safetensors", "--epochs", "2")) == 0
-    said = capsys.readouterr()
-    assert "10,500 words, 15 different" in said.err
-    assert "skip-gram: 16 dimensions, window 5, 5 negatives, learning rate 0.025, 2 epochs, 1 thread" in said.err
-    assert "epoch 2  loss" in said.err
-    assert said.out.strip() == f"{tmp_path / 'v.safetensors'}: 15 vectors of 16"
-    made = seqwise.load_vectors(tmp_path / "v.safetensors")
-    assert made.about["settings"]["epochs"] == 2
-    assert made.counts is not None
+    output = capsys.readouterr()
+    assert "10,500 words, 15 different" in output.err
+    assert "skip-gram: 16 dimensions, window 5, 5 negatives, learning rate 0.025, 2 epochs, 1 thread" in output.err
+    assert "epoch 2  loss" in output.err
+    assert output.out.strip() == f"{tmp_path / 'v.safetensors'}: 15 vectors of 16"
+    vectors = seqwise.load_vectors(tmp_path / "v.safetensors")
+    assert vectors.about["settings"]["epochs"] == 2
+    assert vectors.counts is not None
 
 
 def test_old_options_are_accepted_with_a_note(corpus, tmp_path, capsys):
@@ -171,14 +171,14 @@ def test_old_options_are_accepted_with_a_note(corpus, tmp_path, capsys):
 
 def test_json_is_one_document(corpus, tmp_path, capsys):
     assert main(arguments(corpus, tmp_path / "v.bin", "--method", "glove", "--epochs", "2", "--json")) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert made["vectors"] == 15
-    assert len(made["losses"]) == 2
-    assert made["interrupted"] is False
+    report = json.loads(capsys.readouterr().out)
+    assert report["vectors"] == 15
+    assert len(report["losses"]) == 2
+    assert report["interrupted"] is False
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("options", "message"),
     [
         (["--method", "word2vec"], "--method"),
         (["--dim", "0"], "--dim"),
@@ -186,17 +186,17 @@ def test_json_is_one_document(corpus, tmp_path, capsys):
         (["--loss", "softmax", "--method", "glove"], "--loss softmax"),
     ],
 )
-def test_invalid_options_exit_with_status_2(corpus, tmp_path, capsys, more, says):
-    assert main(arguments(corpus, tmp_path / "v.bin", *more)) == 2
-    assert says in capsys.readouterr().err
+def test_invalid_options_exit_with_status_2(corpus, tmp_path, capsys, options, message):
+    assert main(arguments(corpus, tmp_path / "v.bin", *options)) == 2
+    assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("out", "says"), [("v.pickle", "suffix"), ("no/where.bin", "mkdir -p")])
-def test_an_unwritable_output_fails_before_training(corpus, tmp_path, capsys, out, says):
+@pytest.mark.parametrize(("out", "message"), [("v.pickle", "suffix"), ("no/where.bin", "mkdir -p")])
+def test_an_unwritable_output_fails_before_training(corpus, tmp_path, capsys, out, message):
     assert main(arguments(corpus, tmp_path / out)) == 2
-    said = capsys.readouterr().err
-    assert says in said
-    assert "words" not in said
+    output = capsys.readouterr().err
+    assert message in output
+    assert "words" not in output
     assert main(["vectors", "train", str(corpus)]) == 2
     assert "--out is missing" in capsys.readouterr().err
 
@@ -211,26 +211,26 @@ def test_ctrl_c_saves_the_vectors_trained_so_far(corpus, tmp_path, method):
         if line.startswith("epoch"):
             break
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
+    _, output = process.communicate()
     assert process.returncode == 130
-    assert "interrupted after" in said
+    assert "interrupted after" in output
     assert len(seqwise.load_vectors(out)) == 15
 
 
-# ---- what a reviewer found
+# ---- further cases
 
 
 def test_an_epoch_is_finished_when_all_its_blocks_are_trained(corpus, monkeypatch):
     from seqwise.vectors.word2vec.objective import Objective
 
     monkeypatch.setattr(Objective, "block_size", 500)
-    told: dict[int, float] = {}
+    losses: dict[int, float] = {}
     with VectorTraining(corpus, VectorSettings(**{**SMALL, "threads": 3, "epochs": 4})) as training:
         for step in training.steps():
             if step.finished:
-                told[step.epoch] = step.loss
-        # Told too early, a loss would lack the blocks that others were still working on.
-        assert told == dict(enumerate(training.trainer.losses))
+                losses[step.epoch] = step.loss
+        # Reported too early, a loss would lack the blocks that other threads were still training.
+        assert losses == dict(enumerate(training.trainer.losses))
 
 
 def test_every_file_of_a_folder_is_read(tmp_path):
@@ -262,9 +262,9 @@ def test_misspelt_settings_raise_a_usage_error(corpus):
 
 
 def test_settings_without_effect_are_logged(corpus):
-    said: list[str] = []
-    train_vectors(corpus, log=said.append, **{**SMALL, "epochs": 1, "method": "glove", "negative": 7})
-    assert "note: --negative has no effect with --method glove." in said
+    messages: list[str] = []
+    train_vectors(corpus, log=messages.append, **{**SMALL, "epochs": 1, "method": "glove", "negative": 7})
+    assert "note: --negative has no effect with --method glove." in messages
 
 
 def test_a_missing_device_raises_an_error_before_reading(tmp_path):
@@ -281,13 +281,13 @@ def test_unfinished_vectors_do_not_replace_finished_ones(corpus, tmp_path, monke
     assert main(arguments(corpus, out, "--epochs", "1")) == 0
     finished = out.read_bytes()
 
-    def interrupted(self):
+    def interrupt(self):
         for step in self.trainer.steps():
             if step.finished:
                 raise KeyboardInterrupt
             yield step
 
-    monkeypatch.setattr(VectorTraining, "steps", interrupted)
+    monkeypatch.setattr(VectorTraining, "steps", interrupt)
     assert main(arguments(corpus, out, "--epochs", "500")) == 130
     assert out.read_bytes() == finished
     capsys.readouterr()

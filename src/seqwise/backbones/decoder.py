@@ -41,16 +41,16 @@ def build_decoder(
     memory_width: int,
     max_length: int,
     attention: str | None = None,
-    feeding: bool | None = None,
+    input_feeding: bool | None = None,
 ) -> Decoder:
     """The decoder that the settings describe, for vectors of width `inputs` over a memory of width `memory_width`.
 
     `attention` of recurrent and fixed-window decoders is none, additive, dot or general; the default is
-    `translate.attention`. The default of `feeding` is `translate.input_feeding`, or False for a task that passes its
-    own `attention`. `max_length` is the number of learned positions.
+    `translate.attention`. The default of `input_feeding` is `translate.input_feeding`, or False for a task that passes
+    its own `attention`. `max_length` is the number of learned positions.
     """
-    if feeding is None:
-        feeding = attention is None and settings.translate.input_feeding
+    if input_feeding is None:
+        input_feeding = attention is None and settings.translate.input_feeding
     attention = attention or settings.translate.attention
     if settings.model == "transformer":
         return TransformerDecoder(settings, inputs, memory_width, max_length)
@@ -64,7 +64,7 @@ def build_decoder(
     score = build_score(attention, settings.network.width, memory_width)
     if settings.model in RECURRENT and attention == "additive":
         return BahdanauDecoder(settings, inputs, memory_width, score)
-    if feeding and supports_input_feeding(settings.model, attention):
+    if input_feeding and supports_input_feeding(settings.model, attention):
         return InputFeedingDecoder(settings, inputs, memory_width, score)
     return LuongDecoder(settings, inputs, memory_width, score)
 
@@ -136,7 +136,7 @@ def prepare_memory(score: Score, memory: Memory) -> ModelState:
 
 
 class InitialStateDecoder(Decoder):
-    """A causal backbone that begins in a state computed from the memory; a fixed-window backbone has no state."""
+    """A causal backbone whose initial state is computed from the memory; a fixed-window backbone has none."""
 
     def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int):
         super().__init__()
@@ -155,8 +155,8 @@ class InitialStateDecoder(Decoder):
     def forward(
         self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> DecoderOutput:
-        shared, own = continue_or_start(state, memory, self)
-        states = self.backbone(vectors, own)
+        shared, own_state = continue_or_start(state, memory, self)
+        states = self.backbone(vectors, own_state)
         return DecoderOutput(states.vectors, (shared, states.state))
 
 
@@ -194,9 +194,9 @@ class LayerStepper:
     def __init__(self, layer: Recurrent, x: Tensor):
         self.cell, self.recorder = layer.cell, StepRecorder(layer.cell, x.shape[1])
         self.weight_hidden = layer.recurrent_matrix()
-        own, self.weight_fed = self.cell.weight_input.split([x.shape[2], self.cell.inputs - x.shape[2]], dim=1)
+        weight_x, self.weight_fed = self.cell.weight_input.split([x.shape[2], self.cell.inputs - x.shape[2]], dim=1)
         self.is_linear = type(self.cell).project is Cell.project  # a layer norm needs the whole product
-        self.x = (F.linear(x, own, self.cell.bias) if self.is_linear else x).unbind(1)
+        self.x = (F.linear(x, weight_x, self.cell.bias) if self.is_linear else x).unbind(1)
 
     def step(self, t: int, fed: Tensor, state: State) -> State:
         if self.is_linear:
@@ -298,7 +298,7 @@ class InputFeedingDecoder(Decoder):
             h = self.readout(context[:, 0], x)
             outputs.append(h)
             step_weights.append(weight)
-        for finished in (recorder, *(stepper.recorder for stepper in steppers)):
-            finished.finish(None)
+        for each in (recorder, *(stepper.recorder for stepper in steppers)):
+            each.finish(None)
         memory_weights = torch.cat(step_weights, dim=1) if weights else None
         return DecoderOutput(torch.stack(outputs, dim=1), (shared, (states, h)), memory_weights)

@@ -33,7 +33,7 @@ CHANNELS = 3
 def build_image_encoder(settings: ResolvedSettings, feature_width: int, max_regions: int) -> nn.Module:
     """Returns the encoder of a run, called as `encoder(images, lengths) → Memory`.
 
-    `feature_width` and `max_regions` describe ready features; pixels need neither.
+    `feature_width` and `max_regions` describe precomputed features; pixels need neither.
     """
     caption, network = settings.caption, settings.network
     width, size = network.width, caption.image_size
@@ -204,7 +204,7 @@ class ClipEncoder(nn.Module):
 
 
 class FeatureEncoder(nn.Module):
-    """Ready vectors through one matrix and a norm, with learned positions: the order of regions may have a meaning."""
+    """Precomputed vectors through one matrix and a norm, with learned positions: the order of regions may matter."""
 
     def __init__(self, inputs: int, width: int, max_regions: int):
         super().__init__()

@@ -64,17 +64,17 @@ class TransformerBackbone(nn.Module):
         past, cache = (None, None) if state is None else state
         if past is None:
             outputs, cache = self._read(vectors, None, lengths)
-            known = vectors
+            history = vectors
         else:
-            known = torch.cat([past, vectors], dim=1)
+            history = torch.cat([past, vectors], dim=1)
             if cached_length(cache) + vectors.shape[1] > self.window:
-                known = known[:, -max(self.window // 2, vectors.shape[1]) :]
-                outputs, cache = self._read(known, None, lengths)
+                history = history[:, -max(self.window // 2, vectors.shape[1]) :]
+                outputs, cache = self._read(history, None, lengths)
                 outputs = outputs[:, -vectors.shape[1] :]
             else:
                 outputs, cache = self._read(vectors, cache, lengths)
         # In training each window is independent; a state would only occupy memory.
-        return States(outputs, None if self.training or cache is None else (known, cache))
+        return States(outputs, None if self.training or cache is None else (history, cache))
 
     def _read(self, vectors: Tensor, cache: ModelState, lengths: Tensor | None) -> tuple[Tensor, ModelState]:
         x = self.enter(vectors)

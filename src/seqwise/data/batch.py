@@ -175,9 +175,9 @@ class BucketLoader(Generic[B]):
         for batch in permutation(self.steps, self.seed, number, 1)[start:]:
             first, stop = self.bounds[batch]
             fill = max(0, self.world_size - (stop - first))
-            numbers = np.concatenate([order[first:stop], order[:fill]])
+            indices = np.concatenate([order[first:stop], order[:fill]])
             # Every `world_size`-th row, because later rows are longer. Shares may differ by one: losses are sums.
-            yield self.collate(numbers[self.rank :: self.world_size])
+            yield self.collate(indices[self.rank :: self.world_size])
 
     def _max_rows(self, length: int) -> int:
         """Return how many rows of this length a batch may have."""
@@ -204,6 +204,6 @@ def pad_sequences(rows: Sequence[np.ndarray], value: int = 0) -> np.ndarray:
     """Return rows of different lengths as one array (B, T), padded with `value`."""
     width = max((len(row) for row in rows), default=0)
     padded = np.full((len(rows), max(1, width)), value, dtype=np.int64)
-    for at, row in enumerate(rows):
-        padded[at, : len(row)] = row
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
     return padded

@@ -22,7 +22,7 @@ from seqwise.data.shuffle import permute_indices
 from seqwise.errors import DataError, Findings, suggest
 
 SPLITS = ("train", "valid", "test")
-SPLIT_FILES = "train.*, valid.* and test.* in one folder."  # a fix of errors
+SPLIT_FILES = "train.*, valid.* and test.* in one folder."  # the end of a suggested repair
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("valid", "validation", "val", "dev", "testa"), "valid"),
@@ -115,7 +115,7 @@ def find_split_files(path: Path, suffixes: Sequence[str], findings: Findings | N
     groups = group_by_split(readable, path) or {"train": readable}
     for file in sorted(set(readable).difference(*groups.values())):
         if findings is not None:
-            findings.warn("files whose names tell no split, which are not read", file)
+            findings.warn("files whose names contain no split, which are not read", file)
     return groups
 
 
@@ -203,10 +203,10 @@ def parse_split_name(path: Path) -> str | None:
 
 
 def group_by_split(paths: Iterable[Path], folder: Path | None = None) -> dict[str, list[Path]] | None:
-    """Return the files of each split, or None where the names (inside `folder`) are no splits.
+    """Return the files of each split, or None if the names (inside `folder`) do not name splits.
 
-    They are if some file is for training and either another split is named or every file names one. Otherwise
-    `test_drive.txt` or `train-journey.txt` among others is a name like any other.
+    They do if some file is for training and either another split is named or every file names one. Otherwise
+    `test_drive.txt` or `train-journey.txt` is a name like any other.
     """
     groups: dict[str | None, list[Path]] = {}
     for path in paths:

@@ -72,13 +72,13 @@ class TextFile(Source):
 
     def documents(self, start: int = 0, stop: int | None = None) -> Iterator[Document]:
         """Yield the text of the (unpacked) bytes start … stop-1 in chunks that end at line breaks."""
-        ended = True
+        ends_with_newline = True
         for data, offset, line in self._chunks(start, stop):
             text = data.removeprefix(BOM if offset == 0 else b"").decode("utf-8").replace("\r\n", "\n")
-            ended = text.endswith("\n")
+            ends_with_newline = text.endswith("\n")
             if text:
                 yield Document(text, self.name, line)
-        if not ended:
+        if not ends_with_newline:
             yield Document("\n", self.name, line)
 
     def find_cut(self, target: int, reach: int) -> int:
@@ -90,9 +90,9 @@ class TextFile(Source):
             file.seek(target)
             data = file.read(min(reach, 1 << 20))
         for separator in (b"\n", b" "):
-            place = data.find(separator)
-            if place >= 0:
-                return target + place + 1
+            index = data.find(separator)
+            if index >= 0:
+                return target + index + 1
         return target + next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), 0)
 
     def _chunks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[bytes, int, int]]:
@@ -150,7 +150,7 @@ def is_gzip(path: Path) -> bool:
 
 
 def get_format_suffix(path: Path) -> str:
-    """Return the suffix that tells the format, in lower case and without `.gz`."""
+    """Return the suffix that determines the format, in lower case and without `.gz`."""
     return (Path(path.stem).suffix if is_gzip(path) else path.suffix).lower()
 
 
@@ -209,7 +209,7 @@ def read_error(error: OSError, path: str | Path) -> DataError:
 
 
 def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
-    """Raise if bytes are not UTF-8 text; `offset` and `line` say where they begin in the file."""
+    """Raise if bytes are not UTF-8 text; they begin at `offset` and in `line` of the file."""
     if offset == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError("the text is UTF-16, not UTF-8.", repair=_conversion_hint(path, "utf-16"), file=path, line=1)
     zero = data.find(b"\0")

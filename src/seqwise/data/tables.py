@@ -146,7 +146,7 @@ def parse_records(
 
 
 def _parse_csv(text: str, path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
-    """Yield the records of a CSV file; after a malformed one reading continues behind it."""
+    """Yield the records of a CSV file; reading continues after a malformed one."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     while True:
         line = reader.line_num + 1
@@ -170,8 +170,8 @@ def _find_columns(
     """Return the index of each column, and whether the first record, which begins in `line`, is a header."""
     error = partial(DataError, file=path, line=line)
     header = [field.strip() for field in first]
-    lowered = [field.lower() for field in header]
-    missing = [name for name in names if name not in lowered]
+    lower_case_names = [field.lower() for field in header]
+    missing = [name for name in names if name not in lower_case_names]
     if columns is not None:
         by_name = all(column in header for column in columns)
         if not by_name and not all(column.isdecimal() for column in columns):
@@ -183,7 +183,7 @@ def _find_columns(
                 raise error(f"there is no column {index + 1}: the first line has {len(header)}.")
         return indices, by_name or not missing
     if not missing:
-        return {name: lowered.index(name) for name in names}, True
+        return {name: lower_case_names.index(name) for name in names}, True
     if len(missing) < len(names):
         repair = f"Rename a column, or say which ones to read: --columns {','.join(header[: len(names)])}"
         raise error(f"the header has no column {' nor '.join(missing)}; it has {', '.join(header)}.", repair=repair)

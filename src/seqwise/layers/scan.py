@@ -52,7 +52,7 @@ FUSED = ("triton", "compiled")  # the backends of this package
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_failed: set[tuple[Any, ...]] = set()  # kernels that could not be launched, or compiled, on this machine
+_failed_kernels: set[tuple[Any, ...]] = set()  # those that cannot be compiled or launched on this machine
 
 
 class StepRecorder:
@@ -172,7 +172,7 @@ def zero_padding(values: Tensor, valid: Tensor | None) -> Tensor:
     return values if valid is None else values.masked_fill(~valid[..., None], 0)
 
 
-def _untraced(function: Function) -> Function:
+def _exclude_from_tracing(function: Function) -> Function:
     """The function, excluded from tracing by `torch.compile`, as by `torch.compiler.disable`.
 
     `disable` itself imports the compiler, which takes two seconds; here it is called once the compiler is imported.
@@ -211,7 +211,7 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
         return "reference"  # ATen's scans have no batching rule, and not all have forward-mode derivatives
     if x.is_cpu:
         return _choose_on_cpu(spec, cell, x, lengths, scans, fallback)
-    if get_unavailable_reason(x.device) is not None or _failure_key(spec, x, cell.units, scans) in _failed:
+    if get_unavailable_reason(x.device) is not None or _failure_key(spec, x, cell.units, scans) in _failed_kernels:
         return fallback
     from seqwise.kernels.recurrence.gpu import persistent
 
@@ -221,9 +221,9 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
     return "triton" if is_faster else fallback
 
 
-@_untraced
+@_exclude_from_tracing
 def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, fallback: str) -> str:
-    has_failed = bool(_failed) and _failure_key(spec, x) in _failed
+    has_failed = bool(_failed_kernels) and _failure_key(spec, x) in _failed_kernels
     if has_failed or not compiled.is_supported(x, cell.weight_input, cell.weight_hidden):
         return fallback
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
@@ -282,7 +282,7 @@ def fused_scan(
             return None
 
 
-@_untraced
+@_exclude_from_tracing
 def _scan_on_cpu(
     spec: CellSpec, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, should_record: bool
 ) -> ScanResult | Exception:
@@ -297,7 +297,7 @@ def _scan_on_cpu(
 
 
 def _warn_failed(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
-    _failed.add(key)
+    _failed_kernels.add(key)
     reason = (str(error).strip() or "no reason given").splitlines()[-1]
     warnings.warn(
         f"the fused kernel of {cell.name} with {cell.units} units cannot run here; using PyTorch's operations instead. "

@@ -202,4 +202,4 @@ def test_tables_with_other_names_are_counted(tmp_path: Path):
     for at, name in enumerate(("train", "valid", "test", "more")):
         write_data(tmp_path, f"image,caption\n{at}.png,a\n", 4, f"{name}.csv")
     (sentence,) = [line for line in read(tmp_path).findings.warning_messages() if "split" in line]
-    assert sentence == f"1 files whose names tell no split, which are not read ({tmp_path / 'more.csv'})."
+    assert sentence == f"1 files whose names contain no split, which are not read ({tmp_path / 'more.csv'})."

@@ -72,7 +72,7 @@ WARNINGS = {
     "contradictions": ({"train.csv": f"{GOOD}a bad one 3,yes\n", "valid.csv": "new,yes\n", "test.csv": "new,yes\n"}, {},
                        ["1 texts of train come with different labels", "train.csv:41"]),
     "file without a split": ({"train.csv": GOOD, "valid.csv": "new,yes\n", "test.csv": "b,no\n", "notes.txt": "x"}, {},
-                             ["1 files whose names tell no split", "notes.txt"]),
+                             ["1 files whose names contain no split", "notes.txt"]),
 }  # fmt: skip
 
 

@@ -151,5 +151,5 @@ def test_tables_with_other_names_are_counted(tmp_path):
     for at, name in enumerate(("train", "valid", "test", "more")):
         (tmp_path / f"{name}.csv").write_text("t,a\n" + "".join(f"{4 * at + n},{n}\n" for n in range(4)))
     assert read_series(str(tmp_path), Settings()).findings.warning_messages() == [
-        f"1 files whose names tell no split, which are not read ({tmp_path / 'more.csv'})."
+        f"1 files whose names contain no split, which are not read ({tmp_path / 'more.csv'})."
     ]

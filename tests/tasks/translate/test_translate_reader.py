@@ -169,5 +169,5 @@ def test_files_whose_names_tell_no_split_are_counted(tmp_path):
     put(tmp_path, news__en="x\n", news__de="X\n")
     splits, _ = opened(tmp_path, target="de")
     assert splits.findings.warning_messages() == [
-        f"2 files whose names tell no split, which are not read (first: {tmp_path / 'news.de'})."
+        f"2 files whose names contain no split, which are not read (first: {tmp_path / 'news.de'})."
     ]

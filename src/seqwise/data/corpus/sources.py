@@ -180,7 +180,7 @@ def open_corpus(
     grouped = {split: [sources[file] for file in group] for split, group in groups.items()}
     corpus = _build_corpus(str(spec), grouped, fractions)
     if ignored and split_by_name:
-        corpus.split_rule += f" {len(ignored)} files whose names tell no split are not read."
+        corpus.split_rule += f" {len(ignored)} files whose names contain no split are not read."
     return corpus
 
 

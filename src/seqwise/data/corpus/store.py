@@ -71,11 +71,11 @@ class TokenStore:
         try:
             self._file = os.open(data, os.O_RDONLY)
         except OSError as error:
-            raise _unreadable(data, error) from None
-        expected, found = len(self) * self.dtype.itemsize, os.fstat(self._file).st_size
-        if expected != found:
+            raise _unreadable_store_error(data, error) from None
+        expected_size, size = len(self) * self.dtype.itemsize, os.fstat(self._file).st_size
+        if size != expected_size:
             self.close()
-            raise _damaged(data, f"it has {found:,} bytes instead of {expected:,}")
+            raise _damaged_store_error(data, f"it has {size:,} bytes instead of {expected_size:,}")
 
     def __len__(self) -> int:
         return self.info.tokens
@@ -108,9 +108,9 @@ class TokenStore:
             try:
                 count = os.preadv(self._file, [view], offset)
             except OSError as error:
-                raise _unreadable(self.path.with_suffix(".bin"), error) from None
+                raise _unreadable_store_error(self.path.with_suffix(".bin"), error) from None
             if not count:
-                raise _damaged(self.path.with_suffix(".bin"), f"it ends at byte {offset:,}")
+                raise _damaged_store_error(self.path.with_suffix(".bin"), f"it ends at byte {offset:,}")
             view, offset = view[count:], offset + count
 
     def close(self) -> None:
@@ -161,13 +161,13 @@ class StoreWriter:
             self._output.discard()
 
 
-def _damaged(path: Path, cause: str) -> DataError:
+def _damaged_store_error(path: Path, cause: str) -> DataError:
     return DataError(f"the token store is damaged: {cause}.", repair="Delete it; it is created again.", file=path)
 
 
-def _unreadable(path: Path, error: OSError) -> DataError:
+def _unreadable_store_error(path: Path, error: OSError) -> DataError:
     if isinstance(error, FileNotFoundError):
-        return _damaged(path, "it is missing")
+        return _damaged_store_error(path, "it is missing")
     repair = "Check its permissions, or delete it; it is created again."
     return DataError(f"the token store cannot be read: {error.strerror}.", repair=repair, file=path)
 
@@ -177,11 +177,11 @@ def _read_info(path: Path) -> StoreInfo:
     try:
         info = StoreInfo(**json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
-        raise _unreadable(file, error) from None
+        raise _unreadable_store_error(file, error) from None
     except (ValueError, TypeError):
-        raise _damaged(file, "it cannot be read") from None
+        raise _damaged_store_error(file, "it cannot be read") from None
     if info.format != FORMAT:
-        raise _damaged(file, f"it has format {info.format}, not {FORMAT}")
+        raise _damaged_store_error(file, f"it has format {info.format}, not {FORMAT}")
     return info
 
 

@@ -94,7 +94,7 @@ def shift_captions(
 class CaptionModel(nn.Module):
     """Image encoder and decoder.
 
-    `feature_width` and `max_regions` describe ready features; pixels need neither. With the `counts` of the training
+    `feature_width` and `max_regions` describe precomputed features only. With the `counts` of the training
     tokens a new model already predicts each token by its frequency.
     """
 

@@ -1,4 +1,4 @@
-"""Captioning: a sentence for an image, a clip or ready features.
+"""Captioning: a sentence for an image, a clip or precomputed features.
 
     image → image encoder → regions ─┐
     caption → tokens → embedding → decoder over the regions → next token → negative log likelihood

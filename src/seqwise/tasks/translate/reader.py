@@ -95,7 +95,7 @@ def _open_files(spec: str, sets: FileSets, languages: Languages, settings: DataS
     findings = Findings()
     for stem in sorted(set(map(Path, sets)).difference(*groups.values())):
         for path in sets[str(stem)].values():
-            findings.warn("files whose names tell no split, which are not read", path)
+            findings.warn("files whose names contain no split, which are not read", path)
     parts: dict[str, list[Pair]] = {}
     for split in (split for split in SPLITS if split in groups):
         parts[split] = []
