@@ -72,7 +72,7 @@ def build_step(family: str, sizes: dict[str, int], device: torch.device) -> Call
 def measure(sizes: dict[str, int], device: torch.device, repeats: int) -> dict[str, Any]:
     """Returns the microseconds per token of each family."""
     steps = {family: build_step(family, sizes, device) for family in FAMILIES}
-    times = time_interleaved(steps, device, repeats, warm=1)
+    times = time_interleaved(steps, device, repeats, num_warmup=1)
     tokens = sizes["T"] * sizes["B"]
     return {family: each.minimum / tokens * 1e6 for family, each in times.items()}
 

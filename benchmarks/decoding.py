@@ -133,21 +133,23 @@ def build_transformers_generate(row: Row, device: torch.device) -> Generate | No
 def build_beam_searches(row: Row, device: torch.device) -> dict[str, Generate]:
     """Returns beam searches over random memories in which no sequence ends early."""
     torch.manual_seed(0)
-    writer = TokenDecoder(build_settings(row), row.vocabulary, row.width, row.tokens + 1, attention="additive")
-    writer = writer.to(device).eval()
+    token_decoder = TokenDecoder(build_settings(row), row.vocabulary, row.width, row.tokens + 1, attention="additive")
+    token_decoder = token_decoder.to(device).eval()
     lengths = torch.full((row.rows,), SOURCE, device=device)
     memory = Memory(torch.randn(row.rows, SOURCE, row.width, device=device), lengths)
     options = BeamSearchOptions(beam=BEAM, length_penalty=0.0, min_length=row.tokens)
 
     def cached() -> Tensor:
-        hypotheses = decode_sequences(writer, memory, begin=BEGIN, end=END, options=options, max_length=row.tokens)
+        hypotheses = decode_sequences(
+            token_decoder, memory, begin=BEGIN, end=END, options=options, max_length=row.tokens
+        )
         return torch.tensor([best[0].ids for best in hypotheses])
 
-    return {"cached": cached, "uncached": lambda: uncached_beam_search(writer, memory, row.tokens)}
+    return {"cached": cached, "uncached": lambda: uncached_beam_search(token_decoder, memory, row.tokens)}
 
 
 @torch.inference_mode()
-def uncached_beam_search(writer: TokenDecoder, memory: Memory, length: int) -> Tensor:
+def uncached_beam_search(token_decoder: TokenDecoder, memory: Memory, length: int) -> Tensor:
     """Returns the best hypotheses (B, length); every step reads all hypotheses from their beginning."""
     rows = len(memory.vectors)
     expanded = Memory(memory.vectors.repeat_interleave(BEAM, 0), memory.lengths.repeat_interleave(BEAM))
@@ -156,7 +158,7 @@ def uncached_beam_search(writer: TokenDecoder, memory: Memory, length: int) -> T
     scores = torch.full((rows, BEAM), -torch.inf, device=device)
     scores[:, 0] = 0.0  # all beams are equal at first
     for _ in range(length):
-        log_probs, _ = writer.next(ids, None, expanded)
+        log_probs, _ = token_decoder.next(ids, None, expanded)
         log_probs[:, END] = -torch.inf
         total = (scores[..., None] + log_probs.view(rows, BEAM, -1)).flatten(1)  # (B, beam · V)
         scores, indices = total.topk(BEAM)
@@ -169,17 +171,17 @@ def uncached_beam_search(writer: TokenDecoder, memory: Memory, length: int) -> T
 
 
 def measure(row: Row, device: torch.device, repeats: int) -> dict[str, Any]:
-    sides = (build_beam_searches if row.method == "beam" else build_continuations)(row, device)
+    generators = (build_beam_searches if row.method == "beam" else build_continuations)(row, device)
     agreement = None
     if row.method != "sampling":
-        cached, uncached = (side().cpu() for side in sides.values())
+        cached, uncached = (run_generate().cpu() for run_generate in generators.values())
         agreement = float((cached == uncached).float().mean())
     transformers_generate = build_transformers_generate(row, device)
     runs: dict[str, Callable[[], object]] = {
-        **sides,
+        **generators,
         **({} if transformers_generate is None else {"generate": transformers_generate}),
     }
-    times = time_interleaved(runs, device, repeats, warm=1)
+    times = time_interleaved(runs, device, repeats, num_warmup=1)
     count = row.rows * row.tokens
     rates = {f"{name}_tokens_per_second": count / each.median for name, each in times.items()}
     results = {

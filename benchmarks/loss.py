@@ -65,8 +65,10 @@ def list_rows(device: str, vocabularies: Sequence[int], quick: bool) -> list[Row
         return [Row(size, 256 if quick else 512, 256) for size in vocabularies[: 2 if quick else None]]
     rows = [Row(size, 8192, 768, dtype) for dtype in ("autocast", "bfloat16") for size in vocabularies]
     if quick:
-        some = (VOCABULARIES[0], REQUIRED_VOCABULARY) if tuple(vocabularies) == VOCABULARIES else vocabularies
-        return [row for row in rows if row.vocabulary in some and row.dtype == "autocast"]
+        quick_vocabularies = (
+            (VOCABULARIES[0], REQUIRED_VOCABULARY) if tuple(vocabularies) == VOCABULARIES else vocabularies
+        )
+        return [row for row in rows if row.vocabulary in quick_vocabularies and row.dtype == "autocast"]
     return [*rows, Row(50_304, 32_768, 768, "autocast")]  # the Transformer of transformer.py
 
 

@@ -115,10 +115,12 @@ class Times:
         return min(self.samples)
 
 
-def time_interleaved(runs: Mapping[str, Run], device: torch.device, repeats: int, warm: int = 2) -> dict[str, Times]:
+def time_interleaved(
+    runs: Mapping[str, Run], device: torch.device, repeats: int, num_warmup: int = 2
+) -> dict[str, Times]:
     """Returns the times of each function, sampled alternately: one sample of each, `repeats` times."""
     first = {name: _time_first_call(run, device) for name, run in runs.items()}
-    for _ in range(warm):
+    for _ in range(num_warmup):
         for run in runs.values():
             run()
     samples = _time_with_events(runs, repeats) if device.type == "cuda" else _time_with_clock(runs, repeats)
@@ -126,24 +128,24 @@ def time_interleaved(runs: Mapping[str, Run], device: torch.device, repeats: int
 
 
 def _time_first_call(run: Run, device: torch.device) -> float:
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     run()
     synchronize(device)
-    return time.perf_counter() - began
+    return time.perf_counter() - started_at
 
 
 def _time_with_events(runs: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
-    marks: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in runs}
+    events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in runs}
     torch.cuda.synchronize()
     for _ in range(repeats):
         for name, run in runs.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
             run()
             end.record()
-            marks[name].append((begin, end))
+            events[name].append((start, end))
     torch.cuda.synchronize()
-    return {name: [begin.elapsed_time(end) / 1e3 for begin, end in pairs] for name, pairs in marks.items()}
+    return {name: [start.elapsed_time(end) / 1e3 for start, end in pairs] for name, pairs in events.items()}
 
 
 def _time_with_clock(runs: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
@@ -159,10 +161,10 @@ def _time_with_clock(runs: Mapping[str, Run], repeats: int) -> dict[str, list[fl
 
 
 def _time_calls(run: Run, calls: int) -> float:
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     for _ in range(calls):
         run()
-    return (time.perf_counter() - began) / calls
+    return (time.perf_counter() - started_at) / calls
 
 
 def synchronize(device: torch.device) -> None:

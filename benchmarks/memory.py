@@ -95,18 +95,18 @@ def measure(method: str, folder: Path, steps: int) -> dict[str, float | str]:
     """Trains in this process and returns memory and speed."""
     model = LanguageModel(build_settings(method), VOCABULARY)
     next(build_trainer(model, method, TokenStore(folder / "tiny")).steps())
-    own = resident_mb()
+    model_mb = resident_mb()
     reset_peak()
     store = MappedStore(folder / "tokens") if method.startswith("memmap") else TokenStore(folder / "tokens")
     store.counts(VOCABULARY)
-    counted = resident_mb(peak=True)
+    counting_peak = resident_mb(peak=True)
     started_at = time.perf_counter()
     last = list(islice(build_trainer(model, method, store).steps(), steps))[-1]
     return {
         "method": method,
-        "model_mb": own,
-        "counting_mb": counted - own,
-        "above_mb": resident_mb(peak=True) - own,
+        "model_mb": model_mb,
+        "counting_mb": counting_peak - model_mb,
+        "above_mb": resident_mb(peak=True) - model_mb,
         "tokens_per_second": last.tokens / (time.perf_counter() - started_at),
     }
 

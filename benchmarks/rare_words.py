@@ -74,12 +74,12 @@ def create_twins(sentences: Sentences, words: int, seed: int) -> tuple[Sentences
     ids, random = np.concatenate(list(sentences.blocks())), np.random.default_rng(seed)
     vocabulary, size = sentences.vocabulary, len(sentences.vocabulary)
     originals = random.permutation(_find_candidates(vocabulary, words))[:words]
-    twin_counts = np.array([TWIN_COUNTS[at % len(TWIN_COUNTS)] for at in range(words)])
+    twin_counts = np.array([TWIN_COUNTS[index % len(TWIN_COUNTS)] for index in range(words)])
     order = np.argsort(ids, kind="stable")  # positions sorted by word
-    begin = np.searchsorted(ids, originals, sorter=order)
-    for at, (word, twin_count) in enumerate(zip(originals, twin_counts)):
-        positions = order[begin[at] : begin[at] + vocabulary.counts[word]]
-        ids[random.choice(positions, twin_count, replace=False)] = size + at
+    starts = np.searchsorted(ids, originals, sorter=order)
+    for index, (word, twin_count) in enumerate(zip(originals, twin_counts)):
+        positions = order[starts[index] : starts[index] + vocabulary.counts[word]]
+        ids[random.choice(positions, twin_count, replace=False)] = size + index
     names = [*vocabulary.words, *(vocabulary.words[word] + SUFFIX for word in originals)]
     counts = np.bincount(ids[ids >= 0], minlength=len(names))
     sorting = np.argsort(-counts, kind="stable")
@@ -195,14 +195,14 @@ def print_twins(results: dict[str, list[dict[str, Any]]]) -> None:
     rows, first = list(results), next(iter(results.values()))
     for key, meaning in MEASURES.items():
         print(f"{meaning}\n{'occurrences':<12}{'twins':>6}{format_cells(rows, rows)}")
-        for at, number in enumerate(TWIN_COUNTS):
-            values = [format_spread([one["twins"][at][key] for one in results[row]]) for row in rows]
-            print(f"{number:<12}{sum(one['twins'][at]['twins'] for one in first):>6}{format_cells(values, rows)}")
+        for index, number in enumerate(TWIN_COUNTS):
+            values = [format_spread([run["twins"][index][key] for run in results[row]]) for row in rows]
+            print(f"{number:<12}{sum(run['twins'][index]['twins'] for run in first):>6}{format_cells(values, rows)}")
         print()
     print(f"mean cosine of two rare words\n{'occurrences':<12}{'words':>6}{format_cells(rows, rows)}")
-    values = [format_spread([one["rare_cosine"] for one in results[row]]) for row in rows]
+    values = [format_spread([run["rare_cosine"] for run in results[row]]) for row in rows]
     print(f"{f'{RARE_COUNTS[0]} – {RARE_COUNTS[1]}':<12}{first[0]['num_rare']:>6}{format_cells(values, rows)}\n")
-    speeds = [statistics.median(one["words_per_second"] for one in results[row]) for row in rows]
+    speeds = [statistics.median(run["words_per_second"] for run in results[row]) for row in rows]
     print(f"{'words per second':<18}{format_cells([format(speed, ',.0f') for speed in speeds], rows)}")
 
 
@@ -210,9 +210,9 @@ def print_bands(results: dict[str, list[dict[str, Any]]]) -> None:
     rows, first = list(results), next(iter(results.values()))[0]
     for test, lines in first["bands"].items():
         print(f"\nSpearman, {test}\n{'rarer word':<12}{'pairs':>6}{format_cells(rows, rows)}")
-        for at, line in enumerate(lines):
-            name = f"{BANDS[at]} – {BANDS[at + 1] - 1}" if at + 1 < len(BANDS) else f"{BANDS[at]} –"
-            values = [format_spread([one["bands"][test][at]["spearman"] for one in results[row]]) for row in rows]
+        for index, line in enumerate(lines):
+            name = f"{BANDS[index]} – {BANDS[index + 1] - 1}" if index + 1 < len(BANDS) else f"{BANDS[index]} –"
+            values = [format_spread([run["bands"][test][index]["spearman"] for run in results[row]]) for row in rows]
             print(f"{name:<12}{line['pairs']:>6}{format_cells(values, rows)}")
 
 
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.json:
         print(json.dumps({"rows": rows}, indent=1))
         return
-    results = {row: [one for one in rows if one["row"] == row] for row in options.rows.split(",")}
+    results = {row: [run for run in rows if run["row"] == row] for row in options.rows.split(",")}
     print_twins(results)
     print_bands(results)
 

@@ -118,12 +118,17 @@ def _cpu_rows(quick: bool) -> list[Row]:
     rows = [Row(cell, t, b, u) for cell in CELLS for t in times for b in batches for u in units]
     odd = () if quick else (170, 650)  # not a multiple of the SIMD width
     rows += [Row(cell, 128, 20, u) for cell in CELLS for u in odd]
-    some = units[:1] if quick else (128, 256)
-    many = batches[:1] if quick else (20, 64)
-    rows += [Row(cell, times[-1], b, u, kind="bidirectional") for cell in ("lstm", "gru") for b in many for u in some]
-    rows += [Row(cell, 128, b, u, kind="lengths") for cell in CELLS for b in many for u in some]
-    rows += [Row("gru", 32, 20, some[-1], variant="reset before", baseline="loop")]
-    rows += [Row(cell, 32, 20, some[-1], variant="layer norm", baseline="loop") for cell in CELLS]
+    common_units = units[:1] if quick else (128, 256)
+    large_batches = batches[:1] if quick else (20, 64)
+    rows += [
+        Row(cell, times[-1], b, u, kind="bidirectional")
+        for cell in ("lstm", "gru")
+        for b in large_batches
+        for u in common_units
+    ]
+    rows += [Row(cell, 128, b, u, kind="lengths") for cell in CELLS for b in large_batches for u in common_units]
+    rows += [Row("gru", 32, 20, common_units[-1], variant="reset before", baseline="loop")]
+    rows += [Row(cell, 32, 20, common_units[-1], variant="layer norm", baseline="loop") for cell in CELLS]
     return rows
 
 
@@ -160,7 +165,7 @@ def build_baseline(row: Row, layer: nn.Module) -> nn.Module:
 
 
 @dataclass
-class Side:
+class Implementation:
     """A module with its input and output gradient; `call` takes and returns tensors in the layout of `x`."""
 
     module: nn.Module
@@ -182,7 +187,7 @@ class Side:
         return [tensor if self.batch_first else tensor.transpose(0, 1) for tensor in results]
 
 
-def build_sides(row: Row, device: torch.device) -> dict[str, Side]:
+def build_implementations(row: Row, device: torch.device) -> dict[str, Implementation]:
     torch.manual_seed(0)
     dtype = getattr(torch, row.dtype)
     with device:  # orthogonal initialisation is faster on the device
@@ -195,11 +200,11 @@ def build_sides(row: Row, device: torch.device) -> dict[str, Side]:
         valid = torch.arange(row.steps) < lengths[:, None]
         gradient *= valid[..., None].to(device, dtype)
     device_lengths = None if lengths is None else lengths.to(device)
-    seqwise = Side(layer, lambda x: layer(x, lengths=device_lengths)[0], x.clone().requires_grad_(), gradient)
+    seqwise = Implementation(layer, lambda x: layer(x, lengths=device_lengths)[0], x.clone().requires_grad_(), gradient)
     if row.baseline == "pytorch":
         module = build_baseline(row, layer).to(device, dtype)
         time_first = [tensor.transpose(0, 1).contiguous() for tensor in (x, gradient)]
-        baseline = Side(
+        baseline = Implementation(
             module,
             build_call(module, lengths, row.steps),
             time_first[0].requires_grad_(),
@@ -209,12 +214,14 @@ def build_sides(row: Row, device: torch.device) -> dict[str, Side]:
     elif row.baseline == "loop":
         cell: Any = layer.cell
         state = cell.start(row.batch, x)
-        baseline = Side(layer, lambda x: scan(cell, x, state, cell.weight_hidden, None)[0], seqwise.x, gradient)
+        baseline = Implementation(
+            layer, lambda x: scan(cell, x, state, cell.weight_hidden, None)[0], seqwise.x, gradient
+        )
     else:
         reset_after = Recurrent(make_cell(row.cell, row.units, row.units, ResolvedRecurrentSettings())).to(
             device, dtype
         )
-        baseline = Side(reset_after, lambda x: reset_after(x)[0], seqwise.x, gradient)
+        baseline = Implementation(reset_after, lambda x: reset_after(x)[0], seqwise.x, gradient)
     return {"seqwise": seqwise, "baseline": baseline}
 
 
@@ -242,15 +249,22 @@ def get_backend(module: nn.Module) -> str | None:
 
 
 def measure(row: Row, device: torch.device, repeats: int) -> dict[str, Any]:
-    sides = build_sides(row, device)
-    layer = sides["seqwise"].module
+    implementations = build_implementations(row, device)
+    layer = implementations["seqwise"].module
     repeats = min(repeats, QUICK_REPEATS) if row.baseline == "loop" else repeats  # the loop is slow
-    times = time_interleaved({name: side.forward_backward for name, side in sides.items()}, device, repeats)
+    times = time_interleaved(
+        {name: implementation.forward_backward for name, implementation in implementations.items()}, device, repeats
+    )
     backend = get_backend(layer)
-    memory = {name: measure_peak_memory(side.forward_backward, device) for name, side in sides.items()}
-    for side in sides.values():
-        side.module.eval()
-    forward = time_interleaved({name: side.forward for name, side in sides.items()}, device, repeats)
+    memory = {
+        name: measure_peak_memory(implementation.forward_backward, device)
+        for name, implementation in implementations.items()
+    }
+    for implementation in implementations.values():
+        implementation.module.eval()
+    forward = time_interleaved(
+        {name: implementation.forward for name, implementation in implementations.items()}, device, repeats
+    )
     step = 1e6 / row.steps
     return {
         "seqwise_us": times["seqwise"].median * step,
@@ -272,8 +286,8 @@ def measure(row: Row, device: torch.device, repeats: int) -> dict[str, Any]:
 
 
 def compute_relative_error(row: Row, device: torch.device) -> float:
-    sides = build_sides(row, device)
-    return max(map(relative_error, sides["seqwise"].results(), sides["baseline"].results()))
+    implementations = build_implementations(row, device)
+    return max(map(relative_error, implementations["seqwise"].results(), implementations["baseline"].results()))
 
 
 def relative_error(a: Tensor, b: Tensor) -> float:

@@ -6,8 +6,8 @@ On a GPU: 124 million weights (12 layers of 768, 12 heads, 50,304 tokens), 32 ro
 On a CPU: 6 layers of 384 on characters, 12 rows of 64 tokens, float32.
 
 `baseline` is the GPT in `language.py` (learned positions, pre-norm, GELU, fused causal attention, tied weights,
-`cross_entropy`, clipping, fused AdamW), compiled as a whole on a GPU, with batches that are already there. `trainer` is
-our model as `seqwise train` runs it: batches read from disk, clipping, the check for finite gradients, the `Step`.
+`cross_entropy`, clipping, fused AdamW), compiled as a whole on a GPU, with batches that are already on the device.
+`trainer` is our model as `seqwise train` runs it: batches read from disk, clipping, the check for finite gradients, the `Step`.
 Further words describe variants that isolate a difference:
 
     loop       our model in the baseline's loop instead of the trainer
@@ -182,15 +182,15 @@ def build_runs(
     store = write_store(folder / row.name, row, batches=steps * num_samples + NUM_READY_BATCHES + 2)
     batches = [batch.to(device) for batch in islice(build_loader(row, store).epoch(0), NUM_READY_BATCHES)]
     losses: dict[str, list[Tensor | float]] = {name: [] for name in ("baseline", *variants)}
-    sides: dict[str, Steps] = {}
+    steps_by_name: dict[str, Steps] = {}
 
     def take_steps(name: str) -> None:
-        if name not in sides:  # created here, so that an error counts as a failed first sample
+        if name not in steps_by_name:  # created here, so that an error counts as a failed first sample
             if name == "baseline":
-                sides[name] = baseline_steps(row, batches, device, device.type == "cuda")
+                steps_by_name[name] = baseline_steps(row, batches, device, device.type == "cuda")
             else:
-                sides[name] = seqwise_steps(parse_variant(name), row, store, batches, device)
-        losses[name].extend(islice(sides[name], steps))
+                steps_by_name[name] = seqwise_steps(parse_variant(name), row, store, batches, device)
+        losses[name].extend(islice(steps_by_name[name], steps))
 
     return {name: partial(take_steps, name) for name in losses}, losses
 
@@ -220,7 +220,7 @@ def measure(
     runs, losses = build_runs(row, variants, device, 4 + repeats + profile, folder)
     first, failed = run_first_samples(runs, device)
     multiply, operations = build_product(device)
-    times = time_interleaved({**runs, "product": multiply}, device, repeats, warm=1)
+    times = time_interleaved({**runs, "product": multiply}, device, repeats, num_warmup=1)
     if profile:
         for name, run in runs.items():
             print_profile(name, run, device)

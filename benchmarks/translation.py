@@ -140,15 +140,15 @@ def build_baseline(row: Row) -> Any:
         from transformers import MarianConfig, MarianMTModel
     except ImportError:
         raise SystemExit("transformers is not installed: pip install transformers") from None
-    sides = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
+    sizes_by_stack = {
+        f"{part}_{name}": value
+        for part in ("encoder", "decoder")
         for name, value in (("layers", row.depth), ("attention_heads", row.heads), ("ffn_dim", 4 * row.width))
     }
     config = MarianConfig(
         vocab_size=row.vocabulary, d_model=row.width, max_position_embeddings=MAX_LENGTH, activation_function="relu",
         scale_embedding=False, pad_token_id=PAD, eos_token_id=END, decoder_start_token_id=BEGIN,
-        forced_eos_token_id=None, **sides,
+        forced_eos_token_id=None, **sizes_by_stack,
     )  # fmt: skip
     return MarianMTModel(config).eval()
 
@@ -187,12 +187,12 @@ def share_weights(model: TranslationModel, baseline: Any) -> None:
     baseline.model.shared.weight.normal_(std=0.15)
     model.embedding.weight.copy_(baseline.model.shared.weight)
     model.writer.output.bias.zero_()
-    for side, backbone, stack in (
+    for baseline_stack, backbone, stack in (
         (baseline.model.encoder, model.encoder, model.encoder.encoder),
         (baseline.model.decoder, model.writer.decoder, model.writer.decoder.decoder),
     ):
-        backbone.positions.weight.copy_(side.embed_positions.weight)  # type: ignore[union-attr]
-        for baseline_layer, layer in zip(side.layers, stack.layer, strict=True):  # type: ignore[union-attr]
+        backbone.positions.weight.copy_(baseline_stack.embed_positions.weight)  # type: ignore[union-attr]
+        for baseline_layer, layer in zip(baseline_stack.layers, stack.layer, strict=True):  # type: ignore[union-attr]
             _share_attention(layer.attention, baseline_layer.self_attn)
             layer.attention_norm.load_state_dict(baseline_layer.self_attn_layer_norm.state_dict())
             if hasattr(layer, "cross"):
@@ -260,12 +260,14 @@ def measure(row: Row, repeats: int) -> dict[str, Any]:
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for _ in range(repeats):
-        for name, (side, batch) in runs.items():
-            times[name].append(time_call(lambda side=side, batch=batch: translate_in_batches(side, work, batch)))
+        for name, (translate, batch) in runs.items():
+            times[name].append(
+                time_call(lambda translate=translate, batch=batch: translate_in_batches(translate, work, batch))
+            )
     medians = {
-        f"{name}_{kind}": statistics.median(pair[at] for pair in pairs)
+        f"{name}_{kind}": statistics.median(pair[index] for pair in pairs)
         for name, pairs in times.items()
-        for at, kind in enumerate(("seconds", "cpu"))
+        for index, kind in enumerate(("seconds", "cpu"))
     }
     ratios = {
         "ratio": medians["baseline_seconds"] / medians["seqwise_seconds"],

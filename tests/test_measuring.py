@@ -23,7 +23,7 @@ def test_timed_calls_are_interleaved(measuring, monkeypatch):
     monkeypatch.setattr(measuring, "MIN_TOTAL_SECONDS", 0.0)
     calls: list[str] = []
     times = measuring.time_interleaved(
-        {name: lambda name=name: calls.append(name) for name in "ab"}, CPU, repeats=3, warm=1
+        {name: lambda name=name: calls.append(name) for name in "ab"}, CPU, repeats=3, num_warmup=1
     )
     # The first call of each, a warm-up round, one call each to estimate its duration, then the samples.
     assert "".join(calls) == "ab" + "ab" + "ab" + "ababab"

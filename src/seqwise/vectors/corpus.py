@@ -166,9 +166,9 @@ def _sort_by_frequency(counts: np.ndarray, min_count: int, corpus: Corpus) -> np
     frequent = np.flatnonzero(counts[1:] >= min_count) + 1
     if not len(frequent):
         highest = int(counts[1:].max(initial=0))
-        most = f"the most frequent of {len(counts) - 1:,} occurs {highest:,} times"
+        highest_count = f"the most frequent of {len(counts) - 1:,} occurs {highest:,} times"
         repair = f"Train with --min-count {max(1, min(highest, 5))}, or give more text."
-        raise DataError(f"no word occurs {min_count} times: {most}.", repair=repair, file=corpus.name)
+        raise DataError(f"no word occurs {min_count} times: {highest_count}.", repair=repair, file=corpus.name)
     return frequent[np.argsort(-counts[frequent], kind="stable")]
 
 
