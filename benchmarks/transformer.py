@@ -7,8 +7,8 @@ On a CPU: 6 layers of 384 on characters, 12 rows of 64 tokens, float32.
 
 `baseline` is the GPT in `language.py` (learned positions, pre-norm, GELU, fused causal attention, tied weights,
 `cross_entropy`, clipping, fused AdamW), compiled as a whole on a GPU, with batches that are already on the device.
-`trainer` is our model as `seqwise train` runs it: batches read from disk, clipping, the check for finite gradients, the `Step`.
-Further words describe variants that isolate a difference:
+`trainer` is our model as `seqwise train` runs it: batches read from disk, clipping, the check for finite gradients, the
+`Step`. Further words describe variants that isolate a difference:
 
     loop       our model in the baseline's loop instead of the trainer
     compiled   layers compiled as with --training.compile; backbone, whole: that part of the model in one graph

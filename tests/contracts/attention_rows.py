@@ -79,7 +79,7 @@ def mask_for(x: Tensor, lengths: Tensor | None) -> Tensor | None:
 def build_hand_comparison(
     build: Build, run: Callable, inputs: Callable, compute: Callable
 ) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Our layer on the first row in float64, and `compute(layer, x)` on the same row in plain floats."""
+    """Returns a comparison of our layer in float64 with `compute(layer, x)` in plain floats, on the first row."""
 
     def compare() -> tuple[Tensor, Tensor]:
         layer, x = build().double(), inputs()[:1]
@@ -101,9 +101,14 @@ def build_torch_comparison(
 
 
 def row(
-    name: str, make: Build, run: Callable, compute_by_hand: Callable, reference: Callable | None = None, **promises: Any
+    name: str,
+    make: Build,
+    run: Callable,
+    compute_by_hand: Callable,
+    reference: Callable | None = None,
+    **guarantees: Any,
 ) -> Row:
-    build, inputs = with_filled_weights(make), promises.pop("inputs", vectors)
+    build, inputs = with_filled_weights(make), guarantees.pop("inputs", vectors)
     return Row(
         name=name,
         build=build,
@@ -111,7 +116,7 @@ def row(
         run=run,
         compare_by_hand=build_hand_comparison(build, run, inputs, compute_by_hand),
         compare_with_torch=None if reference is None else build_torch_comparison(build, run, inputs, reference),
-        **promises,
+        **guarantees,
     )
 
 
@@ -137,13 +142,15 @@ def plain_heads(layer: MultiHeadAttention, x: list, memory: list | None = None, 
     source, context = x if memory is None else memory, [[] for _ in x]
     for head in range(layer.heads):
         q, k, v = (
-            plain.linear(given, weight[start : start + size], bias[start : start + size])
-            for given, start in zip((x, source, source), range(head * size, 3 * layer.width, layer.width), strict=True)
+            plain.linear(source_vectors, weight[start : start + size], bias[start : start + size])
+            for source_vectors, start in zip(
+                (x, source, source), range(head * size, 3 * layer.width, layer.width), strict=True
+            )
         )
         if layer.rotary:
             q, k = plain.rotate(q), plain.rotate(k)
-        seen = plain.attend(q, k, v, lambda a, b: plain.dot(a, b) / math.sqrt(size), causal)
-        context = [whole + part for whole, part in zip(context, seen, strict=True)]
+        attended = plain.attend(q, k, v, lambda a, b: plain.dot(a, b) / math.sqrt(size), causal)
+        context = [previous + part for previous, part in zip(context, attended, strict=True)]
     return plain.linear(context, w(layer.outward.weight), w(layer.outward.bias))
 
 
@@ -197,9 +204,11 @@ def share(reference: Any, ours: Any) -> None:
 
 
 def torch_layer(ours: Any) -> nn.Module:
-    kind = nn.TransformerDecoderLayer if hasattr(ours, "cross") else nn.TransformerEncoderLayer
+    layer_class = nn.TransformerDecoderLayer if hasattr(ours, "cross") else nn.TransformerEncoderLayer
     hidden, activation = ours.feedforward.inward.out_features, ours.feedforward.activation
-    reference = kind(D, ours.attention.heads, hidden, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
+    reference = layer_class(
+        D, ours.attention.heads, hidden, 0.0, activation, batch_first=True, norm_first=ours.pre_norm
+    )
     share_heads(reference.self_attn, ours.attention)
     share(reference.linear1, ours.feedforward.inward)
     share(reference.linear2, ours.feedforward.outward)
@@ -273,26 +282,26 @@ CROSS = row(
 )
 
 
-def encoder_row(name: str, kind: type[EncoderLayer], activation: str, causal: bool, rotary: bool = False) -> Row:
+def encoder_row(name: str, layer_class: type[EncoderLayer], activation: str, causal: bool, rotary: bool = False) -> Row:
     parts = ("attention.weights", "attention_norm.norm", "feedforward.hidden", "feedforward_norm.norm")
     records = tuple(f"layer.{number}.{part}" for number in (0, 1) for part in parts)
     return row(
         name,
-        lambda: Encoder([kind(D, 2, 6, activation, rotary=rotary) for _ in range(2)]),
+        lambda: Encoder([layer_class(D, 2, 6, activation, rotary=rotary) for _ in range(2)]),
         lambda stack, x, lengths: stack(x, lengths, causal)[0],
         lambda stack, x: plain_stack(stack, x, causal),
         None if rotary else lambda stack, x: torch_stack(stack, x, causal),
         causal=causal,
         run_with_state=(lambda stack, x, state: stack(x, cache=state)) if causal else None,
-        records=(*records, "norm.norm") if kind.pre_norm else records,
+        records=(*records, "norm.norm") if layer_class.pre_norm else records,
     )
 
 
-def decoder_row(name: str, kind: type[DecoderLayer]) -> Row:
+def decoder_row(name: str, layer_class: type[DecoderLayer]) -> Row:
     parts = ("attention.weights", "attention_norm.norm", "cross.weights", "cross_norm.norm", "feedforward.hidden")
     return row(
         name,
-        lambda: Decoder([kind(D, 2, 6, "relu") for _ in range(2)]),
+        lambda: Decoder([layer_class(D, 2, 6, "relu") for _ in range(2)]),
         lambda stack, x, lengths: stack(x, memory_for(x))[0],
         lambda stack, x: plain_stack(stack, x, memory=plain_memory()),
         lambda stack, x: torch_stack(stack, x, memory=memory_for(x)),
@@ -302,7 +311,7 @@ def decoder_row(name: str, kind: type[DecoderLayer]) -> Row:
     )
 
 
-def read_both(stack: Any, x: Tensor) -> Tensor:
+def run_torch_encoder_decoder(stack: Any, x: Tensor) -> Tensor:
     """PyTorch's decoder over PyTorch's encoder."""
     return torch_stack(stack.decoder, x, memory=torch_stack(stack.encoder, memory_for(x), causal=False))
 
@@ -314,7 +323,7 @@ ENCODER_DECODER = row(
     ),
     lambda stack, x, lengths: stack(memory_for(x), x),
     lambda stack, x: plain_stack(stack.decoder, x, memory=plain_stack(stack.encoder, plain_memory(), causal=False)),
-    read_both,
+    run_torch_encoder_decoder,
     causal=True,
     run_with_state=lambda stack, x, state: stack.decode(x, stack.encode(memory_for(x)), cache=state),
     records=("encoder.layer.0.attention.weights", "decoder.layer.0.cross.weights", "decoder.norm.norm"),
@@ -373,7 +382,7 @@ def sinusoid(t: int) -> list[float]:
 
 
 def run_from_position(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """A position layer carries only where it stands; as a tensor whose first dimension is the batch."""
+    """The state of a position layer is its next position, as a tensor whose first dimension is the batch."""
     start = 0 if state is None else int(state[0][0])
     return layer(x, start), (torch.full((x.shape[0],), start + x.shape[1]),)
 

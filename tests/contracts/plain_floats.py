@@ -1,4 +1,4 @@
-"""Attention and Transformer layers once more, in plain Python floats and loops: what "by hand" means at this size.
+"""Attention and Transformer layers in plain Python floats and loops, for comparison "by hand".
 
 Rows of vectors are lists of lists. A weight is (outputs, inputs). Nothing here uses PyTorch.
 """
@@ -52,9 +52,9 @@ def gelu(x: float) -> float:
 def attend(q: Vectors, k: Vectors, v: Vectors, score: Callable, causal: bool = False) -> Vectors:
     context = []
     for t, query in enumerate(q):
-        seen = range(t + 1 if causal else len(k))
-        weights = softmax([score(query, k[s]) for s in seen])
-        context.append([sum(w * v[s][i] for w, s in zip(weights, seen, strict=True)) for i in range(len(v[0]))])
+        visible = range(t + 1 if causal else len(k))
+        weights = softmax([score(query, k[s]) for s in visible])
+        context.append([sum(w * v[s][i] for w, s in zip(weights, visible, strict=True)) for i in range(len(v[0]))])
     return context
 
 

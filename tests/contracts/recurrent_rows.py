@@ -1,4 +1,4 @@
-"""The rows of the recurrent layers. What is "by hand" is plain Python on lists, letter by letter from the equations."""
+"""Rows of the contract table: recurrent layers. "By hand" means plain Python on lists, following the equations."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def sigmoid(a: float) -> float:
     return 1 / (1 + math.exp(-a))
 
 
-def times(matrix: Matrix, vector: Vector) -> Vector:
+def matvec(matrix: Matrix, vector: Vector) -> Vector:
     return [sum(m * v for m, v in zip(row, vector)) for row in matrix]
 
 
-def plus(*vectors: Vector) -> Vector:
+def add_vectors(*vectors: Vector) -> Vector:
     return [sum(entries) for entries in zip(*vectors)]
 
 
@@ -64,8 +64,8 @@ def weights(cell: nn.Module) -> dict[str, Any]:
 def rnn_by_hand(cell: cells.RNNCell, xs: Matrix) -> Matrix:
     w, phi, h, hs = weights(cell), PHI[cell.activation], [0.0, 0.0], []
     for x in xs:
-        a = plus(times(w["weight_input"], x), times(w["weight_hidden"], h))
-        a = plus(a, w["bias"]) if "bias" in w else norm_by_hand(a, w["norm.weight"], w["norm.bias"])
+        a = add_vectors(matvec(w["weight_input"], x), matvec(w["weight_hidden"], h))
+        a = add_vectors(a, w["bias"]) if "bias" in w else norm_by_hand(a, w["norm.weight"], w["norm.bias"])
         h = [phi(e) for e in a]
         hs.append(h)
     return hs
@@ -74,66 +74,71 @@ def rnn_by_hand(cell: cells.RNNCell, xs: Matrix) -> Matrix:
 def lstm_by_hand(cell: cells.LSTMCell, xs: Matrix) -> Matrix:
     w, h, c, hs = weights(cell), [0.0, 0.0], [0.0, 0.0], []
     for x in xs:
-        from_input, from_hidden = times(w["weight_input"], x), times(w["weight_hidden"], h)
+        from_input, from_hidden = matvec(w["weight_input"], x), matvec(w["weight_hidden"], h)
         if "input_norm.weight" in w:
             from_input = norm_by_hand(from_input, w["input_norm.weight"], w["input_norm.bias"])
             from_hidden = norm_by_hand(from_hidden, w["hidden_norm.weight"], w["hidden_norm.bias"])
-        a = plus(from_input, from_hidden, w["bias"])
+        a = add_vectors(from_input, from_hidden, w["bias"])
         i, f = [sigmoid(e) for e in a[0:2]], [sigmoid(e) for e in a[2:4]]
         g, o = [math.tanh(e) for e in a[4:6]], [sigmoid(e) for e in a[6:8]]
         c = [f[u] * c[u] + i[u] * g[u] for u in (0, 1)]
-        shown = norm_by_hand(c, w["cell_norm.weight"], w["cell_norm.bias"]) if "cell_norm.weight" in w else c
-        h = [o[u] * math.tanh(shown[u]) for u in (0, 1)]
+        normalized_c = norm_by_hand(c, w["cell_norm.weight"], w["cell_norm.bias"]) if "cell_norm.weight" in w else c
+        h = [o[u] * math.tanh(normalized_c[u]) for u in (0, 1)]
         hs.append(h)
     return hs
 
 
-def gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, after: bool, keeps: bool) -> Matrix:
+def gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, reset_after: bool, update_keeps: bool) -> Matrix:
     w, h, hs = weights(cell), [0.0, 0.0], []
     W, U, b = w["weight_input"], w["weight_hidden"], w["bias"]
     for x in xs:
-        wx = plus(times(W, x), b)
-        r = [sigmoid(e) for e in plus(wx[0:2], times(U[0:2], h))]
-        z = [sigmoid(e) for e in plus(wx[2:4], times(U[2:4], h))]
-        if after:
-            product = plus(times(U[4:6], h), w["bias_hidden"])
+        wx = add_vectors(matvec(W, x), b)
+        r = [sigmoid(e) for e in add_vectors(wx[0:2], matvec(U[0:2], h))]
+        z = [sigmoid(e) for e in add_vectors(wx[2:4], matvec(U[2:4], h))]
+        if reset_after:
+            product = add_vectors(matvec(U[4:6], h), w["bias_hidden"])
             n = [math.tanh(wx[4 + u] + r[u] * product[u]) for u in (0, 1)]
         else:
-            product = times(U[4:6], [r[0] * h[0], r[1] * h[1]])
+            product = matvec(U[4:6], [r[0] * h[0], r[1] * h[1]])
             n = [math.tanh(wx[4 + u] + product[u]) for u in (0, 1)]
-        keep = z if keeps else [1 - z[0], 1 - z[1]]
+        keep = z if update_keeps else [1 - z[0], 1 - z[1]]
         h = [keep[u] * h[u] + (1 - keep[u]) * n[u] for u in (0, 1)]
         hs.append(h)
     return hs
 
 
-def norm_gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, keeps: bool) -> Matrix:
+def norm_gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, update_keeps: bool) -> Matrix:
     w, h, hs = weights(cell), [0.0, 0.0], []
 
     def norm(name: str, a: Vector) -> Vector:
         return norm_by_hand(a, w[f"{name}.weight"], w[f"{name}.bias"])
 
     for x in xs:
-        wx, uh = times(w["weight_input"], x), times(w["weight_hidden"], h)
-        gates = [sigmoid(e) for e in plus(norm("input_gates_norm", wx[:4]), norm("gates_norm", uh[:4]))]
+        wx, uh = matvec(w["weight_input"], x), matvec(w["weight_hidden"], h)
+        gates = [sigmoid(e) for e in add_vectors(norm("input_gates_norm", wx[:4]), norm("gates_norm", uh[:4]))]
         r, z = gates[:2], gates[2:]
         from_input, from_hidden = norm("input_candidate_norm", wx[4:]), norm("candidate_norm", uh[4:])
         n = [math.tanh(from_input[u] + r[u] * from_hidden[u]) for u in (0, 1)]
-        keep = z if keeps else [1 - z[0], 1 - z[1]]
+        keep = z if update_keeps else [1 - z[0], 1 - z[1]]
         h = [keep[u] * h[u] + (1 - keep[u]) * n[u] for u in (0, 1)]
         hs.append(h)
     return hs
 
 
 def attentive_by_hand(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
-    w, own, h, hs, keys, values = weights(layer.cell), weights(layer), [0.0, 0.0], [], [], []
+    w, attention_weights, h, hs, keys, values = weights(layer.cell), weights(layer), [0.0, 0.0], [], [], []
     for x in xs:
-        a = plus(times(w["weight_input"], x), times(w["weight_hidden"], h), w["bias"])
+        a = add_vectors(matvec(w["weight_input"], x), matvec(w["weight_hidden"], h), w["bias"])
         h = [math.tanh(e) for e in a]
         if keys:
-            h = plus(h, attend_by_hand(times(own["weight_query"], h), keys[-layer.memory :], values[-layer.memory :]))
-        keys.append(times(own["weight_memory"][:2], h))
-        values.append(times(own["weight_memory"][2:], h))
+            h = add_vectors(
+                h,
+                attend_by_hand(
+                    matvec(attention_weights["weight_query"], h), keys[-layer.memory :], values[-layer.memory :]
+                ),
+            )
+        keys.append(matvec(attention_weights["weight_memory"][:2], h))
+        values.append(matvec(attention_weights["weight_memory"][2:], h))
         hs.append(h)
     return hs
 
@@ -141,9 +146,9 @@ def attentive_by_hand(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
 def state_attention_by_hand(layer: StateAttention, xs: Matrix) -> Matrix:
     w, outputs = weights(layer)["weight"], []
     for t, s in enumerate(xs):
-        seen = xs[max(0, t - layer.memory) : t + 1]
-        keys, values = [times(w[2:4], past) for past in seen], [times(w[4:6], past) for past in seen]
-        outputs.append(plus(s, attend_by_hand(times(w[:2], s), keys, values)))
+        visible = xs[max(0, t - layer.memory) : t + 1]
+        keys, values = [matvec(w[2:4], past) for past in visible], [matvec(w[4:6], past) for past in visible]
+        outputs.append(add_vectors(s, attend_by_hand(matvec(w[:2], s), keys, values)))
     return outputs
 
 
@@ -151,7 +156,7 @@ def state_attention_by_hand(layer: StateAttention, xs: Matrix) -> Matrix:
 
 
 def fill(module: nn.Module) -> nn.Module:
-    """Fixed weights between −0.9 and 0.9, different in every entry that could be taken for another."""
+    """Sets fixed weights between −0.9 and 0.9, different for entries that could be confused."""
     with torch.no_grad():
         for i, parameter in enumerate(module.parameters()):
             entries = torch.arange(parameter.numel()).reshape(parameter.shape)
@@ -162,8 +167,8 @@ def fill(module: nn.Module) -> nn.Module:
 def build_hand_comparison(layer: nn.Module, expected: Callable[[Any], Matrix]) -> Callable[[], tuple[Tensor, Tensor]]:
     def compare() -> tuple[Tensor, Tensor]:
         fill(layer).double().eval()
-        given = run(layer, torch.tensor([INPUT], dtype=torch.float64), None)
-        return given, torch.tensor([expected(layer)], dtype=torch.float64)
+        outputs = run(layer, torch.tensor([INPUT], dtype=torch.float64), None)
+        return outputs, torch.tensor([expected(layer)], dtype=torch.float64)
 
     return compare
 
@@ -227,12 +232,12 @@ def rnn(activation: str, kind: type[cells.RNNCell] = cells.RNNCell) -> Callable[
     return lambda inputs, units: kind(inputs, units, activation)
 
 
-def gru(*, after: bool, keeps: bool) -> Callable[[Any, Matrix], Matrix]:
-    return lambda cell, xs: gru_by_hand(cell, xs, after=after, keeps=keeps)
+def gru(*, reset_after: bool, update_keeps: bool) -> Callable[[Any, Matrix], Matrix]:
+    return lambda cell, xs: gru_by_hand(cell, xs, reset_after=reset_after, update_keeps=update_keeps)
 
 
-def norm_gru(*, keeps: bool) -> Callable[[Any, Matrix], Matrix]:
-    return lambda cell, xs: norm_gru_by_hand(cell, xs, keeps=keeps)
+def norm_gru(*, update_keeps: bool) -> Callable[[Any, Matrix], Matrix]:
+    return lambda cell, xs: norm_gru_by_hand(cell, xs, update_keeps=update_keeps)
 
 
 CELL_ROWS = [
@@ -241,19 +246,19 @@ CELL_ROWS = [
     cell_row("rnn sigmoid", rnn("sigmoid"), rnn_by_hand),
     cell_row("rnn identity", rnn("identity"), rnn_by_hand),
     cell_row("lstm", cells.LSTMCell, lstm_by_hand, nn.LSTM),
-    cell_row("gru after keeps", cells.GRUCell, gru(after=True, keeps=True), nn.GRU),
-    cell_row("gru after replaces", cells.ReplacingGRUCell, gru(after=True, keeps=False)),
-    cell_row("gru before keeps", cells.EarlyResetGRUCell, gru(after=False, keeps=True)),
-    cell_row("gru before replaces", cells.EarlyResetReplacingGRUCell, gru(after=False, keeps=False)),
+    cell_row("gru after keeps", cells.GRUCell, gru(reset_after=True, update_keeps=True), nn.GRU),
+    cell_row("gru after replaces", cells.ReplacingGRUCell, gru(reset_after=True, update_keeps=False)),
+    cell_row("gru before keeps", cells.EarlyResetGRUCell, gru(reset_after=False, update_keeps=True)),
+    cell_row("gru before replaces", cells.EarlyResetReplacingGRUCell, gru(reset_after=False, update_keeps=False)),
     cell_row("rnn layer norm", rnn("tanh", cells.LayerNormRNNCell), rnn_by_hand),
     cell_row("lstm layer norm", cells.LayerNormLSTMCell, lstm_by_hand),
-    cell_row("gru layer norm keeps", cells.LayerNormGRUCell, norm_gru(keeps=True)),
-    cell_row("gru layer norm replaces", cells.LayerNormReplacingGRUCell, norm_gru(keeps=False)),
+    cell_row("gru layer norm keeps", cells.LayerNormGRUCell, norm_gru(update_keeps=True)),
+    cell_row("gru layer norm replaces", cells.LayerNormReplacingGRUCell, norm_gru(update_keeps=False)),
 ]
 
 
 def weight_dropout_row() -> Row:
-    """Evaluated, a layer with weight dropout is the layer without."""
+    """In evaluation mode, a layer with weight dropout equals the layer without."""
     ours = Recurrent(cells.LSTMCell(4, 3), 0.5).eval()
     return Row(
         name="lstm weight dropout",
@@ -276,7 +281,7 @@ def build_stack(inputs: int, units: int) -> StackedRecurrent:
     )
 
 
-def deep_row() -> Row:
+def stacked_row() -> Row:
     ours = build_stack(4, 3).eval()
 
     def compute_by_hand(layer: Any) -> Matrix:
@@ -305,9 +310,9 @@ def bidirectional_row() -> Row:
     ours = build_bidirectional(4, 3)
 
     def compute_by_hand(layer: Any) -> Matrix:
-        ahead = gru_by_hand(layer.forwards.cell, INPUT, after=True, keeps=True)
-        back = gru_by_hand(layer.backwards.cell, INPUT[::-1], after=True, keeps=True)[::-1]
-        return [a + b for a, b in zip(ahead, back)]
+        forward = gru_by_hand(layer.forwards.cell, INPUT, reset_after=True, update_keeps=True)
+        backward = gru_by_hand(layer.backwards.cell, INPUT[::-1], reset_after=True, update_keeps=True)[::-1]
+        return [a + b for a, b in zip(forward, backward)]
 
     reference = nn.GRU(4, 3, batch_first=True, bidirectional=True)
     return Row(
@@ -394,7 +399,7 @@ NORM_ROW = Row(
 ROWS = [
     *CELL_ROWS,
     weight_dropout_row(),
-    deep_row(),
+    stacked_row(),
     bidirectional_row(),
     attentive_row("attentive rnn", lambda: cells.RNNCell(4, 3)),
     attentive_row("attentive lstm", lambda: cells.LSTMCell(4, 3)),

@@ -13,12 +13,12 @@ COLOURS = {"red": (220, 30, 30), "green": (30, 180, 50), "blue": (40, 60, 230)}
 
 def write(folder: Path) -> str:
     """captions.csv beside images/; the captions differ in length."""
-    draw = np.random.RandomState(0)
+    random_state = np.random.RandomState(0)
     (folder / "images").mkdir()
     rows = ["image,caption"]
     for number in range(60):
         name = list(COLOURS)[number % 3]
-        pixels = np.clip(np.array(COLOURS[name]) + draw.randint(-20, 20, (16, 16, 3)), 0, 255).astype(np.uint8)
+        pixels = np.clip(np.array(COLOURS[name]) + random_state.randint(-20, 20, (16, 16, 3)), 0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(folder / "images" / f"{number}.png")
         rows.append(f"{number}.png,{name}")
         if number % 2:

@@ -1,4 +1,4 @@
-"""The classify task for the contract of tasks: made-up opinions, by the words in them."""
+"""The classify task for the contract of tasks: made-up opinions with words that determine the label."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WORDS = {
 
 
 def write(folder: Path) -> str:
-    draw = random.Random(0)
+    random_state = random.Random(0)
     lines = []
     for _ in range(120):
-        label = draw.choice(sorted(WORDS))
-        text = ", ".join(draw.choices(WORDS[label], k=draw.randint(1, 5)))
-        lines.append(f"the film is {text}\t{label}" if draw.random() < 0.7 else f"{text}\t{label}")
+        label = random_state.choice(sorted(WORDS))
+        text = ", ".join(random_state.choices(WORDS[label], k=random_state.randint(1, 5)))
+        lines.append(f"the film is {text}\t{label}" if random_state.random() < 0.7 else f"{text}\t{label}")
     path = folder / "opinions.tsv"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(path)

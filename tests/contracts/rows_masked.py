@@ -1,4 +1,4 @@
-"""The task masked for the contract of tasks."""
+"""The masked task for the contract of tasks: lines of common words."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WORDS = [
 
 
 def write(folder: Path) -> str:
-    """Lines of unequal length, enough of them that every split has hidden tokens."""
-    lines = (" ".join(WORDS[(at + number) % len(WORDS)] for at in range(3 + number % 9)) for number in range(240))
+    """Lines of unequal length, enough of them that every split has masked tokens."""
+    lines = (" ".join(WORDS[(index + number) % len(WORDS)] for index in range(3 + number % 9)) for number in range(240))
     path = folder / "lines.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(path)

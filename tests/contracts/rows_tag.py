@@ -7,26 +7,32 @@ from pathlib import Path
 
 from task_row import TaskRow
 
-PEOPLE, PLACES = ["Ann", "Bob", "Carla Diaz", "Dan"], ["Oslo", "New York", "Rome"]
-FRAMES = ["{p} lives in {l} .", "{p} met {p} .", "in {l} it rains", "yes", "{l} and {l} are far from {l} , said {p} ."]
+PEOPLE, LOCATIONS = ["Ann", "Bob", "Carla Diaz", "Dan"], ["Oslo", "New York", "Rome"]
+TEMPLATES = [
+    "{p} lives in {l} .",
+    "{p} met {p} .",
+    "in {l} it rains",
+    "yes",
+    "{l} and {l} are far from {l} , said {p} .",
+]
 
 
-def tagged(draw: random.Random) -> list[tuple[str, str]]:
+def generate_sentence(random_state: random.Random) -> list[tuple[str, str]]:
     """Words of one sentence with their tags."""
     tokens: list[tuple[str, str]] = []
-    for word in draw.choice(FRAMES).split():
+    for word in random_state.choice(TEMPLATES).split():
         kind = {"{p}": "PER", "{l}": "LOC"}.get(word)
         if kind is None:
             tokens.append((word, "O"))
         else:
-            names = draw.choice(PEOPLE if kind == "PER" else PLACES).split()
-            tokens += [(name, f"{'I' if at else 'B'}-{kind}") for at, name in enumerate(names)]
+            names = random_state.choice(PEOPLE if kind == "PER" else LOCATIONS).split()
+            tokens += [(name, f"{'I' if index else 'B'}-{kind}") for index, name in enumerate(names)]
     return tokens
 
 
 def write(folder: Path) -> str:
-    draw = random.Random(0)
-    sentences = [tagged(draw) for _ in range(120)]
+    random_state = random.Random(0)
+    sentences = [generate_sentence(random_state) for _ in range(120)]
     text = "\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences)
     path = folder / "names.conll"
     path.write_text(text, encoding="utf-8")

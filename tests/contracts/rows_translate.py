@@ -12,8 +12,8 @@ NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 def write(folder: Path) -> str:
     """train.num beside train.eng; one to four digits a line."""
-    draw = random.Random(3)
-    lines = [[draw.randrange(10) for _ in range(draw.randint(1, 4))] for _ in range(60)]
+    random_state = random.Random(3)
+    lines = [[random_state.randrange(10) for _ in range(random_state.randint(1, 4))] for _ in range(60)]
     (folder / "train.num").write_text("".join(" ".join(map(str, line)) + "\n" for line in lines), encoding="utf-8")
     words = "".join(" ".join(NAMES[digit] for digit in line) + "\n" for line in lines)
     (folder / "train.eng").write_text(words, encoding="utf-8")

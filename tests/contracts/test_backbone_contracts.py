@@ -1,4 +1,4 @@
-"""Every backbone through the same checks, as a language model sees it."""
+"""Every backbone through the same checks, as a language model uses it."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def vectors(time: int = WINDOW, rows: int = 2) -> torch.Tensor:
     return torch.randn(rows, time, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-every = pytest.mark.parametrize("variant", VARIANTS)
+each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
-@every
+@each_variant
 def test_one_vector_per_position(variant):
     assert build(variant)(vectors()).vectors.shape == (2, WINDOW, WIDTH)
     assert build(variant, inputs=5)(vectors()[..., :5]).vectors.shape == (2, WINDOW, WIDTH)
 
 
-@every
+@each_variant
 def test_later_inputs_do_not_change_earlier_outputs(variant):
     backbone, x = build(variant), vectors()
     changed = x.clone()
@@ -57,7 +57,7 @@ def test_later_inputs_do_not_change_earlier_outputs(variant):
     assert not torch.equal(before[:, 4:], after[:, 4:])
 
 
-@every
+@each_variant
 @pytest.mark.parametrize("cut", [1, 2, 5])
 def test_continuing_from_a_state_equals_the_whole_sequence(variant, cut):
     backbone, x = build(variant), vectors()
@@ -67,7 +67,7 @@ def test_continuing_from_a_state_equals_the_whole_sequence(variant, cut):
     torch.testing.assert_close(torch.cat([first.vectors, second.vectors], 1), whole)
 
 
-@every
+@each_variant
 def test_one_token_at_a_time_equals_the_whole_sequence(variant):
     backbone, x = build(variant), vectors()
     state, outputs = None, []
@@ -78,7 +78,7 @@ def test_one_token_at_a_time_equals_the_whole_sequence(variant):
     torch.testing.assert_close(torch.cat(outputs, 1), backbone(x).vectors)
 
 
-@every
+@each_variant
 def test_rows_are_independent(variant):
     backbone, x = build(variant), vectors(rows=3)
     together = backbone(x).vectors
@@ -88,7 +88,7 @@ def test_rows_are_independent(variant):
 LENGTHS = torch.tensor([WINDOW, 3, 1])
 
 
-@every
+@each_variant
 def test_padding_does_not_change_valid_positions(variant):
     backbone, x = build(variant), vectors(rows=3)
     padded = backbone(x, None, LENGTHS)
@@ -99,23 +99,23 @@ def test_padding_does_not_change_valid_positions(variant):
         assert padded.vectors[1, 3:].abs().max() == 0
 
 
-@every
+@each_variant
 def test_the_state_of_padded_rows_is_that_after_their_last_valid_step(variant):
-    """A row that is read on equals the same row without padding; a Transformer has no such carry."""
-    backbone, x, more = build(variant), vectors(rows=3), vectors(time=4)[:1].expand(3, -1, -1)
+    """A continued row equals the same row without padding; a Transformer returns no state for padded rows."""
+    backbone, x, continuation = build(variant), vectors(rows=3), vectors(time=4)[:1].expand(3, -1, -1)
     state = backbone(x, None, LENGTHS).state
     if not backbone.stateful:
         assert state is None
         with pytest.raises(UsageError, match="cannot be continued together"):
-            backbone(more, backbone(x).state, LENGTHS)
+            backbone(continuation, backbone(x).state, LENGTHS)
         return
-    after = backbone(more, state).vectors
+    after = backbone(continuation, state).vectors
     for row, length in enumerate(LENGTHS.tolist()):
-        whole = torch.cat([x[row : row + 1, :length], more[:1]], dim=1)
+        whole = torch.cat([x[row : row + 1, :length], continuation[:1]], dim=1)
         torch.testing.assert_close(after[row : row + 1], backbone(whole).vectors[:, length:])
 
 
-@every
+@each_variant
 def test_recording_does_not_change_the_result(variant):
     backbone, x = build(variant), vectors()
     plain = backbone(x).vectors
@@ -145,7 +145,7 @@ def test_recorded_names_are_stable():
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("transformer")])
 def test_a_full_cache_is_rebuilt_from_half_a_window(variant):
-    """Token by token far beyond the window: the newest output is that of at least half a window read afresh."""
+    """Token by token far beyond the window: the newest output is that of at least half a window without a cache."""
     backbone, x = build(variant), vectors(time=4 * WINDOW)
     state = None
     for t in range(4 * WINDOW):
@@ -153,6 +153,6 @@ def test_a_full_cache_is_rebuilt_from_half_a_window(variant):
         state = states.state
         cached = state[0].shape[1]
         assert cached <= WINDOW
-        fresh = backbone(x[:, t + 1 - cached : t + 1]).vectors[:, -1:]
-        torch.testing.assert_close(states.vectors, fresh)
+        recomputed = backbone(x[:, t + 1 - cached : t + 1]).vectors[:, -1:]
+        torch.testing.assert_close(states.vectors, recomputed)
         assert cached >= min(t + 1, WINDOW // 2)

@@ -1,4 +1,4 @@
-"""Data that was read once serves all families: `prepare` depends on no setting in which trials may differ."""
+"""Prepared data can be shared by all families: `prepare` depends on no setting in which trials may differ."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ROWS: dict[str, TaskRow] = {
     for path in sorted(Path(__file__).parent.glob("rows_*.py"))
 }
 LANGUAGE = TaskRow("language", lambda folder: "", [], {"network": {"width": 8}, "training": {"batch_size": 4}})
-# Another value of everything that may differ; a section stands for all that is in it.
-OTHER: dict[str, Any] = {
+# Other values of all settings and sections in which trials may differ.
+OTHER_VALUES: dict[str, Any] = {
     "network": {"width": 30, "depth": 3, "embedding": 14, "dropout": 0.4, "tie_weights": False},
     "recurrent": {"bidirectional": True},
     "transformer": {"heads": 3, "hidden": 20, "positions": "learned"},
@@ -37,20 +37,20 @@ OTHER: dict[str, Any] = {
 }
 
 
-def read(name: str, data: str, settings: Settings, preprocessor: Preprocessor | None = None) -> Task:
+def prepare_task(name: str, data: str, settings: Settings, preprocessor: Preprocessor | None = None) -> Task:
     return get_task(name).prepare(data, settings.model_copy(deep=True), preprocessor)
 
 
-def tensors(value: Any) -> dict[str, Any]:
+def collect_values(value: Any) -> dict[str, Any]:
     """All numbers of a batch, by name."""
     values = {field.name: getattr(value, field.name) for field in fields(value)}
     nested = {f"{key}.{inner}": item for key, each in values.items() if hasattr(each, "__dataclass_fields__")
-              for inner, item in tensors(each).items()}  # fmt: skip
+              for inner, item in collect_values(each).items()}  # fmt: skip
     return {key: each for key, each in (values | nested).items() if isinstance(each, torch.Tensor | int | float | bool)}
 
 
 def test_every_settings_section_has_alternative_values():
-    assert OTHER.keys() | {"model"} == UNRELATED_TO_DATA
+    assert OTHER_VALUES.keys() | {"model"} == UNRELATED_TO_DATA
 
 
 @pytest.mark.parametrize("name", ["language", *ROWS])
@@ -59,15 +59,15 @@ def test_data_is_read_identically_for_all_families(name: str, book: Path, tmp_pa
     data = row.write(tmp_path) or str(book)
     base = {**row.settings, "task": name, "device": "auto"}
     first = parse_settings({**base, "model": "rnn", "budget": "2-epochs"})
-    get_task(name).prepare(data, first)  # fills in what the data says
-    preprocessor = read(name, data, first).preprocessor
-    ours = read(name, data, first, preprocessor)
+    get_task(name).prepare(data, first)  # fills in the settings that depend on the data
+    preprocessor = prepare_task(name, data, first).preprocessor
+    ours = prepare_task(name, data, first, preprocessor)
     resolved = resolve(first, build_defaults_context(ours, choose_device(first), 1))[0]
-    expected = tensors(next(iter(ours.batches(resolved).epoch(0))))
+    expected = collect_values(next(iter(ours.batches(resolved).epoch(0))))
     assert any(isinstance(each, torch.Tensor) and each.numel() > 1 for each in expected.values())
     for family in ("feedforward", "lstm", "transformer"):
-        other = parse_settings(merge_settings(first.model_dump(), {**OTHER, "model": family}))
-        theirs = read(name, data, other, preprocessor)
+        other = parse_settings(merge_settings(first.model_dump(), {**OTHER_VALUES, "model": family}))
+        theirs = prepare_task(name, data, other, preprocessor)
         assert theirs.fingerprint == ours.fingerprint
         assert theirs.split_rule == ours.split_rule
         assert theirs.size() == ours.size()
@@ -75,7 +75,7 @@ def test_data_is_read_identically_for_all_families(name: str, book: Path, tmp_pa
         assert {key: each.fingerprint for key, each in theirs.preprocessor.tokenizers.items()} == {
             key: each.fingerprint for key, each in ours.preprocessor.tokenizers.items()
         }
-        batch = tensors(next(iter(theirs.batches(resolved).epoch(0))))
+        batch = collect_values(next(iter(theirs.batches(resolved).epoch(0))))
         assert batch.keys() == expected.keys()
         for key, value in expected.items():
             assert torch.equal(batch[key], value) if isinstance(value, torch.Tensor) else batch[key] == value, key

@@ -18,19 +18,19 @@ LENGTHS = np.random.default_rng(0).integers(1, 80, 203)
 
 
 @dataclass(frozen=True)
-class Numbers(Batch):
+class IndexBatch(Batch):
     """A batch that only knows which examples it holds."""
 
     numbers: Tensor
 
 
-def buckets(lengths=LENGTHS, rows=16, tokens=400, seed=0, rank=0, world_size=1) -> BucketLoader[Numbers]:
+def build_loader(lengths=LENGTHS, rows=16, tokens=400, seed=0, rank=0, world_size=1) -> BucketLoader[IndexBatch]:
     return BucketLoader(
-        lengths, lambda numbers: Numbers(torch.from_numpy(numbers)), rows, tokens, seed, rank, world_size
+        lengths, lambda numbers: IndexBatch(torch.from_numpy(numbers)), rows, tokens, seed, rank, world_size
     )
 
 
-def epoch(source: BucketLoader[Numbers], number: int = 0, start: int = 0) -> list[list[int]]:
+def list_epoch(source: BucketLoader[IndexBatch], number: int = 0, start: int = 0) -> list[list[int]]:
     return [batch.numbers.tolist() for batch in source.epoch(number, start)]
 
 
@@ -43,8 +43,8 @@ def epoch(source: BucketLoader[Numbers], number: int = 0, start: int = 0) -> lis
 def test_every_example_occurs_once_within_the_token_budget(
     lengths: list[int], rows: int, tokens: int | None, number: int
 ):
-    source = buckets(lengths, rows, tokens)
-    batches = epoch(source, number)
+    source = build_loader(lengths, rows, tokens)
+    batches = list_epoch(source, number)
     assert len(batches) == source.steps
     assert sorted(each for batch in batches for each in batch) == list(range(len(lengths)))
     for batch in batches:
@@ -54,46 +54,49 @@ def test_every_example_occurs_once_within_the_token_budget(
 
 
 def test_one_long_example_does_not_make_other_batches_smaller():
-    assert sorted(map(len, epoch(buckets([10] * 64 + [100_000], rows=16, tokens=160)))) == [1, 16, 16, 16, 16]
+    assert sorted(map(len, list_epoch(build_loader([10] * 64 + [100_000], rows=16, tokens=160)))) == [1, 16, 16, 16, 16]
 
 
 def test_little_of_a_batch_is_padding():
     lengths = np.random.default_rng(1).integers(5, 60, 5_000)
-    padded = sum(len(batch) * lengths[batch].max() for batch in epoch(buckets(lengths, 64, None)))
+    padded = sum(len(batch) * lengths[batch].max() for batch in list_epoch(build_loader(lengths, 64, None)))
     assert lengths.sum() > 0.88 * padded
     assert GROWTH == 1.2
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():
-    assert epoch(buckets(), 3) == epoch(buckets(), 3)
-    assert epoch(buckets(), 3) != epoch(buckets(), 4)
-    assert epoch(buckets(), 3) != epoch(buckets(seed=1), 3)
+    assert list_epoch(build_loader(), 3) == list_epoch(build_loader(), 3)
+    assert list_epoch(build_loader(), 3) != list_epoch(build_loader(), 4)
+    assert list_epoch(build_loader(), 3) != list_epoch(build_loader(seed=1), 3)
 
 
 def test_batches_are_not_sorted_by_length():
-    means = [LENGTHS[batch].mean() for batch in epoch(buckets())]
+    means = [LENGTHS[batch].mean() for batch in list_epoch(build_loader())]
     assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
 
 
 def test_batches_have_other_examples_in_each_epoch():
     lengths = [50, *np.random.default_rng(2).integers(1, 80, 2_000)]
-    partners = [set(next(batch for batch in epoch(buckets(lengths), number) if 0 in batch)) for number in (0, 1)]
+    partners = [
+        set(next(batch for batch in list_epoch(build_loader(lengths), number) if 0 in batch)) for number in (0, 1)
+    ]
     assert len(partners[0] & partners[1]) < len(partners[0]) / 2
 
 
 def test_an_epoch_can_begin_at_any_batch():
-    whole = epoch(buckets(), 2)
-    assert [epoch(buckets(), 2, start) for start in (0, 5, len(whole))] == [whole, whole[5:], []]
+    whole = list_epoch(build_loader(), 2)
+    assert [list_epoch(build_loader(), 2, start) for start in (0, 5, len(whole))] == [whole, whole[5:], []]
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_several_processes_share_the_batches_of_one(world_size: int):
     rows, tokens = 12, 500  # at least one row of 80 tokens for each of four processes
-    one = epoch(buckets(rows=rows, tokens=tokens), 1)
-    shares = [
-        epoch(buckets(rows=rows, tokens=tokens, rank=rank, world_size=world_size), 1) for rank in range(world_size)
+    one = list_epoch(build_loader(rows=rows, tokens=tokens), 1)
+    batches_by_rank = [
+        list_epoch(build_loader(rows=rows, tokens=tokens, rank=rank, world_size=world_size), 1)
+        for rank in range(world_size)
     ]
-    for batch, *parts in zip(one, *shares, strict=True):
+    for batch, *parts in zip(one, *batches_by_rank, strict=True):
         joined = [each for part in parts for each in part]
         extra = max(0, world_size - len(batch))  # only a last batch with fewer rows than processes is filled up
         assert len(joined) == len(batch) + extra
@@ -103,29 +106,33 @@ def test_several_processes_share_the_batches_of_one(world_size: int):
 
 
 def test_each_process_gets_an_example_even_if_the_budget_allows_one():
-    shares = [epoch(buckets([50] * 8, rows=4, tokens=60, rank=rank, world_size=2)) for rank in (0, 1)]
-    assert [len(batch) for share in shares for batch in share] == [1] * 8
-    assert sorted(each for share in shares for batch in share for each in batch) == list(range(8))
+    batches_by_rank = [
+        list_epoch(build_loader([50] * 8, rows=4, tokens=60, rank=rank, world_size=2)) for rank in (0, 1)
+    ]
+    assert [len(batch) for batches in batches_by_rank for batch in batches] == [1] * 8
+    assert sorted(each for batches in batches_by_rank for batch in batches for each in batch) == list(range(8))
 
 
 def test_rows_and_examples_that_cannot_be_divided_among_processes_are_refused():
     with pytest.raises(UsageError, match="7 rows cannot be divided among 2 processes"):
-        buckets(rows=7, world_size=2)
+        build_loader(rows=7, world_size=2)
     with pytest.raises(UsageError, match="1 examples cannot be divided among 2"):
-        buckets([5], rows=2, world_size=2)
+        build_loader([5], rows=2, world_size=2)
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_evaluation_reads_each_example_once_with_the_long_ones_first(world_size: int):
-    shares = [
+    batches_by_rank = [
         [numbers.tolist() for numbers in iterate_by_length(LENGTHS, 16, 400, rank, world_size)]
         for rank in range(world_size)
     ]
-    assert sorted(each for share in shares for batch in share for each in batch) == list(range(len(LENGTHS)))
-    for share in shares:
-        longest = [LENGTHS[batch].max() for batch in share]
+    assert sorted(each for batches in batches_by_rank for batch in batches for each in batch) == list(
+        range(len(LENGTHS))
+    )
+    for batches in batches_by_rank:
+        longest = [LENGTHS[batch].max() for batch in batches]
         assert longest == sorted(longest, reverse=True)
-        assert all(len(batch) * most <= 400 or len(batch) == 1 for batch, most in zip(share, longest))
+        assert all(len(batch) * length <= 400 or len(batch) == 1 for batch, length in zip(batches, longest))
 
 
 def test_no_examples_give_no_batches():

@@ -26,7 +26,7 @@ def test_several_errors_are_raised_as_one_with_each_repair_once():
     findings = Findings()
     for line in (2, 5):
         findings.error("the label is empty.", repair="Fill it in.", file="a.csv", line=line)
-    findings.error("not valid JSON.", repair="Mend it.", file="b.jsonl", line=1)
+    findings.error("not valid JSON.", repair="Correct it.", file="b.jsonl", line=1)
     with pytest.raises(DataError) as caught:
         findings.raise_errors()
     assert str(caught.value).splitlines() == [
@@ -35,7 +35,7 @@ def test_several_errors_are_raised_as_one_with_each_repair_once():
         "a.csv:5: the label is empty.",
         "b.jsonl:1: not valid JSON.",
         "Fill it in.",
-        "Mend it.",
+        "Correct it.",
     ]
 
 

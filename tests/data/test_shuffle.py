@@ -33,6 +33,6 @@ def test_every_index_has_every_position_with_equal_probability() -> None:
 
 
 def test_neighbouring_indices_are_separated() -> None:
-    places = permute_indices(np.arange(10_000), 10_000, 5, 5)
-    assert (np.abs(np.diff(places)) == 1).sum() < 10
-    assert abs(np.corrcoef(np.arange(10_000), places)[0, 1]) < 0.04
+    positions = permute_indices(np.arange(10_000), 10_000, 5, 5)
+    assert (np.abs(np.diff(positions)) == 1).sum() < 10
+    assert abs(np.corrcoef(np.arange(10_000), positions)[0, 1]) < 0.04

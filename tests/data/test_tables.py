@@ -1,4 +1,4 @@
-"""Rows of tables, however they are written."""
+"""Reading tables in all formats and layouts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from seqwise.errors import DataError, Findings
 NAMES = ("text", "label")
 
 
-def table(folder: Path, name: str, content: str | bytes, columns: str | None = None) -> tuple[Table, Findings]:
+def write_and_read_table(
+    folder: Path, name: str, content: str | bytes, columns: str | None = None
+) -> tuple[Table, Findings]:
     path, findings = folder / name, Findings()
     data = content if isinstance(content, bytes) else content.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     return read_table(path, NAMES, findings, parse_columns(columns)), findings
 
 
-def read(folder: Path, name: str, content: str | bytes, columns: str | None = None) -> list[tuple[str, str, int]]:
-    found, findings = table(folder, name, content, columns)
+def read_rows(folder: Path, name: str, content: str | bytes, columns: str | None = None) -> list[tuple[str, str, int]]:
+    result, findings = write_and_read_table(folder, name, content, columns)
     findings.raise_errors()
-    return [(row.values["text"], row.values["label"], row.line) for row in found.rows]
+    return [(row.values["text"], row.values["label"], row.line) for row in result.rows]
 
 
 @pytest.mark.parametrize(
@@ -48,37 +50,37 @@ def read(folder: Path, name: str, content: str | bytes, columns: str | None = No
 )  # fmt: skip
 def test_every_format_gives_the_same_rows(tmp_path: Path, name: str, content: str | bytes, columns: str | None):
     first = 1 if name.startswith("a.jsonl") else 2
-    assert read(tmp_path, name, content, columns) == [("good", "1", first), ("bad", "0", first + 1)]
+    assert read_rows(tmp_path, name, content, columns) == [("good", "1", first), ("bad", "0", first + 1)]
 
 
 @pytest.mark.parametrize("columns", [None, "1,2"])
 def test_a_file_without_a_header_is_read_from_its_first_line(tmp_path: Path, columns: str | None):
-    assert read(tmp_path, "a.tsv", "good\t1\nbad\t0\n", columns) == [("good", "1", 1), ("bad", "0", 2)]
-    assert read(tmp_path, "a.txt", "good\t1\n", columns) == [("good", "1", 1)]
-    assert read(tmp_path, "a.csv", "good,1\n", columns) == [("good", "1", 1)]
+    assert read_rows(tmp_path, "a.tsv", "good\t1\nbad\t0\n", columns) == [("good", "1", 1), ("bad", "0", 2)]
+    assert read_rows(tmp_path, "a.txt", "good\t1\n", columns) == [("good", "1", 1)]
+    assert read_rows(tmp_path, "a.csv", "good,1\n", columns) == [("good", "1", 1)]
 
 
 def test_columns_by_number_may_be_in_any_order_and_incomplete(tmp_path: Path):
-    assert read(tmp_path, "a.tsv", "7\t1\tgood\n8\t0\tbad\n", "3,2") == [("good", "1", 1), ("bad", "0", 2)]
+    assert read_rows(tmp_path, "a.tsv", "7\t1\tgood\n8\t0\tbad\n", "3,2") == [("good", "1", 1), ("bad", "0", 2)]
 
 
 def test_quoted_fields_may_contain_separators_quotes_and_line_breaks_and_line_numbers_stay_correct(tmp_path: Path):
     content = 'text,label\r\n"one, ""two""\r\nthree",a\r\nfour,b\r\n'
-    assert read(tmp_path, "a.csv", content) == [('one, "two"\nthree', "a", 2), ("four", "b", 4)]
+    assert read_rows(tmp_path, "a.csv", content) == [('one, "two"\nthree', "a", 2), ("four", "b", 4)]
 
 
 def test_quotes_in_tab_separated_files_are_text(tmp_path: Path):
-    assert read(tmp_path, "a.tsv", '"good\t1\nb"a"d\t0\n') == [('"good', "1", 1), ('b"a"d', "0", 2)]
+    assert read_rows(tmp_path, "a.tsv", '"good\t1\nb"a"d\t0\n') == [('"good', "1", 1), ('b"a"d', "0", 2)]
 
 
 def test_unicode_line_separators_are_text(tmp_path: Path):
-    assert read(tmp_path, "a.tsv", "go\x0bo\x85d\u2028\t1\n") == [("go\x0bo\x85d\u2028", "1", 1)]
-    assert read(tmp_path, "a.csv", "go\x0co\u2029d,1\n") == [("go\x0co\u2029d", "1", 1)]
+    assert read_rows(tmp_path, "a.tsv", "go\x0bo\x85d\u2028\t1\n") == [("go\x0bo\x85d\u2028", "1", 1)]
+    assert read_rows(tmp_path, "a.csv", "go\x0co\u2029d,1\n") == [("go\x0co\u2029d", "1", 1)]
 
 
 def test_json_values_keep_their_type_and_lone_surrogates_are_replaced(tmp_path: Path):
-    found, _ = table(tmp_path, "a.jsonl", r'{"text": ["\ud800a", "\ud83d\ude00"], "label": true}')
-    assert found.rows[0].values == {"text": ["�a", "😀"], "label": True}
+    result, _ = write_and_read_table(tmp_path, "a.jsonl", r'{"text": ["\ud800a", "\ud83d\ude00"], "label": true}')
+    assert result.rows[0].values == {"text": ["�a", "😀"], "label": True}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
@@ -88,18 +90,18 @@ def test_blank_lines_are_counted_except_at_the_end(tmp_path: Path, name: str):
         "a.tsv": ["a\t1", "b\t0"],
         "a.jsonl": ['{"text": "a", "label": 1}', '{"text": "b", "label": 0}'],
     }
-    found, findings = table(tmp_path, name, "\n\n".join(lines[name]) + "\n\n\n")
-    assert [row.line for row in found.rows] == [1, 3]
+    result, findings = write_and_read_table(tmp_path, name, "\n\n".join(lines[name]) + "\n\n\n")
+    assert [row.line for row in result.rows] == [1, 3]
     assert findings.warning_messages() == [f"1 blank lines, which are skipped ({tmp_path / name}:2)."]
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "a,1\n,\nb,0\n"), ("a.tsv", "a\t1\n\t\nb\t0\n")])
 def test_a_row_of_empty_fields_is_a_row(tmp_path: Path, name: str, content: str):
-    assert read(tmp_path, name, content) == [("a", "1", 1), ("", "", 2), ("b", "0", 3)]
+    assert read_rows(tmp_path, name, content) == [("a", "1", 1), ("", "", 2), ("b", "0", 3)]
 
 
 def test_rows_with_missing_or_extra_fields_are_reported_with_their_lines(tmp_path: Path):
-    _, findings = table(tmp_path, "a.csv", "text,label\none, two,1\ngood,1\nbad\n")
+    _, findings = write_and_read_table(tmp_path, "a.csv", "text,label\none, two,1\ngood,1\nbad\n")
     assert [(error.line, error.problem) for error in findings.errors] == [
         (2, "expected 2 fields as in line 1, found 3."),
         (4, "expected 2 fields as in line 1, found 1."),
@@ -108,18 +110,18 @@ def test_rows_with_missing_or_extra_fields_are_reported_with_their_lines(tmp_pat
 
 
 def test_an_unclosed_quote_is_reported_where_it_is_opened(tmp_path: Path):
-    _, findings = table(tmp_path, "a.csv", 'text,label\ngood,1\n"bad,0\nfine,1\n')
+    _, findings = write_and_read_table(tmp_path, "a.csv", 'text,label\ngood,1\n"bad,0\nfine,1\n')
     assert [(error.line, error.problem) for error in findings.errors] == [
         (3, "a quote is opened here and never closed.")
     ]
-    assert [row.line for row in table(tmp_path, "b.csv", '"never closed,1\n')[0].rows] == []
+    assert [row.line for row in write_and_read_table(tmp_path, "b.csv", '"never closed,1\n')[0].rows] == []
 
 
 def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
-    found, findings = table(tmp_path, "a.csv", 'text,label\n"good"x,1\nbad,0\n"a\nb"c,1\nfine,1\n')
+    result, findings = write_and_read_table(tmp_path, "a.csv", 'text,label\n"good"x,1\nbad,0\n"a\nb"c,1\nfine,1\n')
     assert [error.line for error in findings.errors] == [2, 4]
     assert "read up to line 5" in findings.errors[1].problem
-    assert [row.line for row in found.rows] == [3, 6]
+    assert [row.line for row in result.rows] == [3, 6]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
 )  # fmt: skip
 def test_unreadable_tables_are_refused(tmp_path: Path, name: str, content, columns: str | None, parts: list[str]):
     with pytest.raises(DataError) as caught:
-        table(tmp_path, name, content, columns)
+        write_and_read_table(tmp_path, name, content, columns)
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
@@ -161,8 +163,8 @@ def test_unreadable_tables_are_refused(tmp_path: Path, name: str, content, colum
     ],
 )
 def test_wrong_lines_of_json_are_reported_with_their_number(tmp_path: Path, line: str, part: str):
-    found, findings = table(tmp_path, "a.jsonl", f'{{"text": "good", "label": 1}}\n{line}\n')
-    assert [row.line for row in found.rows] == [1]
+    result, findings = write_and_read_table(tmp_path, "a.jsonl", f'{{"text": "good", "label": 1}}\n{line}\n')
+    assert [row.line for row in result.rows] == [1]
     assert [error.line for error in findings.errors] == [2]
     assert part in findings.errors[0].problem
 
@@ -171,23 +173,23 @@ def test_the_suffix_of_a_gzip_file_is_the_one_before_gz():
     assert [get_format_suffix(Path(name)) for name in ("a.tsv.gz", "a.CSV", "a.gz", "a")] == [".tsv", ".csv", "", ""]
 
 
-HEADED = "review,mood\nthe film is good,1\nthe film is bad,0\n"
+WITH_HEADER = "review,mood\nthe film is good,1\nthe film is bad,0\n"
 
 
 @pytest.mark.parametrize(
-    ("content", "columns", "said"),
+    ("content", "columns", "warns"),
     [
-        (HEADED, "1,2", True),
-        (HEADED, "review,mood", False),
-        (HEADED.partition("\n")[2], "1,2", False),  # the first line is like the others
+        (WITH_HEADER, "1,2", True),
+        (WITH_HEADER, "review,mood", False),
+        (WITH_HEADER.partition("\n")[2], "1,2", False),  # the first line is like the others
         ("dog,Hund\ncat,Katze\ncow,Kuh\n", "1,2", False),  # words are all there is
         ("fine,yes\nthe film is good,yes\nthe film is bad,no\n", "1,2", False),  # its label comes again
     ],
 )
-def test_a_header_read_as_an_example_is_warned_about(tmp_path: Path, content: str, columns: str, said: bool):
-    _, findings = table(tmp_path, "a.csv", content, columns)
-    assert findings.warning_messages() == ([f"1 {HEADER_READ_AS_EXAMPLE} ({tmp_path / 'a.csv'}:1)."] if said else [])
+def test_a_header_read_as_an_example_is_warned_about(tmp_path: Path, content: str, columns: str, warns: bool):
+    _, findings = write_and_read_table(tmp_path, "a.csv", content, columns)
+    assert findings.warning_messages() == ([f"1 {HEADER_READ_AS_EXAMPLE} ({tmp_path / 'a.csv'}:1)."] if warns else [])
 
 
 def test_the_suffix_json_is_read_as_json_lines(tmp_path: Path):
-    assert read(tmp_path, "a.json", '{"text": "good", "label": "1"}\n') == [("good", "1", 1)]
+    assert read_rows(tmp_path, "a.json", '{"text": "good", "label": "1"}\n') == [("good", "1", 1)]
