@@ -1,4 +1,4 @@
-"""Numbers computed with a pocket calculator; the contract table has longer sequences."""
+"""Steps of cells against hand-computed numbers; the contract table has longer sequences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from seqwise.errors import UsageError
 from seqwise.layers import cells
 
 
-def one_unit(cell: cells.Cell, weight_input: list[float], weight_hidden: list[float], bias: list[float]) -> cells.Cell:
+def set_weights(
+    cell: cells.Cell, weight_input: list[float], weight_hidden: list[float], bias: list[float]
+) -> cells.Cell:
     with torch.no_grad():
         cell.weight_input.copy_(torch.tensor(weight_input)[:, None])
         cell.weight_hidden.copy_(torch.tensor(weight_hidden)[:, None])
@@ -28,16 +30,16 @@ def step(cell: cells.Cell, x: float, *state: float) -> list[float]:
     ("activation", "expected"), [("tanh", 0.604368), ("relu", 0.7), ("sigmoid", 0.668188), ("identity", 0.7)]
 )
 def test_an_rnn_step_equals_a_hand_computed_value(activation: str, expected: float) -> None:
-    cell = one_unit(cells.RNNCell(1, 1, activation), [0.5], [-0.4], [0.1])
+    cell = set_weights(cells.RNNCell(1, 1, activation), [0.5], [-0.4], [0.1])
     assert step(cell, 2.0, 1.0) == [expected]  # a = 0.5 · 2 − 0.4 · 1 + 0.1 = 0.7
 
 
 def test_a_relu_cell_outputs_no_negative_values() -> None:
-    assert step(one_unit(cells.RNNCell(1, 1, "relu"), [0.5], [-0.4], [0.1]), -2.0, 1.0) == [0.0]
+    assert step(set_weights(cells.RNNCell(1, 1, "relu"), [0.5], [-0.4], [0.1]), -2.0, 1.0) == [0.0]
 
 
 def test_an_lstm_step_equals_a_hand_computed_value() -> None:
-    cell = one_unit(cells.LSTMCell(1, 1), [0.5, 0.25, 1.0, -0.5], [0.1, 0.2, -0.3, 0.4], [0.0, 1.0, 0.5, 0.2])
+    cell = set_weights(cells.LSTMCell(1, 1), [0.5, 0.25, 1.0, -0.5], [0.1, 0.2, -0.3, 0.4], [0.0, 1.0, 0.5, 0.2])
     # x = 2, h = 0.5, c = −1:  i = σ(1.05) = 0.740775, f = σ(1.6) = 0.832018, g = tanh(2.35) = 0.981973,
     # o = σ(−0.6) = 0.354344; c = 0.832018 · −1 + 0.740775 · 0.981973 = −0.104597; h = 0.354344 · tanh(−0.104597)
     assert step(cell, 2.0, 0.5, -1.0) == pytest.approx([-0.036929, -0.104597], abs=2e-6)
@@ -47,7 +49,7 @@ GRU_WEIGHTS = ([0.5, -0.25, 1.0], [0.2, 0.6, -0.8], [0.1, 0.0, -0.3])
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
+    ("cell_class", "expected"),
     [
         # x = 1, h = 2:  r = σ(1.0) = 0.731059, z = σ(0.95) = 0.721115
         # after: n = tanh(0.7 + r · (−1.6 + 0.5)) = tanh(−0.104164) = −0.103789; before: n = tanh(0.7 − 0.8 · r · 2)
@@ -59,9 +61,9 @@ GRU_WEIGHTS = ([0.5, -0.25, 1.0], [0.2, 0.6, -0.8], [0.1, 0.0, -0.3])
     ],
 )
 def test_a_step_of_the_four_gru_variants_equals_a_hand_computed_value(
-    kind: type[cells.GatedCell], expected: float
+    cell_class: type[cells.GatedCell], expected: float
 ) -> None:
-    cell = one_unit(kind(1, 1), *GRU_WEIGHTS)
+    cell = set_weights(cell_class(1, 1), *GRU_WEIGHTS)
     if isinstance(cell, cells.GRUCell):
         torch.nn.init.constant_(cell.bias_hidden, 0.5)
     assert step(cell, 1.0, 2.0) == pytest.approx([expected], abs=2e-6)
@@ -69,8 +71,8 @@ def test_a_step_of_the_four_gru_variants_equals_a_hand_computed_value(
 
 def test_an_update_gate_of_one_keeps_or_replaces_the_state() -> None:
     open_gate = ([0.0, 0.0, 0.5], [0.0, 0.0, 0.0], [0.0, 40.0, 0.0])
-    assert step(one_unit(cells.GRUCell(1, 1), *open_gate), 1.0, 0.25) == [0.25]
-    assert step(one_unit(cells.ReplacingGRUCell(1, 1), *open_gate), 1.0, 0.25) == [0.462117]  # tanh(0.5)
+    assert step(set_weights(cells.GRUCell(1, 1), *open_gate), 1.0, 0.25) == [0.25]
+    assert step(set_weights(cells.ReplacingGRUCell(1, 1), *open_gate), 1.0, 0.25) == [0.462117]  # tanh(0.5)
 
 
 def test_initial_weights_are_orthogonal_and_xavier_with_a_forget_bias_of_one() -> None:
@@ -82,15 +84,19 @@ def test_initial_weights_are_orthogonal_and_xavier_with_a_forget_bias_of_one() -
 
 
 def test_only_the_gru_with_reset_after_the_product_has_a_second_bias() -> None:
-    having = [kind for kind in cells.GRU_CELLS.values() if "bias_hidden" in dict(kind(2, 2).named_parameters())]
-    assert having == [cells.GRUCell, cells.ReplacingGRUCell]
+    with_second_bias = [
+        cell_class
+        for cell_class in cells.GRU_CELLS.values()
+        if "bias_hidden" in dict(cell_class(2, 2).named_parameters())
+    ]
+    assert with_second_bias == [cells.GRUCell, cells.ReplacingGRUCell]
 
 
-@pytest.mark.parametrize("kind", [cells.LayerNormRNNCell, cells.LayerNormLSTMCell, cells.LayerNormGRUCell])
-def test_a_layer_normalised_cell_is_invariant_to_the_scale_of_its_weights(kind: type[cells.Cell]) -> None:
+@pytest.mark.parametrize("cell_class", [cells.LayerNormRNNCell, cells.LayerNormLSTMCell, cells.LayerNormGRUCell])
+def test_a_layer_normalised_cell_is_invariant_to_the_scale_of_its_weights(cell_class: type[cells.Cell]) -> None:
     """The invariance the norm is for (Ba et al. 2016, section 5.1)."""
     torch.manual_seed(0)
-    cell, x = kind(4, 8).double(), torch.randn(2, 1, 4, dtype=torch.float64)
+    cell, x = cell_class(4, 8).double(), torch.randn(2, 1, 4, dtype=torch.float64)
     state = tuple(torch.rand_like(part) for part in cell.start(2, x))
     before = cell.step(cell.project(x)[:, 0], state, cell.weight_hidden)[0]
     with torch.no_grad():
@@ -101,7 +107,7 @@ def test_a_layer_normalised_cell_is_invariant_to_the_scale_of_its_weights(kind: 
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "kind"),
+    ("name", "settings", "cell_class"),
     [
         ("rnn", {}, cells.RNNCell),
         ("lstm", {}, cells.LSTMCell),
@@ -115,9 +121,9 @@ def test_a_layer_normalised_cell_is_invariant_to_the_scale_of_its_weights(kind: 
         ("rnn", {"layer_norm": True}, cells.LayerNormRNNCell),
     ],
 )
-def test_settings_choose_the_cell(name: str, settings: dict, kind: type[cells.Cell]) -> None:
+def test_settings_choose_the_cell(name: str, settings: dict, cell_class: type[cells.Cell]) -> None:
     cell = cells.make_cell(name, 3, 5, RecurrentSettings(**settings))
-    assert type(cell) is kind
+    assert type(cell) is cell_class
     assert (cell.inputs, cell.units, cell.name) == (3, 5, name)
 
 

@@ -68,7 +68,7 @@ def test_character_features_equal_a_hand_computed_result():
         layer.vectors.copy_(torch.tensor([[9.0], [1.0], [2.0]]))
         layer.filters.copy_(torch.tensor([[10.0, 100.0, 1000.0]]))  # of the previous character, itself, the next
         layer.bias.fill_(-5.0)
-    # the word 1 2: at its first place 100 + 2000 - 5, at its second 10 + 200 - 5; the word 2: 200 - 5
+    # the word 1 2: at its first character 100 + 2000 - 5, at its second 10 + 200 - 5; the word 2: 200 - 5
     assert layer(torch.tensor([[1, 2], [2, 0]])).tolist() == [[2095.0], [195.0]]
 
 

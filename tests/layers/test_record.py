@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from seqwise.layers.record import can_match_below, is_recorded, is_recorded_live, record, record_value
 
 
-class Doubles(nn.Module):
+class Double(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = 2 * x
         record_value(self, "doubled", y)
         return y
 
 
-class Twice(nn.Module):
+class DoubleTwice(nn.Module):
     """2 · 2 · x, by two layers with names."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.ModuleList([Doubles(), Doubles()])
+        self.layer = nn.ModuleList([Double(), Double()])
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layer:
@@ -31,7 +31,7 @@ class Twice(nn.Module):
 
 
 def test_values_have_dotted_names() -> None:
-    model = Twice()
+    model = DoubleTwice()
     with record(model) as recording:
         model(torch.tensor(3.0))
     assert {name: value.item() for name, value in recording.items()} == {"layer.0.doubled": 6, "layer.1.doubled": 12}
@@ -39,21 +39,21 @@ def test_values_have_dotted_names() -> None:
 
 
 def test_a_value_of_the_root_module_has_no_dot_in_its_name() -> None:
-    model = Doubles()
+    model = Double()
     with record(model) as recording:
         model(torch.tensor(1.0))
     assert list(recording) == ["doubled"]
 
 
 def test_a_pattern_selects_recorded_values() -> None:
-    model = Twice()
+    model = DoubleTwice()
     with record(model, "layer.1.*") as recording:
         model(torch.tensor(1.0))
     assert list(recording) == ["layer.1.doubled"]
 
 
 def test_a_layer_that_ran_twice_has_both_values_and_returns_the_last() -> None:
-    model = Doubles()
+    model = Double()
     with record(model) as recording:
         model(torch.tensor(1.0))
         model(torch.tensor(5.0))
@@ -62,7 +62,7 @@ def test_a_layer_that_ran_twice_has_both_values_and_returns_the_last() -> None:
 
 
 def test_nothing_is_recorded_outside_the_block() -> None:
-    model = Doubles()
+    model = Double()
     model(torch.tensor(1.0))
     with record(model) as recording:
         pass
@@ -72,23 +72,23 @@ def test_nothing_is_recorded_outside_the_block() -> None:
 
 
 def test_a_recording_ends_when_the_block_raises() -> None:
-    model = Doubles()
+    model = Double()
     with pytest.raises(ZeroDivisionError), record(model):
         _ = 1 / 0
     assert not is_recorded(model)
 
 
 def test_only_modules_of_the_recorded_model_are_recorded() -> None:
-    model, stranger = Twice(), Doubles()
+    model, other_model = DoubleTwice(), Double()
     with record(model) as recording:
-        stranger(torch.tensor(1.0))
+        other_model(torch.tensor(1.0))
         assert is_recorded(model.layer[0])
-        assert not is_recorded(stranger)
+        assert not is_recorded(other_model)
     assert len(recording) == 0
 
 
 def test_recorded_values_are_detached_unless_live() -> None:
-    model, x = Doubles(), torch.tensor(3.0, requires_grad=True)
+    model, x = Double(), torch.tensor(3.0, requires_grad=True)
     with record(model) as recording:
         model(x)
         assert not is_recorded_live(model)
@@ -101,7 +101,7 @@ def test_recorded_values_are_detached_unless_live() -> None:
 
 
 def test_two_recordings_can_be_nested() -> None:
-    model = Twice()
+    model = DoubleTwice()
     with record(model) as outer:
         with record(model.layer[1]) as inner:
             model(torch.tensor(1.0))
@@ -111,16 +111,16 @@ def test_two_recordings_can_be_nested() -> None:
 
 
 def test_a_recording_is_local_to_its_thread() -> None:
-    model, seen_there = Doubles(), []
+    model, recorded_in_thread = Double(), []
     with record(model):
-        thread = threading.Thread(target=lambda: seen_there.append(is_recorded(model)))
+        thread = threading.Thread(target=lambda: recorded_in_thread.append(is_recorded(model)))
         thread.start()
         thread.join()
-    assert seen_there == [False]
+    assert recorded_in_thread == [False]
 
 
 def test_layers_whose_names_cannot_match_are_not_recorded() -> None:
-    model = Twice()
+    model = DoubleTwice()
     with record(model, "layer.1.*"), record(model, "encoder*", live=True):
         assert [is_recorded(layer) for layer in model.layer] == [False, True]
         assert not is_recorded_live(model.layer[1])

@@ -26,29 +26,29 @@ PAIRS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 
-every_layer = pytest.mark.parametrize("name", PAIRS)
+each_layer = pytest.mark.parametrize("name", PAIRS)
 
 
 def build_pair(name: str, **settings: Any) -> tuple[Any, Any]:
     """Our layer and PyTorch's, built from the same seed."""
-    ours, theirs, more = PAIRS[name]
+    ours, theirs, options = PAIRS[name]
     pair = []
-    for kind in (ours, theirs):
+    for layer_class in (ours, theirs):
         torch.manual_seed(0)
-        pair.append(kind(D, H, **settings, **more))
+        pair.append(layer_class(D, H, **settings, **options))
     return pair[0], pair[1]
 
 
-def tensors(value: Any) -> list[Tensor]:
+def flatten_tensors(value: Any) -> list[Tensor]:
     """The floating-point tensors of outputs and states, in order."""
     if isinstance(value, PackedSequence):
         return [value.data]
-    return [value] if isinstance(value, Tensor) else [one for part in value for one in tensors(part)]
+    return [value] if isinstance(value, Tensor) else [one for part in value for one in flatten_tensors(part)]
 
 
 def run(layer: Any, call: Callable[[Any], Any], x: Tensor) -> list[Tensor]:
     """Outputs, states, and the gradients of a weighted sum of them for the input and every parameter."""
-    values = tensors(call(layer))
+    values = flatten_tensors(call(layer))
     total = sum(
         (value * torch.linspace(-1, 1, value.numel(), dtype=value.dtype).view_as(value)).sum() for value in values
     )
@@ -63,7 +63,7 @@ def assert_equal(ours: list[Tensor], theirs: list[Tensor]) -> None:
         torch.testing.assert_close(one, other, rtol=TOLERANCE[one.dtype], atol=TOLERANCE[one.dtype])
 
 
-def state_like(layer: Any, batch: int | None, dtype: torch.dtype) -> Any:
+def random_state(layer: Any, batch: int | None, dtype: torch.dtype) -> Any:
     count = layer.num_layers * (1 + layer.bidirectional)
     shape = (count, H) if batch is None else (count, batch, H)
     torch.manual_seed(2)
@@ -71,7 +71,7 @@ def state_like(layer: Any, batch: int | None, dtype: torch.dtype) -> Any:
     return (h, c) if isinstance(layer, nn.LSTM) else h
 
 
-@every_layer
+@each_layer
 @pytest.mark.parametrize(("num_layers", "bidirectional"), [(1, False), (2, False), (1, True), (2, True)])
 @pytest.mark.parametrize(("batch_first", "bias"), [(False, False), (False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -79,24 +79,24 @@ def test_outputs_states_and_gradients_equal_those_of_torch(name, num_layers, bid
     settings = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first, "bias": bias}
     ours, theirs = build_pair(name, **settings, dtype=dtype, device="cpu")
     x = torch.randn((B, T, D) if batch_first else (T, B, D), dtype=dtype, requires_grad=True)
-    state = state_like(ours, B, dtype)
+    state = random_state(ours, B, dtype)
     assert_equal(run(ours, lambda layer: layer(x), x), run(theirs, lambda layer: layer(x), x))
     assert_equal(run(ours, lambda layer: layer(x, state), x), run(theirs, lambda layer: layer(x, state), x))
     one = x[0] if batch_first else x[:, 0]
-    single = state_like(ours, None, dtype)
+    single = random_state(ours, None, dtype)
     assert_equal(run(ours, lambda layer: layer(one), x), run(theirs, lambda layer: layer(one), x))
     assert_equal(run(ours, lambda layer: layer(one, single), x), run(theirs, lambda layer: layer(one, single), x))
     assert any(part.backend == "compiled" for part in ours.modules() if isinstance(part, Recurrent))
 
 
-@every_layer
+@each_layer
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("is_sorted", [False, True])
 def test_packed_sequences_return_packed_sequences(name, bidirectional, is_sorted):
     ours, theirs = build_pair(name, num_layers=2, bidirectional=bidirectional, dtype=torch.float64)
     lengths = LENGTHS.sort(descending=True)[0] if is_sorted else LENGTHS
     x = torch.randn(T, B, D, dtype=torch.float64, requires_grad=True)
-    state = state_like(ours, B, torch.float64)
+    state = random_state(ours, B, torch.float64)
 
     def pack():
         return pack_padded_sequence(x, lengths, enforce_sorted=is_sorted)
@@ -108,9 +108,9 @@ def test_packed_sequences_return_packed_sequences(name, bidirectional, is_sorted
     assert (outputs.sorted_indices is None) == (torch_outputs.sorted_indices is None)
 
 
-@every_layer
+@each_layer
 @pytest.mark.parametrize(("bidirectional", "batch_first"), [(False, False), (False, True), (True, False), (True, True)])
-@pytest.mark.parametrize("steps", [T, 2])  # of two steps PyTorch's own scan is the faster one
+@pytest.mark.parametrize("steps", [T, 2])  # for two steps PyTorch's own scan is faster
 def test_lengths_give_the_result_of_packing(name, bidirectional, batch_first, steps):
     ours, theirs = build_pair(name, num_layers=2, bidirectional=bidirectional, batch_first=batch_first)
     x = torch.randn((B, steps, D) if batch_first else (steps, B, D), requires_grad=True)
@@ -123,17 +123,17 @@ def test_lengths_give_the_result_of_packing(name, bidirectional, batch_first, st
     assert_equal(run(ours, lambda layer: layer(x, lengths=lengths), x), run(theirs, pack_and_pad, x))
 
 
-@every_layer
+@each_layer
 def test_a_row_of_length_zero_keeps_its_state(name):
     ours, _ = build_pair(name, num_layers=2, bidirectional=True)
-    state = state_like(ours, B, torch.float32)
+    state = random_state(ours, B, torch.float32)
     outputs, after = ours(torch.randn(T, B, D), state, lengths=torch.tensor([7, 0, 3]))
     assert not outputs[:, 1].any()
-    for one, other in zip(tensors(after), tensors(state)):
+    for one, other in zip(flatten_tensors(after), flatten_tensors(state)):
         assert torch.equal(one[:, 1], other[:, 1])
 
 
-@every_layer
+@each_layer
 def test_initial_weights_equal_those_of_torch_and_state_dicts_are_interchangeable(name):
     ours, theirs = build_pair(name, num_layers=2, bidirectional=True)
     assert list(ours.state_dict()) == list(theirs.state_dict())
@@ -146,7 +146,7 @@ def test_initial_weights_equal_those_of_torch_and_state_dicts_are_interchangeabl
     assert not theirs.weight_ih_l0.any()
 
 
-@every_layer
+@each_layer
 def test_modules_convert_from_and_to_torch(name):
     _, theirs = build_pair(name, num_layers=2, bidirectional=True, batch_first=True, dropout=0.3, dtype=torch.float64)
     theirs.eval().weight_ih_l0.requires_grad_(False)
@@ -160,9 +160,9 @@ def test_modules_convert_from_and_to_torch(name):
     assert not ours.weight_ih_l0.requires_grad
     assert ours.weight_ih_l0 is not theirs.weight_ih_l0
     with torch.no_grad():
-        expected = tensors(theirs(x))
-        assert_equal(tensors(ours(x)), expected)
-        assert all(torch.equal(one, other) for one, other in zip(tensors(back(x)), expected))
+        expected = flatten_tensors(theirs(x))
+        assert_equal(flatten_tensors(ours(x)), expected)
+        assert all(torch.equal(one, other) for one, other in zip(flatten_tensors(back(x)), expected))
     with pytest.raises(UsageError, match=r"expected a torch\.nn"):
         PAIRS[name][0].from_torch(nn.Linear(2, 2))
 
@@ -171,23 +171,23 @@ def test_copies_and_other_dtypes_use_their_own_weights(tmp_path):
     ours, theirs = build_pair("lstm", bidirectional=True)
     x = torch.randn(T, B, D)
     before = ours(x)[0]
-    duplicate = copy.deepcopy(ours)
+    copied_layer = copy.deepcopy(ours)
     torch.save(ours, tmp_path / "lstm.pt")
     nn.init.zeros_(ours.weight_ih_l0)
-    assert torch.equal(duplicate(x)[0], before)
+    assert torch.equal(copied_layer(x)[0], before)
     assert torch.equal(torch.load(tmp_path / "lstm.pt", weights_only=False)(x)[0], before)
-    assert_equal(tensors(duplicate.double()(x.double())), tensors(theirs.double()(x.double())))
-    duplicate.flatten_parameters()
-    weights = {name: torch.zeros_like(parameter) for name, parameter in duplicate.named_parameters()}
-    assert not torch.func.functional_call(duplicate, weights, x.double())[0].any()
+    assert_equal(flatten_tensors(copied_layer.double()(x.double())), flatten_tensors(theirs.double()(x.double())))
+    copied_layer.flatten_parameters()
+    weights = {name: torch.zeros_like(parameter) for name, parameter in copied_layer.named_parameters()}
+    assert not torch.func.functional_call(copied_layer, weights, x.double())[0].any()
 
 
-@every_layer
+@each_layer
 def test_autocast_gives_the_dtypes_of_torch(name):
     ours, theirs = build_pair(name, num_layers=2)
     x = torch.randn(T, B, D)
     with torch.autocast("cpu", torch.bfloat16):
-        for one, other in zip(tensors(ours(x)), tensors(theirs(x)), strict=True):
+        for one, other in zip(flatten_tensors(ours(x)), flatten_tensors(theirs(x)), strict=True):
             assert one.dtype == other.dtype
             torch.testing.assert_close(one, other, rtol=0.05, atol=0.05)
 
@@ -197,7 +197,7 @@ def test_dropout_acts_between_layers_in_training_only():
     x = torch.randn(T, B, D)
     assert not torch.equal(ours(x)[0], ours(x)[0])
     assert torch.equal(ours(x)[1][0], ours(x)[1][0])  # the first layer is as without dropout
-    assert_equal(tensors(ours.eval()(x)), tensors(theirs.eval()(x)))
+    assert_equal(flatten_tensors(ours.eval()(x)), flatten_tensors(theirs.eval()(x)))
     with pytest.warns(UserWarning, match="num_layers greater than 1"):
         LSTM(D, H, dropout=0.5)
 
@@ -209,7 +209,7 @@ def test_lstm_with_projections_runs_in_torch():
     assert LSTM.from_torch(theirs).proj_size == ours.to_torch().proj_size == 2
 
 
-@every_layer
+@each_layer
 def test_recording_gives_the_gates_and_does_not_change_the_result(name):
     ours, _ = build_pair(name, num_layers=2, bidirectional=True)
     x, cell = torch.randn(T, B, D), name.split()[0]
@@ -221,12 +221,14 @@ def test_recording_gives_the_gates_and_does_not_change_the_result(name):
     torch.testing.assert_close(hidden.transpose(0, 1), outputs[..., :H])
 
 
-@every_layer
+@each_layer
 def test_without_kernels_the_result_equals_that_of_torch_exactly(name, monkeypatch):
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
     ours, theirs = build_pair(name, num_layers=2, bidirectional=True)
     x = torch.randn(T, B, D)
-    assert all(torch.equal(one, other) for one, other in zip(tensors(ours(x)), tensors(theirs(x)), strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(flatten_tensors(ours(x)), flatten_tensors(theirs(x)), strict=True)
+    )
 
 
 def test_function_transforms_run_the_reference_implementation():

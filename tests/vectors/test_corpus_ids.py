@@ -1,4 +1,4 @@
-"""A corpus becomes a vocabulary and ids on disk; what cannot be learned from is refused with one message."""
+"""A corpus becomes a vocabulary and ids on disk; a corpus that cannot be trained on is refused with one message."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from seqwise.vectors.corpus import Sentences, choose_tokenizer, read_sentences
 TEXT = "the cat sat\nthe dog sat on the mat\n\ncat\n"
 
 
-def read(tmp_path, text: str, name: str = "text.txt", **options):
+def write_and_read(tmp_path, text: str, name: str = "text.txt", **options):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     return read_file(path, **options)
 
 
 def read_file(path, tokenizer=None, min_count: int = 1, **options) -> tuple[Sentences, str]:
-    """The sentences of a file, and why it was split into words as it was."""
+    """The sentences of a file, and the reason for the choice of the tokeniser."""
     source = open_unsplit(path)
     tokenizer, reason = choose_tokenizer(source, tokenizer)
     return read_sentences(source, tokenizer, min_count=min_count, **options), reason
 
 
-def lines(sentences) -> list[list[str]]:
+def to_lines(sentences) -> list[list[str]]:
     """The sentences as words again."""
     ids = np.concatenate(list(sentences.blocks()))
     words = sentences.vocabulary.words
@@ -38,31 +38,31 @@ def lines(sentences) -> list[list[str]]:
 
 
 def test_ids_are_ranks_by_frequency_and_lines_are_separate_sentences(tmp_path):
-    sentences, why = read(tmp_path, TEXT)
+    sentences, reason = write_and_read(tmp_path, TEXT)
     assert sentences.vocabulary.words == ["the", "cat", "sat", "dog", "on", "mat"]
     assert sentences.vocabulary.counts.tolist() == [3, 2, 2, 1, 1, 1]
-    assert lines(sentences) == [line.split() for line in TEXT.splitlines()]
+    assert to_lines(sentences) == [line.split() for line in TEXT.splitlines()]
     assert (sentences.words, sentences.vocabulary.counts.sum(), sentences.items) == (10, 10, 14)
-    assert "blanks" in why
+    assert "blanks" in reason
 
 
 def test_rare_words_are_left_out_before_anything_else(tmp_path):
-    sentences, _ = read(tmp_path, TEXT, min_count=2)
-    assert lines(sentences) == [["the", "cat", "sat"], ["the", "sat", "the"], [], ["cat"]]
+    sentences, _ = write_and_read(tmp_path, TEXT, min_count=2)
+    assert to_lines(sentences) == [["the", "cat", "sat"], ["the", "sat", "the"], [], ["cat"]]
     assert (sentences.words, sentences.vocabulary.counts.sum()) == (10, 7)
     assert sentences.vocabulary.num_different == 6
 
 
 def test_the_chunk_size_does_not_change_the_ids(tmp_path, monkeypatch):
     text = "\n".join(" ".join(f"w{(i * j) % 17}" for j in range(i % 9)) for i in range(60)) + "\n"
-    whole = lines(read(tmp_path, text)[0])
+    whole = to_lines(write_and_read(tmp_path, text)[0])
     monkeypatch.setattr(corpus, "CHUNK_CHARACTERS", 20)
     monkeypatch.setattr(corpus, "CHUNK_IDS", 7)
-    assert lines(read(tmp_path, text)[0]) == whole
+    assert to_lines(write_and_read(tmp_path, text)[0]) == whole
 
 
 def test_blocks_are_whole_sentences_and_together_the_corpus(tmp_path):
-    sentences, _ = read(tmp_path, "a b c\nd e\nf g h i j k l\nm\n")
+    sentences, _ = write_and_read(tmp_path, "a b c\nd e\nf g h i j k l\nm\n")
     everything = np.concatenate(list(sentences.blocks()))
     for size in (1, 4, 5, 100):
         blocks = list(sentences.blocks(size))
@@ -81,20 +81,20 @@ def test_text_jsonl_and_gzip_give_the_same_ids(tmp_path, name):
     else:
         path.write_text(TEXT)
     sentences, _ = read_file(path)
-    assert [line for line in lines(sentences) if line] == [line.split() for line in TEXT.splitlines() if line]
+    assert [line for line in to_lines(sentences) if line] == [line.split() for line in TEXT.splitlines() if line]
 
 
 def test_punctuation_is_split_off_if_it_is_attached_to_words(tmp_path):
-    sentences, why = read(tmp_path, "The cat, it's said, sat.\nThe cat sat.\n" * 5)
-    assert lines(sentences)[1] == ["The", "cat", "sat", "."]
+    sentences, reason = write_and_read(tmp_path, "The cat, it's said, sat.\nThe cat sat.\n" * 5)
+    assert to_lines(sentences)[1] == ["The", "cat", "sat", "."]
     assert "it" in sentences.vocabulary.words
-    assert "punctuation" in why
-    kept, _ = read(tmp_path, "The cat, it's said, sat.\n" * 5, tokenizer="spaces", lowercase=True)
-    assert lines(kept)[0] == ["the", "cat,", "it's", "said,", "sat."]
+    assert "punctuation" in reason
+    by_spaces, _ = write_and_read(tmp_path, "The cat, it's said, sat.\n" * 5, tokenizer="spaces", lowercase=True)
+    assert to_lines(by_spaces)[0] == ["the", "cat,", "it's", "said,", "sat."]
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "says"),
+    ("text", "options", "messages"),
     [
         ("", {}, ["text.txt", "empty"]),
         (" \n \n", {}, ["text.txt", "empty"]),
@@ -104,10 +104,10 @@ def test_punctuation_is_split_off_if_it_is_attached_to_words(tmp_path):
         ("a x\na y\na z\n", {"min_count": 2}, ["no line has two words", "lower --min-count"]),
     ],
 )
-def test_a_corpus_without_frequent_neighbours_raises_an_error(tmp_path, text, options, says):
+def test_a_corpus_without_frequent_neighbours_raises_an_error(tmp_path, text, options, messages):
     with pytest.raises(DataError) as caught:
-        read(tmp_path, text, **options)
-    for part in says:
+        write_and_read(tmp_path, text, **options)
+    for part in messages:
         assert part in str(caught.value)
 
 

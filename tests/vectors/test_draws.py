@@ -16,75 +16,79 @@ from seqwise.vectors.word2vec.objective import (
 )
 from seqwise.vectors.word2vec.sampling_tables import UINT32_MAX, build_alias_table, seed_block, subsampling_thresholds
 
-ALL = 2**64 - 1
+UINT64_MAX = 2**64 - 1
 
 
 def expected_state(state: int) -> int:
     state ^= state >> 12
-    state ^= (state << 25) & ALL
+    state ^= (state << 25) & UINT64_MAX
     return state ^ (state >> 27)
 
 
 def bits(state: int) -> int:
-    return (state * 2685821657736338717 & ALL) >> 32
+    return (state * 2685821657736338717 & UINT64_MAX) >> 32
 
 
 @njit
-def draw_many(state, number, alias_table):
-    states, tops, reaches = np.empty(number, np.uint64), np.empty(number, np.uint32), np.empty(number, np.int64)
+def draw_arrays(state, number, alias_table):
+    states, upper_bits, reaches = np.empty(number, np.uint64), np.empty(number, np.uint32), np.empty(number, np.int64)
     words = np.empty(number, np.int64)
-    for place in range(number):
+    for index in range(number):
         state = next_state(state)
-        states[place], tops[place], reaches[place] = state, random_bits(state), random_below(random_bits(state), 7)
-        words[place] = draw_word(state, alias_table)
-    return states, tops, reaches, words
+        states[index], upper_bits[index], reaches[index] = (
+            state,
+            random_bits(state),
+            random_below(random_bits(state), 7),
+        )
+        words[index] = draw_word(state, alias_table)
+    return states, upper_bits, reaches, words
 
 
 @njit
 def read_all(block, keep, state, longest, window, width):
-    """Every sentence of a block, and the words (times width) around each of its words."""
+    """Every sentence of a block, and the neighbours (times width) of each of its words."""
     sentence, rows = np.empty(longest, np.int32), np.empty(2 * window, np.int64)
-    sentences, around = [], []
-    place = 0
-    while place < len(block):
-        place, length, state = read_sentence(block, place, keep, state, sentence)
+    sentences, neighbours = [], []
+    index = 0
+    while index < len(block):
+        index, length, state = read_sentence(block, index, keep, state, sentence)
         sentences.append(sentence[:length].copy())
         for centre in range(length):
             count, state = read_window(sentence, length, centre, window, state, width, rows)
-            around.append(rows[:count].copy())
-    return sentences, around
+            neighbours.append(rows[:count].copy())
+    return sentences, neighbours
 
 
-def reading(block, keep=None, longest=50, window=2, width=16, state=1):
+def read_block(block, keep=None, longest=50, window=2, width=16, state=1):
     block = np.array(block, dtype=np.int32)
     keep = np.full(100, UINT32_MAX, dtype=np.uint32) if keep is None else keep
-    sentences, around = read_all(block, keep, np.uint64(state), longest, window, width)
-    return [list(map(int, s)) for s in sentences], [list(map(int, rows)) for rows in around]
+    sentences, neighbours = read_all(block, keep, np.uint64(state), longest, window, width)
+    return [list(map(int, s)) for s in sentences], [list(map(int, rows)) for rows in neighbours]
 
 
 @pytest.fixture(scope="module")
-def many():
-    return draw_many(np.uint64(12345), 40_000, build_alias_table(np.array([5.0, 1.0, 0.5, 3.5])))
+def draws():
+    return draw_arrays(np.uint64(12345), 40_000, build_alias_table(np.array([5.0, 1.0, 0.5, 3.5])))
 
 
-def test_random_states_follow_xorshift64_star(many):
-    states, tops, _, _ = many
+def test_random_states_follow_xorshift64_star(draws):
+    states, upper_bits, _, _ = draws
     state = 12345
-    for place in range(50):
+    for index in range(50):
         state = expected_state(state)
-        assert int(states[place]) == state
-        assert int(tops[place]) == bits(state)
+        assert int(states[index]) == state
+        assert int(upper_bits[index]) == bits(state)
 
 
-def test_random_integers_are_uniform(many):
-    counts = np.bincount(many[2], minlength=7)
+def test_random_integers_are_uniform(draws):
+    counts = np.bincount(draws[2], minlength=7)
     assert len(counts) == 7
-    # 40,000 draws: a standard deviation is 70; five of them are not met by chance.
+    # 40,000 draws: a standard deviation is 70; five of them do not occur by chance.
     assert counts == pytest.approx(np.full(7, 40_000 / 7), abs=350)
 
 
-def test_words_are_drawn_by_weight(many):
-    share = np.bincount(many[3], minlength=4) / 40_000
+def test_words_are_drawn_by_weight(draws):
+    share = np.bincount(draws[3], minlength=4) / 40_000
     assert share == pytest.approx([0.5, 0.1, 0.05, 0.35], abs=0.0125)
 
 
@@ -93,13 +97,13 @@ def test_words_are_drawn_by_weight(many):
 )
 def test_the_slots_of_the_alias_table_sum_to_the_weights(weights):
     weights = np.array(weights, dtype=np.float64)
-    kept = weights.copy()
-    threshold, other = build_alias_table(weights)
-    assert np.array_equal(weights, kept)
-    own = threshold / UINT32_MAX
-    chances = own.copy()
-    np.add.at(chances, other, 1 - own)
-    assert chances / len(weights) == pytest.approx(weights / weights.sum(), abs=2e-9)
+    original = weights.copy()
+    threshold, alias = build_alias_table(weights)
+    assert np.array_equal(weights, original)
+    own_share = threshold / UINT32_MAX
+    totals = own_share.copy()
+    np.add.at(totals, alias, 1 - own_share)
+    assert totals / len(weights) == pytest.approx(weights / weights.sum(), abs=2e-9)
 
 
 def test_subsampling_keeps_words_with_the_published_probability():
@@ -119,7 +123,7 @@ def test_every_block_has_its_own_random_state():
 
 
 def test_sentences_end_at_minus_one():
-    sentences, _ = reading([1, 2, 3, -1, -1, 4, -1, 5, 6])
+    sentences, _ = read_block([1, 2, 3, -1, -1, 4, -1, 5, 6])
     assert sentences == [[1, 2, 3], [], [4], [5, 6]]
 
 
@@ -127,9 +131,9 @@ def test_windows_hold_neighbours_and_never_cross_the_end_of_a_sentence():
     block = [*range(10), -1, *range(20, 23), -1, 30, -1]
     widths = set()
     for state in range(1, 30):
-        sentences, around = reading(block, window=3, width=112, state=state)
-        places = [(s, centre) for s in sentences for centre in range(len(s))]
-        for (sentence, centre), rows in zip(places, around, strict=True):
+        sentences, neighbours = read_block(block, window=3, width=112, state=state)
+        positions = [(s, centre) for s in sentences for centre in range(len(s))]
+        for (sentence, centre), rows in zip(positions, neighbours, strict=True):
             options = [
                 [w * 112 for w in sentence[max(0, centre - r) : centre] + sentence[centre + 1 : centre + r + 1]]
                 for r in (1, 2, 3)
@@ -141,23 +145,23 @@ def test_windows_hold_neighbours_and_never_cross_the_end_of_a_sentence():
 
 
 def test_a_sentence_longer_than_the_buffer_is_cut_and_nothing_is_lost():
-    sentences, around = reading([*range(25), -1, 40, 41, -1], longest=10)
+    sentences, neighbours = read_block([*range(25), -1, 40, 41, -1], longest=10)
     assert sentences == [list(range(10)), list(range(10, 20)), list(range(20, 25)), [40, 41]]
-    assert around[10] in ([11 * 16], [11 * 16, 12 * 16])  # the first of the second piece has no left neighbour
-    exact, _ = reading([*range(10), -1, 40, -1], longest=10)
+    assert neighbours[10] in ([11 * 16], [11 * 16, 12 * 16])  # the first word of the second part has no left neighbour
+    exact, _ = read_block([*range(10), -1, 40, -1], longest=10)
     assert [s for s in exact if s] == [list(range(10)), [40]]
 
 
 def test_subsampling_drops_words_before_windows_are_taken():
     keep = np.full(100, UINT32_MAX, dtype=np.uint32)
     keep[7] = 0
-    sentences, around = reading([1, 7, 2, 7, 7, 3, -1], keep, window=1)
+    sentences, neighbours = read_block([1, 7, 2, 7, 7, 3, -1], keep, window=1)
     assert sentences == [[1, 2, 3]]
-    assert around == [[2 * 16], [1 * 16, 3 * 16], [2 * 16]]
+    assert neighbours == [[2 * 16], [1 * 16, 3 * 16], [2 * 16]]
 
 
 def test_occurrences_are_kept_with_their_probability():
     keep = np.full(100, UINT32_MAX, dtype=np.uint32)
     keep[7] = UINT32_MAX // 4
-    sentences, _ = reading([7] * 20_000, keep, longest=30_000, window=1)
+    sentences, _ = read_block([7] * 20_000, keep, longest=30_000, window=1)
     assert len(sentences[0]) == pytest.approx(5_000, abs=310)  # five standard deviations

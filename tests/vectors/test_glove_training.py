@@ -55,18 +55,20 @@ def term(w, c, b, d, count, x_max: float = X_MAX) -> float:
     return weight * (np.dot(w, c) + b + d - np.log(count)) ** 2
 
 
-def run(rows: np.ndarray, i: int, j: int, count: float, dim: int, rate: float = 0.05, x_max: float = X_MAX) -> float:
+def update_one_pair(
+    rows: np.ndarray, i: int, j: int, count: float, dim: int, rate: float = 0.05, x_max: float = X_MAX
+) -> float:
     weight = np.array([min(1.0, (count / x_max) ** ALPHA)], dtype=np.float32)
     pair = [np.array([k], dtype=np.int32) for k in (i, j)]
     return update_pairs(rows, *pair, np.log(np.array([count], dtype=np.float32)), weight, np.float32(rate), dim)
 
 
-def test_one_adagrad_step_equals_that_by_hand():
-    # One dimension, one word beside itself, so there is one step: w = 2, w̃ = 3, b = 0.5, b̃ = -0.5, X = x_max = e.
+def test_one_adagrad_step_equals_the_hand_computed_one():
+    # One dimension, one word next to itself, so there is one step: w = 2, w̃ = 3, b = 0.5, b̃ = -0.5, X = x_max = e.
     rows = np.zeros((1, 4, 16), dtype=np.float32)
     rows[0, 0, :3], rows[0, 1, :3] = (2, 0.5, 1), (3, 1, -0.5)
     rows[0, 2:] = 4.0
-    loss = run(rows, 0, 0, np.e, dim=1, rate=0.1, x_max=np.e)
+    loss = update_one_pair(rows, 0, 0, np.e, dim=1, rate=0.1, x_max=np.e)
     # error = 2·3 + 0.5 − 0.5 − 1 = 5; gradients: 15 for w, 10 for w̃, 5 for the biases; squares: 4 + gradient².
     assert loss == pytest.approx(25, rel=1e-6)
     w, c, squares_w, squares_c = rows[0, :, :4]
@@ -85,23 +87,23 @@ def test_the_adagrad_step_follows_the_gradient_of_the_loss():
     rows[1, 1, :dim], rows[1, 1, dim + 1] = random.normal(size=dim), 0.3  # w̃ and b̃
     rows[:, 2:] = square
     before = rows.copy().astype(float)
-    run(rows, 0, 1, count, dim, rate)
-    moved = (rows - before) * -np.sqrt(square) / rate * 2
+    update_one_pair(rows, 0, 1, count, dim, rate)
+    scaled_steps = (rows - before) * -np.sqrt(square) / rate * 2
 
     def loss(values: np.ndarray) -> float:
         return term(values[:dim], values[dim + 1 : -1], values[dim], values[-1], count)
 
     point = np.concatenate([before[0, 0, : dim + 1], before[1, 1, :dim], before[1, 1, [dim + 1]]])
-    nudge = 1e-5 * np.eye(len(point))
-    gradient = [(loss(point + one) - loss(point - one)) / 2e-5 for one in nudge]
-    got = np.concatenate([moved[0, 0, : dim + 1], moved[1, 1, :dim], moved[1, 1, [dim + 1]]])
-    assert got == pytest.approx(gradient, rel=0.01, abs=1e-3)
+    offsets = 1e-5 * np.eye(len(point))
+    gradient = [(loss(point + one) - loss(point - one)) / 2e-5 for one in offsets]
+    actual = np.concatenate([scaled_steps[0, 0, : dim + 1], scaled_steps[1, 1, :dim], scaled_steps[1, 1, [dim + 1]]])
+    assert actual == pytest.approx(gradient, rel=0.01, abs=1e-3)
 
 
 def test_both_triangles_are_trained():
     rows = initialize_rows(3, 4, seed=0)
     before = rows.copy()
-    run(rows, 0, 2, 5.0, dim=4)
+    update_one_pair(rows, 0, 2, 5.0, dim=4)
     changed = np.any(rows != before, axis=2)
     assert changed.tolist() == [[True] * 4, [False] * 4, [True] * 4]
 
@@ -109,7 +111,7 @@ def test_both_triangles_are_trained():
 def test_padding_and_constant_ones_are_not_trained(tmp_path):
     dim, rows = 5, initialize_rows(4, 5, seed=0)
     for i, j in [(0, 1), (1, 2), (2, 2), (0, 3)] * 5:
-        run(rows, i, j, 4.0, dim)
+        update_one_pair(rows, i, j, 4.0, dim)
     assert rows.shape == (4, 4, 16)
     assert np.all(rows[:, 0, dim + 1] == 1)
     assert np.all(rows[:, 1, dim] == 1)
@@ -130,13 +132,13 @@ def test_the_first_loss_is_the_mean_over_both_triangles(tmp_path):
 def test_the_loss_falls_and_one_thread_is_deterministic(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
     first, losses = train(counts, 60, 20, epochs=8)
-    again, same = train(counts, 60, 20, epochs=8)
+    again, losses_again = train(counts, 60, 20, epochs=8)
     other, _ = train(counts, 60, 20, epochs=8, seed=2)
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.3 * losses[0]
     assert (first.dtype, first.shape) == (np.float32, (60, 20))
     assert np.array_equal(first, again)
-    assert losses == same
+    assert losses == losses_again
     assert not np.array_equal(first, other)
 
 
@@ -161,21 +163,23 @@ def test_every_epoch_shuffles_all_pairs_differently(tmp_path, monkeypatch):
 
 
 def test_words_of_one_topic_become_nearest_neighbours(tmp_path):
-    # Six kinds of ten words; a sentence speaks of one kind, with words that are everywhere between.
+    # Six topics of ten words; a sentence is about one topic, mixed with five words that occur in all topics.
     random = np.random.default_rng(0)
     sentences = []
     for _ in range(3_000):
-        kind = random.integers(6)
-        words = np.where(random.random(10) < 0.3, random.integers(0, 5, 10), 5 + 10 * kind + random.integers(0, 10, 10))
+        topic = random.integers(6)
+        words = np.where(
+            random.random(10) < 0.3, random.integers(0, 5, 10), 5 + 10 * topic + random.integers(0, 10, 10)
+        )
         sentences.append(np.append(words, -1))
     counter = PairCounter(65, 4, tmp_path)
     for _ in counter.count([np.concatenate(sentences).astype(np.int32)]):
         pass
     vectors, _ = train(counter.counts, 65, 16, epochs=15, seed=0)
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    near = unit[5:] @ unit[5:].T - 2 * np.eye(60)
-    found = np.argsort(-near, axis=1)[:, :5] // 10
-    assert np.mean(found == np.arange(60)[:, None] // 10) > 0.95
+    normalized = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = normalized[5:] @ normalized[5:].T - 2 * np.eye(60)
+    neighbour_topics = np.argsort(-cosines, axis=1)[:, :5] // 10
+    assert np.mean(neighbour_topics == np.arange(60)[:, None] // 10) > 0.95
 
 
 def test_progress_reports_epoch_pairs_and_loss(tmp_path):

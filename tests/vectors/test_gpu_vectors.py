@@ -1,4 +1,4 @@
-"""The GPU's kernel, run by Triton's interpreter where there is no GPU: its gradients are those of the equation."""
+"""The GPU kernel, or Triton's interpreter of it where there is no GPU: its gradients are those of the equation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from seqwise.vectors.training import build_trainer
 
 gpu = pytest.importorskip("seqwise.vectors.word2vec.gpu_trainer", reason="triton is not installed")
 
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
+HAS_CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_CUDA else "cpu"
 
 
 def sentences(ids, words: int) -> Sentences:
@@ -30,7 +30,7 @@ def sentences(ids, words: int) -> Sentences:
     return Sentences(file, Vocabulary(names, counts, words), int((ids >= 0).sum()), len(ids))
 
 
-def small(monkeypatch, programs: int = 1, steps: int = 1) -> None:
+def limit_launch(monkeypatch, programs: int = 1, steps: int = 1) -> None:
     monkeypatch.setattr(gpu, "MAX_PROGRAMS", programs)
     monkeypatch.setattr(gpu, "STEPS", steps)
 
@@ -40,15 +40,19 @@ def softplus(x: float) -> float:
 
 
 def compute_loss(u, v, ids, method: str, negative: int) -> tuple[float, int]:
-    """The loss of all pairs one place apart, where word 0 is every negative; and how many pairs there are."""
+    """The loss of all pairs of adjacent words, where every negative is word 0; and the number of pairs."""
     total, pairs = 0.0, 0
-    for place, word in enumerate(ids):
+    for position, word in enumerate(ids):
         if word < 0:
             continue
-        beside = [p for p in (place - 1, place + 1) if 0 <= p < len(ids) and ids[p] >= 0]
-        if not beside:
+        neighbours = [p for p in (position - 1, position + 1) if 0 <= p < len(ids) and ids[p] >= 0]
+        if not neighbours:
             continue
-        hidden = [u[ids[p]] for p in beside] if method == "skipgram" else [np.mean([u[ids[p]] for p in beside], axis=0)]
+        hidden = (
+            [u[ids[p]] for p in neighbours]
+            if method == "skipgram"
+            else [np.mean([u[ids[p]] for p in neighbours], axis=0)]
+        )
         for h in hidden:
             total += softplus(-h @ v[word]) + (negative * softplus(h @ v[0]) if word != 0 else 0.0)
             pairs += 1
@@ -61,12 +65,12 @@ def differentiate(u, v, ids, method: str, negative: int) -> tuple[np.ndarray, np
     for matrix in (u, v):
         gradient = np.zeros_like(matrix)
         for index in np.ndindex(matrix.shape):
-            kept = matrix[index]
-            matrix[index] = kept + 1e-5
+            original = matrix[index]
+            matrix[index] = original + 1e-5
             above = compute_loss(u, v, ids, method, negative)[0]
-            matrix[index] = kept - 1e-5
+            matrix[index] = original - 1e-5
             below = compute_loss(u, v, ids, method, negative)[0]
-            matrix[index] = kept
+            matrix[index] = original
             gradient[index] = (above - below) / 2e-5
         gradients.append(gradient)
     return gradients[0], gradients[1]
@@ -74,9 +78,9 @@ def differentiate(u, v, ids, method: str, negative: int) -> tuple[np.ndarray, np
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 def test_one_kernel_launch_follows_the_gradient_and_sums_the_loss(monkeypatch, method):
-    small(monkeypatch)
+    limit_launch(monkeypatch)
     monkeypatch.setattr(gpu, "PRECISION", "ieee")
-    monkeypatch.setattr(gpu, "WIDTH", 16)  # two pieces, the second not full
+    monkeypatch.setattr(gpu, "WIDTH", 16)  # two blocks of columns, the second not full
     ids, words, dim, rate = [1, 2, 3, 0, 2, -1, 4, 1, -1, 3, 2, 1, -1, 4, -1], 5, 20, 0.1
     settings = VectorSettings(
         method=method, dim=dim, window=1, negative=3, subsample=0, epochs=1, learning_rate=rate
@@ -98,8 +102,8 @@ def test_one_kernel_launch_follows_the_gradient_and_sums_the_loss(monkeypatch, m
 
 
 def test_negatives_follow_their_weights_and_windows_have_the_right_reach(monkeypatch):
-    """With vectors of nothing the loss tells how many terms there are: log 2 for each."""
-    small(monkeypatch, steps=4)
+    """With zero vectors the loss is log 2 for each term, so it shows how many terms there are."""
+    limit_launch(monkeypatch, steps=4)
     settings = VectorSettings(dim=4, window=5, negative=5, subsample=0, epochs=1, learning_rate=1e-9).resolve()
     trainer = gpu.GpuWord2VecTrainer(sentences([*range(60), -1], 60), settings, DEVICE)
     trainer.inputs.zero_()
@@ -112,7 +116,7 @@ def test_negatives_follow_their_weights_and_windows_have_the_right_reach(monkeyp
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 def test_the_loss_falls_and_the_same_seed_gives_the_same_initialisation(monkeypatch, method):
-    small(monkeypatch, steps=8)
+    limit_launch(monkeypatch, steps=8)
     random = np.random.default_rng(0)
     pairs = random.integers(0, 6, 60)
     ids = np.stack([2 * pairs, 2 * pairs + 1, np.full(60, -1)], axis=1).reshape(-1)  # 0 beside 1, 2 beside 3, …
@@ -140,7 +144,7 @@ def test_small_vocabularies_and_high_learning_rates_use_fewer_programs():
 
 
 def test_divergence_is_an_error(monkeypatch):
-    small(monkeypatch, steps=2)
+    limit_launch(monkeypatch, steps=2)
     settings = VectorSettings(dim=8, subsample=0, epochs=3, learning_rate=1e6).resolve()
     trainer = gpu.GpuWord2VecTrainer(sentences([0, 1, 2, 3, 4, -1] * 20, 5), settings, DEVICE)
     with pytest.raises(NonFiniteError, match="smaller --learning-rate"):
@@ -171,7 +175,7 @@ def test_gpu_and_cpu_train_vectors_of_the_same_quality(method):
     topics = random.integers(0, 2, 4_000)
     words = random.integers(0, 50, (4_000, 12)) + 50 * topics[:, None]
     ids = np.concatenate([words, np.full((4_000, 1), -1)], axis=1).reshape(-1)
-    losses, right = [], []
+    losses, accuracies = [], []
     for device in ("cpu", "cuda"):
         settings = VectorSettings(method=method, dim=32, subsample=0, device=device, epochs=5, threads=2).resolve()
         trainer = build_trainer(sentences(ids, 100), settings)
@@ -179,8 +183,8 @@ def test_gpu_and_cpu_train_vectors_of_the_same_quality(method):
             pass
         losses.append(trainer.losses[-1])
         vectors = trainer.vectors()
-        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        cosine = unit @ unit.T - 2 * np.eye(100)
-        right.append(np.mean(cosine.argmax(axis=1) // 50 == np.arange(100) // 50))
+        normalized = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        cosine = normalized @ normalized.T - 2 * np.eye(100)
+        accuracies.append(np.mean(cosine.argmax(axis=1) // 50 == np.arange(100) // 50))
     assert losses[1] == pytest.approx(losses[0], rel=0.01)
-    assert right == [1.0, 1.0]
+    assert accuracies == [1.0, 1.0]

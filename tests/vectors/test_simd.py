@@ -1,4 +1,4 @@
-"""Sixteen lanes against numpy and the exact functions, with the errors that training may count on."""
+"""Operations on sixteen SIMD lanes against numpy and exact functions, with bounds on their errors."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ BINARY = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "maximum": 4}
 
 
 @njit
-def basics(x, y, z, out):
-    """Every operation on lanes once; a row of `out` (flat, lines of 16) for each."""
+def apply_operations(x, y, z, out):
+    """Applies every operation once; each fills a row of `out` (flat, rows of 16)."""
     a, b, c = load(x, 0), load(y, 0), load(z, 0)
     prefetch(x, 0)
     store(out, 0, add(a, b))
@@ -59,36 +59,36 @@ def basics(x, y, z, out):
 
 
 @njit
-def functions(x, small, likely, logarithm):
-    for place in range(0, len(x), LANES):
-        value = load(x, place)
-        tiny = exponential(subtract(constant(0.0), absolute(value)))
-        store(small, place, tiny)
-        store(likely, place, sigmoid(value, tiny))
-        store(logarithm, place, log1p(tiny))
+def apply_functions(x, exp, probability, logarithm):
+    for position in range(0, len(x), LANES):
+        value = load(x, position)
+        lane_exp = exponential(subtract(constant(0.0), absolute(value)))
+        store(exp, position, lane_exp)
+        store(probability, position, sigmoid(value, lane_exp))
+        store(logarithm, position, log1p(lane_exp))
 
 
-def of(values) -> np.ndarray:
+def to_lanes(values) -> np.ndarray:
     values = np.asarray(values, dtype=np.float32)
     line = allocate_rows(1, len(values))[0]
     line[: len(values)] = values
     return line
 
 
-def evaluated(values) -> tuple[np.ndarray, ...]:
-    """(x, e^−|x|, σ(x), log(1 + e^−|x|)) in double precision of what the lanes gave."""
-    x = of(values)
+def evaluate(values) -> tuple[np.ndarray, ...]:
+    """(x, e^−|x|, σ(x), log(1 + e^−|x|)), computed in lanes and converted to double precision."""
+    x = to_lanes(values)
     results = [allocate_rows(1, len(x))[0] for _ in range(3)]
-    functions(x, *results)
+    apply_functions(x, *results)
     return tuple(array[: len(values)].astype(np.float64) for array in (x, *results))
 
 
 @pytest.fixture(scope="module")
 def lanes():
     random = np.random.default_rng(0)
-    x, y, z = (of(random.normal(0, 3, LANES)) for _ in range(3))
+    x, y, z = (to_lanes(random.normal(0, 3, LANES)) for _ in range(3))
     out = allocate_rows(13, LANES)
-    return x, y, z, out, basics(x, y, z, out.reshape(-1))
+    return x, y, z, out, apply_operations(x, y, z, out.reshape(-1))
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -114,58 +114,58 @@ def test_a_number_in_every_lane_and_powers_of_two(lanes):
 
 
 def test_lane_sum_adds_halves(lanes):
-    x, *_, whole = lanes
+    x, *_, total = lanes
     part = x
     while len(part) > 1:
         part = part[: len(part) // 2] + part[len(part) // 2 :]
-    assert whole == part[0]
+    assert total == part[0]
     assert (lanes[3][5] == x.max()).all()
 
 
 def test_zero_is_not_negative_and_neither_is_minus_zero():
-    x, y, z = of([0.0, -0.0, -1e-30, 1e-30] * 4), of([1] * 16), of([2] * 16)
+    x, y, z = to_lanes([0.0, -0.0, -1e-30, 1e-30] * 4), to_lanes([1] * 16), to_lanes([2] * 16)
     out = allocate_rows(13, LANES)
-    basics(x, y, z, out.reshape(-1))
+    apply_operations(x, y, z, out.reshape(-1))
     assert out[9, :4].tolist() == [2, 2, 1, 2]
 
 
 def test_powers_of_two_over_the_whole_range():
-    wholes = np.concatenate([np.arange(-126, 128), [0, 0]])  # 256 numbers: 16 lines
-    for line in wholes.reshape(-1, LANES):
+    integers = np.concatenate([np.arange(-126, 128), [0, 0]])  # 256 numbers: 16 lines
+    for line in integers.reshape(-1, LANES):
         out = allocate_rows(13, LANES)
-        basics(of(line), of(line), of(line), out.reshape(-1))
+        apply_operations(to_lanes(line), to_lanes(line), to_lanes(line), out.reshape(-1))
         assert np.array_equal(out[12], np.exp2(line).astype(np.float32))
 
 
 GRID = np.concatenate([np.linspace(-87, 87, 40_001), np.linspace(-1, 1, 10_001), np.geomspace(1e-30, 87, 5_000)])
 
 
-def test_exponential_is_exact_to_three_ten_millionths():
-    x, small, _, _ = evaluated(GRID)
-    assert np.abs(small / np.exp(-np.abs(x)) - 1).max() < 3e-7
+def test_exponential_has_a_relative_error_below_3e_7():
+    x, exp, _, _ = evaluate(GRID)
+    assert np.abs(exp / np.exp(-np.abs(x)) - 1).max() < 3e-7
 
 
 def test_sigmoid_keeps_its_digits_on_both_sides():
-    x, _, likely, _ = evaluated(GRID)
+    x, _, probability, _ = evaluate(GRID)
     exact = 1 / (1 + np.exp(-x))
-    assert np.abs(likely - exact).max() < 1.5e-7
-    assert np.abs(likely / exact - 1).max() < 5e-7
+    assert np.abs(probability - exact).max() < 1.5e-7
+    assert np.abs(probability / exact - 1).max() < 5e-7
 
 
 def test_logarithm_of_one_plus():
-    x, _, _, logarithm = evaluated(GRID)
+    x, _, _, logarithm = evaluate(GRID)
     assert np.abs(logarithm - np.log1p(np.exp(-np.abs(x)))).max() < 2e-7
 
 
 def test_extreme_values_stay_finite():
-    x, small, likely, logarithm = evaluated([0.0, -0.0, 1e-30, -1e-30, -87, 87, -200, 200, -np.inf, np.inf])
-    assert small[:4].tolist() == [1, 1, 1, 1]
-    assert likely[:4].tolist() == [0.5] * 4
+    x, exp, probability, logarithm = evaluate([0.0, -0.0, 1e-30, -1e-30, -87, 87, -200, 200, -np.inf, np.inf])
+    assert exp[:4].tolist() == [1, 1, 1, 1]
+    assert probability[:4].tolist() == [0.5] * 4
     assert logarithm[:4] == pytest.approx(np.log(2), abs=1e-7)
-    # Beyond ±87 the exponential stays where it was, as good as nothing, and no float becomes subnormal.
-    assert ((small[4:] > 1.17e-38) & (small[4:] < 1.7e-38)).all()
-    assert (likely[4:][x[4:] > 0] == 1).all()
-    assert (likely[4:][x[4:] < 0] < 1.7e-38).all()
+    # Beyond ±87 the exponential stays at its smallest value, so that no float becomes subnormal.
+    assert ((exp[4:] > 1.17e-38) & (exp[4:] < 1.7e-38)).all()
+    assert (probability[4:][x[4:] > 0] == 1).all()
+    assert (probability[4:][x[4:] < 0] < 1.7e-38).all()
 
 
 @pytest.mark.parametrize(("width", "full"), [(1, 16), (16, 16), (17, 32), (100, 112)])
@@ -183,7 +183,7 @@ def test_rows_are_padded_and_aligned_to_cache_lines(width, full):
 def test_padding_is_removed_in_place(rows, width):
     matrix = allocate_rows(rows, width)
     matrix[:, :width] = np.arange(rows * width).reshape(rows, width)
-    closed = remove_padding(matrix, width)
-    assert np.array_equal(closed, np.arange(rows * width).reshape(rows, width))
-    assert closed.flags.c_contiguous
-    assert np.shares_memory(closed, matrix)
+    compact = remove_padding(matrix, width)
+    assert np.array_equal(compact, np.arange(rows * width).reshape(rows, width))
+    assert compact.flags.c_contiguous
+    assert np.shares_memory(compact, matrix)

@@ -63,10 +63,10 @@ class Norm:
             for block in self.blocks:
                 at.store(at.load(self.name, block) * scale, self.name, block)
 
-    def value(self, at: LoopPosition, place: int = 0, vectors: str = "vector") -> Vec:
-        """y, in the `place`-th of the blocks. In the backward loop `vectors` are "forward vector"."""
+    def value(self, at: LoopPosition, index: int = 0, vectors: str = "vector") -> Vec:
+        """y, in the `index`-th of the blocks. In the backward loop `vectors` are "forward vector"."""
         weight, bias = (f"{vectors} {number}" for number in (self.vector, self.vector + 1))
-        return at.load(self.name, self.blocks[place]) * at.load(weight, place) + at.load(bias, place)
+        return at.load(self.name, self.blocks[index]) * at.load(weight, index) + at.load(bias, index)
 
 
 class NormGradient:
@@ -79,13 +79,13 @@ class NormGradient:
         self.norm, self.row = norm, row
         self.sum_d, self.sum_d_standard = Sum(row.code), Sum(row.code)
 
-    def collect(self, at: LoopPosition, grad_y: Vec, place: int = 0) -> Vec:
-        """grad_y in the `place`-th of the blocks → d."""
-        norm, standard = self.norm, at.load(self.norm.name, self.norm.blocks[place])
-        at.add(grad_y * standard, f"vector {norm.vector}", place)
+    def collect(self, at: LoopPosition, grad_y: Vec, index: int = 0) -> Vec:
+        """grad_y in the `index`-th of the blocks → d."""
+        norm, standard = self.norm, at.load(self.norm.name, self.norm.blocks[index])
+        at.add(grad_y * standard, f"vector {norm.vector}", index)
         if (bias := f"vector {norm.vector + 1}") in self.row.step.buffers:  # else `scan.py` sums it: `summed_gradients`
-            at.add(grad_y, bias, place)
-        d = grad_y * at.load(f"forward vector {norm.vector}", place)
+            at.add(grad_y, bias, index)
+        d = grad_y * at.load(f"forward vector {norm.vector}", index)
         self.sum_d.add(d)
         self.sum_d_standard.add(d * standard)
         return d
@@ -96,9 +96,9 @@ class NormGradient:
         self.mean, self.mean_d_standard = self.sum_d.broadcast() / width, self.sum_d_standard.broadcast() / width
         self.scale = self.row.load_number(self.norm.scale)
 
-    def compute_grad_input(self, at: LoopPosition, d: Vec, place: int = 0) -> Vec:
+    def compute_grad_input(self, at: LoopPosition, d: Vec, index: int = 0) -> Vec:
         """The gradient of a."""
-        standard = at.load(self.norm.name, self.norm.blocks[place])
+        standard = at.load(self.norm.name, self.norm.blocks[index])
         return (d - self.mean - standard * self.mean_d_standard) * self.scale
 
 

@@ -63,12 +63,14 @@ class PackedWeight:
         assert _has_contiguous_rows(x, out), "the numbers of a row must be contiguous"
         if not depth:  # a tile takes at least one column
             return out.zero_() if start is None else out.copy_(start)
-        begin, step = (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
+        start_address, step = (
+            (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
+        )
         jobs = []
         for first, end in split_rows(rows, rows * width * depth, functions.height):
-            left, place = x.data_ptr() + first * x.stride(0) * size, out.data_ptr() + first * out.stride(0) * size
-            middle = [self.panels.data_ptr(), place, out.stride(0), end - first, depth, width]
-            jobs.append([left, x.stride(0), *middle, begin + first * step * size, step])
+            left, address = x.data_ptr() + first * x.stride(0) * size, out.data_ptr() + first * out.stride(0) * size
+            middle = [self.panels.data_ptr(), address, out.stride(0), end - first, depth, width]
+            jobs.append([left, x.stride(0), *middle, start_address + first * step * size, step])
         functions.run(functions.product, jobs, len(jobs))
         return out
 
@@ -80,8 +82,8 @@ def pack_weight(weight: Tensor, transposed: bool) -> Tensor:
     panels = weight.new_empty(-(-width // functions.lanes) * functions.lanes * depth)
     jobs = []
     for first, end in split_rows(width, width * depth * COPY_COST, functions.panel):  # workers begin where a panel does
-        place = weight.data_ptr() + first * (step if transposed else 1) * size
-        jobs.append([place, step, end - first, depth, panels.data_ptr() + first * depth * size])
+        address = weight.data_ptr() + first * (step if transposed else 1) * size
+        jobs.append([address, step, end - first, depth, panels.data_ptr() + first * depth * size])
     functions.run(functions.pack[transposed], jobs, len(jobs))
     return panels
 
@@ -100,9 +102,9 @@ def multiply_transposed(left: Tensor, right: Tensor, out: Tensor, accumulate: bo
         return
     jobs = []
     for first, end in split_rows(rows, rows * width * depth, functions.height):
-        place = out.data_ptr() + first * out.stride(0) * size
+        address = out.data_ptr() + first * out.stride(0) * size
         factors = [left.data_ptr() + first * size, left.stride(0), right.data_ptr(), right.stride(0)]
-        jobs.append([*factors, place, out.stride(0), end - first, depth, width, int(accumulate)])
+        jobs.append([*factors, address, out.stride(0), end - first, depth, width, int(accumulate)])
     functions.run(functions.multiply_transposed, jobs, len(jobs))
 
 

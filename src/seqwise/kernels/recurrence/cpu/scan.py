@@ -336,7 +336,7 @@ class WeightGradients:
         self.vectors: list[dict[int, Tensor | None]] = [dict.fromkeys(plan.equation.summed_gradients) for _ in jobs]
         self.matrices = [torch.empty_like(job.matrix) if needed[2] else None for job, needed in zip(jobs, self.needed)]
         self.grad_x = None if x is None or not ctx.needs_input_grad[2] else torch.empty_like(x)
-        self.started: set[int] = set()  # first rows of windows to whose input gradient a direction was added
+        self.windows_with_grad_x: set[int] = set()  # their first rows: a second direction is added to the first
         self.has_sums = [False for _ in jobs]
 
     def add(self, index: int, window: Window) -> None:
@@ -361,16 +361,18 @@ class WeightGradients:
                 self.vectors[index][number] = _add_row_sum(self.vectors[index][number], rows)
         if self.grad_x is not None:
             part = slice_rows(self.grad_x, window.first_row, window.end_row)
-            self.packed_weights[index].multiply_rows(gates, part if window.first_row in self.started else None, part)
-            self.started.add(window.first_row)
+            self.packed_weights[index].multiply_rows(
+                gates, part if window.first_row in self.windows_with_grad_x else None, part
+            )
+            self.windows_with_grad_x.add(window.first_row)
         self.has_sums[index] = True
 
     def collect(self, index: int) -> list[Tensor | None]:
         """The gradients of one direction, in the order of `DirectionTensors`."""
-        plan, buffers, summed = self.plan, self.jobs[index].buffers, self.vectors[index]
+        plan, buffers, vector_sums = self.plan, self.jobs[index].buffers, self.vectors[index]
         source = buffers["grad_gates"].memory if plan.is_projected else self.weights[index]
         vectors = [
-            summed[number] if number in summed else buffers[f"vector {number}"].memory.sum(0)
+            vector_sums[number] if number in vector_sums else buffers[f"vector {number}"].memory.sum(0)
             for number in range(plan.cell.vectors)
         ]
         states = [plan.packing.unsort(buffers[name].memory) for name in STATE_GRADIENTS[: plan.cell.states]]
