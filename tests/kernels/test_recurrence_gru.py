@@ -59,79 +59,79 @@ def always_split(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     build_quarter_options.cache_clear()
 
 
-def make_tensors(kind: str, directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
+def make_tensors(variant: str, directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
     """Projected inputs, matrices, the inner bias if there is one, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, 3 * units, units) / units**0.5
-    bias = [torch.randn(directions, units)] if kind.startswith("after") else []
+    bias = [torch.randn(directions, units)] if variant.startswith("after") else []
     inputs = torch.randn(directions, steps, batch, 3 * units)
     tensors = [inputs, weight, *bias, torch.randn(directions, batch, units)]
     return [tensor.requires_grad_() for tensor in tensors]
 
 
-def get_scan(kind: str) -> Scan:
-    scan = GRUScan if kind.startswith("after") else ResetBeforeGRUScan
-    return scan(UPDATE_REPLACES=kind.endswith("replaces"))
+def get_scan(variant: str) -> Scan:
+    scan = GRUScan if variant.startswith("after") else ResetBeforeGRUScan
+    return scan(UPDATE_REPLACES=variant.endswith("replaces"))
 
 
 def run(
-    kind: str, tensors: list[Tensor], lengths: list[int] | None = None, reverse: tuple[bool, ...] = FORWARD
+    variant: str, tensors: list[Tensor], lengths: list[int] | None = None, reverse: tuple[bool, ...] = FORWARD
 ) -> list[Tensor]:
     """The scan. Call it inside `run_concurrently`, which cannot be nested."""
     gates, weight, *bias, h = tensors
-    return run_packed(get_scan(kind), gates, weight, bias, (h,), lengths, reverse)[0]
+    return run_packed(get_scan(variant), gates, weight, bias, (h,), lengths, reverse)[0]
 
 
 def run_cell(
-    kind: str, tensors: list[Tensor], lengths: list[int] | None = None, reverse: tuple[bool, ...] = FORWARD
+    variant: str, tensors: list[Tensor], lengths: list[int] | None = None, reverse: tuple[bool, ...] = FORWARD
 ) -> list[Tensor]:
     gates, weight, *bias, h = tensors
     parameters = {"bias_hidden": bias[0]} if bias else None
-    return run_reference(CELLS[kind](1, weight.shape[2]), gates, weight, (h,), lengths, reverse, parameters)
+    return run_reference(CELLS[variant](1, weight.shape[2]), gates, weight, (h,), lengths, reverse, parameters)
 
 
-def compare(kind: str, inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, ...] = FORWARD) -> None:
+def compare(variant: str, inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, ...] = FORWARD) -> None:
     """Compare the values, and the gradients of everything."""
-    expected = run_cell(kind, inputs, lengths, reverse)
+    expected = run_cell(variant, inputs, lengths, reverse)
     grads = [torch.randn_like(part) for part in expected]
     with run_concurrently():
-        results = run(kind, inputs, lengths, reverse)
+        results = run(variant, inputs, lengths, reverse)
         gradients = torch.autograd.grad(results, inputs, grads)
     torch.testing.assert_close(results, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(gradients, torch.autograd.grad(expected, inputs, grads), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
 @pytest.mark.parametrize("name", mark_slow(SHAPES, "one program"))
-def test_values_and_gradients_are_those_of_the_cell(kind: str, name: str) -> None:
+def test_values_and_gradients_are_those_of_the_cell(variant: str, name: str) -> None:
     reverse, *sizes, lengths = SHAPES[name]
-    compare(kind, make_tensors(kind, len(reverse), *sizes), lengths, reverse)
+    compare(variant, make_tensors(variant, len(reverse), *sizes), lengths, reverse)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("always_split")
-@pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
 @pytest.mark.parametrize(("units", "reverse"), [(22, REVERSE), (70, FORWARD)])
-def test_four_programs_that_share_64_units_agree(kind: str, units: int, reverse: tuple[bool, ...]) -> None:
-    compare(kind, make_tensors(kind, len(reverse), 2, 3, units), [2, 0, 1], reverse)
+def test_four_programs_that_share_64_units_agree(variant: str, units: int, reverse: tuple[bool, ...]) -> None:
+    compare(variant, make_tensors(variant, len(reverse), 2, 3, units), [2, 0, 1], reverse)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_gpu")
-@pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_batch_of_several_launches_the_last_not_full(kind: str, padded: bool) -> None:
+def test_a_batch_of_several_launches_the_last_not_full(variant: str, padded: bool) -> None:
     tiling = choose_tiling(4, 16, 150, 1, 4, CPU)
     assert tiling is not None
     assert (tiling.batch_capacity, tiling.batch_tile) == (128, 64), "a group of the second launch is empty"
     lengths = [row % 3 for row in range(150)] if padded else None
-    compare(kind, make_tensors(kind, 1, 2, 150, 4), lengths, REVERSE if padded else FORWARD)
+    compare(variant, make_tensors(variant, 1, 2, 150, 4), lengths, REVERSE if padded else FORWARD)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["after replaces", "before replaces"])
-def test_the_other_convention_of_the_update_gate(kind: str) -> None:
-    compare(kind, make_tensors(kind, 1, 3, 3, 20), [3, 1, 2])
+@pytest.mark.parametrize("variant", ["after replaces", "before replaces"])
+def test_the_other_convention_of_the_update_gate(variant: str) -> None:
+    compare(variant, make_tensors(variant, 1, 3, 3, 20), [3, 1, 2])
 
 
 def test_values_and_gradients_are_those_of_pytorch() -> None:
@@ -152,14 +152,14 @@ def test_values_and_gradients_are_those_of_pytorch() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
-def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(kind: str) -> None:
-    gates, weight, *bias, h = (tensor.detach() for tensor in make_tensors(kind, 1, 3, 2, 20))
+@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(variant: str) -> None:
+    gates, weight, *bias, h = (tensor.detach() for tensor in make_tensors(variant, 1, 3, 2, 20))
     layout, gates, h = PackedLayout(2, 3, 6), gates[0].flatten(0, 1)[:, None], h[0, :, None]  # rows, directions, units
     with run_concurrently():
-        overwritten, untouched = gates.clone(), gates.clone()
-        outputs, (last,), _ = get_scan(kind).run(ScanInputs(overwritten, weight, bias, [h], layout), record=True)
-        plain, *_ = get_scan(kind).run(ScanInputs(untouched, weight, bias, [h], layout))
+        overwritten, unchanged = gates.clone(), gates.clone()
+        outputs, (last,), _ = get_scan(variant).run(ScanInputs(overwritten, weight, bias, [h], layout), record=True)
+        plain, *_ = get_scan(variant).run(ScanInputs(unchanged, weight, bias, [h], layout))
     previous = torch.cat([h[None], outputs[:-1]])
     r, z, n = overwritten.view(3, 2, 1, 60).chunk(3, dim=-1)
     torch.testing.assert_close(outputs, z * previous + (1 - z) * n, atol=1e-5, rtol=1e-5)
@@ -171,50 +171,50 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(kin
     torch.testing.assert_close(n, torch.tanh(x_n + u_n), atol=1e-5, rtol=1e-5)
     assert torch.equal(plain, outputs)
     assert torch.equal(last, outputs[-1])
-    assert torch.equal(untouched, gates)
+    assert torch.equal(unchanged, gates)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
-def test_a_nan_propagates_and_blocks_no_program(kind: str) -> None:
-    inputs = [tensor.detach() for tensor in make_tensors(kind, 1, 3, 3, 20)]
+@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+def test_a_nan_propagates_and_blocks_no_program(variant: str) -> None:
+    inputs = [tensor.detach() for tensor in make_tensors(variant, 1, 3, 3, 20)]
     inputs[0][0, 1, 2].view(torch.int32).fill_(-1)  # the bits of `UNWRITTEN`
     with run_concurrently():
-        outputs, _ = run(kind, inputs)
+        outputs, _ = run(variant, inputs)
     assert outputs[0, 1:, 2].isnan().all()
     assert not outputs[0, :, :2].isnan().any()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
-def test_a_second_backward_pass_gives_the_same_bits(kind: str) -> None:
-    inputs = make_tensors(kind, 1, 3, 3, 20)
+@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+def test_a_second_backward_pass_gives_the_same_bits(variant: str) -> None:
+    inputs = make_tensors(variant, 1, 3, 3, 20)
     with run_concurrently():
-        outputs, _ = run(kind, inputs)
+        outputs, _ = run(variant, inputs)
         runs = [torch.autograd.grad(outputs.sum(), inputs, retain_graph=True) for _ in range(2)]
     assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
-def test_one_gradient_alone_is_the_same(kind: str) -> None:
-    inputs = make_tensors(kind, 1, 2, 2, 8)
-    expected = torch.autograd.grad(run_cell(kind, inputs)[0].sum(), inputs)
-    for place, true in enumerate(expected[1:], 1):
-        alone = [tensor.detach().requires_grad_(n == place) for n, tensor in enumerate(inputs)]
+@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+def test_one_gradient_alone_is_the_same(variant: str) -> None:
+    inputs = make_tensors(variant, 1, 2, 2, 8)
+    expected = torch.autograd.grad(run_cell(variant, inputs)[0].sum(), inputs)
+    for index, true in enumerate(expected[1:], 1):
+        leaves = [tensor.detach().requires_grad_(n == index) for n, tensor in enumerate(inputs)]
         with run_concurrently():
-            (gradient,) = torch.autograd.grad(run(kind, alone)[0].sum(), alone[place])
+            (gradient,) = torch.autograd.grad(run(variant, leaves)[0].sum(), leaves[index])
         torch.testing.assert_close(gradient, true, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
-def test_half_precision_stays_near_float32(kind: str) -> None:
-    exact = make_tensors(kind, 1, 3, 3, 20)
+@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+def test_half_precision_stays_near_float32(variant: str) -> None:
+    exact = make_tensors(variant, 1, 3, 3, 20)
     rounded = [tensor.detach().half().requires_grad_() for tensor in exact]
-    expected = run_cell(kind, exact)
+    expected = run_cell(variant, exact)
     with run_concurrently():
-        results = run(kind, rounded)
+        results = run(variant, rounded)
         gradients = torch.autograd.grad(results[0].float().sum(), rounded)
     torch.testing.assert_close(results[0].float(), expected[0], atol=5e-3, rtol=5e-3)
     for gradient, true in zip(gradients, torch.autograd.grad(expected[0].sum(), exact), strict=True):

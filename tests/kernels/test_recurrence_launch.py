@@ -1,4 +1,4 @@
-"""How scans are divided among programs: all of them resident, all sequences taken, within the memory on chip."""
+"""How scans are divided among programs: all resident at once, all sequences covered, within the memory on chip."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_programs_are_never_more_than_multiprocessors_and_fit_on_chip(units, bat
     assert tiling.batch_tile <= MAX_BATCH_TILE
     assert tiling.batch_tile & (tiling.batch_tile - 1) == 0
     chunk, tile = WEIGHT_ROWS * tiling.k_tile * size, tiling.batch_tile * tiling.k_tile * size
-    streamed = 0 if tiling.is_weight_resident else chunk
-    assert tiling.resident_chunks * chunk + streamed + tile <= memory
+    streamed_bytes = 0 if tiling.is_weight_resident else chunk
+    assert tiling.resident_chunks * chunk + streamed_bytes + tile <= memory
 
 
 def test_2048_units_fit_in_one_direction():

@@ -97,9 +97,9 @@ class Case:
         leaves = [tensor.detach().double().requires_grad_() for tensor in self.inputs]
         gates, weight, *_ = leaves
         steps, results, activations = gates.shape[1], [], []
-        real = torch.ones(gates.shape[2], steps, dtype=torch.bool)
+        valid = torch.ones(gates.shape[2], steps, dtype=torch.bool)
         if self.lengths is not None:
-            real = torch.arange(steps) < torch.tensor(self.lengths)[:, None]
+            valid = torch.arange(steps) < torch.tensor(self.lengths)[:, None]
         for n, cell in enumerate(self.cells):
             for m, name in enumerate(self.names):
                 norm, at = getattr(cell, name), self.norms.start + 2 * m
@@ -109,8 +109,8 @@ class Case:
             inputs = self.reorder(gates[n], n)
             for t in range(steps):
                 after = cell.step(inputs[t], state, weight[n], record_into(recorded))
-                outputs.append(zero_padding(after[0], real[:, t]))
-                state = select_state(real[:, t], after, state)
+                outputs.append(zero_padding(after[0], valid[:, t]))
+                state = select_state(valid[:, t], after, state)
             results.append((self.reorder(torch.stack(outputs), n), *state))
             activations.append({name: self.reorder(torch.stack(values), n) for name, values in recorded.items()})
         return leaves, [torch.stack(parts) for parts in zip(*results, strict=True)], activations
@@ -129,7 +129,7 @@ def record_into(recorded: dict[str, list[Tensor]]) -> cells.RecordFunction:
 
 
 def replace_parameters(norm: LayerNorm, gain: Tensor, bias: Tensor) -> None:
-    """Put tensors with a gradient in the place of a module's parameters."""
+    """Replaces the parameters of a norm by tensors that are part of a graph."""
     del norm.weight, norm.bias
     norm.weight, norm.bias = gain, bias  # type: ignore[assignment]
 
@@ -171,9 +171,9 @@ def test_statistics_of_two_norms_are_loaded_in_parts(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_a_batch_that_needs_several_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups of eight sequences at a time; in the second launch, a group beyond the end of the batch."""
-    select_state = launch.choose_tiling
+    choose_tiling = launch.choose_tiling
     monkeypatch.setattr(
-        launch, "choose_tiling", lambda *sizes: dataclasses.replace(select_state(*sizes), batch_groups=2, batch_tile=8)
+        launch, "choose_tiling", lambda *sizes: dataclasses.replace(choose_tiling(*sizes), batch_groups=2, batch_tile=8)
     )
     check(Case("rnn", REVERSE, 3, 20, 20, [3, 1, 2, 1, 3] * 3 + [3, 1, 2, 0, 3]))
 
@@ -212,13 +212,13 @@ def test_recorded_activations_are_those_of_the_cell(
 def test_without_a_recording_the_inputs_are_not_overwritten(cell: str) -> None:
     case = Case(cell, FORWARD, 2, 2, 5)
     gates, weight, states = pack(case.inputs[0], SequencePacking(2, 2)), case.inputs[1], case.inputs[case.norms.stop :]
-    initial, untouched = [state.transpose(0, 1).contiguous() for state in states], gates.clone()
+    initial, unchanged = [state.transpose(0, 1).contiguous() for state in states], gates.clone()
     with run_concurrently(), torch.no_grad():
         *_, activations = case.scan.run(
-            ScanInputs(untouched, weight, case.inputs[case.norms], initial, PackedLayout(2, 2, 4))
+            ScanInputs(unchanged, weight, case.inputs[case.norms], initial, PackedLayout(2, 2, 4))
         )
     assert activations == {}
-    assert torch.equal(untouched, gates)
+    assert torch.equal(unchanged, gates)
 
 
 @pytest.mark.slow

@@ -81,16 +81,16 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed() -
     layout, gates = PackedLayout(2, 3, 6), gates.transpose(0, 2).transpose(0, 1).flatten(0, 1)
     h, c = h[0, :, None], c[0, :, None]
     with run_concurrently():
-        overwritten, untouched = gates.clone(), gates.clone()
+        overwritten, unchanged = gates.clone(), gates.clone()
         outputs, _, activations = LSTMScan().run(ScanInputs(overwritten, weight, (), (h, c), layout), record=True)
-        plain, *_ = LSTMScan().run(ScanInputs(untouched, weight, (), (h, c), layout))
+        plain, *_ = LSTMScan().run(ScanInputs(unchanged, weight, (), (h, c), layout))
     i, f, g, o = overwritten.view(3, 2, 1, -1).chunk(4, dim=-1)
     cells = activations["cell"].view(3, 2, 1, -1)
     previous = torch.cat([c[None], cells[:-1]])
     torch.testing.assert_close(cells, f * previous + i * g, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(outputs, o * cells.tanh(), atol=1e-5, rtol=1e-5)
     assert torch.equal(plain, outputs)
-    assert torch.equal(untouched, gates)
+    assert torch.equal(unchanged, gates)
 
 
 @pytest.mark.slow

@@ -19,15 +19,15 @@ SHAPES = [
     "gru 650 20",
     "gru_reset_before 256 64",
 ]
-PROGRAM = Path(__file__).parents[1] / "support" / "polled_tiles.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "polled_tiles.py"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_polled_number_has_one_reader_in_a_program(shape: str, tmp_path: Path) -> None:
-    # In a process of its own: in this one Triton is interpreted.
+    # In a separate process, because Triton is interpreted in this one.
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, PROGRAM, *shape.split()], capture_output=True, text=True, env=environment, check=False
+    process = subprocess.run(
+        [sys.executable, SCRIPT, *shape.split()], capture_output=True, text=True, env=environment, check=False
     )
-    assert (ran.returncode, ran.stdout) == (0, ""), ran.stdout + ran.stderr
+    assert (process.returncode, process.stdout) == (0, ""), process.stdout + process.stderr

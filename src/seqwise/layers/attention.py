@@ -120,7 +120,7 @@ def attend(
     scale = (score or _SCALED_DOT).scale(keys.shape[-1])
     if scale is None:
         return attend_with_weights(queries, keys, values, mask, score, causal=causal, dropout=dropout)[0]
-    mask, causal = _one_mask(mask, causal, queries, keys)
+    mask, causal = _choose_kernel_mask(mask, causal, queries, keys)
     return F.scaled_dot_product_attention(queries, keys, values, mask, dropout, causal, scale=scale)
 
 
@@ -137,7 +137,7 @@ def attend_with_weights(
     """`attend`, and the weights (…, T, S) before dropout: each row sums to 1, or is 0 where the mask allows nothing."""
     scores = (score or _SCALED_DOT)(queries, keys)
     if causal:
-        mask = _both(mask, causal_mask(queries.shape[-2], keys.shape[-2], device=queries.device))
+        mask = _combine_masks(mask, causal_mask(queries.shape[-2], keys.shape[-2], device=queries.device))
     weights = masked_softmax(scores, mask)
     return F.dropout(weights, dropout) @ values, weights
 
@@ -170,11 +170,11 @@ def sequence_mask(lengths: Tensor, steps: int) -> Tensor:
     return torch.arange(steps, device=lengths.device) < lengths[:, None]
 
 
-def _both(mask: Tensor | None, other: Tensor) -> Tensor:
+def _combine_masks(mask: Tensor | None, other: Tensor) -> Tensor:
     return other if mask is None else mask & other
 
 
-def _one_mask(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
+def _choose_kernel_mask(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
     """Arguments of the fused kernel: either a mask, or that attention is causal."""
     if not causal:
         return mask, False
@@ -183,7 +183,7 @@ def _one_mask(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) 
         return None, True  # the kernel skips the upper triangle
     if mask is None and time == 1:
         return None, False  # a single newest query attends to everything
-    return _both(mask, causal_mask(time, source, device=queries.device)), False
+    return _combine_masks(mask, causal_mask(time, source, device=queries.device)), False
 
 
 class MultiHeadAttention(nn.Module):

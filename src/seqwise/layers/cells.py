@@ -131,8 +131,8 @@ class GatedCell(Cell):
         return z * h + (1 - z) * n
 
 
-class Replaces:
-    """The other convention of the update gate."""
+class ReplacingUpdate:
+    """Mixin for the other convention of the update gate."""
 
     def blend(self, z: Tensor, h: Tensor, n: Tensor) -> Tensor:
         """z near 1 replaces the old state (Chung et al. 2014, section 3.2)."""
@@ -171,11 +171,11 @@ class EarlyResetGRUCell(GatedCell):
         return (h,)
 
 
-class ReplacingGRUCell(Replaces, GRUCell):
+class ReplacingGRUCell(ReplacingUpdate, GRUCell):
     """Reset after the product; z replaces."""
 
 
-class EarlyResetReplacingGRUCell(Replaces, EarlyResetGRUCell):
+class EarlyResetReplacingGRUCell(ReplacingUpdate, EarlyResetGRUCell):
     """Reset before the product; z replaces (Chung et al. 2014)."""
 
 
@@ -254,7 +254,7 @@ class LayerNormGRUCell(GatedCell):
         return (h,)
 
 
-class LayerNormReplacingGRUCell(Replaces, LayerNormGRUCell):
+class LayerNormReplacingGRUCell(ReplacingUpdate, LayerNormGRUCell):
     """As published by Ba et al. 2016; z replaces."""
 
 
@@ -276,10 +276,10 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
         return (LayerNormLSTMCell if settings.layer_norm else LSTMCell)(inputs, units)
     if name != "gru":
         raise UsageError(f"no recurrent cell {name!r}.", repair=suggest(name, ("rnn", "lstm", "gru")))
-    kind = GRU_CELLS.get((settings.reset, settings.update, settings.layer_norm))
-    if kind is None:
+    cell_class = GRU_CELLS.get((settings.reset, settings.update, settings.layer_norm))
+    if cell_class is None:
         raise UsageError(
             "layer normalisation in a GRU is defined with the reset gate after the matrix product (Ba et al. 2016).",
             repair="Pass --recurrent.reset after, or leave --recurrent.layer-norm out.",
         )
-    return kind(inputs, units)
+    return cell_class(inputs, units)
