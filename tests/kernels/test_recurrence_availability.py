@@ -39,7 +39,7 @@ def test_kernels_are_available_on_a_hopper_gpu_with_triton_and_on_a_cpu(monkeypa
         (
             "3.10.0",
             (8, 0),
-            "cudnn (compute capability 8.0; they are written for 9.0 (Hopper) and were tested nowhere else)",
+            "cudnn (compute capability 8.0; the kernels are written for 9.0 (Hopper) and were tested nowhere else)",
         ),
     ],
 )
@@ -56,4 +56,4 @@ def test_kernels_can_be_disabled(monkeypatch):
 
 
 def test_there_are_no_kernels_for_other_devices():
-    assert get_unavailable_reason(torch.device("meta")) == "there are none for meta"
+    assert get_unavailable_reason(torch.device("meta")) == "there are no kernels for meta"

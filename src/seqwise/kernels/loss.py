@@ -271,9 +271,9 @@ def _choose_backend(device: torch.device, dtype: torch.dtype) -> str:
 def _get_unavailable_reason(device: torch.device) -> str | None:
     """Why Triton's kernel is not used on the device, in words; None where it is."""
     if device.type != "cuda":
-        return f"there are none for {device.type}"
+        return f"there are no kernels for {device.type}"
     if torch.version.hip:
-        return "an AMD GPU; they were tested on NVIDIA's only"
+        return "an AMD GPU; the kernels were tested on NVIDIA's only"
     major, minor = torch.cuda.get_device_capability(device)
     if (major, minor) < MIN_CAPABILITY:
         return f"compute capability {major}.{minor} has no bfloat16"

@@ -131,8 +131,8 @@ def lowercase_character(character: str) -> str:
 def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
     totals = np.zeros(0x110000, dtype=np.int64)
     for text in texts:
-        counted = np.bincount(get_codepoints(text))
-        totals[: len(counted)] += counted
+        text_counts = np.bincount(get_codepoints(text))
+        totals[: len(text_counts)] += text_counts
     counts: Counter[str] = Counter()
     for code in np.flatnonzero(totals):
         character = chr(code)

@@ -27,7 +27,7 @@ def get_machine_reason(device: torch.device) -> str | None:
     if device.type == "cuda":
         return _get_gpu_reason(device)
     if device.type != "cpu":
-        return f"there are none for {device.type}"
+        return f"there are no kernels for {device.type}"
     from seqwise.kernels.recurrence.cpu.compiled import get_compiler_problem  # imports LLVM only where it is used
 
     return get_compiler_problem()
@@ -59,12 +59,14 @@ def describe_backend(device: torch.device) -> str:
 
 def _get_gpu_reason(device: torch.device) -> str | None:
     if torch.version.hip:
-        return "an AMD GPU; they are written for NVIDIA's Hopper"
+        return "an AMD GPU; the kernels are written for NVIDIA's Hopper"
     if (reason := _get_triton_version_reason()) is not None:
         return reason
     major, minor = torch.cuda.get_device_capability(device)
     if major != 9:
-        return f"compute capability {major}.{minor}; they are written for 9.0 (Hopper) and were tested nowhere else"
+        return (
+            f"compute capability {major}.{minor}; the kernels are written for 9.0 (Hopper) and were tested nowhere else"
+        )
     return None
 
 

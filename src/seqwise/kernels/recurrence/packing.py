@@ -1,7 +1,7 @@
 """The packed order of a batch of sequences, as in PyTorch's `PackedSequence`. It knows nothing of cells.
 
 Sequences are sorted by length, the longest first. Packed rows are the first steps of all sequences, then the second
-steps of those that have one, and so on: a batch (B, T, D) becomes (N, D) with N real steps and no padding.
+steps of those that have one, and so on: a batch (B, T, D) becomes (N, D) with N valid steps and no padding.
 
 Besides, fast copies into contiguous memory (`to_contiguous`, `time_first`): PyTorch copies 16-bit numbers one by one,
 here eight bytes are copied at a time.
@@ -52,14 +52,14 @@ class SequencePacking:
             return
         lengths = lengths.to(device, torch.long).clamp(0, max_steps)
         sorted_lengths, sorted_indices = lengths.sort(descending=True, stable=True)
-        is_real = torch.arange(max_steps, device=device)[:, None] < sorted_lengths  # (T, B)
-        row_steps, row_ranks = is_real.nonzero(as_tuple=True)
+        is_valid = torch.arange(max_steps, device=device)[:, None] < sorted_lengths  # (T, B)
+        row_steps, row_ranks = is_valid.nonzero(as_tuple=True)
         if len(row_steps) == self.num_rows:
             return
         self.is_padded, self.num_rows = True, len(row_steps)
         self.sorted_lengths, self.sorted_indices = sorted_lengths, sorted_indices
         self.row_steps, self.row_ranks, self.row_sequences = row_steps, row_ranks, sorted_indices[row_ranks]
-        self.step_offsets = F.pad(is_real.sum(1).cumsum(0), (1, 0))
+        self.step_offsets = F.pad(is_valid.sum(1).cumsum(0), (1, 0))
         self.unsorted_indices = torch.empty_like(sorted_indices)
         self.unsorted_indices[sorted_indices] = torch.arange(batch_size, device=device)
 
@@ -128,7 +128,7 @@ def _to_rows(x: Tensor) -> Tensor:
 
 
 def _flatten(x: Tensor, packing: SequencePacking) -> tuple[Tensor, Tensor]:
-    """All steps as rows, without a copy if x is contiguous or contiguous time first, and the indices of the real
+    """All steps as rows, without a copy if x is contiguous or contiguous time first, and the indices of the valid
     ones."""
     if x.transpose(0, 1).is_contiguous():
         rows = x.transpose(0, 1).reshape(-1, x.shape[2])

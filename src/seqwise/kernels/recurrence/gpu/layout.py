@@ -1,6 +1,6 @@
 """The packed memory of the recurrent kernels, seen from the host; `packed_rows.py` is the view of a kernel.
 
-Packed memory has N rows, one per real step of a sequence (see `SequencePacking`). Memory of states (B + N + B, D, U)
+Packed memory has N rows, one per valid step of a sequence (see `SequencePacking`). Memory of states (B + N + B, D, U)
 has B more rows on both sides: the initial states of a forward direction come before those after each step, the initial
 states of a reversed direction after them. This module knows nothing of units and cells.
 """
@@ -90,11 +90,11 @@ class PackedLayout:
             return states[first : first + self.num_rows]
         if is_reversed:
             is_last = self.row_steps + 1 == self.lengths[self.row_ranks]
-            begins = torch.where(is_last, self.num_rows, self.step_offsets[self.row_steps + 1])
+            step_starts = torch.where(is_last, self.num_rows, self.step_offsets[self.row_steps + 1])
         else:
             previous = self.step_offsets[(self.row_steps - 1).clamp(min=0)]
-            begins = torch.where(self.row_steps == 0, -self.batch_size, previous)
-        return states.index_select(0, begins + self.batch_size + self.row_ranks)
+            step_starts = torch.where(self.row_steps == 0, -self.batch_size, previous)
+        return states.index_select(0, step_starts + self.batch_size + self.row_ranks)
 
 
 def allocate_unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

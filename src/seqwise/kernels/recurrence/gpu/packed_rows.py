@@ -1,6 +1,6 @@
 """Which sequences and steps a program of a recurrent kernel computes, and where they are in packed memory, in Triton.
 
-Sequences are sorted by length, the longest first. Packed memory has one row per real step of a sequence: the first
+Sequences are sorted by length, the longest first. Packed memory has one row per valid step of a sequence: the first
 steps of all sequences, then the second steps of those that have one, and so on, as in PyTorch's `PackedSequence`. A
 direction reads its sequences from the first step to the last or, reversed, from the last to the first. Memory of states
 has `batch_size` more rows at the beginning for the initial states, and as many at the end for those of a reversed
