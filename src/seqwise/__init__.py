@@ -1,12 +1,11 @@
 """Seqwise trains, compares and records sequence models, from the vanilla RNN to the Transformer.
 
     text, values, images → tokens → batches → embedding → backbone → head → loss      (training)
-                                                                        └→ decoding   (use)   → metrics → lens
+                                                                        └→ decoding   (use)   → metrics
 
 The folders of this package follow that line; a module imports only from modules above it:
 
-    text, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare, lens,
-    lab, server, studio, cli
+    text, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare, cli
 
 The modules in this folder (settings, registries, budget, errors, environment, files, callbacks, svg) may be imported by
 all.

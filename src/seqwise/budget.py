@@ -65,5 +65,5 @@ def _suggest(text: str) -> str:
     count = parse_count(text)
     if not count:
         return ""
-    plain = text[-1].isdigit() and count <= _SECONDS["d"]  # longer times are rarely given in seconds
-    return f" Perhaps you meant {f'{text}s or ' if plain else ''}{text}-tokens."
+    may_be_seconds = text[-1].isdigit() and count <= _SECONDS["d"]  # longer times are rarely given in seconds
+    return f" Perhaps you meant {f'{text}s or ' if may_be_seconds else ''}{text}-tokens."

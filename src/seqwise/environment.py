@@ -68,8 +68,8 @@ def package_version(name: str) -> str | None:
 
 def cache_folder() -> Path:
     """Return the folder for reusable files: $SEQWISE_CACHE, else `seqwise` in the user's cache folder."""
-    if own := os.environ.get("SEQWISE_CACHE"):
-        return Path(own).expanduser()
+    if folder := os.environ.get("SEQWISE_CACHE"):
+        return Path(folder).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "seqwise"
 
@@ -141,7 +141,8 @@ def gpu() -> dict[str, Any] | None:
 
 def probe_cpu_bfloat16(timeout: float = 120.0) -> bool:
     """Return whether bfloat16 works on this CPU: tried in a child process, and cached per machine."""
-    file, system = cache_folder() / "bfloat16.json", platform.uname()
+    file = cache_folder() / "bfloat16.json"
+    system = platform.uname()
     key = f"{system.node}, {system.system} {system.release}, {cpu_name()}, torch {package_version('torch')}"
     results: dict[str, bool] = {}
     with suppress(OSError, ValueError, TypeError):  # missing or damaged

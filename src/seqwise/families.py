@@ -16,7 +16,7 @@ class ModelFamily:
     name: str
     is_recurrent: bool = False
     has_gradients: bool = True  # trained by gradient descent; other models fit themselves in one pass, without a seed
-    tasks: tuple[str, ...] = ()  # the only tasks that it can do; none named: all
+    tasks: tuple[str, ...] = ()  # the only tasks that it can do; empty: all
     description: str = ""  # completes "the family …: it …"
 
     def can_do(self, task: str) -> bool:

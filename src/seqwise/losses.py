@@ -16,12 +16,12 @@ class Loss:
     """The summed loss in nats, and the number of targets."""
 
     total: Tensor  # scalar
-    counted: int | Tensor
+    num_targets: int | Tensor
 
     @property
     def count(self) -> int:
-        """The number of targets; waits for the device if it counted them."""
-        return int(self.counted)
+        """The number of targets as an integer; waits for the device if the number is a tensor."""
+        return int(self.num_targets)
 
 
 def total(losses: Tensor, mask: Tensor | None = None) -> Loss:
@@ -34,7 +34,8 @@ def total(losses: Tensor, mask: Tensor | None = None) -> Loss:
 @torch.no_grad()
 def sum_losses(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
     """Return the summed loss of some batches in evaluation mode, and their number of targets."""
-    device, nats, num_targets = next(model.eval().parameters()).device, 0.0, 0
+    device = next(model.eval().parameters()).device
+    nats, num_targets = 0.0, 0
     for batch in batches:
         loss, _ = model(batch.to(device))
         nats += float(loss.total)

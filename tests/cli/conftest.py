@@ -1,4 +1,4 @@
-"""One small run per family for the tests of the command line, and a way to run a command line."""
+"""One small run per family for the tests of the command line, and a fixture that runs a command line."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class CommandResult:
 def seqwise_command(capsys) -> Callable[..., CommandResult]:
     """Run `seqwise …` in this process."""
 
-    def run(*words: object) -> CommandResult:
+    def run(*arguments: object) -> CommandResult:
         capsys.readouterr()
-        status = main([str(word) for word in words])
+        status = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return CommandResult(status, captured.out, captured.err)
 
@@ -44,7 +44,7 @@ def seqwise_command(capsys) -> Callable[..., CommandResult]:
 
 @pytest.fixture(scope="session")
 def trained_run(book, tmp_path_factory) -> Callable[..., Path]:
-    """The run folder of a family, trained once for a moment."""
+    """The run folder of a family, trained once, briefly."""
     folders: dict[tuple[str, str], Path] = {}
 
     def get(family: str = "lstm", tokenizer: str = "characters") -> Path:

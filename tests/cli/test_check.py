@@ -26,7 +26,7 @@ def test_json_is_one_document_with_the_counts(seqwise_command, book):
 
 
 def test_a_leak_between_the_splits_is_a_warning(seqwise_command, tmp_path):
-    line = "the same long line in two splits is learned by heart and then measured as if it had been understood\n"
+    line = "the same long line in two splits is memorised and then measured as if it had been understood\n"
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text(line if split != "valid" else "another\n")
     result = seqwise_command("check", tmp_path, "--task", "language")

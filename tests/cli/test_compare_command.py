@@ -1,4 +1,4 @@
-"""`seqwise compare` as a user sees it: table and verdict, one JSON document, exit statuses, what is refused."""
+"""`seqwise compare` as a user sees it: table and verdict, one JSON document, exit statuses, errors."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def text(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list:
-    """Comparisons are carried out in this process, by these."""
-    found: list = []
+    """Comparisons are executed in this process; the list holds their engines."""
+    created: list = []
 
     def engine(name: str, folder: Path, plan: Plan, workers: int | None = None):
-        found.append(small.InProcessEngine(folder))
-        return found[-1]
+        created.append(small.InProcessEngine(folder))
+        return created[-1]
 
     monkeypatch.setattr(api, "create_engine", engine)
-    return found
+    return created
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, engines, text, tmp_path):
     out = tmp_path / "with a blank"
-    question = ["--models", "rnn,ngram", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "2", "--examples", "2"]
-    result = seqwise_command("compare", text, *SETTINGS, *question, "--out", out)
+    options = ["--models", "rnn,ngram", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "2", "--examples", "2"]
+    result = seqwise_command("compare", text, *SETTINGS, *options, "--out", out)
     assert result.status == 0, result.err
     lines = result.out.strip().splitlines()
     for column in (
@@ -84,7 +84,7 @@ def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, en
     ):  # fmt: skip
         assert words in result.err, result.err
     assert report["command"].startswith(f"seqwise compare {text} --text.tokenizer characters")
-    assert "--out" not in report["command"]  # that folder is taken
+    assert "--out" not in report["command"]  # that folder exists now
     assert len(report["examples"]) <= 2
 
 
@@ -96,13 +96,13 @@ def test_json_is_one_document_and_nothing_else(seqwise_command, engines, folder)
 
 def test_resuming_a_finished_comparison_only_writes_the_report_again(seqwise_command, folder, tmp_path):
     plan = Plan.open(folder)
-    for trial in plan.trials():  # those that failed would be tried again
+    for trial in plan.trials():  # failed ones would be repeated
         if trial.family == "too-fast":
             Job("train", trial.name).file(folder).unlink()
     Outcome("done").save(folder / "trials" / "unrelated.json")
-    variants = Plan.open(folder)
-    variants.families.pop("too-fast")
-    variants.save(folder)
+    smaller_plan = Plan.open(folder)
+    smaller_plan.families.pop("too-fast")
+    smaller_plan.save(folder)
     before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/**/*") if path.is_file()}
     (folder / "report.html").unlink()
     (folder / "report.json").write_text("{")
@@ -125,8 +125,8 @@ def test_failures_are_shown_and_repeated(seqwise_command, engines, folder):
 
 
 def test_a_comparison_without_its_data_is_not_resumed(seqwise_command, engines, text, tmp_path):
-    question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1"]
-    first = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
+    options = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1"]
+    first = seqwise_command("compare", text, *SETTINGS, *options, "--out", tmp_path / "out")
     assert first.status == 0
     Job("test", "rnn/seed-0").file(tmp_path / "out").unlink()
     content = text.read_text()
@@ -193,7 +193,7 @@ def test_an_interrupted_comparison_explains_how_to_resume(seqwise_command, folde
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_options_are_explained_with_status_two(seqwise_command, text, tmp_path, monkeypatch, words, message):
+def test_invalid_options_are_explained_with_status_two(seqwise_command, text, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "DONE").mkdir()
     words = [str(text) if word == "DATA" else word for word in words]
@@ -223,28 +223,28 @@ def test_help_has_an_example(seqwise_command):
         assert option in result.out
 
 
-def test_help_begins_with_the_options_of_compare_and_omits_refused_ones(seqwise_command):
+def test_help_begins_with_the_options_of_compare_and_omits_unsupported_ones(seqwise_command):
     page = seqwise_command("compare", "--help").out
-    found = re.findall(r"^[│ ] (--[a-z][\w.-]*)", page, flags=re.MULTILINE)
+    listed = re.findall(r"^[│ ] (--[a-z][\w.-]*)", page, flags=re.MULTILINE)
     own = [
         f"--{each.name.replace('_', '-')}"
         for each in dataclasses.fields(Compare)
         if each.name not in ("data", "settings")
     ]
-    assert found[: len(own)] == own
+    assert listed[: len(own)] == own
     assert "--budget" in own
-    assert found[len(own)] == "--task"
-    assert not {"--model", "--init"} & set(found)
-    assert len(set(found)) == len(found)
-    assert "--text.tokenizer" in found
+    assert listed[len(own)] == "--task"
+    assert not {"--model", "--init"} & set(listed)
+    assert len(set(listed)) == len(listed)
+    assert "--text.tokenizer" in listed
     for family in get_args(Family):
         assert family in " ".join(page.split("--variants")[0].split())
 
 
 def test_a_size_may_be_abbreviated(seqwise_command, engines, text, tmp_path):
     settings = [word for word in SETTINGS if word not in ("--network.width", "12")]
-    question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1", "--parameters", "2.5k"]
-    result = seqwise_command("compare", text, *settings, *question, "--out", tmp_path / "out")
+    options = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1", "--parameters", "2.5k"]
+    result = seqwise_command("compare", text, *settings, *options, "--out", tmp_path / "out")
     assert result.status == 0, result.err
     assert Plan.open(tmp_path / "out").target_parameters == 2500
 
@@ -253,8 +253,8 @@ def test_few_free_cores_are_mentioned_once_at_the_start(seqwise_command, engines
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "count_free_cores", lambda requested: 1)
     monkeypatch.setattr(threads, "_usual_threads", lambda plan: 8)
-    question = ["--models", "ngram", "--budget", "9s", "--seeds", "1", "--lr-trials", "1"]
-    result = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
+    options = ["--models", "ngram", "--budget", "9s", "--seeds", "1", "--lr-trials", "1"]
+    result = seqwise_command("compare", text, *SETTINGS, *options, "--out", tmp_path / "out")
     assert result.status == 0, result.err
     words = "cores free at the start: 1 thread for each trial instead of 8."
     assert result.err.count(words) == 1

@@ -1,4 +1,4 @@
-"""Where text goes, and what one JSON document may hold."""
+"""Output streams of the console, and the values of a JSON document."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Result:
 
 def test_results_go_to_standard_output_and_notes_to_standard_error(capsys):
     console.write("result [red]")
-    console.log("remark")
+    console.log("note")
     console.warn("look")
     console.fail("bad")
     captured = capsys.readouterr()
     assert captured.out == "result [red]\n"
-    assert captured.err == "remark\nwarning: look\nerror: bad\n"
+    assert captured.err == "note\nwarning: look\nerror: bad\n"
 
 
 def test_a_json_document_has_plain_values_only(capsys):

@@ -13,26 +13,26 @@ from seqwise.compare.plan.plan import Plan
 from seqwise.config import TASKS
 
 
-def check(task: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def run_demo(task: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["demo", "--task", task, "--budget", "1s", "--out", str(folder)]) == 0
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     assert [family["status"] for family in report["families"]] == ["done"] * 5
     assert (folder / "report.html").stat().st_size > 50_000
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     best = report["verdict"]["best"]
-    assert f"best  {best}" in said.out
-    assert report["verdict"]["sentences"][0] in said.out
+    assert f"best  {best}" in captured.out
+    assert report["verdict"]["sentences"][0] in captured.out
     run = next(family["run"] for family in report["families"] if family["name"] == best)
     assert run.startswith(f"trials/{best}/seed-")
-    assert run in said.err
+    assert run in captured.err
     assert report["command"].startswith(f"seqwise compare {demo.EXAMPLES[task].data} --task {task} ")
-    return said.out + said.err
+    return captured.out + captured.err
 
 
 @pytest.mark.slow
 def test_the_demo_ends_with_a_table_a_verdict_and_a_report(tmp_path, capsys):
-    said = check("forecast", tmp_path / "demo", capsys)
-    assert "seqwise compare YOUR-DATA --task forecast" in said
+    output = run_demo("forecast", tmp_path / "demo", capsys)
+    assert "seqwise compare YOUR-DATA --task forecast" in output
     counts = Plan.open(tmp_path / "demo").parameters.values()
     assert max(counts) / min(counts) < 1.03
     assert not Plan.open(tmp_path / "demo").strict  # also when it is resumed
@@ -41,8 +41,8 @@ def test_the_demo_ends_with_a_table_a_verdict_and_a_report(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "forecast"])
 def test_every_task_has_a_demo(task, tmp_path, capsys):
-    said = check(task, tmp_path / "demo", capsys)
-    assert ("The best model continues a text:" in said) is (task == "language")
+    output = run_demo(task, tmp_path / "demo", capsys)
+    assert ("The best model continues a text:" in output) is (task == "language")
 
 
 def test_every_task_has_built_in_data_and_example_inputs():
@@ -50,6 +50,6 @@ def test_every_task_has_built_in_data_and_example_inputs():
     assert all(example.data.startswith("builtin:") for example in demo.EXAMPLES.values())
 
 
-def test_an_unknown_task_is_refused(capsys):
+def test_an_unknown_task_is_an_error(capsys):
     assert main(["demo", "--task", "juggle"]) == 2
     assert "--task: expected one of" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`seqwise doctor` tells the truth about this machine, and what to install when something is missing."""
+"""`seqwise doctor` describes this machine, and what to install when something is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqwise.cli.main import main
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch, tmp_path):
+def _no_bfloat16_probe(monkeypatch, tmp_path):
     """The probe of bfloat16 has tests of its own."""
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))
     monkeypatch.setattr(environment, "probe_cpu_bfloat16", lambda: False)
@@ -22,8 +22,8 @@ def quick(monkeypatch, tmp_path):
 
 @pytest.fixture
 def without_torch(monkeypatch):
-    found = environment.package_version
-    monkeypatch.setattr(environment, "package_version", lambda name: None if name == "torch" else found(name))
+    package_version = environment.package_version
+    monkeypatch.setattr(environment, "package_version", lambda name: None if name == "torch" else package_version(name))
 
 
 def test_a_complete_machine_is_ready(capsys):
@@ -73,11 +73,12 @@ def test_a_torch_that_does_not_load_is_not_ready(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("installed", "enough"), [("2.9.1", False), ("2.10.0", True), ("2.13.0+cpu", True), ("3.0", True), (None, False)]
+    ("installed", "is_satisfied"),
+    [("2.9.1", False), ("2.10.0", True), ("2.13.0+cpu", True), ("3.0", True), (None, False)],
 )
-def test_a_package_that_is_too_old_does_not_satisfy(monkeypatch, installed, enough):
+def test_a_package_that_is_too_old_does_not_satisfy(monkeypatch, installed, is_satisfied):
     monkeypatch.setattr(environment, "package_version", lambda name: installed)
-    assert doctor.Requirement.parse("torch>=2.10,<3").is_satisfied is enough
+    assert doctor.Requirement.parse("torch>=2.10,<3").is_satisfied is is_satisfied
 
 
 def test_a_requirement_of_an_extra_names_its_extra():

@@ -56,8 +56,8 @@ def test_one_vector_per_text_is_the_mean(seqwise_command, trained_run, lines: Pa
         "out": str(tmp_path / "mean.npy"), "texts": 3, "tokens": 7, "width": 16, "layer": 1, "pool": "mean",
     }  # fmt: skip
     every, mean = np.load(tmp_path / "all.npy"), np.load(tmp_path / "mean.npy")
-    wanted = np.stack([every[:3].mean(0), np.zeros(16), every[3:].mean(0)])
-    assert np.allclose(mean, wanted, atol=1e-6)
+    expected = np.stack([every[:3].mean(0), np.zeros(16), every[3:].mean(0)])
+    assert np.allclose(mean, expected, atol=1e-6)
     assert "their vector is zero" in result.err
 
 
@@ -92,7 +92,7 @@ def test_invalid_arguments_are_explained(seqwise_command, trained_run, words, fr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_a_run_is_refused(seqwise_command, tmp_path: Path):
+def test_a_folder_that_is_not_a_run_is_an_error(seqwise_command, tmp_path: Path):
     result = seqwise_command("embed", tmp_path, "the", "--out", tmp_path / "v.npy")
     assert result.status == 2
     assert "is not a run" in result.err

@@ -1,4 +1,4 @@
-"""The dispatcher: every way to end has its message and its exit status."""
+"""The dispatcher: each kind of ending has its message and its exit status."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def command(monkeypatch):
     return run
 
 
-def raising(error: BaseException):
+def make_raising(error: BaseException):
     def action(argv):
         raise error
 
@@ -67,12 +67,12 @@ def test_the_help_of_every_command_ends_with_an_example_and_does_not_import_torc
 
 
 def test_help_is_printed_within_half_a_second():
-    def seconds() -> float:
-        began = time.perf_counter()
+    def measure_help() -> float:
+        start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "seqwise", "--help"], check=True, capture_output=True)
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
-    assert min(seconds() for _ in range(5)) < 0.5
+    assert min(measure_help() for _ in range(5)) < 0.5
 
 
 def test_without_a_command_the_overview_is_an_error(capsys):
@@ -100,25 +100,25 @@ def test_an_unknown_option_suggests_the_most_similar(capsys):
 
 
 def test_a_command_gets_its_arguments_and_returns_the_exit_status(command):
-    seen: list[str] = []
-    assert command(lambda argv: seen.extend(argv) or 1, "a", "--b") == 1
-    assert seen == ["a", "--b"]
+    received: list[str] = []
+    assert command(lambda argv: received.extend(argv) or 1, "a", "--b") == 1
+    assert received == ["a", "--b"]
 
 
 @pytest.mark.parametrize(("error", "status"), [(DataError("p"), 2), (SaveError("p"), 1)])
 def test_seqwise_errors_have_their_exit_status(command, error, status):
-    assert command(raising(error)) == status
+    assert command(make_raising(error)) == status
 
 
 def test_an_error_is_not_read_as_markup_and_not_wrapped(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     path = "a/rather/long/path/[bold]with/brackets[/bold]/:smile:/that/goes/on/and/on.txt"
-    assert command(raising(DataError("is empty.", repair="Write something.", file=path, line=3))) == 2
+    assert command(make_raising(DataError("is empty.", repair="Write something.", file=path, line=3))) == 2
     assert capsys.readouterr().err == f"error: {path}:3: is empty.\nWrite something.\n"
 
 
 def test_an_unexpected_error_is_one_line_without_traceback(command, capsys):
-    assert command(raising(ZeroDivisionError("division by zero"))) == 1
+    assert command(make_raising(ZeroDivisionError("division by zero"))) == 1
     message = capsys.readouterr().err
     assert message.startswith("error: unexpected ZeroDivisionError: division by zero\n")
     assert "--debug" in message
@@ -127,34 +127,34 @@ def test_an_unexpected_error_is_one_line_without_traceback(command, capsys):
 
 @pytest.mark.parametrize("words", [("--debug",), ("x", "--debug"), ("--debug", "--", "y")])
 def test_debug_anywhere_shows_the_traceback(command, capsys, words):
-    assert command(raising(ZeroDivisionError("division by zero")), *words) == 1
+    assert command(make_raising(ZeroDivisionError("division by zero")), *words) == 1
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
 def test_debug_after_two_dashes_belongs_to_the_command(command):
-    seen: list[str] = []
-    assert command(lambda argv: seen.extend(argv) or 0, "--debug", "--", "--debug") == 0
-    assert seen == ["--", "--debug"]
+    received: list[str] = []
+    assert command(lambda argv: received.extend(argv) or 0, "--debug", "--", "--debug") == 0
+    assert received == ["--", "--debug"]
 
 
 def test_a_seqwise_error_keeps_its_status_with_debug(command, capsys):
-    assert command(raising(DataError("p")), "--debug") == 2
+    assert command(make_raising(DataError("p")), "--debug") == 2
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_an_interrupt_is_a_short_line_and_status_130(command, capsys):
-    assert command(raising(KeyboardInterrupt())) == 130
+    assert command(make_raising(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "interrupted.\n"
 
 
 def test_a_missing_package_is_reported_with_its_install_command(command, capsys):
-    assert command(raising(ModuleNotFoundError("No module named 'torch'", name="torch"))) == 1
+    assert command(make_raising(ModuleNotFoundError("No module named 'torch'", name="torch"))) == 1
     assert "the package 'torch' is missing.\nRun " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, 0), (None, 0), (2, 2), ("text", 1)])
 def test_a_command_may_raise_system_exit(command, code, status):
-    assert command(raising(SystemExit(code))) == status
+    assert command(make_raising(SystemExit(code))) == status
 
 
 def test_a_closed_pipe_is_not_an_error():

@@ -47,18 +47,20 @@ class Command:
     """What to do with empty lines."""
 
 
-def read(*words: str, default: Command | None = None) -> Command:
+def parse_command(*words: str, default: Command | None = None) -> Command:
     return parse(Command, words, prog="seqwise probe", example="seqwise probe text.txt", default=default)
 
 
-def message(*words: str) -> str:
+def get_error_message(*words: str) -> str:
     with pytest.raises(UsageError) as caught:
-        read(*words)
+        parse_command(*words)
     return str(caught.value)
 
 
 def test_values_arrive_with_their_types():
-    command = read("a.txt", "--json", "--training.learning-rate", "1e-3", "--training.no-tied", "--window", "full")
+    command = parse_command(
+        "a.txt", "--json", "--training.learning-rate", "1e-3", "--training.no-tied", "--window", "full"
+    )
     assert command.data == "a.txt"
     assert command.json is True
     assert command.on_empty == "drop"
@@ -66,13 +68,13 @@ def test_values_arrive_with_their_types():
 
 
 def test_underscores_and_equal_signs_are_accepted():
-    assert read("a.txt", "--training.learning_rate=0.5").settings.training.learning_rate == 0.5
-    assert read("a.txt", "--on_empty", "keep").on_empty == "keep"
+    assert parse_command("a.txt", "--training.learning_rate=0.5").settings.training.learning_rate == 0.5
+    assert parse_command("a.txt", "--on_empty", "keep").on_empty == "keep"
 
 
 def test_missing_options_have_their_defaults():
     file = Command(data=tyro.MISSING, settings=Outer(model="rnn", training=Inner(batch_size=3)))
-    command = read("a.txt", "--training.learning-rate", "2", default=file)
+    command = parse_command("a.txt", "--training.learning-rate", "2", default=file)
     assert command.settings == Outer(model="rnn", training=Inner(batch_size=3, learning_rate=2.0))
 
 
@@ -82,19 +84,19 @@ def test_a_command_may_exclude_settings():
 
     assert "--model" not in list_options(Narrow)
     assert "--window" in list_options(Narrow)
-    kept = Narrow("a.txt", settings=Outer(model="rnn"))
-    assert parse(Narrow, ["b.txt"], prog="", example="", default=kept).settings.model == "rnn"
+    default = Narrow("a.txt", settings=Outer(model="rnn"))
+    assert parse(Narrow, ["b.txt"], prog="", example="", default=default).settings.model == "rnn"
     with pytest.raises(UsageError, match="unknown option '--model'"):
         parse(Narrow, ["b.txt", "--model", "rnn"], prog="", example="")
 
 
 def test_words_after_two_dashes_are_not_options():
-    assert read("--json", "--", "--help").data == "--help"
+    assert parse_command("--json", "--", "--help").data == "--help"
 
 
 def test_help_ends_with_the_example(capsys):
     with pytest.raises(SystemExit) as stop:
-        read("--help")
+        parse_command("--help")
     assert stop.value.code == 0
     page = capsys.readouterr().out
     assert page.startswith("usage: seqwise probe")
@@ -129,11 +131,11 @@ def test_options_are_listed_by_name_and_flags_once():
     ],
 )
 def test_a_usage_error_is_one_sentence_and_names_the_help(words: list[str], expected: str):
-    assert message(*words) == f"{expected}\nSee seqwise probe --help."
+    assert get_error_message(*words) == f"{expected}\nSee seqwise probe --help."
 
 
 def test_all_values_out_of_range_are_reported_at_once():
-    assert message("a", "--training.learning-rate", "-1", "--training.batch-size", "0").splitlines() == [
+    assert get_error_message("a", "--training.learning-rate", "-1", "--training.batch-size", "0").splitlines() == [
         "--training.learning-rate: input should be greater than 0; received -1.0.",
         "--training.batch-size: input should be greater than or equal to 1; received 0.",
     ]

@@ -11,7 +11,7 @@ import pytest
 from seqwise.config import FAMILIES
 
 
-def feed(monkeypatch, data: bytes) -> None:
+def set_standard_input(monkeypatch, data: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
 
 
@@ -62,7 +62,7 @@ def test_the_prompt_may_be_a_file_or_standard_input(seqwise_command, trained_run
     words = ("--max-length", "9", "--seed", "3")
     expected = seqwise_command("predict", trained_run(), "the old", *words)
     assert seqwise_command("predict", trained_run(), path, *words) == expected
-    feed(monkeypatch, b"the old")
+    set_standard_input(monkeypatch, b"the old")
     assert seqwise_command("predict", trained_run(), "-", *words) == expected
 
 
@@ -104,14 +104,16 @@ def test_unknown_tokens_of_a_prompt_are_listed(seqwise_command, trained_run):
         (["--beem", "3"], "unknown option '--beem'."),
     ],
 )
-def test_a_wrong_option_is_one_message_and_nothing_is_written(seqwise_command, trained_run, words, expected):
+def test_an_invalid_option_is_one_message_and_nothing_is_written(seqwise_command, trained_run, words, expected):
     result = seqwise_command("predict", trained_run(), "the", *words)
     assert result.status == 2
     assert result.out == ""
     assert result.err.startswith(f"error: {expected}")
 
 
-def test_a_prompt_that_is_not_utf8_is_refused_with_byte_and_line(seqwise_command, trained_run, tmp_path, monkeypatch):
+def test_the_error_about_a_prompt_that_is_not_utf8_names_byte_and_line(
+    seqwise_command, trained_run, tmp_path, monkeypatch
+):
     path = tmp_path / "latin.txt"
     path.write_bytes("the\nschön".encode("latin1"))
     result = seqwise_command("predict", trained_run(), path)
@@ -119,7 +121,7 @@ def test_a_prompt_that_is_not_utf8_is_refused_with_byte_and_line(seqwise_command
     assert result.err.startswith(
         f"error: {path}:2: byte 0xF6 at offset 7 (line 2) is not UTF-8.\nIf it is latin1, convert it"
     )
-    feed(monkeypatch, b"\xff")
+    set_standard_input(monkeypatch, b"\xff")
     result = seqwise_command("predict", trained_run(), "-")
     assert result.err.startswith("error: standard input:1: byte 0xFF at offset 0 (line 1) is not UTF-8.")
     assert result.err.endswith("convert it: iconv -f latin1 -t utf8\n")
@@ -127,7 +129,7 @@ def test_a_prompt_that_is_not_utf8_is_refused_with_byte_and_line(seqwise_command
     assert result.err.startswith("error: the text is not UTF-8.")
 
 
-def test_a_missing_prompt_file_is_refused(seqwise_command, trained_run, tmp_path):
+def test_a_missing_prompt_file_is_an_error(seqwise_command, trained_run, tmp_path):
     (tmp_path / "prompt.txt").write_text("the")
     result = seqwise_command("predict", trained_run(), tmp_path / "promt.txt")
     assert result.status == 2
@@ -146,12 +148,12 @@ def test_only_the_end_of_a_very_long_prompt_is_read(monkeypatch, capsys):
     assert "the prompt has 10,001 characters; only the last 10,000 are used." in capsys.readouterr().err
 
 
-# ---- answers that are searched for
+# ---- beam search
 
 
 @pytest.fixture(scope="module")
 def dates(tmp_path_factory):
-    """A translator that has learned next to nothing."""
+    """A run of a translation model that is hardly trained."""
     from seqwise.training.api import train
 
     folder = tmp_path_factory.mktemp("dates") / "run"
@@ -160,14 +162,14 @@ def dates(tmp_path_factory):
 
 
 @pytest.mark.parametrize("words", [["--beam", "0"], ["--n-best", "3", "--beam", "2"], ["--max-length", "0"]])
-def test_invalid_search_options_are_refused(seqwise_command, dates, words):
+def test_invalid_search_options_are_an_error(seqwise_command, dates, words):
     for command in ("predict", "evaluate"):
         if command == "predict" or "--n-best" not in words:
             result = seqwise_command(command, dates, "builtin:dates" if command == "evaluate" else "3 May 1998", *words)
             assert result.status == 2, result.err
 
 
-def test_sampling_options_without_sample_are_refused(seqwise_command, dates):
+def test_sampling_options_without_sample_are_an_error(seqwise_command, dates):
     result = seqwise_command("predict", dates, "3 May 1998", "--temperature", "0.5")
     assert result.status == 2
     assert "Add --sample." in result.err
@@ -179,11 +181,11 @@ def test_greedy_decoding_is_a_beam_of_one_and_json_has_one_value_per_line(seqwis
     greedy = seqwise_command("predict", dates, questions, "--greedy", "--json")
     assert len(json.loads(greedy.out)) == 2
     assert greedy.out == seqwise_command("predict", dates, questions, "--beam", "1", "--json").out
-    drawn = [seqwise_command("predict", dates, questions, "--sample", "--seed", seed).out for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
+    samples = [seqwise_command("predict", dates, questions, "--sample", "--seed", seed).out for seed in (1, 1, 2)]
+    assert samples[0] == samples[1] != samples[2]
 
 
-def test_predict_reads_the_source_column_of_a_table_and_refuses_options_of_other_tasks(
+def test_predict_reads_the_source_column_of_a_table_and_rejects_options_of_other_tasks(
     seqwise_command, dates, tmp_path
 ):
     table = tmp_path / "some.csv"

@@ -1,4 +1,4 @@
-"""What a terminal shows while it works, and what a log file keeps of it."""
+"""Progress displays on a terminal and in a log file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from seqwise.cli import console, progress
 from seqwise.training.loop import Step
 
 
-def step(
-    number: int, of: int, perplexity: float | None = None, best: bool = False, notes: tuple[str, ...] = ()
+def make_step(
+    number: int, total: int, perplexity: float | None = None, best: bool = False, notes: tuple[str, ...] = ()
 ) -> Step:
     validation = None if perplexity is None else {"loss": 1.0, "perplexity": perplexity}
-    return Step(number, 0, 64 * number, 2.5, 0.4, 0.001, 1.0, 12_345.0, number / of, validation, best, notes, "")
+    return Step(number, 0, 64 * number, 2.5, 0.4, 0.001, 1.0, 12_345.0, number / total, validation, best, notes, "")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def file(monkeypatch) -> io.StringIO:
 def test_a_log_file_has_one_line_per_validation(file):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         for number in range(1, 11):
-            display.show(step(number, 10, 7.5 if number % 5 == 0 else None, best=number == 5))
+            display.show(make_step(number, 10, 7.5 if number % 5 == 0 else None, best=number == 5))
     first, second = file.getvalue().splitlines()
     assert first.startswith("step      5  epoch 1  loss  2.500  ")
     assert "7.5000 *" in first
@@ -47,18 +47,18 @@ def test_a_log_file_has_one_line_per_validation(file):
 
 def test_a_terminal_shows_the_state_of_every_step(terminal):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
-        display.show(step(3, 10))
+        display.show(make_step(3, 10))
         display.live.refresh()
-    shown = terminal.getvalue()
-    assert "step 3" in shown
-    assert "loss 2.500" in shown
-    assert "12,345 tok/s" in shown
+    output = terminal.getvalue()
+    assert "step 3" in output
+    assert "loss 2.500" in output
+    assert "12,345 tok/s" in output
 
 
 def test_a_terminal_keeps_the_last_validation_visible(terminal):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
-        display.show(step(2, 10, perplexity=7.5))
-        display.show(step(3, 10))
+        display.show(make_step(2, 10, perplexity=7.5))
+        display.show(make_step(3, 10))
         (bar,) = display.live.tasks
     assert bar.description.startswith("step 3  loss 2.500  valid ppl 7.5000  12,345 tok/s")
 
@@ -67,14 +67,14 @@ def test_all_numbers_fit_into_80_columns(monkeypatch):
     page = io.StringIO()
     monkeypatch.setattr(console, "err", Console(file=page, force_terminal=True, width=80, color_system=None))
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
-        display.show(step(12_345, 20_000, perplexity=123.456))
+        display.show(make_step(12_345, 20_000, perplexity=123.456))
         display.live.refresh()
     assert "step 12,345  loss 2.500  valid ppl 123.46  12,345 tok/s  grad 0.40  0:01 left\n" in page.getvalue()
 
 
 def test_notes_of_the_training_loop_are_printed(file):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
-        display.show(step(1, 10, notes=("out of memory: smaller pieces now.",)))
+        display.show(make_step(1, 10, notes=("out of memory: smaller pieces now.",)))
     assert file.getvalue() == "out of memory: smaller pieces now.\n"
 
 

@@ -11,7 +11,7 @@ from seqwise.config import FAMILIES
 
 SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "1k-tokens", "--data.window", "16"]
 SMALL += ["--training.batch-size", "4", "--device", "cpu"]
-CARD = {"config.yaml", "env.json", "metrics.jsonl", "model.safetensors", "tokenizer.json", "README.md"}
+RUN_FILES = {"config.yaml", "env.json", "metrics.jsonl", "model.safetensors", "tokenizer.json", "README.md"}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -20,7 +20,7 @@ def test_every_family_writes_a_complete_run_and_prints_the_next_commands(seqwise
     result = seqwise_command("train", book, "--model", family, "--out", run, *SMALL)
     assert result.status == 0
     assert result.out == ""
-    assert {path.name for path in run.iterdir()} >= CARD
+    assert {path.name for path in run.iterdir()} >= RUN_FILES
     assert f"seqwise evaluate '{run}' {book}" in result.err
     assert f"seqwise predict '{run}'" in result.err
     assert seqwise_command("evaluate", run, book, "--json").status == 0
@@ -32,14 +32,14 @@ def test_chosen_settings_are_printed_and_saved(seqwise_command, book, tmp_path):
     assert lines[0] == "task: language, because it is plain text. Choose another with --task."
     assert lines[1] == "tokeniser: characters, because the text is smaller than 2 MB."
     assert lines[2].startswith("tokens: train 56,153, valid 3,106, test 3,111; vocabulary 22.")
-    (chosen,) = (line for line in lines if line.startswith("chosen by rule: "))
+    (rule_line,) = (line for line in lines if line.startswith("chosen by rule: "))
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    for pair in chosen.removeprefix("chosen by rule: ").split(", "):
+    for pair in rule_line.removeprefix("chosen by rule: ").split(", "):
         name, value = pair.split(" ")
         section, _, key = name.replace("-", "_").rpartition(".")
         assert str((saved[section] if section else saved)[key]) == value
     assert saved["network"]["width"] == 16
-    assert "network.width" not in chosen
+    assert "network.width" not in rule_line
 
 
 def test_flags_override_a_settings_file(seqwise_command, book, tmp_path):
@@ -70,11 +70,11 @@ def test_runs_without_a_name_are_numbered(seqwise_command, book, tmp_path, monke
 
 def test_every_validation_is_a_line_and_every_line_has_its_metrics(seqwise_command, book, tmp_path):
     result = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL, "--training.validate-every", "5")
-    shown = [line for line in result.err.splitlines() if line.startswith("step ")]
+    lines = [line for line in result.err.splitlines() if line.startswith("step ")]
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    validated = [row for row in rows if row.get("validation")]
-    assert len(shown) == len(validated) == 4  # 16 updates of 64 tokens: after 5, 10, 15 and at the end
-    for line, row in zip(shown, validated):
+    validations = [row for row in rows if row.get("validation")]
+    assert len(lines) == len(validations) == 4  # 16 updates of 64 tokens: after 5, 10, 15 and at the end
+    for line, row in zip(lines, validations):
         assert line.split()[1] == str(row["step"])
         assert f"{row['validation']['perplexity']:.2f}" in line
 

@@ -16,7 +16,7 @@ OPEN = (
 )
 ORDER = [
     *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),
-    *("vectors", "training", "compare", "lens", "lab", "server", "studio", "cli"),
+    *("vectors", "training", "compare", "cli"),
 ]
 ROOT = ("__init__", "__main__")
 

@@ -25,16 +25,16 @@ UNSAFE_CALLS = {
 TEXT_FILES = {".py", ".md", ".toml", ".yaml", ".txt", ".cfg", ""}
 
 
-def dotted(node: ast.AST) -> str:
+def get_dotted_name(node: ast.AST) -> str:
     """`torch.load` for the expression of that name; empty for anything that is not a plain dotted name."""
     if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
+        base = get_dotted_name(node.value)
         return f"{base}.{node.attr}" if base else ""
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def unsafe(tree: ast.AST) -> Iterator[str]:
-    """What in the tree can run code that came with a file."""
+def find_unsafe(tree: ast.AST) -> Iterator[str]:
+    """Yield what in the tree can run code that came with a file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names if alias.name.split(".")[0] in UNSAFE_MODULES]
@@ -42,7 +42,7 @@ def unsafe(tree: ast.AST) -> Iterator[str]:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found = [*(names & UNSAFE_CALLS), *({(node.module or "").split(".")[0]} & UNSAFE_MODULES)]
         elif isinstance(node, ast.Call):
-            found = [dotted(node.func)] if dotted(node.func) in UNSAFE_CALLS else []
+            found = [get_dotted_name(node.func)] if get_dotted_name(node.func) in UNSAFE_CALLS else []
             dangers = {("allow_pickle", True), ("shell", True)}
             found += [
                 str(word.arg) for word in node.keywords if (word.arg, getattr(word.value, "value", None)) in dangers
@@ -52,11 +52,13 @@ def unsafe(tree: ast.AST) -> Iterator[str]:
         yield from (f"line {node.lineno}: {name}" for name in found)
 
 
-def prints(tree: ast.AST) -> list[int]:
-    return [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and dotted(node.func) == "print"]
+def find_prints(tree: ast.AST) -> list[int]:
+    return [
+        node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and get_dotted_name(node.func) == "print"
+    ]
 
 
-def lengths(path: Path) -> Iterator[tuple[str, int, int]]:
+def measure_lengths(path: Path) -> Iterator[tuple[str, int, int]]:
     """(name, lines, limit) of the module and of the body of each function in it."""
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(PACKAGE).as_posix()
@@ -83,22 +85,22 @@ def project_files() -> list[Path]:
     return [path for path in files if "egg-info" not in str(path) and "__pycache__" not in path.parts]
 
 
-def name_of(path: Path) -> str:
+def relative_name(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
 def violations(check: Callable[[ast.AST], Iterable[object]], paths: Iterable[Path]) -> dict[str, list[object]]:
     """File → what `check` finds in it, for the files in which it finds anything."""
-    found = {name_of(path): list(check(ast.parse(path.read_text(encoding="utf-8")))) for path in paths}
+    found = {relative_name(path): list(check(ast.parse(path.read_text(encoding="utf-8")))) for path in paths}
     return {name: problems for name, problems in found.items() if problems}
 
 
 def test_nothing_in_the_package_can_run_code_from_a_file():
-    assert violations(unsafe, sources()) == {}
+    assert violations(find_unsafe, sources()) == {}
 
 
 def test_the_library_does_not_print():
-    assert violations(prints, [path for path in sources() if "cli" not in path.parts]) == {}
+    assert violations(find_prints, [path for path in sources() if "cli" not in path.parts]) == {}
 
 
 @pytest.mark.parametrize(
@@ -116,25 +118,25 @@ def test_the_library_does_not_print():
     ],
 )
 def test_the_check_detects_unsafe_calls(line: str):
-    assert len(list(unsafe(ast.parse(line)))) == 1
+    assert len(list(find_unsafe(ast.parse(line)))) == 1
 
 
 @pytest.mark.parametrize(
     "line", ["model.eval()", "yaml.safe_load(text)", "np.load(path)", "re.compile('a')", "load(x)"]
 )
 def test_the_check_accepts_safe_calls(line: str):
-    assert list(unsafe(ast.parse(line))) == []
+    assert list(find_unsafe(ast.parse(line))) == []
 
 
 def test_modules_and_functions_stay_short():
-    too_long = {name: length for path in sources() for name, length, limit in lengths(path) if length > limit}
+    too_long = {name: length for path in sources() for name, length, limit in measure_lengths(path) if length > limit}
     assert too_long == {}, f"at most {MODULE_LINES} lines per module and {FUNCTION_LINES} per function body"
 
 
 def test_no_file_has_a_meaningless_name():
-    leftovers = re.compile(r"(utils?|helpers?|commons?|misc)", re.IGNORECASE)
+    meaningless = re.compile(r"(utils?|helpers?|commons?|misc)", re.IGNORECASE)
     assert [
-        path for path in project_files() if leftovers.fullmatch(path.stem) or leftovers.fullmatch(path.parent.name)
+        path for path in project_files() if meaningless.fullmatch(path.stem) or meaningless.fullmatch(path.parent.name)
     ] == []
 
 
@@ -149,11 +151,11 @@ def test_no_file_contains_a_path_of_one_machine():
 
 
 def test_every_module_begins_with_a_docstring_and_postponed_annotations():
-    without = []
+    offenders = []
     for path in sources():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         code = [node for node in tree.body if not isinstance(node, ast.Expr)]
-        postponed = not code or "from __future__ import annotations" in ast.unparse(code[0])
-        if tree.body and not (ast.get_docstring(tree) and postponed):
-            without.append(name_of(path))
-    assert without == []
+        is_postponed = not code or "from __future__ import annotations" in ast.unparse(code[0])
+        if tree.body and not (ast.get_docstring(tree) and is_postponed):
+            offenders.append(relative_name(path))
+    assert offenders == []

@@ -1,4 +1,4 @@
-"""The real command line in real processes, started, watched and ended by tests."""
+"""`seqwise` in processes of its own, which tests start, wait for and end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-SECONDS = 900  # after which a process counts as hanging; long, because the machine may be busy
+SECONDS = 900  # after which a process counts as hanging; many, because the machine may be busy
 
 # 64 targets an update; dropout, so that random numbers matter.
 SMALL = [
@@ -32,9 +32,9 @@ SMALL = [
 SEQWISE = [sys.executable, "-m", "seqwise"]
 
 
-def start(*words: str | Path, before: list[str] = SEQWISE, **options) -> subprocess.Popen[str]:
+def start(*arguments: str | Path, program: list[str] = SEQWISE, **options) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*before, *map(str, words)]
+    command = [*program, *map(str, arguments)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
@@ -43,21 +43,21 @@ def start(*words: str | Path, before: list[str] = SEQWISE, **options) -> subproc
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit status and standard error."""
     try:
-        _, said = process.communicate(timeout=SECONDS)
+        _, error_output = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         raise AssertionError(f"still running after {SECONDS} s: {process.communicate()[1]}") from None
-    return process.returncode, said
+    return process.returncode, error_output
 
 
-def run(*words: str | Path, before: list[str] = SEQWISE) -> tuple[int, str]:
-    return finish(start(*words, before=before))
+def run(*arguments: str | Path, program: list[str] = SEQWISE) -> tuple[int, str]:
+    return finish(start(*arguments, program=program))
 
 
-def wait_until(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Look again and again until it is so."""
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Poll until `condition` is true; fail if the process ends before that."""
     deadline = time.monotonic() + SECONDS
-    while not reached():
+    while not condition():
         assert process.poll() is None, f"ended with {process.returncode}: {process.communicate()[1]}"
         assert time.monotonic() < deadline, "nothing happened"
         time.sleep(0.002)
@@ -79,7 +79,7 @@ def logged_step(folder: Path) -> int:
 
 
 def outcome(folder: Path) -> dict[str, object]:
-    """What must be the same, bit for bit, however often a run was interrupted."""
+    """Return what must be bit-identical however often a run was interrupted."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     step = saved_step(folder)
     return {
@@ -91,16 +91,16 @@ def outcome(folder: Path) -> dict[str, object]:
     }
 
 
-def kill_often(words: list[str | Path], folder: Path, steps: int, kills: int, draw: random.Random) -> None:
-    """SIGKILL at `kills` random moments of a training of so many steps, each followed by --resume; then to the end."""
-    for target in sorted(draw.choices(range(2 * steps // 3), k=kills)):
-        begun = saved_step(folder)
-        process = start(*words)
-        wait_until(lambda: saved_step(folder) > max(target, begun), process)  # noqa: B023 - used at once
-        time.sleep(draw.uniform(0, 0.03))
+def kill_often(arguments: list[str | Path], folder: Path, steps: int, kills: int, generator: random.Random) -> None:
+    """Kill a training of `steps` steps at `kills` random moments and resume it each time, at last to its end."""
+    for target in sorted(generator.choices(range(2 * steps // 3), k=kills)):
+        first_step = saved_step(folder)
+        process = start(*arguments)
+        wait_until(lambda: saved_step(folder) > max(target, first_step), process)  # noqa: B023 - used at once
+        time.sleep(generator.uniform(0, 0.03))
         process.kill()
-        status, said = finish(process)
-        assert status == -signal.SIGKILL, said
-        words = ["train", "--resume", folder]
-    status, said = run(*words)
-    assert status == 0, said
+        status, error_output = finish(process)
+        assert status == -signal.SIGKILL, error_output
+        arguments = ["train", "--resume", folder]
+    status, error_output = run(*arguments)
+    assert status == 0, error_output

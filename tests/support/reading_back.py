@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any
 
-# Every number with what is read: (family or trial, key, the number itself, its text).
+# JavaScript that returns (family or trial, key, number, text) of every number.
 READ = """all => all.map(({ dataset, innerText }) =>
   [dataset.family ?? dataset.trial, dataset.key, dataset.value, innerText])"""
 RANGES = "all => all.map(({ dataset, innerText }) => [dataset.family, dataset.range, innerText])"
@@ -21,7 +21,7 @@ COUNTS = {"": 1.0, "%": 0.01, "B": 1e9, "T": 1e12}
 
 
 def read_back(text: str, units: dict[str, float]) -> tuple[float, float]:
-    """What a person reads, and half of its last digit. "2 min 5 s" → 125, 0.5; "84.2 %" → 0.842, 0.0005."""
+    """Return the number in a text, and half of its last digit. "2 min 5 s" → 125, 0.5; "84.2 %" → 0.842, 0.0005."""
     value, half = 0.0, math.inf
     for sign, digits, power, unit in NUMBER.findall(text):
         size = units[unit] * 10 ** int(power.translate(RAISED) or 0)
@@ -33,7 +33,7 @@ def read_back(text: str, units: dict[str, float]) -> tuple[float, float]:
 
 
 def misread(name: str, key: str, value: float, text: str, share: bool) -> str:
-    """What is wrong with a number on the page; nothing where a person reads it right."""
+    """Return what is wrong with a number on the page; an empty string if it is right."""
     line = text.replace("\u00a0", " ").strip().splitlines()[0]
     wrong = f"{name} {key}: {line!r} is not {value}"
     if line in ("✓ right", "✗ wrong"):
@@ -55,19 +55,19 @@ def misread(name: str, key: str, value: float, text: str, share: bool) -> str:
 
 
 def all_misread(tab: Any, report: dict[str, Any]) -> list[str]:
-    """What a person would read wrongly in the tables of a page."""
+    """Return what is wrong with the numbers in the tables of a page."""
     tab.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
     share = report["metric"]["key"] == "accuracy"
     read = tab.eval_on_selector_all("[data-value]", READ)
-    found = [misread(name, key, float(value), text, share) for name, key, value, text in read]
+    problems = [misread(name, key, float(value), text, share) for name, key, value, text in read]
     families = {family["name"]: family for family in report["families"]}
     for name, kind, text in tab.eval_on_selector_all("[data-range]", RANGES):
-        found += _misread_range(families[name], kind, text, share)
-    return [each for each in found if each]
+        problems += _misread_range(families[name], kind, text, share)
+    return [each for each in problems if each]
 
 
 def _misread_range(family: dict[str, Any], kind: str, text: str, share: bool) -> list[str]:
-    """Both ends of "1.9 to 2.4 ms"; the first may leave out the unit."""
+    """Check both ends of "1.9 to 2.4 ms"; the first may omit the unit."""
     over = family if family["low"] is not None else family["sampling"]
     low, high = over["low"], over["high"]
     if kind == "latencies":
@@ -78,4 +78,4 @@ def _misread_range(family: dict[str, Any], kind: str, text: str, share: bool) ->
     if re.fullmatch(r"[\d,.]+", first) and " " in second and "×" not in second:
         first += second[second.index(" ") :]
     key = "latency" if kind == "latencies" else "mean"
-    return [misread(family["name"], key, end, said, share) for end, said in ((low, first), (high, second))]
+    return [misread(family["name"], key, end, part, share) for end, part in ((low, first), (high, second))]

@@ -1,4 +1,4 @@
-"""The library's front door: train, load, evaluate, predict."""
+"""The public functions: train, load, evaluate, predict."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_a_trained_run_evaluates_and_predicts_as_it_does_when_it_is_loaded(train
     assert "".join(loaded.predict("the", seed=3)) == "".join(trained.predict("the", seed=3))
 
 
-def test_every_step_is_passed_on(book, tmp_path):
-    seen: list[int] = []
-    seqwise.train(book, out=tmp_path / "run", settings=SMALL, on_step=lambda step: seen.append(step.number))
-    assert seen == list(range(1, 17))  # 1,000 tokens in updates of 4 × 16
+def test_the_callback_gets_every_step(book, tmp_path):
+    numbers: list[int] = []
+    seqwise.train(book, out=tmp_path / "run", settings=SMALL, on_step=lambda step: numbers.append(step.number))
+    assert numbers == list(range(1, 17))  # 1,000 tokens in updates of 4 × 16
 
 
-def test_an_error_in_the_callback_is_the_callers_own(book, tmp_path):
+def test_an_error_in_the_callback_reaches_the_caller(book, tmp_path):
     def stop(step) -> None:
         raise LookupError("enough")
 
@@ -46,13 +46,13 @@ def test_an_error_in_the_callback_is_the_callers_own(book, tmp_path):
         seqwise.train(book, out=tmp_path / "run", settings=SMALL, on_step=stop)
 
 
-@pytest.mark.parametrize("form", [dict, parse_settings])
-def test_keywords_override_the_settings_section_by_section(book, tmp_path, form):
-    given = SMALL | {"network": {"width": 16, "depth": 3}}
-    run = seqwise.train(book, out=tmp_path / "run", settings=form(given), model="rnn", network={"width": 8}).run
+@pytest.mark.parametrize("convert", [dict, parse_settings])
+def test_keywords_override_the_settings_section_by_section(book, tmp_path, convert):
+    values = SMALL | {"network": {"width": 16, "depth": 3}}
+    run = seqwise.train(book, out=tmp_path / "run", settings=convert(values), model="rnn", network={"width": 8}).run
     assert run.settings.model == "rnn"
     assert (run.settings.network.width, run.settings.network.depth) == (8, 3)
-    assert given["network"] == {"width": 16, "depth": 3}
+    assert values["network"] == {"width": 16, "depth": 3}
 
 
 def test_the_settings_argument_is_not_modified(book, tmp_path):
@@ -70,13 +70,13 @@ def test_the_settings_argument_is_not_modified(book, tmp_path):
         ({"budget": "soon"}, "the budget 'soon' is not understood."),
     ],
 )
-def test_a_wrong_keyword_is_named_before_anything_is_read(tmp_path, wrong, expected):
+def test_an_invalid_keyword_is_named_before_anything_is_read(tmp_path, wrong, expected):
     with pytest.raises(UsageError) as caught:
         seqwise.train(tmp_path / "not there.txt", **wrong)
     assert str(caught.value).startswith(expected)
 
 
-def test_an_unknown_device_or_run_is_refused(trained):
+def test_an_unknown_device_or_run_is_an_error(trained):
     with pytest.raises(UsageError, match="there is no device 'gpu'"):
         seqwise.load(trained.run.folder, device="gpu")
     with pytest.raises(RunError, match="is not a run"):
@@ -107,10 +107,10 @@ def test_sampling_options_are_keywords_of_predict(trained):
         )
     )
     assert "".join(trained.predict("the", temperature=0.5, top_k=3, seed=2, max_length=30)) == plain
-    laid_over = trained.predict(
+    combined = trained.predict(
         "the", options=InferenceOptions(sampling=SamplingOptions(temperature=0.5)), top_k=3, seed=2, max_length=30
     )
-    assert "".join(laid_over) == plain
+    assert "".join(combined) == plain
     with pytest.raises(UsageError, match=r"there is no option 'topk'\.\nPerhaps you meant 'top_k"):
         trained.predict("the", topk=3)
 
@@ -129,11 +129,11 @@ def test_an_evaluation_says_which_softmax_it_used(book, tmp_path, output, expect
     assert expected in seqwise.train(book, out=tmp_path / "run", settings=settings).evaluate(book).how
 
 
-def test_a_whole_text_is_read_once(trained, book, tmp_path, monkeypatch):
+def test_a_text_is_read_once_for_its_evaluation(trained, book, tmp_path, monkeypatch):
     other = tmp_path / "other.txt"
     other.write_text("the old gate forgets a word.\n" * 40)
-    read = []
+    names = []
     original = TextFile.summarize
-    monkeypatch.setattr(TextFile, "summarize", lambda self: read.append(self.name) or original(self))
+    monkeypatch.setattr(TextFile, "summarize", lambda self: names.append(self.name) or original(self))
     assert trained.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
-    assert read == [str(other)]
+    assert names == [str(other)]

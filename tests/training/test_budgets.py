@@ -9,7 +9,7 @@ from seqwise.errors import UsageError
 
 
 @pytest.mark.parametrize(
-    ("text", "amount", "unit", "shown"),
+    ("text", "amount", "unit", "formatted"),
     [
         ("90s", 90, "seconds", "90 s"),
         ("5m", 300, "seconds", "5 min"),
@@ -21,13 +21,13 @@ from seqwise.errors import UsageError
         ("0.5-epochs", 0.5, "epochs", "0.5 epochs"),
     ],
 )
-def test_a_budget_is_read(text, amount, unit, shown):
+def test_a_budget_is_parsed_and_formatted(text, amount, unit, formatted):
     budget = Budget.parse(text)
-    assert (budget.amount, budget.unit, str(budget)) == (amount, unit, shown)
+    assert (budget.amount, budget.unit, str(budget)) == (amount, unit, formatted)
 
 
 @pytest.mark.parametrize("text", ["", "5", "5 m", "m", "-3s", "3-epoch-s", "0s", "0-tokens", "2M tokens"])
-def test_a_text_that_is_no_budget_is_refused_with_examples(text):
+def test_the_error_about_an_invalid_budget_has_examples(text):
     with pytest.raises(UsageError, match="3-epochs"):
         Budget.parse(text)
 

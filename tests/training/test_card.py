@@ -1,4 +1,4 @@
-"""The model card says what the run is, and its commands work."""
+"""The model card describes the run, and its commands work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def trained(request, book, tmp_path_factory):
     return seqwise.train(book, out=out, settings=SMALL, model=request.param)
 
 
-def test_it_names_task_data_split_and_validation(trained, book):
+def test_the_card_names_task_data_split_and_validation(trained, book):
     card = (trained.run.folder / "README.md").read_text()
     best = min(row["validation"]["perplexity"] for row in trained.run.metrics() if row.get("validation"))
     assert card.startswith(f"# {trained.settings.model}, language\n")
@@ -37,7 +37,7 @@ def test_it_names_task_data_split_and_validation(trained, book):
     assert re.search(rf"^- validation perplexity at the best step \(\d[\d,]*\): {best:.4g}$", card, re.MULTILINE)
 
 
-def test_it_reports_the_metric_of_the_best_step_even_if_another_step_has_a_better_one(trained, monkeypatch):
+def test_the_card_reports_the_metric_of_the_best_step_even_if_another_step_has_a_better_one(trained, monkeypatch):
     """The best step is that of the smallest loss; its BLEU need not be the largest."""
     rows = [
         {"step": step, "tokens": step, "seconds": 1.0, "validation": {"loss": loss, "bleu": score}}
@@ -49,11 +49,11 @@ def test_it_reports_the_metric_of_the_best_step_even_if_another_step_has_a_bette
     assert "- validation bleu at the best step (20): 20\n" in card
 
 
-def test_its_commands_can_be_run(trained, capsys):
+def test_the_commands_of_the_card_can_be_run(trained, capsys):
     card = (trained.run.folder / "README.md").read_text()
     commands = [shlex.split(line)[1:] for line in card.splitlines() if line.startswith(("seqwise ev", "seqwise pr"))]
     assert len(commands) == 2
-    assert [main(words) for words in commands] == [0, 0]
+    assert [main(arguments) for arguments in commands] == [0, 0]
 
 
 def test_no_setting_is_shown_as_none(trained):

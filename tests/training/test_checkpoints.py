@@ -1,4 +1,4 @@
-"""Checkpoints against kills, truncation and full disks."""
+"""Checkpoints survive kills, truncation and full disks."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ def snapshot(value: float, size: int = 4) -> Snapshot:
     return Snapshot({"weight": torch.full((size,), value)}, {"value": value, "nested": [1, None]})
 
 
-def newest(folder, warnings=None):
+def load_newest(folder, warnings=None):
     return load_newest_checkpoint(folder, (warnings if warnings is not None else []).append)
 
 
 def test_a_saved_checkpoint_is_loaded(tmp_path):
     save_checkpoint(tmp_path, 7, snapshot(1.5))
-    found = newest(tmp_path)
-    assert torch.equal(found.tensors["weight"], torch.full((4,), 1.5))
-    assert found.state == {"value": 1.5, "nested": [1, None]}
+    loaded = load_newest(tmp_path)
+    assert torch.equal(loaded.tensors["weight"], torch.full((4,), 1.5))
+    assert loaded.state == {"value": 1.5, "nested": [1, None]}
 
 
 def test_the_newest_checkpoint_is_loaded_and_old_ones_are_removed(tmp_path):
     for step in (5, 10, 15, 100):
         save_checkpoint(tmp_path, step, snapshot(step))
-    assert newest(tmp_path).state["value"] == 100
+    assert load_newest(tmp_path).state["value"] == 100
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100", "step-15"]
     assert NUM_CHECKPOINTS == 2
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
-    assert newest(tmp_path) is None
-    assert newest(tmp_path / "missing") is None
+    assert load_newest(tmp_path) is None
+    assert load_newest(tmp_path / "missing") is None
 
 
 @pytest.mark.parametrize(
-    ("name", "harm", "said"),
+    ("name", "damage", "problem"),
     [
         (TENSORS, lambda path: os.truncate(path, 10), "has 10 of"),
         (TENSORS, lambda path: path.unlink(), "is missing"),
@@ -69,21 +69,21 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path):
     ],
     ids=["truncated", "missing", "altered", "half a manifest", "no manifest"],
 )
-def test_a_damaged_newest_checkpoint_is_skipped_with_a_message(tmp_path, name, harm, said):
+def test_a_damaged_newest_checkpoint_is_skipped_with_a_message(tmp_path, name, damage, problem):
     save_checkpoint(tmp_path, 1, snapshot(1.0))
-    harm_at = save_checkpoint(tmp_path, 2, snapshot(2.0))
-    harm(harm_at / name)
+    path = save_checkpoint(tmp_path, 2, snapshot(2.0))
+    damage(path / name)
     warnings: list[str] = []
-    assert newest(tmp_path, warnings).state["value"] == 1.0
+    assert load_newest(tmp_path, warnings).state["value"] == 1.0
     assert len(warnings) == 1
     assert "step-2" in warnings[0]
-    assert said in warnings[0]
+    assert problem in warnings[0]
 
 
 def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path):
     (save_checkpoint(tmp_path, 2, snapshot(2.0)) / TENSORS).unlink()
     save_checkpoint(tmp_path, 2, snapshot(3.0))
-    assert newest(tmp_path).state["value"] == 3.0
+    assert load_newest(tmp_path).state["value"] == 3.0
 
 
 def test_leftovers_are_removed(tmp_path):
@@ -91,22 +91,22 @@ def test_leftovers_are_removed(tmp_path):
         save_checkpoint(tmp_path, step, snapshot(step))
     (tmp_path / "step-3").mkdir()
     (tmp_path / ".step-4.writing").mkdir()
-    assert newest(tmp_path, []).state["value"] == 2
+    assert load_newest(tmp_path, []).state["value"] == 2
     remove_leftovers(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-2"]
     remove_leftovers(tmp_path / "missing", 0)
 
 
 def save_and_die(folder: Path, saved: Snapshot, fatal_call: int) -> bool:
-    """Save a checkpoint in a forked child that kills itself before its n-th call that touches the disk.
+    """Save a checkpoint in a forked child that kills itself before its n-th call that writes to the disk.
 
-    Returns whether the child got through.
+    Returns whether the child completed the write.
     """
     child = os.fork()
     if child == 0:
         calls = 0
 
-        def deadly(function):
+        def kill_at_call(function):
             def call(*args, **kwargs):
                 nonlocal calls
                 calls += 1
@@ -116,10 +116,10 @@ def save_and_die(folder: Path, saved: Snapshot, fatal_call: int) -> bool:
 
             return call
 
-        checkpoints.save_file = deadly(checkpoints.save_file)
-        os.fsync = deadly(os.fsync)
+        checkpoints.save_file = kill_at_call(checkpoints.save_file)
+        os.fsync = kill_at_call(os.fsync)
         for name in ("write_text", "rename", "mkdir"):
-            setattr(Path, name, deadly(getattr(Path, name)))
+            setattr(Path, name, kill_at_call(getattr(Path, name)))
         try:
             save_checkpoint(folder, 2, saved)
         finally:
@@ -135,39 +135,39 @@ def test_a_kill_at_any_point_of_the_write_leaves_a_complete_checkpoint(tmp_path)
         save_checkpoint(folder, 1, snapshot(1.0))
         completed = save_and_die(folder, snapshot(2.0), call)
         warnings: list[str] = []
-        found = newest(folder, warnings)
-        assert found.state["value"] in (1.0, 2.0)
-        assert float(found.tensors["weight"][0]) == found.state["value"]
+        loaded = load_newest(folder, warnings)
+        assert loaded.state["value"] in (1.0, 2.0)
+        assert float(loaded.tensors["weight"][0]) == loaded.state["value"]
         assert warnings == []
         if completed:
-            assert found.state["value"] == 2.0
+            assert loaded.state["value"] == 2.0
             return
-    pytest.fail("the write never got through")
+    pytest.fail("the write was never completed")
 
 
-def test_a_full_disk_is_one_clear_message_and_the_checkpoint_before_stays(tmp_path):
+def test_a_full_disk_is_one_error_message_and_the_previous_checkpoint_stays(tmp_path):
     """A limit on file size makes the kernel refuse the write, as a full disk does."""
     save_checkpoint(tmp_path, 1, snapshot(1.0))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    old_handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(SaveError, match=r"step-2: cannot write") as caught:
             save_checkpoint(tmp_path, 2, snapshot(2.0, size=100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
+        signal.signal(signal.SIGXFSZ, old_handler)
     assert caught.value.exit_status == 1
     assert f"seqwise train --resume {tmp_path.parent}" in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
-    assert newest(tmp_path).state["value"] == 1.0
+    assert load_newest(tmp_path).state["value"] == 1.0
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
-def test_no_space_left_is_called_a_full_disk(tmp_path):
+def test_no_space_left_is_reported_as_a_full_disk(tmp_path):
     file = Path("/dev/full")
-    with pytest.raises(SaveError, match="the disk is full"), explain_write_errors(file), file.open("w") as opened:
-        opened.write("x")
+    with pytest.raises(SaveError, match="the disk is full"), explain_write_errors(file), file.open("w") as stream:
+        stream.write("x")
 
 
 def test_a_tied_matrix_is_saved_once_and_loaded_into_both_places(tmp_path):
@@ -176,14 +176,14 @@ def test_a_tied_matrix_is_saved_once_and_loaded_into_both_places(tmp_path):
     saved = get_weights(model)
     assert list(saved) == ["a.weight"]
     save_weights(tmp_path / "model.safetensors", saved)
-    wanted = saved["a.weight"].clone()
+    expected = saved["a.weight"].clone()
     with torch.no_grad():
         model["a"].weight.zero_()
-    load_weights(model, {"a.weight": wanted}, "file")
-    assert torch.equal(model["b"].weight, wanted)
+    load_weights(model, {"a.weight": expected}, "file")
+    assert torch.equal(model["b"].weight, expected)
 
 
-def test_weights_of_another_model_are_refused_by_name_and_shape():
+def test_weights_of_another_model_are_an_error_that_names_them():
     with pytest.raises(RunError, match="'bias' is on one side only"):
         load_weights(nn.Linear(2, 2), {"weight": torch.zeros(2, 2)}, "file")
     with pytest.raises(RunError, match=r"weight has shape \(3, 2\), the model needs \(2, 2\)"):

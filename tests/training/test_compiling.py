@@ -20,10 +20,10 @@ from seqwise.training import training_run
 from seqwise.training.initialization import compile_layers, find_compilable_stacks
 from seqwise.training.run import Run
 
-GPU = torch.device("cuda")  # only its name is asked for
+GPU = torch.device("cuda")  # only its type is read
 
 
-class Counted:
+class GraphCounter:
     """A backend that leaves graphs as they are and counts them."""
 
     def __init__(self) -> None:
@@ -35,13 +35,13 @@ class Counted:
 
 
 @pytest.fixture(autouse=True)
-def _compiled_anew():
+def _reset_compiler():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
 
 
-def model() -> LanguageModel:
+def make_model() -> LanguageModel:
     settings = ResolvedSettings(model="transformer", transformer={"hidden": 64})
     settings.network.width, settings.network.depth, settings.transformer.heads = 16, 3, 2
     settings.data.window = 16
@@ -49,156 +49,158 @@ def model() -> LanguageModel:
     return LanguageModel(settings, 20)
 
 
-def drawn(*sizes: int) -> Tensor:
-    """As token vectors are: with a gradient, so that the first layer has the graph of the others."""
+def random_vectors(*sizes: int) -> Tensor:
+    """Return vectors with a gradient, as embeddings have, so that the first layer has the graph of the others."""
     return torch.randn(*sizes, 8, requires_grad=True)
 
 
-def both_stacks(rotary: bool = True) -> EncoderDecoder:
+def make_encoder_decoder(rotary: bool = True) -> EncoderDecoder:
     torch.manual_seed(0)
     encoder = Encoder([PreNormEncoderLayer(8, 2, 16, "relu", rotary=rotary) for _ in range(2)])
     return EncoderDecoder(encoder, Decoder([PreNormDecoderLayer(8, 2, 16, "relu", rotary=rotary) for _ in range(2)]))
 
 
-def test_training_goes_through_one_compiled_graph_for_all_layers():
-    open_model, compiled, counted = model(), model(), Counted()
-    compile_layers(compiled, GPU, backend=counted, fullgraph=True)
+def test_one_compiled_graph_serves_all_layers_in_training():
+    eager, compiled, counter = make_model(), make_model(), GraphCounter()
+    compile_layers(compiled, GPU, backend=counter, fullgraph=True)
     x = torch.randn(2, 9, 16)
-    wanted, found = open_model.backbone(x, None).vectors, compiled.backbone(x, None).vectors
-    torch.testing.assert_close(found, wanted)
-    found.sum().backward()
-    wanted.sum().backward()
-    for mine, true in zip(compiled.backbone.parameters(), open_model.backbone.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad, true.grad)
-    assert 1 <= counted.graphs <= 2, "not one for each of the three layers"
-    assert list(compiled.state_dict()) == list(open_model.state_dict())
+    expected, actual = eager.backbone(x, None).vectors, compiled.backbone(x, None).vectors
+    torch.testing.assert_close(actual, expected)
+    actual.sum().backward()
+    expected.sum().backward()
+    for parameter, reference in zip(compiled.backbone.parameters(), eager.backbone.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, reference.grad)
+    assert 1 <= counter.graphs <= 2, "not one for each of the three layers"
+    assert list(compiled.state_dict()) == list(eager.state_dict())
 
 
 @pytest.mark.slow
 def test_batches_of_any_size_share_few_graphs():
-    """Past tables of 256 and 512 positions, and more sizes than the compiler keeps graphs for one function."""
-    open_model, compiled, counted = both_stacks(), both_stacks(), Counted()
-    compile_layers(compiled, GPU, backend=counted, fullgraph=True)
+    """With tables beyond 256 and 512 positions, and more sizes than the compiler keeps graphs for one function."""
+    eager, compiled, counter = make_encoder_decoder(), make_encoder_decoder(), GraphCounter()
+    compile_layers(compiled, GPU, backend=counter, fullgraph=True)
     sizes = [(3, 5, 7), (3, 6, 9), (4, 300, 8), (2, 11, 600), (5, 12, 13), (6, 40, 30), (7, 21, 22), (2, 33, 34)]
     sizes += [(3, 50, 51), (4, 61, 60), (1, 20, 21), (1, 30, 25), (2, 2, 2), (5, 5, 5)]
     for rows, source, target in sizes:
-        given = drawn(rows, source), drawn(rows, target), torch.randint(1, source + 1, (rows,))
-        torch.testing.assert_close(compiled(*given), open_model(*given))
-    assert counted.graphs <= 10, "for each stack the first sizes, any length, any number of rows, a single row"
+        args = random_vectors(rows, source), random_vectors(rows, target), torch.randint(1, source + 1, (rows,))
+        torch.testing.assert_close(compiled(*args), eager(*args))
+    assert counter.graphs <= 10, "for each stack the first sizes, any length, any number of rows, a single row"
 
 
 @pytest.mark.slow
-def test_each_stack_has_the_compilers_whole_limit():
+def test_the_limit_of_the_compiler_applies_to_each_stack_separately():
     """Ten graphs in all: more than the eight that one function may have."""
-    compiled, counted = both_stacks(rotary=False), Counted()
-    compile_layers(compiled, GPU, backend=counted, dynamic=False)
+    compiled, counter = make_encoder_decoder(rotary=False), GraphCounter()
+    compile_layers(compiled, GPU, backend=counter, dynamic=False)
     for time in range(2, 7):
-        compiled(drawn(2, time), drawn(2, 9))
-    assert counted.graphs == 10
+        compiled(random_vectors(2, time), random_vectors(2, 9))
+    assert counter.graphs == 10
 
 
 @pytest.mark.slow
 def test_beyond_the_limit_training_continues_uncompiled(caplog):
-    open_model, compiled, counted = both_stacks(), both_stacks(), Counted()
-    compile_layers(compiled, GPU, backend=counted, dynamic=False)
+    eager, compiled, counter = make_encoder_decoder(), make_encoder_decoder(), GraphCounter()
+    compile_layers(compiled, GPU, backend=counter, dynamic=False)
     for time in range(2, 14):
-        x = drawn(2, time)
-        torch.testing.assert_close(compiled.encode(x), open_model.encode(x))
-    assert counted.graphs == 8
-    assert "recompile_limit" in caplog.text, "PyTorch says so by itself"
+        x = random_vectors(2, time)
+        torch.testing.assert_close(compiled.encode(x), eager.encode(x))
+    assert counter.graphs == 8
+    assert "recompile_limit" in caplog.text, "PyTorch logs it"
 
 
 def test_sequences_of_length_one_are_not_compiled():
-    open_model, compiled, counted = both_stacks(), both_stacks(), Counted()
-    compile_layers(compiled, GPU, backend=counted)
-    one, more = drawn(2, 1), drawn(2, 4)
-    torch.testing.assert_close(compiled(one, one), open_model(one, one))
-    assert counted.graphs == 0
+    eager, compiled, counter = make_encoder_decoder(), make_encoder_decoder(), GraphCounter()
+    compile_layers(compiled, GPU, backend=counter)
+    one, more = random_vectors(2, 1), random_vectors(2, 4)
+    torch.testing.assert_close(compiled(one, one), eager(one, one))
+    assert counter.graphs == 0
     compiled.decode(more, one)
-    assert counted.graphs == 0
+    assert counter.graphs == 0
     compiled.encode(more)
-    assert counted.graphs == 1
+    assert counter.graphs == 1
 
 
 def test_rotary_and_sinusoidal_positions_compile_with_few_graphs_by_themselves():
     from seqwise.layers.positions import SinusoidalPositions, rotary
 
-    sinusoidal, counted = SinusoidalPositions(6), Counted()
-    compiled = torch.compile(lambda x, start: (rotary(x, start), sinusoidal(x, start)), backend=counted, fullgraph=True)
+    sinusoidal, counter = SinusoidalPositions(6), GraphCounter()
+    compiled = torch.compile(lambda x, start: (rotary(x, start), sinusoidal(x, start)), backend=counter, fullgraph=True)
     for time, start in [(3, 0), (5, 2), (300, 7), (600, 300), (9, 1), (10, 4), (11, 3), (12, 5), (1030, 6)]:
         x = torch.randn(2, time, 6)
-        turned, added = compiled(x, start)
-        torch.testing.assert_close(turned, rotary(x, start), rtol=1e-6, atol=1e-6)
+        rotated, added = compiled(x, start)
+        torch.testing.assert_close(rotated, rotary(x, start), rtol=1e-6, atol=1e-6)
         assert torch.equal(added, sinusoidal(x, start)), "the same table"
-    assert counted.graphs <= 4
+    assert counter.graphs <= 4
 
 
 @pytest.mark.parametrize("pattern", ["*.attention.weights", "encoder.layer.1.*", "decoder.layer.0.cross.weights"])
 def test_activations_are_recorded_in_training_too(pattern):
-    compiled = both_stacks()
-    compile_layers(compiled, GPU, backend=Counted())
+    compiled = make_encoder_decoder()
+    compile_layers(compiled, GPU, backend=GraphCounter())
     source, target = torch.randn(2, 4, 8), torch.randn(2, 5, 8)
-    with record(compiled, pattern) as seen:
+    with record(compiled, pattern) as actual:
         compiled(source, target)
-    open_model = both_stacks()
-    with record(open_model, pattern) as wanted:
-        open_model(source, target)
-    assert list(seen) == list(wanted)
-    assert len(seen)
+    eager = make_encoder_decoder()
+    with record(eager, pattern) as expected:
+        eager(source, target)
+    assert list(actual) == list(expected)
+    assert len(actual)
 
 
 def test_recording_another_module_keeps_layers_compiled():
-    compiled, counted = both_stacks(), Counted()
-    compile_layers(compiled, GPU, backend=counted)
+    compiled, counter = make_encoder_decoder(), GraphCounter()
+    compile_layers(compiled, GPU, backend=counter)
     with record(compiled, "decoder.*"):
-        compiled.encode(drawn(2, 4))
-    assert counted.graphs == 1
+        compiled.encode(random_vectors(2, 4))
+    assert counter.graphs == 1
 
 
 def test_evaluation_is_not_compiled():
-    compiled = model().eval()
-    compile_layers(compiled, GPU, backend=Counted())
-    with record(compiled, "*.attention.weights") as seen, torch.no_grad():
-        carry = compiled.backbone(torch.randn(2, 9, 16), None).state
-    assert len(seen) == 3
-    assert carry is not None, "the cache with which decoding goes on"
+    compiled = make_model().eval()
+    compile_layers(compiled, GPU, backend=GraphCounter())
+    with record(compiled, "*.attention.weights") as recording, torch.no_grad():
+        state = compiled.backbone(torch.randn(2, 9, 16), None).state
+    assert len(recording) == 3
+    assert state is not None, "the cache for decoding"
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))], ids=["copy", "file"])
-def test_a_copy_is_the_same_model_and_not_compiled(copied):
-    compiled, counted = both_stacks(), Counted()
-    compile_layers(compiled, GPU, backend=counted)
+@pytest.mark.parametrize(
+    "make_copy", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))], ids=["copy", "file"]
+)
+def test_a_copy_is_the_same_model_and_not_compiled(make_copy):
+    compiled, counter = make_encoder_decoder(), GraphCounter()
+    compile_layers(compiled, GPU, backend=counter)
     x = torch.randn(2, 4, 8)
-    other = copied(compiled)
+    other = make_copy(compiled)
     assert other.encoder.compiled_layer is None
     assert compiled.encoder.compiled_layer is not None
-    torch.testing.assert_close(other(x, x), both_stacks()(x, x))
-    assert counted.graphs == 0
+    torch.testing.assert_close(other(x, x), make_encoder_decoder()(x, x))
+    assert counter.graphs == 0
 
 
-def test_a_cpu_and_a_recurrent_model_are_refused():
+def test_a_cpu_and_a_recurrent_model_raise_an_error():
     with pytest.raises(UsageError, match="for GPUs only"):
-        compile_layers(model(), torch.device("cpu"))
+        compile_layers(make_model(), torch.device("cpu"))
     with pytest.raises(UsageError, match="nothing to compile"):
         compile_layers(nn.LSTM(2, 2), GPU)
     with pytest.raises(UsageError, match="nothing to compile"):
         find_compilable_stacks(GPU, None)
-    find_compilable_stacks(GPU, model)
+    find_compilable_stacks(GPU, make_model)
 
 
 # ---- the command
 
 
 @pytest.mark.parametrize("family", ["transformer", "lstm", "ngram"])
-def test_compile_on_a_cpu_is_refused_and_leaves_no_run_folder(book, tmp_path, capsys, family):
-    given = ["--model", family, "--device", "cpu", "--training.compile", "--out", str(tmp_path / "run")]
-    assert main(["train", str(book), *given]) == 2
+def test_compile_on_a_cpu_is_an_error_and_leaves_no_run_folder(book, tmp_path, capsys, family):
+    args = ["--model", family, "--device", "cpu", "--training.compile", "--out", str(tmp_path / "run")]
+    assert main(["train", str(book), *args]) == 2
     assert "compiled for GPUs only" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("family", ["lstm", "feedforward", "ngram"])
-def test_compile_of_a_family_without_transformer_layers_is_refused(book, tmp_path, monkeypatch, family):
+def test_compile_of_a_family_without_transformer_layers_is_an_error(book, tmp_path, monkeypatch, family):
     monkeypatch.setattr(training_run, "choose_device", lambda settings: GPU)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=False: False)
     settings = Settings(model=family, task="language", budget="10s")
@@ -210,16 +212,16 @@ def test_compile_of_a_family_without_transformer_layers_is_refused(book, tmp_pat
 
 def test_a_compiled_run_is_resumed_uncompiled_on_a_cpu(book, tmp_path, capsys):
     small = ["--network.width", "16", "--transformer.heads", "2", "--data.window", "8", "--training.batch-size", "4"]
-    given = ["--model", "transformer", "--device", "cpu", "--budget", "100-tokens", "--out", str(tmp_path / "run")]
-    assert main(["train", str(book), *given, *small]) == 0
+    args = ["--model", "transformer", "--device", "cpu", "--budget", "100-tokens", "--out", str(tmp_path / "run")]
+    assert main(["train", str(book), *args, *small]) == 0
     config = tmp_path / "run" / "config.yaml"
     text = config.read_text()
     assert "compile: false" in text
     config.write_text(text.replace("compile: false", "compile: true"))
     capsys.readouterr()
-    said: list[str] = []
-    assert training_run.open_training(Run.open(tmp_path / "run"), log=said.append).ended
-    assert said[-1:] == [
+    messages: list[str] = []
+    assert training_run.open_training(Run.open(tmp_path / "run"), log=messages.append).ended
+    assert messages[-1:] == [
         "continuing without compiled layers: layers are compiled for GPUs only: on CPUs it was slower."
     ]
     assert main(["train", "--resume", str(tmp_path / "run")]) == 0
@@ -230,7 +232,7 @@ def test_rotary_tables_from_outside_equal_those_of_the_layer():
 
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         x: Tensor = torch.randn(2, 300, 6).to(dtype)
-        turns = sines_and_cosines(300, 6, x)
-        assert turns.shape == (300, 2, 3)
-        assert turns.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        torch.testing.assert_close(rotary(x, 0, turns), rotary(x))
+        table = sines_and_cosines(300, 6, x)
+        assert table.shape == (300, 2, 3)
+        assert table.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        torch.testing.assert_close(rotary(x, 0, table), rotary(x))

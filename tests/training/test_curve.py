@@ -1,4 +1,4 @@
-"""The learning curve is a picture that any browser shows, and its points are where the numbers say."""
+"""The learning curve is a valid SVG image whose points have the coordinates of the numbers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ ROWS = [
 ]
 
 
-def lines(picture: str) -> list[list[tuple[float, float]]]:
+def parse_lines(picture: str) -> list[list[tuple[float, float]]]:
     root = ElementTree.fromstring(picture)
-    found = [element.get("points") or "" for element in root.iter("{http://www.w3.org/2000/svg}polyline")]
-    return [[tuple(map(float, point.split(","))) for point in text.split()] for text in found]  # type: ignore[misc]
+    attributes = [element.get("points") or "" for element in root.iter("{http://www.w3.org/2000/svg}polyline")]
+    return [[tuple(map(float, point.split(","))) for point in text.split()] for text in attributes]  # type: ignore[misc]
 
 
 def test_points_of_the_curve_have_the_coordinates_of_the_numbers():
-    training, validation = lines(curve_svg(ROWS))
-    across = WIDTH - LEFT - RIGHT
-    assert [x for x, _ in training] == pytest.approx([LEFT + across * share for share in (0.25, 0.5, 1)], abs=0.1)
-    assert [x for x, _ in validation] == pytest.approx([LEFT + across * share for share in (0.5, 1)], abs=0.1)
-    assert validation[0][1] < validation[1][1]  # a smaller loss lies lower
+    training, validation = parse_lines(curve_svg(ROWS))
+    plot_width = WIDTH - LEFT - RIGHT
+    assert [x for x, _ in training] == pytest.approx([LEFT + plot_width * share for share in (0.25, 0.5, 1)], abs=0.1)
+    assert [x for x, _ in validation] == pytest.approx([LEFT + plot_width * share for share in (0.5, 1)], abs=0.1)
+    assert validation[0][1] < validation[1][1]  # a smaller loss is drawn lower
     assert all(TOP <= y <= HEIGHT - BOTTOM for line in (training, validation) for _, y in line)
 
 
@@ -55,7 +55,7 @@ def test_smoothing_is_a_moving_average():
 
 def test_a_long_curve_is_drawn_with_few_points_and_keeps_its_ends():
     rows = [{"tokens": number + 1, "loss": 5.0} for number in range(20_000)]
-    training, _ = lines(curve_svg(rows))
+    training, _ = parse_lines(curve_svg(rows))
     assert len(training) == MAX_POINTS == 500
     assert len(curve_svg(rows)) < 12_000
     assert downsample([(i, 2.0 * i) for i in range(6)], 4) == [(0, 0), (1.5, 3), (3.5, 7), (5, 10)]

@@ -1,4 +1,4 @@
-"""The loop on a model small enough to compute by hand."""
+"""The training loop, on a model small enough to compute its updates by hand."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from seqwise.training.distribution import World
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.optimizers import supports_skipping
 
-SYMBOLS = 5
+VOCABULARY = 5
 
 
 class Toy(nn.Module):
-    """A carried LSTM state over one-hot symbols, with dropout so that random numbers matter."""
+    """An LSTM over random tokens whose state is passed on, with dropout so that random numbers matter."""
 
     def __init__(self, dropout: float = 0.0):
         super().__init__()
-        self.embedding = nn.Embedding(SYMBOLS, 4)
+        self.embedding = nn.Embedding(VOCABULARY, 4)
         self.lstm = Recurrent(LSTMCell(4, 4))
         self.drop = nn.Dropout(dropout)
-        self.head = nn.Linear(4, SYMBOLS)
-        self.largest = 1000  # rows that fit into the pretended memory
+        self.head = nn.Linear(4, VOCABULARY)
+        self.max_rows = 1000  # rows that fit into the simulated memory
 
     def forward(self, batch: TokenBatch, carry=None) -> tuple[Loss, object]:
-        if batch.rows > self.largest:
-            held = torch.zeros(1)
-            self.held = weakref.ref(held)
-            raise torch.OutOfMemoryError("pretended")
+        if batch.rows > self.max_rows:
+            allocation = torch.zeros(1)
+            self.allocation = weakref.ref(allocation)
+            raise torch.OutOfMemoryError("simulated")
         states, carry = self.lstm(self.embedding(batch.ids), carry)
         losses = nn.functional.cross_entropy(
             self.head(self.drop(states)).flatten(0, 1), batch.targets.flatten(), reduction="none"
@@ -49,7 +49,7 @@ class Toy(nn.Module):
 
 
 class ToyBatches:
-    """Six batches an epoch of fixed random symbols, in an order that depends on the epoch."""
+    """Six batches an epoch of fixed random tokens, in an order that depends on the epoch."""
 
     steps = 6
 
@@ -58,12 +58,12 @@ class ToyBatches:
 
     def epoch(self, number: int, start: int = 0):
         for step in range(start, self.steps):
-            draw = torch.Generator().manual_seed(100 * number + step)
-            ids = torch.randint(SYMBOLS, (self.rows, 7), generator=draw)
+            generator = torch.Generator().manual_seed(100 * number + step)
+            ids = torch.randint(VOCABULARY, (self.rows, 7), generator=generator)
             yield TokenBatch(ids[:, :-1], ids[:, 1:], positions=torch.arange(self.rows) * 7, resets_state=step == 0)
 
 
-def make(
+def make_trainer(
     dropout: float = 0.0, budget: str = "2-epochs", validate=None, rows: int = 8, device: str = "cpu", **settings
 ) -> Trainer:
     torch.manual_seed(0)
@@ -87,7 +87,7 @@ def weights(trainer: Trainer) -> torch.Tensor:
 
 
 def test_a_budget_in_epochs_is_spent_exactly():
-    steps = run(make())
+    steps = run(make_trainer())
     assert len(steps) == 12
     assert [step.epoch for step in steps] == [0] * 6 + [1] * 6
     assert steps[-1].tokens == 12 * 8 * 6
@@ -96,11 +96,13 @@ def test_a_budget_in_epochs_is_spent_exactly():
 
 
 def test_the_budget_in_tokens_ends_with_the_update_that_reaches_it():
-    assert len(run(make(budget="100-tokens"))) == math.ceil(100 / 48)
+    assert len(run(make_trainer(budget="100-tokens"))) == math.ceil(100 / 48)
 
 
 def test_one_sgd_update_is_the_gradient_times_the_rate():
-    trainer = make(optimizer="sgd", clip="none", schedule="constant", warmup=0, weight_decay=0, budget="48-tokens")
+    trainer = make_trainer(
+        optimizer="sgd", clip="none", schedule="constant", warmup=0, weight_decay=0, budget="48-tokens"
+    )
     before = weights(trainer)
     batch = next(ToyBatches().epoch(0))
     loss, _ = trainer.model(batch)
@@ -127,41 +129,44 @@ def test_one_sgd_update_is_the_gradient_times_the_rate():
 def test_a_snapshot_leads_to_the_same_bits(cut, settings):
     """Interrupted after `cut` updates and restored in a new trainer: weights, optimiser and metrics are identical."""
     losses = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0] * 10)
-    whole = make(dropout=0.5, validate=lambda: {"loss": next(losses)}, **settings)
+    whole = make_trainer(dropout=0.5, validate=lambda: {"loss": next(losses)}, **settings)
     uncut = run(whole)
 
-    again = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0] * 10)
-    validate = lambda: {"loss": next(again)}  # noqa: E731
-    first = make(dropout=0.5, validate=validate, **settings)
+    other_losses = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0] * 10)
+    validate = lambda: {"loss": next(other_losses)}  # noqa: E731
+    first = make_trainer(dropout=0.5, validate=validate, **settings)
     stream = first.steps()
     head = [next(stream) for _ in range(cut)]
     snapshot = first.snapshot()
     saved = {name: t.clone() for name, t in snapshot.tensors.items()}
-    second = make(dropout=0.5, validate=validate, **settings)
+    second = make_trainer(dropout=0.5, validate=validate, **settings)
     second.restore(type(snapshot)(saved, snapshot.state))
     tail = run(second)
 
     assert torch.equal(weights(whole), weights(second))
-    ours, theirs = whole.snapshot(), second.snapshot()
-    assert ours.tensors.keys() == theirs.tensors.keys()
-    assert all(torch.equal(ours.tensors[name], theirs.tensors[name]) for name in ours.tensors)
+    expected_snapshot, actual_snapshot = whole.snapshot(), second.snapshot()
+    assert expected_snapshot.tensors.keys() == actual_snapshot.tensors.keys()
+    assert all(
+        torch.equal(expected_snapshot.tensors[name], actual_snapshot.tensors[name])
+        for name in expected_snapshot.tensors
+    )
     assert [step.loss for step in uncut] == [step.loss for step in head + tail]
     assert [step.validation for step in uncut] == [step.validation for step in head + tail]
 
 
 def test_accumulation_gives_the_same_update_up_to_rounding():
-    one, many = make(), make(accumulate=4)
+    one, many = make_trainer(), make_trainer(accumulate=4)
     run(one), run(many)
     torch.testing.assert_close(weights(one), weights(many), rtol=1e-4, atol=1e-6)
 
 
 def test_out_of_memory_halves_the_micro_batch_and_keeps_the_update():
-    plain, tight = make(), make()
-    tight.model.largest = 3
-    steps = run(tight)
+    plain, limited = make_trainer(), make_trainer()
+    limited.model.max_rows = 3
+    steps = run(limited)
     run(plain)
-    torch.testing.assert_close(weights(plain), weights(tight), rtol=1e-4, atol=1e-6)
-    assert tight.micro_batches.num_pieces == 4
+    torch.testing.assert_close(weights(plain), weights(limited), rtol=1e-4, atol=1e-6)
+    assert limited.micro_batches.num_pieces == 4
     assert [note for step in steps for note in step.notes] == [
         "out of memory: the batch of 8 rows is now computed in 2 pieces; the updates stay the same.",
         "out of memory: the batch of 8 rows is now computed in 4 pieces; the updates stay the same.",
@@ -169,44 +174,44 @@ def test_out_of_memory_halves_the_micro_batch_and_keeps_the_update():
 
 
 def test_tensors_of_a_failed_attempt_are_released_before_the_next():
-    trainer = make()
-    trainer.model.largest = 4
+    trainer = make_trainer()
+    trainer.model.max_rows = 4
     next(trainer.steps())
     assert trainer.micro_batches.num_pieces == 2
-    assert trainer.model.held() is None
+    assert trainer.model.allocation() is None
 
 
-def out_of_memory(*args, **kwargs):
-    raise torch.OutOfMemoryError("pretended")
+def raise_out_of_memory(*args, **kwargs):
+    raise torch.OutOfMemoryError("simulated")
 
 
 def test_a_single_row_that_does_not_fit_into_memory_is_an_error():
-    trainer = make()
-    trainer.model.largest = 0
+    trainer = make_trainer()
+    trainer.model.max_rows = 0
     with pytest.raises(MemoryLimitError, match=r"one row of 6 steps does not fit into memory\.") as caught:
         run(trainer)
     assert "smaller --data.window, --network.width or --text.vocabulary" in caught.value.repair
     assert caught.value.exit_status == 1
 
 
-def test_out_of_memory_in_the_update_and_in_validation_say_so():
-    trainer = make()
-    trainer.optimizer.step = out_of_memory
+def test_out_of_memory_in_the_update_and_in_validation_is_reported_as_such():
+    trainer = make_trainer()
+    trainer.optimizer.step = raise_out_of_memory
     with pytest.raises(MemoryLimitError, match="the update of the weights does not fit"):
         run(trainer)
     with pytest.raises(MemoryLimitError, match="validation does not fit"):
-        run(make(validate=out_of_memory))
+        run(make_trainer(validate=raise_out_of_memory))
 
 
 def test_other_errors_of_the_model_are_not_changed():
-    trainer = make()
+    trainer = make_trainer()
     trainer.optimizer.step = lambda: torch.zeros(2) @ torch.zeros(3)
     with pytest.raises(RuntimeError, match="size"):
         run(trainer)
 
 
-class Idle(Toy):
-    """One of its parameters has a part in the loss of every second batch only."""
+class ToyWithUnusedParameter(Toy):
+    """The loss of every second batch does not depend on one of the parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,9 +225,9 @@ class Idle(Toy):
 
 
 def test_a_parameter_without_a_gradient_is_updated_as_with_zeros():
-    """As it must be in several processes, where another one may have a gradient for it."""
-    trainer = make(budget="3-epochs", schedule="constant", warmup=0, clip="none", weight_decay=0)
-    trainer = Trainer(Idle(), ToyBatches(), trainer.settings, trainer.budget)
+    """With several processes it must be so, since another process may have a gradient for it."""
+    trainer = make_trainer(budget="3-epochs", schedule="constant", warmup=0, clip="none", weight_decay=0)
+    trainer = Trainer(ToyWithUnusedParameter(), ToyBatches(), trainer.settings, trainer.budget)
     reference = nn.Parameter(torch.ones(3))
     adam = torch.optim.AdamW([reference], lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0)
     for step in trainer.steps():
@@ -232,28 +237,28 @@ def test_a_parameter_without_a_gradient_is_updated_as_with_zeros():
 
 
 @dataclass(frozen=True)
-class Listening(World):
-    heard: list[int] = field(default_factory=list)
+class CountingWorld(World):
+    sum_sizes: list[int] = field(default_factory=list)
 
     def sum(self, *numbers: float) -> list[float]:
-        self.heard.append(len(numbers))
+        self.sum_sizes.append(len(numbers))
         return super().sum(*numbers)
 
 
 def test_an_update_communicates_twice_and_a_validation_once():
     settings = ResolvedTrainingSettings(learning_rate=0.01, validate_every=2)
-    world = Listening()
+    world = CountingWorld()
     validate = lambda: {"loss": 1.0}  # noqa: E731
     stream = Trainer(Toy(), ToyBatches(), settings, Budget.parse("1-epochs"), validate, world=world).steps()
     next(stream)
-    assert len(world.heard) == 2
+    assert len(world.sum_sizes) == 2
     step = next(stream)
     assert step.validation == {"loss": 1.0}
-    assert len(world.heard) == 5
+    assert len(world.sum_sizes) == 5
 
 
 def test_seconds_increase_and_exclude_the_time_of_the_caller(monkeypatch):
-    """A clock that ticks once per look, and jumps while the reader has the step."""
+    """The clock advances by a second whenever it is read, and by a thousand while the caller has the step."""
     now = [0.0]
 
     def tick() -> float:
@@ -262,7 +267,7 @@ def test_seconds_increase_and_exclude_the_time_of_the_caller(monkeypatch):
 
     monkeypatch.setattr("seqwise.training.loop.time.perf_counter", tick)
     seconds = []
-    for step in make(validate_every=4, validate=lambda: {"loss": 1.0}).steps():
+    for step in make_trainer(validate_every=4, validate=lambda: {"loss": 1.0}).steps():
         seconds.append(step.seconds)
         now[0] += 1000
     assert seconds == sorted(set(seconds))
@@ -270,7 +275,7 @@ def test_seconds_increase_and_exclude_the_time_of_the_caller(monkeypatch):
 
 
 def test_a_non_finite_loss_stops_before_the_update_and_names_the_samples():
-    trainer = make()
+    trainer = make_trainer()
     stream = trainer.steps()
     next(stream)
     batch = list(ToyBatches().epoch(0))[1]
@@ -294,44 +299,46 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_update_that_is_not_finite_is_skipped_on_the_device(device, clip):
-    trainer = make(clip=clip, device=device)
+    trainer = make_trainer(clip=clip, device=device)
     assert trainer.checks_on_device == (device == "cuda")
-    trainer.checks_on_device = True  # the fused optimiser of CPUs can be told the same
+    trainer.checks_on_device = True  # the fused optimiser of CPUs can do the same
     steps = trainer.steps()
     for _ in range(3):
         next(steps)
-    embedded = trainer.model.embedding.forward
-    trainer.model.embedding.forward = lambda ids: embedded(ids) * math.nan
-    next(steps)  # whose gradients were there before
+    forward = trainer.model.embedding.forward
+    trainer.model.embedding.forward = lambda ids: forward(ids) * math.nan
+    next(steps)  # its gradients were computed before the change
     before = {name: tensor.clone() for name, tensor in trainer.snapshot().tensors.items()}
     state = replace(trainer.state)
     with pytest.raises(NonFiniteError, match=r"at step 5.*The update was not made"):
         next(steps)
     assert trainer.state == state
     after = trainer.snapshot().tensors
-    kept = [name for name in before if name.startswith(("model.", "optimizer."))]
-    assert any(name.endswith("exp_avg_sq") for name in kept)
-    assert any(name.endswith(".step") for name in kept)
-    assert all(torch.equal(before[name], after[name]) for name in kept)
+    unchanged_names = [name for name in before if name.startswith(("model.", "optimizer."))]
+    assert any(name.endswith("exp_avg_sq") for name in unchanged_names)
+    assert any(name.endswith(".step") for name in unchanged_names)
+    assert all(torch.equal(before[name], after[name]) for name in unchanged_names)
     assert not hasattr(trainer.optimizer, "found_inf")
 
 
 @pytest.mark.parametrize("settings", [{}, {"ema": 0.9, "schedule": "plateau", "patience": 3}, {"budget": "321-tokens"}])
 @pytest.mark.parametrize("device", DEVICES)
 def test_looking_ahead_changes_no_step_and_no_snapshot(device, settings):
-    """Also with the gradients of the next update under way: validation, rates, and what would be saved."""
+    """Validation, learning rates and snapshots are the same although the next gradients are already computed."""
 
-    def validated(trainer: Trainer) -> dict[str, float]:
+    def validate_weights(trainer: Trainer) -> dict[str, float]:
         trainer.model.eval()
         return {"loss": float(weights(trainer).abs().sum())}
 
-    waits, decides = (make(dropout=0.3, device=device, validate_every=2, **settings) for _ in range(2))
-    waits.checks_on_device, decides.checks_on_device = False, True
-    for trainer in (waits, decides):
-        trainer.validate = partial(validated, trainer)
-    for one, other in zip(waits.steps(), decides.steps(), strict=True):
+    synchronous, looking_ahead = (
+        make_trainer(dropout=0.3, device=device, validate_every=2, **settings) for _ in range(2)
+    )
+    synchronous.checks_on_device, looking_ahead.checks_on_device = False, True
+    for trainer in (synchronous, looking_ahead):
+        trainer.validate = partial(validate_weights, trainer)
+    for one, other in zip(synchronous.steps(), looking_ahead.steps(), strict=True):
         assert replace(one, seconds=0.0, tokens_per_second=0.0) == replace(other, seconds=0.0, tokens_per_second=0.0)
-        a, b = waits.snapshot(), decides.snapshot()
+        a, b = synchronous.snapshot(), looking_ahead.snapshot()
         assert a.tensors.keys() == b.tensors.keys()
         assert all(torch.equal(tensor, b.tensors[name]) for name, tensor in a.tensors.items())
         for snapshot in (a, b):
@@ -340,19 +347,21 @@ def test_looking_ahead_changes_no_step_and_no_snapshot(device, settings):
 
 
 def test_looking_ahead_computes_one_batch_more_within_an_epoch():
-    trainer, seen = make(budget="2-epochs"), []
+    trainer = make_trainer(budget="2-epochs")
+    calls: list[None] = []
     trainer.checks_on_device = True
-    trainer.model.register_forward_hook(lambda *_: seen.append(None))
-    begun = [len(seen) for _ in trainer.steps()]
-    assert begun == [2, 3, 4, 5, 6, 6, 8, 9, 10, 11, 12, 12], "one ahead, within an epoch"
+    trainer.model.register_forward_hook(lambda *_: calls.append(None))
+    counts = [len(calls) for _ in trainer.steps()]
+    assert counts == [2, 3, 4, 5, 6, 6, 8, 9, 10, 11, 12, 12], "one ahead, within an epoch"
 
 
-@pytest.mark.parametrize("decides", [False, True])
-def test_a_finished_step_is_yielded_before_the_next_batch_fails(decides):
-    trainer, seen = make(ema=0.9), []
-    trainer.checks_on_device = decides
+@pytest.mark.parametrize("looking_ahead", [False, True])
+def test_a_finished_step_is_yielded_before_the_next_batch_fails(looking_ahead):
+    trainer = make_trainer(ema=0.9)
+    calls: list[None] = []
+    trainer.checks_on_device = looking_ahead
     forward = trainer.model.forward
-    trainer.model.forward = lambda *given: 1 / 0 if len(seen) == 3 else (seen.append(None), forward(*given))[1]
+    trainer.model.forward = lambda *args: 1 / 0 if len(calls) == 3 else (calls.append(None), forward(*args))[1]
     steps = trainer.steps()
     assert [next(steps).number for _ in range(3)] == [1, 2, 3]
     assert (trainer.state.step, trainer.average.count) == (3, 4)
@@ -361,53 +370,52 @@ def test_a_finished_step_is_yielded_before_the_next_batch_fails(decides):
 
 
 def test_a_batch_that_does_not_fit_on_the_device_is_an_error(monkeypatch):
-    def full(*_: object) -> None:
-        raise torch.OutOfMemoryError("pretended")
-
-    monkeypatch.setattr(TokenBatch, "to", full)
+    monkeypatch.setattr(TokenBatch, "to", raise_out_of_memory)
     with pytest.raises(MemoryLimitError, match="does not fit into memory"):
-        run(make())
+        run(make_trainer())
 
 
 def test_only_fused_optimizers_skip_an_update_on_the_device():
-    assert supports_skipping(make().optimizer)
-    assert not supports_skipping(make(optimizer="sgd").optimizer)
+    assert supports_skipping(make_trainer().optimizer)
+    assert not supports_skipping(make_trainer(optimizer="sgd").optimizer)
 
 
 def test_the_loss_of_a_last_update_is_weighted_and_summed_in_float64():
-    trainer = make(optimizer="sgd", budget="20-tokens", accumulate=8)
+    trainer = make_trainer(optimizer="sgd", budget="20-tokens", accumulate=8)
     batch = next(ToyBatches().epoch(0))
     losses = [float(trainer.model(batch.slice(row, row + 1))[0].total.detach()) for row in range(4)]
-    wanted = (sum(losses[:3]) + 2 / 6 * losses[3]) / 20  # three rows of six targets, and a third of another
-    assert run(trainer)[0].loss == pytest.approx(wanted, rel=1e-12)
+    expected_loss = (sum(losses[:3]) + 2 / 6 * losses[3]) / 20  # three rows of six targets, and a third of another
+    assert run(trainer)[0].loss == pytest.approx(expected_loss, rel=1e-12)
 
 
 def test_early_stopping_waits_for_its_patience():
     losses = iter([3.0, 2.0, 2.5, 2.6, 2.7, 2.8])
-    trainer = make(budget="50-epochs", validate=lambda: {"loss": next(losses)}, validate_every=1, patience=3)
+    trainer = make_trainer(budget="50-epochs", validate=lambda: {"loss": next(losses)}, validate_every=1, patience=3)
     steps = run(trainer)
     assert len(steps) == 5
     assert [step.best for step in steps] == [True, True, False, False, False]
     assert steps[-1].ended == "validation has not improved 3 times in a row"
 
 
-def test_averaged_weights_are_what_is_evaluated():
-    seen = []
-    trainer = make(ema=0.5, validate_every=1, budget="144-tokens", schedule="constant", warmup=0)
-    trainer.validate = lambda: seen.append(weights(trainer)) or {"loss": 1.0}
+def test_averaged_weights_are_evaluated():
+    evaluated = []
+    trainer = make_trainer(ema=0.5, validate_every=1, budget="144-tokens", schedule="constant", warmup=0)
+    trainer.validate = lambda: evaluated.append(weights(trainer)) or {"loss": 1.0}
     raw = []
     expected = weights(trainer)
     for count, _ in enumerate(trainer.steps(), start=2):
         raw.append(weights(trainer))
         keep = min(0.5, count / (count + 10))
         expected = keep * expected + (1 - keep) * raw[-1]
-        torch.testing.assert_close(seen[-1], expected)
-    assert not torch.allclose(seen[-1], raw[-1])
+        torch.testing.assert_close(evaluated[-1], expected)
+    assert not torch.allclose(evaluated[-1], raw[-1])
 
 
 def test_averaged_sgd_starts_when_validation_stalls_and_is_then_the_mean():
     losses = iter([1.0] + [2.0] * 30)
-    trainer = make(optimizer="asgd", validate_every=1, budget="4-epochs", validate=lambda: {"loss": next(losses)})
+    trainer = make_trainer(
+        optimizer="asgd", validate_every=1, budget="4-epochs", validate=lambda: {"loss": next(losses)}
+    )
     raw, notes = [], []
     for step in trainer.steps():
         notes += [(step.number, note) for note in step.notes]
@@ -418,8 +426,8 @@ def test_averaged_sgd_starts_when_validation_stalls_and_is_then_the_mean():
 
 
 def test_validation_happens_twenty_times_per_budget_and_at_the_end():
-    counted = []
-    trainer = make(budget="20-epochs", validate=lambda: counted.append(1) or {"loss": 1.0})
+    validations = []
+    trainer = make_trainer(budget="20-epochs", validate=lambda: validations.append(1) or {"loss": 1.0})
     steps = run(trainer)
-    assert len(counted) == 20
+    assert len(validations) == 20
     assert steps[-1].validation == {"loss": 1.0}

@@ -1,4 +1,4 @@
-"""Learning rates as numbers."""
+"""Learning-rate schedules: factors at given points of training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_cosine_rises_to_the_peak_and_falls_to_the_floor():
     assert schedule.factor(1.0) == pytest.approx(FLOOR)
 
 
-def test_the_first_step_of_a_warm_up_is_not_lost():
+def test_the_first_step_of_a_warm_up_has_a_positive_rate():
     assert SCHEDULES["constant"](0.1).factor(0.0) > 0
 
 
@@ -35,9 +35,9 @@ def test_plateau_quarters_the_rate_when_validation_does_not_improve_and_remember
     for loss in (2.0, 1.0, 1.5, 0.5, 0.5):
         schedule.record_validation(loss)
     assert schedule.factor(0.5) == 0.25**2
-    again = SCHEDULES["plateau"](0.0)
-    again.load_state_dict(schedule.state_dict())
-    again.record_validation(0.4)
-    assert again.factor(0.5) == 0.25**2
-    again.record_validation(0.4)
-    assert again.factor(0.5) == 0.25**3
+    restored = SCHEDULES["plateau"](0.0)
+    restored.load_state_dict(schedule.state_dict())
+    restored.record_validation(0.4)
+    assert restored.factor(0.5) == 0.25**2
+    restored.record_validation(0.4)
+    assert restored.factor(0.5) == 0.25**3

@@ -1,6 +1,6 @@
-"""Runs that are killed, interrupted or damaged go on as if nothing had happened, bit for bit.
+"""Runs that are killed, interrupted or damaged and then resumed end with the same bits as an uninterrupted run.
 
-The scenes are played by real processes, two at a time; each test then looks at what one of them left behind.
+The scenarios run in processes of their own, two at a time; each test checks the folder that one of them left.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ FAMILIES = {"lstm": "streams", "transformer": "windows"}
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory, book) -> Path:
-    """A text of about 130 updates, so that the runs see three epochs."""
+    """A text of about 130 updates, so that the runs last three epochs."""
     path = tmp_path_factory.mktemp("survival") / "text.txt"
     path.write_text("".join(book.read_text().splitlines(keepends=True)[:200]))
     return path
 
 
-def fresh(text: Path, family: str, folder: Path, save_every: int = SAVE) -> list[str | Path]:
-    often = ["--training.save-every", str(save_every), "--training.validate-every", "50"]
-    return ["train", text, "--model", family, *SMALL, *often, "--budget", f"{64 * STEPS}-tokens", "--out", folder]
+def train_command(text: Path, family: str, folder: Path, save_every: int = SAVE) -> list[str | Path]:
+    intervals = ["--training.save-every", str(save_every), "--training.validate-every", "50"]
+    return ["train", text, "--model", family, *SMALL, *intervals, "--budget", f"{64 * STEPS}-tokens", "--out", folder]
 
 
-def killed(text: Path, family: str, folder: Path, kills: int) -> Path:
+def run_with_kills(text: Path, family: str, folder: Path, kills: int) -> Path:
     seed = random.SystemRandom().randrange(2**32)
-    print(f"{family}: seed of the random kills is {seed}")  # noqa: T201 - to play it again
-    kill_often(fresh(text, family, folder), folder, STEPS, kills, random.Random(seed))
+    print(f"{family}: seed of the random kills is {seed}")  # noqa: T201 - to reproduce it
+    kill_often(train_command(text, family, folder), folder, STEPS, kills, random.Random(seed))
     return folder
 
 
-def uninterrupted(text: Path, family: str, folder: Path) -> Path:
-    status, said = run(*fresh(text, family, folder))
-    assert status == 0, said
+def run_uninterrupted(text: Path, family: str, folder: Path) -> Path:
+    status, stderr = run(*train_command(text, family, folder))
+    assert status == 0, stderr
     return folder
 
 
-def interrupted(text: Path, folder: Path) -> tuple[Path, list[tuple[int, str, int, int]]]:
-    """SIGINT, resumed, SIGTERM, resumed to the end. No checkpoint is due but those the signals ask for."""
-    words, seen = fresh(text, "lstm", folder, save_every=10**6), []
-    for number, target in ((signal.SIGINT, 60), (signal.SIGTERM, 180)):
-        process = start(*words)
+def run_with_interrupts(text: Path, folder: Path) -> tuple[Path, list[tuple[int, str, int, int]]]:
+    """Interrupt by SIGINT, resume, interrupt by SIGTERM, resume to the end. Only the signals cause checkpoints."""
+    arguments, stops = train_command(text, "lstm", folder, save_every=10**6), []
+    for signal_number, target in ((signal.SIGINT, 60), (signal.SIGTERM, 180)):
+        process = start(*arguments)
         wait_until(lambda: logged_step(folder) >= target, process)  # noqa: B023 - used at once
-        process.send_signal(number)
-        seen.append((*finish(process), saved_step(folder), logged_step(folder)))
-        words = ["train", "--resume", folder]
-    seen.append((*run(*words), saved_step(folder), logged_step(folder)))
-    return folder, seen
+        process.send_signal(signal_number)
+        stops.append((*finish(process), saved_step(folder), logged_step(folder)))
+        arguments = ["train", "--resume", folder]
+    stops.append((*run(*arguments), saved_step(folder), logged_step(folder)))
+    return folder, stops
 
 
-def truncated(whole: Future[Path], folder: Path) -> tuple[Path, int, str]:
+def resume_truncated(whole: Future[Path], folder: Path) -> tuple[Path, int, str]:
     """A copy of the whole run whose newest checkpoint has lost its end."""
     shutil.copytree(whole.result(), folder)
     newest = folder / f"checkpoints/step-{saved_step(folder)}/tensors.safetensors"
@@ -70,60 +70,60 @@ def truncated(whole: Future[Path], folder: Path) -> tuple[Path, int, str]:
 
 
 @pytest.fixture(scope="module")
-def scenes(text, tmp_path_factory):
-    stage = tmp_path_factory.mktemp("scenes")
+def scenarios(text, tmp_path_factory):
+    root = tmp_path_factory.mktemp("scenarios")
     with ThreadPoolExecutor(2) as pool:
         yield {
-            "stage": stage,
-            "lstm killed": pool.submit(killed, text, "lstm", stage / "killed-lstm", 10),
-            "transformer killed": pool.submit(killed, text, "transformer", stage / "killed-transformer", 3),
-            "lstm": (whole := pool.submit(uninterrupted, text, "lstm", stage / "lstm")),
-            "transformer": pool.submit(uninterrupted, text, "transformer", stage / "transformer"),
-            "killed in writes": pool.submit(killed_in_writes, text, stage),
-            "interrupted": pool.submit(interrupted, text, stage / "interrupted"),
-            "truncated": pool.submit(truncated, whole, stage / "truncated"),
+            "root": root,
+            "lstm killed": pool.submit(run_with_kills, text, "lstm", root / "killed-lstm", 10),
+            "transformer killed": pool.submit(run_with_kills, text, "transformer", root / "killed-transformer", 3),
+            "lstm": (whole := pool.submit(run_uninterrupted, text, "lstm", root / "lstm")),
+            "transformer": pool.submit(run_uninterrupted, text, "transformer", root / "transformer"),
+            "killed in writes": pool.submit(run_with_kills_in_writes, text, root),
+            "interrupted": pool.submit(run_with_interrupts, text, root / "interrupted"),
+            "truncated": pool.submit(resume_truncated, whole, root / "truncated"),
         }
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(scenes, family):
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(scenarios, family):
     """Ten kills for the LSTM on streams, three for the Transformer on shuffled windows."""
-    whole = outcome(scenes[family].result())
-    assert whole["step"] == STEPS
-    assert whole["ended"] == "the budget is spent"
-    assert outcome(scenes[f"{family} killed"].result()) == whole
+    expected = outcome(scenarios[family].result())
+    assert expected["step"] == STEPS
+    assert expected["ended"] == "the budget is spent"
+    assert outcome(scenarios[f"{family} killed"].result()) == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_run_killed_thirty_times_ends_with_the_same_bits(text, tmp_path, scenes, family):
-    assert outcome(killed(text, family, tmp_path / "run", 30)) == outcome(scenes[family].result())
+def test_a_run_killed_thirty_times_ends_with_the_same_bits(text, tmp_path, scenarios, family):
+    assert outcome(run_with_kills(text, family, tmp_path / "run", 30)) == outcome(scenarios[family].result())
 
 
-def test_ctrl_c_and_sigterm_finish_the_step_save_and_print_how_to_resume(scenes):
-    folder, seen = scenes["interrupted"].result()
-    for status, said, saved, logged in seen[:2]:
+def test_ctrl_c_and_sigterm_finish_the_step_save_and_print_how_to_resume(scenarios):
+    folder, stops = scenarios["interrupted"].result()
+    for status, stderr, saved, logged in stops[:2]:
         assert status == 130
-        assert said.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise train --resume {folder}"
+        assert stderr.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise train --resume {folder}"
         assert saved >= logged > 0
-    assert f"resuming at step {seen[0][2]:,}." in seen[1][1]
-    assert f"resuming at step {seen[1][2]:,}." in seen[2][1]
-    assert seen[2][0] == 0
+    assert f"resuming at step {stops[0][2]:,}." in stops[1][1]
+    assert f"resuming at step {stops[1][2]:,}." in stops[2][1]
+    assert stops[2][0] == 0
 
 
-def test_an_interrupted_run_ends_with_the_same_bits(scenes):
-    assert outcome(scenes["interrupted"].result()[0]) == outcome(scenes["lstm"].result())
+def test_an_interrupted_run_ends_with_the_same_bits(scenarios):
+    assert outcome(scenarios["interrupted"].result()[0]) == outcome(scenarios["lstm"].result())
 
 
-def test_a_truncated_newest_checkpoint_is_skipped_and_the_run_ends_with_the_same_bits(scenes):
-    folder, status, said = scenes["truncated"].result()
-    assert status == 0, said
-    assert said.count(f"step-{STEPS} is damaged (tensors.safetensors has ") == 1
-    assert f"resuming at step {STEPS - SAVE}." in said
-    assert outcome(folder) == outcome(scenes["lstm"].result())
+def test_a_truncated_newest_checkpoint_is_skipped_and_the_run_ends_with_the_same_bits(scenarios):
+    folder, status, stderr = scenarios["truncated"].result()
+    assert status == 0, stderr
+    assert stderr.count(f"step-{STEPS} is damaged (tensors.safetensors has ") == 1
+    assert f"resuming at step {STEPS - SAVE}." in stderr
+    assert outcome(folder) == outcome(scenarios["lstm"].result())
 
 
-# Kills inside the writes. One process imports everything, then each life is a fork of it, which saves the imports.
+# Kills inside writes. One process imports everything; every training is a fork of it, which saves the time of imports.
 DRIVER = """
 import os, signal, sys
 import torch._dynamo  # which optimisers import when they are first used
@@ -132,7 +132,7 @@ from seqwise.cli.main import main
 from seqwise.training import checkpoints, distribution, loop, training_run
 from seqwise.cli import train, progress
 
-def deadly(function, calls, last):
+def kill_at_call(function, calls, last):
     def call(*args, **kwargs):
         calls.append(function.__name__)
         if len(calls) == last:
@@ -140,63 +140,63 @@ def deadly(function, calls, last):
         return function(*args, **kwargs)
     return call
 
-def life(words, last=0):
+def run_in_fork(arguments, last=0):
     child = os.fork()
     if not child:
         calls = []
-        os.fsync = deadly(os.fsync, calls, last)
+        os.fsync = kill_at_call(os.fsync, calls, last)
         for name in ("mkdir", "rename", "replace"):
-            setattr(Path, name, deadly(getattr(Path, name), calls, last))
-        checkpoints.save_file = deadly(checkpoints.save_file, calls, last)
-        os._exit(main(words))
+            setattr(Path, name, kill_at_call(getattr(Path, name), calls, last))
+        checkpoints.save_file = kill_at_call(checkpoints.save_file, calls, last)
+        os._exit(main(arguments))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-whole, cut, *words = sys.argv[1:]
-assert life([*words, "--out", whole]) == 0
-assert life([*words, "--out", cut], 12) == -signal.SIGKILL
+uncut, cut, *arguments = sys.argv[1:]
+assert run_in_fork([*arguments, "--out", uncut]) == 0
+assert run_in_fork([*arguments, "--out", cut], 12) == -signal.SIGKILL
 for call in range(1, 41):
-    assert life(["train", "--resume", cut], call) == -signal.SIGKILL, call
-assert life(["train", "--resume", cut]) == 0
+    assert run_in_fork(["train", "--resume", cut], call) == -signal.SIGKILL, call
+assert run_in_fork(["train", "--resume", cut]) == 0
 """
 
 
-def killed_in_writes(text: Path, stage: Path) -> tuple[int, str]:
-    words = ["train", text, "--model", "lstm", *SMALL, "--budget", f"{64 * 200}-tokens"]
-    words += ["--training.save-every", "2", "--training.validate-every", "25"]
-    return run(stage / "uncut", stage / "cut", *words, before=[sys.executable, "-c", DRIVER])
+def run_with_kills_in_writes(text: Path, root: Path) -> tuple[int, str]:
+    arguments = ["train", text, "--model", "lstm", *SMALL, "--budget", f"{64 * 200}-tokens"]
+    arguments += ["--training.save-every", "2", "--training.validate-every", "25"]
+    return run(root / "uncut", root / "cut", *arguments, program=[sys.executable, "-c", DRIVER])
 
 
-def test_a_kill_inside_any_write_of_a_run_changes_nothing(scenes):
-    """Forty lives; the n-th ends just before its n-th call that touches the disk."""
-    status, said = scenes["killed in writes"].result()
-    assert status == 0, said
-    assert "damaged" not in said
-    cut, uncut = scenes["stage"] / "cut", scenes["stage"] / "uncut"
+def test_a_kill_inside_any_write_of_a_run_changes_nothing(scenarios):
+    """Forty processes; the n-th is killed just before its n-th call that writes to the disk."""
+    status, stderr = scenarios["killed in writes"].result()
+    assert status == 0, stderr
+    assert "damaged" not in stderr
+    cut, uncut = scenarios["root"] / "cut", scenarios["root"] / "uncut"
     assert outcome(cut) == outcome(uncut)
     assert sorted(os.listdir(cut)) == sorted(os.listdir(uncut))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_the_data_is_read_leaves_nothing_behind(tmp_path, book, monkeypatch, number):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_data_is_read_leaves_nothing_behind(tmp_path, book, monkeypatch, signal_number):
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "long.txt").write_text(book.read_text() * 300)
     process = start("train", tmp_path / "long.txt", *SMALL, "--out", tmp_path / "run")
     wait_until(lambda: bool(list(tmp_path.glob("cache/tokens/*/.*.writing"))), process)
-    process.send_signal(number)
-    status, said = finish(process)
-    assert (status, said.splitlines()[-1]) == (130, "interrupted.")
+    process.send_signal(signal_number)
+    status, stderr = finish(process)
+    assert (status, stderr.splitlines()[-1]) == (130, "interrupted.")
     assert not (tmp_path / "run").exists()
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
 FULL = """
-place=$1; shift
-mount -t tmpfs -o size=800k tmpfs "$place" || exit 77
-"$@" --out "$place/run" 2> "$place.said"; echo $? > "$place.statuses"
-ls -A "$place/run/checkpoints" > "$place.kept"
-mount -o remount,size=20m "$place"
-"${@:1:3}" train --resume "$place/run"; echo $? >> "$place.statuses"
-cp -r "$place/run" "$place.run"
+disk=$1; shift
+mount -t tmpfs -o size=800k tmpfs "$disk" || exit 77
+"$@" --out "$disk/run" 2> "$disk.stderr"; echo $? > "$disk.statuses"
+ls -A "$disk/run/checkpoints" > "$disk.checkpoints"
+mount -o remount,size=20m "$disk"
+"${@:1:3}" train --resume "$disk/run"; echo $? >> "$disk.statuses"
+cp -r "$disk/run" "$disk.run"
 """
 
 
@@ -204,15 +204,15 @@ cp -r "$place/run" "$place.run"
 def test_a_full_disk_is_one_message_and_the_run_can_be_resumed_later(text, tmp_path):
     """The disk holds one checkpoint of this model, but not two."""
     (tmp_path / "disk").mkdir()
-    words = ["train", text, "--model", "lstm", *SMALL, "--network.width", "64", "--budget", f"{64 * 30}-tokens"]
+    arguments = ["train", text, "--model", "lstm", *SMALL, "--network.width", "64", "--budget", f"{64 * 30}-tokens"]
     script = ["unshare", "-rm", "bash", "-c", FULL, "bash", str(tmp_path / "disk"), *SEQWISE]
-    status, _ = run(*words, "--training.save-every", "10", before=script)
+    status, _ = run(*arguments, "--training.save-every", "10", program=script)
     if status == 77 or not (tmp_path / "disk.statuses").exists():
         pytest.skip("this system does not let a user mount a small disk")
     assert (tmp_path / "disk.statuses").read_text().split() == ["1", "0"]
-    assert (tmp_path / "disk.kept").read_text().split() == ["step-10"]
-    said = [line for line in (tmp_path / "disk.said").read_text().splitlines() if "rule" not in line][-2:]
-    assert said[0] == f"error: {tmp_path}/disk/run/checkpoints/step-20: cannot write: the disk is full."
-    assert "--resume" in said[1]
-    status, said = run(*words, "--training.save-every", "10", "--out", tmp_path / "whole")
+    assert (tmp_path / "disk.checkpoints").read_text().split() == ["step-10"]
+    stderr = [line for line in (tmp_path / "disk.stderr").read_text().splitlines() if "rule" not in line][-2:]
+    assert stderr[0] == f"error: {tmp_path}/disk/run/checkpoints/step-20: cannot write: the disk is full."
+    assert "--resume" in stderr[1]
+    status, stderr = run(*arguments, "--training.save-every", "10", "--out", tmp_path / "whole")
     assert outcome(tmp_path / "disk.run") == outcome(tmp_path / "whole")

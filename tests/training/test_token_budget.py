@@ -1,4 +1,4 @@
-"""A budget in tokens ends with exactly that many, for every task, and the last update is the one it ought to be."""
+"""A budget in tokens is spent exactly, for every task; the last update uses the part of a batch that is left."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from seqwise.training.memory import RowRange, select_rows, split_ranges
 from seqwise.training.run import Run
 from seqwise.training.training_run import TrainingRun, create_run, open_training
 
-sys.path.append(str(Path(__file__).parents[1] / "contracts"))  # where each task has some small data
+sys.path.append(str(Path(__file__).parents[1] / "contracts"))  # small data of each task
 ROWS = {task: import_module(f"rows_{task}").ROW for task in ("classify", "tag", "translate", "caption", "forecast")}
 ROWS["masked"] = import_module("rows_masked").ROW
 TASKS = ["language", *ROWS]
 
 # One plain step of SGD: the weights move by the gradient itself. Nothing is random.
-PLAIN = {
+PLAIN_SGD = {
     "training": {
         "optimizer": "sgd", "clip": "none", "schedule": "constant", "warmup": 0.0, "weight_decay": 0.0,
         "learning_rate": 0.5, "ema": 0.0, "batch_size": 4,
@@ -48,7 +48,7 @@ PLAIN = {
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory, book) -> Callable[..., tuple[Settings, Task]]:
+def prepare_task(tmp_path_factory, book) -> Callable[..., tuple[Settings, Task]]:
     """Task and family → resolved settings without anything random, and the task on some small data."""
 
     @cache
@@ -57,20 +57,20 @@ def prepared(tmp_path_factory, book) -> Callable[..., tuple[Settings, Task]]:
         row = ROWS.get(task)
         data = str(book) if row is None else row.write(folder)
         base = {"text": {"tokenizer": "characters"}, "data": {"window": 8}} if row is None else row.settings
-        values = {**merge_settings(base, PLAIN), "task": task, "model": family, "budget": "1-epochs"}
-        run, found = create_run(data, parse_settings(values), folder / "run")
-        return run.settings, found
+        values = {**merge_settings(base, PLAIN_SGD), "task": task, "model": family, "budget": "1-epochs"}
+        run, prepared = create_run(data, parse_settings(values), folder / "run")
+        return run.settings, prepared
 
     return prepare
 
 
-def trainer(settings: Settings, task: Task, budget: str, seed: int = 0, **changes: Any) -> Trainer:
+def make_trainer(settings: Settings, task: Task, budget: str, seed: int = 0, **changes: Any) -> Trainer:
     torch.manual_seed(seed)
     training = settings.training.model_copy(update=changes)
     return Trainer(task.build(settings), task.batches(settings), training, Budget.parse(budget), seed=seed)
 
 
-def two(settings: Settings, task: Task) -> tuple[Any, Any, list[int]]:
+def first_batches(settings: Settings, task: Task) -> tuple[Any, Any, list[int]]:
     """The first two batches of training, and the tokens of each row of the second."""
     batches = task.batches(settings).epoch(0)
     first, second = next(batches), next(batches)
@@ -81,14 +81,14 @@ def weights(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def steps_of(found: Trainer) -> list[Step]:
-    return list(found.steps())
+def run_trainer(trainer: Trainer) -> list[Step]:
+    return list(trainer.steps())
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_task_ends_with_exactly_its_tokens(prepared, task):
-    settings, found = prepared(task)
-    first, second, rows = two(settings, found)
+def test_every_task_ends_with_exactly_its_tokens(prepare_task, task):
+    settings, prepared = prepare_task(task)
+    first, second, rows = first_batches(settings, prepared)
     assert max(rows) > 1
     inside = next(at for at in range(1, len(rows)) if rows[at] > 1)
     for extra, updates in [
@@ -99,7 +99,7 @@ def test_every_task_ends_with_exactly_its_tokens(prepared, task):
         (second.num_tokens, 2),  # the whole batch
     ]:
         budget = first.num_tokens + extra
-        steps = steps_of(trainer(settings, found, f"{budget}-tokens"))
+        steps = run_trainer(make_trainer(settings, prepared, f"{budget}-tokens"))
         assert [step.tokens for step in steps] == [first.num_tokens, budget]
         assert len(steps) == updates
         assert steps[-1].ended == "the budget is spent"
@@ -107,82 +107,82 @@ def test_every_task_ends_with_exactly_its_tokens(prepared, task):
         assert steps[0].ended == ""
 
 
-def test_a_budget_smaller_than_one_batch_makes_one_update(prepared):
-    settings, found = prepared("classify")
-    steps = steps_of(trainer(settings, found, "3-tokens"))
+def test_a_budget_smaller_than_one_batch_makes_one_update(prepare_task):
+    settings, prepared = prepare_task("classify")
+    steps = run_trainer(make_trainer(settings, prepared, "3-tokens"))
     assert [step.tokens for step in steps] == [3]
 
 
 @pytest.mark.parametrize(("task", "family"), [*((task, "lstm") for task in TASKS), ("language", "transformer")])
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_the_last_update_is_the_weighted_sum_over_its_rows(prepared, task, family, pieces):
+def test_the_last_update_is_the_weighted_sum_over_its_rows(prepare_task, task, family, pieces):
     """By hand: each row's gradient, the first rows fully, the next one by the share of its tokens that is left."""
-    settings, found = prepared(task, family)
-    first, second, rows = two(settings, found)
+    settings, prepared = prepare_task(task, family)
+    first, second, rows = first_batches(settings, prepared)
     whole = next(at for at in range(1, len(rows)) if rows[at] > 1)
     part = (rows[whole] // 2) / rows[whole]
     budget = first.num_tokens + sum(rows[:whole]) + rows[whole] // 2
-    trained = trainer(settings, found, f"{budget}-tokens", accumulate=pieces)
-    stream = trained.steps()
+    trainer = make_trainer(settings, prepared, f"{budget}-tokens", accumulate=pieces)
+    stream = trainer.steps()
     next(stream)
-    before, carry = weights(trained.model), trained.model_state
+    before, batch_state = weights(trainer.model), trainer.model_state
     shares = [1.0] * whole + [part] + [0.0] * (second.rows - whole - 1)
     total, count = torch.zeros(()), 0.0
-    trained.model.zero_grad()
-    if hasattr(trained.model, "progress"):
-        trained.model.progress = trained.state.tokens / budget
+    trainer.model.zero_grad()
+    if hasattr(trainer.model, "progress"):
+        trainer.model.progress = trainer.state.tokens / budget
     for row, share in enumerate(shares):
         if not share:
             continue
         piece = second.slice(row, row + 1)
-        mine = None if second.resets_state else map_state(lambda tensor: tensor[row : row + 1], carry)  # noqa: B023
-        total = total + share * trained.model(piece, mine)[0].total
+        state = None if second.resets_state else map_state(lambda tensor: tensor[row : row + 1], batch_state)  # noqa: B023
+        total = total + share * trainer.model(piece, state)[0].total
         count += share * piece.num_targets
     (total / count).backward()
     gradient = torch.cat([
-        (torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trained.model.parameters()
+        (torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trainer.model.parameters()
     ])  # fmt: skip
     step = next(stream)
     assert step.ended
-    torch.testing.assert_close(weights(trained.model), before - 0.5 * gradient, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weights(trainer.model), before - 0.5 * gradient, rtol=1e-4, atol=1e-6)
     assert step.loss == pytest.approx(float(total.detach()) / count, rel=1e-4)
     assert step.gradient_norm == pytest.approx(float(gradient.norm()), rel=1e-3)
     assert 0 < part < 1 or rows[whole] == 1
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_a_token_budget_of_whole_batches_equals_one_in_epochs(prepared, family):
-    settings, found = prepared("language", family)
+def test_a_token_budget_of_whole_batches_equals_one_in_epochs(prepare_task, family):
+    settings, prepared = prepare_task("language", family)
     settings = settings.model_copy(deep=True)
     settings.network.dropout = 0.3
-    by_epochs = trainer(settings, found, f"{25 / found.batches(settings).steps:.6f}-epochs")
-    preprocessor = steps_of(by_epochs)
-    by_tokens = trainer(settings, found, f"{preprocessor[-1].tokens}-tokens")
-    assert [step.loss for step in steps_of(by_tokens)] == [step.loss for step in preprocessor]
-    assert 25 <= len(preprocessor) <= 26
+    by_epochs = make_trainer(settings, prepared, f"{25 / prepared.batches(settings).steps:.6f}-epochs")
+    steps = run_trainer(by_epochs)
+    by_tokens = make_trainer(settings, prepared, f"{steps[-1].tokens}-tokens")
+    assert [step.loss for step in run_trainer(by_tokens)] == [step.loss for step in steps]
+    assert 25 <= len(steps) <= 26
     assert torch.equal(weights(by_epochs.model), weights(by_tokens.model))
 
 
 @pytest.mark.parametrize("budget", ["0.05s", "0.3-epochs"])
-def test_other_budgets_never_cut_a_batch(prepared, monkeypatch, budget):
-    settings, found = prepared("tag")
+def test_other_budgets_never_use_part_of_a_batch(prepare_task, monkeypatch, budget):
+    settings, prepared = prepare_task("tag")
     monkeypatch.setattr(memory, "select_rows", lambda *args: pytest.fail("a batch was cut"))
-    steps = steps_of(trainer(settings, found, budget))
-    sizes = [batch.num_tokens for batch, _ in zip(found.batches(settings).epoch(0), steps)]
+    steps = run_trainer(make_trainer(settings, prepared, budget))
+    sizes = [batch.num_tokens for batch, _ in zip(prepared.batches(settings).epoch(0), steps)]
     assert [step.tokens for step in steps[: len(sizes)]] == [sum(sizes[: at + 1]) for at in range(len(sizes))]
 
 
 # Selected rows
 
 
-def masked(*counts: int) -> TokenBatch:
-    """Rows of ten places, of which so many count."""
+def make_batch(*counts: int) -> TokenBatch:
+    """Return rows of ten positions; `counts` is the number of targets in each."""
     mask = torch.arange(10)[None, :] < torch.tensor(counts)[:, None]
     return TokenBatch(torch.zeros_like(mask, dtype=torch.long), torch.zeros_like(mask, dtype=torch.long), mask)
 
 
 def test_rows_are_selected_until_the_tokens_are_spent():
-    batch = masked(4, 0, 10, 2)
+    batch = make_batch(4, 0, 10, 2)
     assert select_rows(batch, 16) == (RowRange(0, 4),)
     assert select_rows(batch, 100) == (RowRange(0, 4),)
     assert select_rows(batch, 15) == (RowRange(0, 3), RowRange(3, 4, 0.5))
@@ -191,7 +191,7 @@ def test_rows_are_selected_until_the_tokens_are_spent():
     assert select_rows(batch, 1) == (RowRange(0, 1, 0.25),)
     assert select_rows(batch, 0) == ()
     assert select_rows(batch, -3) == ()
-    assert select_rows(masked(0, 5), -3) == ()  # another process has spent it all
+    assert select_rows(make_batch(0, 5), -3) == ()  # another process has spent it all
 
 
 def test_micro_batches_split_ranges_at_multiples_of_their_size():
@@ -207,8 +207,8 @@ def count_targets(batch: TokenBatch, ranges: tuple[RowRange, ...]) -> float:
 
 @hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(st.lists(st.integers(0, 10), min_size=2, max_size=12), st.integers(1, 4), st.data())
-def test_processes_spend_together_what_is_left(counts, processes, data):
-    """Rows dealt to processes in the order of their ranks share what one process would learn from."""
+def test_processes_together_spend_the_remaining_tokens(counts, processes, data):
+    """The rows of the processes, in the order of their ranks, share the targets that one process would use."""
     left = data.draw(st.integers(0, sum(counts)))
     cuts = sorted(data.draw(st.integers(1, len(counts))) for _ in range(processes - 1))
     bounds = [0, *cuts, len(counts)]
@@ -216,19 +216,18 @@ def test_processes_spend_together_what_is_left(counts, processes, data):
     spent = 0.0
     for rank, part in enumerate(parts):
         if part:
-            batch = masked(*part)
+            batch = make_batch(*part)
             spent += count_targets(batch, select_rows(batch, left - sum(sum(each) for each in parts[:rank])))
     assert spent == pytest.approx(left)
-    batch = masked(*counts)
+    batch = make_batch(*counts)
     assert count_targets(batch, select_rows(batch, left)) == pytest.approx(left)
 
 
 # Runs that are interrupted
 
 
-def fresh(folder: Path, settings: Settings, task: Task, data: Path) -> Run:
-    made = Run.create(folder, settings, _origin(task, data), task.preprocessor, {})
-    return made
+def create_untrained_run(folder: Path, settings: Settings, task: Task, data: Path) -> Run:
+    return Run.create(folder, settings, _origin(task, data), task.preprocessor, {})
 
 
 def _origin(task: Task, data: Path) -> Any:
@@ -238,32 +237,32 @@ def _origin(task: Task, data: Path) -> Any:
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_an_interrupted_run_ends_with_the_same_bits(prepared, tmp_path, book, family):
-    settings, task = prepared("language", family)
+def test_an_interrupted_run_ends_with_the_same_bits(prepare_task, tmp_path, book, family):
+    settings, task = prepare_task("language", family)
     settings = settings.model_copy(deep=True)
     settings.network.dropout, settings.budget = 0.3, f"{9 * 32 + 13}-tokens"  # inside the second row of update 10
     settings.training.validate_every = 4
 
     def result(run: Run) -> tuple:
         rows = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
-        preprocessor = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
-        return preprocessor, (run.folder / "model.safetensors").read_bytes()
+        history = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
+        return history, (run.folder / "model.safetensors").read_bytes()
 
-    whole = fresh(tmp_path / "whole", settings, task, book)
+    whole = create_untrained_run(tmp_path / "whole", settings, task, book)
     list(TrainingRun(whole, task).steps())
     assert whole.metrics()[-1]["tokens"] == 9 * 32 + 13
     assert whole.metrics()[-1]["step"] == 10
     for cut in (1, 8, 9):
-        broken = fresh(tmp_path / f"cut-{cut}", settings, task, book)
-        seen: list[int] = []
-        for step in TrainingRun(broken, task).steps(lambda: len(seen) + 1 >= cut):  # noqa: B023 - used at once
-            seen.append(step.number)
-        assert seen[-1] == cut
-        list(open_training(Run.open(broken.folder), task=task).steps())
-        assert result(broken)[0][-1] == result(whole)[0][-1]
-        assert result(broken)[1] == result(whole)[1]
-    ended = open_training(Run.open(whole.folder), task=task)
-    assert ended.ended == "the budget is spent"
+        interrupted = create_untrained_run(tmp_path / f"cut-{cut}", settings, task, book)
+        numbers: list[int] = []
+        for step in TrainingRun(interrupted, task).steps(lambda: len(numbers) + 1 >= cut):  # noqa: B023 - used at once
+            numbers.append(step.number)
+        assert numbers[-1] == cut
+        list(open_training(Run.open(interrupted.folder), task=task).steps())
+        assert result(interrupted)[0][-1] == result(whole)[0][-1]
+        assert result(interrupted)[1] == result(whole)[1]
+    training = open_training(Run.open(whole.folder), task=task)
+    assert training.ended == "the budget is spent"
     before = result(whole)
-    assert list(ended.steps()) == []
+    assert list(training.steps()) == []
     assert result(whole) == before

@@ -1,4 +1,4 @@
-"""`--vectors FILE`: which rows of which layers start from the file, which stay, and what is said about it."""
+"""`--vectors FILE`: which embedding rows are initialised from the file, which are frozen, and what is logged."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ def data(book: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     }
 
 
-def begun(source: str, out: Path, **values: Any) -> tuple[Run, Any, Any, list[str]]:
-    """A run that has made no step, its training, its task, and what was said."""
-    said: list[str] = []
-    merged = SMALL | values | {"network": SMALL["network"] | values.get("network", {})}
-    run, task = create_run(source, parse_settings(merged), out, log=said.append)
-    return run, open_training(run, task=task, log=said.append), task, said
+def start_run(source: str, out: Path, **values: Any) -> tuple[Run, Any, Any, list[str]]:
+    """Create a run without training it; return the run, its training, its task and the log messages."""
+    messages: list[str] = []
+    values = SMALL | values | {"network": SMALL["network"] | values.get("network", {})}
+    run, task = create_run(source, parse_settings(values), out, log=messages.append)
+    return run, open_training(run, task=task, log=messages.append), task, messages
 
 
-def folded(tokenizer: Tokenizer) -> dict[int, str]:
-    """Which ids have a vector, and whose."""
+def ids_with_vectors(tokenizer: Tokenizer) -> dict[int, str]:
+    """Return the token ids that have a vector, each with its word."""
     words = {number: tokenizer.token(number) for number in range(len(tokenizer))}
-    return {number: low for number, word in words.items() if (low := word.lower()) in KNOWN}
+    return {number: lowercased for number, word in words.items() if (lowercased := word.lower()) in KNOWN}
 
 
 CASES = [
@@ -104,31 +104,33 @@ CASES = [
 def test_known_words_are_initialised_from_the_file_and_others_randomly(
     task: str, model: str, data: dict[str, str], keyed: KeyedVectors, file: str, tmp_path: Path
 ):
-    """The embedding is not as wide as the network, and the model trains all the same."""
-    run, fit, prepared, said = begun(data[task], tmp_path / "run", task=task, model=model, vectors=file)
+    """The embedding is not as wide as the network; the model trains nevertheless."""
+    run, training_run, prepared_task, messages = start_run(
+        data[task], tmp_path / "run", task=task, model=model, vectors=file
+    )
     assert run.settings.network.embedding == DIM
     assert run.settings.text.tokenizer in ("words", "spaces")
-    plain = begun(data[task], tmp_path / "plain", task=task, model=model, network={"embedding": DIM},
+    plain = start_run(data[task], tmp_path / "plain", task=task, model=model, network={"embedding": DIM},
                   text={"tokenizer": "words", "min_count": run.settings.text.min_count})[1:3]  # fmt: skip
-    layers, fresh = prepared.embeddings(fit.model), plain[1].embeddings(plain[0].model)
+    layers, fresh = prepared_task.embeddings(training_run.model), plain[1].embeddings(plain[0].model)
     assert len(layers) == (2 if task == "translate" else 1)
     for name, layer in layers.items():
-        found = folded(run.preprocessor.tokenizers[name])
-        assert found
-        rows = np.stack([keyed[word] for word in found.values()])
+        matches = ids_with_vectors(run.preprocessor.tokenizers[name])
+        assert matches
+        rows = np.stack([keyed[word] for word in matches.values()])
         before = fresh[name].weight.detach()
         factor = INITIAL_NORM / float(np.sqrt((rows**2).sum(1).mean()))
-        torch.testing.assert_close(layer.weight.detach()[list(found)], torch.from_numpy(rows * factor))
-        others = [number for number in range(layer.vocabulary) if number not in found]
+        torch.testing.assert_close(layer.weight.detach()[list(matches)], torch.from_numpy(rows * factor))
+        others = [number for number in range(layer.vocabulary) if number not in matches]
         assert torch.equal(layer.weight.detach()[others], before[others])
-    assert sum("vocabulary words" in each for each in said) == len(layers)
-    assert any("network.embedding 6" in each for each in said)
-    assert sum(1 for _ in fit.steps()) > 1
+    assert sum("vocabulary words" in each for each in messages) == len(layers)
+    assert any("network.embedding 6" in each for each in messages)
+    assert sum(1 for _ in training_run.steps()) > 1
     assert seqwise.load(run.folder).model is not None
 
 
 @pytest.mark.parametrize(
-    ("values", "own"),
+    ("values", "adds_positions"),
     [
         ({"model": "gru", "transformer": {"positions": "sinusoidal"}}, False),
         ({"model": "transformer"}, False),
@@ -137,22 +139,30 @@ def test_known_words_are_initialised_from_the_file_and_others_randomly(
     ],
 )
 def test_rows_with_added_positions_have_the_norm_of_random_rows(
-    values: dict, own: bool, data: dict[str, str], file: str, tmp_path: Path
+    values: dict, adds_positions: bool, data: dict[str, str], file: str, tmp_path: Path
 ):
-    run, fit, _, _ = begun(data["language"], tmp_path / "run", task="language", vectors=file, **values)
-    weight, found = fit.model.embedding.weight.detach(), list(folded(run.preprocessor.tokenizer))
-    others = [number for number in range(len(weight)) if number not in found]
-    lengths = [float(weight[some].square().sum(1).mean().sqrt()) for some in (found, others)]
-    assert lengths[0] == pytest.approx(lengths[1], rel=0.3) if own else lengths[0] == pytest.approx(INITIAL_NORM)
+    run, training_run, _, _ = start_run(data["language"], tmp_path / "run", task="language", vectors=file, **values)
+    weight, matches = training_run.model.embedding.weight.detach(), list(ids_with_vectors(run.preprocessor.tokenizer))
+    others = [number for number in range(len(weight)) if number not in matches]
+    lengths = [float(weight[some].square().sum(1).mean().sqrt()) for some in (matches, others)]
+    assert (
+        lengths[0] == pytest.approx(lengths[1], rel=0.3)
+        if adds_positions
+        else lengths[0] == pytest.approx(INITIAL_NORM)
+    )
 
 
-# What stays
+# Frozen rows
 
 
-def rows_of(run: Run, name: str = "embedding.weight") -> tuple[torch.Tensor, list[int], list[int]]:
+def split_rows(run: Run, name: str = "embedding.weight") -> tuple[torch.Tensor, list[int], list[int]]:
     """The matrix of the run, the ids with a vector, and the others."""
-    found = folded(run.preprocessor.tokenizer)
-    return run.load_weights()[name], list(found), [n for n in range(len(run.preprocessor.tokenizer)) if n not in found]
+    matches = ids_with_vectors(run.preprocessor.tokenizer)
+    return (
+        run.load_weights()[name],
+        list(matches),
+        [n for n in range(len(run.preprocessor.tokenizer)) if n not in matches],
+    )
 
 
 OPTIMISERS = [
@@ -166,57 +176,57 @@ OPTIMISERS = [
 @pytest.mark.parametrize("training", OPTIMISERS, ids=lambda each: f"{each['optimizer']}-{each.get('ema', 0)}")
 def test_frozen_rows_do_not_change_in_training(training: dict, data: dict[str, str], file: str, tmp_path: Path):
     """In a language model the matrix is also the output: its rows would get a gradient at every step."""
-    run, fit, _, _ = begun(
+    run, training_run, _, _ = start_run(
         data["language"], tmp_path / "run", model="gru", vectors=file, budget="3k-tokens",
         network={"freeze_embedding": True},
         data={"window": 16}, training={"batch_size": 4, "validate_every": 10, **training},
     )  # fmt: skip
-    before = fit.model.embedding.weight.detach().clone()
-    notes = [note for step in fit.steps() for note in step.notes]
+    before = training_run.model.embedding.weight.detach().clone()
+    notes = [note for step in training_run.steps() for note in step.notes]
     assert any("weights are averaged" in note for note in notes) is (training["optimizer"] == "asgd")
-    weight, found, others = rows_of(run)
-    assert torch.equal(weight[found], before[found])
+    weight, matches, others = split_rows(run)
+    assert torch.equal(weight[matches], before[matches])
     assert not torch.equal(weight[others], before[others])
-    assert torch.equal(fit.model.embedding.weight.detach()[found], before[found])
+    assert torch.equal(training_run.model.embedding.weight.detach()[matches], before[matches])
 
 
 def test_without_freezing_all_rows_are_trained(data: dict[str, str], file: str, tmp_path: Path):
-    run, fit, _, _ = begun(data["language"], tmp_path / "run", model="gru", vectors=file)
-    before = fit.model.embedding.weight.detach().clone()
-    list(fit.steps())
-    weight, found, _ = rows_of(run)
-    assert (weight[found] != before[found]).any(dim=1).all()
+    run, training_run, _, _ = start_run(data["language"], tmp_path / "run", model="gru", vectors=file)
+    before = training_run.model.embedding.weight.detach().clone()
+    list(training_run.steps())
+    weight, matches, _ = split_rows(run)
+    assert (weight[matches] != before[matches]).any(dim=1).all()
 
 
 @pytest.mark.parametrize(("task", "layer"), [("translate", "writers.0.embedding.weight"), ("tag", "embedding.weight")])
 def test_every_vocabulary_of_a_task_is_frozen(task: str, layer: str, data, file: str, tmp_path: Path):
-    run, fit, prepared, _ = begun(
+    run, training_run, prepared_task, _ = start_run(
         data[task], tmp_path / "run", task=task, model="gru", vectors=file, network={"freeze_embedding": True}
     )
     name = "target" if task == "translate" else "text"
-    found = list(folded(run.preprocessor.tokenizers[name]))
-    before = prepared.embeddings(fit.model)[name].weight.detach()[found].clone()
-    list(fit.steps())
-    assert torch.equal(run.load_weights()[layer][found], before)
+    matches = list(ids_with_vectors(run.preprocessor.tokenizers[name]))
+    before = prepared_task.embeddings(training_run.model)[name].weight.detach()[matches].clone()
+    list(training_run.steps())
+    assert torch.equal(run.load_weights()[layer][matches], before)
 
 
 def test_a_run_resumes_without_the_file_and_its_rows_stay_frozen(data, file: str, tmp_path: Path):
     copy = tmp_path / "copy.vec"
     copy.write_bytes(Path(file).read_bytes())
-    whole = begun(
+    whole = start_run(
         data["classify"], tmp_path / "whole", task="classify", vectors=str(copy), network={"freeze_embedding": True}
     )
     list(whole[1].steps())
-    run, fit, _, _ = begun(
+    run, training_run, _, _ = start_run(
         data["classify"], tmp_path / "run", task="classify", vectors=str(copy), network={"freeze_embedding": True}
     )
-    before = fit.model.embedding.weight.detach().clone()
+    before = training_run.model.embedding.weight.detach().clone()
     copy.unlink()
-    for step in fit.steps(lambda: True):  # stop and save after the first step
+    for step in training_run.steps(lambda: True):  # stop and save after the first step
         assert step.number == 1
     list(open_training(Run.open(run.folder)).steps())
-    weight, found, others = rows_of(run)
-    assert torch.equal(weight[found], before[found])
+    weight, matches, others = split_rows(run)
+    assert torch.equal(weight[matches], before[matches])
     assert not torch.equal(weight[others], before[others])
     expected = whole[0].load_weights()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in run.load_weights().items())
@@ -225,10 +235,10 @@ def test_a_run_resumes_without_the_file_and_its_rows_stay_frozen(data, file: str
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_rows(data, file: str, tmp_path: Path):
     copy = tmp_path / "copy.vec"
     copy.write_bytes(Path(file).read_bytes())
-    run, fit, _, _ = begun(data["classify"], tmp_path / "run", task="classify", vectors=str(copy))
+    run, training_run, _, _ = start_run(data["classify"], tmp_path / "run", task="classify", vectors=str(copy))
     copy.unlink()
     again = open_training(Run.open(run.folder)).model  # type: ignore[union-attr]
-    assert torch.equal(again.embedding.weight, fit.model.embedding.weight)
+    assert torch.equal(again.embedding.weight, training_run.model.embedding.weight)
     (run.folder / "start.safetensors").unlink()
     with pytest.raises(RunError, match="the initial token vectors cannot be read"):
         open_training(Run.open(run.folder))
@@ -250,7 +260,7 @@ def test_the_run_records_its_vectors_and_predicts_without_the_file(data, file: s
 
 def test_a_classifier_with_trainable_vectors_has_a_smaller_learning_rate(data, file: str, tmp_path: Path):
     rates = [
-        begun(
+        start_run(
             data["classify"],
             tmp_path / str(frozen),
             task="classify",
@@ -272,28 +282,28 @@ def vectors(keyed: KeyedVectors) -> WordVectors:
 def test_a_token_is_looked_up_as_it_is_and_then_in_lower_case():
     keyed = KeyedVectors(["Old", "old", "the"], np.array([[1.0, 0], [2, 0], [3, 0]]))
     tokenizer = Tokenizer.train("words", ["Old old OLD The <unk>\n"])
-    found = vectors(keyed).match(tokenizer)
-    taken = {tokenizer.token(number): float(row[0]) for number, row in zip(found.ids, found.rows)}
-    assert taken == {"Old": 1, "old": 2, "OLD": 2, "The": 3}
-    assert (found.words, found.composed, found.share) == (4, 0, None)
+    matches = vectors(keyed).match(tokenizer)
+    values_by_token = {tokenizer.token(number): float(row[0]) for number, row in zip(matches.ids, matches.rows)}
+    assert values_by_token == {"Old": 1, "old": 2, "OLD": 2, "The": 3}
+    assert (matches.words, matches.composed, matches.share) == (4, 0, None)
 
 
 def test_only_bpe_tokens_that_begin_a_word_have_a_vector():
     keyed = KeyedVectors(["king", "the", "making", "été", "ing"], np.arange(10.0).reshape(5, 2))
     tokenizer = Tokenizer.train("bpe", ["is making the king été is making the king été\n"] * 50, size=310)
-    found = vectors(keyed).match(tokenizer)
-    taken = {tokenizer.decode([number]): float(row[0]) for number, row in zip(found.ids, found.rows)}
+    matches = vectors(keyed).match(tokenizer)
+    values_by_token = {tokenizer.decode([number]): float(row[0]) for number, row in zip(matches.ids, matches.rows)}
     assert tokenizer.id("king") > 0
-    assert taken == {" king": 0, " the": 2, " making": 4, " été": 6}
+    assert values_by_token == {" king": 0, " the": 2, " making": 4, " été": 6}
 
 
 def test_wordpiece_continuations_have_no_vector():
     tokenizer = Tokenizer.train("wordpiece", ["the king is making the taking of baking\n"] * 50, size=40)
     pieces = [token for token in tokenizer.tokens(range(len(tokenizer))) if token.startswith("##")]
     keyed = KeyedVectors(["king", "the", *pieces], np.ones((len(pieces) + 2, 2)))
-    found = vectors(keyed).match(tokenizer)
+    matches = vectors(keyed).match(tokenizer)
     assert pieces
-    assert sorted(tokenizer.token(number) for number in found.ids) == ["king", "the"]
+    assert sorted(tokenizer.token(number) for number in matches.ids) == ["king", "the"]
 
 
 def test_special_tokens_keep_their_random_rows():
@@ -308,39 +318,39 @@ def test_the_share_of_the_training_tokens_counts_unknown_words_but_no_ends_of_li
     counts = torch.zeros(len(tokenizer), dtype=torch.int64)
     for token, count in (("a", 5), ("b", 2), ("<unk>", 1), ("<eos>", 1)):
         counts[tokenizer.id(token)] = count
-    found = vectors(keyed).match(tokenizer, counts)
-    assert found.share == 5 / 8
-    assert str(found) == "1 of 2 vocabulary words (50.0%), 62.5% of the training tokens"
+    matches = vectors(keyed).match(tokenizer, counts)
+    assert matches.share == 5 / 8
+    assert str(matches) == "1 of 2 vocabulary words (50.0%), 62.5% of the training tokens"
 
 
 def test_vectors_of_n_grams_give_one_to_every_word():
     parts = Subwords(3, 4, np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32))
     keyed = KeyedVectors(["old"], np.ones((1, 2)), subwords=parts)
     tokenizer = Tokenizer.train("words", ["old older a\n"])
-    found = vectors(keyed).match(tokenizer)
-    taken = {tokenizer.token(number): row for number, row in zip(found.ids, found.rows)}
-    assert set(taken) == {"old", "older", "a"}
-    np.testing.assert_array_equal(taken["older"], keyed.vector("older"))
-    assert found.composed == 2
-    assert "2 of them from their n-grams" in str(found)
+    matches = vectors(keyed).match(tokenizer)
+    values_by_token = {tokenizer.token(number): row for number, row in zip(matches.ids, matches.rows)}
+    assert set(values_by_token) == {"old", "older", "a"}
+    np.testing.assert_array_equal(values_by_token["older"], keyed.vector("older"))
+    assert matches.composed == 2
+    assert "2 of them from their n-grams" in str(matches)
 
 
 def test_characters_have_no_vectors_although_some_are_words(data, file: str, tmp_path: Path):
     with pytest.raises(UsageError, match="no token of the vocabulary is a word of the file"):
-        begun(data["language"], tmp_path / "run", vectors=file, text={"tokenizer": "characters"})
+        start_run(data["language"], tmp_path / "run", vectors=file, text={"tokenizer": "characters"})
 
 
 def test_text_that_is_already_tokenised_is_left_as_it_is(file: str, tmp_path: Path):
     (tmp_path / "text.txt").write_text("the old <unk> reads a word\n" * 400)
-    run, _, _, said = begun(str(tmp_path / "text.txt"), tmp_path / "run", task="language", vectors=file)
+    run, _, _, messages = start_run(str(tmp_path / "text.txt"), tmp_path / "run", task="language", vectors=file)
     assert run.settings.text.tokenizer == "spaces"
-    assert not any(each.startswith("note") for each in said)
+    assert not any(each.startswith("note") for each in messages)
 
 
 def test_a_file_without_matching_words_raises_an_error(data, tmp_path: Path):
     (tmp_path / "other.vec").write_text("2 2\nun 1 2\ndeux 3 4\n")
     with pytest.raises(UsageError, match="no token of the vocabulary is a word of the file"):
-        begun(data["language"], tmp_path / "run", vectors=str(tmp_path / "other.vec"))
+        start_run(data["language"], tmp_path / "run", vectors=str(tmp_path / "other.vec"))
     assert not (tmp_path / "run").exists()
 
 
@@ -349,31 +359,31 @@ def test_a_file_without_matching_words_raises_an_error(data, tmp_path: Path):
 
 @pytest.mark.parametrize("task", ["classify", "tag"])
 def test_words_of_the_file_extend_the_vocabulary(task: str, data, keyed: KeyedVectors, file: str, tmp_path: Path):
-    """`alte` and `red` stand in no training text; a word of two tokens could never be read, and stays outside."""
-    run, fit, _, said = begun(
+    """`alte` and `red` occur in no training text; a word of two tokens could never be read and is not added."""
+    run, training_run, _, messages = start_run(
         data[task], tmp_path / "run", task=task, vectors=file, text={"extend_vocabulary": len(KNOWN)}
     )
     tokenizer = run.preprocessor.tokenizer
     for word in ("alte", "red"):
         number = tokenizer.id(word)
         assert number != tokenizer.unknown
-        ratio = fit.model.embedding.weight.detach()[number] / torch.from_numpy(keyed[word].copy())
+        ratio = training_run.model.embedding.weight.detach()[number] / torch.from_numpy(keyed[word].copy())
         torch.testing.assert_close(ratio, ratio[:1].expand(DIM))
     assert len(tokenizer) == run.settings.text.vocabulary
-    list(fit.steps())
+    list(training_run.steps())
     seqwise.load(run.folder).predict("red alte")
     # Both training splits have `old`, `small`, `model` and `reads`; that of tagging also `the` and `word`.
-    joined = {"classify": 6, "tag": 4}[task]
+    num_added = {"classify": 6, "tag": 4}[task]
     card = (run.folder / "README.md").read_text()
-    assert f"learned from the training split, with {joined} words of the word vectors" in card
-    assert f"{file}: {joined} of its words were added to the vocabulary" in said
+    assert f"learned from the training split, with {num_added} words of the word vectors" in card
+    assert f"{file}: {num_added} of its words were added to the vocabulary" in messages
 
 
 def test_a_vocabulary_that_cannot_be_extended_is_reported(data, file: str, tmp_path: Path):
     values = {"task": "tag", "vectors": file, "text": {"extend_vocabulary": 1}}  # `the` is there already
-    run, fit, _, said = begun(data["tag"], tmp_path / "run", **values)
-    assert any(each.startswith("note: --text.extend-vocabulary: no word was added") for each in said)
-    list(fit.steps())
+    run, training_run, _, messages = start_run(data["tag"], tmp_path / "run", **values)
+    assert any(each.startswith("note: --text.extend-vocabulary: no word was added") for each in messages)
+    list(training_run.steps())
     assert "of the word vectors\n" not in (run.folder / "README.md").read_text()
 
 
@@ -381,10 +391,10 @@ def test_a_classifier_with_vectors_reads_words_even_where_there_are_hardly_any_b
     rows = [f"old,{'small' * 6}model-{n % 3},{n % 2}" for n in range(60)]
     (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(f'"{row[:-2]}",{row[-1]}' for row in rows) + "\n")
     values: dict[str, Any] = {"task": "classify", "vectors": file}
-    run, _, _, said = begun(str(tmp_path / "rows.csv"), tmp_path / "run", **values)
+    run, _, _, messages = start_run(str(tmp_path / "rows.csv"), tmp_path / "run", **values)
     assert run.settings.text.tokenizer == "words"
-    assert "tokeniser: words, because --vectors has vectors of words." in said
-    plain = begun(str(tmp_path / "rows.csv"), tmp_path / "plain", task="classify")[0]
+    assert "tokeniser: words, because --vectors has vectors of words." in messages
+    plain = start_run(str(tmp_path / "rows.csv"), tmp_path / "plain", task="classify")[0]
     assert plain.settings.text.tokenizer == "characters"
 
 
@@ -392,8 +402,8 @@ def test_a_classifier_with_vectors_reads_words_even_where_there_are_hardly_any_b
 def test_rows_of_any_scale_are_scaled_to_the_same_norm(large: float, data, keyed: KeyedVectors, tmp_path: Path):
     KeyedVectors(KNOWN, keyed.matrix * np.float32(large)).save(tmp_path / "v.safetensors")
     values = {"task": "classify", "vectors": str(tmp_path / "v.safetensors")}
-    run, fit, _, _ = begun(data["classify"], tmp_path / "run", **values)
-    rows = fit.model.embedding.weight.detach()[list(folded(run.preprocessor.tokenizer))]
+    run, training_run, _, _ = start_run(data["classify"], tmp_path / "run", **values)
+    rows = training_run.model.embedding.weight.detach()[list(ids_with_vectors(run.preprocessor.tokenizer))]
     assert float(rows.square().sum(1).mean().sqrt()) == pytest.approx(INITIAL_NORM, rel=1e-5)
 
 
@@ -401,14 +411,14 @@ def test_only_single_token_words_extend_the_vocabulary():
     extra_words = ["b", "new", "New York", "don't", "x-ray", "b", "Big"]
     plain = Tokenizer.train("words", ["a b a"], extra_words=extra_words)
     assert [plain.token(number) for number in range(len(plain))] == ["a", "b", "<unk>", "new", "x-ray", "Big"]
-    low = Tokenizer.train("words", ["a b a"], lowercase=True, extra_words=extra_words)
-    assert [low.token(number) for number in range(len(low))] == ["a", "b", "<unk>", "new", "x-ray"]
+    lowercased = Tokenizer.train("words", ["a b a"], lowercase=True, extra_words=extra_words)
+    assert [lowercased.token(number) for number in range(len(lowercased))] == ["a", "b", "<unk>", "new", "x-ray"]
     assert len(Tokenizer.train("characters", ["a b a"], extra_words=extra_words)) == len(
         Tokenizer.train("characters", ["ab "])
     )
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -428,20 +438,20 @@ def test_only_single_token_words_extend_the_vocabulary():
 )
 def test_unsupported_settings_raise_an_error_before_reading(values: dict, fragment: str, tmp_path: Path):
     with pytest.raises(UsageError, match=fragment):
-        begun("missing.txt", tmp_path / "run", **{"task": "language", **values})
+        start_run("missing.txt", tmp_path / "run", **{"task": "language", **values})
 
 
 def test_a_different_embedding_width_raises_an_error(data, file: str, tmp_path: Path):
     with pytest.raises(UsageError, match=r"have 6 numbers each, but --network\.embedding is 7"):
-        begun(data["language"], tmp_path / "run", vectors=file, network={"embedding": 7})
-    run = begun(data["language"], tmp_path / "run", vectors=file, network={"embedding": DIM})[0]
+        start_run(data["language"], tmp_path / "run", vectors=file, network={"embedding": 7})
+    run = start_run(data["language"], tmp_path / "run", vectors=file, network={"embedding": DIM})[0]
     assert run.settings.network.embedding == DIM
 
 
 def test_the_command_line_reports_the_coverage(data, file: str, tmp_path: Path, capsys):
     words = ["train", data["classify"], "--task", "classify", "--vectors", file, "--network.freeze-embedding"]
     assert main([*words, "--budget", "200-tokens", "--network.width", "8", "--out", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr().err
-    assert f"{file}: 5 of 13 vocabulary words (38.5%), 66.7% of the training tokens" in said.replace("\n", "")
+    messages = capsys.readouterr().err
+    assert f"{file}: 5 of 13 vocabulary words (38.5%), 66.7% of the training tokens" in messages.replace("\n", "")
     assert main(["train", data["classify"], "--vectors", "missing.vec", "--out", str(tmp_path / "other")]) == 2
     assert "missing.vec" in capsys.readouterr().err

@@ -61,8 +61,8 @@ def main(argv: Sequence[str]) -> int:
         budget=arguments.budget, parameters=example.parameters, seeds=3, lr_trials=2, strict=False
     )
     settings = Settings(task=arguments.task)
-    words = ["seqwise", "compare", example.data, "--task", arguments.task, "--budget", arguments.budget]
-    command = shlex.join([*words, "--parameters", str(example.parameters), "--seeds", "3", "--lr-trials", "2"])
+    command_line = ["seqwise", "compare", example.data, "--task", arguments.task, "--budget", arguments.budget]
+    command = shlex.join([*command_line, "--parameters", str(example.parameters), "--seeds", "3", "--lr-trials", "2"])
     folder, plan = create_plan(example.data, options, settings, arguments.out, command, name="demo")
     status = run(folder, plan)
     if status == 0:

@@ -239,10 +239,10 @@ def _truncate_prompt(prompt: str) -> str:
 def reject_options_of_other_tasks(args: Any, task: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
     """Raise an error for an option that was set but is not used by the task of the run."""
     for field in fields(args):
-        known = tasks.get(field.name, (task,))
-        if task not in known and getattr(args, field.name) != field.default:
+        supported = tasks.get(field.name, (task,))
+        if task not in supported and getattr(args, field.name) != field.default:
             option = "--" + field.name.replace("_", "-")
-            problem = f"{option} applies to {', '.join(known)}; the task of this run is {task}."
+            problem = f"{option} applies to {', '.join(supported)}; the task of this run is {task}."
             raise UsageError(problem, repair="Leave it out.")
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    def __call__(self, *words: Any, **options: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from seqwise.compare.api import compare
 
-        return compare(*words, **options)
+        return compare(*args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _Callable

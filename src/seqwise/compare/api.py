@@ -101,9 +101,16 @@ def compare(
     check_engine(engine, workers)
     if (data is None) == (resume is None):
         raise UsageError("name either the data or a comparison to resume.")
-    named = {"models": models, "variants": variants, "budget": budget, "seeds": seeds, "out": out, "settings": settings}
+    values = {
+        "models": models,
+        "variants": variants,
+        "budget": budget,
+        "seeds": seeds,
+        "out": out,
+        "settings": settings,
+    }
     defaults = {"models": ComparisonOptions.models, "seeds": ComparisonOptions.seeds}
-    arguments = {key: value for key, value in named.items() if value not in (None, defaults.get(key))} | options
+    arguments = {key: value for key, value in values.items() if value not in (None, defaults.get(key))} | options
     if resume is not None:
         if arguments:
             repair = "Leave out all but resume, engine, workers and on_event."
@@ -112,13 +119,13 @@ def compare(
         plan = reopen_plan(folder)
     else:
         base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
-        known = {key: options.pop(key) for key in ComparisonOptions.__dataclass_fields__ if key in options}
+        further = {key: options.pop(key) for key in ComparisonOptions.__dataclass_fields__ if key in options}
         comparison_options = ComparisonOptions(
             models=parse_names(models) if isinstance(models, str) else list(models),
             variants=Path(variants) if isinstance(variants, str) else variants,
             budget=str(budget or base.get("budget") or ComparisonOptions.budget),
             seeds=seeds,
-            **known,
+            **further,
         )
         request = Request(
             str(data),
@@ -141,8 +148,8 @@ def _format_call(data: str, arguments: Mapping[str, Any]) -> str:
             return value.model_dump(exclude_defaults=True)
         return str(value) if isinstance(value, Path) else value
 
-    words = [repr(data), *(f"{key}={plain(value)!r}" for key, value in arguments.items() if key != "out")]
-    return f"seqwise.compare({', '.join(words)})"
+    parts = [repr(data), *(f"{key}={plain(value)!r}" for key, value in arguments.items() if key != "out")]
+    return f"seqwise.compare({', '.join(parts)})"
 
 
 class Orchestrator:
@@ -170,7 +177,7 @@ class Orchestrator:
 
 
 def check_engine(name: str, workers: int | None = None) -> None:
-    """Refuses an engine that is not available, before a comparison is planned."""
+    """Raises an error for an engine that is not available, before a comparison is planned."""
     if workers is not None and workers < 1:
         raise UsageError(f"--workers: expected at least 1; received {workers}.")
     if name not in get_args(EngineName):

@@ -211,12 +211,12 @@ def launch(
     """
     check_process_count(processes, device)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    received: list[int] = []
+    signals: list[int] = []
     workers: list[Worker] = []
-    with handle_signals(lambda number, frame: received.append(number)):
+    with handle_signals(lambda number, frame: signals.append(number)):
         try:
             workers += [_start(rank, processes, store.port, arguments, log) for rank in range(processes)]
-            return _status(_watch(workers, store, received, stop), store, folder)
+            return _get_exit_status(_wait_for_workers(workers, store, signals, stop), store, folder)
         finally:
             for worker in workers:
                 worker.kill()
@@ -248,7 +248,7 @@ def python_command(module: str) -> list[str]:
 
 
 def build_worker_environment() -> dict[str, str]:
-    """Return the environment variables for it, in which Seqwise is also found when run from its source folder."""
+    """Return the environment of `python_command`, in which Seqwise is also found when run from its source folder."""
     source = Path(__file__).parents[2]
     if not (Path().exists() and source.samefile(Path())):
         return dict(os.environ)
@@ -256,19 +256,20 @@ def build_worker_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _watch(
-    workers: list[Worker], store: dist.TCPStore, received: list[int], stop: Callable[[], bool]
+def _wait_for_workers(
+    workers: list[Worker], store: dist.TCPStore, signals: list[int], stop: Callable[[], bool]
 ) -> list[int | None]:
     """Return the exit statuses once all workers have ended, or one has failed and the others had time to exit."""
-    patience, stopped = EXIT_SECONDS, False
+    patience = EXIT_SECONDS
+    has_stopped = False
     while any(worker.poll() is None for worker in workers) and patience > 0:
-        if not stopped and stop():
-            stopped = True
-            received.append(signal.SIGINT)
-        if received and store.add(JOINED, 0) < len(workers):
+        if not has_stopped and stop():
+            has_stopped = True
+            signals.append(signal.SIGINT)
+        if signals and store.add(JOINED, 0) < len(workers):
             raise KeyboardInterrupt  # no worker has started anything
-        while received:
-            number = received.pop(0)
+        while signals:
+            number = signals.pop(0)
             for worker in workers:
                 worker.send_signal(number)
         time.sleep(POLL_SECONDS)
@@ -277,7 +278,7 @@ def _watch(
     return [worker.returncode for worker in workers]
 
 
-def _status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> int:
+def _get_exit_status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> int:
     """Return the exit status of the first worker that failed and reported why; otherwise raise an error here."""
     if store.check([FAILED]):
         return int(store.get(FAILED).split()[1])
@@ -285,13 +286,15 @@ def _status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> i
         return max(max(status or 0, 0) for status in statuses)
     for number, status in enumerate(statuses, start=1):
         if status is not None and status < 0:
-            raise _lost(f"process {number} of {len(statuses)} was ended by {signal.Signals(-status).name}.", folder)
+            raise _lost_process_error(
+                f"process {number} of {len(statuses)} was ended by {signal.Signals(-status).name}.", folder
+            )
     if store.check([LOST]):
-        raise _lost(f"the processes lost contact: {store.get(LOST).decode()}", folder)
+        raise _lost_process_error(f"the processes lost contact: {store.get(LOST).decode()}", folder)
     return max(status or 0 for status in statuses)
 
 
-def _lost(problem: str, folder: Path) -> LostProcessError:
+def _lost_process_error(problem: str, folder: Path) -> LostProcessError:
     exists = (folder / CONFIG).exists()
     repair = f"What was saved before is complete. Resume with: {resume_command(folder)}" if exists else ""
     return LostProcessError(problem, repair=repair)
@@ -319,12 +322,12 @@ def interrupt_at_once(number: int, frame: FrameType | None) -> None:
 @contextmanager
 def defer_interrupts() -> Iterator[Callable[[], bool]]:
     """Only set a flag on a signal, which the yielded function returns. A second signal raises KeyboardInterrupt."""
-    received: list[int] = []
+    signals: list[int] = []
 
     def receive(number: int, frame: FrameType | None) -> None:
-        if received:
+        if signals:
             raise KeyboardInterrupt
-        received.append(number)
+        signals.append(number)
 
     with handle_signals(receive):
-        yield lambda: bool(received)
+        yield lambda: bool(signals)

@@ -75,9 +75,9 @@ def get_moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str,
 
 def restore_moments(optimizer: torch.optim.Optimizer, model: nn.Module, moments: dict[str, Tensor]) -> None:
     for name, parameter in model.named_parameters():
-        own = {key.rpartition(".")[2]: t for key, t in moments.items() if key.rpartition(".")[0] == name}
-        if own:
-            optimizer.state[parameter] = {key: t.to(parameter.device) for key, t in own.items()}
+        state = {key.rpartition(".")[2]: t for key, t in moments.items() if key.rpartition(".")[0] == name}
+        if state:
+            optimizer.state[parameter] = {key: t.to(parameter.device) for key, t in state.items()}
 
 
 class Average:

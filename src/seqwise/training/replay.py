@@ -133,7 +133,8 @@ class GraphReplay:
 
     def _compute_checked(self, signature: ModelSignature, *inputs: Any) -> tuple[Tensor, ModelState]:
         """Compute without a graph, and disable replay if this computation could not be captured."""
-        random_states, buffers = RandomStates(self.device), [buffer.clone() for buffer in self.model.buffers()]
+        random_states = RandomStates(self.device)
+        buffers = [buffer.clone() for buffer in self.model.buffers()]
         try:
             with forbid_synchronization(self.device):
                 results = self.compute(*inputs)
@@ -156,7 +157,8 @@ class GraphReplay:
     def _capture(self, signature: ModelSignature, *inputs: Any) -> CapturedGradients | None:
         """Return the captured graph; on failure disable replay and return None."""
         assert self.make_graph is not None
-        random_states, problem = RandomStates(self.device), "there is too little memory"
+        random_states = RandomStates(self.device)
+        problem = "there is too little memory"
         if has_memory_for_graph(self.device, len(self.graphs)):
             try:
                 return CapturedGradients(self.make_graph(), self, signature, *inputs)
@@ -308,7 +310,7 @@ def list_tensors(batch: Batch, state: ModelState, scale: Tensor) -> list[Tensor]
     return [*tensors, *flatten(state).values(), scale]
 
 
-# Random generators, and what PyTorch says of the GPU
+# Random generators and the state of the GPU
 
 
 @contextmanager
@@ -357,7 +359,7 @@ class RandomStates:
 
     def __init__(self, device: torch.device):
         self.device, self.host = device, get_host_states()
-        self.own = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self.device_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
     def have_changed(self) -> bool:
         """Return whether random numbers were drawn on the CPU since."""
@@ -369,8 +371,8 @@ class RandomStates:
         torch.default_generator.set_state(tensor)
         random.setstate(python)
         np.random.set_state((kind, np.frombuffer(numbers, np.uint32), *rest))
-        if self.own is not None:
-            torch.cuda.set_rng_state(self.own, self.device)
+        if self.device_state is not None:
+            torch.cuda.set_rng_state(self.device_state, self.device)
 
     def replace_device_state(self) -> None:
         """Give the generator of the device a new state object after a failed capture.
@@ -378,7 +380,7 @@ class RandomStates:
         PyTorch would still treat the old one as being captured. Graphs captured before draw from the old one and must
         not be replayed, which is why `num_replaced` is part of a model's signature.
         """
-        if self.own is None:
+        if self.device_state is None:
             return
         index = torch.cuda.current_device() if self.device.index is None else self.device.index
         state = torch.Generator(self.device).graphsafe_get_state()

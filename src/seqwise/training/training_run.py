@@ -44,7 +44,7 @@ from seqwise.training.memory import within_memory
 from seqwise.training.run import Origin, Run
 from seqwise.training.word_vectors import WordVectors
 
-MAX_UNSAVED_SECONDS = 120  # the most work that a kill can cost
+MAX_UNSAVED_SECONDS = 120  # of training that a killed process can lose
 STEPS_PER_LOG = 10  # between lines of metrics.jsonl
 
 
@@ -162,7 +162,7 @@ class TrainingRun:
         self._restore()
 
     def _compile(self, model: torch.nn.Module) -> None:
-        """Compile layers. A resumed run continues without, where that is impossible; `create_run` refuses a new one."""
+        """Compile layers; if that is impossible, a resumed run continues without, and `create_run` raises an error."""
         try:
             compile_layers(model, next(model.parameters()).device)
         except UsageError as error:
@@ -195,7 +195,8 @@ class TrainingRun:
         """Yield the steps of the loop and save. The first step after `stop()` returns true is the last."""
         if self.ended:
             return
-        last_save, first = time.monotonic(), self.trainer.state.step + 1
+        last_save = time.monotonic()
+        first = self.trainer.state.step + 1
         for step in self.trainer.steps():
             if step.number == first:
                 self._record_backends()
@@ -283,7 +284,10 @@ def find_free_folder(name: str) -> Path:
 
 
 class SinglePassRun:
-    """The training of one run. Of several processes the first one fits the model and the others wait."""
+    """The training of a model that is fitted in one pass over the data, such as an n-gram model.
+
+    Of several processes the first one fits the model and the others wait.
+    """
 
     def __init__(self, run: Run, task: Task, world: World, log: Callable[[str], None]):
         self.run, self.task, self.world, self.log = run, task, world, log

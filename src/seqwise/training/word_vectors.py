@@ -116,7 +116,8 @@ class WordVectors:
 
     def match_vocabularies(self, task: Task, log: LogFunction) -> dict[str, Tensor]:
         """Returns the ids and rows of each vocabulary of the task, which the run saves, and logs the coverage."""
-        vocabularies, coverage = _find_distinct_vocabularies(task), []
+        vocabularies = _find_distinct_vocabularies(task)
+        coverage = []
         tensors: dict[str, Tensor] = {}
         for name, (tokenizer, counts) in vocabularies.items():
             match = self.match(tokenizer, counts)
@@ -130,8 +131,8 @@ class WordVectors:
             raise UsageError("no token of the vocabulary is a word of the file.", repair=repair, file=self.file)
         num_added = sum(tokenizer.num_extra_words for tokenizer, _ in vocabularies.values())
         if self.extend:
-            added = f"{self.file}: {num_added:,} of its words were added to the vocabulary"
-            log(added if num_added else f"note: {NO_WORDS_ADDED}")
+            note = f"{self.file}: {num_added:,} of its words were added to the vocabulary"
+            log(note if num_added else f"note: {NO_WORDS_ADDED}")
         about = {"file": self.file, "fingerprint": self.fingerprint, "found": coverage, "joined": num_added}
         task.preprocessor.facts["vectors"] = about
         return tensors
@@ -143,20 +144,20 @@ class WordVectors:
         """
         special = {*tokenizer.specials, UNKNOWN, END}
         numbers = [number for number in range(len(tokenizer)) if tokenizer.token(number) not in special]
-        known: dict[int, np.ndarray] = {}
+        matched: dict[int, np.ndarray] = {}
         for number in numbers:
             token = _get_word(tokenizer, number)
             word = next((form for form in (token, token and token.lower()) if form in self.keyed), None)
             if word is not None:
-                known[number] = self.keyed[word]
+                matched[number] = self.keyed[word]
         composed: dict[int, np.ndarray] = {}
         if self.keyed.subwords is not None and tokenizer.kind in WORD_TOKENIZERS:
             for number in numbers:
-                vector = None if number in known else self.keyed.subwords.compose(tokenizer.token(number))
+                vector = None if number in matched else self.keyed.subwords.compose(tokenizer.token(number))
                 if vector is not None:
                     composed[number] = vector
-        ids = np.array([*known, *composed], dtype=np.int64)
-        rows = np.array([*known.values(), *composed.values()], dtype=np.float32).reshape(-1, self.keyed.dim)
+        ids = np.array([*matched, *composed], dtype=np.int64)
+        rows = np.array([*matched.values(), *composed.values()], dtype=np.float32).reshape(-1, self.keyed.dim)
         share = None
         if counts is not None:  # the end of a line is not a word, but <unk> replaces words
             words = [*numbers, *(() if tokenizer.unknown is None else (tokenizer.unknown,))]
@@ -199,12 +200,13 @@ def _explain_low_coverage(name: str, tokenizer: Tokenizer) -> str:
 
 
 @torch.no_grad()
-def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, fresh: bool) -> None:
+def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, is_new: bool) -> None:
     """Copies the saved rows into the embeddings of a new run, and freezes them if the settings say so.
 
     The rows of a layer are scaled by one factor to the norm that suits the model.
     """
-    path, frozen = run.folder / START, run.settings.network.freeze_embedding
+    path = run.folder / START
+    should_freeze = run.settings.network.freeze_embedding
     try:
         with safe_open(path, "pt") as file:
             names = set(file.keys())
@@ -212,10 +214,10 @@ def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, fresh: boo
                 if f"ids.{name}" not in names:  # it shares the layer of another vocabulary
                     continue
                 ids = file.get_tensor(f"ids.{name}").to(layer.weight.device)
-                if fresh and len(ids):
+                if is_new and len(ids):
                     rows = file.get_tensor(f"rows.{name}").to(layer.weight)
                     layer.weight[ids] = rows * (choose_initial_norm(layer, run.settings) / _compute_rms_norm(rows))
-                if frozen:
+                if should_freeze:
                     layer.freeze(ids)
     except (OSError, SafetensorError) as error:
         problem = f"the initial token vectors cannot be read: {error}."
@@ -227,8 +229,8 @@ def choose_initial_norm(layer: Embedding, settings: Settings) -> float:
 
     Otherwise larger: unlike random rows, word vectors are information and need not be kept small.
     """
-    added = settings.model == "transformer" and settings.transformer.positions in ("sinusoidal", "learned")
-    return _compute_rms_norm(layer.weight) if added else INITIAL_NORM
+    adds_positions = settings.model == "transformer" and settings.transformer.positions in ("sinusoidal", "learned")
+    return _compute_rms_norm(layer.weight) if adds_positions else INITIAL_NORM
 
 
 def _compute_rms_norm(rows: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""From a question to a plan: what can be refused is refused before anything is written or trained."""
+"""From a request to a plan: invalid requests raise an error before anything is written or trained."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_wrong_options_are_refused(text: Path, tmp_path: Path, options, words, repair):
+def test_invalid_options_raise_an_error(text: Path, tmp_path: Path, options, words, repair):
     with pytest.raises(UsageError) as caught:
         make_plan(tmp_path / "out" / "here", text, **options)
     assert words in caught.value.problem
@@ -94,11 +94,11 @@ def test_wrong_options_are_refused(text: Path, tmp_path: Path, options, words, r
     assert [path.name for path in tmp_path.iterdir()] == ["small.txt"]
 
 
-def _least(error: UsageError) -> str:
-    """The budget that a refusal proposes."""
-    found = re.search(r"at least (\S+?)[,.]?( |$)", error.repair)
-    assert found, error.repair
-    return found[1]
+def _get_suggested_budget(error: UsageError) -> str:
+    """Return the budget that an error message suggests."""
+    match = re.search(r"at least (\S+?)[,.]?( |$)", error.repair)
+    assert match, error.repair
+    return match[1]
 
 
 @pytest.mark.parametrize(
@@ -110,19 +110,19 @@ def _least(error: UsageError) -> str:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_budget_that_is_too_small_is_refused_with_the_smallest_that_would_do(text: Path, tmp_path, budget, options):
+def test_the_error_about_a_small_budget_suggests_the_smallest_that_suffices(text: Path, tmp_path, budget, options):
     with pytest.raises(UsageError) as caught:
         make_plan(tmp_path / "out", text, budget=budget, **options)
-    least = _least(caught.value)
-    assert Budget.parse(least).unit == Budget.parse(budget).unit
-    make_plan(tmp_path / "out", text, budget=least, **options)
-    if options.get("models") != ["ngram"]:  # whose least is two digits long, and so rounded by a tenth at most
-        less = f"{0.9 * Budget.parse(least).amount:.10g}-{Budget.parse(least).unit}"
-        with pytest.raises(UsageError, match="is too short"):
-            make_plan(tmp_path / "less", text, budget=less, **options)
+    suggested = _get_suggested_budget(caught.value)
+    assert Budget.parse(suggested).unit == Budget.parse(budget).unit
+    make_plan(tmp_path / "out", text, budget=suggested, **options)
+    # The suggestion has two digits, so it is rounded up by a tenth at most.
+    less = f"{0.9 * Budget.parse(suggested).amount:.10g}-{Budget.parse(suggested).unit}"
+    with pytest.raises(UsageError, match="is too short"):
+        make_plan(tmp_path / "less", text, budget=less, **options)
 
 
-def test_a_wrong_name_or_budget_is_refused_before_reading_the_data(text: Path, tmp_path: Path, monkeypatch):
+def test_an_invalid_name_or_budget_raises_an_error_before_reading_the_data(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(Language, "prepare", lambda *args, **options: pytest.fail("read"))
     wrong: list[dict] = [{"models": ["lsmt"]}, {"budget": "much"}, {"lr_trials": 0}, {"parameters": "big"}]
     for options in [*wrong, {"variants": {"x": {"seed": 1}}}]:
@@ -167,7 +167,7 @@ def test_a_set_learning_rate_is_used_without_a_search(text: Path, tmp_path: Path
     assert rates == {"rnn": 0.007, "gru": 0.007, "fast": 0.5}
 
 
-def test_an_ngram_model_is_refused_for_classification(tmp_path: Path):
+def test_an_ngram_model_for_classification_raises_an_error(tmp_path: Path):
     data = tmp_path / "opinions.tsv"
     data.write_text("".join(f"{'good' if n % 2 else 'dull'} {n}\t{n % 2}\n" for n in range(80)))
     base = tiny(task="classify", text={"tokenizer": "words"}, data={"window": None})
@@ -177,7 +177,7 @@ def test_an_ngram_model_is_refused_for_classification(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_data_too_small_for_its_split_is_refused(tmp_path: Path):
+def test_data_too_small_for_its_split_raises_an_error(tmp_path: Path):
     (tmp_path / "two.tsv").write_text("good\t1\nbad\t0\n")
     base = tiny(task="classify", text={"tokenizer": "words"}, data={"window": None})
     with pytest.raises(DataError):
@@ -190,27 +190,27 @@ def test_data_too_small_for_its_split_is_refused(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def _labelled(path: Path, rows: int) -> Path:
+def _write_labelled_texts(path: Path, rows: int) -> Path:
     lines = (f"text {number} of many words,{('odd', 'even')[number % 2 == 0]}" for number in range(rows))
     path.write_text("text,label\n" + "\n".join(lines) + "\n")
     return path
 
 
-def test_very_few_examples_are_refused_and_few_are_noted(tmp_path: Path):
+def test_very_few_examples_raise_an_error_and_few_are_noted(tmp_path: Path):
     options = ComparisonOptions(["gru", "rnn"], budget="20k-tokens", seeds=1, lr_trials=1)
-    few = Request(str(_labelled(tmp_path / "few.csv", 40)), options, Settings(task="classify"))
+    few = Request(str(_write_labelled_texts(tmp_path / "few.csv", 40)), options, Settings(task="classify"))
     with pytest.raises(UsageError, match=r"the (valid|test) split has \d texts: .* at least 3"):
         create_plan_in(tmp_path / "few", few)
     assert not (tmp_path / "few").exists()
-    said: list[str] = []
-    some = Request(str(_labelled(tmp_path / "some.csv", 600)), options, Settings(task="classify"))
-    create_plan_in(tmp_path / "some", some, said.append)
+    messages: list[str] = []
+    some = Request(str(_write_labelled_texts(tmp_path / "some.csv", 600)), options, Settings(task="classify"))
+    create_plan_in(tmp_path / "some", some, messages.append)
     assert any(
-        "the test split has only 30 texts" in sentence and "--data.test-fraction" in sentence for sentence in said
+        "the test split has only 30 texts" in sentence and "--data.test-fraction" in sentence for sentence in messages
     )
 
 
-def test_an_existing_folder_is_refused_and_unchanged(text: Path, tmp_path: Path):
+def test_an_existing_folder_raises_an_error_and_is_unchanged(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -220,27 +220,30 @@ def test_an_existing_folder_is_refused_and_unchanged(text: Path, tmp_path: Path)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    for taken in (tmp_path / "mine", text):
+    for path in (tmp_path / "mine", text):
         with pytest.raises(UsageError, match="is not an empty folder"):
-            check_folder(taken)
+            check_folder(path)
     (tmp_path / "empty").mkdir()
     check_folder(tmp_path / "empty")
 
 
-@pytest.mark.parametrize("looked", [True, False], ids=["after a look", "at the very same time"])
-def test_two_processes_never_share_a_folder(text: Path, tmp_path: Path, monkeypatch, looked: bool):
-    """The second comes while the first reads its data, which may take long."""
-    folder, read = tmp_path / "out", planning.open_data
+@pytest.mark.parametrize("has_checked", [True, False], ids=["after its check", "at the same time"])
+def test_two_processes_never_share_a_folder(text: Path, tmp_path: Path, monkeypatch, has_checked: bool):
+    """The second process starts while the first reads its data, which may take long."""
+    folder = tmp_path / "out"
+    open_data = planning.open_data
 
-    def meanwhile(*args, **options):
-        monkeypatch.setattr(planning, "open_data", lambda *args, **options: pytest.fail("the second one read"))
-        if not looked:  # the folder was made after the second one had looked
+    def plan_again(*args, **options):
+        monkeypatch.setattr(
+            planning, "open_data", lambda *args, **options: pytest.fail("the second process read the data")
+        )
+        if not has_checked:  # the folder was created after the check of the second process
             monkeypatch.setattr(planning, "check_folder", lambda folder: None)
         with pytest.raises(FolderTakenError):
             make_plan(folder, text, models=["lstm"])
-        return read(*args, **options)
+        return open_data(*args, **options)
 
-    monkeypatch.setattr(planning, "open_data", meanwhile)
+    monkeypatch.setattr(planning, "open_data", plan_again)
     first = make_plan(folder, text)
     assert Plan.open(folder) == first
     assert (folder / PREPROCESSOR_FOLDER / "tokenizer.json").exists()
@@ -249,15 +252,16 @@ def test_two_processes_never_share_a_folder(text: Path, tmp_path: Path, monkeypa
 def test_a_default_folder_taken_meanwhile_is_skipped(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     request = Request(str(text), ComparisonOptions(["rnn"], budget=BUDGET, seeds=1, lr_trials=1), tiny())
-    free, seen = planning.find_free_folder, []
+    find_free_folder = planning.find_free_folder
+    folders: list[Path] = []
 
-    def taken(name: str) -> Path:
-        seen.append(free(name))
-        if len(seen) == 1:
-            (seen[0] / PREPROCESSOR_FOLDER).mkdir(parents=True)  # by another process
-        return seen[-1]
+    def find_and_lose(name: str) -> Path:
+        folders.append(find_free_folder(name))
+        if len(folders) == 1:
+            (folders[0] / PREPROCESSOR_FOLDER).mkdir(parents=True)  # by another process
+        return folders[-1]
 
-    monkeypatch.setattr(planning, "find_free_folder", taken)
+    monkeypatch.setattr(planning, "find_free_folder", find_and_lose)
     folder, plan = create_plan(request, None, "demo")
     assert folder == Path("runs/demo-2")
     assert Plan.open(folder) == plan
@@ -266,7 +270,7 @@ def test_a_default_folder_taken_meanwhile_is_skipped(text: Path, tmp_path: Path,
         create_plan(request, Path("runs/demo-1"), "demo")
 
 
-KILLED = """
+WAITING_PROCESS = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
@@ -284,16 +288,23 @@ make_plan(Path(sys.argv[2]), sys.argv[3])
 
 def test_a_folder_left_by_a_killed_process_is_reused(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    words = [sys.executable, "-c", KILLED, str(Path(small_comparison.__file__).parent), str(folder), str(text)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-c",
+        WAITING_PROCESS,
+        str(Path(small_comparison.__file__).parent),
+        str(folder),
+        str(text),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "reading\n"
         with pytest.raises(FolderTakenError, match="another process is creating"):
-            make_plan(folder, text)  # its maker lives
+            make_plan(folder, text)  # the process that creates it is alive
         assert (folder / PREPROCESSOR_FOLDER).is_dir()
         process.kill()
     assert sorted(path.name for path in folder.iterdir()) == [CLAIM_FILE, PREPROCESSOR_FOLDER]
-    (folder / PREPROCESSOR_FOLDER / "tokenizer.json").write_text("{")  # or the kill came when something was saved
+    (folder / PREPROCESSOR_FOLDER / "tokenizer.json").write_text("{")  # as if it was killed while saving
     (folder / f".{PLAN_FILE}.writing").write_text("data: ")
     plan = make_plan(folder, text)
     assert Plan.open(folder) == plan
@@ -309,7 +320,7 @@ def test_a_folder_with_other_files_is_never_reused(text: Path, tmp_path: Path, m
     (folder / "letter.txt").write_text("dear")
     with pytest.raises(FolderTakenError, match="is not an empty folder"):
         make_plan(folder, text)
-    monkeypatch.setattr(planning, "check_folder", lambda folder: None)  # the letter came after the look
+    monkeypatch.setattr(planning, "check_folder", lambda folder: None)  # the letter was written after the check
     with pytest.raises(FolderTakenError, match="is not an empty folder"):
         make_plan(folder, text)
     assert (folder / "letter.txt").read_text() == "dear"
@@ -317,10 +328,10 @@ def test_a_folder_with_other_files_is_never_reused(text: Path, tmp_path: Path, m
 
 
 def test_without_lock_support_no_folder_is_reused(text: Path, tmp_path: Path, monkeypatch):
-    def unable(*args):
+    def fail_to_lock(*args):
         raise OSError(errno.ENOTSUP, "not supported")
 
-    monkeypatch.setattr(fcntl, "flock", unable)
+    monkeypatch.setattr(fcntl, "flock", fail_to_lock)
     folder = tmp_path / "out"
     (folder / PREPROCESSOR_FOLDER).mkdir(parents=True)
     (folder / CLAIM_FILE).touch()
@@ -353,10 +364,10 @@ def test_a_failed_save_leaves_no_files(text: Path, tmp_path: Path, monkeypatch):
     with pytest.raises(SaveError, match="cannot create"):
         make_plan(tmp_path / "file" / "below", text)
 
-    def full(self: Plan, folder: Path) -> None:
+    def fail_on_full_disk(self: Plan, folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Plan, "save", full)
+    monkeypatch.setattr(Plan, "save", fail_on_full_disk)
     with pytest.raises(SaveError, match="No space left on device") as caught:
         make_plan(tmp_path / "out", text)
     assert "--out" in caught.value.repair
@@ -373,24 +384,24 @@ def test_a_failed_save_leaves_no_files(text: Path, tmp_path: Path, monkeypatch):
 
 
 def test_the_plan_is_complete(text: Path, tmp_path: Path):
-    said: list[str] = []
+    messages: list[str] = []
     options = ComparisonOptions(
         ["rnn", "ngram"], {"wide": {"model": "gru", "network": {"width": 20}}}, BUDGET, seeds=2, lr_trials=2
     )
     request = Request(str(text), options, tiny(task=None, seed=7), "seqwise compare …")
-    plan = create_plan_in(tmp_path / "out", request, said.append)
+    plan = create_plan_in(tmp_path / "out", request, messages.append)
     assert plan == Plan.open(tmp_path / "out")
     assert list(plan.families) == ["rnn", "ngram", "wide"]
     assert plan.task == "language"
     assert plan.metric == "perplexity"
-    assert plan.about == tuple(said)
+    assert plan.about == tuple(messages)
     assert plan.command == "seqwise compare …"
     assert plan.budgets.seeds == (7, 8)
     assert plan.parameters["ngram"] == 0 < plan.parameters["rnn"] < plan.parameters["wide"]
     assert plan.families["wide"].network.width == 20
     for name in ("rnn", "wide"):
         assert plan.families[name].training.learning_rate  # chosen by rule
-        assert plan.families[name].training.patience == NEVER  # the budget is spent, whatever validation says
+        assert plan.families[name].training.patience == NEVER  # the whole budget is spent, whatever the validation loss
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [PLAN_FILE, PREPROCESSOR_FOLDER]
 
 
@@ -429,7 +440,7 @@ class SpeedOnly:
         """There is nothing to close."""
 
 
-def test_a_time_too_short_for_one_validation_is_refused_before_training(text: Path, tmp_path: Path):
+def test_a_time_too_short_for_one_validation_raises_an_error_before_training(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     plan = make_plan(folder, text, budget="8s", seeds=1)
     assert plan.budgets.lr_trial == "1s"
@@ -437,21 +448,19 @@ def test_a_time_too_short_for_one_validation_is_refused_before_training(text: Pa
     with pytest.raises(UsageError, match="rnn: a learning-rate trial of 1 s is too short: 10 updates take 2 s"):
         run_stages(folder, plan, slow, lambda event: None)
     assert slow.stages == ["speed"]
-    assert not folder.exists(), "the same command with another budget must not find the folder taken"
+    assert not folder.exists(), "the same command with another budget must be able to use the folder"
     plan = make_plan(folder, text, budget="8s", seeds=1, lr_trials=1)
     with pytest.raises(UsageError, match="a training of 8 s is too short: 20 updates and one validation take 9 s"):
         run_stages(folder, plan, SpeedOnly(folder, update=0.2, validation=5.0), lambda event: None)
     plan = make_plan(folder, text, budget="12s", seeds=1)
     fast = SpeedOnly(folder, update=0.04, validation=0.5)
     with pytest.raises(SeqwiseError, match=r"4 of 4 jobs have no result(.|\n)*seqwise compare --resume"):
-        run_stages(folder, plan, fast, lambda event: None)  # it trains nothing, and it was not interrupted
+        run_stages(folder, plan, fast, lambda event: None)  # the engine trains nothing and was not interrupted
     assert fast.stages == ["speed", "train"]
 
 
 @pytest.mark.parametrize("lr_trials", [1, 2])
-def test_a_time_that_is_too_short_is_refused_with_the_shortest_that_would_do(
-    text: Path, tmp_path: Path, lr_trials: int
-):
+def test_the_error_about_a_short_time_suggests_the_shortest_that_suffices(text: Path, tmp_path: Path, lr_trials: int):
     folder = tmp_path / "out"
     with pytest.raises(UsageError) as caught:
         run_stages(
@@ -460,15 +469,15 @@ def test_a_time_that_is_too_short_is_refused_with_the_shortest_that_would_do(
             SpeedOnly(folder, 0.9, 4.0),
             lambda event: None,
         )
-    least = _least(caught.value)
-    for slower, refused in ((1.0, False), (1.15, False), (1.3, True)):  # than the first measurement
-        plan = make_plan(folder, text, budget=least, lr_trials=lr_trials)
-        with pytest.raises(SeqwiseError, match="too short" if refused else "have no result"):
-            run_stages(folder, plan, SpeedOnly(folder, 0.9 * slower, 4.0 * slower), lambda event: None)
+    suggested = _get_suggested_budget(caught.value)
+    for slowdown, is_rejected in ((1.0, False), (1.15, False), (1.3, True)):  # than the first measurement
+        plan = make_plan(folder, text, budget=suggested, lr_trials=lr_trials)
+        with pytest.raises(SeqwiseError, match="too short" if is_rejected else "have no result"):
+            run_stages(folder, plan, SpeedOnly(folder, 0.9 * slowdown, 4.0 * slowdown), lambda event: None)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_removing_a_refused_comparison_leaves_other_files(text: Path, tmp_path: Path):
+def test_removing_a_rejected_comparison_leaves_other_files(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     plan = make_plan(folder, text, budget="8s", seeds=1)
     (folder / "notes.txt").write_text("mine")
@@ -502,8 +511,8 @@ def test_a_resumed_demo_is_still_not_strict(text: Path, tmp_path: Path):
     assert not Plan.open(folder).strict
 
 
-def test_a_comparison_with_a_checkpoint_is_not_refused_by_its_speed(text: Path, tmp_path: Path):
-    """A kill came before the first trial was over: there is a checkpoint, but no outcome."""
+def test_a_comparison_with_a_checkpoint_is_not_rejected_for_its_speed(text: Path, tmp_path: Path):
+    """It was killed before the end of the first trial: there is a checkpoint, but no outcome."""
     folder = tmp_path / "out"
     plan = make_plan(folder, text, budget="8s", seeds=1)
     checkpoint = folder / "trials" / "rnn" / "lr-1" / "checkpoints" / "step-7"
@@ -549,17 +558,17 @@ def test_a_finished_comparison_needs_no_data(text: Path, tmp_path: Path):
     assert reopen_plan(folder) == plan
     Outcome("failed", "by chance").save(Job("test", "gru/seed-1").file(folder))
     with pytest.raises(DataError):
-        reopen_plan(folder)  # it would be tried again
+        reopen_plan(folder)  # it would be repeated
 
 
 def test_a_relative_data_path_is_explained_in_another_folder(text: Path, tmp_path: Path, monkeypatch):
-    home, away = tmp_path / "at home", tmp_path / "away"
+    home, other = tmp_path / "at home", tmp_path / "other"
     home.mkdir()
-    away.mkdir()
+    other.mkdir()
     text.rename(home / "small.txt")
     monkeypatch.chdir(home)
     make_plan(Path("out"), "small.txt")
-    monkeypatch.chdir(away)
+    monkeypatch.chdir(other)
     with pytest.raises(RunError) as caught:
         reopen_plan(Path("../at home/out"))
     assert caught.value.problem.startswith(f"small.txt is relative to {home}.")

@@ -1,4 +1,4 @@
-"""The plan: how a budget is divided, which trials there are and with which settings, and the file that says so."""
+"""The plan: how a budget is divided, the trials and their settings, and the file of the plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seqwise.errors import RunError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
 
 
-def make(budget: str = "12k-tokens", lr_trials: int = 3, seeds: int = 3, models: str = "rnn gru ngram") -> Plan:
+def make_plan(budget: str = "12k-tokens", lr_trials: int = 3, seeds: int = 3, models: str = "rnn gru ngram") -> Plan:
     budgets = TrialBudgets.divide(budget, lr_trials, tuple(range(seeds)), 5_000)
     families = {
         name: ResolvedSettings(task="language", model=name, training={"learning_rate": 0.006})
@@ -42,8 +42,14 @@ def make(budget: str = "12k-tokens", lr_trials: int = 3, seeds: int = 3, models:
         ("12k-tokens", 3, 3, "3000-tokens", "9000-tokens"),  # a quarter for the learning rates, of all seeds together
         ("12k-tokens", 1, 3, "0-tokens", "12000-tokens"),  # no search: all for the trainings
         ("12k-tokens", 3, 1, "1000-tokens", "9000-tokens"),
-        ("12k-tokens", 2, 5, "4000-tokens", "10400-tokens"),  # a try has at most a third of the budget of a seed
-        ("1001-tokens", 3, 1, "83-tokens", "750-tokens"),  # whole tokens, rounded down
+        (
+            "12k-tokens",
+            2,
+            5,
+            "4000-tokens",
+            "10400-tokens",
+        ),  # a learning-rate trial has at most a third of the budget of a seed
+        ("1001-tokens", 3, 1, "83-tokens", "750-tokens"),  # total tokens, rounded down
         ("2m", 3, 3, "30s", "90s"),
         ("10s", 3, 1, "0.83s", "7.5s"),
         ("90s", 1, 1, "0s", "90s"),
@@ -67,31 +73,31 @@ def test_a_budget_is_divided_among_trials(budget, lr_trials, seeds, lr_trial, tr
     st.integers(1, 9),
 )
 def test_budgets_of_trials_add_up_to_the_total(budget, lr_trials, seeds):
-    asked = Budget.parse(budget)
-    amount = asked.amount * 12_345 if asked.unit == "epochs" else asked.amount
+    parsed = Budget.parse(budget)
+    amount = parsed.amount * 12_345 if parsed.unit == "epochs" else parsed.amount
     smallest = amount * min(0.25 * seeds / lr_trials, 1 / 3)
-    is_timed = asked.unit == "seconds"
+    is_timed = parsed.unit == "seconds"
     assume(abs(smallest - (0.01 if is_timed else 1.0)) > 1e-6)  # rounding decides there
     if lr_trials > 1 and smallest < (0.01 if is_timed else 1.0):
-        assume(is_timed)  # too few tokens are refused by `check`
+        assume(is_timed)  # `check` rejects too few tokens
         with pytest.raises(UsageError, match="too small to be divided"):
             TrialBudgets.divide(budget, lr_trials, tuple(range(seeds)), 12_345)
         return
     budgets = TrialBudgets.divide(budget, lr_trials, tuple(range(seeds)), 12_345)
-    whole, training = Budget.parse(budgets.total), Budget.parse(budgets.training)
-    assert whole.unit == training.unit != "epochs"
-    searched = lr_trials * Budget.parse(budgets.lr_trial).amount if lr_trials > 1 else 0.0
-    smallest = 1.0 if whole.unit == "tokens" else 0.01
-    spent = searched + seeds * training.amount
-    assert spent <= seeds * whole.amount + 1e-4
-    assert spent > seeds * whole.amount - smallest * (lr_trials + seeds) - 1e-4
-    if whole.unit == "tokens":
+    total, training = Budget.parse(budgets.total), Budget.parse(budgets.training)
+    assert total.unit == training.unit != "epochs"
+    search_amount = lr_trials * Budget.parse(budgets.lr_trial).amount if lr_trials > 1 else 0.0
+    smallest = 1.0 if total.unit == "tokens" else 0.01
+    total_amount = search_amount + seeds * training.amount
+    assert total_amount <= seeds * total.amount + 1e-4
+    assert total_amount > seeds * total.amount - smallest * (lr_trials + seeds) - 1e-4
+    if total.unit == "tokens":
         assert training.amount == int(training.amount)
-        assert spent <= seeds * whole.amount
+        assert total_amount <= seeds * total.amount
 
 
 @pytest.mark.parametrize(("budget", "lr_trials"), [("0.02s", 5), ("0.001s", 1)])
-def test_a_time_that_leaves_nothing_for_a_trial_is_refused(budget, lr_trials):
+def test_a_time_that_leaves_nothing_for_a_trial_raises_an_error(budget, lr_trials):
     with pytest.raises(UsageError, match="is too small to be divided") as caught:
         TrialBudgets.divide(budget, lr_trials, (0,), 5_000)
     assert "larger --budget" in caught.value.repair
@@ -99,9 +105,9 @@ def test_a_time_that_leaves_nothing_for_a_trial_is_refused(budget, lr_trials):
 
 def test_prepared_settings_spend_the_whole_budget():
     settings = Settings(budget="1h")
-    asked = prepare_settings(settings, TrialBudgets.divide("12k-tokens", 3, (0, 1, 2), 1))
-    assert asked.budget == "9000-tokens"
-    assert asked.training.patience == NEVER
+    prepared = prepare_settings(settings, TrialBudgets.divide("12k-tokens", 3, (0, 1, 2), 1))
+    assert prepared.budget == "9000-tokens"
+    assert prepared.training.patience == NEVER
     assert settings.budget == "1h"
     assert settings.training.patience is None
 
@@ -110,7 +116,7 @@ def test_prepared_settings_spend_the_whole_budget():
 
 
 def test_trials_are_ordered_by_learning_rate_and_by_seed():
-    plan = make(lr_trials=2, seeds=2)
+    plan = make_plan(lr_trials=2, seeds=2)
     assert [trial.name for trial in plan.lr_trials()] == ["rnn/lr-1", "gru/lr-1", "rnn/lr-2", "gru/lr-2"]
     assert [trial.name for trial in plan.trainings()] == [
         *("rnn/seed-0", "gru/seed-0", "ngram/seed-0", "rnn/seed-1", "gru/seed-1")
@@ -120,25 +126,25 @@ def test_trials_are_ordered_by_learning_rate_and_by_seed():
     assert plan.get_trial("gru/seed-1") == Trial("gru/seed-1", "gru", "train", 1, 1)
 
 
-def test_a_trial_that_is_not_in_the_plan_is_named():
+def test_a_trial_that_is_not_in_the_plan_raises_an_error():
     with pytest.raises(RunError, match="the plan has no trial 'lstm/seed-0'"):
-        make().get_trial("lstm/seed-0")
+        make_plan().get_trial("lstm/seed-0")
 
 
 def test_an_ngram_model_has_one_training_and_no_learning_rate_search():
-    plan = make(models="ngram", seeds=3)
+    plan = make_plan(models="ngram", seeds=3)
     assert plan.lr_trials() == []
     assert [trial.name for trial in plan.trainings()] == ["ngram/seed-0"]
     assert plan.is_counted("ngram")
 
 
 def test_without_a_search_there_are_no_learning_rate_trials():
-    assert make(lr_trials=1).lr_trials() == []
+    assert make_plan(lr_trials=1).lr_trials() == []
 
 
 def test_seeds_start_at_the_seed_of_the_settings():
     budgets = TrialBudgets.divide("9k-tokens", 2, (40, 41), 1)
-    plan = replace(make(), budgets=budgets)
+    plan = replace(make_plan(), budgets=budgets)
     assert {trial.seed for trial in plan.lr_trials()} == {40}
     assert [trial.name for trial in plan.trainings()][-1] == "gru/seed-41"
 
@@ -153,11 +159,11 @@ def test_seeds_start_at_the_seed_of_the_settings():
     ],
 )
 def test_the_learning_rates_are_the_default_and_its_neighbours(lr_trials, rates):
-    assert make(lr_trials=lr_trials).rates("rnn") == rates
+    assert make_plan(lr_trials=lr_trials).rates("rnn") == rates
 
 
 def test_the_settings_of_a_learning_rate_trial_and_of_a_training():
-    plan = make()
+    plan = make_plan()
     lr_trial = plan.make_settings(plan.get_trial("gru/lr-3"), None)
     assert (lr_trial.seed, lr_trial.budget, lr_trial.training.learning_rate) == (0, "3000-tokens", 0.015)
     assert lr_trial.training.validate_every == NEVER  # once, at its end
@@ -165,9 +171,9 @@ def test_the_settings_of_a_learning_rate_trial_and_of_a_training():
     assert (training.seed, training.budget, training.training.learning_rate) == (2, "9000-tokens", 0.0024)
     assert training.training.validate_every == 0
     assert training.model == "gru"
-    counted = plan.make_settings(plan.training("ngram", 0), 0.0024)
-    assert counted.training.learning_rate == 0.006  # not its business
-    assert plan.families["gru"].seed == 0  # the plan itself stays what it is
+    ngram = plan.make_settings(plan.training("ngram", 0), 0.0024)
+    assert ngram.training.learning_rate == 0.006  # it has none to search
+    assert plan.families["gru"].seed == 0  # the plan itself is not changed
     assert plan.families["gru"].budget == ""
 
 
@@ -189,7 +195,7 @@ def test_family_names_are_parsed(text, names):
 
 
 def test_a_saved_plan_is_loaded_unchanged(tmp_path: Path):
-    plan = make()
+    plan = make_plan()
     plan.save(tmp_path)
     assert Plan.open(tmp_path) == plan
     assert Plan.open(str(tmp_path)).budgets.seeds == (0, 1, 2)
@@ -198,12 +204,12 @@ def test_a_saved_plan_is_loaded_unchanged(tmp_path: Path):
 
 
 def test_a_plan_without_later_fields_can_be_read(tmp_path: Path):
-    found = Plan.open(changed(tmp_path, strict=None, working_folder=None))
-    assert (found.strict, found.working_folder) == (True, "")
+    opened_plan = Plan.open(save_changed(tmp_path, strict=None, working_folder=None))
+    assert (opened_plan.strict, opened_plan.working_folder) == (True, "")
 
 
 def test_a_plan_of_format_1_can_be_read_and_keeps_the_names_of_its_trials(tmp_path: Path):
-    plan = make()
+    plan = make_plan()
     plan.save(tmp_path)
     values = yaml.safe_load((tmp_path / PLAN_FILE).read_text()) | {"format": 1}
     del values["lr_prefix"]
@@ -215,24 +221,24 @@ def test_a_plan_of_format_1_can_be_read_and_keeps_the_names_of_its_trials(tmp_pa
     for new, old in (("total", "budget"), ("lr_trials", "tries"), ("lr_trial", "a_try")):
         values["spending"][old] = values["spending"].pop(new)
     (tmp_path / PLAN_FILE).write_text(yaml.safe_dump(values))
-    found = Plan.open(tmp_path)
-    assert found == replace(plan, lr_prefix="try")
-    assert found.get_trial("rnn/try-1").kind == "lr"
-    found.save(tmp_path)
-    assert Plan.open(tmp_path) == found
+    opened_plan = Plan.open(tmp_path)
+    assert opened_plan == replace(plan, lr_prefix="try")
+    assert opened_plan.get_trial("rnn/try-1").kind == "lr"
+    opened_plan.save(tmp_path)
+    assert Plan.open(tmp_path) == opened_plan
 
 
 def test_a_comparison_with_a_trained_model_is_never_removed(tmp_path: Path):
-    for kept in ("trials/rnn/seed-0/checkpoints/step-3/state.json", "trials/ngram/seed-0/model.safetensors"):
-        path = tmp_path / kept[7:10] / kept
+    for name in ("trials/rnn/seed-0/checkpoints/step-3/state.json", "trials/ngram/seed-0/model.safetensors"):
+        path = tmp_path / name[7:10] / name
         path.parent.mkdir(parents=True)
         path.touch()
-        make().save(tmp_path / kept[7:10])
-        remove_untrained(tmp_path / kept[7:10])
-        assert Plan.open(tmp_path / kept[7:10])
+        make_plan().save(tmp_path / name[7:10])
+        remove_untrained(tmp_path / name[7:10])
+        assert Plan.open(tmp_path / name[7:10])
         assert path.exists()
     (tmp_path / "new" / "trials" / "rnn" / "seed-0" / "checkpoints").mkdir(parents=True)
-    make().save(tmp_path / "new")
+    make_plan().save(tmp_path / "new")
     remove_untrained(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
@@ -242,20 +248,20 @@ def test_a_folder_without_a_plan_is_no_comparison(tmp_path: Path):
         Plan.open(tmp_path)
 
 
-def changed(folder: Path, **values: object) -> Path:
-    """A plan with some values replaced, or removed where they are None."""
-    make().save(folder)
-    found = yaml.safe_load((folder / PLAN_FILE).read_text())
-    kept = {key: value for key, value in (found | values).items() if value is not None}
-    (folder / PLAN_FILE).write_text(yaml.safe_dump(kept))
+def save_changed(folder: Path, **values: object) -> Path:
+    """Save a plan with some values replaced, or removed where they are None; return its folder."""
+    make_plan().save(folder)
+    saved = yaml.safe_load((folder / PLAN_FILE).read_text())
+    changed = {key: value for key, value in (saved | values).items() if value is not None}
+    (folder / PLAN_FILE).write_text(yaml.safe_dump(changed))
     return folder
 
 
-def test_a_plan_of_a_newer_format_is_refused(tmp_path: Path):
+def test_a_plan_of_a_newer_format_raises_an_error(tmp_path: Path):
     with pytest.raises(
         RunError, match=r"written by Seqwise 9\.0 in format 3; this version reads formats up to 2"
     ) as caught:
-        Plan.open(changed(tmp_path, format=3, seqwise="9.0", something="new"))
+        Plan.open(save_changed(tmp_path, format=3, seqwise="9.0", something="new"))
     assert "pip install --upgrade" in caught.value.repair
 
 
@@ -272,20 +278,20 @@ def test_a_plan_of_a_newer_format_is_refused(tmp_path: Path):
     ],
     ids=str,
 )
-def test_a_damaged_plan_is_refused_with_its_file(tmp_path: Path, values):
+def test_the_error_about_a_damaged_plan_names_its_file(tmp_path: Path, values):
     with pytest.raises(RunError, match="not the plan of a comparison") as caught:
-        Plan.open(changed(tmp_path, **values))
+        Plan.open(save_changed(tmp_path, **values))
     assert caught.value.file == tmp_path / PLAN_FILE
     assert caught.value.repair
 
 
 @pytest.mark.parametrize("content", [b"", b"[1, 2", b"\xff\xfe\x00", b"just words"])
-def test_a_plan_file_with_other_content_is_refused(tmp_path: Path, content: bytes):
+def test_a_plan_file_with_other_content_raises_an_error(tmp_path: Path, content: bytes):
     (tmp_path / PLAN_FILE).write_bytes(content)
     with pytest.raises(RunError, match="not the plan of a comparison"):
         Plan.open(tmp_path)
 
 
-def test_wrong_settings_in_the_file_are_named(tmp_path: Path):
+def test_invalid_settings_in_the_file_are_named(tmp_path: Path):
     with pytest.raises(UsageError, match="network"):
-        Plan.open(changed(tmp_path, families={"rnn": {"network": {"width": "wide"}}}))
+        Plan.open(save_changed(tmp_path, families={"rnn": {"network": {"width": "wide"}}}))

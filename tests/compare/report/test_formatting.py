@@ -19,7 +19,7 @@ from seqwise.compare.report import formatting
         ("perplexity", 112.34, 2.0, "112.3"),
         ("perplexity", 1234.5, 35.0, "1,234"),
         ("perplexity", 1234.5, 350.0, "1,234"),
-        ("perplexity", 3.1234567, 1e-9, "3.1235"),  # five digits are the most
+        ("perplexity", 3.1234567, 1e-9, "3.1235"),  # at most five digits
         ("perplexity", 3.1234, None, "3.123"),
         ("perplexity", 3.1234, 0.0, "3.123"),
         ("perplexity", 98765.4, None, "98,765"),

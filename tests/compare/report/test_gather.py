@@ -1,4 +1,4 @@
-"""The report: what the trials left behind, put together; nothing in it that a run does not say itself."""
+"""The report gathers the results of the trials; its numbers are those of the runs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from seqwise.errors import RunError, SeqwiseError
 from seqwise.metrics.evaluation import ExampleScores, ExampleText
 from seqwise.training.run import Run
 
-sys.path.append(str(Path(__file__).parents[2] / "contracts"))  # where each task has some small data
-# Odd numbers of tokens, for little more than the least number of updates.
-LEAST = {
+sys.path.append(str(Path(__file__).parents[2] / "contracts"))  # small data of each task
+# Odd numbers of tokens, for little more than the minimum number of updates.
+MIN_BUDGETS = {
     "masked": "1001-tokens",
     "classify": "1401-tokens",
     "tag": "1001-tokens",
@@ -40,7 +40,7 @@ LEAST = {
     "forecast": "2001-tokens",
 }
 
-SIMPLE = {
+BASELINES = {
     "classify": ["most frequent label"],
     "tag": ["most frequent tag of each word"],
     "forecast": ["seasonal-naive forecast", "naive forecast"],
@@ -68,67 +68,69 @@ def family(report: dict, name: str) -> dict:
 
 def test_report_values_are_those_of_evaluate(folder: Path, report: dict):
     for name in ("rnn", "gru", "ngram"):
-        found = family(report, name)
+        result = family(report, name)
         each = {
             seed: seqwise.load(folder / "trials" / name / f"seed-{seed}", "cpu").evaluate(data_of(folder)).metrics
             for seed in ([0] if name == "ngram" else [0, 1])
         }
-        assert found["values"] == [{"seed": seed, "value": metrics["perplexity"]} for seed, metrics in each.items()]
-        assert found["mean"] == pytest.approx(np.mean([metrics["perplexity"] for metrics in each.values()]))
+        assert result["values"] == [{"seed": seed, "value": metrics["perplexity"]} for seed, metrics in each.items()]
+        assert result["mean"] == pytest.approx(np.mean([metrics["perplexity"] for metrics in each.values()]))
         for key in next(iter(each.values())):
-            assert found["metrics"][key] == pytest.approx(np.mean([metrics[key] for metrics in each.values()]))
-        assert found["run"] == f"trials/{name}/seed-0"
+            assert result["metrics"][key] == pytest.approx(np.mean([metrics[key] for metrics in each.values()]))
+        assert result["run"] == f"trials/{name}/seed-0"
 
 
 def test_costs_and_curves_are_those_of_the_runs(folder: Path, report: dict):
-    found = family(report, "gru")
+    result = family(report, "gru")
     runs = [Run.open(folder / "trials" / "gru" / f"seed-{seed}") for seed in (0, 1)]
     last = [run.metrics()[-1] for run in runs]
-    assert found["training"]["tokens"] == 3843
-    assert found["training"]["updates"] == 61
-    assert found["training"]["seconds"] == pytest.approx(np.mean([row["seconds"] for row in last]))
-    assert found["weights"] == (runs[0].folder / "model.safetensors").stat().st_size
-    assert found["parameters"] == Plan.open(folder).parameters["gru"]
-    tested = [Job("test", f"gru/seed-{seed}").load(folder).result.seconds for seed in (0, 1)]
-    assert found["evaluation_seconds"] == pytest.approx(np.median(tested))
-    for run, curve in zip(runs, found["curves"]):
-        validated = [row for row in run.metrics() if row["validation"]]
-        assert [point["tokens"] for point in curve["points"]] == [row["tokens"] for row in validated]
-        assert [point["value"] for point in curve["points"]] == [row["validation"]["perplexity"] for row in validated]
+    assert result["training"]["tokens"] == 3843
+    assert result["training"]["updates"] == 61
+    assert result["training"]["seconds"] == pytest.approx(np.mean([row["seconds"] for row in last]))
+    assert result["weights"] == (runs[0].folder / "model.safetensors").stat().st_size
+    assert result["parameters"] == Plan.open(folder).parameters["gru"]
+    seconds = [Job("test", f"gru/seed-{seed}").load(folder).result.seconds for seed in (0, 1)]
+    assert result["evaluation_seconds"] == pytest.approx(np.median(seconds))
+    for run, curve in zip(runs, result["curves"]):
+        validations = [row for row in run.metrics() if row["validation"]]
+        assert [point["tokens"] for point in curve["points"]] == [row["tokens"] for row in validations]
+        assert [point["value"] for point in curve["points"]] == [row["validation"]["perplexity"] for row in validations]
         assert curve["points"][-1]["tokens"] == 3843
-    assert found["settings"]["training"]["learning_rate"] == found["learning_rate"]
-    goals = {seed: Job("train", f"gru/seed-{seed}").load(folder).result.objective for seed in (0, 1)}
-    assert found["settings"]["seed"] == min(goals, key=goals.get)  # the run that is offered is the best by validation
+    assert result["settings"]["training"]["learning_rate"] == result["learning_rate"]
+    objectives = {seed: Job("train", f"gru/seed-{seed}").load(folder).result.objective for seed in (0, 1)}
+    assert result["settings"]["seed"] == min(
+        objectives, key=objectives.get
+    )  # the run that is offered is the best by validation
 
 
 def test_latencies_are_those_of_the_latency_job(folder: Path):
     LATENCY_JOB.file(folder).unlink()
-    untimed = gather(folder, Plan.open(folder))
-    assert {(each["latency"], len(each["latencies"])) for each in untimed["families"]} == {(None, 0)}
-    assert untimed["verdict"]["fastest"] in (None, untimed["verdict"]["best"])
+    without_latencies = gather(folder, Plan.open(folder))
+    assert {(each["latency"], len(each["latencies"])) for each in without_latencies["families"]} == {(None, 0)}
+    assert without_latencies["verdict"]["fastest"] in (None, without_latencies["verdict"]["best"])
     times = {"gru": [0.002, 0.001, 0.004], "rnn": [0.0005, 0.0006]}
     Outcome("done", "", LatencyResult(times)).save(LATENCY_JOB.file(folder))
-    found = gather(folder, Plan.open(folder))
-    assert (family(found, "gru")["latency"], family(found, "gru")["latencies"]) == (0.002, times["gru"])
-    assert family(found, "rnn")["latency"] == pytest.approx(0.00055)
-    assert family(found, "ngram")["latency"] is None
-    assert family(found, "gru")["text"]["latency"] == "2.0 ms"
-    assert family(found, "gru")["text"]["latency_range"] == "1.0 to 4.0 ms"
+    result = gather(folder, Plan.open(folder))
+    assert (family(result, "gru")["latency"], family(result, "gru")["latencies"]) == (0.002, times["gru"])
+    assert family(result, "rnn")["latency"] == pytest.approx(0.00055)
+    assert family(result, "ngram")["latency"] is None
+    assert family(result, "gru")["text"]["latency"] == "2.0 ms"
+    assert family(result, "gru")["text"]["latency_range"] == "1.0 to 4.0 ms"
 
 
-def test_memory_is_the_median_of_what_is_known(folder: Path):
-    for seed, known in ((0, 5_000_000), (1, None)):
+def test_memory_is_the_median_of_the_known_values(folder: Path):
+    for seed, memory in ((0, 5_000_000), (1, None)):
         path = Job("train", f"gru/seed-{seed}").file(folder)
         outcome = json.loads(path.read_text())
-        outcome["result"]["memory"] = known
+        outcome["result"]["memory"] = memory
         path.write_text(json.dumps(outcome))
         path = Job("train", f"rnn/seed-{seed}").file(folder)
         outcome = json.loads(path.read_text())
         outcome["result"].pop("memory", None)
         path.write_text(json.dumps(outcome))
-    found = gather(folder, Plan.open(folder))
-    assert (family(found, "gru")["memory"], family(found, "rnn")["memory"]) == (5_000_000, None)
-    assert family(found, "rnn")["text"]["memory"] == "–"
+    result = gather(folder, Plan.open(folder))
+    assert (family(result, "gru")["memory"], family(result, "rnn")["memory"]) == (5_000_000, None)
+    assert family(result, "rnn")["text"]["memory"] == "–"
 
 
 def test_every_number_of_a_family_has_a_text(report: dict):
@@ -141,7 +143,7 @@ def test_every_number_of_a_family_has_a_text(report: dict):
     assert all(answer["value_text"] for one in report["examples"] for answer in one["answers"].values())
 
 
-def test_the_best_come_first_and_the_failed_last(report: dict):
+def test_the_best_family_comes_first_and_failed_ones_last(report: dict):
     names = [each["name"] for each in report["families"]]
     means = [each["mean"] for each in report["families"]]
     assert names[-1] == "too-fast"
@@ -162,10 +164,10 @@ def test_the_best_come_first_and_the_failed_last(report: dict):
 def test_every_trial_is_in_the_report(folder: Path, report: dict):
     plan = Plan.open(folder)
     assert [each["name"] for each in report["trials"]] == [trial.name for trial in plan.trials()]
-    spent = {each["name"]: each["tokens"] for each in report["trials"]}
-    assert spent["gru/lr-2"] == 1281
-    assert spent["rnn/seed-1"] == 3843
-    assert spent["too-fast/seed-0"] is None
+    tokens = {each["name"]: each["tokens"] for each in report["trials"]}
+    assert tokens["gru/lr-2"] == 1281
+    assert tokens["rnn/seed-1"] == 3843
+    assert tokens["too-fast/seed-0"] is None
     rates = {each["name"]: each["rate"] for each in report["trials"]}
     assert [rates["rnn/lr-1"], rates["rnn/lr-2"]] == plan.rates("rnn")
     assert rates["rnn/seed-1"] == family(report, "rnn")["learning_rate"] in plan.rates("rnn")
@@ -183,9 +185,9 @@ def test_all_pairs_of_finished_families_are_tested(report: dict):
 
 def test_the_machine_is_the_one_that_trained(folder: Path):
     path = folder / "trials" / "rnn" / "lr-1" / "env.json"
-    found = json.loads(path.read_text())
-    found["cpu"] |= {"name": "Abacus", "count": 7}
-    path.write_text(json.dumps(found))
+    result = json.loads(path.read_text())
+    result["cpu"] |= {"name": "Abacus", "count": 7}
+    path.write_text(json.dumps(result))
     assert "7 cores of Abacus" in gather(folder, Plan.open(folder))["machine"]["in_words"]
 
 
@@ -195,9 +197,9 @@ def test_a_report_from_a_cluster_describes_the_cluster(folder: Path):
 
 
 def test_a_report_is_plain_json(folder: Path, report: dict):
-    written = write_report(folder, Plan.open(folder))
-    assert load_report(folder) == written
-    assert json.loads((folder / "report.json").read_text()) == json.loads(to_json(written)) == report
+    saved = write_report(folder, Plan.open(folder))
+    assert load_report(folder) == saved
+    assert json.loads((folder / "report.json").read_text()) == json.loads(to_json(saved)) == report
     html = (folder / "report.html").read_text(encoding="utf-8")
     assert html.lstrip().lower().startswith("<!doctype html")
 
@@ -216,23 +218,27 @@ def test_an_infinite_value_does_not_break_the_report(folder: Path):
 
 
 @pytest.mark.parametrize("what", ["input", "expected", "fewer"])
-def test_scores_of_different_examples_are_refused(folder: Path, what: str):
+def test_scores_of_different_examples_are_an_error(folder: Path, what: str):
     scores = Job("test", "gru/seed-1").scores(folder)
-    found = ExampleScores.load(scores)
-    shown = (
-        [replace(found.texts[0], **{what: "something else"}), *found.texts[1:]] if what != "fewer" else found.texts[1:]
+    result = ExampleScores.load(scores)
+    texts = (
+        [replace(result.texts[0], **{what: "something else"}), *result.texts[1:]]
+        if what != "fewer"
+        else result.texts[1:]
     )
-    sums = found.sums if what != "fewer" else found.sums[1:]
-    ExampleScores(found.metric, found.unit, sums, tuple(shown)).save(scores)
-    words = "number 1 differs" if what != "fewer" else rf"gru/seed-1 on {len(found.sums) - 1}\."
+    sums = result.sums if what != "fewer" else result.sums[1:]
+    ExampleScores(result.metric, result.unit, sums, tuple(texts)).save(scores)
+    words = "number 1 differs" if what != "fewer" else rf"gru/seed-1 on {len(result.sums) - 1}\."
     with pytest.raises(SeqwiseError, match=words):
         gather(folder, Plan.open(folder))
 
 
 def test_the_minimum_noise_of_a_ratio_is_one_changed_example(tmp_path: Path):
-    """Three seeds that agree are not taken for families without noise where the metric counts right answers."""
+    """Three seeds that agree do not count as without noise if the metric counts correct answers."""
     plan = replace(make_plan(tmp_path / "out", write_text(tmp_path / "small.txt")), metric="accuracy")
-    scores = {name: {seed: judged(*[right] * 30) for seed in (0, 1, 2)} for name, right in (("rnn", 1), ("gru", 0))}
+    scores = {
+        name: {seed: make_scores(*[right] * 30) for seed in (0, 1, 2)} for name, right in (("rnn", 1), ("gru", 0))
+    }
     (pair,) = gathering._compare_families(plan, scores)
     assert pair.high - pair.low > 1 / 30
     (bare,) = gathering._compare_families(replace(plan, metric="mse"), scores)
@@ -240,7 +246,7 @@ def test_the_minimum_noise_of_a_ratio_is_one_changed_example(tmp_path: Path):
 
 
 def test_the_rules_describe_how_the_comparison_was_made_fair(report: dict):
-    said = " ".join(report["rules"]["sentences"])
+    text = " ".join(report["rules"]["sentences"])
     for words in (
         "the same vocabulary, the same split of the data and the same evaluation",
         "Each family was trained with 2 learning rates for 1,281 tokens each",
@@ -248,7 +254,7 @@ def test_the_rules_describe_how_the_comparison_was_made_fair(report: dict):
         "ngram was counted, not trained: the whole training split was read once, whatever the budget.",
         "The test split was read once, after all training",
     ):
-        assert words in said
+        assert words in text
     assert report["rules"]["tested"] == "The test split was read once, after all training."
     described = ("parameters_text", "tested", "sentences", "noise_warning")
     assert {key: value for key, value in report["rules"].items() if key not in described} == {
@@ -276,13 +282,13 @@ def test_budgets_are_formatted_in_the_unit_of_the_task(folder: Path):
         "1,281 values",
         "3,843 values",
     )
-    said = " ".join(rules["sentences"])
-    assert "spends equal values." in said
-    assert "token" not in said.replace("tokeniser", "")
+    text = " ".join(rules["sentences"])
+    assert "spends equal values." in text
+    assert "token" not in text.replace("tokeniser", "")
 
 
 @pytest.mark.parametrize(
-    ("beside", "at_once", "nodes", "words"),
+    ("device_workers", "workers", "nodes", "words"),
     [
         (None, None, "a", "18 s each, validation included, one after another on the same machine."),
         (1, 4, "ab", "included, 4 at a time, each with a device of its own, on 2 machines."),
@@ -290,13 +296,19 @@ def test_budgets_are_formatted_in_the_unit_of_the_task(folder: Path):
         (2, 4, "a", "included, 4 at a time, up to 2 of them sharing a device, on the same machine."),
     ],
 )
-def test_trials_that_ran_at_the_same_time_are_reported(folder: Path, beside: int, at_once: int, nodes: str, words: str):
+def test_trials_that_ran_at_the_same_time_are_reported(
+    folder: Path, device_workers: int, workers: int, nodes: str, words: str
+):
     plan = Plan.open(folder)
     for number, trial in enumerate(plan.trainings()):
         path = Job("train", trial.name).file(folder)
         outcome = json.loads(path.read_text())
         if outcome["result"]:
-            outcome["result"] |= {"device_workers": beside, "workers": at_once, "node": nodes[number % len(nodes)]}
+            outcome["result"] |= {
+                "device_workers": device_workers,
+                "workers": workers,
+                "node": nodes[number % len(nodes)],
+            }
             for key in ("device_workers", "workers"):
                 if outcome["result"][key] is None:
                     del outcome["result"][key]
@@ -305,8 +317,10 @@ def test_trials_that_ran_at_the_same_time_are_reported(folder: Path, beside: int
         Job("train", trial.name).file(folder).unlink()
     timed = replace(plan, budgets=replace(plan.budgets, total="24s", lr_trial="6s", training="18s"))
     assert words in " ".join(describe_rules(folder, timed, ()).sentences)
-    counted = describe_rules(folder, plan, ()).sentences
-    assert any("speeds are not those of a trial by itself" in each for each in counted) == bool(beside or at_once)
+    sentences = describe_rules(folder, plan, ()).sentences
+    assert any("speeds are not those of a trial by itself" in each for each in sentences) == bool(
+        device_workers or workers
+    )
 
 
 def test_a_report_of_an_unfinished_comparison_can_be_gathered(folder: Path):
@@ -339,20 +353,20 @@ def test_some_seeds_may_fail(folder: Path):
     job = Job("train", "gru/seed-1")
     Outcome("failed", "memory ran out.").save(job.file(folder))
     Job("test", "gru/seed-1").file(folder).unlink()
-    found = family(gather(folder, Plan.open(folder)), "gru")
-    assert (found["status"], found["reason"]) == ("partly", "memory ran out.")
-    assert [value["seed"] for value in found["values"]] == [0]
-    assert found["mean"] == found["values"][0]["value"]
+    result = family(gather(folder, Plan.open(folder)), "gru")
+    assert (result["status"], result["reason"]) == ("partly", "memory ran out.")
+    assert [value["seed"] for value in result["values"]] == [0]
+    assert result["mean"] == result["values"][0]["value"]
     assert Job("train", "gru/seed-0").load(folder) is not None
 
 
-def test_missing_scores_are_named(folder: Path):
+def test_missing_scores_are_an_error(folder: Path):
     (Job("test", "gru/seed-0").scores(folder) / "scores.safetensors").unlink()
     with pytest.raises(RunError, match="the scores of examples are missing or damaged"):
         gather(folder, Plan.open(folder))
 
 
-def test_a_missing_or_damaged_report_is_refused(tmp_path: Path):
+def test_a_missing_or_damaged_report_is_an_error(tmp_path: Path):
     with pytest.raises(RunError, match="has no report yet") as caught:
         load_report(tmp_path)
     assert f"seqwise compare --resume {tmp_path}" in caught.value.repair
@@ -399,12 +413,12 @@ def test_a_comparison_of_version_0_1_can_be_resumed_and_reported(folder: Path, r
     convert_to_old_format(folder)
     plan = reopen_plan(folder)
     assert finish(folder, plan).jobs, "only failed trials are repeated"
-    found = gather(folder, plan)
-    for old, new in zip(found["families"], report["families"]):
+    result = gather(folder, plan)
+    for old, new in zip(result["families"], report["families"]):
         same = ("name", "mean", "low", "high", "values", "learning_rate", "metrics", "curves", "rank")
         assert {key: old[key] for key in same} == {key: new[key] for key in same}
-    assert found["pairs"] == report["pairs"]
-    assert "rnn/try-1" in {trial["name"] for trial in found["trials"]}
+    assert result["pairs"] == report["pairs"]
+    assert "rnn/try-1" in {trial["name"] for trial in result["trials"]}
 
 
 def test_a_report_of_version_0_1_can_be_loaded(folder: Path, report: dict):
@@ -431,15 +445,15 @@ def test_a_report_of_version_0_1_can_be_loaded(folder: Path, report: dict):
 
 
 def test_examples_are_those_on_which_families_differ_most(folder: Path, report: dict):
-    assert len(report["examples"]) == 3  # as many as were asked for
+    assert len(report["examples"]) == 3  # as many as requested
     scores = {
         name: np.mean([_values(folder, name, seed) for seed in seeds], axis=0)
         for name, seeds in (("rnn", (0, 1)), ("gru", (0, 1)), ("ngram", (0,)))
     }
     logs = np.log(np.stack(list(scores.values())))
-    apart = np.ptp(logs, axis=0)
-    segments = np.arange(len(apart)) * 3 // len(apart)
-    widest = sorted((apart[segments == each].max() for each in range(3)), reverse=True)  # one of each third
+    ranges = np.ptp(logs, axis=0)
+    segments = np.arange(len(ranges)) * 3 // len(ranges)
+    widest = sorted((ranges[segments == each].max() for each in range(3)), reverse=True)  # one of each third
     for at, example in enumerate(report["examples"]):
         assert example["answers"].keys() == {"rnn", "gru", "ngram"}
         values = [answer["value"] for answer in example["answers"].values()]
@@ -459,7 +473,7 @@ def test_no_examples_are_selected_with_examples_zero(folder: Path):
     assert len(gather(folder, replace(plan, num_examples=1000))["examples"]) <= len(_values(folder, "rnn", 0))
 
 
-def judged(*right: int) -> ExampleScores:
+def make_scores(*right: int) -> ExampleScores:
     sums = np.stack([np.array(right, dtype=float), np.ones(len(right))], axis=1)
     texts = tuple(ExampleText(f"question {at}", "yes", "yes" if each else "no") for at, each in enumerate(right))
     return ExampleScores("accuracy", "questions", sums, texts)
@@ -468,26 +482,26 @@ def judged(*right: int) -> ExampleScores:
 def test_examples_where_all_agree_are_left_out_and_even_splits_come_first(tmp_path: Path):
     plan = replace(make_plan(tmp_path / "out", write_text(tmp_path / "small.txt")), metric="accuracy", num_examples=9)
     scores = {
-        "a": {0: judged(1, 1, 0, 1, 1)},
-        "b": {0: judged(1, 0, 0, 1, 0)},
-        "c": {0: judged(1, 1, 0, 0, 0)},
-        "d": {0: judged(1, 1, 0, 1, 1), 1: judged(1, 1, 0, 1, 1)},
+        "a": {0: make_scores(1, 1, 0, 1, 1)},
+        "b": {0: make_scores(1, 0, 0, 1, 0)},
+        "c": {0: make_scores(1, 1, 0, 0, 0)},
+        "d": {0: make_scores(1, 1, 0, 1, 1), 1: make_scores(1, 1, 0, 1, 1)},
         "never tested": {},
     }
-    found = select_disagreements(plan, scores)
-    assert [example.input for example in found] == ["question 4", "question 1", "question 3"]
-    assert found[0].answers["b"] == Answer("no", 0.0)
-    assert "never tested" not in found[0].answers
+    result = select_disagreements(plan, scores)
+    assert [example.input for example in result] == ["question 4", "question 1", "question 3"]
+    assert result[0].answers["b"] == Answer("no", 0.0)
+    assert "never tested" not in result[0].answers
     assert select_disagreements(plan, {"a": scores["a"]}) == ()
 
 
 def test_examples_of_a_long_text_come_from_different_segments(folder: Path):
     plan = replace(Plan.open(folder), metric="accuracy", num_examples=3)
-    scores = {"a": {0: judged(*[1] * 9)}, "b": {0: judged(0, 0, 0, 0, 1, 1, 1, 1, 0)}}
+    scores = {"a": {0: make_scores(*[1] * 9)}, "b": {0: make_scores(0, 0, 0, 0, 1, 1, 1, 1, 0)}}
     spread = [example.input for example in select_disagreements(plan, scores)]
     assert spread == ["question 0", "question 3", "question 8"]  # one of each third
-    apart = [example.input for example in select_disagreements(replace(plan, task="classify"), scores)]
-    assert apart == ["question 0", "question 1", "question 2"]
+    separate = [example.input for example in select_disagreements(replace(plan, task="classify"), scores)]
+    assert separate == ["question 0", "question 1", "question 2"]
     some = select_disagreements(replace(plan, num_examples=20), scores)
     assert len(some) == 5  # segments are not shorter than an example
 
@@ -498,10 +512,10 @@ def test_examples_of_a_text_keep_their_line_breaks(report: dict):
 
 def test_curves_hold_the_mean_training_loss_between_validations(folder: Path, report: dict):
     rows = Run.open(folder / "trials/gru/seed-0").metrics()
-    at = [number for number, row in enumerate(rows) if row.get("validation")]
+    validated_rows = [number for number, row in enumerate(rows) if row.get("validation")]
     points = family(report, "gru")["curves"][0]["points"]
-    assert len(points) == len(at) > 1
-    expected = np.mean([row["loss"] for row in rows[at[0] + 1 : at[1] + 1]])
+    assert len(points) == len(validated_rows) > 1
+    expected = np.mean([row["loss"] for row in rows[validated_rows[0] + 1 : validated_rows[1] + 1]])
     assert points[1]["training_loss"] == pytest.approx(expected)
 
 
@@ -509,7 +523,7 @@ def test_curves_hold_the_mean_training_loss_between_validations(folder: Path, re
 
 
 @pytest.mark.parametrize(
-    "task", [name if name == "classify" else pytest.param(name, marks=pytest.mark.slow) for name in LEAST]
+    "task", [name if name == "classify" else pytest.param(name, marks=pytest.mark.slow) for name in MIN_BUDGETS]
 )
 def test_every_task_can_be_compared(task: str, tmp_path: Path):
     row = import_module(f"rows_{task}").ROW
@@ -517,14 +531,14 @@ def test_every_task_can_be_compared(task: str, tmp_path: Path):
     data = row.write(tmp_path / "data")
     base = parse_settings({**row.settings, "task": task, "device": "cpu"})
     folder = tmp_path / "out"
-    plan = make_plan(folder, data, base, models=["rnn", "transformer"], lr_trials=1, seeds=1, budget=LEAST[task])
+    plan = make_plan(folder, data, base, models=["rnn", "transformer"], lr_trials=1, seeds=1, budget=MIN_BUDGETS[task])
     finish(folder, plan)
     report = gather(folder, plan)
     assert {family["status"] for family in report["families"]} == {"done"}, [f["reason"] for f in report["families"]]
     tokens = {trial["tokens"] for trial in report["trials"]}
-    assert tokens == {int(LEAST[task].partition("-")[0])}
+    assert tokens == {int(MIN_BUDGETS[task].partition("-")[0])}
     assert report["metric"]["key"] == plan.metric
     assert report["metric"]["definition"]
     assert report["verdict"]["best"] in ("rnn", "transformer")
-    assert [each["name"] for each in report["baselines"]] == SIMPLE.get(task, [])
+    assert [each["name"] for each in report["baselines"]] == BASELINES.get(task, [])
     assert all(len(family["curves"][0]["points"]) > 1 for family in report["families"])

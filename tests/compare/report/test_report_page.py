@@ -1,4 +1,4 @@
-"""The page of a report: one file, nothing loaded from elsewhere, every chart drawn, every number that of the report.
+"""The page of a report: one file without external resources, every chart drawn, every number that of the report.
 
 The page is opened in the Chromium of the system; where there is none, those tests are skipped.
 """
@@ -36,17 +36,20 @@ def page(values: Values) -> str:
     return make_page(parse(values))
 
 
-def embedded(text: str) -> Any:
-    """The data inside the page, as a browser would cut it out."""
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
+def parse_embedded_data(text: str) -> Any:
+    """Return the data inside the page, delimited as a browser would."""
+    match = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert match is not None
+    return json.loads(match[1])
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_page_holds_the_whole_report(name: str):
-    made = SAMPLES[name]()
-    assert embedded(page(made)) == {"title": make_title(parse(made)), "report": json.loads(to_json(parse(made)))}
+    values = SAMPLES[name]()
+    assert parse_embedded_data(page(values)) == {
+        "title": make_title(parse(values)),
+        "report": json.loads(to_json(parse(values))),
+    }
 
 
 def test_every_placeholder_is_filled():
@@ -87,10 +90,10 @@ def test_every_file_of_the_page_is_used_installed_and_short():
 
 
 def test_numbers_that_json_cannot_hold_become_null():
-    made = SAMPLES["normal"]()
-    best = parse(made).families[0]
+    values = SAMPLES["normal"]()
+    best = parse(values).families[0]
     best = replace(best, values=(SeedValue(0, math.inf),), metrics={"loss": math.nan})
-    best = embedded(make_page(replace(parse(made), families=(best,))))["report"]["families"][0]
+    best = parse_embedded_data(make_page(replace(parse(values), families=(best,))))["report"]["families"][0]
     assert best["values"][0]["value"] is None
     assert best["metrics"]["loss"] is None
 
@@ -98,7 +101,7 @@ def test_numbers_that_json_cannot_hold_become_null():
 # --- in a browser
 
 
-class Opened(NamedTuple):
+class OpenPage(NamedTuple):
     tab: Any
     report: Values
     address: str
@@ -115,14 +118,14 @@ def browser() -> Iterator[Any]:
     # Chromium's sandbox refuses to start for root; the only page it opens is ours.
     arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=arguments)
-        yield started.new_context(viewport={"width": 1280, "height": 900})
-        started.close()
+        chromium = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield chromium.new_context(viewport={"width": 1280, "height": 900})
+        chromium.close()
 
 
-def opened(browser: Any, made: Values, folder: Path) -> Opened:
+def open_page(browser: Any, values: Values, folder: Path) -> OpenPage:
     file = folder / "report.html"
-    file.write_text(page(made), encoding="utf-8")
+    file.write_text(page(values), encoding="utf-8")
     tab = browser.new_page()
     requests: list[str] = []
     errors: list[str] = []
@@ -130,13 +133,15 @@ def opened(browser: Any, made: Values, folder: Path) -> Opened:
     tab.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
     tab.on("pageerror", lambda error: errors.append(str(error)))
     tab.goto(file.as_uri())
-    return Opened(tab, made, file.as_uri(), requests, errors)
+    return OpenPage(tab, values, file.as_uri(), requests, errors)
 
 
 @pytest.fixture(scope="module", params=list(SAMPLES))
-def sample(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """Each sample, opened once on a laptop in daylight; what a test changes it puts back."""
-    one = opened(browser, SAMPLES[request.param](), tmp_path_factory.mktemp("page"))
+def sample(
+    request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OpenPage]:
+    """Each sample, opened once in a wide window in light mode; a test that changes this restores it."""
+    one = open_page(browser, SAMPLES[request.param](), tmp_path_factory.mktemp("page"))
     yield one
     one.tab.close()
 
@@ -145,8 +150,8 @@ def sample(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytes
 def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
     tabs: list[Any] = []
 
-    def open_one(made: Values) -> Opened:
-        one = opened(browser, made, tmp_path)
+    def open_one(values: Values) -> OpenPage:
+        one = open_page(browser, values, tmp_path)
         tabs.append(one.tab)
         return one
 
@@ -177,43 +182,43 @@ CHARTS = """() => [...document.querySelectorAll("svg.chart")].flatMap((svg) => {
 })"""
 
 
-def kinds(one: Opened) -> Counter[str]:
+def count_charts(one: OpenPage) -> Counter[str]:
     return Counter(one.tab.eval_on_selector_all("svg.chart", "all => all.map(svg => svg.dataset.chart)"))
 
 
-def finished(made: Values) -> list[dict[str, Any]]:
-    return [one for one in made["families"] if one["mean"] is not None]
+def select_finished(values: Values) -> list[dict[str, Any]]:
+    return [one for one in values["families"] if one["mean"] is not None]
 
 
-def test_the_page_has_no_errors_and_requests_nothing_but_the_file(sample: Opened):
+def test_the_page_has_no_errors_and_requests_nothing_but_the_file(sample: OpenPage):
     assert sample.errors == []
     assert sample.requests == [sample.address]
 
 
-def test_every_chart_is_drawn_inside_its_box(sample: Opened):
+def test_every_chart_is_drawn_inside_its_box(sample: OpenPage):
     assert sample.tab.evaluate(CHARTS) == []
-    expected: Counter[str] = Counter({"axis": 1, "interval": len(finished(sample.report))})
-    if finished(sample.report):
+    expected: Counter[str] = Counter({"axis": 1, "interval": len(select_finished(sample.report))})
+    if select_finished(sample.report):
         expected += Counter({"curves-tokens": 1, "curves-seconds": 1, "tradeoff": 1})
     else:
         del expected["axis"]
-    assert kinds(sample) == +expected
+    assert count_charts(sample) == +expected
 
 
-def test_every_family_has_its_line_and_its_point(sample: Opened):
-    made = finished(sample.report)
-    drawn = "(all, wanted) => [...new Set(all.map(mark => mark.dataset.family))].filter(Boolean)"
+def test_every_family_has_its_line_and_its_point(sample: OpenPage):
+    families = select_finished(sample.report)
+    get_families = "(all, wanted) => [...new Set(all.map(mark => mark.dataset.family))].filter(Boolean)"
     for chart in ("curves-tokens", "curves-seconds"):
-        lines = sample.tab.eval_on_selector_all(f"svg[data-chart={chart}] .mark", drawn)
-        assert set(lines) == {one["name"] for one in made if any(curve["points"] for curve in one["curves"])}
-    points = sample.tab.eval_on_selector_all("svg[data-chart=tradeoff] .mark", drawn)
-    assert set(points) == {one["name"] for one in made if one["latency"] is not None}
+        lines = sample.tab.eval_on_selector_all(f"svg[data-chart={chart}] .mark", get_families)
+        assert set(lines) == {one["name"] for one in families if any(curve["points"] for curve in one["curves"])}
+    points = sample.tab.eval_on_selector_all("svg[data-chart=tradeoff] .mark", get_families)
+    assert set(points) == {one["name"] for one in families if one["latency"] is not None}
 
 
-def cells(made: Values) -> Counter[tuple[str, str, float]]:
-    """(family, key, value) of every number in a table that belongs to a family."""
-    found: list[tuple[str, str, float | None]] = []
-    for one in made["families"]:
+def cells(values: Values) -> Counter[tuple[str, str, float]]:
+    """Count (family, key, value) of every number in a table that belongs to a family."""
+    numbers: list[tuple[str, str, float | None]] = []
+    for one in values["families"]:
         name, training = one["name"], one["training"] or {}
         costs = {
             "cost.tokens_per_second": None if one["is_baseline"] else training.get("tokens_per_second"),
@@ -228,22 +233,22 @@ def cells(made: Values) -> Counter[tuple[str, str, float]]:
         board |= {key: one[key] for key in ("mean", "parameters", "memory", "latency", "learning_rate")}
         metrics = {f"metrics.{key}": value for key, value in one["metrics"].items()}
         ranked = {**board, **metrics} if one["mean"] is not None else {}
-        found += [(name, key, value) for key, value in {**ranked, **costs, **rates}.items()]
-    for pair in made["pairs"]:
-        found += [(pair["a"], "difference", pair["difference"]), (pair["b"], "difference", -pair["difference"])]
+        numbers += [(name, key, value) for key, value in {**ranked, **costs, **rates}.items()]
+    for pair in values["pairs"]:
+        numbers += [(pair["a"], "difference", pair["difference"]), (pair["b"], "difference", -pair["difference"])]
         keys = ("difference", "low", "high", "p", "adjusted_p_with_best", "adjusted_p")
-        found += [(pair["a"], f"pair.{key}", pair[key]) for key in keys]
-    for example in made["examples"]:
-        found += [(name, "example", answer["value"]) for name, answer in example["answers"].items()]
-    return Counter((name, key, float(value)) for name, key, value in found if value is not None)
+        numbers += [(pair["a"], f"pair.{key}", pair[key]) for key in keys]
+    for example in values["examples"]:
+        numbers += [(name, "example", answer["value"]) for name, answer in example["answers"].items()]
+    return Counter((name, key, float(value)) for name, key, value in numbers if value is not None)
 
 
-def test_every_number_of_the_tables_is_that_of_the_report(sample: Opened):
+def test_every_number_of_the_tables_is_that_of_the_report(sample: OpenPage):
     read = sample.tab.eval_on_selector_all("[data-family][data-value]", READ)
     assert Counter((name, key, float(value)) for name, key, value, _ in read) == cells(sample.report)
 
 
-def test_accessible_numbers_are_those_of_the_report(sample: Opened):
+def test_accessible_numbers_are_those_of_the_report(sample: OpenPage):
     assert all_misread(sample.tab, sample.report) == []
     bare = "all => all.filter(one => /NaN|undefined|null|Infinity|object/.test(one.innerText)).length"
     assert sample.tab.eval_on_selector_all(".value", bare) == 0
@@ -260,13 +265,13 @@ def test_accessible_numbers_are_those_of_the_report(sample: Opened):
     ],
 )
 def test_a_wrong_number_on_the_page_would_be_noticed(browser: Any, tmp_path: Path, right: str, wrong: str):
-    made = SAMPLES["normal"]()
-    text = page(made)
+    values = SAMPLES["normal"]()
+    text = page(values)
     assert text.count(right) == 1
     (tmp_path / "wrong.html").write_text(text.replace(right, wrong), encoding="utf-8")
     tab = browser.new_page()
     tab.goto((tmp_path / "wrong.html").as_uri())
-    assert all_misread(tab, made) != []
+    assert all_misread(tab, values) != []
     tab.close()
 
 
@@ -282,7 +287,7 @@ def test_formatted_numbers_parse_back(text: str, units: dict[str, float], value:
     assert read_back(text, units) == (pytest.approx(value), pytest.approx(half))
 
 
-def test_every_trial_is_listed(sample: Opened):
+def test_every_trial_is_listed(sample: OpenPage):
     read = sample.tab.eval_on_selector_all("[data-trial][data-value]", READ)
     keys = ("rate", "updates", "tokens", "seconds", "validation")
     expected = [(one["name"], key, one[key]) for one in sample.report["trials"] for key in keys]
@@ -292,7 +297,7 @@ def test_every_trial_is_listed(sample: Opened):
 
 
 @pytest.mark.parametrize("width", [360, 800])
-def test_a_narrow_page_does_not_scroll_sideways(sample: Opened, width: int):
+def test_a_narrow_page_does_not_scroll_sideways(sample: OpenPage, width: int):
     sample.tab.set_viewport_size({"width": width, "height": 800})
     sample.tab.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
     sample.tab.wait_for_timeout(60)  # the charts are drawn again in the next frame
@@ -305,7 +310,7 @@ def test_a_narrow_page_does_not_scroll_sideways(sample: Opened, width: int):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_enough_contrast_in_light_and_dark_mode(sample: Opened, scheme: str):
+def test_text_has_enough_contrast_in_light_and_dark_mode(sample: OpenPage, scheme: str):
     sample.tab.emulate_media(color_scheme=scheme)
     colours = sample.tab.evaluate(
         """(which) => [...document.querySelectorAll(which)].map((element) => {
@@ -336,11 +341,11 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_tables_and_controls_have_accessible_names(sample: Opened):
+def test_tables_and_controls_have_accessible_names(sample: OpenPage):
     assert sample.tab.eval_on_selector_all("th:not([scope])", "all => all.length") == 0
     assert sample.tab.eval_on_selector_all("table:not(:has(caption))", "all => all.length") == 0
-    no_log = "all => all.filter(one => !(one.textContent.trim() || one.getAttribute('aria-label'))).length"
-    assert sample.tab.eval_on_selector_all("button, a, summary", no_log) == 0
+    nameless = "all => all.filter(one => !(one.textContent.trim() || one.getAttribute('aria-label'))).length"
+    assert sample.tab.eval_on_selector_all("button, a, summary", nameless) == 0
     ids = sample.tab.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
     assert len(ids) == len(set(ids))
 
@@ -363,11 +368,11 @@ def test_hostile_text_stays_text(show: Any):
 
 
 def test_the_verdict_comes_first(show: Any):
-    made = SAMPLES["normal"]()
-    tab = show(made).tab
+    values = SAMPLES["normal"]()
+    tab = show(values).tab
     assert tab.text_content(".winner") == "gru"
-    said = tab.eval_on_selector_all(".sentences-box p", "all => all.map(one => one.textContent)")
-    assert [each.replace("\u00a0", " ") for each in said] == made["verdict"]["sentences"]
+    sentences = tab.eval_on_selector_all(".sentences-box p", "all => all.map(one => one.textContent)")
+    assert [each.replace("\u00a0", " ") for each in sentences] == values["verdict"]["sentences"]
     assert tab.evaluate("document.querySelector('.sentences-box').getBoundingClientRect().bottom < innerHeight")
     sizes = tab.evaluate(
         "['.winner', 'h1'].map(one => parseFloat(getComputedStyle(document.querySelector(one)).fontSize))"
@@ -376,7 +381,7 @@ def test_the_verdict_comes_first(show: Any):
 
 
 def test_numbers_are_formatted_for_reading(show: Any):
-    made = family(
+    family_values = family(
         "gru",
         "accuracy",
         [0.9111, 0.9213, 0.9312],
@@ -386,8 +391,8 @@ def test_numbers_are_formatted_for_reading(show: Any):
         learning_rate=0.006,
         training={"tokens": 812_345, "seconds": 150.0, "tokens_per_second": 54_012.3, "updates": 790},
     )
-    tab = show(report("classify", "accuracy", [made, family("rnn", "accuracy", [0.5, 0.51, 0.52])])).tab
-    said = {
+    tab = show(report("classify", "accuracy", [family_values, family("rnn", "accuracy", [0.5, 0.51, 0.52])])).tab
+    texts = {
         key: tab.text_content(f"#leaderboard td[data-family=gru][data-key={key}]")
         for key in (
             "mean",
@@ -401,7 +406,7 @@ def test_numbers_are_formatted_for_reading(show: Any):
         )
     }
     # The half interval is 2.5 points, so that one decimal is shown and no more.
-    assert said == {
+    assert texts == {
         "mean": "92.1 %89.6 to 94.6 %",
         "parameters": "412,001",
         "tokens_per_second": "54,012/s",
@@ -414,28 +419,28 @@ def test_numbers_are_formatted_for_reading(show: Any):
 
 
 def test_tied_families_are_named(show: Any):
-    made = SAMPLES["normal"]()
-    tab = show(made).tab
-    marked = tab.eval_on_selector_all(
+    values = SAMPLES["normal"]()
+    tab = show(values).tab
+    row_texts = tab.eval_on_selector_all(
         "#leaderboard tbody tr", "all => Object.fromEntries(all.map(row => [row.dataset.row, row.textContent]))"
     )
-    for one in made["families"]:
-        assert ("no significant difference from the best" in marked[one["name"]]) == (one["rank"] == "tied")
+    for one in values["families"]:
+        assert ("no significant difference from the best" in row_texts[one["name"]]) == (one["rank"] == "tied")
     words = tab.eval_on_selector_all("#pairs td.outcome", "all => all.map(one => one.textContent)")
-    said = {
+    templates = {
         "significant": "{} is better",
         "probable": "{} is probably better",
         "inconclusive": "no significant difference",
     }
     # The first of a pair is always the better one here.
-    assert words == [said[one["outcome"]].format(one["a"]) for one in made["pairs"]]
+    assert words == [templates[one["outcome"]].format(one["a"]) for one in values["pairs"]]
     assert {word.partition(" is ")[2] for word in words} == {"better", ""}
 
 
 def test_probably_worse_families_are_named(show: Any):
-    made = SAMPLES["with_failures"]()
-    assert made["verdict"]["unsure"] == ["feedforward"]
-    tab = show(made).tab
+    values = SAMPLES["with_failures"]()
+    assert values["verdict"]["unsure"] == ["feedforward"]
+    tab = show(values).tab
     assert tab.eval_on_selector_all(".pill.unsure", "all => all.map(one => one.closest('tr').dataset.row)") == [
         "feedforward"
     ]
@@ -449,9 +454,9 @@ def test_probably_worse_families_are_named(show: Any):
     )
     assert fields == [["gru", "probably better"], ["feedforward", "probably worse"]]
     tab.click("#pairs td[data-family=feedforward][data-other=gru] button")
-    said = tab.text_content(".pair-details")
-    assert said.startswith("feedforward is probably worse than gru: difference −4.2 (95 % interval ")
-    assert said.endswith("p 0.042 among the pairs with the best, adjusted p 0.064.")
+    details = tab.text_content(".pair-details")
+    assert details.startswith("feedforward is probably worse than gru: difference −4.2 (95 % interval ")
+    assert details.endswith("p 0.042 among the pairs with the best, adjusted p 0.064.")
     lead, note = tab.text_content("#pairs .lead"), tab.locator("#pairs .note").last.text_content()
     assert lead == "No pair differs significantly; 1 of 3 pairs differs probably."
     assert "probably differ, but not certainly" in note
@@ -460,7 +465,7 @@ def test_probably_worse_families_are_named(show: Any):
 
 
 def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_explained(show: Any):
-    made = report(
+    values = report(
         "classify",
         "accuracy",
         [
@@ -469,14 +474,14 @@ def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_expla
             family("lstm", "accuracy", [0.55, 0.56, 0.57]),
         ],
     )
-    for one in made["pairs"]:
+    for one in values["pairs"]:
         if "rnn" in (one["a"], one["b"]):
             one |= {"covers": "examples", "significant": False}
-    made = complete(made)
-    assert made["verdict"]["unsure"] == ["rnn"]
-    tab = show(made).tab
-    covered = tab.eval_on_selector_all("#pairs [data-covers]", "all => all.map(one => one.textContent)")
-    assert covered == ["seeds, examples", "examples alone", "examples alone"]
+    values = complete(values)
+    assert values["verdict"]["unsure"] == ["rnn"]
+    tab = show(values).tab
+    sources = tab.eval_on_selector_all("#pairs [data-covers]", "all => all.map(one => one.textContent)")
+    assert sources == ["seeds, examples", "examples alone", "examples alone"]
     outcomes = tab.eval_on_selector_all("#pairs td.outcome", "all => all.map(one => one.textContent)")
     assert outcomes == ["gru is better", "gru is probably better", "lstm is probably better"]
     tab.click("#pairs td[data-family=gru][data-other=rnn] button")
@@ -487,9 +492,12 @@ def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_expla
 
 
 def test_equal_seeds_and_equal_families_are_described_in_words(show: Any):
-    made = [family("gru", "accuracy", [1.0, 1.0, 1.0]), family("lstm", "accuracy", [1.0, 1.0, 1.0])]
-    made += [family("rnn", "accuracy", [0.9975, 0.9987, 0.9999]), family("transformer", "accuracy", [0.7, 0.8, 0.6])]
-    tab = show(report("classify", "accuracy", made)).tab
+    families = [family("gru", "accuracy", [1.0, 1.0, 1.0]), family("lstm", "accuracy", [1.0, 1.0, 1.0])]
+    families += [
+        family("rnn", "accuracy", [0.9975, 0.9987, 0.9999]),
+        family("transformer", "accuracy", [0.7, 0.8, 0.6]),
+    ]
+    tab = show(report("classify", "accuracy", families)).tab
     means = tab.eval_on_selector_all("#leaderboard td[data-key=mean]", "all => all.map(one => one.textContent)")
     assert means[:3] == ["100.0 %all seeds alike", "100.0 %all seeds alike", "99.87 %99.57 to 100.17 %"]
     label = tab.get_attribute("svg[data-chart=interval][data-family=gru]", "aria-label")
@@ -507,60 +515,60 @@ def test_a_winner_within_the_noise_is_not_called_the_best(show: Any):
 
 
 def test_one_seed_is_noted_and_its_whiskers_are_over_the_examples(show: Any):
-    dashed = "all => all.filter(one => one.getAttribute('stroke-dasharray')).length"
+    count_dashed = "all => all.filter(one => one.getAttribute('stroke-dasharray')).length"
     tab = show(SAMPLES["one_seed"]()).tab
     assert "One seed: the noise of training was not measured" in tab.text_content("#leaderboard .note")
-    assert tab.eval_on_selector_all("svg[data-chart=interval] .whisker", dashed) == 3
+    assert tab.eval_on_selector_all("svg[data-chart=interval] .whisker", count_dashed) == 3
     several = show(SAMPLES["with_failures"]()).tab
     assert "over the seeds" in several.text_content("#leaderboard .note")
-    assert several.eval_on_selector_all("svg[data-chart=interval] .whisker", dashed) == 0
+    assert several.eval_on_selector_all("svg[data-chart=interval] .whisker", count_dashed) == 0
 
 
 def test_a_failed_family_is_last_with_its_reason(show: Any):
-    made = SAMPLES["with_failures"]()
-    tab = show(made).tab
+    values = SAMPLES["with_failures"]()
+    tab = show(values).tab
     last = tab.locator("#leaderboard .cards tbody tr[data-row]").last
     assert last.get_attribute("data-row") == "transformer"
     assert "the loss became infinite at update 212" in last.text_content()
     assert "seed 2: the process was killed." in tab.text_content("tr[data-row=gru]")
-    failures = [one["name"] for one in made["trials"] if one["status"] == "failed"]
+    failures = [one["name"] for one in values["trials"] if one["status"] == "failed"]
     assert tab.eval_on_selector_all("td[data-failed]", "all => all.map(one => one.dataset.failed)") == failures
 
 
 def test_a_family_with_an_infinite_value_is_not_called_unfinished(show: Any):
     reason = "its accuracy on the test split is not a finite number."
-    endless = {**failed("rnn", reason), "status": "done"}
-    made = report("classify", "accuracy", [family("gru", "accuracy", [0.8, 0.81]), endless])
-    assert show(made).tab.text_content("tr[data-row=rnn] .reason") == f"Not ranked. {reason}"
-    assert f"rnn cannot be ranked ({reason[:-1]})." in made["verdict"]["sentences"]
+    infinite = {**failed("rnn", reason), "status": "done"}
+    values = report("classify", "accuracy", [family("gru", "accuracy", [0.8, 0.81]), infinite])
+    assert show(values).tab.text_content("tr[data-row=rnn] .reason") == f"Not ranked. {reason}"
+    assert f"rnn cannot be ranked ({reason[:-1]})." in values["verdict"]["sentences"]
 
 
 def test_sizes_are_in_bytes_where_a_family_has_no_parameters(show: Any):
-    made = [family("gru", "accuracy", [0.84, 0.86, 0.85]), family("ngram", "accuracy", [0.849], baseline=True)]
-    made[1] |= {"parameters": None, "weights": 1_000_000}
-    whole = report("classify", "accuracy", made)
-    assert whole["verdict"]["smallest"] == "ngram"
-    prizes = show(whole).tab.eval_on_selector_all(".prizes dd", "all => all.map(one => one.textContent)")
+    families = [family("gru", "accuracy", [0.84, 0.86, 0.85]), family("ngram", "accuracy", [0.849], baseline=True)]
+    families[1] |= {"parameters": None, "weights": 1_000_000}
+    values = report("classify", "accuracy", families)
+    assert values["verdict"]["smallest"] == "ngram"
+    prizes = show(values).tab.eval_on_selector_all(".prizes dd", "all => all.map(one => one.textContent)")
     assert prizes[-1] == "ngram 1.0 MB of weights"
 
 
 def test_the_range_of_latencies_is_drawn_beside_their_median(show: Any):
-    made = SAMPLES["normal"]()
-    made["families"][0] |= {"latencies": [0.001, 0.002, 0.004], "latency": 0.002}
-    made = complete(made)
-    tab = show(made).tab
-    name = made["families"][0]["name"]
-    most = max(max(one["latencies"]) for one in made["families"])
+    values = SAMPLES["normal"]()
+    values["families"][0] |= {"latencies": [0.001, 0.002, 0.004], "latency": 0.002}
+    values = complete(values)
+    tab = show(values).tab
+    name = values["families"][0]["name"]
+    longest = max(max(one["latencies"]) for one in values["families"])
     row = tab.locator("#costs figure", has_text="One prediction").locator("tr", has_text=name)
     bar, line = (
         row.locator(which).evaluate("one => one.getBoundingClientRect().toJSON()") for which in (".bar", ".range")
     )
-    wide = row.locator(".bar-box").evaluate("one => one.getBoundingClientRect().width")
-    assert bar["width"] == pytest.approx(wide * 0.002 / most, abs=1.5)
+    full_width = row.locator(".bar-box").evaluate("one => one.getBoundingClientRect().width")
+    assert bar["width"] == pytest.approx(full_width * 0.002 / longest, abs=1.5)
     assert (line["left"] - bar["left"], line["width"]) == pytest.approx((bar["width"] / 2, 1.5 * bar["width"]), abs=1.5)
-    assert tab.locator("#costs .range").count() == len(made["families"])  # of this measure alone
+    assert tab.locator("#costs .range").count() == len(values["families"])  # of this measure alone
     lines = "all => all.map(one => one.getBoundingClientRect()).filter(({ width }) => width > 9).length"
-    assert tab.eval_on_selector_all("svg[data-chart=tradeoff] .whisker", lines) >= len(made["families"])
+    assert tab.eval_on_selector_all("svg[data-chart=tradeoff] .whisker", lines) >= len(values["families"])
     tab.click("[data-choice=memory]")
     assert tab.eval_on_selector_all("svg[data-chart=tradeoff] .whisker", lines) == 0
 
@@ -572,9 +580,9 @@ def test_a_note_says_that_answers_are_of_the_first_seed(show: Any):
 
 
 def test_the_page_says_when_the_test_split_was_read(show: Any):
-    made = SAMPLES["normal"]()
-    made["rules"]["tested"] = "Some trials were repeated after others had been tested."
-    lead = show(made).tab.text_content("#leaderboard .lead")
+    values = SAMPLES["normal"]()
+    values["rules"]["tested"] = "Some trials were repeated after others had been tested."
+    lead = show(values).tab.text_content("#leaderboard .lead")
     assert lead == "Measured on the test split. Some trials were repeated after others had been tested."
 
 
@@ -592,8 +600,8 @@ def test_answers_without_right_or_wrong_show_their_metric(show: Any):
 
 
 def test_a_report_without_examples_says_so(show: Any):
-    made = SAMPLES["normal"]()
-    tab = show({**made, "examples": []}).tab
+    values = SAMPLES["normal"]()
+    tab = show({**values, "examples": []}).tab
     assert "None selected" in tab.text_content("#examples")
 
 
@@ -633,8 +641,8 @@ def test_switches_redraw_the_charts(show: Any):
 
 def test_the_frontier_holds_the_families_that_no_other_dominates(show: Any):
     costs = {"gru": (3.0, 0.004), "lstm": (3.1, 0.002), "rnn": (3.5, 0.003), "transformer": (4.0, 0.001)}
-    made = [family(name, "perplexity", [value], latency=latency) for name, (value, latency) in costs.items()]
-    tab = show(report("language", "perplexity", made)).tab
+    families = [family(name, "perplexity", [value], latency=latency) for name, (value, latency) in costs.items()]
+    tab = show(report("language", "perplexity", families)).tab
     assert "Cheapest first: transformer, lstm, gru." in tab.text_content("#tradeoff")  # lstm beats rnn in both
 
 
@@ -643,15 +651,15 @@ def test_pointing_at_a_curve_shows_the_values_there(show: Any):
     falling = [
         {"tokens": tokens, "seconds": tokens / 100, "value": 9 - tokens / 200, "loss": 1.0} for tokens in (100, 1000)
     ]
-    made = [
+    families = [
         family("gru", "perplexity", [2.0], curves=[{"seed": 0, "points": flat}]),
         family("rnn", "perplexity", [4.0], curves=[{"seed": 0, "points": falling}]),
     ]
-    tab = show(report("language", "perplexity", made)).tab
+    tab = show(report("language", "perplexity", families)).tab
     chart = tab.locator("svg[data-chart=curves-tokens]")
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
-    tab.mouse.move(box["x"] + box["width"] - 60, box["y"] + 100)  # beyond the end, where the names stand
+    tab.mouse.move(box["x"] + box["width"] - 60, box["y"] + 100)  # beyond the end, where the names are
     tip = tab.locator("#curves .tip").first
     assert tip.locator("div").all_text_contents() == ["gru2.00", "rnn4.00"]
     tab.mouse.move(5, 5)
@@ -676,29 +684,29 @@ def test_the_command_can_be_copied(show: Any):
     one = show(SAMPLES["normal"]())
     one.tab.click(".copy")
     one.tab.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
-    selected = one.tab.evaluate("String(getSelection())")
-    assert one.tab.text_content(".copy") == "Copied" or selected == one.report["command"]
+    selection = one.tab.evaluate("String(getSelection())")
+    assert one.tab.text_content(".copy") == "Copied" or selection == one.report["command"]
 
 
 def test_settings_that_differ_are_listed_together(show: Any):
-    made = SAMPLES["normal"]()
-    tab = show(made).tab
+    values = SAMPLES["normal"]()
+    tab = show(values).tab
     keys = tab.eval_on_selector_all("[data-setting]", "all => [...new Set(all.map(one => one.dataset.setting))]")
     assert set(keys) == {"model", "network.width", "training.rate"}  # not the depth, which is the same for all
     assert tab.text_content("[data-family=gru][data-setting='network.width']") == str(
-        next(one for one in made["families"] if one["name"] == "gru")["settings"]["network"]["width"]
+        next(one for one in values["families"] if one["name"] == "gru")["settings"]["network"]["width"]
     )
 
 
 def test_printing_unfolds_all_sections(show: Any):
     tab = show(SAMPLES["normal"]()).tab
-    folded = tab.locator("details:not([open])")
-    before = folded.count()
+    closed = tab.locator("details:not([open])")
+    before = closed.count()
     assert before > 0
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert folded.count() == 0
+    assert closed.count() == 0
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert folded.count() == before
+    assert closed.count() == before
 
 
 def test_missing_values_and_failed_families_are_drawn(show: Any):
@@ -714,15 +722,15 @@ def test_curves_of_different_length_are_averaged(show: Any):
         {"seed": 0, "points": [{"tokens": 100, "seconds": 1.0, "value": 9.0, "loss": 2.0}]},
         {"seed": 1, "points": [{"tokens": n, "seconds": n / 100, "value": 6.0, "loss": 1.8} for n in (500, 1000)]},
     ]
-    made = [family("gru", "perplexity", [9.0, 6.0], curves=curves), family("rnn", "perplexity", [4.0, 4.1])]
-    tab = show(report("language", "perplexity", made)).tab
+    families = [family("gru", "perplexity", [9.0, 6.0], curves=curves), family("rnn", "perplexity", [4.0, 4.1])]
+    tab = show(report("language", "perplexity", families)).tab
     for chart in ("curves-tokens", "curves-seconds"):
         assert tab.locator(f"svg[data-chart={chart}] path.mark.line[data-family=gru]").count() == 1
 
 
 def test_baselines_are_below_the_families(show: Any):
-    made = SAMPLES["with_failures"]()
-    tab = show(made).tab
+    values = SAMPLES["with_failures"]()
+    tab = show(values).tab
     (row,) = tab.locator("#leaderboard tr.baseline").all()
     assert row.locator("th").text_content() == "most frequent labelneeds no model, not ranked"
     assert row.locator("td").all_text_contents() == ["–", "55.2 %", "It always answers 'positive'."]
@@ -733,29 +741,29 @@ def test_baselines_are_below_the_families(show: Any):
 
 @pytest.mark.parametrize("old", [{}, {"baselines": []}])
 def test_a_report_without_baselines_has_no_such_row(show: Any, old: dict[str, Any]):
-    made = {key: value for key, value in SAMPLES["with_failures"]().items() if key != "baselines"}
-    one = show({**made, **old})
+    values = {key: value for key, value in SAMPLES["with_failures"]().items() if key != "baselines"}
+    one = show({**values, **old})
     assert one.errors == []
     assert one.tab.locator(".baseline").count() == 0
-    assert one.tab.locator("#leaderboard .cards tbody tr").count() == len(made["families"])
+    assert one.tab.locator("#leaderboard .cards tbody tr").count() == len(values["families"])
 
 
 @pytest.mark.parametrize(
-    ("name", "metric", "there"),
+    ("name", "metric", "count"),
     [("normal", "perplexity", 1), ("one_seed", "mse", 1), ("with_failures", "accuracy", 0), ("dozen", "BLEU", 0)],
 )
-def test_only_perplexities_have_a_logarithmic_axis(show: Any, name: str, metric: str, there: int):
-    assert show(SAMPLES[name]()).tab.locator(f"#curves [aria-label={metric}] [data-choice=log]").count() == there
+def test_only_perplexities_have_a_logarithmic_axis(show: Any, name: str, metric: str, count: int):
+    assert show(SAMPLES[name]()).tab.locator(f"#curves [aria-label={metric}] [data-choice=log]").count() == count
 
 
 def test_ratios_are_drawn_on_a_linear_axis(show: Any):
-    made = [family("gru", "accuracy", [0.9]), family("rnn", "accuracy", [0.1]), family("lstm", "accuracy", [0.5])]
-    tab = show(report("classify", "accuracy", made)).tab
-    places = {
+    families = [family("gru", "accuracy", [0.9]), family("rnn", "accuracy", [0.1]), family("lstm", "accuracy", [0.5])]
+    tab = show(report("classify", "accuracy", families)).tab
+    positions = {
         name: tab.locator(f"svg[data-chart=interval][data-family={name}] circle").get_attribute("cx")
         for name in ("gru", "rnn", "lstm")
     }
-    assert float(places["lstm"]) == pytest.approx((float(places["gru"]) + float(places["rnn"])) / 2, abs=0.1)
+    assert float(positions["lstm"]) == pytest.approx((float(positions["gru"]) + float(positions["rnn"])) / 2, abs=0.1)
 
 
 def test_the_ends_of_lines_are_visible(show: Any):

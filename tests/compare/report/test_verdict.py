@@ -1,4 +1,4 @@
-"""The verdict in all its cases: the right family, the right numbers, and sentences that are true."""
+"""The verdict in all its cases: the best family, the numbers and the sentences."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from seqwise.compare.report.verdict import MAX_SENTENCES, add_verdict
 FLAT = [(100, 9.0), (200, 3.2), (400, 3.2)]
 
 
-def family(name: str, mean: float | None, **more: Any) -> Values:
+def make_family(name: str, mean: float | None, **fields: Any) -> Values:
     """A family with three seeds, a latency of 2 ms ± 1 %, and a curve that is flat at the end."""
-    curves, latency = more.pop("points", FLAT), more.pop("latency", 0.002)
+    curves, latency = fields.pop("points", FLAT), fields.pop("latency", 0.002)
     return {
         "name": name, "model": name, "status": "failed" if mean is None else "done", "reason": "", "is_baseline": False,
         "parameters": 400_000, "mean": mean, "low": None if mean is None else mean - 0.07,
@@ -24,21 +24,21 @@ def family(name: str, mean: float | None, **more: Any) -> Values:
         "sampling": None, "weights": 1_600_000, "latency": latency,
         "latencies": [] if latency is None else [0.99 * latency, latency, 1.01 * latency],
         "curves": [{"seed": 0, "points": [{"tokens": t, "seconds": t / 9, "value": v, "loss": v} for t, v in curves]}],
-        **more,
+        **fields,
     }  # fmt: skip
 
 
-def report(
+def make_report(
     *families: Values, significant: str = "", probable: str = "", key: str = "perplexity", **metric: Any
 ) -> Values:
-    """`significant` are the pairs that differ: "gru-lstm gru-rnn"; `probable` those that do among those of the best."""
-    chances = {frozenset(pair.split("-")): (0.004, 0.012) for pair in significant.split()}
-    chances |= {frozenset(pair.split("-")): (0.009, 0.085) for pair in probable.split()}
+    """Build a report; `significant` and `probable` name the pairs that differ so: "gru-lstm gru-rnn"."""
+    p_values = {frozenset(pair.split("-")): (0.004, 0.012) for pair in significant.split()}
+    p_values |= {frozenset(pair.split("-")): (0.009, 0.085) for pair in probable.split()}
     done = [each for each in families if each["mean"] is not None]
     pairs = []
-    for at, a in enumerate(done):
-        for b in done[at + 1 :]:
-            p, adjusted = chances.get(frozenset((a["name"], b["name"])), (0.3, 0.6))
+    for index, a in enumerate(done):
+        for b in done[index + 1 :]:
+            p, adjusted = p_values.get(frozenset((a["name"], b["name"])), (0.3, 0.6))
             gap = a["mean"] - b["mean"]
             pairs.append({"a": a["name"], "b": b["name"], "difference": gap, "low": gap - 0.1, "high": gap + 0.1,
                           "p": p, "adjusted_p": adjusted, "significant": adjusted < 0.05,
@@ -54,93 +54,114 @@ def report(
     }  # fmt: skip
 
 
-def verdict(made: Values) -> Values:
-    """Returns the verdict as plain values; sets the ranks of families and the outcomes of pairs in `made`."""
-    judged = json.loads(to_json(add_verdict(parse(made))))
-    made |= {key: judged[key] for key in ("families", "pairs")}
-    return judged["verdict"]
+def compute_verdict(report: Values) -> Values:
+    """Returns the verdict as plain values; sets the ranks of families and the outcomes of pairs in `report`."""
+    result = json.loads(to_json(add_verdict(parse(report))))
+    report |= {key: result[key] for key in ("families", "pairs")}
+    return result["verdict"]
 
 
-def said(made: Values) -> str:
-    return " ".join(verdict(made)["sentences"])
+def get_verdict_text(report: Values) -> str:
+    return " ".join(compute_verdict(report)["sentences"])
 
 
 def test_a_clear_winner():
-    made = report(
-        family("lstm", 3.33), family("gru", 3.12), family("rnn", 3.9), significant="gru-lstm gru-rnn lstm-rnn"
+    report = make_report(
+        make_family("lstm", 3.33),
+        make_family("gru", 3.12),
+        make_family("rnn", 3.9),
+        significant="gru-lstm gru-rnn lstm-rnn",
     )
-    found = verdict(made)
-    assert (found["best"], found["tied"], found["fastest"], found["smallest"]) == ("gru", [], "gru", "gru")
-    assert {each["name"]: each["rank"] for each in made["families"]} == {"gru": "best", "lstm": "worse", "rnn": "worse"}
-    assert found["sentences"] == [
+    verdict = compute_verdict(report)
+    assert (verdict["best"], verdict["tied"], verdict["fastest"], verdict["smallest"]) == ("gru", [], "gru", "gru")
+    assert {each["name"]: each["rank"] for each in report["families"]} == {
+        "gru": "best",
+        "lstm": "worse",
+        "rnn": "worse",
+    }
+    assert verdict["sentences"] == [
         "gru is best: perplexity 3.12 (95 % interval 3.05 to 3.19), 0.21 better than lstm (p = 0.012).",
         "The curves have flattened: a larger budget is unlikely to change this.",
     ]
 
 
 def test_a_metric_where_higher_is_better_is_ranked_by_it():
-    low, high = family("rnn", 0.80, low=0.78, high=0.82), family("gru", 0.842, low=0.82, high=0.864)
-    found = verdict(report(low, high, significant="gru-rnn", key="accuracy"))
-    assert found["best"] == "gru"
+    low, high = make_family("rnn", 0.80, low=0.78, high=0.82), make_family("gru", 0.842, low=0.82, high=0.864)
+    verdict = compute_verdict(make_report(low, high, significant="gru-rnn", key="accuracy"))
+    assert verdict["best"] == "gru"
     first = (
         "gru is best: accuracy 84.2 % (95 % interval 82.0 to 86.4 %), 4 percentage points better than rnn (p = 0.012)."
     )
-    assert found["sentences"][0] == first
+    assert verdict["sentences"][0] == first
 
 
 def test_a_tie_names_the_tied_and_the_worse_families():
-    made = report(family("gru", 3.12), family("lstm", 3.15), family("rnn", 3.9), significant="gru-rnn lstm-rnn")
-    found = verdict(made)
-    assert (found["best"], found["tied"]) == ("gru", ["lstm"])
-    assert [each["rank"] for each in made["families"]] == ["best", "tied", "worse"]
-    assert found["sentences"][:2] == [
+    report = make_report(
+        make_family("gru", 3.12), make_family("lstm", 3.15), make_family("rnn", 3.9), significant="gru-rnn lstm-rnn"
+    )
+    verdict = compute_verdict(report)
+    assert (verdict["best"], verdict["tied"]) == ("gru", ["lstm"])
+    assert [each["rank"] for each in report["families"]] == ["best", "tied", "worse"]
+    assert verdict["sentences"][:2] == [
         "gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19).",
         "lstm (3.15) is not significantly different from it; rnn is significantly worse, by 0.78 (p = 0.012).",
     ]
-    assert found["smallest"] is None  # sizes were matched
-    assert not any("small" in sentence for sentence in found["sentences"])
+    assert verdict["smallest"] is None  # sizes were matched
+    assert not any("small" in sentence for sentence in verdict["sentences"])
 
 
 def test_three_tied_families():
-    made = report(family("gru", 3.12), family("lstm", 3.15), family("rnn", 3.16))
-    found = verdict(made)
-    assert found["tied"] == ["lstm", "rnn"]
-    assert found["sentences"][:2] == [
+    report = make_report(make_family("gru", 3.12), make_family("lstm", 3.15), make_family("rnn", 3.16))
+    verdict = compute_verdict(report)
+    assert verdict["tied"] == ["lstm", "rnn"]
+    assert verdict["sentences"][:2] == [
         "There is no clear winner: gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19).",
         "lstm (3.15) and rnn (3.16) are not significantly different from it: "
         "more seeds would be needed to tell them apart.",
     ]
-    for pair in made["pairs"]:
+    for pair in report["pairs"]:
         pair["larger_noise"] = "examples"
-    assert "a larger test split would be needed" in said(made)
+    assert "a larger test split would be needed" in get_verdict_text(report)
 
 
 NO_WINNER = "There is no clear winner: gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19)."
-AHEAD = "gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19)."
-ALSO = "lstm (3.15) is not significantly different from it"
-CLEAR = "gru is best: perplexity 3.12 (95 % interval 3.05 to 3.19), 0.78 better than rnn (p = 0.012)."
-PROBABLY = "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19)"
-DOUBT = "transformer (3.40) is probably worse (p = {}): more seeds would be needed to be certain."
+BEST = "gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19)."
+TIED = "lstm (3.15) is not significantly different from it"
+CLEAR_WINNER = "gru is best: perplexity 3.12 (95 % interval 3.05 to 3.19), 0.78 better than rnn (p = 0.012)."
+PROBABLY_BEST = "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19)"
+PROBABLY_WORSE = "transformer (3.40) is probably worse (p = {}): more seeds would be needed to be certain."
 
 
-AMONG = {count: f"among the {count} pairs with the best" for count in (2, 3)}
+AMONG_PAIRS = {count: f"among the {count} pairs with the best" for count in (2, 3)}
 
 
 @pytest.mark.parametrize(
     ("tied", "unsure", "worse", "expected"),
     [
         (0, 0, 0, ["gru reached perplexity 3.12 (95 % interval 3.05 to 3.19); no other family was tried."]),
-        (0, 0, 1, [CLEAR]),
-        (0, 1, 0, [f"{PROBABLY}.", DOUBT.format("0.009")]),
-        (0, 1, 1, [f"{PROBABLY}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(f"0.009 {AMONG[2]}")]),
-        (1, 0, 0, [NO_WINNER, f"{ALSO}: more seeds would be needed to tell them apart."]),
-        (1, 0, 1, [AHEAD, f"{ALSO}; rnn is significantly worse, by 0.78 (p = 0.012)."]),
-        (1, 1, 0, [AHEAD, f"{ALSO}.", DOUBT.format(f"0.018 {AMONG[2]}")]),
+        (0, 0, 1, [CLEAR_WINNER]),
+        (0, 1, 0, [f"{PROBABLY_BEST}.", PROBABLY_WORSE.format("0.009")]),
+        (
+            0,
+            1,
+            1,
+            [
+                f"{PROBABLY_BEST}; rnn is significantly worse, by 0.78 (p = 0.012).",
+                PROBABLY_WORSE.format(f"0.009 {AMONG_PAIRS[2]}"),
+            ],
+        ),
+        (1, 0, 0, [NO_WINNER, f"{TIED}: more seeds would be needed to tell them apart."]),
+        (1, 0, 1, [BEST, f"{TIED}; rnn is significantly worse, by 0.78 (p = 0.012)."]),
+        (1, 1, 0, [BEST, f"{TIED}.", PROBABLY_WORSE.format(f"0.018 {AMONG_PAIRS[2]}")]),
         (
             1,
             1,
             1,
-            [AHEAD, f"{ALSO}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(f"0.018 {AMONG[3]}")],
+            [
+                BEST,
+                f"{TIED}; rnn is significantly worse, by 0.78 (p = 0.012).",
+                PROBABLY_WORSE.format(f"0.018 {AMONG_PAIRS[3]}"),
+            ],
         ),
     ],
 )
@@ -148,220 +169,244 @@ def test_every_mixture_of_tied_probably_worse_and_worse(tied: int, unsure: int, 
     others = {"lstm": 3.15} if tied else {}
     others |= {"transformer": 3.4} if unsure else {}
     others |= {"rnn": 3.9} if worse else {}
-    made = report(
-        family("gru", 3.12), *(family(*each) for each in others.items()),
+    report = make_report(
+        make_family("gru", 3.12), *(make_family(*each) for each in others.items()),
         significant="gru-rnn", probable="gru-transformer",
     )  # fmt: skip
-    found = verdict(made)
-    assert (found["tied"], found["unsure"]) == (["lstm"] * tied, ["transformer"] * unsure)
+    verdict = compute_verdict(report)
+    assert (verdict["tied"], verdict["unsure"]) == (["lstm"] * tied, ["transformer"] * unsure)
     ranks = ["best", *["tied"] * tied, *["unsure"] * unsure, *["worse"] * worse]
-    assert [each["rank"] for each in made["families"]] == ranks
-    said_first = [line for line in found["sentences"] if "curve" not in line and "same size" not in line]
-    assert said_first == expected
+    assert [each["rank"] for each in report["families"]] == ranks
+    ranking = [line for line in verdict["sentences"] if "curve" not in line and "same size" not in line]
+    assert ranking == expected
 
 
 def test_several_probably_worse_and_several_significantly_worse_families():
     names = ["gru", "lstm", "attentive", "rnn", "ngram"]
-    made = report(
-        *(family(name, 3.12 + at / 10) for at, name in enumerate(names)),
+    report = make_report(
+        *(make_family(name, 3.12 + at / 10) for at, name in enumerate(names)),
         probable="gru-lstm gru-attentive", significant="gru-rnn gru-ngram",
     )  # fmt: skip
-    pair = {frozenset((each["a"], each["b"])): each for each in made["pairs"]}
+    pair = {frozenset((each["a"], each["b"])): each for each in report["pairs"]}
     pair[frozenset(("gru", "lstm"))] |= {"p": 0.031, "adjusted_p": 0.09}
     pair[frozenset(("gru", "ngram"))] |= {"adjusted_p": 0.0001}
-    assert verdict(made)["sentences"][:2] == [
+    assert compute_verdict(report)["sentences"][:2] == [
         "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19); "
         "rnn and ngram are significantly worse, by 0.30 or more (p ≤ 0.012).",
         "lstm (3.22) and attentive (3.32) are probably worse (p ≤ 0.031 among the 4 pairs with the best): "
         "more seeds would be needed to be certain.",
     ]
-    assert [each["adjusted_p_with_best"] for each in made["pairs"][:4]] == pytest.approx([0.031, 0.018, 0.016, 0.016])
-    assert {each["adjusted_p_with_best"] for each in made["pairs"][4:]} == {None}
-    outcomes = {"-".join((each["a"], each["b"])): each["outcome"] for each in made["pairs"]}
+    assert [each["adjusted_p_with_best"] for each in report["pairs"][:4]] == pytest.approx([0.031, 0.018, 0.016, 0.016])
+    assert {each["adjusted_p_with_best"] for each in report["pairs"][4:]} == {None}
+    outcomes = {"-".join((each["a"], each["b"])): each["outcome"] for each in report["pairs"]}
     assert outcomes["gru-lstm"] == outcomes["gru-attentive"] == "probable"
     assert outcomes["gru-rnn"] == "significant"
     assert outcomes["lstm-rnn"] == "inconclusive"
 
 
 def test_a_pair_without_the_best_is_never_probable():
-    made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.3), probable="lstm-rnn")
-    verdict(made)
-    assert [each["outcome"] for each in made["pairs"]] == ["inconclusive"] * 3
+    report = make_report(
+        make_family("gru", 3.1), make_family("lstm", 3.2), make_family("rnn", 3.3), probable="lstm-rnn"
+    )
+    compute_verdict(report)
+    assert [each["outcome"] for each in report["pairs"]] == ["inconclusive"] * 3
 
 
 def test_an_unadjusted_p_does_not_make_a_family_worse():
-    made = report(*(family(name, 3.1 + at / 10) for at, name in enumerate("abcde")))
-    made["pairs"][3] |= {"p": 0.02, "adjusted_p": 0.2}  # a and e
-    verdict(made)
-    assert made["families"][4]["rank"] == "tied"
-    made["pairs"][3] |= {"p": 0.012}
-    verdict(made)
-    assert made["families"][4]["rank"] == "unsure"
+    report = make_report(*(make_family(name, 3.1 + at / 10) for at, name in enumerate("abcde")))
+    report["pairs"][3] |= {"p": 0.02, "adjusted_p": 0.2}  # a and e
+    compute_verdict(report)
+    assert report["families"][4]["rank"] == "tied"
+    report["pairs"][3] |= {"p": 0.012}
+    compute_verdict(report)
+    assert report["families"][4]["rank"] == "unsure"
 
 
 def trained_once(*families: dict[str, Any], **options: Any) -> dict[str, Any]:
     """A report of families of which lstm has one training."""
-    made = report(*families, **options)
-    for pair in made["pairs"]:
+    report = make_report(*families, **options)
+    for pair in report["pairs"]:
         if "lstm" in (pair["a"], pair["b"]):
             pair |= {"covers": "examples", "significant": False, "larger_noise": "seeds"}
-    return made
+    return report
 
 
 def test_a_family_trained_once_is_at_most_probably_worse():
     once = {"low": None, "high": None, "values": [{"seed": 0, "value": 3.5}], "sampling": {"low": 3.4, "high": 3.6}}
-    partly = family("lstm", 3.5, status="partly", reason="killed.", **once)
-    made = trained_once(family("gru", 3.12), partly, family("rnn", 4.0), significant="gru-lstm gru-rnn lstm-rnn")
-    found = verdict(made)
-    assert (found["unsure"], made["families"][2]["rank"]) == (["lstm"], "worse")
+    partly = make_family("lstm", 3.5, status="partly", reason="killed.", **once)
+    report = trained_once(
+        make_family("gru", 3.12), partly, make_family("rnn", 4.0), significant="gru-lstm gru-rnn lstm-rnn"
+    )
+    verdict = compute_verdict(report)
+    assert (verdict["unsure"], report["families"][2]["rank"]) == (["lstm"], "worse")
     expected = (
         "lstm (3.50) is probably worse (p = 0.008 among the 2 pairs with the best, by the test examples alone): "
         "more seeds would be needed to be certain."
     )
-    assert expected in found["sentences"]
-    assert [each["outcome"] for each in made["pairs"]] == ["probable", "significant", "probable"]
+    assert expected in verdict["sentences"]
+    assert [each["outcome"] for each in report["pairs"]] == ["probable", "significant", "probable"]
 
 
 def test_only_the_first_of_many_significantly_worse_families_are_named():
     others = "abcdef"
-    made = report(
-        family("gru", 3.12), family("lstm", 3.15), *(family(name, 4 + at) for at, name in enumerate(others)),
+    report = make_report(
+        make_family("gru", 3.12),
+        make_family("lstm", 3.15),
+        *(make_family(name, 4 + at) for at, name in enumerate(others)),
         significant=" ".join(f"gru-{name}" for name in others),
-    )  # fmt: skip
-    assert "; a, b, c and 3 others are significantly worse, by 0.88 or more (p ≤ 0.012)." in said(made)
+    )
+    assert "; a, b, c and 3 others are significantly worse, by 0.88 or more (p ≤ 0.012)." in get_verdict_text(report)
 
 
 def test_the_advice_for_unsure_families_is_their_larger_source_of_noise():
-    made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
-    for pair in made["pairs"]:
+    report = make_report(make_family("gru", 3.1), make_family("lstm", 3.2), make_family("rnn", 3.4), probable="gru-rnn")
+    for pair in report["pairs"]:
         pair["larger_noise"] = "examples" if "rnn" in (pair["a"], pair["b"]) else "seeds"
-    assert "): a larger test split would be needed to be certain." in said(made)
+    assert "): a larger test split would be needed to be certain." in get_verdict_text(report)
 
 
 def test_untested_pairs_leave_a_tie():
-    made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
-    made["pairs"][0] |= {"p": None, "adjusted_p": None}
-    found = verdict(made)
-    assert (found["tied"], found["unsure"]) == (["lstm"], ["rnn"])
-    assert "probably worse (p = 0.009): more" in said(made)
+    report = make_report(make_family("gru", 3.1), make_family("lstm", 3.2), make_family("rnn", 3.4), probable="gru-rnn")
+    report["pairs"][0] |= {"p": None, "adjusted_p": None}
+    verdict = compute_verdict(report)
+    assert (verdict["tied"], verdict["unsure"]) == (["lstm"], ["rnn"])
+    assert "probably worse (p = 0.009): more" in get_verdict_text(report)
 
 
 @pytest.mark.parametrize(("p", "rank"), [(0.0499, "unsure"), (0.0501, "tied")])
 def test_a_family_is_probably_worse_below_an_adjusted_p_of_0_05(p: float, rank: str):
-    made = report(family("gru", 3.1), family("rnn", 3.4))
-    made["pairs"][0] |= {"p": p, "adjusted_p": 0.2}
-    verdict(made)
-    assert made["families"][1]["rank"] == rank
+    report = make_report(make_family("gru", 3.1), make_family("rnn", 3.4))
+    report["pairs"][0] |= {"p": p, "adjusted_p": 0.2}
+    compute_verdict(report)
+    assert report["families"][1]["rank"] == rank
 
 
 def test_a_probably_worse_family_is_not_a_leader():
-    made = report(
-        family("gru", 3.12, latency=0.002), family("lstm", 3.15, latency=0.0015, parameters=300_000),
-        family("rnn", 3.4, latency=0.0001, parameters=100_000), probable="gru-rnn",
+    report = make_report(
+        make_family("gru", 3.12, latency=0.002), make_family("lstm", 3.15, latency=0.0015, parameters=300_000),
+        make_family("rnn", 3.4, latency=0.0001, parameters=100_000), probable="gru-rnn",
     )  # fmt: skip
-    found = verdict(made)
-    assert (found["fastest"], found["smallest"]) == ("lstm", "lstm")
-    assert "Of the best, lstm is fastest: 1.5 ms per prediction, 1.3 times as fast as gru." in found["sentences"]
-    assert (found["fastest_text"], found["smallest_text"]) == ("1.5 ms", "300,000 parameters")
-    two = report(family("gru", 3.12), family("rnn", 3.4, latency=0.0001), probable="gru-rnn")
-    assert "Where speed matters more, rnn has perplexity 3.40 and needs 100 µs per prediction, 20 times" in said(two)
+    verdict = compute_verdict(report)
+    assert (verdict["fastest"], verdict["smallest"]) == ("lstm", "lstm")
+    assert "Of the best, lstm is fastest: 1.5 ms per prediction, 1.3 times as fast as gru." in verdict["sentences"]
+    assert (verdict["fastest_text"], verdict["smallest_text"]) == ("1.5 ms", "300,000 parameters")
+    two = make_report(make_family("gru", 3.12), make_family("rnn", 3.4, latency=0.0001), probable="gru-rnn")
+    assert (
+        "Where speed matters more, rnn has perplexity 3.40 and needs 100 µs per prediction, 20 times"
+        in get_verdict_text(two)
+    )
 
 
 def test_a_probably_worse_family_may_overtake():
     falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
-    made = report(family("gru", 3.1), family("rnn", 3.4, points=falling), family("lstm", 3.9), probable="gru-rnn")
-    assert "What would change this: rnn was still improving by 11 % per doubling" in said(made)
+    report = make_report(
+        make_family("gru", 3.1), make_family("rnn", 3.4, points=falling), make_family("lstm", 3.9), probable="gru-rnn"
+    )
+    assert "What would change this: rnn was still improving by 11 % per doubling" in get_verdict_text(report)
 
 
 def test_equal_seeds_have_no_interval():
     same = {"low": 1.0, "high": 1.0}
-    other = family("rnn", 0.7, low=0.6, high=0.8)
-    made = report(family("gru", 1.0, **same), other, key="exact_match", probable="gru-rnn")
-    assert verdict(made)["sentences"][0] == "gru is probably best: exact_match 100.0 % (all 3 seeds alike)."
+    other = make_family("rnn", 0.7, low=0.6, high=0.8)
+    report = make_report(make_family("gru", 1.0, **same), other, key="exact_match", probable="gru-rnn")
+    assert compute_verdict(report)["sentences"][0] == "gru is probably best: exact_match 100.0 % (all 3 seeds alike)."
     once = {"low": None, "high": None, "sampling": {"low": 1.0, "high": 1.0}}
-    alone = report(family("gru", 1.0, **once), key="exact_match")
-    assert verdict(alone)["sentences"][0] == "gru reached exact_match 100.0 %; no other family was tried."
+    alone = make_report(make_family("gru", 1.0, **once), key="exact_match")
+    assert compute_verdict(alone)["sentences"][0] == "gru reached exact_match 100.0 %; no other family was tried."
 
 
 def test_without_tests_no_family_is_called_worse():
-    made = {**report(family("gru", 3.12), family("lstm", 9.9)), "pairs": []}
-    assert verdict(made)["tied"] == ["lstm"]
-    assert "tell them apart" not in said(made)
+    report = {**make_report(make_family("gru", 3.12), make_family("lstm", 9.9)), "pairs": []}
+    assert compute_verdict(report)["tied"] == ["lstm"]
+    assert "tell them apart" not in get_verdict_text(report)
 
 
 def test_the_fastest_leader_and_a_faster_worse_family_are_recommended():
-    made = report(
-        family("gru", 3.12, latency=0.002), family("lstm", 3.15, latency=0.001), family("rnn", 3.9, latency=0.0001),
+    report = make_report(
+        make_family("gru", 3.12, latency=0.002),
+        make_family("lstm", 3.15, latency=0.001),
+        make_family("rnn", 3.9, latency=0.0001),
         significant="gru-rnn lstm-rnn",
-    )  # fmt: skip
-    found = verdict(made)
-    assert found["fastest"] == "lstm"
-    assert "Of the best, lstm is fastest: 1.0 ms per prediction, 2.0 times as fast as gru." in found["sentences"]
-    quick = (
+    )
+    verdict = compute_verdict(report)
+    assert verdict["fastest"] == "lstm"
+    assert "Of the best, lstm is fastest: 1.0 ms per prediction, 2.0 times as fast as gru." in verdict["sentences"]
+    expected = (
         "Where speed matters more, rnn has perplexity 3.90 and needs 100 µs per prediction, 10 times as fast as lstm."
     )
-    assert quick in found["sentences"]
+    assert expected in verdict["sentences"]
 
 
 OVERLAPPING = {"gru": [0.0020, 0.0021, 0.0030], "lstm": [0.0010, 0.0011, 0.0021], "rnn": [0.0004, 0.0005, 0.0011]}
 
 
 def test_overlapping_latencies_have_no_fastest_family():
-    made = report(
-        *(family(name, 3.1, latency=times[1], latencies=times) for name, times in OVERLAPPING.items()),
+    report = make_report(
+        *(make_family(name, 3.1, latency=times[1], latencies=times) for name, times in OVERLAPPING.items()),
         significant="gru-rnn lstm-rnn",
     )  # fmt: skip
-    found = verdict(made)
-    assert (found["fastest"], found["fastest_text"]) == (None, None)
-    assert "fast" not in said(made)
-    made["families"][1]["latencies"][2] = 0.0012
-    assert verdict(made)["fastest"] == "lstm"
-    assert "Of the best, lstm is fastest" in said(made)
-    assert "Where speed matters more" not in said(made)  # rnn's slowest round is slower than lstm's fastest
-    made["families"][2]["latencies"][2] = 0.0006
-    assert "Where speed matters more, rnn" in said(made)
+    verdict = compute_verdict(report)
+    assert (verdict["fastest"], verdict["fastest_text"]) == (None, None)
+    assert "fast" not in get_verdict_text(report)
+    report["families"][1]["latencies"][2] = 0.0012
+    assert compute_verdict(report)["fastest"] == "lstm"
+    assert "Of the best, lstm is fastest" in get_verdict_text(report)
+    assert "Where speed matters more" not in get_verdict_text(
+        report
+    )  # rnn's slowest round is slower than lstm's fastest
+    report["families"][2]["latencies"][2] = 0.0006
+    assert "Where speed matters more, rnn" in get_verdict_text(report)
 
 
 def test_one_round_is_not_enough_for_a_fastest_family():
-    made = report(
-        *(family(name, 3.1, latency=time, latencies=[time]) for name, time in (("gru", 0.002), ("lstm", 0.001)))
+    report = make_report(
+        *(make_family(name, 3.1, latency=time, latencies=[time]) for name, time in (("gru", 0.002), ("lstm", 0.001)))
     )
-    assert verdict(made)["fastest"] is None
-    assert "fast" not in said(made)
+    assert compute_verdict(report)["fastest"] is None
+    assert "fast" not in get_verdict_text(report)
 
 
 def test_the_fastest_leader_is_faster_than_all_leaders():
-    made = report(
-        family("gru", 3.1, latency=0.004), family("lstm", 3.2, latency=0.001), family("rnn", 3.3, latency=0.0011)
+    report = make_report(
+        make_family("gru", 3.1, latency=0.004),
+        make_family("lstm", 3.2, latency=0.001),
+        make_family("rnn", 3.3, latency=0.0011),
     )
-    assert verdict(made)["fastest"] is None
+    assert compute_verdict(report)["fastest"] is None
 
 
 def test_a_small_speedup_is_not_mentioned():
-    assert "fast" not in said(report(family("gru", 3.12, latency=0.0020), family("lstm", 3.15, latency=0.0019)))
+    assert "fast" not in get_verdict_text(
+        make_report(make_family("gru", 3.12, latency=0.0020), make_family("lstm", 3.15, latency=0.0019))
+    )
 
 
 def test_unknown_latencies_have_no_fastest_family():
-    made = report(family("gru", 3.12, latency=None), family("lstm", 3.15, latency=None))
-    assert verdict(made)["fastest"] is None
+    report = make_report(make_family("gru", 3.12, latency=None), make_family("lstm", 3.15, latency=None))
+    assert compute_verdict(report)["fastest"] is None
 
 
 def test_the_smallest_leader_is_named():
-    made = report(family("gru", 3.12, parameters=900_000), family("lstm", 3.15, parameters=300_000))
-    assert verdict(made)["smallest"] == "lstm"
-    assert "lstm is the smallest of the best: 300,000 parameters." in said(made)
+    report = make_report(make_family("gru", 3.12, parameters=900_000), make_family("lstm", 3.15, parameters=300_000))
+    assert compute_verdict(report)["smallest"] == "lstm"
+    assert "lstm is the smallest of the best: 300,000 parameters." in get_verdict_text(report)
 
 
 def test_size_is_read_from_the_weights_where_parameters_are_not_counted():
-    made = report(family("gru", 3.12), family("ngram", 3.15, parameters=None, weights=200_000))
-    assert verdict(made)["smallest"] == "ngram"
-    assert verdict(report(family("gru", 3.1), family("ngram", 3.2, parameters=None, weights=None)))["smallest"] is None
+    report = make_report(make_family("gru", 3.12), make_family("ngram", 3.15, parameters=None, weights=200_000))
+    assert compute_verdict(report)["smallest"] == "ngram"
+    assert (
+        compute_verdict(make_report(make_family("gru", 3.1), make_family("ngram", 3.2, parameters=None, weights=None)))[
+            "smallest"
+        ]
+        is None
+    )
 
 
 def test_verdict_of_one_family():
-    found = verdict(report(family("gru", 3.12)))
-    assert (found["best"], found["tied"]) == ("gru", [])
-    assert found["sentences"] == [
+    verdict = compute_verdict(make_report(make_family("gru", 3.12)))
+    assert (verdict["best"], verdict["tied"]) == ("gru", [])
+    assert verdict["sentences"] == [
         "gru reached perplexity 3.12 (95 % interval 3.05 to 3.19); no other family was tried.",
         "The curve has flattened: a larger budget is unlikely to change this.",
     ]
@@ -369,153 +414,181 @@ def test_verdict_of_one_family():
 
 def test_verdict_with_one_seed():
     once = {"low": None, "high": None, "sampling": {"low": 3.0, "high": 3.2}}
-    made = report(family("gru", 3.12, **once), family("lstm", 3.3, **once), significant="gru-lstm")
-    made["rules"]["seeds"] = [0]
-    sentences = verdict(made)["sentences"]
+    report = make_report(make_family("gru", 3.12, **once), make_family("lstm", 3.3, **once), significant="gru-lstm")
+    report["rules"]["seeds"] = [0]
+    sentences = compute_verdict(report)["sentences"]
     assert sentences[0].startswith(
         "gru is best: perplexity 3.12 (95 % interval over the test examples 3.00 to 3.20), 0.18"
     )
     assert "Each family was trained only once" in sentences[1]
-    alone = report(family("gru", 3.123, low=None, high=None))
+    alone = make_report(make_family("gru", 3.123, low=None, high=None))
     alone["rules"]["seeds"] = [0]
-    assert verdict(alone)["sentences"][0] == "gru reached perplexity 3.123; no other family was tried."
-    assert "gru was trained only once" in said(alone)
+    assert compute_verdict(alone)["sentences"][0] == "gru reached perplexity 3.123; no other family was tried."
+    assert "gru was trained only once" in get_verdict_text(alone)
 
 
 def test_verdict_when_every_family_failed():
-    made = report(
-        family("gru", None, reason="out of memory.\nTry less."), family("lstm", None, reason="out of memory.")
+    report = make_report(
+        make_family("gru", None, reason="out of memory.\nTry less."), make_family("lstm", None, reason="out of memory.")
     )
-    found = verdict(made)
-    assert found == {
+    verdict = compute_verdict(report)
+    assert verdict == {
         "best": None, "tied": [], "unsure": [], "fastest": None, "smallest": None,
         "fastest_text": None, "smallest_text": None,
         "sentences": ["No family finished, so there is nothing to compare.", "gru and lstm failed (out of memory)."],
     }  # fmt: skip
-    assert [each["rank"] for each in made["families"]] == ["failed", "failed"]
+    assert [each["rank"] for each in report["families"]] == ["failed", "failed"]
 
 
 def test_failed_and_partly_failed_families_are_named():
-    made = report(
-        family("gru", 3.12, status="partly", reason="seed 2: killed.", values=[{"seed": 0, "value": 3.12}]),
-        family("rnn", None, reason="the loss became infinite."),
-        family("lstm", None, reason=""),
+    report = make_report(
+        make_family("gru", 3.12, status="partly", reason="seed 2: killed.", values=[{"seed": 0, "value": 3.12}]),
+        make_family("rnn", None, reason="the loss became infinite."),
+        make_family("lstm", None, reason=""),
     )
-    sentences = verdict(made)["sentences"]
+    sentences = compute_verdict(report)["sentences"]
     assert sentences[0].startswith("gru is the only family that finished: perplexity 3.12")
     expected = (
         "rnn failed (the loss became infinite); lstm failed; "
         "gru is judged by the only training that finished, as others failed (seed 2: killed)."
     )
     assert expected in sentences
-    assert [each["rank"] for each in made["families"]] == ["best", "failed", "failed"]
+    assert [each["rank"] for each in report["families"]] == ["best", "failed", "failed"]
 
 
 def test_a_long_reason_is_shortened():
-    sentences = verdict(report(family("gru", 3.1), family("rnn", None, reason="x" * 500)))["sentences"]
+    sentences = compute_verdict(make_report(make_family("gru", 3.1), make_family("rnn", None, reason="x" * 500)))[
+        "sentences"
+    ]
     assert max(map(len, sentences)) < 150
 
 
 def test_an_ngram_model_beats_all_networks():
-    made = report(family("gru", 3.5), family("ngram", 3.1, is_baseline=True, points=[]), significant="gru-ngram")
-    assert verdict(made)["best"] == "ngram"
-    assert "ngram only counts n-grams, and no network is as good as that" in said(made)
+    report = make_report(
+        make_family("gru", 3.5), make_family("ngram", 3.1, is_baseline=True, points=[]), significant="gru-ngram"
+    )
+    assert compute_verdict(report)["best"] == "ngram"
+    assert "ngram only counts n-grams, and no network is as good as that" in get_verdict_text(report)
 
 
 def test_an_ngram_model_probably_beats_all_networks():
-    made = report(family("gru", 3.5), family("ngram", 3.1, is_baseline=True, points=[]), probable="gru-ngram")
-    assert "ngram only counts n-grams, and probably no network is as good as that" in said(made)
-    lost = report(family("gru", 3.1), family("ngram", 3.5, is_baseline=True, points=[]), probable="gru-ngram")
-    assert "counts" not in said(lost)
+    report = make_report(
+        make_family("gru", 3.5), make_family("ngram", 3.1, is_baseline=True, points=[]), probable="gru-ngram"
+    )
+    assert "ngram only counts n-grams, and probably no network is as good as that" in get_verdict_text(report)
+    worse = make_report(
+        make_family("gru", 3.1), make_family("ngram", 3.5, is_baseline=True, points=[]), probable="gru-ngram"
+    )
+    assert "counts" not in get_verdict_text(worse)
 
 
 def test_an_ngram_model_ties_with_the_best_network():
-    made = report(family("gru", 3.1), family("ngram", 3.2, is_baseline=True, points=[]))
-    assert "no network is significantly better than that" in said(made)
+    report = make_report(make_family("gru", 3.1), make_family("ngram", 3.2, is_baseline=True, points=[]))
+    assert "no network is significantly better than that" in get_verdict_text(report)
 
 
 def test_an_ngram_model_that_is_worse_is_not_mentioned():
-    made = report(family("gru", 3.1), family("ngram", 4.2, is_baseline=True, points=[]), significant="gru-ngram")
-    assert "counts" not in said(made)
+    report = make_report(
+        make_family("gru", 3.1), make_family("ngram", 4.2, is_baseline=True, points=[]), significant="gru-ngram"
+    )
+    assert "counts" not in get_verdict_text(report)
 
 
 @pytest.mark.parametrize(
     ("count", "words"), [(14, "has only 14 blocks of 128 tokens"), (1, "a single example"), (100, "")]
 )
 def test_a_small_test_split_is_a_caveat(count: int, words: str):
-    sentences = said(report(family("gru", 3.1), family("lstm", 3.2), num_examples=count))
+    sentences = get_verdict_text(make_report(make_family("gru", 3.1), make_family("lstm", 3.2), num_examples=count))
     assert (words in sentences) if words else ("test split has" not in sentences)
 
 
 def test_a_curve_that_is_still_falling_would_change_the_order():
     falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
-    made = report(family("gru", 3.1), family("transformer", 3.4, points=falling), significant="gru-transformer")
+    report = make_report(
+        make_family("gru", 3.1), make_family("transformer", 3.4, points=falling), significant="gru-transformer"
+    )
     expected = (
         "What would change this: transformer was still improving by 11 % per doubling of the budget (gru: 0 %), "
         "enough to close its gap of 8.8 %. Try a larger budget."
     )
-    assert expected in verdict(made)["sentences"]
+    assert expected in compute_verdict(report)["sentences"]
 
 
 def test_a_perplexity_that_fell_by_hundreds_will_not_fall_by_hundreds_again():
     """It went from 600 to 300, the best from 380 to 200: another doubling gives about 150 and 105, not 0 and 20."""
     halving, falling = [(100, 800.0), (200, 380.0), (400, 200.0)], [(100, 900.0), (200, 600.0), (400, 300.0)]
-    made = report(family("gru", 200.0, points=halving), family("rnn", 300.0, points=falling), significant="gru-rnn")
-    assert "What would change this" not in said(made)
-    assert "rnn gained 50 % in the last doubling; doubling it again would probably not change" in said(made)
+    report = make_report(
+        make_family("gru", 200.0, points=halving), make_family("rnn", 300.0, points=falling), significant="gru-rnn"
+    )
+    assert "What would change this" not in get_verdict_text(report)
+    assert "rnn gained 50 % in the last doubling; doubling it again would probably not change" in get_verdict_text(
+        report
+    )
 
 
 def test_an_unnoticeable_gap_is_not_mentioned():
     rising, flat = [(100, 0.1), (200, 0.6), (400, 0.8)], [(100, 0.1), (200, 0.8), (400, 0.8)]
     narrow = {"low": 0.79, "high": 0.81}
-    made = report(
-        family("gru", 0.8, points=flat, **narrow), family("lstm", 0.8, points=rising, **narrow), key="accuracy"
+    report = make_report(
+        make_family("gru", 0.8, points=flat, **narrow),
+        make_family("lstm", 0.8, points=rising, **narrow),
+        key="accuracy",
     )
     assert (
         "lstm was still improving by 20 percentage points per doubling of the budget (gru: 0.0 percentage points), "
         "enough to get ahead. Try a larger budget."
-    ) in said(made)
-    assert "gap" not in said(made)
+    ) in get_verdict_text(report)
+    assert "gap" not in get_verdict_text(report)
 
 
 def test_two_families_that_would_overtake_are_named():
     falling = [(100, 6.0), (200, 4.5), (400, 3.4)]
-    made = report(family("gru", 3.1), *(family(name, 3.4, points=falling) for name in ("lstm", "rnn")))
-    assert "lstm was still improving by 24 % per" in said(made)
-    assert "the same holds for rnn." in said(made)
+    report = make_report(make_family("gru", 3.1), *(make_family(name, 3.4, points=falling) for name in ("lstm", "rnn")))
+    assert "lstm was still improving by 24 % per" in get_verdict_text(report)
+    assert "the same holds for rnn." in get_verdict_text(report)
 
 
 def test_where_all_improve_alike_the_order_stays():
     falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
-    made = report(family("gru", 3.1, points=falling), family("rnn", 3.4, points=falling), significant="gru-rnn")
+    report = make_report(
+        make_family("gru", 3.1, points=falling), make_family("rnn", 3.4, points=falling), significant="gru-rnn"
+    )
     expected = "A larger budget would still make better models: gru gained 11 % in the last doubling; doubling it"
-    assert expected in said(made)
+    assert expected in get_verdict_text(report)
 
 
 def test_no_family_overtakes_beyond_the_optimum():
     """Both would reach 100 %, however much more one of them gained before."""
-    rising, risen = [(100, 0.2), (200, 0.6), (400, 0.98)], [(100, 0.2), (200, 0.98), (400, 0.995)]
-    made = report(family("gru", 0.995, points=risen), family("rnn", 0.98, points=rising), key="exact_match")
+    rising, saturated = [(100, 0.2), (200, 0.6), (400, 0.98)], [(100, 0.2), (200, 0.98), (400, 0.995)]
+    report = make_report(
+        make_family("gru", 0.995, points=saturated), make_family("rnn", 0.98, points=rising), key="exact_match"
+    )
     expected = "rnn gained 38 percentage points in the last doubling; doubling it again would probably not change"
-    assert f"{expected} the order." in said(made)
-    made = report(family("gru", 0.9, points=risen), family("rnn", 0.85, points=rising), key="exact_match")
-    assert "What would change this: rnn was still improving by 38 percentage points" in said(made)
+    assert f"{expected} the order." in get_verdict_text(report)
+    report = make_report(
+        make_family("gru", 0.9, points=saturated), make_family("rnn", 0.85, points=rising), key="exact_match"
+    )
+    assert "What would change this: rnn was still improving by 38 percentage points" in get_verdict_text(report)
 
 
 def test_without_curves_the_verdict_does_not_judge_the_budget():
-    assert "budget" not in said(
-        report(family("gru", 3.1, points=[]), family("lstm", 3.2, points=[]), significant="gru-lstm")
+    assert "budget" not in get_verdict_text(
+        make_report(make_family("gru", 3.1, points=[]), make_family("lstm", 3.2, points=[]), significant="gru-lstm")
     )
 
 
 def test_the_verdict_is_limited_to_its_most_important_sentences():
     falling = [(100, 6.0), (200, 3.8), (400, 3.1)]
-    made = report(
-        family("gru", 3.1, status="partly", reason="killed"), family("lstm", 3.12, latency=0.001, points=falling),
-        family("ngram", 3.15, is_baseline=True, latency=0.0005, points=[]), family("rnn", 3.9, latency=0.0001),
-        family("transformer", None, reason="out of memory"), significant="gru-rnn", num_examples=20,
-    )  # fmt: skip
-    sentences = verdict(made)["sentences"]
+    report = make_report(
+        make_family("gru", 3.1, status="partly", reason="killed"),
+        make_family("lstm", 3.12, latency=0.001, points=falling),
+        make_family("ngram", 3.15, is_baseline=True, latency=0.0005, points=[]),
+        make_family("rnn", 3.9, latency=0.0001),
+        make_family("transformer", None, reason="out of memory"),
+        significant="gru-rnn",
+        num_examples=20,
+    )
+    sentences = compute_verdict(report)["sentences"]
     assert len(sentences) == MAX_SENTENCES
     assert sentences[0].startswith("gru has the best perplexity")
     assert sentences[1].startswith("lstm (3.12) and ngram (3.15) are not")
@@ -526,13 +599,16 @@ def test_the_verdict_is_limited_to_its_most_important_sentences():
 
 def test_caveats_and_failures_are_always_included():
     once = {"low": None, "high": None, "values": [{"seed": 0, "value": 3}], "sampling": {"low": 3.0, "high": 3.2}}
-    made = report(
-        family("gru", 3.12, **once), family("ngram", 3.13, is_baseline=True, points=[], **once),
-        family("lstm", 3.4, points=[(100, 9.0), (200, 5.0), (400, 3.2)], **once),
-        family("rnn", None, reason="it diverged."), probable="gru-lstm", num_examples=40,
-    )  # fmt: skip
-    made["rules"]["seeds"] = [0]
-    sentences = verdict(made)["sentences"]
+    report = make_report(
+        make_family("gru", 3.12, **once),
+        make_family("ngram", 3.13, is_baseline=True, points=[], **once),
+        make_family("lstm", 3.4, points=[(100, 9.0), (200, 5.0), (400, 3.2)], **once),
+        make_family("rnn", None, reason="it diverged."),
+        probable="gru-lstm",
+        num_examples=40,
+    )
+    report["rules"]["seeds"] = [0]
+    sentences = compute_verdict(report)["sentences"]
     for words in (
         "trained only once",
         "has only 40 blocks",
@@ -544,75 +620,89 @@ def test_caveats_and_failures_are_always_included():
 
 
 def test_an_infinite_mean_is_not_called_a_failed_training():
-    endless = family("lstm", None, status="done", reason="its perplexity on the test split is not a finite number.")
-    made = report(family("gru", 3.12), endless)
-    assert "lstm cannot be ranked (its perplexity on the test split is not a finite number)." in said(made)
-    assert "failed" not in said(made)
+    infinite = make_family(
+        "lstm", None, status="done", reason="its perplexity on the test split is not a finite number."
+    )
+    report = make_report(make_family("gru", 3.12), infinite)
+    assert "lstm cannot be ranked (its perplexity on the test split is not a finite number)." in get_verdict_text(
+        report
+    )
+    assert "failed" not in get_verdict_text(report)
 
 
 def test_the_verdict_is_plain_data():
-    found = verdict(report(family("gru", 3.1), family("lstm", 3.2)))
-    assert json.loads(json.dumps(found)) == found
+    verdict = compute_verdict(make_report(make_family("gru", 3.1), make_family("lstm", 3.2)))
+    assert json.loads(json.dumps(verdict)) == verdict
 
 
 BASELINE = {"name": "most frequent label", "value": 0.8, "about": "It always answers 'a'."}
-LITTLE = "the most frequent label (80.0 %): the budget may be too small, or there may be little to learn."
+BASELINE_WARNING = "the most frequent label (80.0 %): the budget may be too small, or there may be little to learn."
 
 
 @pytest.mark.parametrize(
     ("best", "words"),
     [
-        (0.77, f"No family is better than a rule without a model, {LITTLE}"),
-        (0.80, f"No family is better than a rule without a model, {LITTLE}"),
-        (0.81, f"gru is hardly better than a rule without a model, {LITTLE}"),  # within its interval
+        (0.77, f"No family is better than a rule without a model, {BASELINE_WARNING}"),
+        (0.80, f"No family is better than a rule without a model, {BASELINE_WARNING}"),
+        (0.81, f"gru is hardly better than a rule without a model, {BASELINE_WARNING}"),  # within its interval
         (0.84, None),
     ],
 )
 def test_a_baseline_as_good_as_the_best_is_named(best: float, words: str | None):
-    low, high = family("rnn", 0.7, low=0.68, high=0.72), family("gru", best, low=best - 0.02, high=best + 0.02)
-    made = report(low, high, significant="gru-rnn", key="accuracy") | {"baselines": [{**BASELINE, "value": 0.1}]}
-    assert "without a model" not in said(made)
-    sentences = verdict(made | {"baselines": [{**BASELINE, "value": 0.1}, BASELINE]})["sentences"]
+    low, high = (
+        make_family("rnn", 0.7, low=0.68, high=0.72),
+        make_family("gru", best, low=best - 0.02, high=best + 0.02),
+    )
+    report = make_report(low, high, significant="gru-rnn", key="accuracy") | {"baselines": [{**BASELINE, "value": 0.1}]}
+    assert "without a model" not in get_verdict_text(report)
+    sentences = compute_verdict(report | {"baselines": [{**BASELINE, "value": 0.1}, BASELINE]})["sentences"]
     assert [each for each in sentences if "without a model" in each] == ([words] if words else [])
 
 
 def test_the_best_baseline_counts_where_lower_is_better():
-    made = report(family("gru", 0.6, low=0.59, high=0.61), family("rnn", 0.9), significant="gru-rnn", key="mse")
-    made["baselines"] = [{"name": name, "value": value, "about": ""} for name, value in (("old", 0.5), ("new", 0.7))]
-    assert "No family is better than a rule without a model, the old (0.500)" in said(made)
-    made["baselines"] = made["baselines"][1:]
-    assert "without a model" not in said(made)
+    report = make_report(
+        make_family("gru", 0.6, low=0.59, high=0.61), make_family("rnn", 0.9), significant="gru-rnn", key="mse"
+    )
+    report["baselines"] = [{"name": name, "value": value, "about": ""} for name, value in (("old", 0.5), ("new", 0.7))]
+    assert "No family is better than a rule without a model, the old (0.500)" in get_verdict_text(report)
+    report["baselines"] = report["baselines"][1:]
+    assert "without a model" not in get_verdict_text(report)
 
 
-WORSE_AGAIN = [
+OVERFITTING_CURVE = [
     (100 * at, value) for at, value in enumerate((9.0, 6.0, 4.0, 3.5, 3.3, 3.1, 3.2, 3.3, 3.4, 3.5), start=1)
 ]
 
 
 def test_a_family_that_got_worse_after_its_best_point_is_named():
-    made = report(family("gru", 3.12), family("rnn", 3.9, points=WORSE_AGAIN), significant="gru-rnn")
-    assert "rnn was best after 60 % of its training and got worse after that: more time would not help." in said(made)
-    for point, loss in zip(made["families"][1]["curves"][0]["points"], range(10, 0, -1)):
+    report = make_report(
+        make_family("gru", 3.12), make_family("rnn", 3.9, points=OVERFITTING_CURVE), significant="gru-rnn"
+    )
+    assert (
+        "rnn was best after 60 % of its training and got worse after that: more time would not help."
+        in get_verdict_text(report)
+    )
+    for point, loss in zip(report["families"][1]["curves"][0]["points"], range(10, 0, -1)):
         point["training_loss"] = float(loss)
     assert (
         "rnn was best after 60 % of its training and got worse after that: it overfits; more data or dropout would "
-        "help, not more time." in said(made)
+        "help, not more time." in get_verdict_text(report)
     )
-    made["families"][0]["curves"] = made["families"][1]["curves"]
+    report["families"][0]["curves"] = report["families"][1]["curves"]
     assert (
         "gru and rnn were best after 60 % and 60 % of their training and got worse after that: they overfit;"
-        in said(made)
+        in get_verdict_text(report)
     )
-    for worse in made["families"]:
-        for point in worse["curves"][0]["points"]:
+    for each in report["families"]:
+        for point in each["curves"][0]["points"]:
             point["training_loss"] = point["tokens"]
-    assert "they became unstable; a lower learning rate would help" in said(made)
+    assert "they became unstable; a lower learning rate would help" in get_verdict_text(report)
 
 
 def test_a_family_that_got_worse_is_not_called_improving():
-    made = report(family("gru", 3.12), family("rnn", 3.2, points=WORSE_AGAIN))
-    found = said(made)
-    assert "got worse after that" in found
-    assert "What would change this" not in found
-    rising = report(family("gru", 3.12), family("rnn", 3.2, points=WORSE_AGAIN[:6]))
-    assert "What would change this: rnn was still improving" in said(rising)
+    report = make_report(make_family("gru", 3.12), make_family("rnn", 3.2, points=OVERFITTING_CURVE))
+    text = get_verdict_text(report)
+    assert "got worse after that" in text
+    assert "What would change this" not in text
+    rising = make_report(make_family("gru", 3.12), make_family("rnn", 3.2, points=OVERFITTING_CURVE[:6]))
+    assert "What would change this: rnn was still improving" in get_verdict_text(rising)

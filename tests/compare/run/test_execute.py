@@ -1,4 +1,4 @@
-"""Single jobs of a comparison: done once, failing alone, going on where they were, reading the test split last."""
+"""Single jobs of a comparison: executed once, independent in failure, resumable; the test split is read last."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ def text(tmp_path: Path) -> Path:
 
 
 def training_history(folder: Path, name: str) -> tuple[list[tuple], bytes]:
-    """The metrics and weights of a run, without its times."""
-    run, rows = folder / "trials" / name, Run.open(folder / "trials" / name).metrics()
-    found = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
-    return found, (run / "model.safetensors").read_bytes()
+    """Return the metrics, without times, and the weights of a run."""
+    run = folder / "trials" / name
+    rows = Run.open(run).metrics()
+    history = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
+    return history, (run / "model.safetensors").read_bytes()
 
 
 # One job
@@ -95,9 +96,9 @@ def test_a_stopped_job_has_no_outcome_and_resumes_bit_identically(text: Path, tm
     for each in (folder, whole):
         make_plan(each, text, lr_trials=1)
     job = Job("train", "gru/seed-1")
-    seen: list[dict] = []
+    events: list[dict] = []
     with pytest.raises(InterruptedJob):
-        execute(folder, job, seen.append, lambda: len(seen) > 3)
+        execute(folder, job, events.append, lambda: len(events) > 3)
     assert Job("train", "gru/seed-1").load(folder) is None
     snapshot = load_newest_checkpoint(Run.open(job.run_folder(folder)).checkpoints, pytest.fail)
     assert snapshot is not None
@@ -111,19 +112,20 @@ def test_a_stopped_job_has_no_outcome_and_resumes_bit_identically(text: Path, tm
 def test_an_incomplete_run_folder_is_created_again(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
-    half = folder / "trials" / "rnn" / "seed-0"
-    half.mkdir(parents=True)
-    (half / "tokenizer.json").write_text("{")  # a kill came before the last file
+    incomplete = folder / "trials" / "rnn" / "seed-0"
+    incomplete.mkdir(parents=True)
+    (incomplete / "tokenizer.json").write_text("{")  # as if it was killed before the last file
     assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
-    assert Run.open(half).metrics()[-1]["tokens"] == 5124
+    assert Run.open(incomplete).metrics()[-1]["tokens"] == 5124
 
 
 def test_a_run_with_another_learning_rate_is_started_again(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     plan = make_plan(folder, text, lr_trials=1)
-    job, seen = Job("train", "rnn/seed-0"), list[dict]()
+    job = Job("train", "rnn/seed-0")
+    events: list[dict] = []
     with pytest.raises(InterruptedJob):
-        execute(folder, job, seen.append, lambda: len(seen) > 3)
+        execute(folder, job, events.append, lambda: len(events) > 3)
     plan.families["rnn"].training.learning_rate = 0.001
     plan.save(folder)
     outcome = execute(folder, job)
@@ -133,7 +135,7 @@ def test_a_run_with_another_learning_rate_is_started_again(text: Path, tmp_path:
     assert Run.open(job.run_folder(folder)).metrics()[0]["step"] == 1
 
 
-def test_data_that_has_changed_is_refused_in_training_and_in_the_test(text: Path, tmp_path: Path):
+def test_changed_data_fails_training_and_test(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
     assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
@@ -153,14 +155,14 @@ def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Pa
     make_plan(folder, text, lr_trials=1)
     job, content = Job("test", "rnn/seed-0"), text.read_text()
     assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
-    read: list[str | None] = []
+    splits: list[str | None] = []
     evaluate = Language.evaluate.__func__
 
-    def spy(cls: type, bundle: Any, data: str, split: str | None, options: Any) -> Any:
-        read.append(split)
+    def record_and_evaluate(cls: type, bundle: Any, data: str, split: str | None, options: Any) -> Any:
+        splits.append(split)
         return evaluate(cls, bundle, data, split, options)
 
-    monkeypatch.setattr(Language, "evaluate", classmethod(spy))
+    monkeypatch.setattr(Language, "evaluate", classmethod(record_and_evaluate))
     for changed in (content + "one more line.\n", "too short"):
         text.write_text(changed)
         outcome = execute(folder, job)
@@ -172,7 +174,7 @@ def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Pa
     job.file(folder).unlink()
     text.write_text(content)
     assert execute(folder, job).result.on == f"{text}, the test split"  # type: ignore[index]
-    assert read == ["test"] * 4
+    assert splits == ["test"] * 4
 
 
 def test_latencies_are_not_measured_on_changed_data(text: Path, tmp_path: Path):
@@ -193,7 +195,7 @@ def test_latencies_are_not_measured_on_changed_data(text: Path, tmp_path: Path):
 def test_only_a_failed_latency_job_is_repeated(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
-    plan.families.pop("too-fast")  # which would be tried again
+    plan.families.pop("too-fast")  # which would be repeated
     plan.save(folder)
     assert finish(folder, Plan.open(folder)).jobs == []
     Outcome("failed", "by chance").save(LATENCY_JOB.file(folder))
@@ -204,29 +206,30 @@ def test_only_a_failed_latency_job_is_repeated(tmp_path: Path):
 
 
 def test_two_workers_never_execute_one_job_at_the_same_time(text: Path, tmp_path: Path, monkeypatch):
-    """A worker whose owner was killed may still be saving when the next one comes."""
+    """A worker whose owner was killed may still be saving when the next one starts."""
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
-    job, busy, went = Job("train", "rnn/seed-0"), threading.Semaphore(1), list[int]()
-
+    job = Job("train", "rnn/seed-0")
+    semaphore = threading.Semaphore(1)
+    calls: list[int] = []
     result = TrainingResult(0.1, 1, 1.0, 1, 1.0, 2.0)
 
     def work(*args: Any) -> TrainingResult:
-        assert busy.acquire(blocking=False)
-        went.append(1)
+        assert semaphore.acquire(blocking=False)
+        calls.append(1)
         time.sleep(0.3)
-        busy.release()
+        semaphore.release()
         return result
 
     monkeypatch.setattr(trials._Execution, "train", work)
-    found: list[Outcome] = []
-    threads = [threading.Thread(target=lambda: found.append(execute(folder, job))) for _ in range(3)]
+    outcomes: list[Outcome] = []
+    threads = [threading.Thread(target=lambda: outcomes.append(execute(folder, job))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert went == [1]
-    assert found == [Outcome("done", result=result)] * 3
+    assert calls == [1]
+    assert outcomes == [Outcome("done", result=result)] * 3
     assert not list(folder.rglob("*.lock"))
 
 
@@ -234,40 +237,40 @@ def test_a_lock_left_by_a_killed_worker_does_not_block(text: Path, tmp_path: Pat
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
     job = Job("speed", "rnn")
-    mark = folder / "trials" / "rnn" / ".speed.json.lock"
-    mark.parent.mkdir(parents=True)
+    lock_file = folder / "trials" / "rnn" / ".speed.json.lock"
+    lock_file.parent.mkdir(parents=True)
     child = os.fork()
     if not child:
-        fcntl.flock(mark.open("w"), fcntl.LOCK_EX)
+        fcntl.flock(lock_file.open("w"), fcntl.LOCK_EX)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    assert mark.exists()
+    assert lock_file.exists()
     assert execute(folder, job).status == "done"
-    assert not mark.exists()
+    assert not lock_file.exists()
 
 
 def test_a_worker_that_waits_for_a_lock_can_be_stopped(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
-    mark = folder / "trials" / "rnn" / ".speed.json.lock"
-    mark.parent.mkdir(parents=True)
-    with mark.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    lock_file = folder / "trials" / "rnn" / ".speed.json.lock"
+    lock_file.parent.mkdir(parents=True)
+    with lock_file.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(InterruptedJob):
             execute(folder, Job("speed", "rnn"), should_stop=lambda: True)
 
 
-# What goes wrong
+# Failures
 
 
 def test_an_error_of_any_kind_becomes_a_failed_outcome(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
 
-    def fall(*args: Any, **options: Any) -> Any:
+    def divide_by_zero(*args: Any, **options: Any) -> Any:
         raise ZeroDivisionError("of unknown origin")
 
-    monkeypatch.setattr(trials, "open_training", fall)
+    monkeypatch.setattr(trials, "open_training", divide_by_zero)
     assert execute(folder, Job("train", "rnn/seed-0")) == Outcome("failed", "ZeroDivisionError: of unknown origin")
 
     def diverge(*args: Any, **options: Any) -> Any:
@@ -276,12 +279,12 @@ def test_an_error_of_any_kind_becomes_a_failed_outcome(text: Path, tmp_path: Pat
     monkeypatch.setattr(trials, "open_training", diverge)
     assert execute(folder, Job("train", "gru/seed-0")) == Outcome("failed", "the loss is nan.\nTry half the rate.")
 
-    def fill_up(run: Run, **options: Any) -> Any:
-        raise SaveError("the disk is full.", repair=f"Free some space, then go on with: {resume_command(run.folder)}")
+    def fill_disk(run: Run, **options: Any) -> Any:
+        raise SaveError("the disk is full.", repair=f"Free some space, then resume with: {resume_command(run.folder)}")
 
-    monkeypatch.setattr(trials, "open_training", fill_up)
+    monkeypatch.setattr(trials, "open_training", fill_disk)
     outcome = execute(folder, Job("train", "gru/seed-1"))
-    assert outcome.reason.endswith(f"then go on with: seqwise compare --resume {folder}")
+    assert outcome.reason.endswith(f"then resume with: seqwise compare --resume {folder}")
 
 
 def test_a_failing_family_does_not_affect_the_others(tmp_path: Path):
@@ -291,12 +294,12 @@ def test_a_failing_family_does_not_affect_the_others(tmp_path: Path):
         outcome = Job("train", trial.name).load(folder)
         assert outcome is not None
         assert outcome.status == ("failed" if trial.family == "too-fast" else "done"), trial.name
-    tried = Job("train", "too-fast/lr-1").load(folder)
-    trained = Job("train", "too-fast/seed-0").load(folder)
-    assert tried is not None
-    assert trained is not None
-    assert "The update was not made" in tried.reason or "no longer finite" in tried.reason
-    assert trained.reason.startswith("none of its 2 learning rates worked: ")
+    lr_trial = Job("train", "too-fast/lr-1").load(folder)
+    training = Job("train", "too-fast/seed-0").load(folder)
+    assert lr_trial is not None
+    assert training is not None
+    assert "The update was not made" in lr_trial.reason or "no longer finite" in lr_trial.reason
+    assert training.reason.startswith("none of its 2 learning rates worked: ")
     assert choose_rate(folder, plan, "too-fast")[0] is None
     assert {trial.family for trial in find_done(folder, plan.trainings())} == {"rnn", "gru", "ngram"}
     assert Job("test", "too-fast/seed-0").load(folder) is None
@@ -304,38 +307,38 @@ def test_a_failing_family_does_not_affect_the_others(tmp_path: Path):
 
 def test_every_budget_is_spent_to_the_token(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
-    spent = {
+    tokens = {
         trial.name: outcome.result.tokens
         for trial in Plan.open(folder).trials()
         if (outcome := Job("train", trial.name).load(folder)) and outcome.result
     }
     plan = Plan.open(folder)
-    counted = len(open_shared(folder, plan, plan.families["ngram"]).stores["train"])  # type: ignore[attr-defined]
-    assert spent == {
+    num_train_tokens = len(open_shared(folder, plan, plan.families["ngram"]).stores["train"])  # type: ignore[attr-defined]
+    assert tokens == {
         **dict.fromkeys(["rnn/lr-1", "rnn/lr-2", "gru/lr-1", "gru/lr-2"], 1281),
         **dict.fromkeys(["rnn/seed-0", "rnn/seed-1", "gru/seed-0", "gru/seed-1"], 3843),
-        "ngram/seed-0": counted,  # it reads all of the training split, whatever the budget
+        "ngram/seed-0": num_train_tokens,  # it reads all of the training split, whatever the budget
     }
-    assert counted > 3843
+    assert num_train_tokens > 3843
 
 
 def test_the_learning_rate_with_the_best_validation_is_chosen(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
-    goals = []
+    objectives = []
     for number in (1, 2):
         outcome = Job("train", f"gru/lr-{number}").load(folder)
         assert outcome is not None
         assert outcome.result is not None
-        goals.append(outcome.result.objective)
+        objectives.append(outcome.result.objective)
         assert outcome.result.validation == pytest.approx(math.exp(outcome.result.objective))
-    best = int(goals[1] < goals[0])
+    best = int(objectives[1] < objectives[0])
     assert choose_rate(folder, plan, "gru") == (plan.rates("gru")[best], "")
-    trained = Run.open(folder / "trials" / "gru" / "seed-1").settings
-    assert trained.training.learning_rate == plan.rates("gru")[best]
+    settings = Run.open(folder / "trials" / "gru" / "seed-1").settings
+    assert settings.training.learning_rate == plan.rates("gru")[best]
     other = folder / "trials" / "gru" / f"lr-{2 - best}.json"
     values = json.loads(other.read_text())
-    values["result"]["objective"] = min(goals) - 1
+    values["result"]["objective"] = min(objectives) - 1
     other.write_text(json.dumps(values))
     assert choose_rate(folder, plan, "gru") == (plan.rates("gru")[1 - best], "")
     values["result"]["objective"] = None  # it was never a number
@@ -362,15 +365,15 @@ def test_a_validation_that_is_not_a_number_is_never_the_best(text: Path, tmp_pat
 def test_failures_are_repeated_without_changing_a_learning_rate_in_use(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
-    lost = Outcome("failed", "its process was lost")
+    failure = Outcome("failed", "its process was lost")
     for name in ("rnn/lr-2", "rnn/seed-1"):
-        lost.save(Job("train", name).file(folder))
-    lost.save(Job("test", "gru/seed-0").file(folder))
+        failure.save(Job("train", name).file(folder))
+    failure.save(Job("test", "gru/seed-0").file(folder))
     remove_failures(folder, plan)
-    gone = [trial.name for trial in plan.trials() if Job("train", trial.name).load(folder) is None]
-    assert set(gone) == {"too-fast/lr-1", "too-fast/lr-2", "too-fast/seed-0", "too-fast/seed-1", "rnn/seed-1"}
+    removed = [trial.name for trial in plan.trials() if Job("train", trial.name).load(folder) is None]
+    assert set(removed) == {"too-fast/lr-1", "too-fast/lr-2", "too-fast/seed-0", "too-fast/seed-1", "rnn/seed-1"}
     assert Job("test", "gru/seed-0").load(folder) is None
-    assert Job("train", "rnn/lr-2").load(folder) == lost  # rnn/seed-0 is trained with the rate of lr-1
+    assert Job("train", "rnn/lr-2").load(folder) == failure  # rnn/seed-0 is trained with the rate of lr-1
 
 
 # The test split
@@ -379,19 +382,20 @@ def test_failures_are_repeated_without_changing_a_learning_rate_in_use(tmp_path:
 def test_the_test_split_is_read_once_for_each_training_and_after_all_of_them(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     plan = make_plan(folder, text, models=["rnn", "ngram"], lr_trials=2, seeds=1)
-    evaluate, read = Language.evaluate.__func__, list[str]()
+    evaluate = Language.evaluate.__func__
+    tested_names: list[str] = []
     engine = InProcessEngine(folder)
 
-    def spy(cls: type, model: Any, settings: Any, *args: Any, **options: Any) -> Any:
+    def record_and_evaluate(cls: type, model: Any, settings: Any, *args: Any, **options: Any) -> Any:
         assert engine.jobs[-1].kind == "test"
         assert not find_missing(folder, [Job("train", trial.name) for trial in plan.trials()])
-        read.append(engine.jobs[-1].name)
+        tested_names.append(engine.jobs[-1].name)
         return evaluate(cls, model, settings, *args, **options)
 
-    monkeypatch.setattr(Language, "evaluate", classmethod(spy))
+    monkeypatch.setattr(Language, "evaluate", classmethod(record_and_evaluate))
     stages: list[tuple[str, list[str]]] = []
     run_with(folder, plan, engine, on_stage=lambda name, jobs: stages.append((name, [job.name for job in jobs])))
-    assert read == ["rnn/seed-0", "ngram/seed-0"]
+    assert tested_names == ["rnn/seed-0", "ngram/seed-0"]
     assert stages == [
         ("speed", ["rnn", "ngram"]),
         ("learning rates", ["rnn/lr-1", "rnn/lr-2"]),
@@ -400,13 +404,13 @@ def test_the_test_split_is_read_once_for_each_training_and_after_all_of_them(tex
         ("latency", ["all"]),
     ]
     assert engine.closed
-    for name in read:
+    for name in tested_names:
         examples = ExampleScores.load(Job("test", name).scores(folder))
         assert examples.metric == "perplexity"
         assert len(examples.sums) > 1
     again = finish(folder, plan)
     assert again.jobs == []
-    assert read == ["rnn/seed-0", "ngram/seed-0"]
+    assert tested_names == ["rnn/seed-0", "ngram/seed-0"]
 
 
 def test_a_test_can_be_stopped(tmp_path: Path):
@@ -423,22 +427,22 @@ def test_a_test_can_be_stopped(tmp_path: Path):
 
 
 def test_the_memory_of_a_trial_excludes_earlier_work(text: Path, tmp_path: Path):
-    """A worker has trained others before, and has kept some of what they needed."""
+    """A worker has executed other trials before, and has not released all of their memory."""
     folder = tmp_path / "out"
     make_plan(folder, text, lr_trials=1)
-    kept = bytearray(os.urandom(2**20) * 300)
-    freed = [bytes(1000) + bytes([number % 256]) for number in range(100_000)]  # small pieces stay with the process
-    del freed
+    still_allocated = bytearray(os.urandom(2**20) * 300)
+    released = [bytes(1000) + bytes([number % 256]) for number in range(100_000)]  # small pieces stay with the process
+    del released
     outcome = execute(folder, Job("train", "rnn/seed-0"))
     assert outcome.result is not None
     assert 0 < outcome.result.memory < 100 * 2**20
-    assert len(kept) == 300 * 2**20
+    assert len(still_allocated) == 300 * 2**20
 
 
 def test_a_larger_model_adds_more_memory():
     with measure_added_memory(torch.device("cpu")) as memory:
-        passing = torch.ones(2**24)  # 64 MiB
-        del passing
+        temporary = torch.ones(2**24)  # 64 MiB
+        del temporary
         torch.ones(2**20)
         assert 60 * 2**20 < memory() < 90 * 2**20  # type: ignore[operator]
     with measure_added_memory(torch.device("cpu")) as memory:
@@ -455,9 +459,9 @@ def test_memory_is_unknown_where_its_peak_cannot_be_reset(monkeypatch):
 def test_memory_is_unknown_for_ngram_models_and_interrupted_trials(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn", "ngram"], lr_trials=1)
-    seen: list[dict] = []
+    events: list[dict] = []
     with pytest.raises(InterruptedJob):
-        execute(folder, Job("train", "rnn/seed-0"), seen.append, lambda: len(seen) > 3)
+        execute(folder, Job("train", "rnn/seed-0"), events.append, lambda: len(events) > 3)
     for name in ("rnn/seed-0", "ngram/seed-0"):
         outcome = execute(folder, Job("train", name))
         assert outcome.status == "done"
@@ -477,10 +481,10 @@ def test_a_time_budget_is_respected(text: Path, tmp_path: Path):
     assert speed.result is not None
     assert 0 < speed.result.update_seconds < 1
     assert speed.result.update_tokens == 64
-    began = time.perf_counter()
+    start = time.perf_counter()
     outcome = execute(folder, Job("train", "rnn/seed-0"))
     assert outcome.result is not None
-    assert 1.2 <= outcome.result.seconds < time.perf_counter() - began
+    assert 1.2 <= outcome.result.seconds < time.perf_counter() - start
     rows = Run.open(folder / "trials/rnn/seed-0").metrics()
     assert rows[-1]["ended"] == "the budget is spent"
     assert outcome.result.updates == rows[-1]["step"] > 20
@@ -488,7 +492,7 @@ def test_a_time_budget_is_respected(text: Path, tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_stopped_trial_of_two_processes_ends_like_one_process(text: Path, tmp_path: Path, monkeypatch):
-    """The last update is cut inside a row of the first process; the second has nothing left to learn from."""
+    """The last update ends inside a row of the first process; the second has no targets."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tokenizers.py").write_text("raise ImportError('a file of the user')\n")
@@ -496,38 +500,40 @@ def test_a_stopped_trial_of_two_processes_ends_like_one_process(text: Path, tmp_
     base = tiny(network={"dropout": 0.0}, training={"learning_rate": 0.003})
     for folder, processes in ((one, 1), (two, 2)):
         make_plan(folder, text, base, models=["rnn"], lr_trials=1, seeds=1, nproc=processes, budget=f"{tokens}-tokens")
-    job, told, run = Job("train", "rnn/seed-0"), list[dict](), two / "trials/rnn/seed-0"
+    job = Job("train", "rnn/seed-0")
+    events: list[dict] = []
+    run = two / "trials/rnn/seed-0"
     with pytest.raises(InterruptedJob):
-        execute(two, job, told.append, should_stop=lambda: (run / "metrics.jsonl").exists())
+        execute(two, job, events.append, should_stop=lambda: (run / "metrics.jsonl").exists())
     assert Job("train", "rnn/seed-0").load(two) is None
     snapshot = load_newest_checkpoint(Run.open(run).checkpoints, pytest.fail)
     assert snapshot is not None
-    held = snapshot.state["place"]["step"]
-    assert 0 < held < 250
+    saved_step = snapshot.state["place"]["step"]
+    assert 0 < saved_step < 250
     with pytest.raises(LostProcess, match="when process 2 of 2 was ended by SIGKILL"):
-        with_a_kill(run, held, lambda: execute(two, job))
+        run_and_kill_one(run, saved_step, lambda: execute(two, job))
     assert Job("train", "rnn/seed-0").load(two) is None
     assert job.log(two).exists()
-    outcome, alone = execute(two, job, told.append), execute(one, job)
+    outcome, alone = execute(two, job, events.append), execute(one, job)
     assert outcome.status == "done", outcome.reason
     assert outcome.result is not None
     assert alone.result is not None
     assert outcome.result.tokens == alone.result.tokens == tokens
     assert outcome.result.updates == alone.result.updates == 251
     assert outcome.result.objective == pytest.approx(alone.result.objective, rel=1e-3)
-    ours, theirs = (load_file(folder / "trials/rnn/seed-0/model.safetensors") for folder in (two, one))
-    assert all(ours[name].allclose(theirs[name], rtol=1e-2, atol=1e-3) for name in ours | theirs)
+    actual, expected = (load_file(folder / "trials/rnn/seed-0/model.safetensors") for folder in (two, one))
+    assert all(actual[name].allclose(expected[name], rtol=1e-2, atol=1e-3) for name in actual | expected)
     assert outcome.result.memory is None
     assert not job.log(two).exists()
     assert execute(two, Job("test", "rnn/seed-0")).status == "done"
 
 
-def with_a_kill(run: Path, held: int, work: Callable[[], Any]) -> None:
-    """Work in processes of our own, the last of which is killed when they have got further than `held` updates."""
+def run_and_kill_one(run: Path, step: int, work: Callable[[], Any]) -> None:
+    """Call `work`, which starts processes; kill the last of them once they have passed `step`."""
 
     def kill() -> None:
         deadline = time.monotonic() + 60
-        while Run.open(run).metrics()[-1]["step"] <= held and time.monotonic() < deadline:
+        while Run.open(run).metrics()[-1]["step"] <= step and time.monotonic() < deadline:
             time.sleep(0.01)
         tasks = Path("/proc/self/task").glob("*/children")
         os.kill(max(int(pid) for path in tasks for pid in path.read_text().split()), signal.SIGKILL)
@@ -544,8 +550,8 @@ def test_the_error_of_a_process_is_the_reason_of_the_failure(text: Path, tmp_pat
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=2, nproc=2)
 
-    def launch(processes: int, device: Any, words: list[str], run: Path, log: Any, stop: Any) -> int:
-        assert words == ["train", "--resume", str(run)]
+    def launch(processes: int, device: Any, arguments: list[str], run: Path, log: Any, stop: Any) -> int:
+        assert arguments == ["train", "--resume", str(run)]
         log.write(
             b"resuming at step 5.\nerror: the loss is nan.\nTry half the rate.\n" if "seed-0" in str(run) else b""
         )
@@ -561,7 +567,7 @@ def test_a_lost_process_is_not_a_failure_of_the_trial(text: Path, tmp_path: Path
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2)
 
-    def launch(processes: int, device: Any, words: list[str], run: Path, log: Any, stop: Any) -> int:
+    def launch(processes: int, device: Any, arguments: list[str], run: Path, log: Any, stop: Any) -> int:
         raise LostProcessError("process 1 of 2 was ended by SIGKILL.", repair=resume_command(run))
 
     monkeypatch.setattr(trials, "launch", launch)

@@ -1,7 +1,6 @@
-"""Comparisons that are killed and interrupted end as if nothing had happened: each trial once, to the token and bit.
+"""Comparisons that are killed or interrupted and resumed run each trial once and have bit-identical results.
 
-Real processes are killed at random moments. What an engine does about workers that die is also looked at with workers
-that do nothing else.
+Processes are killed at random moments. How an engine handles workers that die is also tested with fake workers.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from seqwise.compare.run.jobs import Job, Outcome, load_test, load_training
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.training import distribution
 
-SECONDS = 120  # a loaded machine may take long; what hangs is found all the same
+SECONDS = 120  # long, because the machine may be busy
 FAMILIES = ["rnn", "gru", "feedforward", "transformer"]
-BUDGET = "3846-tokens"  # with 2 lr_trials and 3 seeds, a try gets 1,282 tokens and a training 2,991
+BUDGET = "3846-tokens"  # with 2 lr_trials and 3 seeds, an lr trial gets 1,282 tokens and a training 2,991
 
 
 @pytest.fixture(scope="module")
@@ -47,28 +46,28 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in this process: another number of threads may add in another order."""
+    """As many threads as in this process, since the order of summation depends on their number."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """What must be bit-identical, whichever process was killed."""
-    found: dict[str, Any] = {}
+    """Return what must be bit-identical, whichever process was killed."""
+    by_trial: dict[str, Any] = {}
     for trial in Plan.open(folder).trials():
         run = folder / "trials" / trial.name
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        outcome, tested = load_training(folder, trial), load_test(folder, trial)
+        outcome, test = load_training(folder, trial), load_test(folder, trial)
         assert outcome is not None
         assert outcome.result is not None, outcome.reason
-        found[trial.name] = {
+        by_trial[trial.name] = {
             "metrics": [(row["step"], row["tokens"], row["loss"], row["validation"], row["best"]) for row in rows],
             "ended": rows[-1]["ended"],
             "weights": (run / "model.safetensors").read_bytes(),
             "outcome": replace(outcome.result, seconds=0.0, memory=None, device_workers=1, workers=1),
-            "test": None if tested is None or tested.result is None else tested.result.metrics,
+            "test": None if test is None or test.result is None else test.result.metrics,
             "scores": _bytes(Job("test", trial.name).scores(folder) / "scores.safetensors"),
         }
-    return found
+    return by_trial
 
 
 def _bytes(path: Path) -> bytes | None:
@@ -78,32 +77,32 @@ def _bytes(path: Path) -> bytes | None:
 def saved_step(run: Path) -> int:
     """The step of the newest checkpoint of a run."""
     names = os.listdir(run / "checkpoints") if (run / "checkpoints").is_dir() else []
-    return max((int(found[1]) for name in names if (found := re.fullmatch(r"step-(\d+)", name))), default=0)
+    return max((int(match[1]) for name in names if (match := re.fullmatch(r"step-(\d+)", name))), default=0)
 
 
 # Workers
 
 
 class Killer:
-    """Listens to a comparison and kills the workers of some trials, each once, at a random moment.
+    """Receives the events of a comparison and kills the workers of some trials, each once, at a random moment.
 
-    A trial that ends sooner than that is replaced by the next one that begins.
+    A trial that ends before its kill is replaced by the next one that begins.
     """
 
-    def __init__(self, folder: Path, victims: list[str], draw: random.Random):
-        self.folder, self.draw = folder, draw
-        self.victims, self.missed = set(victims), 0
+    def __init__(self, folder: Path, victims: list[str], generator: random.Random):
+        self.folder, self.generator = folder, generator
+        self.victims, self.num_missed = set(victims), 0
         self.events: list[dict[str, Any]] = []
-        self.written: dict[str, int] = {}  # outcome file → when it was written, as it was first seen
+        self.written: dict[str, int] = {}  # outcome file → its modification time at the end of the job
         self.threads: list[threading.Thread] = []
 
     def __call__(self, event: dict[str, Any]) -> None:
         self.events.append(event)
         name = event["name"]
-        if event["event"] == "begin" and event["kind"] == "train" and (name in self.victims or self.missed):
-            self.missed -= name not in self.victims
+        if event["event"] == "begin" and event["kind"] == "train" and (name in self.victims or self.num_missed):
+            self.num_missed -= name not in self.victims
             self.victims.discard(name)
-            updates, sleep = self.draw.choice([-1, 0, 3, 6]), self.draw.uniform(0, 0.03)
+            updates, sleep = self.generator.choice([-1, 0, 3, 6]), self.generator.uniform(0, 0.03)
             self.threads.append(threading.Thread(target=self._kill, args=(name, event["pid"], updates, sleep)))
             self.threads[-1].start()
         if event["event"] == "end":
@@ -111,15 +110,15 @@ class Killer:
             self.written[str(path)] = path.stat().st_mtime_ns
 
     def _kill(self, name: str, pid: int, updates: int, sleep: float) -> None:
-        """Once so many updates of the trial are saved, and a moment later."""
+        """Kill the process shortly after `updates` updates of the trial are saved."""
         deadline = time.monotonic() + SECONDS
         while saved_step(self.folder / "trials" / name) <= updates and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(sleep)
         os.kill(pid, signal.SIGSTOP)
-        over = Job("train", name).file(self.folder).exists()
-        self.missed += over
-        os.kill(pid, signal.SIGCONT if over else signal.SIGKILL)
+        has_outcome = Job("train", name).file(self.folder).exists()
+        self.num_missed += has_outcome
+        os.kill(pid, signal.SIGCONT if has_outcome else signal.SIGKILL)
 
     def names(self, event: str, kind: str = "train") -> Counter[str]:
         return Counter(each["name"] for each in self.events if each["event"] == event and each["kind"] == kind)
@@ -128,17 +127,17 @@ class Killer:
 @pytest.mark.slow
 def test_killing_eight_of_twenty_workers_changes_no_result(text: Path, tmp_path: Path):
     seed = random.SystemRandom().randrange(2**32)
-    print(f"seed of the random kills is {seed}")  # noqa: T201 - to play it again
-    draw = random.Random(seed)
+    print(f"seed of the random kills is {seed}")  # noqa: T201 - to reproduce it
+    generator = random.Random(seed)
     base = tiny(training={"save_every": 3})
-    question = {"models": FAMILIES, "budget": BUDGET, "seeds": 3}
-    calm, stormy = tmp_path / "calm", tmp_path / "stormy"
-    finish(calm, make_plan(calm, text, base, **question))
-    plan = make_plan(stormy, text, base, **question)
+    options = {"models": FAMILIES, "budget": BUDGET, "seeds": 3}
+    undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
+    finish(undisturbed, make_plan(undisturbed, text, base, **options))
+    plan = make_plan(disturbed, text, base, **options)
     names = [trial.name for trial in plan.trials()]
     assert len(names) == 20
-    killer = Killer(stormy, draw.sample(names, 8), draw)
-    run_with(stormy, plan, LocalEngine(stormy, workers=2), on_event=killer)
+    killer = Killer(disturbed, generator.sample(names, 8), generator)
+    run_with(disturbed, plan, LocalEngine(disturbed, workers=2), on_event=killer)
 
     assert killer.names("lost").total() == 8
     assert set(killer.names("lost").values()) == {1}
@@ -146,60 +145,61 @@ def test_killing_eight_of_twenty_workers_changes_no_result(text: Path, tmp_path:
     assert killer.names("begin").total() == 28
     for path, when in killer.written.items():
         assert Path(path).stat().st_mtime_ns == when, f"{path} was written again"
-    assert {trial.name: load_training(stormy, trial).result.tokens for trial in plan.trials()} == {  # type: ignore
+    assert {trial.name: load_training(disturbed, trial).result.tokens for trial in plan.trials()} == {  # type: ignore
         trial.name: 1282 if trial.kind == "lr" else 2991 for trial in plan.trials()
     }
-    ours, theirs = results(stormy), results(calm)
+    actual, expected = results(disturbed), results(undisturbed)
     for name in names:
-        assert ours[name] == theirs[name], name
-    reports = [json.loads((folder / "report.json").read_text()) for folder in (calm, stormy)]
+        assert actual[name] == expected[name], name
+    reports = [json.loads((folder / "report.json").read_text()) for folder in (undisturbed, disturbed)]
     assert [family["values"] for family in reports[0]["families"]] == [
         family["values"] for family in reports[1]["families"]
     ]
     assert reports[0]["pairs"] == reports[1]["pairs"]
-    assert not list(stormy.rglob("*.writing"))
+    assert not list(disturbed.rglob("*.writing"))
 
 
-# The whole command
+# The command
 
 
-def start(*words: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "seqwise", "compare", *map(str, words)]
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "seqwise", "compare", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def wait_for_end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Return exit status, standard output and standard error."""
     try:
-        out, said = process.communicate(timeout=SECONDS)
+        output, errors = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         raise AssertionError(f"still running after {SECONDS} s: {process.communicate()[1]}") from None
-    return process.returncode, out, said
+    return process.returncode, output, errors
 
 
-def wait_until(reached: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
     deadline = time.monotonic() + SECONDS
-    while not reached():
+    while not condition():
         assert process is None or process.poll() is None, f"ended early: {process.communicate()[1]}"
         assert time.monotonic() < deadline, "nothing happened"
         time.sleep(0.002)
 
 
-def workers_on(folder: Path) -> list[int]:
-    """Processes that work on a comparison, wherever they come from."""
-    found = []
+def find_workers(folder: Path) -> list[int]:
+    """Return the process ids of all workers of a comparison."""
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = path.read_bytes().split(b"\0")
+            arguments = path.read_bytes().split(b"\0")
         except OSError:
             continue  # it has just ended
-        if b"seqwise.compare.run.worker" in words and str(folder).encode() in words:
-            found.append(int(path.parent.name))
-    return found
+        if b"seqwise.compare.run.worker" in arguments and str(folder).encode() in arguments:
+            pids.append(int(path.parent.name))
+    return pids
 
 
-def finished(folder: Path) -> dict[Path, tuple[int, bytes]]:
-    """Outcomes and runs that are over: when they were written, and what they say."""
+def read_finished_files(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Return modification time and content of the outcomes and weights of finished trials."""
     files = [
         path
         for path in folder.glob("trials/*/*.json")
@@ -211,7 +211,7 @@ def finished(folder: Path) -> dict[Path, tuple[int, bytes]]:
 
 @pytest.mark.slow
 def test_a_killed_and_interrupted_command_resumes_with_the_same_results(text: Path, tmp_path: Path):
-    folder, calm = tmp_path / "out", tmp_path / "calm"
+    folder, undisturbed = tmp_path / "out", tmp_path / "undisturbed"
     settings = [
         "--text.tokenizer",
         "characters",
@@ -232,7 +232,7 @@ def test_a_killed_and_interrupted_command_resumes_with_the_same_results(text: Pa
         "--device",
         "cpu",
     ]
-    question = [
+    options = [
         "--models",
         "rnn,gru",
         "--budget",
@@ -244,50 +244,50 @@ def test_a_killed_and_interrupted_command_resumes_with_the_same_results(text: Pa
         "--examples",
         "3",
     ]
-    words = [text, "--task", "language", *settings, *question, "--out", folder]
+    arguments = [text, "--task", "language", *settings, *options, "--out", folder]
     run = folder / "trials"
 
-    process = start(*words)
+    process = start(*arguments)
     wait_until(lambda: saved_step(run / "rnn/seed-0") >= 15, process)
-    orphans = workers_on(folder)
+    orphans = find_workers(folder)
     process.kill()
-    assert ended(process)[0] == -signal.SIGKILL
+    assert wait_for_end(process)[0] == -signal.SIGKILL
     assert len(orphans) == 1
-    wait_until(lambda: not workers_on(folder))  # it saves what it has and leaves
-    before = finished(folder)
+    wait_until(lambda: not find_workers(folder))  # the orphan saves its state and ends
+    before = read_finished_files(folder)
     assert {str(path.relative_to(run)) for path in before if path.suffix == ".json"} == {
         *("rnn/lr-1.json", "rnn/lr-2.json", "gru/lr-1.json", "gru/lr-2.json")
     }
-    held = saved_step(run / "rnn/seed-0")
-    assert held >= 15
+    step_at_kill = saved_step(run / "rnn/seed-0")
+    assert step_at_kill >= 15
 
     process = start("--resume", folder)
     wait_until(lambda: saved_step(run / "gru/seed-0") >= 15, process)
     first = json.loads((run / "rnn/seed-0/metrics.jsonl").read_text().splitlines()[0])
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    status, out, said = ended(process)
-    assert status == 130, said
-    assert out == ""
-    assert said.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise compare --resume {folder}"
-    assert "measuring the speed" not in said
-    assert "learning-rate search" not in said
-    assert not workers_on(folder)
-    assert finished(folder).items() >= before.items(), "what was finished was done again"
+    status, output, errors = wait_for_end(process)
+    assert status == 130, errors
+    assert output == ""
+    assert errors.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise compare --resume {folder}"
+    assert "measuring the speed" not in errors
+    assert "learning-rate search" not in errors
+    assert not find_workers(folder)
+    assert read_finished_files(folder).items() >= before.items(), "a finished trial was trained again"
     assert first["step"] == 1
-    before = finished(folder)
+    before = read_finished_files(folder)
 
     process = start("--resume", folder, "--json")
-    status, out, said = ended(process)
-    assert status == 0, said
-    assert json.loads(out) == json.loads((folder / "report.json").read_text())
-    assert finished(folder).items() >= before.items()
-    finish(calm, make_plan(calm, text, tiny(training={"save_every": 3}), budget="10240-tokens", seeds=1))
-    ours, theirs = results(folder), results(calm)
-    for name in theirs:
-        assert ours[name] == theirs[name], name
+    status, output, errors = wait_for_end(process)
+    assert status == 0, errors
+    assert json.loads(output) == json.loads((folder / "report.json").read_text())
+    assert read_finished_files(folder).items() >= before.items()
+    finish(undisturbed, make_plan(undisturbed, text, tiny(training={"save_every": 3}), budget="10240-tokens", seeds=1))
+    actual, expected = results(folder), results(undisturbed)
+    for name in expected:
+        assert actual[name] == expected[name], name
 
 
-# What the engine does about workers that die: the workers here do what the name of their job says
+# How the engine handles workers that die: the fake workers do what the name of their job says
 
 WORKER = """
     import json, os, sys, time
@@ -297,8 +297,8 @@ WORKER = """
     for line in sys.stdin:
         job = json.loads(line)
         about = {"kind": job["kind"], "name": job["name"]}
-        with (folder / "seen.txt").open("a") as seen:
-            seen.write(f"{job['name']} {os.getpid()}\\n")
+        with (folder / "starts.txt").open("a") as file:
+            file.write(f"{job['name']} {os.getpid()}\\n")
         print(json.dumps({"event": "begin", **about, "pid": os.getpid()}), flush=True)
         print("this is no event", flush=True)
         if "dies" in job["name"]:
@@ -313,20 +313,20 @@ WORKER = """
             continue
         if "chatters" in job["name"]:
             os.set_blocking(0, False)
-            while not _ended():
+            while not _input_ended():
                 print(json.dumps({"event": "progress", **about, "progress": 0.5}), flush=True)
                 time.sleep(0.01)
             sys.exit(130)
         path = folder / "trials" / (job["name"] + ".json")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"status": "done", "reason": "", "result": None}))
-        times = (folder / "seen.txt").read_text().count(job["name"])
+        times = (folder / "starts.txt").read_text().count(job["name"])
         if "forgets" in job["name"] and (times == 1 or "always" in job["name"]):
             os.kill(os.getpid(), 9)
         print(json.dumps({"event": "end", **about, "status": "done", "reason": ""}), flush=True)
 """
-ENDED = """
-    def _ended():
+INPUT_ENDED = """
+    def _input_ended():
         try:
             return os.read(0, 1) == b""
         except BlockingIOError:
@@ -337,7 +337,7 @@ ENDED = """
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LocalEngine]:
     script = tmp_path / "worker"
-    body = textwrap.dedent(WORKER).replace("folder = Path", textwrap.dedent(ENDED) + "\nfolder = Path", 1)
+    body = textwrap.dedent(WORKER).replace("folder = Path", textwrap.dedent(INPUT_ENDED) + "\nfolder = Path", 1)
     script.write_text(f"#!{sys.executable}\n{body}")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
@@ -348,18 +348,18 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Loc
     return make
 
 
-def seen(folder: Path) -> Counter[str]:
-    return Counter(line.split()[0] for line in (folder / "seen.txt").read_text().splitlines())
+def count_job_starts(folder: Path) -> Counter[str]:
+    return Counter(line.split()[0] for line in (folder / "starts.txt").read_text().splitlines())
 
 
-def jobs_of(*names: str) -> list[Job]:
+def make_jobs(*names: str) -> list[Job]:
     return [Job("train", f"gru/{name}") for name in names]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_killed_three_times_fails_only_its_job(engine, tmp_path: Path, workers: int):
     events: list[dict[str, Any]] = []
-    jobs = jobs_of("one", "dies", "two", "leaves", "three")
+    jobs = make_jobs("one", "dies", "two", "leaves", "three")
     running = engine(workers)
     running.run(jobs, events.append, lambda: False)
     running.close()
@@ -377,7 +377,11 @@ def test_a_worker_killed_three_times_fails_only_its_job(engine, tmp_path: Path, 
             )
         else:
             assert outcome.status == "done"
-    assert seen(tmp_path) == {**{job.name: 1 for job in jobs}, "gru/dies": MAX_LOSSES, "gru/leaves": MAX_LOSSES}
+    assert count_job_starts(tmp_path) == {
+        **{job.name: 1 for job in jobs},
+        "gru/dies": MAX_LOSSES,
+        "gru/leaves": MAX_LOSSES,
+    }
     ends = Counter(event["name"] for event in events if event["event"] == "end")
     assert ends == {job.name: 1 for job in jobs}
     lost = Counter(event["name"] for event in events if event["event"] == "lost")
@@ -386,80 +390,83 @@ def test_a_worker_killed_three_times_fails_only_its_job(engine, tmp_path: Path, 
 
 def test_a_worker_is_reused_for_the_next_job(engine, tmp_path: Path):
     running = engine()
-    running.run(jobs_of("one", "two"), lambda event: None, lambda: False)
-    running.run(jobs_of("three"), lambda event: None, lambda: False)
+    running.run(make_jobs("one", "two"), lambda event: None, lambda: False)
+    running.run(make_jobs("three"), lambda event: None, lambda: False)
     running.close()
-    assert len({line.split()[1] for line in (tmp_path / "seen.txt").read_text().splitlines()}) == 1
+    assert len({line.split()[1] for line in (tmp_path / "starts.txt").read_text().splitlines()}) == 1
 
 
 def test_an_outcome_saved_before_a_kill_counts(engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
     running = engine()
-    running.run(jobs_of("forgets"), events.append, lambda: False)
+    running.run(make_jobs("forgets"), events.append, lambda: False)
     running.close()
     assert [event["event"] for event in events if event["event"] in ("lost", "end")] == ["lost", "end"]
-    assert jobs_of("forgets")[0].load(tmp_path) == Outcome("done")
+    assert make_jobs("forgets")[0].load(tmp_path) == Outcome("done")
 
 
 def test_the_end_is_reported_once_when_the_last_kill_came_after_the_outcome(engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
     running = engine()
-    running.run(jobs_of("forgets-always"), events.append, lambda: False)
+    running.run(make_jobs("forgets-always"), events.append, lambda: False)
     running.close()
-    told = [(event["event"], event.get("status")) for event in events if event["event"] in ("lost", "end")]
-    assert told == [("lost", None)] * MAX_LOSSES + [("end", "done")]
+    statuses = [(event["event"], event.get("status")) for event in events if event["event"] in ("lost", "end")]
+    assert statuses == [("lost", None)] * MAX_LOSSES + [("end", "done")]
 
 
 def test_a_worker_that_loses_a_process_is_reused(engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
     running = engine()
-    running.run(jobs_of("loses", "one"), events.append, lambda: False)
+    running.run(make_jobs("loses", "one"), events.append, lambda: False)
     running.close()
-    assert seen(tmp_path) == {"gru/loses": MAX_LOSSES, "gru/one": 1}
-    assert len({line.split()[1] for line in (tmp_path / "seen.txt").read_text().splitlines()}) == 1
+    assert count_job_starts(tmp_path) == {"gru/loses": MAX_LOSSES, "gru/one": 1}
+    assert len({line.split()[1] for line in (tmp_path / "starts.txt").read_text().splitlines()}) == 1
     assert Counter(event["name"] for event in events if event["event"] == "lost") == {"gru/loses": MAX_LOSSES}
-    assert jobs_of("loses")[0].load(tmp_path) == Outcome(
+    assert make_jobs("loses")[0].load(tmp_path) == Outcome(
         "failed",
         "its process was lost 3 times, the last time when process 2 of 2 was ended by SIGKILL. Perhaps memory ran out.",
     )
 
 
 def test_a_worker_reports_a_lost_process_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    told: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
 
     def work(folder: Path, job: Job, *rest: Any) -> Outcome:
         if job.name == "gru/one":
             raise LostProcess("when process 2 of 2 was ended by SIGKILL")
         return Outcome("done")
 
-    monkeypatch.setattr(worker, "_open_event_pipe", lambda: told.append)
+    monkeypatch.setattr(worker, "_open_event_pipe", lambda: events.append)
     monkeypatch.setattr(execute, "execute", work)
     lines = [json.dumps({"kind": "train", "name": f"gru/{name}"}) + "\n" for name in ("one", "two")]
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(lines)))
     assert worker.main(tmp_path) == 0
-    assert [each["event"] for each in told] == ["begin", "lost", "begin", "end"]
-    assert told[1]["reason"] == "when process 2 of 2 was ended by SIGKILL"
+    assert [each["event"] for each in events] == ["begin", "lost", "begin", "end"]
+    assert events[1]["reason"] == "when process 2 of 2 was ended by SIGKILL"
 
 
 def test_an_error_in_a_callback_stops_all_workers(engine, tmp_path: Path):
-    def listen(event: dict[str, Any]) -> None:
+    def fail_at_end(event: dict[str, Any]) -> None:
         if event["event"] == "end":
             raise OSError("no connection")
 
     running = engine(2)
     began = time.monotonic()
     with pytest.raises(OSError, match="no connection"):
-        running.run(jobs_of("chatters", "one", "two"), listen, lambda: False)
+        running.run(make_jobs("chatters", "one", "two"), fail_at_end, lambda: False)
     assert time.monotonic() - began < 20
     running.close()
-    assert seen(tmp_path) == {"gru/chatters": 1, "gru/one": 1}  # the other worker was stopped, and none began anew
+    assert count_job_starts(tmp_path) == {
+        "gru/chatters": 1,
+        "gru/one": 1,
+    }  # the other worker was stopped and not replaced
 
 
 def test_cores_are_shared_by_workers_and_their_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(environment, "cpu_count", lambda: 12)
 
-    def variables(*words: int) -> list[dict[str, str]]:
-        return LocalEngine(tmp_path, *words).variables
+    def variables(*arguments: int) -> list[dict[str, str]]:
+        return LocalEngine(tmp_path, *arguments).variables
 
     assert [each["OMP_NUM_THREADS"] for each in variables(3, 0, 2)] == ["2"] * 3
     assert [each["OMP_NUM_THREADS"] for each in variables(3, 0, 1)] == ["4"] * 3
@@ -502,9 +509,9 @@ def test_a_worker_that_sends_many_events_can_be_stopped(engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
     running = engine()
     began = time.monotonic()
-    running.run(jobs_of("chatters", "later"), events.append, lambda: len(events) > 20)
+    running.run(make_jobs("chatters", "later"), events.append, lambda: len(events) > 20)
     assert time.monotonic() - began < 20
     running.close()
-    assert seen(tmp_path) == {"gru/chatters": 1}
-    assert jobs_of("chatters")[0].load(tmp_path) is None
+    assert count_job_starts(tmp_path) == {"gru/chatters": 1}
+    assert make_jobs("chatters")[0].load(tmp_path) is None
     assert not [event for event in events if event["event"] == "lost"]

@@ -1,4 +1,4 @@
-"""Trials on a Ray cluster of several nodes, all of them on this machine, and what the loss of a part of it costs."""
+"""Trials on a Ray cluster of several nodes, all on this machine, and the loss of processes and nodes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from seqwise.errors import SeqwiseError, UsageError
 BIG, SMALL, CPU = Node("a", "big", 8, 4), Node("b", "small", 4, 2), Node("c", "plain", 6, 0)
 
 
-# Places: no cluster is needed to know them
+# Slots, without a cluster
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ BIG, SMALL, CPU = Node("a", "big", 8, 4), Node("b", "small", 4, 2), Node("c", "p
             [BIG, SMALL, CPU], None, 1, True,
             [("a", 2, 1, 2), ("b", 2, 1, 2), ("a", 2, 1, 2), ("b", 2, 1, 2), ("a", 2, 1, 2), ("a", 2, 1, 2)],
         ),
-        ([BIG, CPU], 2, 1, False, [("a", 6, 0, 6), ("c", 6, 0, 6)]),  # GPUs are not wanted
+        ([BIG, CPU], 2, 1, False, [("a", 6, 0, 6), ("c", 6, 0, 6)]),  # without GPUs
         ([BIG, SMALL], None, 2, True, [("a", 4, 2, 4), ("b", 4, 2, 4), ("a", 4, 2, 4)]),  # two GPUs for two processes
         ([BIG, SMALL], 8, 4, True, [("a", 8, 4, 8)]),  # groups are not halved
         ([SMALL], 4, 1, True, [("b", 1, 0.5, 1)] * 4),
@@ -89,14 +89,14 @@ FINE = Probe(folder=True, data=True, seqwise=environment.version(), cpu="EPYC")
         (Probe(True, False, FINE.seqwise, "EPYC"), "cannot read the data book.txt: small"),
     ],
 )
-def test_nodes_that_cannot_take_part_are_named(report: Probe | None, words: str):
+def test_unfit_nodes_are_named(report: Probe | None, words: str):
     problem = find_unfit({BIG: FINE, SMALL: report}, Path("somewhere"), "book.txt")
     assert words in str(problem)
     assert "big" not in str(problem)
     assert problem.repair  # type: ignore[union-attr]
 
 
-def test_nodes_that_can_take_part_are_described():
+def test_fit_nodes_are_described():
     assert find_unfit({BIG: FINE, SMALL: FINE}, Path("somewhere"), "book.txt") is None
     assert describe_cluster({BIG: FINE}) == "a Ray cluster of 1 node with EPYC, 8 cores, 4 GPUs"
     twins = {CPU: FINE, Node("d", "other", 6, 0): FINE}
@@ -118,24 +118,24 @@ def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 JOB = Job("train", "gru/seed-0")
 
 
-class Blocked:
-    """A job that takes as long as the test wants, and that notices when it should stop, or does not."""
+class BlockedJob:
+    """A job that lasts until `finish` is set, or until it should stop if it `can_stop`."""
 
-    def __init__(self, heeds: bool):
-        self.heeds, self.over, self.begun = heeds, threading.Event(), 0
+    def __init__(self, can_stop: bool):
+        self.can_stop, self.finish, self.num_starts = can_stop, threading.Event(), 0
 
-    def __call__(self, folder: Path, job: Job, tell: Callable[[Event], None], stop: Callable[[], bool]) -> Outcome:
-        self.begun += 1
-        tell({"progress": 0.5})
-        while not self.over.wait(0.01):
-            if self.heeds and stop():
+    def __call__(self, folder: Path, job: Job, on_event: Callable[[Event], None], stop: Callable[[], bool]) -> Outcome:
+        self.num_starts += 1
+        on_event({"progress": 0.5})
+        while not self.finish.wait(0.01):
+            if self.can_stop and stop():
                 raise InterruptedJob
         return Outcome("done")
 
 
 @pytest.fixture
-def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float, Blocked], Any]:
-    def make(lease: float, job: Blocked) -> Any:
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float, BlockedJob], Any]:
+    def make(lease: float, job: BlockedJob) -> Any:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(execute, "execute", job)
@@ -147,52 +147,52 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float,
     return make
 
 
-def until(reached: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
-    while not reached():
+    while not condition():
         assert time.monotonic() < deadline, "nothing happened"
         time.sleep(0.02)
 
 
 def test_a_repeated_poll_starts_the_job_once(process):
-    job = Blocked(heeds=True)
+    job = BlockedJob(can_stop=True)
     worker = process(60.0, job)
     assert worker.work(0, None, False)["result"] is None
     worker.work(1, JOB, False)
-    until(lambda: worker.work(1, JOB, False)["progress"] == {"progress": 0.5})
-    job.over.set()
-    until(lambda: worker.work(1, JOB, False)["result"] is not None)
+    wait_until(lambda: worker.work(1, JOB, False)["progress"] == {"progress": 0.5})
+    job.finish.set()
+    wait_until(lambda: worker.work(1, JOB, False)["result"] is not None)
     assert worker.work(1, JOB, False)["result"] == {"event": "end", "status": "done", "reason": ""}
-    assert job.begun == 1
+    assert job.num_starts == 1
     assert (os.environ[DEVICE_WORKERS_VARIABLE], os.environ[WORKERS_VARIABLE]) == ("3", "6")
 
 
 def test_a_job_that_loses_a_process_is_lost(process, monkeypatch: pytest.MonkeyPatch):
-    def lose(*words: object) -> Outcome:
+    def lose(*args: object) -> Outcome:
         raise LostProcess("when process 2 of 2 was ended by SIGKILL")
 
-    worker = process(60.0, Blocked(heeds=True))
+    worker = process(60.0, BlockedJob(can_stop=True))
     monkeypatch.setattr(execute, "execute", lose)
     worker.work(1, JOB, False)
-    until(lambda: worker.result is not None)
+    wait_until(lambda: worker.result is not None)
     assert worker.result == {"event": "lost", "reason": "when process 2 of 2 was ended by SIGKILL"}
 
 
 def test_a_busy_cluster_gives_one_warning_and_then_an_error(tmp_path: Path, monkeypatch):
     now = 0.0
     monkeypatch.setattr(engine_module.time, "monotonic", lambda: now)
-    heard = Recorder()
-    timeout, workers = engine_module._StartTimeout(heard), {
+    recorder = Recorder()
+    timeout, workers = engine_module._StartTimeout(recorder), {
         slot: engine_module._RayWorker(slot, None) for slot in allocate_slots([BIG, SMALL], None, 1, True)
     }  # fmt: skip
     warn = engine_module.WARN_SECONDS
     for now in (5.0, 6.0, warn, warn + 6, warn + 20):  # noqa: B007
         timeout.check(workers, tmp_path)
-    assert [event["event"] for event in heard.events] == ["waiting"]
-    assert "a job needs 2 cores and 1 GPU on one of 2 nodes. Perhaps it is busy" in heard.events[0]["reason"]
-    assert "waits for 10 minutes" in heard.events[0]["reason"]
+    assert [event["event"] for event in recorder.events] == ["waiting"]
+    assert "a job needs 2 cores and 1 GPU on one of 2 nodes. Perhaps it is busy" in recorder.events[0]["reason"]
+    assert "waits for 10 minutes" in recorder.events[0]["reason"]
     next(iter(workers.values())).last_answer = 1.0
-    timeout.check(workers, tmp_path)  # the time begins anew
+    timeout.check(workers, tmp_path)  # the timeout starts again
     next(iter(workers.values())).last_answer = 0.0
     timeout.check(workers, tmp_path)
     now += engine_module.GIVE_UP_SECONDS - 1
@@ -200,31 +200,32 @@ def test_a_busy_cluster_gives_one_warning_and_then_an_error(tmp_path: Path, monk
     now += 2
     with pytest.raises(SeqwiseError, match=r"no process within 10 minutes(.|\n)*ray status(.|\n)*compare --resume"):
         timeout.check(workers, tmp_path)
-    assert len(heard.events) == 2
+    assert len(recorder.events) == 2
 
 
 def test_a_process_that_is_not_polled_stops_its_job(process):
-    worker = process(0.3, Blocked(heeds=True))
+    worker = process(0.3, BlockedJob(can_stop=True))
     worker.work(1, JOB, False)
-    until(lambda: worker.result is not None)
+    wait_until(lambda: worker.result is not None)
     assert worker.work(1, JOB, False)["result"] == {"event": "stopped"}
 
 
 def test_a_process_that_cannot_stop_its_job_exits(process, monkeypatch: pytest.MonkeyPatch):
-    job, ended = Blocked(heeds=False), threading.Event()
-    monkeypatch.setattr(os, "_exit", lambda status: ended.set())
+    job = BlockedJob(can_stop=False)
+    has_exited = threading.Event()
+    monkeypatch.setattr(os, "_exit", lambda status: has_exited.set())
     worker = process(0.1, job)
     worker.work(1, JOB, False)
-    assert ended.wait(20)
-    job.over.set()
-    until(lambda: worker.result is not None)
+    assert has_exited.wait(20)
+    job.finish.set()
+    wait_until(lambda: worker.result is not None)
 
 
 # A cluster
 
 
-def with_ray() -> Any:
-    """Imported as the engine does it, which keeps it quiet."""
+def import_ray_or_skip() -> Any:
+    """Import Ray as the engine does, which limits its logging."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed: pip install 'seqwise[ray]'")
     return cluster.import_ray()
@@ -232,7 +233,7 @@ def with_ray() -> Any:
 
 @pytest.fixture(scope="module")
 def reference(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small comparison, carried out by the local engine."""
+    """A small comparison, executed by the local engine."""
     folder = tmp_path_factory.mktemp("reference") / "compare"
     base = Settings(task="language", device="cpu")
     base.text.tokenizer, base.network.width, base.network.depth, base.network.dropout = "characters", 16, 1, 0.2
@@ -252,19 +253,19 @@ def reference(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[Any]:
     """A head that has no processor for jobs, and two nodes with one core each."""
-    with_ray()
+    import_ray_or_skip()
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         head = {"num_cpus": 0, "object_store_memory": cluster.OBJECT_STORE_BYTES, "include_dashboard": False}
         head["_system_config"] = {"health_check_period_ms": 1000}  # a lost node is noticed after five of them
-        there = Cluster(initialize_head=True, head_node_args=head)
-        patch.setenv("RAY_ADDRESS", there.address)
+        test_cluster = Cluster(initialize_head=True, head_node_args=head)
+        patch.setenv("RAY_ADDRESS", test_cluster.address)
         for _ in range(2):
-            there.add_node(num_cpus=1, object_store_memory=cluster.OBJECT_STORE_BYTES)
-        yield there
-        there.shutdown()
+            test_cluster.add_node(num_cpus=1, object_store_memory=cluster.OBJECT_STORE_BYTES)
+        yield test_cluster
+        test_cluster.shutdown()
 
 
 @pytest.fixture
@@ -281,7 +282,7 @@ def engine_on(ray_cluster) -> Iterator[Callable[..., RayEngine]]:
 
 
 @pytest.fixture
-def fresh(reference: Path, tmp_path: Path) -> Path:
+def untrained(reference: Path, tmp_path: Path) -> Path:
     """The same comparison, before its trainings."""
     folder = tmp_path / "compare"
     shutil.copytree(reference, folder)
@@ -295,7 +296,7 @@ TESTS = [Job("test", job.name) for job in TRAININGS]
 
 
 class Recorder:
-    """What an engine tells; `react` may do something about it."""
+    """Records the events of an engine; `react` is called with each of them."""
 
     def __init__(self, react: Callable[[Event, Recorder], None] = lambda event, recorder: None):
         self.events: list[Event] = []
@@ -312,13 +313,13 @@ class Recorder:
         return [each["pid"] for each in self.events if each["event"] == "begin" and each["name"] == name][-1]
 
 
-def same_results(folder: Path, reference: Path, jobs: list[Job]) -> None:
-    """Everything but times and memory, the weights to the bit."""
+def assert_same_results(folder: Path, reference: Path, jobs: list[Job]) -> None:
+    """Check that all results but times and memory are equal, and the weights bit-identical."""
     for job in jobs:
-        found, expected = (json.loads(job.file(each).read_text()) for each in (folder, reference))
-        assert found["status"] == "done", found["reason"]
+        actual, expected = (json.loads(job.file(each).read_text()) for each in (folder, reference))
+        assert actual["status"] == "done", actual["reason"]
         for key in ("rate", "tokens", "updates", "objective", "validation", "metrics"):
-            assert found["result"].get(key) == expected["result"].get(key), (job.name, key)
+            assert actual["result"].get(key) == expected["result"].get(key), (job.name, key)
         if job.kind == "train":
             weights = [(job.run_folder(each) / "model.safetensors").read_bytes() for each in (folder, reference)]
             assert weights[0] == weights[1]
@@ -328,27 +329,29 @@ def same_results(folder: Path, reference: Path, jobs: list[Job]) -> None:
 def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_path: Path, engine_on):
     folder = tmp_path / "compare"
     shutil.copytree(reference, folder, ignore=shutil.ignore_patterns("trials"))
-    plan, heard = Plan.open(folder), Recorder()
-    assert run_stages(folder, plan, engine_on(folder), heard)
-    trained = [Job("train", trial.name) for trial in plan.trials()]
-    tested = [Job("test", trial.name) for trial in plan.trainings()]
-    same_results(folder, reference, [*trained, *tested])
-    assert sorted(heard.names("end")) == sorted(["rnn", "gru", "all", *(job.name for job in [*trained, *tested])])
-    assert heard.names("lost") == []
-    assert len({event["pid"] for event in heard.events if event["event"] == "begin"}) == 2  # kept from job to job
-    assert max(event.get("progress", 0) for event in heard.events) == 1.0
+    plan, recorder = Plan.open(folder), Recorder()
+    assert run_stages(folder, plan, engine_on(folder), recorder)
+    training_jobs = [Job("train", trial.name) for trial in plan.trials()]
+    test_jobs = [Job("test", trial.name) for trial in plan.trainings()]
+    assert_same_results(folder, reference, [*training_jobs, *test_jobs])
+    assert sorted(recorder.names("end")) == sorted(
+        ["rnn", "gru", "all", *(job.name for job in [*training_jobs, *test_jobs])]
+    )
+    assert recorder.names("lost") == []
+    assert len({event["pid"] for event in recorder.events if event["event"] == "begin"}) == 2  # processes are reused
+    assert max(event.get("progress", 0) for event in recorder.events) == 1.0
     assert list(folder.glob(".seen-*")) == []
-    values = json.loads(trained[0].file(folder).read_text())["result"]
+    values = json.loads(training_jobs[0].file(folder).read_text())["result"]
     assert (values["device_workers"], values["workers"]) == (1, 2)
     assert json.loads((folder / "env.json").read_text())["in_words"].startswith("a Ray cluster of 2 nodes")
 
 
 @pytest.mark.slow
-def test_waiting_for_a_busy_cluster_has_a_limit(fresh: Path, engine_on, monkeypatch):
-    ray = with_ray()
+def test_waiting_for_a_busy_cluster_has_a_limit(untrained: Path, engine_on, monkeypatch):
+    ray = import_ray_or_skip()
     monkeypatch.setattr(engine_module, "WARN_SECONDS", 0.5)
     monkeypatch.setattr(engine_module, "GIVE_UP_SECONDS", 3.0)
-    engine, heard = engine_on(fresh), Recorder()
+    engine, recorder = engine_on(untrained), Recorder()
     engine._join()
     assert engine.num_workers == 2
 
@@ -359,29 +362,29 @@ def test_waiting_for_a_busy_cluster_has_a_limit(fresh: Path, engine_on, monkeypa
     ray.get([other.here.remote() for other in others])
     try:
         with pytest.raises(SeqwiseError, match=r"started no process within 0.05 minutes: a job needs 1 core on"):
-            engine.run(TRAININGS, heard, lambda: False)
+            engine.run(TRAININGS, recorder, lambda: False)
     finally:
         for other in others:
             ray.kill(other)
-    assert [event["event"] for event in heard.events] == ["waiting"]
-    assert not any(job.file(fresh).exists() for job in TRAININGS)
+    assert [event["event"] for event in recorder.events] == ["waiting"]
+    assert not any(job.file(untrained).exists() for job in TRAININGS)
 
 
 @pytest.mark.slow
-def test_a_killed_process_does_not_change_the_results(reference: Path, fresh: Path, engine_on):
-    def kill(event: Event, heard: Recorder) -> None:
-        if event.get("name") == "gru/seed-0" and event.get("progress", 0) > 0.3 and not heard.names("lost"):
-            os.kill(heard.pid(event["name"]), signal.SIGKILL)
-            until(lambda: not alive(heard.pid(event["name"])))
+def test_a_killed_process_does_not_change_the_results(reference: Path, untrained: Path, engine_on):
+    def kill(event: Event, recorder: Recorder) -> None:
+        if event.get("name") == "gru/seed-0" and event.get("progress", 0) > 0.3 and not recorder.names("lost"):
+            os.kill(recorder.pid(event["name"]), signal.SIGKILL)
+            wait_until(lambda: not is_alive(recorder.pid(event["name"])))
 
-    heard = Recorder(kill)
-    engine_on(fresh).run(TRAININGS, heard, lambda: False)
-    assert heard.names("lost") == ["gru/seed-0"]
-    assert sorted(heard.names("end")) == sorted(job.name for job in TRAININGS)
-    same_results(fresh, reference, TRAININGS)
+    recorder = Recorder(kill)
+    engine_on(untrained).run(TRAININGS, recorder, lambda: False)
+    assert recorder.names("lost") == ["gru/seed-0"]
+    assert sorted(recorder.names("end")) == sorted(job.name for job in TRAININGS)
+    assert_same_results(untrained, reference, TRAININGS)
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -389,51 +392,51 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_job_whose_process_is_always_killed_fails_alone(reference: Path, fresh: Path, engine_on):
-    def kill(event: Event, heard: Recorder) -> None:
+def test_a_job_whose_process_is_always_killed_fails_alone(reference: Path, untrained: Path, engine_on):
+    def kill(event: Event, recorder: Recorder) -> None:
         if event.get("name") == "rnn/seed-0" and event["event"] == "begin":
             os.kill(event["pid"], signal.SIGKILL)
 
-    heard, jobs = Recorder(kill), TRAININGS
-    engine_on(fresh).run(jobs, heard, lambda: False)
-    assert heard.names("lost") == ["rnn/seed-0"] * MAX_LOSSES
-    outcome = jobs[0].load(fresh)
+    recorder, jobs = Recorder(kill), TRAININGS
+    engine_on(untrained).run(jobs, recorder, lambda: False)
+    assert recorder.names("lost") == ["rnn/seed-0"] * MAX_LOSSES
+    outcome = jobs[0].load(untrained)
     assert outcome is not None
     assert outcome.status == "failed"
     assert f"lost {MAX_LOSSES} times" in outcome.reason
-    assert sorted(heard.names("end")) == ["gru/seed-0", "rnn/seed-0"]
-    same_results(fresh, reference, jobs[1:])
+    assert sorted(recorder.names("end")) == ["gru/seed-0", "rnn/seed-0"]
+    assert_same_results(untrained, reference, jobs[1:])
 
 
 @pytest.mark.slow
 def test_a_lost_node_does_not_change_the_results_and_a_new_one_joins(
-    reference: Path, fresh: Path, engine_on, ray_cluster, monkeypatch, capfd
+    reference: Path, untrained: Path, engine_on, ray_cluster, monkeypatch, capfd
 ):
     monkeypatch.setattr(engine_module, "LEASE_SECONDS", 2.0)
     raylets = {node.all_processes["raylet"][0].process.pid: node for node in ray_cluster.worker_nodes}
     removals: list[threading.Thread] = []
 
-    def remove(event: Event, heard: Recorder) -> None:
+    def remove(event: Event, recorder: Recorder) -> None:
         if event.get("name") == "gru/seed-0" and event.get("progress", 0) > 0.3 and not removals:
-            node = raylets[parent(heard.pid("gru/seed-0"))]
+            node = raylets[parent(recorder.pid("gru/seed-0"))]
             removals.append(threading.Thread(target=ray_cluster.remove_node, args=(node, False)))
             removals[0].start()
 
-    engine, heard = engine_on(fresh), Recorder(remove)
+    engine, recorder = engine_on(untrained), Recorder(remove)
     try:
-        engine.run(TRAININGS, heard, lambda: False)
+        engine.run(TRAININGS, recorder, lambda: False)
     finally:
         removals[0].join()
         new = ray_cluster.add_node(num_cpus=1, object_store_memory=cluster.OBJECT_STORE_BYTES)
-    assert [(event["name"], event["reason"][:13]) for event in heard.events if event["event"] == "lost"] == [
+    assert [(event["name"], event["reason"][:13]) for event in recorder.events if event["event"] == "lost"] == [
         ("gru/seed-0", "with its node")
     ]
-    assert sorted(heard.names("end")) == sorted(job.name for job in TRAININGS)
-    same_results(fresh, reference, TRAININGS)
-    heard = Recorder()
-    engine.run(TESTS, heard, lambda: False)
-    same_results(fresh, reference, TESTS)
-    assert capfd.readouterr().out == ""  # Ray wants to say much about a lost node
+    assert sorted(recorder.names("end")) == sorted(job.name for job in TRAININGS)
+    assert_same_results(untrained, reference, TRAININGS)
+    recorder = Recorder()
+    engine.run(TESTS, recorder, lambda: False)
+    assert_same_results(untrained, reference, TESTS)
+    assert capfd.readouterr().out == ""  # Ray would log much about a lost node
     assert new.node_id in {slot.node.id for slot in engine._workers}
 
 
@@ -445,54 +448,54 @@ def parent(pid: int) -> int:
 
 
 @pytest.mark.slow
-def test_stopped_jobs_resume_later(reference: Path, fresh: Path, engine_on):
-    heard = Recorder()
+def test_stopped_jobs_resume_later(reference: Path, untrained: Path, engine_on):
+    recorder = Recorder()
 
     def stop() -> bool:
-        return any(event.get("progress", 0) > 0.3 for event in heard.events)
+        return any(event.get("progress", 0) > 0.3 for event in recorder.events)
 
-    engine = engine_on(fresh, 1)
-    engine.run(TRAININGS, heard, stop)
-    assert heard.names("begin") == ["rnn/seed-0"]
-    assert heard.names("end") == heard.names("lost") == []
-    assert not TRAININGS[0].file(fresh).exists()
-    engine.run(TRAININGS, heard, lambda: False)
-    again = [event["progress"] for event in heard.events if event["event"] == "progress"]
-    assert all(later > 0.3 for later in again[again.index(next(each for each in again if each > 0.3)) :][:2])
-    same_results(fresh, reference, TRAININGS)
+    engine = engine_on(untrained, 1)
+    engine.run(TRAININGS, recorder, stop)
+    assert recorder.names("begin") == ["rnn/seed-0"]
+    assert recorder.names("end") == recorder.names("lost") == []
+    assert not TRAININGS[0].file(untrained).exists()
+    engine.run(TRAININGS, recorder, lambda: False)
+    progress = [event["progress"] for event in recorder.events if event["event"] == "progress"]
+    assert all(later > 0.3 for later in progress[progress.index(next(each for each in progress if each > 0.3)) :][:2])
+    assert_same_results(untrained, reference, TRAININGS)
 
 
 @pytest.mark.slow
-def test_jobs_whose_lease_ended_are_resumed(reference: Path, fresh: Path, engine_on, monkeypatch):
+def test_jobs_whose_lease_ended_are_resumed(reference: Path, untrained: Path, engine_on, monkeypatch):
     monkeypatch.setattr(engine_module, "LEASE_SECONDS", 1.0)
-    slept: list[str] = []
+    paused: list[str] = []
 
-    def sleep(event: Event, heard: Recorder) -> None:
-        if event["event"] == "progress" and not slept:
-            slept.append(event["name"])
+    def sleep(event: Event, recorder: Recorder) -> None:
+        if event["event"] == "progress" and not paused:
+            paused.append(event["name"])
             time.sleep(2.5)
 
-    heard = Recorder(sleep)
-    engine_on(fresh, 1).run(TRAININGS[1:2], heard, lambda: False)
-    assert len(heard.names("begin")) > 1
-    assert heard.names("lost") == []
-    assert heard.names("end") == [TRAININGS[1].name]
-    same_results(fresh, reference, TRAININGS[1:2])
+    recorder = Recorder(sleep)
+    engine_on(untrained, 1).run(TRAININGS[1:2], recorder, lambda: False)
+    assert len(recorder.names("begin")) > 1
+    assert recorder.names("lost") == []
+    assert recorder.names("end") == [TRAININGS[1].name]
+    assert_same_results(untrained, reference, TRAININGS[1:2])
 
 
 @pytest.mark.slow
-def test_a_node_without_access_to_the_folder_is_named(fresh: Path, engine_on, ray_cluster, monkeypatch):
+def test_a_node_without_access_to_the_folder_is_named(untrained: Path, engine_on, ray_cluster, monkeypatch):
     monkeypatch.setattr(cluster, "SYNC_SECONDS", 1.0)
-    apart = ["unshare", "--map-root-user", "--mount", "--uts"]
-    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+    unshare = ["unshare", "--map-root-user", "--mount", "--uts"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system does not let a process have mounts of its own")
     start = f"{Path(sys.executable).parent}/ray start --address {ray_cluster.address} --num-cpus 1 --block"
     start += f" --object-store-memory {cluster.OBJECT_STORE_BYTES}"
-    script = f"hostname far && mount -t tmpfs none '{fresh}' && exec {start}"
-    node = subprocess.Popen([*apart, "sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    script = f"hostname far && mount -t tmpfs none '{untrained}' && exec {start}"
+    node = subprocess.Popen([*unshare, "sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: node.poll() is not None or len(ray_cluster.global_state._live_node_ids()) > 3)
-        engine = engine_on(fresh)
+        wait_until(lambda: node.poll() is not None or len(ray_cluster.global_state._live_node_ids()) > 3)
+        engine = engine_on(untrained)
         with pytest.raises(UsageError, match=r"1 of 3 nodes .* cannot read and write the folder .*: far \("):
             engine.run(TRAININGS[:1], Recorder(), lambda: False)
     finally:
@@ -501,23 +504,23 @@ def test_a_node_without_access_to_the_folder_is_named(fresh: Path, engine_on, ra
 
 
 @pytest.mark.slow
-def test_processes_that_cannot_start_end_the_comparison(fresh: Path, engine_on, monkeypatch):
-    class Unwilling:  # an inner class is sent as code: a node cannot import this file
-        def __init__(self, *words: object):
+def test_processes_that_cannot_start_end_the_comparison(untrained: Path, engine_on, monkeypatch):
+    class FailingProcess:  # an inner class is sent as code: a node cannot import this file
+        def __init__(self, *args: object):
             raise ImportError("no such library")
 
-        def work(self, *words: object) -> None: ...
+        def work(self, *args: object) -> None: ...
 
-    monkeypatch.setattr(engine_module, "_Process", Unwilling)
+    monkeypatch.setattr(engine_module, "_Process", FailingProcess)
     with pytest.raises(SeqwiseError, match=r"no node left .*no such library(.|\n)*seqwise compare --resume"):
-        engine_on(fresh, 1).run(TRAININGS[:1], Recorder(), lambda: False)
-    assert TRAININGS[0].load(fresh) is None  # it is no fault of the trial
+        engine_on(untrained, 1).run(TRAININGS[:1], Recorder(), lambda: False)
+    assert TRAININGS[0].load(untrained) is None  # the trial itself did not fail
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
 @pytest.mark.slow
 def test_an_unreachable_address_is_an_error(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with_ray()
+    import_ray_or_skip()
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(UsageError, match=f"at {address} cannot be joined"):
         RayEngine(tmp_path).run(TRAININGS, Recorder(), lambda: False)
@@ -525,16 +528,16 @@ def test_an_unreachable_address_is_an_error(address: str, tmp_path: Path, monkey
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """Ray's sockets lie deep in it, and the path to a socket has at most some hundred characters."""
+    """A folder with a short path, since paths of Ray's sockets in it are limited to about 100 characters."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
 
 @pytest.mark.slow
 def test_without_a_cluster_ray_runs_on_this_machine(short_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    ray = with_ray()
+    ray = import_ray_or_skip()
     (short_folder / "ray").mkdir()
-    (short_folder / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")  # of a cluster that is no more
+    (short_folder / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")  # of a cluster that no longer exists
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("TMPDIR", str(short_folder))
     handler = signal.getsignal(signal.SIGTERM)
@@ -549,7 +552,7 @@ def test_without_a_cluster_ray_runs_on_this_machine(short_folder: Path, monkeypa
 
 @pytest.mark.slow
 def test_the_reason_why_ray_cannot_start_is_reported(short_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    with_ray()
+    import_ray_or_skip()
     monkeypatch.setenv("RAY_ADDRESS", "local")
     monkeypatch.setenv("TMPDIR", str(short_folder / ("deep" * 20)))
     with pytest.raises(UsageError, match=r"Ray cannot be started here: .*path length"):

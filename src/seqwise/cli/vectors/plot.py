@@ -66,13 +66,22 @@ def plot(argv: Sequence[str]) -> int:
     check_output_path(options.out, (".png", ".html"))
     keyed = load_with_progress(options.file, words=options.words)
     if options.words:
-        words, num_named = choose_neighbourhood(keyed, options.words, options.neighbours), len(set(options.words))
+        words = choose_neighbourhood(keyed, options.words, options.neighbours)
+        num_named = len(set(options.words))
     else:
-        words, num_named = tuple(keyed.words[options.skip : options.skip + options.n]), 0
-    title, by, seed = _build_title(options, len(words)), options.by, options.seed
+        words = tuple(keyed.words[options.skip : options.skip + options.n])
+        num_named = 0
+    title = _build_title(options, len(words))
     with ProgressBar("placing") as bar:
         word_map = build_word_map(
-            keyed, words, title, num_named=num_named, by=by, seed=seed, clusters=options.clusters, progress=bar
+            keyed,
+            words,
+            title,
+            num_named=num_named,
+            by=options.by,
+            seed=options.seed,
+            clusters=options.clusters,
+            progress=bar,
         )
     num_labels = _write(options.out, word_map, keyed)
     report_composed(keyed, dict.fromkeys(options.words))

@@ -24,7 +24,7 @@ INTERRUPTED = 130
 @dataclass
 class Train:
     """Train a vector for every word of CORPUS: a .txt or .jsonl file (or gzip of these), a folder of them, or
-    builtin:docs. The context of a word are the words around it on the same line."""
+    builtin:docs. The context of a word is the words around it on the same line."""
 
     renamed: ClassVar[dict[str, str]] = {f"--{old}": f"--{new}" for old, new in VectorSettings.renamed.items()}
 

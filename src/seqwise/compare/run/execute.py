@@ -49,6 +49,7 @@ from seqwise.training.checkpoints import resume_command as train_command
 from seqwise.training.distribution import LostProcessError, World, launch
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
+from seqwise.training.step import get_objective
 from seqwise.training.training_run import choose_device, create_run_folder, open_training
 from seqwise.training.word_vectors import WordVectors
 
@@ -152,7 +153,8 @@ class _Execution:
             raise SeqwiseError(problem)
         settings = plan.make_settings(trial, rate)
         run, task = self._open_run(settings)
-        is_counted, is_new = plan.is_counted(trial.family), not any(run.checkpoints.glob("step-*"))
+        is_counted = plan.is_counted(trial.family)
+        is_new = not any(run.checkpoints.glob("step-*"))
         with measure_added_memory(choose_device(settings)) as get_peak:
             if plan.nproc > 1 and not is_counted:
                 self._train_in_processes(run)
@@ -161,8 +163,8 @@ class _Execution:
             peak = get_peak()
         rows = run.metrics()
         validations = [row["validation"] for row in rows if row.get("validation")]
-        finite = [validation for validation in validations if math.isfinite(_get_objective(validation))]
-        best = min(finite, key=_get_objective, default=None)
+        finite = [validation for validation in validations if math.isfinite(get_objective(validation))]
+        best = min(finite, key=get_objective, default=None)
         # Not known for other processes, for a part before a kill, and for counting n-grams.
         has_memory = is_new and plan.nproc == 1 and not is_counted
         return TrainingResult(
@@ -170,7 +172,7 @@ class _Execution:
             tokens=rows[-1]["tokens"],
             seconds=rows[-1]["seconds"],
             updates=rows[-1]["step"],
-            objective=None if best is None else _get_objective(best),
+            objective=None if best is None else get_objective(best),
             validation=None if best is None else best.get(plan.metric),
             memory=peak if has_memory else None,
             device_workers=int(os.environ.get(DEVICE_WORKERS_VARIABLE, "1")),
@@ -179,7 +181,7 @@ class _Execution:
         )
 
     def _open_run(self, settings: ResolvedSettings) -> tuple[Run, Task]:
-        """Opens the run of the trial to resume it; creates it anew if it is incomplete or has another learning rate."""
+        """Opens the run of the trial to resume it; recreates it if it is incomplete or has another learning rate."""
         run_folder, plan = self.job.run_folder(self.folder), self.plan
         task = open_shared(self.folder, plan, settings)
         if (run_folder / CONFIG).exists() and (run := Run.open(run_folder)).settings == settings:
@@ -189,7 +191,8 @@ class _Execution:
         return create_run_folder(run_folder, plan.data, settings, task, vectors, command=plan.command), task
 
     def _train_here(self, run: Run, task: Task) -> None:
-        training, last_report = open_training(run, task=task), 0.0
+        training = open_training(run, task=task)
+        last_report = 0.0
         value = None  # of the last validation
         for step in training.steps(self.should_stop):
             if step.validation:
@@ -213,8 +216,9 @@ class _Execution:
         watcher.start()
         try:
             with log.open("wb") as file:
-                words, device = ["train", "--resume", str(run.folder)], choose_device(run.settings)
-                status = launch(self.plan.nproc, device, words, run.folder, file, self.should_stop)
+                arguments = ["train", "--resume", str(run.folder)]
+                device = choose_device(run.settings)
+                status = launch(self.plan.nproc, device, arguments, run.folder, file, self.should_stop)
         except KeyboardInterrupt:
             raise InterruptedJob from None
         except LostProcessError as error:
@@ -290,22 +294,22 @@ class _Execution:
         measures their load. It goes round by round, so that a slow phase of the machine affects all families.
         """
         models = {trial.family: trial for trial in reversed(find_done(self.folder, self.plan.trainings()))}
-        clocks: dict[str, Callable[[], float]] = {}
+        measurements: dict[str, Callable[[], float]] = {}
         latencies: dict[str, tuple[float, ...]] = {name: () for name in self.plan.families if name in models}
         with self._check_data_after(next(iter(self.plan.families.values()))):
             for name in latencies:
                 run = Run.open(Job("train", models[name].name).run_folder(self.folder))
                 trained = TrainedModel(run, run.settings.device)
-                clocks[name] = trained.task.measure_latency(trained.bundle, self.plan.data)
-            rounds = [name for _ in range(NUM_LATENCY_ROUNDS) for name in clocks]
+                measurements[name] = trained.task.measure_latency(trained.bundle, self.plan.data)
+            rounds = [name for _ in range(NUM_LATENCY_ROUNDS) for name in measurements]
             for number, name in enumerate(rounds, start=1):
-                latencies[name] += (clocks[name](),)
+                latencies[name] += (measurements[name](),)
                 self.report_progress(number / len(rounds))
         return LatencyResult(latencies)
 
     @contextmanager
     def _check_data_after(self, settings: ResolvedSettings) -> Iterator[None]:
-        """Refuses the results of the block if the data has changed meanwhile, which also explains errors better."""
+        """Raises an error if the data has changed during the block, which also explains errors of the block."""
         try:
             yield
         except InterruptedJob:
@@ -314,11 +318,6 @@ class _Execution:
             open_shared(self.folder, self.plan, settings, reread=True)
             raise
         open_shared(self.folder, self.plan, settings, reread=True)
-
-
-def _get_objective(validation: dict[str, float]) -> float:
-    """Returns the number by which the best weights are selected; lower is better."""
-    return validation.get("goal", validation["loss"])
 
 
 def _describe_progress(step: Any, value: float | None) -> Event:
@@ -347,7 +346,7 @@ def open_shared(folder: Path, plan: Plan, settings: ResolvedSettings, reread: bo
 
 
 def read_data(folder: Path, plan: Plan, settings: ResolvedSettings, progress: ProgressCallback | None = None) -> Task:
-    """Reads the data; refuses data that has changed since the comparison was created."""
+    """Reads the data; raises an error if it has changed since the comparison was created."""
     preprocessor = Preprocessor.load(get_preprocessor_folder(folder))
     task = get_task(plan.task).prepare(plan.data, settings.model_copy(deep=True), preprocessor, progress=progress)
     if task.fingerprint != plan.fingerprint:

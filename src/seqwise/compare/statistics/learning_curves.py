@@ -70,7 +70,8 @@ def find_overfitting(curves: Sequence[Curve], lower_is_better: bool, scale: Scal
     fall = float(values[best] - values[-MIN_AFTER_BEST:].mean())
     if count - 1 - best < MIN_AFTER_BEST or fall <= MIN_FALL * noise:
         return None
-    best_share, training_improved = float(shares[best]), None
+    best_share = float(shares[best])
+    training_improved = None
     if losses := _read_curves(curves, lambda point: point.training_loss):
         before, end = _average_curves(losses, np.array([best_share, 1.0]))
         training_improved = bool(end < before)
@@ -84,10 +85,10 @@ def _read_curves(
     lines = []
     for curve in curves:
         points = [(point.tokens, get_value(point)) for point in curve.points if point.tokens]
-        known = sorted((tokens, value) for tokens, value in points if value is not None and math.isfinite(value))
-        if known:
-            values = [scale(value) for _, value in known]
-            lines.append((np.array([tokens for tokens, _ in known], dtype=np.float64), np.array(values)))
+        finite = sorted((tokens, value) for tokens, value in points if value is not None and math.isfinite(value))
+        if finite:
+            values = [scale(value) for _, value in finite]
+            lines.append((np.array([tokens for tokens, _ in finite], dtype=np.float64), np.array(values)))
     return lines
 
 

@@ -126,7 +126,7 @@ class BidirectionalLanguageModel(_TokenPredictor):
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
         """Returns the loss of both directions, over all scored tokens."""
         forward, backward = self._direction_losses(states, batch)
-        return Loss(forward.total + backward.total, forward.counted + backward.counted)
+        return Loss(forward.total + backward.total, forward.num_targets + backward.num_targets)
 
     def direction_losses(self, batch: MaskedBatch) -> tuple[Loss, Loss]:
         """Returns the loss of each direction on the true text, with nothing masked."""

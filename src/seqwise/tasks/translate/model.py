@@ -116,7 +116,7 @@ class Translator(nn.Module):
             if self.training and self.true_token_share < 1:
                 inputs = self.mix_predictions(writer, memory, inputs)
             losses.append(writer.loss(memory, inputs, batch.targets[:, number], batch.mask[:, number], smoothing))
-        return Loss(torch.stack([loss.total for loss in losses]).sum(), sum(loss.counted for loss in losses)), None
+        return Loss(torch.stack([loss.total for loss in losses]).sum(), sum(loss.num_targets for loss in losses)), None
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Memory:
         """Return the memory of the sources (B, S), of which the first `lengths` tokens are not padding, or all."""
