@@ -96,7 +96,7 @@ def sync(path: Path) -> None:
 
 
 def check_output_path(path: Path | None, suffixes: Sequence[str] = ()) -> None:
-    """Refuse the file of `--out` if it cannot be written or has none of the suffixes; None passes."""
+    """Raise an error if the file of `--out` cannot be written or has none of the suffixes; None is valid."""
     if path is None:
         return
     if suffixes and path.suffix.lower() not in suffixes:
@@ -111,8 +111,8 @@ def check_output_path(path: Path | None, suffixes: Sequence[str] = ()) -> None:
         folder = target.parent if path.is_symlink() else path.parent
         raise UsageError("its folder does not exist.", repair=f"Make it: mkdir -p {folder}", file=path)
     # An ordinary file is written beside its target and renamed, so its folder must be writable as well.
-    needed = [*([target] if target.exists() else []), *([target.parent] if is_replaceable(target) else [])]
-    if not all(os.access(each, os.W_OK) for each in needed):
+    writable_paths = [*([target] if target.exists() else []), *([target.parent] if is_replaceable(target) else [])]
+    if not all(os.access(each, os.W_OK) for each in writable_paths):
         raise UsageError("there is no permission to write it.", repair="Name another file.", file=path)
 
 

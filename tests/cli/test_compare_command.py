@@ -252,7 +252,7 @@ def test_a_size_may_be_abbreviated(seqwise_command, engines, text, tmp_path):
 def test_few_free_cores_are_mentioned_once_at_the_start(seqwise_command, engines, text, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "count_free_cores", lambda requested: 1)
-    monkeypatch.setattr(threads, "_usual_threads", lambda plan: 8)
+    monkeypatch.setattr(threads, "_get_default_threads", lambda plan: 8)
     options = ["--models", "ngram", "--budget", "9s", "--seeds", "1", "--lr-trials", "1"]
     result = seqwise_command("compare", text, *SETTINGS, *options, "--out", tmp_path / "out")
     assert result.status == 0, result.err

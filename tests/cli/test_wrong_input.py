@@ -1,4 +1,4 @@
-"""Wrong input ends in one clear message: what is wrong, where, how to repair it. Nothing is left behind."""
+"""Wrong input ends in one clear message: what is wrong, where, how to fix it. No files are left."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ OPTIONS = {
 }
 
 
-def assert_refused(workspace: Path, result, expected: str, status: int = 2) -> None:
+def assert_error(workspace: Path, result, expected: str, status: int = 2) -> None:
     """One message with the given beginning, no traceback, no result, and nothing new in the folder."""
-    *remarks, message = result.err.split("error: ")
+    *before, message = result.err.split("error: ")
     assert expected
     assert message.startswith(expected), result.err
-    assert len(remarks) == 1
+    assert len(before) == 1
     assert "Traceback" not in result.err
     assert "unexpected" not in message
     assert result.out == ""
@@ -107,18 +107,18 @@ def assert_refused(workspace: Path, result, expected: str, status: int = 2) -> N
 
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("command", ["train", "check"])
-def test_data_that_cannot_be_read(seqwise_command, workspace, command, data):
-    assert_refused(workspace, seqwise_command(command, data), DATA[data])
+def test_data_that_cannot_be_read_is_an_error(seqwise_command, workspace, command, data):
+    assert_error(workspace, seqwise_command(command, data), DATA[data])
 
 
 @pytest.mark.parametrize("words", OPTIONS)
-def test_contradictory_options_are_refused(seqwise_command, workspace, words):
-    assert_refused(workspace, seqwise_command("train", "book.txt", *words.split()), OPTIONS[words])
+def test_invalid_options_are_an_error(seqwise_command, workspace, words):
+    assert_error(workspace, seqwise_command("train", "book.txt", *words.split()), OPTIONS[words])
 
 
-def test_a_text_shorter_than_one_window(seqwise_command, workspace):
+def test_a_text_shorter_than_one_window_is_an_error(seqwise_command, workspace):
     result = seqwise_command("train", "shorter than a window.txt", "--data.window", "512")
-    assert_refused(workspace, result, "the train text has ")
+    assert_error(workspace, result, "the train text has ")
     assert "Give more text, or a smaller --data.window or --training.batch-size." in result.err
 
 
@@ -127,42 +127,40 @@ def test_a_text_shorter_than_one_window(seqwise_command, workspace):
 def test_a_missing_gpu_is_reported(seqwise_command, workspace, trained_run, command):
     first = [] if command == "train" else [trained_run()]
     result = seqwise_command(command, *first, "book.txt", "--device", "cuda")
-    assert_refused(workspace, result, "PyTorch finds no CUDA device here.\nLeave out --device")
+    assert_error(workspace, result, "PyTorch finds no CUDA device here.\nLeave out --device")
 
 
-def test_bfloat16_on_a_cpu_without_support_is_refused(seqwise_command, workspace, monkeypatch):
+def test_bfloat16_on_a_cpu_without_support_is_an_error(seqwise_command, workspace, monkeypatch):
     monkeypatch.setattr(environment, "probe_cpu_bfloat16", lambda: False)
     result = seqwise_command("train", "book.txt", "--device", "cpu", "--training.precision", "bfloat16")
-    assert_refused(
-        workspace, result, "bfloat16 does not work on this CPU: a test in a child process failed.\nLeave out"
-    )
+    assert_error(workspace, result, "bfloat16 does not work on this CPU: a test in a child process failed.\nLeave out")
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
 def test_a_missing_run_is_reported(seqwise_command, workspace, trained_run, command):
     run = trained_run()
     result = seqwise_command(command, f"{run}m", "book.txt")
-    assert_refused(workspace, result, f"{run}m is not a run: it has no config.yaml.\nPerhaps you meant '{run}'.")
-    assert_refused(workspace, seqwise_command(command, "book.txt", "book.txt"), "book.txt is not a run")
+    assert_error(workspace, result, f"{run}m is not a run: it has no config.yaml.\nPerhaps you meant '{run}'.")
+    assert_error(workspace, seqwise_command(command, "book.txt", "book.txt"), "book.txt is not a run")
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_a_run_without_weights(seqwise_command, workspace, trained_run, tmp_path_factory, command):
+def test_a_run_without_weights_is_an_error(seqwise_command, workspace, trained_run, tmp_path_factory, command):
     run = tmp_path_factory.mktemp("copy") / "run"
     shutil.copytree(trained_run(), run, ignore=shutil.ignore_patterns("model.safetensors"))
     result = seqwise_command(command, run, "book.txt")
-    assert_refused(workspace, result, f"{run} has no weights yet")
+    assert_error(workspace, result, f"{run} has no weights yet")
     assert f"seqwise train --resume {run}" in result.err
 
 
-def test_a_run_with_damaged_weights_or_tokeniser(seqwise_command, workspace, trained_run, tmp_path_factory):
+def test_a_run_with_damaged_weights_or_tokeniser_is_an_error(seqwise_command, workspace, trained_run, tmp_path_factory):
     run = tmp_path_factory.mktemp("copy") / "run"
     shutil.copytree(trained_run(), run)
     weights = run / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    assert_refused(workspace, seqwise_command("evaluate", run, "book.txt"), f"{weights}: the weights cannot be read")
+    assert_error(workspace, seqwise_command("evaluate", run, "book.txt"), f"{weights}: the weights cannot be read")
     (run / "tokenizer.json").write_text("{}")
-    assert_refused(
+    assert_error(
         workspace, seqwise_command("evaluate", run, "book.txt"), f"{run / 'tokenizer.json'}: this is not a tokeniser"
     )
 
@@ -182,13 +180,13 @@ def test_a_run_with_damaged_weights_or_tokeniser(seqwise_command, workspace, tra
         ([], "DATA is missing: Data to evaluate on."),
     ],
 )
-def test_inputs_that_cannot_be_evaluated_are_refused(seqwise_command, workspace, trained_run, words, expected):
-    assert_refused(workspace, seqwise_command("evaluate", trained_run(), *words), expected)
+def test_inputs_that_cannot_be_evaluated_are_an_error(seqwise_command, workspace, trained_run, words, expected):
+    assert_error(workspace, seqwise_command("evaluate", trained_run(), *words), expected)
 
 
-def test_an_ngram_model_refuses_dynamic_evaluation(seqwise_command, workspace, trained_run):
+def test_dynamic_evaluation_of_an_ngram_model_is_an_error(seqwise_command, workspace, trained_run):
     result = seqwise_command("evaluate", trained_run("ngram"), "book.txt", "--dynamic")
-    assert_refused(workspace, result, "an n-gram model cannot be evaluated dynamically.\nLeave out --dynamic.")
+    assert_error(workspace, result, "an n-gram model cannot be evaluated dynamically.\nLeave out --dynamic.")
 
 
 def test_unusual_paths_are_accepted(seqwise_command, workspace, book):

@@ -1,4 +1,4 @@
-"""`seqwise.compare(...)`: the front door of the library, and what it returns."""
+"""`seqwise.compare(...)` and the `Comparison` that it returns."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from seqwise.errors import RunError, SeqwiseError, UsageError
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
-    """Comparisons are carried out in this process; with which engines they would have been."""
-    asked: list[tuple] = []
+def requested_engines(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """Comparisons are executed in this process; the list holds (name, workers) of the requested engines."""
+    requests: list[tuple] = []
 
     def engine(name: str, folder: Path, plan: Plan, workers: int | None = None) -> InProcessEngine:
-        asked.append((name, workers))
+        requests.append((name, workers))
         return InProcessEngine(folder)
 
     monkeypatch.setattr(api, "create_engine", engine)
-    return asked
+    return requests
 
 
 @pytest.fixture
@@ -45,22 +45,22 @@ def comparison(tmp_path: Path) -> Comparison:
     return Comparison(folder, load_report(folder))
 
 
-def test_a_comparison_from_data_to_tables(here, tmp_path: Path):
+def test_a_comparison_from_data_to_tables(requested_engines, tmp_path: Path):
     text = write_text(tmp_path / "small.txt")
     events: list[dict] = []
-    found = seqwise.compare(
+    comparison = seqwise.compare(
         text, models="rnn", variants={"wide": {"model": "rnn", "network": {"width": 20}}}, budget=BUDGET, seeds=1,
         lr_trials=1, examples=2, out=tmp_path / "out", settings=TINY, workers=3, on_event=events.append,
         network={"dropout": 0.0},
     )  # fmt: skip
-    assert here == [("local", 3)]
-    assert found.folder == tmp_path / "out"
-    assert {row["name"] for row in found.leaderboard} == {"rnn", "wide"}
-    assert found.leaderboard[0]["rank"] == "best"
-    assert len(found.pairs) == 1
-    assert found.curves.keys() == {"rnn", "wide"}
-    assert len(found.report.examples) <= 2
-    assert found.report == load_report(tmp_path / "out")
+    assert requested_engines == [("local", 3)]
+    assert comparison.folder == tmp_path / "out"
+    assert {row["name"] for row in comparison.leaderboard} == {"rnn", "wide"}
+    assert comparison.leaderboard[0]["rank"] == "best"
+    assert len(comparison.pairs) == 1
+    assert comparison.curves.keys() == {"rnn", "wide"}
+    assert len(comparison.report.examples) <= 2
+    assert comparison.report == load_report(tmp_path / "out")
     plan = Plan.open(tmp_path / "out")
     wide = {"wide": {"model": "rnn", "network": {"width": 20}}}
     assert plan.command == (
@@ -69,15 +69,15 @@ def test_a_comparison_from_data_to_tables(here, tmp_path: Path):
         "network={'dropout': 0.0})"
     )
     assert plan.families["wide"].network.width == 20
-    assert plan.families["rnn"].network.dropout == 0.0  # keywords lie over the settings, section by section
+    assert plan.families["rnn"].network.dropout == 0.0  # keywords override the settings, section by section
     assert plan.families["rnn"].network.depth == 1
     assert plan.budgets.training == BUDGET
     assert {event["event"] for event in events} == {"begin", "progress", "end"}
-    again = seqwise.compare(resume=tmp_path / "out")
-    assert again.report.families == found.report.families
+    resumed = seqwise.compare(resume=tmp_path / "out")
+    assert resumed.report.families == comparison.report.families
 
 
-def test_the_budget_may_come_with_the_settings(here, tmp_path: Path):
+def test_the_budget_may_come_with_the_settings(requested_engines, tmp_path: Path):
     text = write_text(tmp_path / "small.txt")
     seqwise.compare(
         text, models=["ngram"], seeds=1, lr_trials=1, out=tmp_path / "out", settings={**TINY, "budget": "7k-tokens"}
@@ -85,33 +85,33 @@ def test_the_budget_may_come_with_the_settings(here, tmp_path: Path):
     assert Plan.open(tmp_path / "out").budgets.total == "7000-tokens"
 
 
-def test_variants_alone_can_be_compared(here, tmp_path: Path):
+def test_variants_alone_can_be_compared(requested_engines, tmp_path: Path):
     text = write_text(tmp_path / "small.txt")
-    found = seqwise.compare(
+    comparison = seqwise.compare(
         text, models="none", variants={"mine": {"model": "rnn"}}, budget=BUDGET, seeds=1, lr_trials=1,
         out=tmp_path / "out", settings=parse_settings(TINY),
     )  # fmt: skip
-    assert [row["name"] for row in found.leaderboard] == ["mine"]
-    assert "settings={'task': 'language', 'device': 'cpu', " in found.report.command
+    assert [row["name"] for row in comparison.leaderboard] == ["mine"]
+    assert "settings={'task': 'language', 'device': 'cpu', " in comparison.report.command
 
 
 def test_command_and_library_have_the_same_defaults():
-    asked = parse(Compare, ["a.txt"], prog="", example="")
-    assert make_options(asked) == replace(ComparisonOptions(), models=list(ComparisonOptions.models))
-    usual = {name: each.default for name, each in inspect.signature(api.compare).parameters.items()}
-    assert (usual["models"], usual["seeds"]) == (ComparisonOptions.models, ComparisonOptions.seeds)
+    arguments = parse(Compare, ["a.txt"], prog="", example="")
+    assert make_options(arguments) == replace(ComparisonOptions(), models=list(ComparisonOptions.models))
+    defaults = {name: each.default for name, each in inspect.signature(api.compare).parameters.items()}
+    assert (defaults["models"], defaults["seeds"]) == (ComparisonOptions.models, ComparisonOptions.seeds)
     for name in set(ComparisonOptions.__dataclass_fields__) - {"models", "seeds", "variants", "budget"}:
-        assert name not in usual, f"{name} may not have a second default"
-    assert usual["budget"] is usual["variants"] is None
+        assert name not in defaults, f"{name} may not have a second default"
+    assert defaults["budget"] is defaults["variants"] is None
 
 
-def test_the_default_budget_is_that_of_the_options(here, tmp_path: Path, monkeypatch):
-    def look(request: Request, *rest: Any) -> Any:
+def test_the_default_budget_is_that_of_the_options(requested_engines, tmp_path: Path, monkeypatch):
+    def check_request(request: Request, *rest: Any) -> Any:
         assert request.options == replace(ComparisonOptions(), models=list(ComparisonOptions.models))
-        raise SeqwiseError("seen")
+        raise SeqwiseError("checked")
 
-    monkeypatch.setattr(api, "create_plan", look)
-    with pytest.raises(SeqwiseError, match="seen"):
+    monkeypatch.setattr(api, "create_plan", check_request)
+    with pytest.raises(SeqwiseError, match="checked"):
         seqwise.compare("a.txt")
 
 
@@ -139,14 +139,14 @@ def test_there_may_be_no_best_model(comparison: Comparison):
         _ = comparison.best
 
 
-def test_an_interrupted_comparison_raises_keyboard_interrupt(here, tmp_path: Path, monkeypatch):
+def test_an_interrupted_comparison_raises_keyboard_interrupt(requested_engines, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(api, "run_stages", lambda *args, **options: False)
     with pytest.raises(KeyboardInterrupt):
         seqwise.compare(resume=finished_comparison(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
-    ("words", "options", "error", "message"),
+    ("args", "options", "error", "message"),
     [
         ([], {}, UsageError, "name either the data or a comparison to resume"),
         (["a.txt"], {"resume": "out"}, UsageError, "name either the data or a comparison to resume"),
@@ -160,10 +160,10 @@ def test_an_interrupted_comparison_raises_keyboard_interrupt(here, tmp_path: Pat
     ],
     ids=str,
 )
-def test_wrong_arguments_are_refused(tmp_path: Path, monkeypatch, words, options, error, message):
+def test_invalid_arguments_raise_an_error(tmp_path: Path, monkeypatch, args, options, error, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
-        seqwise.compare(*words, **options)
+        seqwise.compare(*args, **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -190,5 +190,5 @@ def test_engines_are_created_by_name(tmp_path: Path):
 )
 def test_seqwise_compare_can_be_called_in_any_import_order(lines: str, tmp_path: Path):
     code = f"{lines}; seqwise.compare(resume='nowhere')"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert found.stderr.rstrip().splitlines()[-2].endswith("nowhere is not a comparison: it has no compare.yaml.")
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert process.stderr.rstrip().splitlines()[-2].endswith("nowhere is not a comparison: it has no compare.yaml.")

@@ -1,10 +1,10 @@
-"""Every documented command exists with the options it is shown with, and does what its page says: it is run.
+"""Every documented command exists with its documented options, and runs with the documented exit status.
 
 Commands are the lines that begin with "$ " in fenced `console` blocks. The blocks of a page, `console` and `python`
-alike, run in order in one temporary folder, so that a page may build on what stands above. A `book.txt` lies in it.
-Budgets in time are cut to some thousand tokens. Not run, only parsed:
+alike, run in order in one temporary folder, so that a page may use what its earlier commands created. The folder has
+a `book.txt`. Budgets in time are replaced by some thousand tokens. Not run, only parsed:
 
-- lines that name $SEQWISE_DATA, and lines that end in the comment `# minutes` and have no budget to cut;
+- lines that name $SEQWISE_DATA, and lines that end in the comment `# minutes` and have no budget to replace;
 - make, pip and git, which would change this machine, and Python programs, which have tests of their own.
 
 `# exit 2` at the end of a line says that the command is meant to fail.
@@ -31,11 +31,11 @@ from seqwise.cli.main import COMMANDS, main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What makes a command short enough for a test; the last of two equal options counts.
-FEWER = {
+SHORTER_OPTIONS = {
     "demo": ["--budget", "2s"],
     "compare": ["--models", "rnn,gru", "--budget", "60k-tokens", "--seeds", "1", "--lr-trials", "1"],
 }
-LEFT_ALONE = {"make", "pip", "git", "python", "python3", "cd"}
+SKIPPED_PROGRAMS = {"make", "pip", "git", "python", "python3", "cd"}
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
@@ -49,7 +49,7 @@ def commands(block: str) -> list[str]:
     return [line.removeprefix("$ ").strip() for line in lines if line.startswith("$ ")]
 
 
-def documented(text: str) -> list[str]:
+def list_commands(text: str) -> list[str]:
     return [line for language, block in blocks(text) if language == "console" for line in commands(block)]
 
 
@@ -83,8 +83,8 @@ def options_of(*command: str) -> frozenset[str]:
     return frozenset(re.findall(r"--[a-z][\w.-]*", page.getvalue())) | {"--debug"}
 
 
-def mistakes(words: list[str]) -> list[str]:
-    """What is wrong with a documented command; empty if nothing is, or if it is not ours."""
+def find_mistakes(words: list[str]) -> list[str]:
+    """Return what is wrong with a documented command; empty if nothing is, or if it is no command of this project."""
     rest = words[1:]
     if program(words) == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -95,40 +95,42 @@ def mistakes(words: list[str]) -> list[str]:
         return []
     if not rest or rest[0] not in COMMANDS:
         return [f"no command {' '.join(rest[:1])}"]
-    depth = 2 if rest[0] == "vectors" and rest[1:2] != ["--help"] else 1  # a command with commands below it
+    depth = 2 if rest[0] == "vectors" and rest[1:2] != ["--help"] else 1  # a command with subcommands
     used = {word.partition("=")[0].replace("_", "-") for word in rest[depth:] if word.startswith("--") and word != "--"}
     known = options_of(*rest[:depth])
     return [f"{' '.join(rest[:depth])} has no option {option}" for option in sorted(used - known)]
 
 
-def shortened(text: str) -> str:
-    """The same command or program, with a budget in time cut to what a test has time for."""
+def shorten_budget(text: str) -> str:
+    """Return the command or program with a budget in time replaced by a small one in tokens."""
     return re.sub(r"""(\bbudget[ =]["']?)\d+[smhd]\b""", r"\g<1>3k-tokens", text)
 
 
 def is_run(line: str) -> bool:
-    left_alone = any(program(words) in LEFT_ALONE for words in simple_commands(line))
-    minutes = re.search(r"# minutes\s*$", line) and shortened(line) == line
-    return not (left_alone or "$SEQWISE_DATA" in line or minutes)
+    is_skipped = any(program(words) in SKIPPED_PROGRAMS for words in simple_commands(line))
+    minutes = re.search(r"# minutes\s*$", line) and shorten_budget(line) == line
+    return not (is_skipped or "$SEQWISE_DATA" in line or minutes)
 
 
 def expected_status(line: str) -> int:
-    found = re.search(r"# exit (\d+)\s*$", line)
-    return int(found[1]) if found else 0
+    match = re.search(r"# exit (\d+)\s*$", line)
+    return int(match[1]) if match else 0
 
 
 def run_line(line: str) -> int:
     """The exit status of a command line; a plain `seqwise` runs in this process, which saves importing PyTorch."""
     if program(simple_commands(line)[0]) == "seqwise" and not set(line) & set("|&;<>$`*"):
-        words = shlex.split(shortened(line), comments=True)[1:]
-        return main([*words, *FEWER.get(words[0], [])])
+        words = shlex.split(shorten_budget(line), comments=True)[1:]
+        return main([*words, *SHORTER_OPTIONS.get(words[0], [])])
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(["bash", "-c", shortened(line)], env={**os.environ, "PATH": path}, check=False).returncode
+    return subprocess.run(
+        ["bash", "-c", shorten_budget(line)], env={**os.environ, "PATH": path}, check=False
+    ).returncode
 
 
 def documented_commands() -> list[tuple[str, str]]:
     pages = [(page, page.read_text(encoding="utf-8")) for page in PAGES if page.exists()]
-    return [(page.relative_to(ROOT).as_posix(), line) for page, text in pages for line in documented(text)]
+    return [(page.relative_to(ROOT).as_posix(), line) for page, text in pages for line in list_commands(text)]
 
 
 def test_every_documented_command_exists_with_its_options():
@@ -136,7 +138,7 @@ def test_every_documented_command_exists_with_its_options():
         f"{page}: {line}: {mistake}"
         for page, line in documented_commands()
         for words in simple_commands(line)
-        for mistake in mistakes(words)
+        for mistake in find_mistakes(words)
     ]
     assert wrong == []
 
@@ -153,7 +155,7 @@ def test_commands_of_a_page_run(page: Path, book: Path, tmp_path: Path, monkeypa
     names: dict[str, object] = {"__name__": page.stem}
     for language, block in blocks(page.read_text(encoding="utf-8")):
         if language == "python":
-            exec(compile(shortened(block), str(page), "exec"), names)
+            exec(compile(shorten_budget(block), str(page), "exec"), names)
         for line in commands(block) if language == "console" else []:
             if is_run(line):
                 assert (line, run_line(line)) == (line, expected_status(line))
@@ -177,7 +179,7 @@ def test_generated_tables_are_up_to_date(part: str):
 
 def test_commands_are_read_from_console_blocks_only():
     page = "```console\n$ seqwise doctor \\\n    --json\nready.\n```\n```python\n$ seqwise no\n```\n"
-    assert [line.split() for line in documented(page)] == [["seqwise", "doctor", "--json"]]
+    assert [line.split() for line in list_commands(page)] == [["seqwise", "doctor", "--json"]]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,7 @@ def test_slow_commands_and_those_that_change_the_machine_are_not_run(line: str, 
     ],
 )
 def test_time_budgets_are_shortened(text: str, short: str):
-    assert shortened(text) == short
+    assert shorten_budget(text) == short
 
 
 def test_the_expected_exit_status_of_a_command_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -232,4 +234,4 @@ def test_the_expected_exit_status_of_a_command_is_checked(tmp_path: Path, monkey
     ],
 )
 def test_a_wrong_command_is_detected(line: str, wrong: list[str]):
-    assert [mistake for words in simple_commands(line) for mistake in mistakes(words)] == wrong
+    assert [mistake for words in simple_commands(line) for mistake in find_mistakes(words)] == wrong

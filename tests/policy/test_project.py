@@ -19,13 +19,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 DECISIONS = ROOT / "docs" / "decisions"
 
 
-def pins() -> dict[str, str]:
+def read_pinned_versions() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
-    return {normal(name): version for name, version in pairs}
+    return {normalise(name): version for name, version in pairs}
 
 
-def normal(name: str) -> str:
+def normalise(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -74,7 +74,7 @@ def test_every_requirement_is_a_range_that_includes_the_pinned_version():
         match = re.fullmatch(r"([\w-]+)>=([\d.]+),<(\d+)(; .*)?", line)
         assert match is not None, line
         if match[1] not in UNPINNED:
-            pinned = numbers(pins()[normal(match[1])])
+            pinned = numbers(read_pinned_versions()[normalise(match[1])])
             assert numbers(match[2]) <= pinned < numbers(match[3]), line
 
 
@@ -83,9 +83,9 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def test_every_requirement_is_pinned_without_a_local_suffix():
-    names = {normal(re.split(r"[<>=!~\[; ]", line)[0]) for line in requirements()}
-    assert names - pins().keys() == UNPINNED
-    assert [version for version in pins().values() if "+" in version] == []
+    names = {normalise(re.split(r"[<>=!~\[; ]", line)[0]) for line in requirements()}
+    assert names - read_pinned_versions().keys() == UNPINNED
+    assert [version for version in read_pinned_versions().values() if "+" in version] == []
 
 
 def test_the_checks_before_a_merge_are_lint_and_all_tests():
@@ -105,12 +105,12 @@ def test_the_makefile_explains_a_missing_python(tmp_path: Path):
     shell = tmp_path / "bin"
     shell.mkdir()
     for tool in ("make", "sh", "echo", "rm"):
-        if found := shutil.which(tool):
-            (shell / tool).symlink_to(found)
+        if path := shutil.which(tool):
+            (shell / tool).symlink_to(path)
     environment = {"PATH": str(shell)}
     command = [str(shell / "make"), "-f", str(ROOT / "Makefile"), "-C", str(tmp_path), "SHELL=" + str(shell / "sh")]
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "constraints.txt").touch()
-    answer = subprocess.run([*command, "install"], capture_output=True, text=True, env=environment, check=False)
-    assert answer.returncode == 2
-    assert "no Python 3.11 or newer found" in answer.stderr
+    result = subprocess.run([*command, "install"], capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 2
+    assert "no Python 3.11 or newer found" in result.stderr

@@ -72,7 +72,7 @@ class Compare:
 
 
 def main(argv: Sequence[str]) -> int:
-    _check_words(argv)
+    _check_option_names(argv)
     config = find_value(argv, "--config")
     common = load_settings(config) if config else Settings()
     default = Compare(settings=common, budget=common.budget or ComparisonOptions.budget)
@@ -88,14 +88,14 @@ def main(argv: Sequence[str]) -> int:
         with _show_reading() as bar:
             plan = reopen_plan(folder, bar)
     else:
-        command = shlex.join(["seqwise", "compare", *_drop_out(argv)])
+        command = shlex.join(["seqwise", "compare", *_remove_out_option(argv)])
         options = make_options(arguments)
         folder, plan = create_plan(str(arguments.data), options, arguments.settings, arguments.out, command)
     return run(folder, plan, arguments.engine, arguments.workers, arguments.json)
 
 
-def _check_words(argv: Sequence[str]) -> None:
-    """Refuses options of other commands with a better explanation than that they are unknown."""
+def _check_option_names(argv: Sequence[str]) -> None:
+    """Raises an error about options of other commands that explains more than that they are unknown."""
     names = {word.partition("=")[0] for word in argv}
     if "--model" in names:
         raise UsageError("a comparison has several models; received --model.", repair="Use --models, such as gru,lstm.")
@@ -115,8 +115,8 @@ def _check(arguments: Compare) -> None:
         )
 
 
-def _drop_out(argv: Sequence[str]) -> list[str]:
-    """Returns the words without --out FOLDER: the command of the report can be repeated, but that folder is taken."""
+def _remove_out_option(argv: Sequence[str]) -> list[str]:
+    """Returns the words without --out FOLDER: the command of the report can be repeated, but that folder exists."""
     words = []
     previous = ""
     for word in argv:

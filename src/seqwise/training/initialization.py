@@ -58,8 +58,8 @@ def compile_layers(model: nn.Module, device: torch.device, **options: Any) -> No
     for stack in find_compilable_stacks(device, lambda: model):
         # Each stack has a copy of `call_layer` with its own code object: the compiler counts graphs per code object and
         # stops compiling after the eighth, which an encoder and a decoder that share one would soon reach.
-        own = FunctionType(call_layer.__code__.replace(), call_layer.__globals__, call_layer.__name__)
-        stack.compiled_layer = torch.compile(own, **options)
+        function = FunctionType(call_layer.__code__.replace(), call_layer.__globals__, call_layer.__name__)
+        stack.compiled_layer = torch.compile(function, **options)
 
 
 def find_compilable_stacks(device: torch.device, build: Callable[[], nn.Module] | None) -> list[Stack]:

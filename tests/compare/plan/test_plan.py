@@ -49,7 +49,7 @@ def make_plan(budget: str = "12k-tokens", lr_trials: int = 3, seeds: int = 3, mo
             "4000-tokens",
             "10400-tokens",
         ),  # a learning-rate trial has at most a third of the budget of a seed
-        ("1001-tokens", 3, 1, "83-tokens", "750-tokens"),  # total tokens, rounded down
+        ("1001-tokens", 3, 1, "83-tokens", "750-tokens"),  # whole tokens, rounded down
         ("2m", 3, 3, "30s", "90s"),
         ("10s", 3, 1, "0.83s", "7.5s"),
         ("90s", 1, 1, "0s", "90s"),

@@ -1,4 +1,4 @@
-"""Who is compared: families, variants, and what is refused of them."""
+"""The families of a comparison: names, variants, and errors about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE = parse_settings({"task": "language", "seed": 3, "network": {"dropout": 0.2
 
 @pytest.fixture
 def file(tmp_path):
-    """Text → a variants file with it."""
+    """A function that writes a variants file with a text and returns its path."""
 
     def write(text: str) -> Path:
         path = tmp_path / "variants.yaml"
@@ -28,16 +28,16 @@ def file(tmp_path):
     return write
 
 
-def refused(variants, models=(), base: Settings = BASE) -> str:
+def get_error_message(variants, models=(), base: Settings = BASE) -> str:
     with pytest.raises(UsageError) as caught:
         build_families(models, variants, base)
     return str(caught.value)
 
 
 def test_each_family_is_the_base_settings_with_another_model():
-    found = build_families(FAMILIES, None, BASE)
-    assert list(found) == list(FAMILIES)
-    for family, settings in found.items():
+    families = build_families(FAMILIES, None, BASE)
+    assert list(families) == list(FAMILIES)
+    for family, settings in families.items():
         assert settings.model == family
         assert settings.network.dropout == 0.25
         assert settings.network.width is None
@@ -46,39 +46,41 @@ def test_each_family_is_the_base_settings_with_another_model():
 
 def test_a_variant_overrides_only_its_own_settings(file):
     path = file("wide-gru: {model: gru, network: {width: 512}}\ndeep.2:\n  model: lstm\n  network.depth: 3\n")
-    found = build_families(["rnn"], path, BASE)
-    assert list(found) == ["rnn", "wide-gru", "deep.2"]
-    assert found["wide-gru"].model == "gru"
-    assert (found["wide-gru"].network.width, found["wide-gru"].network.depth) == (512, None)
-    assert (found["deep.2"].network.width, found["deep.2"].network.depth) == (None, 3)
-    assert all(settings.network.dropout == 0.25 and settings.seed == 3 for settings in found.values())
+    families = build_families(["rnn"], path, BASE)
+    assert list(families) == ["rnn", "wide-gru", "deep.2"]
+    assert families["wide-gru"].model == "gru"
+    assert (families["wide-gru"].network.width, families["wide-gru"].network.depth) == (512, None)
+    assert (families["deep.2"].network.width, families["deep.2"].network.depth) == (None, 3)
+    assert all(settings.network.dropout == 0.25 and settings.seed == 3 for settings in families.values())
 
 
 def test_variants_can_be_given_as_a_mapping():
-    found = build_families(
+    families = build_families(
         [], {"a": {"model": "gru", "network.width": 8}, "b": {"model": "rnn", "network": {"width": 8}}}, BASE
     )
-    assert (found["a"].model, found["b"].model) == ("gru", "rnn")
-    assert found["a"].network.width == found["b"].network.width == 8
+    assert (families["a"].model, families["b"].model) == ("gru", "rnn")
+    assert families["a"].network.width == families["b"].network.width == 8
 
 
 def test_a_variant_named_like_a_family_is_of_that_family(file):
-    found = build_families(["rnn"], file("gru: {network.depth: 2}\ntransformer:\n"), BASE)
-    assert {name: settings.model for name, settings in found.items()} == {
+    families = build_families(["rnn"], file("gru: {network.depth: 2}\ntransformer:\n"), BASE)
+    assert {name: settings.model for name, settings in families.items()} == {
         "rnn": "rnn",
         "gru": "gru",
         "transformer": "transformer",
     }
-    assert "it is named like a family, but its model is 'lstm'" in refused(file("gru: {model: lstm}"))
+    assert "it is named like a family, but its model is 'lstm'" in get_error_message(file("gru: {model: lstm}"))
 
 
 def test_a_variant_must_name_its_model():
-    assert "it names no model. Add model: one of feedforward, rnn" in refused({"wide": {"network": {"width": 64}}})
+    assert "it names no model. Add model: one of feedforward, rnn" in get_error_message(
+        {"wide": {"network": {"width": 64}}}
+    )
 
 
 def test_yaml_anchors_and_merges_work(file):
-    found = build_families([], file("a: &a {model: gru, network.width: 8}\nb: {<<: *a, network.depth: 2}\n"), BASE)
-    assert (found["b"].model, found["b"].network.width, found["b"].network.depth) == ("gru", 8, 2)
+    families = build_families([], file("a: &a {model: gru, network.width: 8}\nb: {<<: *a, network.depth: 2}\n"), BASE)
+    assert (families["b"].model, families["b"].network.width, families["b"].network.depth) == ("gru", 8, 2)
 
 
 def test_all_mistakes_are_reported_at_once_with_name_and_line(file):
@@ -95,7 +97,7 @@ def test_all_mistakes_are_reported_at_once_with_name_and_line(file):
         "four: 7\n"
         "bad name: {model: rnn}\n"
     )
-    lines = refused(path).splitlines()
+    lines = get_error_message(path).splitlines()
     assert lines[0] == f"{path}: line 2, one: there is no family 'gruu'. Perhaps you meant 'gru'."
     assert lines[1] == "line 4, one: network.widht: no such setting. Perhaps you meant 'width'."
     assert lines[2].startswith("line 5, two: network.depth: input should be greater than or equal to 1; received 0")
@@ -114,15 +116,15 @@ def test_a_variant_cannot_change_the_loss_that_selects_weights():
 
 
 @pytest.mark.parametrize("key", sorted(COMMON_SETTINGS))
-def test_common_settings_are_refused_in_a_variant_with_the_reason(key):
-    problem = refused({"mine": {"model": "gru", key: 1}})
+def test_the_error_about_a_common_setting_in_a_variant_has_the_reason(key):
+    problem = get_error_message({"mine": {"model": "gru", key: 1}})
     assert problem.startswith(f"mine: {key} cannot be set for one variant alone, because {COMMON_SETTINGS[key]}.")
 
 
 @pytest.mark.parametrize("key", ["text.lowercase", "text.min_count", "forecast.lookback", "data.max_length"])
-def test_a_section_is_refused_as_a_whole_and_nested_keys_like_dotted_ones(key):
+def test_a_common_section_is_an_error_for_nested_and_for_dotted_keys(key):
     section, _, inner = key.partition(".")
-    assert key in refused({"mine": {section: {inner: 3}}})
+    assert key in get_error_message({"mine": {section: {inner: 3}}})
 
 
 @pytest.mark.parametrize(
@@ -143,16 +145,16 @@ def test_settings_of_model_and_training_are_allowed_in_a_variant(value):
 
 def test_a_variant_can_leave_out_pretrained_vectors():
     base = parse_settings({"task": "classify", "vectors": "words.txt", "network": {"freeze_embedding": True}})
-    found = build_families(["gru", "ngram"], {"plain": {"model": "gru", "vectors": None}}, base)
-    assert (found["gru"].vectors, found["gru"].network.freeze_embedding) == ("words.txt", True)
-    assert (found["plain"].vectors, found["plain"].network.freeze_embedding) == (None, False)
-    assert (found["ngram"].vectors, found["ngram"].network.freeze_embedding) == (None, False)
-    assert "one file of vectors serves all" in refused({"other": {"vectors": "more.txt"}}, base=base)
+    families = build_families(["gru", "ngram"], {"plain": {"model": "gru", "vectors": None}}, base)
+    assert (families["gru"].vectors, families["gru"].network.freeze_embedding) == ("words.txt", True)
+    assert (families["plain"].vectors, families["plain"].network.freeze_embedding) == (None, False)
+    assert (families["ngram"].vectors, families["ngram"].network.freeze_embedding) == (None, False)
+    assert "one file of vectors serves all" in get_error_message({"other": {"vectors": "more.txt"}}, base=base)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "-x", "a.", "ü", "x" * 61])
-def test_names_that_cannot_be_folder_names_are_refused(name):
-    assert "a folder is named after it" in refused({name: {"model": "gru"}})
+def test_names_that_cannot_be_folder_names_raise_an_error(name):
+    assert "a folder is named after it" in get_error_message({name: {"model": "gru"}})
 
 
 @pytest.mark.parametrize("name", ["a", "7", "A-b_c.d", "x" * 60])
@@ -160,42 +162,42 @@ def test_valid_names_are_accepted(name):
     assert name in build_families([], {name: {"model": "gru"}}, BASE)
 
 
-def test_names_that_differ_only_in_case_are_refused(file):
-    assert "the name differs from 'gru' only in case" in refused({"GRU": {"model": "gru"}}, ["gru"])
-    assert "the name is taken" in refused({"gru": {"network.width": 3}}, ["gru"])
+def test_names_that_differ_only_in_case_raise_an_error(file):
+    assert "the name differs from 'gru' only in case" in get_error_message({"GRU": {"model": "gru"}}, ["gru"])
+    assert "the name is taken" in get_error_message({"gru": {"network.width": 3}}, ["gru"])
     text = "one: {model: gru}\nother: {model: rnn}\none: {model: lstm}\n"
-    assert "line 3, one: the name is taken" in refused(file(text))
+    assert "line 3, one: the name is taken" in get_error_message(file(text))
 
 
-def test_a_setting_given_twice_is_refused(file):
+def test_a_setting_given_twice_raises_an_error(file):
     text = "one:\n  model: gru\n  network: {width: 3}\n  network.width: 4\n"
-    assert "line 4, one: network.width is given twice" in refused(file(text))
+    assert "line 4, one: network.width is given twice" in get_error_message(file(text))
     text = "one:\n  network: {width: 3}\n  network: {depth: 4}\n"
-    assert "line 3, one: network is given twice" in refused(file(text))
+    assert "line 3, one: network is given twice" in get_error_message(file(text))
 
 
 def test_unknown_and_repeated_families_are_reported_together():
-    problem = refused(None, ["gru", "transfomer", "gru"])
+    problem = get_error_message(None, ["gru", "transfomer", "gru"])
     assert "there is no family 'transfomer'. Perhaps you meant 'transformer'." in problem
     assert "gru is named more than once" in problem
 
 
 @pytest.mark.filterwarnings("error")
-def test_values_of_a_wrong_type_are_refused():
-    assert "a: model: input should be 'feedforward'" in refused({"a": {"model": 5}})
-    assert "a: network: input should be a valid dictionary" in refused({"a": {"network": [1]}})
-    assert "a: network.width" in refused({"a": {"network": {"width": {"of": 3}}}})
+def test_values_of_a_wrong_type_raise_an_error():
+    assert "a: model: input should be 'feedforward'" in get_error_message({"a": {"model": 5}})
+    assert "a: network: input should be a valid dictionary" in get_error_message({"a": {"network": [1]}})
+    assert "a: network.width" in get_error_message({"a": {"network": {"width": {"of": 3}}}})
 
 
-def test_families_with_identical_settings_are_refused():
-    assert "gru and same have identical settings" in refused({"same": {"model": "gru"}}, ["gru"])
+def test_families_with_identical_settings_raise_an_error():
+    assert "gru and same have identical settings" in get_error_message({"same": {"model": "gru"}}, ["gru"])
     with pytest.raises(UsageError, match="a and b have identical settings"):
         check_distinct({"a": BASE, "c": parse_settings({}), "b": BASE.model_copy(deep=True)})
 
 
-def test_init_is_refused_in_a_comparison():
+def test_init_raises_an_error_in_a_comparison():
     base = parse_settings({"init": "runs/one"})
-    assert "from scratch" in refused(None, ["gru"], base)
+    assert "from scratch" in get_error_message(None, ["gru"], base)
 
 
 @pytest.mark.parametrize(
@@ -212,20 +214,20 @@ def test_init_is_refused_in_a_comparison():
         ("a: \x07", "not valid YAML"),
     ],
 )
-def test_files_without_variants_are_refused(file, text, problem):
-    assert problem in refused(file(text))
+def test_files_without_variants_raise_an_error(file, text, problem):
+    assert problem in get_error_message(file(text))
 
 
-def test_files_that_cannot_be_read_are_refused(tmp_path):
-    assert "does not exist" in refused(tmp_path / "none.yaml")
-    assert "cannot be read" in refused(tmp_path)
+def test_files_that_cannot_be_read_raise_an_error(tmp_path):
+    assert "does not exist" in get_error_message(tmp_path / "none.yaml")
+    assert "cannot be read" in get_error_message(tmp_path)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    assert "cannot be read" in refused(tmp_path / "bytes")
+    assert "cannot be read" in get_error_message(tmp_path / "bytes")
 
 
-def test_a_comparison_without_families_is_refused():
-    assert "nothing to compare" in refused(None)
-    assert "nothing to compare" in refused({})
+def test_a_comparison_without_families_raises_an_error():
+    assert "nothing to compare" in get_error_message(None)
+    assert "nothing to compare" in get_error_message({})
 
 
 @pytest.fixture(scope="module")
@@ -237,15 +239,15 @@ def language(book):
 
 def test_a_family_that_cannot_do_the_task_is_named(language):
     task, base, facts = language
-    found = build_families(["gru", "ngram"], {"both": {"model": "gru", "recurrent.bidirectional": True}}, base)
-    settings = {name: resolve(each, facts)[0] for name, each in found.items()}
+    families = build_families(["gru", "ngram"], {"both": {"model": "gru", "recurrent.bidirectional": True}}, base)
+    settings = {name: resolve(each, facts)[0] for name, each in families.items()}
     check_family(task, "gru", settings["gru"])
     check_family(task, "ngram", settings["ngram"])
     with pytest.raises(UsageError, match=r"^both: a language model must not see what it predicts"):
         check_family(task, "both", settings["both"])
 
 
-def test_an_ngram_model_for_another_task_is_refused_with_the_alternatives(tmp_path):
+def test_an_ngram_model_for_another_task_raises_an_error_with_the_alternatives(tmp_path):
     path = tmp_path / "some.tsv"
     path.write_text("".join(f"text {n} is {'good' if n % 2 else 'bad'}\t{n % 2}\n" for n in range(80)), "utf-8")
     settings = parse_settings({"task": "classify", "model": "ngram"})

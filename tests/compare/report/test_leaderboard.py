@@ -1,4 +1,4 @@
-"""The table on the terminal: every family in its line, and only the marks explained that occur."""
+"""The table on the terminal: one line per family, and a legend of the marks that occur."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def cells(line: str) -> list[str]:
 
 
 def with_ranks(*ranks: str) -> Values:
-    made = report("classify", "accuracy", [family(f"f{at}", "accuracy", [0.9, 0.91]) for at in range(len(ranks))])
-    for one, rank in zip(made["families"], ranks):
+    values = report("classify", "accuracy", [family(f"f{at}", "accuracy", [0.9, 0.91]) for at in range(len(ranks))])
+    for one, rank in zip(values["families"], ranks):
         one["rank"] = rank
-    return made
+    return values
 
 
 def test_every_family_is_listed_with_its_mark():
@@ -49,30 +49,30 @@ def test_only_marks_that_occur_are_explained(ranks: tuple[str, ...], legend: str
 
 
 def test_an_interval_of_width_zero_is_described_in_words():
-    made = report("classify", "accuracy", [family("gru", "accuracy", [1.0] * 3), family("rnn", "accuracy", [0.9])])
-    made["families"][1]["sampling"] = {"low": 0.9, "high": 0.9}
-    lines = table(complete(made))
+    values = report("classify", "accuracy", [family("gru", "accuracy", [1.0] * 3), family("rnn", "accuracy", [0.9])])
+    values["families"][1]["sampling"] = {"low": 0.9, "high": 0.9}
+    lines = table(complete(values))
     assert cells(lines[1])[2:4] == ["100.0 %", "all seeds alike"]
     assert cells(lines[2])[:3] == ["rnn", "90.0 %", "all examples alike"]  # worse: no mark
 
 
 def test_an_interval_over_examples_is_named_where_others_are_over_seeds():
-    made = report("classify", "accuracy", [family("gru", "accuracy", [0.9, 0.91]), family("rnn", "accuracy", [0.8])])
-    assert "mean over 2 seeds (rnn: one training, the interval is over test examples)" in table(made)[-1]
+    values = report("classify", "accuracy", [family("gru", "accuracy", [0.9, 0.91]), family("rnn", "accuracy", [0.8])])
+    assert "mean over 2 seeds (rnn: one training, the interval is over test examples)" in table(values)[-1]
 
 
 def test_the_table_prints_the_texts_of_the_report():
     for name in ("normal", "extreme", "with_failures"):
-        made = SAMPLES[name]()
-        for one, line in zip(made["families"], table(made)[1:]):
+        values = SAMPLES[name]()
+        for one, line in zip(values["families"], table(values)[1:]):
             keys = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "latency")
             assert cells(line)[-7:] == [one["text"][key] for key in keys]
 
 
 def test_baselines_are_listed_below_in_brackets():
-    made = SAMPLES["with_failures"]()
-    lines = table(made)
-    bare = table({key: value for key, value in made.items() if key != "baselines"})
+    values = SAMPLES["with_failures"]()
+    lines = table(values)
+    bare = table({key: value for key, value in values.items() if key != "baselines"})
     assert cells(lines[5]) == ["(most frequent label)", "55.2 %"]
     assert lines[-1] == "(most frequent label) needs no model: it always answers 'positive'."
     assert len(bare) == len(lines) - 2
@@ -80,20 +80,20 @@ def test_baselines_are_listed_below_in_brackets():
 
 
 def test_a_number_looks_the_same_in_the_table_and_in_the_verdict():
-    made = SAMPLES["normal"]()
-    said = " ".join(made["verdict"]["sentences"])
-    best, second, *_ = made["families"]
-    assert f"{best['text']['mean']} (95 % interval {best['text']['interval']})" in said
-    assert f"{second['name']} ({second['text']['mean']})" in said
+    values = SAMPLES["normal"]()
+    verdict = " ".join(values["verdict"]["sentences"])
+    best, second, *_ = values["families"]
+    assert f"{best['text']['mean']} (95 % interval {best['text']['interval']})" in verdict
+    assert f"{second['name']} ({second['text']['mean']})" in verdict
     latencies = {"gru": [0.0021, 0.0022], "rnn": [0.0011, 0.0012]}
-    quick = [
+    families = [
         family(name, "accuracy", [0.8, 0.81], latency=times[0], latencies=times) for name, times in latencies.items()
     ]
-    timed = report("classify", "accuracy", quick)
-    assert timed["verdict"]["fastest"] == "rnn"
-    shown = next(one for one in timed["families"] if one["name"] == "rnn")["text"]["latency"]
-    assert timed["verdict"]["fastest_text"] == shown == "1.1 ms"
-    assert any(f"rnn is fastest: {shown} per" in one for one in timed["verdict"]["sentences"])
+    timed_report = report("classify", "accuracy", families)
+    assert timed_report["verdict"]["fastest"] == "rnn"
+    latency = next(one for one in timed_report["families"] if one["name"] == "rnn")["text"]["latency"]
+    assert timed_report["verdict"]["fastest_text"] == latency == "1.1 ms"
+    assert any(f"rnn is fastest: {latency} per" in one for one in timed_report["verdict"]["sentences"])
 
 
 def test_gaps_look_the_same_in_the_verdict_and_in_the_pairs():

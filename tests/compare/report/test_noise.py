@@ -26,14 +26,14 @@ def plan() -> Plan:
     )  # fmt: skip
 
 
-def trained(folder: Path, seed: int, tokens: int = 5000, seconds: float = 10.1, updates: int = 50) -> None:
+def save_training(folder: Path, seed: int, tokens: int = 5000, seconds: float = 10.1, updates: int = 50) -> None:
     result = TrainingResult(0.01, tokens, seconds, updates, 1.0, 3.0)
     Outcome("done", result=result).save(Job("train", f"gru/seed-{seed}").file(folder))
 
 
 def test_equal_trainings_give_no_noise_warning(plan: Plan, tmp_path: Path):
-    trained(tmp_path, 0)
-    trained(tmp_path, 1, tokens=7400)
+    save_training(tmp_path, 0)
+    save_training(tmp_path, 1, tokens=7400)
     assert find_noise(tmp_path, plan) == ""
 
 
@@ -47,20 +47,20 @@ def test_equal_trainings_give_no_noise_warning(plan: Plan, tmp_path: Path):
     ],
 )
 def test_unequal_trainings_give_a_noise_warning(plan: Plan, tmp_path: Path, second: dict, words: str):
-    trained(tmp_path, 0)
-    trained(tmp_path, 1, **second)
+    save_training(tmp_path, 0)
+    save_training(tmp_path, 1, **second)
     assert words in find_noise(tmp_path, plan)
     assert "budget in tokens" in find_noise(tmp_path, plan)
 
 
 def test_budgets_in_tokens_and_ngram_models_are_not_affected(plan: Plan, tmp_path: Path):
-    trained(tmp_path, 0)
-    trained(tmp_path, 1, tokens=50_000)
+    save_training(tmp_path, 0)
+    save_training(tmp_path, 1, tokens=50_000)
     tokens = replace(plan, budgets=TrialBudgets("9-tokens", 1, (0, 1, 2), "0-tokens", "9-tokens"))
     assert find_noise(tmp_path, tokens) == ""
     result = TrainingResult(None, 9, 99.0, 1, 1.0, 3.0)
     Outcome("done", result=result).save(Job("train", "ngram/seed-0").file(tmp_path))
-    trained(tmp_path, 1)
+    save_training(tmp_path, 1)
     assert find_noise(tmp_path, plan) == ""
 
 

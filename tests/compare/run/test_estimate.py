@@ -1,4 +1,4 @@
-"""When a comparison will be over: what is known of each job, divided among those who work at the same time."""
+"""The estimate of the remaining time: the expected seconds of each job, divided by the number of workers."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from seqwise.compare.run.stages import DEFAULT_SECONDS, OVERHEAD_SECONDS, TEST_V
 
 
 @pytest.fixture
-def planned(tmp_path: Path) -> tuple[Path, Plan]:
+def folder_and_plan(tmp_path: Path) -> tuple[Path, Plan]:
     folder = tmp_path / "out"
     text = write_text(tmp_path / "small.txt")
     return folder, make_plan(folder, text, models=["rnn", "ngram"], budget="8s", seeds=1, lr_trials=1)
 
 
 def estimate(folder: Path, plan: Plan, workers: int = 1) -> float:
-    found = RemainingTime(folder, plan, lambda: workers)
-    found.refresh()
-    found.update({"event": "waiting", "reason": "about no job"})
-    return found.seconds()
+    remaining = RemainingTime(folder, plan, lambda: workers)
+    remaining.refresh()
+    remaining.update({"event": "waiting", "reason": "about no job"})
+    return remaining.seconds()
 
 
-def test_the_estimate_is_the_sum_over_the_remaining_jobs(planned):
-    folder, plan = planned
+def test_the_estimate_is_the_sum_over_the_remaining_jobs(folder_and_plan):
+    folder, plan = folder_and_plan
     Outcome("done", result=SpeedResult(0.1, 64, 0.5)).save(Job("speed", "rnn").file(folder))
-    trained, tested = OVERHEAD_SECONDS + 8 + 0.5, OVERHEAD_SECONDS + TEST_VALIDATIONS * 0.5
-    assert estimate(folder, plan) == pytest.approx(trained + tested + 2 * DEFAULT_SECONDS)  # nothing is known of ngram
-    assert estimate(folder, plan, workers=4) == pytest.approx((trained + tested + 2 * DEFAULT_SECONDS) / 4)
+    training, test = OVERHEAD_SECONDS + 8 + 0.5, OVERHEAD_SECONDS + TEST_VALIDATIONS * 0.5
+    assert estimate(folder, plan) == pytest.approx(training + test + 2 * DEFAULT_SECONDS)  # nothing is known of ngram
+    assert estimate(folder, plan, workers=4) == pytest.approx((training + test + 2 * DEFAULT_SECONDS) / 4)
     Outcome("done").save(Job("train", "rnn/seed-0").file(folder))
-    assert estimate(folder, plan) == pytest.approx(tested + 2 * DEFAULT_SECONDS)
+    assert estimate(folder, plan) == pytest.approx(test + 2 * DEFAULT_SECONDS)
 
 
-def test_a_time_budget_is_known_without_a_measured_speed(planned):
-    folder, plan = planned
+def test_a_time_budget_is_known_without_a_measured_speed(folder_and_plan):
+    folder, plan = folder_and_plan
     Outcome("done", result=SpeedResult()).save(Job("speed", "rnn").file(folder))
     assert estimate(folder, plan) == pytest.approx(OVERHEAD_SECONDS + 8 + 3 * DEFAULT_SECONDS)

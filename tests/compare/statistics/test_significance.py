@@ -1,4 +1,4 @@
-"""Intervals and tests: equal to tables and to sums by hand, and right as often as they claim to be."""
+"""Intervals and tests: equal to tables and to hand-computed sums, with the nominal coverage and error rates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows(values: Sequence[float] | np.ndarray) -> np.ndarray:
     return np.stack([np.asarray(values, dtype=np.float64), np.ones(len(values))], axis=1)
 
 
-def only(families: Mapping[str, Sequence[np.ndarray]], **options) -> Pair:
+def compare_pair(families: Mapping[str, Sequence[np.ndarray]], **options) -> Pair:
     (pair,) = compare_pairs(mean, families, **options)
     return pair
 
@@ -68,16 +68,18 @@ def test_p_of_a_mixture_is_between_those_of_its_parts():
 
 
 def test_mean_interval_of_three_seeds_matches_a_hand_computed_one():
-    found = compute_mean_interval([3.0, 3.1, 3.2])
-    reach = 4.302653 * 0.1 / math.sqrt(3)
-    assert (found.mean, found.low, found.high) == pytest.approx((3.1, 3.1 - reach, 3.1 + reach), abs=1e-6)
+    interval = compute_mean_interval([3.0, 3.1, 3.2])
+    half_width = 4.302653 * 0.1 / math.sqrt(3)
+    assert (interval.mean, interval.low, interval.high) == pytest.approx(
+        (3.1, 3.1 - half_width, 3.1 + half_width), abs=1e-6
+    )
 
 
 def test_an_interval_is_clipped_to_the_bounds_of_the_metric():
-    found = compute_mean_interval([0.9, 0.99], (0.0, 1.0))
-    assert found.high == 1.0
-    assert found.low is not None
-    assert 0.0 < found.low < 0.9
+    interval = compute_mean_interval([0.9, 0.99], (0.0, 1.0))
+    assert interval.high == 1.0
+    assert interval.low is not None
+    assert 0.0 < interval.low < 0.9
 
 
 def test_one_value_or_infinite_values_have_no_interval():
@@ -86,15 +88,17 @@ def test_one_value_or_infinite_values_have_no_interval():
 
 
 def test_equal_values_have_an_interval_of_width_zero():
-    found = compute_mean_interval([0.5, 0.5, 0.5])
-    assert (found.low, found.high) == (0.5, 0.5)
+    interval = compute_mean_interval([0.5, 0.5, 0.5])
+    assert (interval.low, interval.high) == (0.5, 0.5)
 
 
 def test_bootstrap_interval_of_many_examples_matches_the_normal_distribution():
     values = np.random.default_rng(0).normal(5.0, 2.0, size=400)
     low, high = bootstrap_interval(mean, [rows(values), rows(values + 1)]) or (0.0, 0.0)
-    reach = 1.96 * values.std() / 20
-    assert (low, high) == pytest.approx((values.mean() + 0.5 - reach, values.mean() + 0.5 + reach), abs=0.1 * reach)
+    half_width = 1.96 * values.std() / 20
+    assert (low, high) == pytest.approx(
+        (values.mean() + 0.5 - half_width, values.mean() + 0.5 + half_width), abs=0.1 * half_width
+    )
 
 
 def test_a_metric_that_is_not_a_mean_is_computed_from_the_sums_of_each_draw():
@@ -113,14 +117,14 @@ def test_one_example_or_an_undefined_metric_has_no_bootstrap_interval():
 
 def test_the_variance_of_a_pair_matches_a_hand_computed_one():
     """Every seed adds a constant: the seeds' part is s²/n, the examples' that of the mean of the differences."""
-    draw = np.random.default_rng(1)
-    a, b = draw.normal(size=300), draw.normal(size=300) * 0.5
+    generator = np.random.default_rng(1)
+    a, b = generator.normal(size=300), generator.normal(size=300) * 0.5
     families = {"a": [rows(a + c) for c in (0.0, 0.1, 0.2)], "b": [rows(b + c) for c in (0.0, 0.0, 0.3)]}
-    pair = only(families, draws=8000)
-    of_examples = np.var(a - b, ddof=1) / 300
+    pair = compare_pair(families, draws=8000)
+    example_variance = np.var(a - b, ddof=1) / 300
     seeds_a, seeds_b = np.var([0, 0.1, 0.2], ddof=1) / 3, np.var([0, 0, 0.3], ddof=1) / 3
-    parts = [(of_examples, 299), (seeds_a, 2), (seeds_b, 2)]
-    error = math.sqrt(of_examples + seeds_a + seeds_b)
+    parts = [(example_variance, 299), (seeds_a, 2), (seeds_b, 2)]
+    error = math.sqrt(example_variance + seeds_a + seeds_b)
     assert pair.difference == pytest.approx(a.mean() - b.mean())
     assert (pair.high - pair.low) / 2 == pytest.approx(mixture_quantile(0.95, parts) * error, rel=0.03)
     assert pair.p == pytest.approx(mixture_p(pair.difference / error, parts), rel=0.05)
@@ -128,27 +132,27 @@ def test_the_variance_of_a_pair_matches_a_hand_computed_one():
 
 
 def test_pairs_are_compared_on_the_same_examples():
-    """Examples differ much in difficulty, families little: only pairing can see it."""
+    """Examples differ much in difficulty, families little: only a paired test detects it."""
     difficulty = np.random.default_rng(2).normal(0, 10, size=200)
-    own = np.random.default_rng(3).normal(0, 0.1, size=(2, 200))
-    families = {"a": [rows(difficulty + own[0])], "b": [rows(difficulty + own[1] + 0.2)]}
-    pair = only(families, deterministic="ab")
+    family_noise = np.random.default_rng(3).normal(0, 0.1, size=(2, 200))
+    families = {"a": [rows(difficulty + family_noise[0])], "b": [rows(difficulty + family_noise[1] + 0.2)]}
+    pair = compare_pair(families, deterministic="ab")
     assert pair.significant
     assert -0.25 < pair.low < pair.high < -0.15
 
 
 def test_pairs_are_in_order_and_differences_have_the_sign_of_a_minus_b():
     first, second = [rows([1.0, 2.0, 4.0] * 5)], [rows([2.0, 2.0, 3.0] * 5)]
-    forwards, backwards = only({"a": first, "b": second}), only({"b": second, "a": first})
-    assert (forwards.a, forwards.b) == ("a", "b")
-    assert forwards.difference == -backwards.difference == pytest.approx(0)
-    assert (forwards.low, forwards.p) == pytest.approx((-backwards.high, backwards.p))
+    forward, backward = compare_pair({"a": first, "b": second}), compare_pair({"b": second, "a": first})
+    assert (forward.a, forward.b) == ("a", "b")
+    assert forward.difference == -backward.difference == pytest.approx(0)
+    assert (forward.low, forward.p) == pytest.approx((-backward.high, backward.p))
 
 
 def test_holm_adjusts_from_the_smallest_p_upwards():
-    draw = np.random.default_rng(14)
-    common = draw.normal(size=60)
-    families = {name: [rows(common + draw.normal(shift, 1, size=60))] for name, shift in zip("abc", (0, 0, 1.2))}
+    generator = np.random.default_rng(14)
+    common = generator.normal(size=60)
+    families = {name: [rows(common + generator.normal(shift, 1, size=60))] for name, shift in zip("abc", (0, 0, 1.2))}
     pairs = sorted(compare_pairs(mean, families, deterministic="abc"), key=lambda pair: pair.p)
     expected = [min(1, 3 * pairs[0].p)]
     expected.append(max(expected[0], min(1, 2 * pairs[1].p)))
@@ -160,33 +164,35 @@ def test_holm_adjusts_from_the_smallest_p_upwards():
 
 
 def test_a_family_trained_once_covers_only_examples_unless_it_is_deterministic():
-    draw = np.random.default_rng(16).normal(size=40)
-    many = [rows(draw + seed / 100) for seed in range(3)]
-    once = [rows(draw[::-1] * 0.1 + 5)]
-    pair, sure = only({"a": many, "b": once}), only({"a": many, "b": once}, deterministic={"b"})
-    assert (pair.covers, sure.covers) == ("examples", "seeds and examples")
-    assert pair.p == sure.p < 0.001
-    # However clear it is, another seed might have given anything: more of them would tell.
-    assert (pair.significant, sure.significant) == (False, True)
-    assert (pair.larger_noise, sure.larger_noise) == ("seeds", "examples")
+    values = np.random.default_rng(16).normal(size=40)
+    many = [rows(values + seed / 100) for seed in range(3)]
+    once = [rows(values[::-1] * 0.1 + 5)]
+    pair, certain = compare_pair({"a": many, "b": once}), compare_pair({"a": many, "b": once}, deterministic={"b"})
+    assert (pair.covers, certain.covers) == ("examples", "seeds and examples")
+    assert pair.p == certain.p < 0.001
+    # However clear the difference, other seeds of b might give another result: more seeds are needed.
+    assert (pair.significant, certain.significant) == (False, True)
+    assert (pair.larger_noise, certain.larger_noise) == ("seeds", "examples")
 
 
 def test_a_pair_names_its_larger_source_of_noise():
-    draw = np.random.default_rng(5)
-    steady = {name: [rows(draw.normal(size=50) + 0 * seed) for seed in range(1)] * 3 for name in "ab"}
-    shaky = {name: [rows(np.linspace(0, 0.1, 50) + draw.normal()) for _ in range(3)] for name in "ab"}
-    assert only(steady).larger_noise == "examples"
-    assert only(shaky).larger_noise == "seeds"
+    generator = np.random.default_rng(5)
+    steady = {name: [rows(generator.normal(size=50) + 0 * seed) for seed in range(1)] * 3 for name in "ab"}
+    shaky = {name: [rows(np.linspace(0, 0.1, 50) + generator.normal()) for _ in range(3)] for name in "ab"}
+    assert compare_pair(steady).larger_noise == "examples"
+    assert compare_pair(shaky).larger_noise == "seeds"
 
 
 def test_few_seeds_dominate_the_noise_through_their_degrees_of_freedom():
-    """Of the variance of the difference a third comes from the seeds: from two they may hide much, from twenty not."""
+    """Of the variance of the difference a third comes from the seeds: two of them estimate it badly, twenty well."""
     noise = np.random.default_rng(15).normal(size=400)
 
     def with_seeds(count: int) -> Pair:
-        apart = math.sqrt(np.var(noise, ddof=1) / 400 / 4 * (count - 1))  # a family's seeds lie at ± this
-        lucks = [apart * (-1) ** seed for seed in range(count)]
-        return only({"a": [rows(noise + luck) for luck in lucks], "b": [rows(0 * noise + luck) for luck in lucks]})
+        offset = math.sqrt(np.var(noise, ddof=1) / 400 / 4 * (count - 1))  # the seeds of a family differ by ± this
+        offsets = [offset * (-1) ** seed for seed in range(count)]
+        return compare_pair(
+            {"a": [rows(noise + each) for each in offsets], "b": [rows(0 * noise + each) for each in offsets]}
+        )
 
     two, twenty = with_seeds(2), with_seeds(20)
     assert (two.larger_noise, twenty.larger_noise) == ("seeds", "examples")
@@ -194,13 +200,13 @@ def test_few_seeds_dominate_the_noise_through_their_degrees_of_freedom():
 
 
 def test_equal_scores_are_not_significantly_different():
-    pair = only({"a": [rows([1.0, 0.0, 1.0])] * 3, "b": [rows([1.0, 0.0, 1.0])] * 3})
+    pair = compare_pair({"a": [rows([1.0, 0.0, 1.0])] * 3, "b": [rows([1.0, 0.0, 1.0])] * 3})
     assert (pair.difference, pair.low, pair.high, pair.p, pair.significant) == (0.0, 0.0, 0.0, 1.0, False)
 
 
 def test_few_examples_limit_the_smallest_p():
     def right_and_wrong(examples: int) -> Pair:
-        return only({"a": [rows(np.ones(examples))] * 3, "b": [rows(np.zeros(examples))] * 3})
+        return compare_pair({"a": [rows(np.ones(examples))] * 3, "b": [rows(np.zeros(examples))] * 3})
 
     assert right_and_wrong(4).p == 0.125
     assert not right_and_wrong(4).significant
@@ -208,24 +214,24 @@ def test_few_examples_limit_the_smallest_p():
 
 
 def test_one_example_or_an_infinite_value_cannot_be_tested():
-    pair = only({"a": [rows([1.0])], "b": [rows([2.0])]})
+    pair = compare_pair({"a": [rows([1.0])], "b": [rows([2.0])]})
     assert (pair.difference, pair.low, pair.p, pair.adjusted_p, pair.significant) == (-1.0, None, None, None, False)
-    endless = np.array([[math.inf, 1.0], [1.0, 1.0], [1.0, 1.0]])
-    pairs = compare_pairs(mean, {"a": [endless], "b": [rows([1.0, 2.0, 3.0])], "c": [rows([1.0, 2.0, 3.0])]})
+    infinite = np.array([[math.inf, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    pairs = compare_pairs(mean, {"a": [infinite], "b": [rows([1.0, 2.0, 3.0])], "c": [rows([1.0, 2.0, 3.0])]})
     assert [pair.significant for pair in pairs] == [False, False, False]
     assert (pairs[0].difference, pairs[0].p) == (None, None)
     assert pairs[2].p == 1.0
 
 
 def test_an_infinite_family_does_not_prevent_tests_of_the_others():
-    draw = np.random.default_rng(17)
-    common = draw.normal(size=200)
+    generator = np.random.default_rng(17)
+    common = generator.normal(size=200)
     good = {
-        name: [rows(common + shift + 0.1 * draw.normal(size=200)) for _ in range(3)]
+        name: [rows(common + shift + 0.1 * generator.normal(size=200)) for _ in range(3)]
         for name, shift in (("a", 0), ("b", 1))
     }
-    endless = {"c": [rows(np.full(200, math.inf)), rows(common), rows(common)]}
-    alone, together = compare_pairs(mean, good), compare_pairs(mean, {**good, **endless})
+    infinite = {"c": [rows(np.full(200, math.inf)), rows(common), rows(common)]}
+    alone, together = compare_pairs(mean, good), compare_pairs(mean, {**good, **infinite})
     assert [pair.p is None for pair in together] == [False, True, True]
     assert together[0] == alone[0]
     assert together[0].significant
@@ -234,27 +240,27 @@ def test_an_infinite_family_does_not_prevent_tests_of_the_others():
 
 def test_seeds_that_agree_by_chance_still_have_noise():
     """Three seeds of each are right equally often, on other examples each time."""
-    draw = np.random.default_rng(18)
-    right = {name: [rows(draw.permutation([1] * count + [0] * (100 - count))) for _ in range(3)]
+    generator = np.random.default_rng(18)
+    right = {name: [rows(generator.permutation([1] * count + [0] * (100 - count))) for _ in range(3)]
              for name, count in (("a", 60), ("b", 50))}  # fmt: skip
-    bare, floored = only(right), only(right, step=0.01)
-    assert (floored.high - floored.low) > (bare.high - bare.low)
-    assert floored.p > bare.p
-    assert floored.covers == "seeds and examples"
+    plain, with_minimum = compare_pair(right), compare_pair(right, step=0.01)
+    assert (with_minimum.high - with_minimum.low) > (plain.high - plain.low)
+    assert with_minimum.p > plain.p
+    assert with_minimum.covers == "seeds and examples"
     # As if one seed of each were right once more or once less.
     part = 0.01**2 / 3 / 3
-    moved = {name: [*seeds[:2], rows(seeds[2][:, 0] + np.eye(100)[0])] for name, seeds in right.items()}
-    values = [float(mean(seed.sum(axis=0))) for seed in moved["a"]]
+    changed = {name: [*seeds[:2], rows(seeds[2][:, 0] + np.eye(100)[0])] for name, seeds in right.items()}
+    values = [float(mean(seed.sum(axis=0))) for seed in changed["a"]]
     assert np.var(values, ddof=1) / 3 == pytest.approx(part)
 
 
 def test_the_minimum_variance_does_not_change_a_larger_one():
-    draw = np.random.default_rng(19)
-    families = {name: [rows(draw.normal(size=80) + draw.normal()) for _ in range(3)] for name in "ab"}
-    assert only(families, step=1 / 80) == only(families)
+    generator = np.random.default_rng(19)
+    families = {name: [rows(generator.normal(size=80) + generator.normal()) for _ in range(3)] for name in "ab"}
+    assert compare_pair(families, step=1 / 80) == compare_pair(families)
 
 
-def test_scores_of_different_examples_are_refused():
+def test_scores_of_different_examples_raise_an_error():
     with pytest.raises(ValueError, match="same examples"):
         compare_pairs(mean, {"a": [rows([1.0, 2.0])], "b": [rows([1.0])]})
 
@@ -271,50 +277,52 @@ def test_the_same_seed_gives_the_same_numbers():
 
 
 def test_seven_families_on_five_thousand_examples_take_seconds():
-    draw = np.random.default_rng(6)
-    families = {str(name): [np.abs(draw.normal(size=(5000, 10))) for _ in range(3)] for name in range(7)}
+    generator = np.random.default_rng(6)
+    families = {str(name): [np.abs(generator.normal(size=(5000, 10))) for _ in range(3)] for name in range(7)}
     start = time.perf_counter()
     assert len(compare_pairs(mean, families)) == 21
     assert time.perf_counter() - start < 10
 
 
-# How often it is wrong
+# Error rates
 
 
-def found_in(
+def measure_error_rates(
     trials: int, *, shift: float = 0.0, seeds: tuple[float, float], own: float, examples: int = 60, once: bool = False
 ) -> tuple[float, float]:
-    """How often p < 0.05 and p < 0.01 are found; `seeds`: how much seeds differ in a and in b, `own`: how much the
-    families differ from example to example. With `once`, b is counted: one training, the same each time."""
-    draw = np.random.default_rng(8)
-    found = []
+    """Return how often p < 0.05 and p < 0.01; `seeds`: standard deviation of seeds in a and in b, `own`: of the
+    families on an example. With `once`, b is deterministic: one training, the same each time."""
+    generator = np.random.default_rng(8)
+    p_values = []
     for trial in range(trials):
-        difficulty = draw.normal(size=examples)
+        difficulty = generator.normal(size=examples)
 
-        def family(luck: float, count: int, better: float, difficulty: np.ndarray = difficulty) -> list[np.ndarray]:
-            mine = difficulty + own * draw.normal(size=examples)
-            noise = [luck * draw.normal() + 0.3 * draw.normal(size=examples) for _ in range(count)]
-            return [rows(mine + better + each) for each in (noise if count > 1 else [0.0])]
+        def family(
+            seed_deviation: float, count: int, better: float, difficulty: np.ndarray = difficulty
+        ) -> list[np.ndarray]:
+            scores = difficulty + own * generator.normal(size=examples)
+            noise = [seed_deviation * generator.normal() + 0.3 * generator.normal(size=examples) for _ in range(count)]
+            return [rows(scores + better + each) for each in (noise if count > 1 else [0.0])]
 
         families = {"a": family(seeds[0], 3, shift), "b": family(seeds[1], 1 if once else 3, 0.0)}
-        found.append(only(families, draws=100, seed=trial, deterministic={"b"} if once else ()).p)
-    return float(np.mean(np.array(found) < 0.05)), float(np.mean(np.array(found) < 0.01))
+        p_values.append(compare_pair(families, draws=100, seed=trial, deterministic={"b"} if once else ()).p)
+    return float(np.mean(np.array(p_values) < 0.05)), float(np.mean(np.array(p_values) < 0.01))
 
 
 def test_false_positives_stay_rare_when_seeds_of_one_family_vary_more():
-    """Three seeds each; the variances as they would be estimated, for a noise that is all, half, or little of seeds."""
-    draw = np.random.default_rng(20)
-    for of_seeds, trials in ((100.0, 4000), (1.0, 2000), (0.1, 2000)):
-        unsteady, steady = (of_seeds * share * draw.chisquare(2, trials) / 2 for share in (1.0, 0.01))
-        of_examples = draw.chisquare(199, trials) / 199
-        difference = draw.normal(size=trials) * math.sqrt(1.01 * of_seeds + 1)
+    """Three seeds each; estimated variances of noise that comes wholly, by half or little from the seeds."""
+    generator = np.random.default_rng(20)
+    for seed_variance, trials in ((100.0, 4000), (1.0, 2000), (0.1, 2000)):
+        unsteady, steady = (seed_variance * share * generator.chisquare(2, trials) / 2 for share in (1.0, 0.01))
+        example_variance = generator.chisquare(199, trials) / 199
+        difference = generator.normal(size=trials) * math.sqrt(1.01 * seed_variance + 1)
         p = np.array([
             mixture_p(gap / math.sqrt(a + b + c), [(a, 2), (b, 2), (c, 199)])
-            for gap, a, b, c in zip(difference, unsteady, steady, of_examples)
+            for gap, a, b, c in zip(difference, unsteady, steady, example_variance)
         ])  # fmt: skip
         assert np.mean(p < 0.05) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
         assert np.mean(p < 0.005) <= 0.005 + 3 * math.sqrt(0.005 * 0.995 / trials)
-        if of_seeds == 100.0:  # it is not merely cautious
+        if seed_variance == 100.0:  # the test is not merely conservative
             assert np.mean(p < 0.05) >= 0.03
 
 
@@ -323,34 +331,34 @@ def test_false_positives_stay_rare_when_seeds_of_one_family_vary_more():
     [
         {"seeds": (0.1, 0.1), "own": 0.0},  # nearly all of it from the seeds
         {"seeds": (0.0, 0.0), "own": 0.5},  # all from the examples
-        {"seeds": (0.1, 0.1), "own": 0.5},  # both alike
+        {"seeds": (0.1, 0.1), "own": 0.5},  # both equally
         {"seeds": (0.3, 0.03), "own": 0.5},  # one family is far less steady
-        {"seeds": (0.2, 0.0), "own": 0.5, "once": True},  # against a counted baseline
+        {"seeds": (0.2, 0.0), "own": 0.5, "once": True},  # against an n-gram baseline
     ],
 )
 def test_false_positives_are_rare_without_a_difference(noise: dict):
-    at_5, at_1 = found_in(400, **noise)  # the standard errors are 1.1 % and 0.5 %
+    at_5, at_1 = measure_error_rates(400, **noise)  # the standard errors are 1.1 % and 0.5 %
     assert at_5 <= 0.065
     assert at_1 <= 0.02
 
 
 def test_a_clear_difference_is_found_with_three_seeds():
-    at_5, _ = found_in(100, shift=1.0, seeds=(0.1, 0.1), own=0.5)
+    at_5, _ = measure_error_rates(100, shift=1.0, seeds=(0.1, 0.1), own=0.5)
     assert at_5 >= 0.95
 
 
 def test_intervals_have_their_nominal_coverage():
-    draw = np.random.default_rng(9)
-    held = 0
+    generator = np.random.default_rng(9)
+    num_covered = 0
     for trial in range(300):
-        common = draw.normal(size=60)
+        common = generator.normal(size=60)
         a, b = (
-            [rows(common + 0.4 * draw.normal(size=60) + 0.1 * draw.normal() + mid) for _ in range(3)]
+            [rows(common + 0.4 * generator.normal(size=60) + 0.1 * generator.normal() + mid) for _ in range(3)]
             for mid in (0.5, 0.0)
         )
-        pair = only({"a": a, "b": b}, draws=100, seed=trial)
-        held += pair.low <= 0.5 <= pair.high
-    assert 0.93 <= held / 300 <= 0.995
+        pair = compare_pair({"a": a, "b": b}, draws=100, seed=trial)
+        num_covered += pair.low <= 0.5 <= pair.high
+    assert 0.93 <= num_covered / 300 <= 0.995
 
 
 # Curves
@@ -361,7 +369,7 @@ def curve(*points: tuple[int, float | None]) -> Curve:
 
 
 def test_the_gain_of_a_perplexity_is_measured_on_its_logarithm():
-    """From 800 to 400, then to 200: it halves again and again, and does not gain 400 and then 200."""
+    """From 800 to 400, then to 200: it halves twice, which is the same gain each time."""
     falling = [curve((100, 800.0), (200, 400.0), (400, 200.0))]
     assert compute_last_doubling_gain(falling, True, math.log) == pytest.approx(math.log(2))
     assert compute_last_doubling_gain(falling, True) == pytest.approx(200.0)
@@ -385,11 +393,11 @@ def test_the_gain_uses_the_best_value_so_far():
 
 def test_gains_are_averaged_over_seeds_without_unusable_curves():
     one, other = curve((100, 8.0), (150, 8.0), (200, 6.0)), curve((100, 8.0), (150, 8.0), (200, 7.0))
-    no_log = [
+    unusable = [
         curve(), curve((400, 3.0)), curve((300, 4.0), (350, 3.5), (400, 3.0)), curve((100, None), (200, math.inf)),
-        curve((100, 8.0), (200, 6.0)),  # two validations draw a line through anything
+        curve((100, 8.0), (200, 6.0)),  # two validations are too few
         curve((100, 8.0), (150, 6.0), (400, 5.0)),  # nothing in the second half but its end
     ]  # fmt: skip
-    assert compute_last_doubling_gain([one, other, *no_log], True) == pytest.approx(1.5)
-    assert compute_last_doubling_gain(no_log, True) is None
+    assert compute_last_doubling_gain([one, other, *unusable], True) == pytest.approx(1.5)
+    assert compute_last_doubling_gain(unusable, True) is None
     assert compute_last_doubling_gain([], True) is None

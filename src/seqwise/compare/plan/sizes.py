@@ -84,12 +84,12 @@ def match_sizes(
         counts = [solver.count(solver.start) or 0 for solver in free]
         median = median_low(counts)
         targets = sorted(set(counts), key=lambda count: (count < median, abs(count - median)))  # larger ones first
-    found, sizes, notes = _solve_all(free, targets)
+    reached_target, sizes, notes = _solve_all(free, targets)
     settings = {solver.name: solver.make_settings(sizes.get(solver.name)) for solver in solvers}
     parameters = {name: count_parameters(task, values) for name, values in settings.items()}
     for solver in solvers:
-        notes += solver.list_notes(sizes.get(solver.name), parameters[solver.name], found)
-    return MatchedSizes(settings, parameters, found, tuple(notes))
+        notes += solver.list_notes(sizes.get(solver.name), parameters[solver.name], reached_target)
+    return MatchedSizes(settings, parameters, reached_target, tuple(notes))
 
 
 def _solve_all(
@@ -178,7 +178,7 @@ class _SizeSolver:
         return resolve_sizes(requested, self.context, sizes.width)
 
     def count(self, sizes: _Sizes) -> int | None:
-        """Returns the parameters at these sizes; None where a layer refuses them."""
+        """Returns the parameters at these sizes; None where a layer cannot have them."""
         if sizes not in self._counts:
             try:
                 self._counts[sizes] = count_parameters(self.task, self.make_settings(sizes))
@@ -197,10 +197,10 @@ class _SizeSolver:
 
         if log_error(self.start) <= MAX_LOG_ERROR:
             return self.start
-        tried: list[_Sizes] = []
+        candidates: list[_Sizes] = []
         for heads in range(self.heads, 0, -1) if self.heads and self._may_change("heads") else (self.heads,):
             by_width = self._bracket(_Sizes(0, heads), "width", self.start.width, MAX_WIDTH, target)
-            tried += by_width
+            candidates += by_width
             nearest = min(by_width, key=log_error, default=None)
             if nearest is not None and log_error(nearest) <= MAX_LOG_ERROR:
                 return nearest
@@ -209,8 +209,8 @@ class _SizeSolver:
                 near = [(change, sizes) for change, sizes in options if log_error(sizes) <= MAX_LOG_ERROR]
                 if near:
                     return min(near, key=lambda option: option[0])[1]
-                tried += [sizes for _, sizes in options]
-        counts = sorted(count for sizes in tried if (count := self.count(sizes)) is not None)
+                candidates += [sizes for _, sizes in options]
+        counts = sorted(count for sizes in candidates if (count := self.count(sizes)) is not None)
         raise self._unreachable_error(target, counts)
 
     def _bracket(self, sizes: _Sizes, key: str, start: int, limit: int, target: int) -> list[_Sizes]:
@@ -283,7 +283,11 @@ class _SizeSolver:
             "hidden": (actual.transformer.hidden, default.transformer.hidden),
             "embedding": (actual.network.embedding, default.network.embedding),
         }
-        changes = [f"{key} {value} instead of {usual}" for key, (value, usual) in pairs.items() if value != usual]
+        changes = [
+            f"{key} {value} instead of {default_value}"
+            for key, (value, default_value) in pairs.items()
+            if value != default_value
+        ]
         if not changes:
             return []
         return [f"{self.name}: width {sizes.width} with {', '.join(changes)}, to match the number of parameters."]

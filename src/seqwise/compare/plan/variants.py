@@ -71,7 +71,7 @@ class _Variant:
         self.problems: list[str] = []
         self.is_mapping = values is None or isinstance(values, Mapping)
         if not self.is_mapping:
-            self.refuse(f"expected settings, found {values!r}; write {_EXAMPLE}")
+            self.add_problem(f"expected settings, found {values!r}; write {_EXAMPLE}")
             return
         for key, value in ({} if values is None else values).items():
             if isinstance(value, Mapping):
@@ -79,8 +79,8 @@ class _Variant:
             else:
                 self.values[str(key)] = value
 
-    def refuse(self, problem: str, key: str = "") -> None:
-        """Adds a problem, with the line of the file."""
+    def add_problem(self, problem: str, key: str = "") -> None:
+        """Adds a problem with the line of the file."""
         inside = [line for path, line in self.lines.items() if key and f"{path}.".startswith(f"{key}.")]
         line = inside[0] if inside else self.lines.get("")
         self.problems.append(f"{self.name}: {problem}" if line is None else f"line {line}, {self.name}: {problem}")
@@ -89,40 +89,40 @@ class _Variant:
         """Refuses settings that a variant may not change; returns whether there were any."""
         reasons = {key: reason for key, value in self.values.items() if (reason := _why_common(key, value))}
         for key, reason in reasons.items():
-            self.refuse(f"{key} cannot be set for one variant alone, because {reason}.", key)
+            self.add_problem(f"{key} cannot be set for one variant alone, because {reason}.", key)
             del self.values[key]
         return bool(reasons)
 
     def check_name(self, others: Mapping[str, Settings]) -> None:
         """Refuses a name that cannot become a folder, also on disks that ignore case."""
         if not NAME_PATTERN.fullmatch(self.name):
-            self.refuse(
+            self.add_problem(
                 "a name has at most 60 letters (a to z), digits, - _ and ., with a letter or digit first and no . "
                 "last, as a folder is named after it."
             )
         for other in others:
             if other == self.name:
-                self.refuse("the name is taken by a family of --models or by another variant.")
+                self.add_problem("the name is taken by a family of --models or by another variant.")
             elif other.casefold() == self.name.casefold():
-                self.refuse(f"the name differs from {other!r} only in case.")
+                self.add_problem(f"the name differs from {other!r} only in case.")
 
     def make_settings(self, base: Settings) -> Settings:
         """Returns its settings; the base where they are wrong."""
         is_family = self.name in FAMILIES
         if "model" not in self.values and not is_family and self.is_mapping:
-            self.refuse(f"it names no model. Add model: one of {', '.join(FAMILIES)}.", "model")
+            self.add_problem(f"it names no model. Add model: one of {', '.join(FAMILIES)}.", "model")
         model = self.values.setdefault("model", self.name if is_family else base.model)
         if isinstance(model, str) and model not in FAMILIES:
-            self.refuse(f"there is no family {model!r}. {suggest(model, FAMILIES)}", "model")
+            self.add_problem(f"there is no family {model!r}. {suggest(model, FAMILIES)}", "model")
             model = self.values["model"] = base.model
         elif is_family and model != self.name:
-            self.refuse(f"it is named like a family, but its model is {model!r}. Rename it.", "model")
+            self.add_problem(f"it is named like a family, but its model is {model!r}. Rename it.", "model")
         try:
             family = model if isinstance(model, str) else base.model  # the settings refuse other types
             return parse_settings(_merge(_make_family_settings(family, base), self.values))
         except UsageError as error:
             for problem in error.problem.splitlines():
-                self.refuse(problem, problem.partition(": ")[0])
+                self.add_problem(problem, problem.partition(": ")[0])
             return base
 
 
@@ -256,7 +256,7 @@ def _parse_file(text: str, file: Path | str) -> Iterator[_Variant]:
             variant = _Variant(str(key.value), loader.construct_object(node, deep=True), lines)
             counts = Counter(path for path, _ in found)
             for path in (path for path, count in counts.items() if count > 1):
-                variant.refuse(f"{path} is given twice.", path)
+                variant.add_problem(f"{path} is given twice.", path)
             yield variant
     finally:
         loader.dispose()

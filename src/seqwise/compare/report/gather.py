@@ -92,8 +92,8 @@ def gather_report(folder: Path, plan: Plan) -> Report:
     scores = {name: _load_scores(folder, plan, name) for name in plan.families}
     _check_alignment(scores)
     tests = [outcome.result for trial in plan.trainings() if (outcome := load_test(folder, trial)) and outcome.result]
-    timed: LatencyResult | None = LATENCY_JOB.load_result(folder)
-    latencies = {} if timed is None else timed.families
+    latency_result: LatencyResult | None = LATENCY_JOB.load_result(folder)
+    latencies = {} if latency_result is None else latency_result.families
     families = [_gather_family(folder, plan, name, scores[name], latencies.get(name, ())) for name in plan.families]
     sign = 1 if plan.metric in LOWER_IS_BETTER else -1
     families.sort(key=lambda family: (family.mean is None, sign * (family.mean or 0.0)))
@@ -129,7 +129,7 @@ def _load_scores(folder: Path, plan: Plan, family: str) -> ScoresBySeed:
 
 
 def _check_alignment(scores: dict[str, ScoresBySeed]) -> None:
-    """Refuses scores of different examples, or in another order: families are compared example by example."""
+    """Raises an error if examples or their order differ: families are compared example by example."""
     tested = [(f"{name}/seed-{seed}", each) for name, by_seed in scores.items() for seed, each in by_seed.items()]
     for name, each in tested[1:]:
         first, other = tested[0]
@@ -147,7 +147,8 @@ def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, la
     evaluations = {trial: load_test(folder, trial) for trial in trials}
     trained = {trial: outcome.result for trial, outcome in trainings.items() if outcome and outcome.result}
     tested = {trial: outcome.result for trial, outcome in evaluations.items() if outcome and outcome.result}
-    is_complete, is_counted = len(tested) == len(trials), plan.is_counted(name)
+    is_complete = len(tested) == len(trials)
+    is_counted = plan.is_counted(name)
     values = {trial.seed: result.metrics[plan.metric] for trial, result in tested.items()}
     infinite = [seed for seed, value in values.items() if not math.isfinite(value)]
     reason = _explain_infinite(plan, infinite)
@@ -159,9 +160,12 @@ def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, la
         interval = compute_mean_interval(list(values.values()), bounds(plan.metric))
     metric = partial(compute_metric, plan.metric)
     sampling = bootstrap_interval(metric, [each.sums for each in scores.values()]) if scores else None
-    run, settings = None, plan.families[name]
+    run = None
+    settings = plan.families[name]
     if trained:  # the run with the best validation
-        best = min(trained, key=lambda trial: math.inf if (it := trained[trial].objective) is None else it)
+        best = min(
+            trained, key=lambda trial: math.inf if (objective := trained[trial].objective) is None else objective
+        )
         run = Job("train", best.name).run_folder(folder)
         with suppress(RunError):
             settings = Run.open(run).settings
@@ -213,8 +217,8 @@ def _average_cost(results: list[TrainingResult]) -> TrainingCost | None:
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value]
-    return float(np.median(known)) if known else None
+    measured = [value for value in values if value]
+    return float(np.median(measured)) if measured else None
 
 
 def _gather_lr_trial(folder: Path, plan: Plan, trial: Trial) -> LearningRateTrial:
@@ -249,10 +253,10 @@ def _summarize_trial(folder: Path, plan: Plan, trial: Trial) -> TrialSummary:
 
 def _compare_families(plan: Plan, scores: dict[str, ScoresBySeed]) -> list[Pair]:
     families = {name: [each.sums for each in by_seed.values()] for name, by_seed in scores.items() if by_seed}
-    counted = {name for name in families if plan.is_counted(name)}
+    deterministic = {name for name in families if plan.is_counted(name)}
     examples = max((len(sums) for seeds in families.values() for sums in seeds), default=0)
     step = 1 / examples if examples and is_ratio(plan.metric) else 0.0
-    return compare_pairs(partial(compute_metric, plan.metric), families, deterministic=counted, step=step)
+    return compare_pairs(partial(compute_metric, plan.metric), families, deterministic=deterministic, step=step)
 
 
 def _describe_metric(plan: Plan, tests: list[EvaluationResult], scores: dict[str, ScoresBySeed]) -> Metric:
@@ -302,5 +306,5 @@ def _describe_machine(folder: Path, plan: Plan) -> dict[str, Any]:
         words += [f"{plan.threads} thread{'s' if plan.threads > 1 else ''}"] if plan.threads < cores else []
     words = [gpu["name"], *words] if gpu else [*words, "no GPU used" if machine["gpu"] else "no GPU"]
     cluster = folder / ENVIRONMENT  # written by an engine of several machines
-    known = json.loads(cluster.read_text(encoding="utf-8")) if cluster.exists() else {}
-    return {**machine, "in_words": ", ".join(words), **known}
+    cluster_description = json.loads(cluster.read_text(encoding="utf-8")) if cluster.exists() else {}
+    return {**machine, "in_words": ", ".join(words), **cluster_description}

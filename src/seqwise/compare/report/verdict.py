@@ -189,7 +189,7 @@ def _describe_overfitting(ranking: Ranking) -> Iterator[str]:
 
 
 def _compare_with_ngrams(ranking: Ranking) -> Iterator[str]:
-    """A remark where no network beats an n-gram model."""
+    """A sentence if no network beats an n-gram model."""
     baselines = [family for family in ranking.leaders if family.is_baseline]
     ranks = {ranking.get_rank(family) for family in ranking.ranked if not family.is_baseline}
     if baselines and ranks:
@@ -209,8 +209,10 @@ def _recommend_fast(ranking: Ranking, best: Family) -> Iterator[str]:
         return
     if fastest is not None and fastest is not best:
         yield f"Of the best, {fastest.name} is fastest: {_format_speed(fastest, best)}."
-    timed = [leader for leader in ranking.leaders if leader.latency]
-    fast = [family for family in ranking.behind if all(is_faster(family, leader, MUCH_FASTER) for leader in timed)]
+    timed_leaders = [leader for leader in ranking.leaders if leader.latency]
+    fast = [
+        family for family in ranking.behind if all(is_faster(family, leader, MUCH_FASTER) for leader in timed_leaders)
+    ]
     if fast:
         quality = f"{ranking.metric.name} {_format_mean(ranking, fast[0])}"
         yield f"Where speed matters more, {fast[0].name} has {quality} and needs {_format_speed(fast[0], lowest)}."
@@ -264,28 +266,28 @@ def _judge_larger_budget(ranking: Ranking, best: Family) -> Iterator[str]:
     """Whether a larger budget would change the order, by the last doubling of every curve."""
     metric, mean = ranking.metric.key, best.mean or 0.0
     gains = {family.name: ranking.compute_gain(family) for family in ranking.ranked}
-    known = {name: gain for name, gain in gains.items() if gain is not None}
-    if not known:
+    known_gains = {name: gain for name, gain in gains.items() if gain is not None}
+    if not known_gains:
         return
-    texts = {name: format_gain(metric, gain) for name, gain in known.items()}
-    improving = {name for name, gain in known.items() if is_noticeable(metric, gain, mean)}
+    texts = {name: format_gain(metric, gain) for name, gain in known_gains.items()}
+    improving = {name for name, gain in known_gains.items() if is_noticeable(metric, gain, mean)}
     overtaking = [family for family in ranking.challengers if family.name in improving]
     if overtaking:
         first, *others = overtaking
-        own = f" ({best.name}: {texts[best.name]})" if best.name in known else ""
+        gain_of_best = f" ({best.name}: {texts[best.name]})" if best.name in known_gains else ""
         also = f"; the same holds for {join_names([family.name for family in others])}" if others else ""
         gap = ranking.compute_gap(first)
         gap_text = format_gain(metric, gap) if is_perplexity(metric) else _format_gap(ranking, first)
         enough = f"close its gap of {gap_text}" if is_noticeable(metric, gap, mean) else "get ahead"
-        gain = f"{first.name} was still improving by {texts[first.name]} per doubling of the budget{own}"
+        gain = f"{first.name} was still improving by {texts[first.name]} per doubling of the budget{gain_of_best}"
         yield f"What would change this: {gain}, enough to {enough}{also}. Try a larger budget."
     elif improving:
-        name = max(known, key=lambda name: known[name])
+        name = max(known_gains, key=lambda name: known_gains[name])
         end = "; doubling it again would probably not change the order" if len(ranking.ranked) > 1 else ""
         gain = f"{name} gained {texts[name]} in the last doubling"
         yield f"A larger budget would still make better models: {gain}{end}."
     else:
-        curves = "The curve has" if len(known) == 1 else "The curves have"
+        curves = "The curve has" if len(known_gains) == 1 else "The curves have"
         yield f"{curves} flattened: a larger budget is unlikely to change this."
 
 

@@ -34,8 +34,8 @@ def limit_threads(folder: Path, plan: Plan, workers: int | None = None) -> tuple
     """
     if not _should_limit(plan, workers) or not is_unfinished(folder, plan):
         return plan, ""
-    before, usual = plan.threads, _usual_threads(plan)
-    requested = min(usual, before or usual)
+    before, default = plan.threads, _get_default_threads(plan)
+    requested = min(default, before or default)
     free = count_free_cores(requested)
     threads = requested if free is None else max(1, min(requested, free))
     if threads == before:
@@ -46,7 +46,7 @@ def limit_threads(folder: Path, plan: Plan, workers: int | None = None) -> tuple
         when = "at the start" if before is None else "when it was resumed"
         note = f"{free or 'None'} of {environment.cpu_count()} cores free {when}: {per_trial} instead of {requested}."
     elif before is not None:
-        note = f"Only {usual} cores where it was resumed: {per_trial} instead of {before}."
+        note = f"Only {default} cores where it was resumed: {per_trial} instead of {before}."
     plan = replace(plan, threads=threads, notes=(*plan.notes, *([note] if note else [])))
     plan.save(folder)
     return plan, note
@@ -56,7 +56,7 @@ def get_thread_limit(plan: Plan, workers: int | None = None) -> int | None:
     """Returns the most threads of a trial; None: PyTorch's default."""
     if plan.threads is None or not _should_limit(plan, workers):
         return None
-    return plan.threads if plan.threads < _usual_threads(plan) else None
+    return plan.threads if plan.threads < _get_default_threads(plan) else None
 
 
 def _should_limit(plan: Plan, workers: int | None) -> bool:
@@ -66,7 +66,7 @@ def _should_limit(plan: Plan, workers: int | None) -> bool:
     return plan.budgets.is_timed and not is_chosen and is_cpu
 
 
-def _usual_threads(plan: Plan) -> int:
+def _get_default_threads(plan: Plan) -> int:
     """Returns the threads of a trial on an idle machine, of all its processes together."""
     return torch.get_num_threads() if plan.nproc == 1 else environment.cpu_count()
 

@@ -55,8 +55,8 @@ class Ranking:
     def best_baseline(self) -> BaselineResult | None:
         """The best of the rules without a model, which are neither ranked nor tested."""
         select = min if self.metric.lower_is_better else max
-        known = [each for each in self.baselines if each.value is not None]
-        return select(known, key=lambda each: each.value or 0.0, default=None)
+        measured = [each for each in self.baselines if each.value is not None]
+        return select(measured, key=lambda each: each.value or 0.0, default=None)
 
     # Pairs
 
@@ -136,8 +136,12 @@ class Ranking:
     def find_overfitting(self, family: Family) -> Overfitting | None:
         """Returns how the validation got worse after its best point, where that exceeds noise and is noticeable."""
         key = self.metric.key
-        found = find_overfitting(family.curves, self.metric.lower_is_better, partial(scale_metric, key))
-        return found if found is not None and is_noticeable(key, found.fall, family.mean or 0.0) else None
+        overfitting = find_overfitting(family.curves, self.metric.lower_is_better, partial(scale_metric, key))
+        return (
+            overfitting
+            if overfitting is not None and is_noticeable(key, overfitting.fall, family.mean or 0.0)
+            else None
+        )
 
     @property
     def challengers(self) -> tuple[Family, ...]:
