@@ -74,11 +74,11 @@ class Stopwatch:
     def train(self, block: np.ndarray, number: int) -> float:
         """Trains on the block in every thread; returns seconds."""
 
-        def work(at: int) -> None:
-            state = seed_block(number, at, 0)
-            self.objective.train(block, state, self.rate, self.workspaces[at], self.tallies[at])
+        def work(thread: int) -> None:
+            state = seed_block(number, thread, 0)
+            self.objective.train(block, state, self.rate, self.workspaces[thread], self.tallies[thread])
 
-        workers = [threading.Thread(target=work, args=(at,)) for at in range(1, self.threads)]
+        workers = [threading.Thread(target=work, args=(thread,)) for thread in range(1, self.threads)]
         started_at = time.perf_counter()
         for worker in workers:
             worker.start()
@@ -203,8 +203,10 @@ def print_tables(results: list[dict[str, Any]]) -> None:
             print(
                 f"{size:>9,}  {cells}{by_loss['softmax']['microseconds'] / by_loss['negative']['microseconds']:>10,.1f}"
             )
-        slopes = [compute_exponent([line for line in lines if line["loss"] == loss]) for loss in LOSSES]
-        print(f"{'exponent':>9}  " + "".join(f"{'–' if s is None else format(s, '.2f'):>32} " for s in slopes) + "\n")
+        exponents = [compute_exponent([line for line in lines if line["loss"] == loss]) for loss in LOSSES]
+        print(
+            f"{'exponent':>9}  " + "".join(f"{'–' if s is None else format(s, '.2f'):>32} " for s in exponents) + "\n"
+        )
 
 
 def parse_integers(text: str) -> list[int]:

@@ -50,8 +50,8 @@ def get_vector_sizes() -> tuple[int, int]:
     return (32, 2) if features.get("avx2") else (16, 4 if features.get("neon") else 2)
 
 
-def _target() -> Any:
-    """A description of this machine. The compiler takes ownership of it, so each module needs its own."""
+def _create_target_machine() -> Any:
+    """The target machine: this one. The compiler takes ownership of it, so each module needs its own."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
@@ -244,7 +244,7 @@ class Code:
         pointer = self.builder.bitcast(self.pointer(address, offset), self.vector.as_pointer())
         if self.lane_mask is not None:
             nothing = ir.Constant(self.vector, [0.0] * self.lanes)
-            return Vec(self, self._masked("load", self.vector, [pointer], [nothing]))
+            return Vec(self, self._call_masked_intrinsic("load", self.vector, [pointer], [nothing]))
         value = self.builder.load(pointer)
         value.align = self.size
         return Vec(self, value)
@@ -252,11 +252,11 @@ class Code:
     def store(self, value: Vec, address: Int, offset: Int | int = 0) -> None:
         pointer = self.builder.bitcast(self.pointer(address, offset), self.vector.as_pointer())
         if self.lane_mask is not None:
-            self._masked("store", VOID, [value.value, pointer], [])
+            self._call_masked_intrinsic("store", VOID, [value.value, pointer], [])
         else:
             self.builder.store(value.value, pointer).align = self.size
 
-    def _masked(self, name: str, result: Any, first: list[Any], last: list[Any]) -> Any:
+    def _call_masked_intrinsic(self, name: str, result: Any, first: list[Any], last: list[Any]) -> Any:
         arguments = [*first, INT32(self.size), self.lane_mask, *last]
         return self.call_intrinsic(f"masked.{name}", result, arguments, suffix=".p0")
 
@@ -284,7 +284,7 @@ class Code:
 
     def build(self) -> dict[str, Compiled]:
         """Machine code of every function, by name."""
-        target, module = _target(), llvm.parse_assembly(str(self.module))
+        target, module = _create_target_machine(), llvm.parse_assembly(str(self.module))
         module.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=1)
         # The code is already vectorised.
@@ -302,19 +302,19 @@ class Sum:
     def __init__(self, code: Code):
         self.code = code
         with code.builder.goto_entry_block():
-            self.place = code.builder.alloca(code.vector)
-        code.builder.store(code.real(0.0).value, self.place)
+            self.pointer = code.builder.alloca(code.vector)
+        code.builder.store(code.real(0.0).value, self.pointer)
 
     def add(self, value: Vec) -> None:
         code = self.code
         if code.lane_mask is not None:  # masked lanes add zero
             value = Vec(code, code.builder.select(code.lane_mask, value.value, code.real(0.0).value))
-        code.builder.store(code.builder.fadd(code.builder.load(self.place), value.value), self.place)
+        code.builder.store(code.builder.fadd(code.builder.load(self.pointer), value.value), self.pointer)
 
     def broadcast(self) -> Vec:
         """The sum of all lanes, in every lane. Halves are added until one lane is left."""
         builder, width = self.code.builder, self.code.lanes
-        part = builder.load(self.place)
+        part = builder.load(self.pointer)
         while width > 1:
             width //= 2
             kind = ir.VectorType(INT32, width)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from llvmlite import ir
 
 from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Vec
-from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation, LoopPosition, Recorded, Step
+from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation, LoopPosition, RecordedGate, Step
 
 PACKED, PACKED_3, PACKED_4, STATE = Buffer("packed"), Buffer("packed", 3), Buffer("packed", 4), Buffer("state")
 PREVIOUS, RECORDED = Buffer("packed", only_for="backward"), Buffer("packed", only_for="record")
@@ -39,7 +39,7 @@ class RNN(Equation):
     saved: ClassVar = {"gates": PACKED, "previous_h": PREVIOUS}
     forward_only: ClassVar = {"preactivation": RECORDED, "h": STATE}
     backward_only: ClassVar = {"grad_gates": PACKED, "grad_h": STATE}
-    recorded: tuple[Recorded, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
+    recorded: tuple[RecordedGate, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")

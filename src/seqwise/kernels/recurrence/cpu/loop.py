@@ -49,7 +49,7 @@ class Buffer:
         return 1 if self.single else self.blocks * units
 
 
-Recorded = tuple[str, str, int, int]  # a gate: name, buffer, first block, end
+RecordedGate = tuple[str, str, int, int]  # a gate: name, buffer, first block, end
 
 
 class Equation:
@@ -72,7 +72,7 @@ class Equation:
     saves_vectors = False
     # Vectors whose gradient is the sum of all packed rows: number → buffer, first block, end.
     summed_gradients: ClassVar[dict[int, tuple[str, int, int]]] = {}
-    recorded: tuple[Recorded, ...] = ()
+    recorded: tuple[RecordedGate, ...] = ()
 
     def __init__(self, spec: CellSpec):
         self.phi, self.keeps = spec.activation, spec.update == "keeps"
