@@ -7,6 +7,7 @@ search decides. The plan knows nothing of how trials are executed.
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -169,7 +170,9 @@ class Plan:
         if version == 1:
             values = {RENAMED_KEYS.get(key, key): value for key, value in values.items()} | {"lr_prefix": "try"}
             values["budgets"] = {RENAMED_BUDGET_KEYS.get(key, key): each for key, each in values["budgets"].items()}
-        return _get_adapter().validate_python(values)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # about renamed settings
+            return _get_adapter().validate_python(values)
 
 
 @cache
