@@ -117,6 +117,14 @@ def test_an_unclosed_quote_is_reported_where_it_is_opened(tmp_path: Path):
     assert [row.line for row in write_and_read_table(tmp_path, "b.csv", '"never closed,1\n')[0].rows] == []
 
 
+def test_wrong_quotes_are_reported_together_with_wrong_columns(tmp_path: Path):
+    path, findings = tmp_path / "a.csv", Findings()
+    path.write_text('"title"x\ntext,label\none,two,three\n"a"b,2\n"never closed,3\n')
+    with pytest.raises(DataError, match="there is no column 'x'"):
+        read_table(path, NAMES, findings, ["x", "y"])
+    assert [error.line for error in findings.errors] == [1, 4, 5]
+
+
 def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
     result, findings = write_and_read_table(tmp_path, "a.csv", 'text,label\n"good"x,1\nbad,0\n"a\nb"c,1\nfine,1\n')
     assert [error.line for error in findings.errors] == [2, 4]

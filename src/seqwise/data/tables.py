@@ -86,13 +86,20 @@ def read_table(path: Path, names: Sequence[str], findings: Findings, columns: Se
 def _read_delimited(path: Path, names: Sequence[str], findings: Findings, columns: Sequence[str] | None) -> Table:
     separator = "," if get_format_suffix(path) == ".csv" else "\t"
     num_errors = len(findings.errors)
-    records = parse_records(read_text(path).rstrip("\n"), separator, path, findings, RAGGED_ROW_FIXES[separator])
+    text = read_text(path).rstrip("\n")
+    records = parse_records(text, separator, path, findings, RAGGED_ROW_FIXES[separator])
     first_line, first = next(records, (1, None))
     if first is None:
         if len(findings.errors) > num_errors:
             return Table([], False)
         raise DataError("the file is empty.", repair=f"Give a file with the columns {', '.join(names)}.", file=path)
-    indices, has_header = _find_columns(first, names, columns, path, first_line)
+    try:
+        indices, has_header = _find_columns(first, names, columns, path, first_line)
+    except DataError:
+        del findings.errors[num_errors:]
+        if separator == ",":
+            list(_parse_csv(text, path, findings))  # wrong quotes are reported with it
+        raise
     rows = [
         Row({name: fields[index] for name, index in indices.items()}, str(path), line)
         for line, fields in (records if has_header else chain([(first_line, first)], records))
