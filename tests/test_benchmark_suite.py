@@ -43,7 +43,7 @@ def test_both_implementations_have_the_same_outputs_and_gradients(recurrent):
     rows += [Row(cell, 5, 3, 8, variant="layer norm", baseline="loop") for cell in recurrent.CELLS]
     rows.append(Row("gru", 5, 3, 8, variant="reset before", baseline="loop"))
     for row in rows:
-        seqwise, baseline = recurrent.build_sides(row, CPU).values()
+        seqwise, baseline = recurrent.build_implementations(row, CPU).values()
         for output, expected in zip(seqwise.results(), baseline.results(), strict=True):
             torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
         assert recurrent.compute_relative_error(row, CPU) < 1e-4
@@ -75,7 +75,7 @@ def test_lengths_are_sorted_and_padding_is_zero(recurrent):
     assert lengths.tolist() == sorted(lengths.tolist(), reverse=True)
     assert lengths[0] == 30
     assert lengths.min() >= 10
-    output, _ = recurrent.build_sides(row, CPU)["baseline"].results()
+    output, _ = recurrent.build_implementations(row, CPU)["baseline"].results()
     assert all(not output[i, n:].any() for i, n in enumerate(lengths.tolist()))
 
 
