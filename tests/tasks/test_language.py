@@ -1,4 +1,4 @@
-"""The language task, for every family and several tokenisers: what is scored, and what is written."""
+"""The language task for every family and several tokenisers: scoring, dynamic evaluation, generation, checks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SIZES = {"bpe": 300, "wordpiece": 60}
 
 @pytest.fixture(scope="module")
 def trained(book, tmp_path_factory):
-    """Runs by (family, tokeniser), each trained once for a moment."""
+    """A function that returns a run of a family and tokeniser, trained once for a few steps."""
     runs: dict[tuple[str, str], TrainedModel] = {}
 
     def get(family: str, tokenizer: str = "characters") -> TrainedModel:
@@ -56,18 +56,18 @@ def trained(book, tmp_path_factory):
     return get
 
 
-def held_out(loaded: TrainedModel, book: Path):
+def prepare_test_split(loaded: TrainedModel, book: Path):
     corpus = open_corpus(str(book))
     return prepare(corpus, loaded.run.preprocessor.tokenizer)["test"]
 
 
-# ---- scores
+# Scoring
 
 
 @pytest.mark.parametrize(("family", "tokenizer"), PAIRS)
-def test_every_family_gives_finite_numbers_that_follow_their_definitions(trained, book, family, tokenizer):
+def test_metrics_of_every_family_follow_their_definitions(trained, book, family, tokenizer):
     loaded = trained(family, tokenizer)
-    store = held_out(loaded, book)
+    store = prepare_test_split(loaded, book)
     nats, tokens = score(loaded.model, store, loaded.settings)
     found = loaded.evaluate(book).metrics
     text = book.read_text()[-store.info.characters :]
@@ -80,9 +80,9 @@ def test_every_family_gives_finite_numbers_that_follow_their_definitions(trained
 
 
 @pytest.mark.parametrize("family", [family for family in NEURAL if family != "transformer"])
-def test_carrying_the_state_equals_one_long_pass(trained, book, family):
+def test_scoring_by_segments_equals_one_long_pass(trained, book, family):
     loaded = trained(family)
-    store = held_out(loaded, book)
+    store = prepare_test_split(loaded, book)
     ids = torch.from_numpy(store.read(0, len(store)))[None]
     with torch.no_grad():
         states = loaded.model.backbone(loaded.model.embedding(ids[:, :-1]))
@@ -90,11 +90,11 @@ def test_carrying_the_state_equals_one_long_pass(trained, book, family):
     assert score(loaded.model, store, loaded.settings)[0] == pytest.approx(whole, rel=1e-5)
 
 
-def test_the_transformer_is_scored_on_every_token_once_with_half_a_window_before_it(trained, book):
+def test_the_transformer_scores_every_token_once_after_half_a_window_of_context(trained, book):
     loaded = trained("transformer")
-    store, window = held_out(loaded, book), loaded.settings.data.window
+    store, window = prepare_test_split(loaded, book), loaded.settings.data.window
     ids = torch.from_numpy(store.read(0, len(store)))
-    nats, done = 0.0, 0  # targets up to this place are scored
+    nats, done = 0.0, 0  # targets before this position are scored
     with torch.no_grad():
         for start in range(0, len(ids), window - window // 2 + 1):
             start = min(start, len(ids) - 1 - window)
@@ -109,9 +109,9 @@ def test_the_transformer_is_scored_on_every_token_once_with_half_a_window_before
     assert found[0] == pytest.approx(nats, rel=1e-5)
 
 
-def test_the_ngram_model_is_scored_in_pieces_as_in_one(trained, book, monkeypatch):
+def test_the_ngram_model_has_the_same_score_for_any_chunk_size(trained, book, monkeypatch):
     loaded = trained("ngram", "words")
-    store, model = held_out(loaded, book), loaded.model
+    store, model = prepare_test_split(loaded, book), loaded.model
     whole = -model.ngram.score_tokens(store.read(0, len(store)))[1:].sum()
     for chunk in (1, 7, 10**6):
         monkeypatch.setattr(ngram, "CHUNK_TOKENS", chunk)
@@ -119,8 +119,8 @@ def test_the_ngram_model_is_scored_in_pieces_as_in_one(trained, book, monkeypatc
 
 
 @pytest.mark.parametrize(("family", "tied"), [*((family, True) for family in NEURAL), ("transformer", False)])
-def test_an_untrained_model_is_about_as_good_as_frequencies(book, family, tied):
-    network = SMALL["network"] | {"tied": tied}
+def test_an_untrained_model_predicts_about_by_frequency(book, family, tied):
+    network = SMALL["network"] | {"tie_weights": tied}
     settings = parse_settings(SMALL | {"model": family, "network": network, "text": {"tokenizer": "characters"}})
     task = Language.prepare(str(book), settings)
     torch.manual_seed(0)
@@ -136,16 +136,16 @@ def test_an_untrained_model_is_about_as_good_as_frequencies(book, family, tied):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
 def test_a_transformer_learns_with_every_kind_of_positions_and_norm(book, tmp_path, positions, norm):
-    """A small text repeats itself: a few updates are much better than frequencies."""
+    """The small text is repetitive: after a few updates the model is much better than frequencies."""
     kind = {"heads": 2, "positions": positions, "norm": norm}
     network = {"width": 32, "depth": 2, "embedding": 24, "dropout": 0.0}
     values = SMALL | {"model": "transformer", "transformer": kind, "network": network, "budget": "20k-tokens"}
-    values["training"] = SMALL["training"] | {"batch": 8, "learning_rate": 0.005}
+    values["training"] = SMALL["training"] | {"batch_size": 8, "learning_rate": 0.005}
     found = seqwise.train(book, out=tmp_path / "run", settings=values, text={"tokenizer": "characters"})
     assert found.evaluate(book).metrics["perplexity"] < 8
 
 
-def test_the_sampled_softmax_draws_by_the_counts_of_the_training_tokens(book):
+def test_the_sampled_softmax_samples_by_the_counts_of_training_tokens(book):
     network = SMALL["network"] | {"output": "sampled", "samples": 8}
     settings = parse_settings(SMALL | {"network": network, "text": {"tokenizer": "bpe", "vocabulary": 300}})
     task = Language.prepare(str(book), settings)
@@ -154,7 +154,7 @@ def test_the_sampled_softmax_draws_by_the_counts_of_the_training_tokens(book):
     assert found == pytest.approx(expected / expected.sum(), rel=1e-5)
 
 
-def test_the_training_tokens_are_counted_once_and_not_for_a_check(book, monkeypatch):
+def test_training_tokens_are_counted_once_and_not_by_check(book, monkeypatch):
     counted = []
     original = TokenStore.counts
     monkeypatch.setattr(TokenStore, "counts", lambda self, size: counted.append(self.path) or original(self, size))
@@ -168,7 +168,7 @@ def test_the_training_tokens_are_counted_once_and_not_for_a_check(book, monkeypa
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_an_interim_score_ends_after_the_same_batch_on_every_rank(trained, tmp_path, family):
+def test_a_score_with_max_tokens_is_the_same_on_several_ranks(trained, tmp_path, family):
     text = tmp_path / "long.txt"
     text.write_text("the old gate forgets a word.\n" * 700)
     loaded = trained(family)
@@ -180,13 +180,13 @@ def test_an_interim_score_ends_after_the_same_batch_on_every_rank(trained, tmp_p
     assert 2000 <= whole[1] < 2000 + 16 * 48
 
 
-# ---- dynamic evaluation
+# Dynamic evaluation
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_dynamic_evaluation_without_a_rate_is_static_evaluation(trained, book, family):
+def test_dynamic_evaluation_with_a_rate_of_zero_is_static_evaluation(trained, book, family):
     loaded = trained(family)
-    store = held_out(loaded, book)
+    store = prepare_test_split(loaded, book)
     nats, tokens = score_dynamically(deepcopy(loaded.model), store, loaded.settings, 0.0)
     static = score(loaded.model, store, loaded.settings)
     assert tokens == static[1]
@@ -194,7 +194,7 @@ def test_dynamic_evaluation_without_a_rate_is_static_evaluation(trained, book, f
 
 
 @pytest.mark.parametrize("family", ["gru", "transformer"])
-def test_dynamic_evaluation_learns_a_repetitive_text_and_leaves_the_model_alone(trained, tmp_path, family):
+def test_dynamic_evaluation_learns_a_repetitive_text_and_restores_the_model(trained, tmp_path, family):
     loaded = trained(family)
     text = tmp_path / "again.txt"
     text.write_text("a gate of the old state forgets.\n" * 60)
@@ -205,61 +205,61 @@ def test_dynamic_evaluation_learns_a_repetitive_text_and_leaves_the_model_alone(
     assert loaded.evaluate(text).metrics["perplexity"] == static
 
 
-def test_the_first_piece_is_scored_before_anything_is_learned(trained, tmp_path):
+def test_the_first_segment_is_scored_before_any_update(trained, tmp_path):
     loaded = trained("lstm")
     text = tmp_path / "short.txt"
-    text.write_text("the old gate.\n")  # less than one piece
+    text.write_text("the old gate.\n")  # less than one segment
     static = loaded.evaluate(text).metrics["perplexity"]
     assert loaded.evaluate(text, dynamic=True, rate=5.0).metrics["perplexity"] == pytest.approx(static, rel=1e-6)
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
-def test_a_rate_that_is_none_is_refused(trained, book, rate):
+def test_an_invalid_dynamic_rate_is_rejected(trained, book, rate):
     with pytest.raises(UsageError, match="--dynamic-rate"):
         trained("lstm").evaluate(book, dynamic=True, rate=rate)
 
 
-def test_a_rate_that_ruins_the_model_is_said_so(trained, book):
+def test_a_dynamic_rate_that_is_too_large_is_an_error(trained, book):
     loaded = trained("rnn")
     with pytest.raises(NonFiniteError, match="smaller --dynamic-rate"):
         loaded.evaluate(book, dynamic=True, rate=1e38)
 
 
-# ---- writing
+# Generation
 
 
 @pytest.mark.parametrize(("family", "tokenizer"), PAIRS)
-def test_reading_on_writes_what_reading_everything_again_writes(trained, family, tokenizer):
+def test_generation_with_a_state_equals_generation_without_one(trained, family, tokenizer):
     loaded = trained(family, tokenizer)
     prompt = "the old model reads"
-    known = loaded.run.preprocessor.tokenizer.encode(prompt).ids.tolist()
-    start = len(known)
+    ids = loaded.run.preprocessor.tokenizer.encode(prompt).ids.tolist()
+    start = len(ids)
     for _ in range(28 if tokenizer == "characters" else 30):  # 19 + 28 characters fit into the window of 48
         with torch.inference_mode():
-            scores, _ = loaded.model.next(torch.tensor([known]))
-        known.append(int(scores.argmax()))
-    chosen = generate(loaded.model, torch.tensor([known[:start]]), GREEDY)
-    assert [int(number) for number in islice(chosen, len(known) - start)] == known[start:]
-    whole = loaded.run.preprocessor.tokenizer.decode(known)
-    written = "".join(loaded.predict(prompt, sampling=GREEDY, max_length=len(known) - start))
-    assert prompt + written == whole
+            scores, _ = loaded.model.next(torch.tensor([ids]))
+        ids.append(int(scores.argmax()))
+    generated = generate(loaded.model, torch.tensor([ids[:start]]), GREEDY)
+    assert [int(number) for number in islice(generated, len(ids) - start)] == ids[start:]
+    whole = loaded.run.preprocessor.tokenizer.decode(ids)
+    continuation = "".join(loaded.predict(prompt, sampling=GREEDY, max_length=len(ids) - start))
+    assert prompt + continuation == whole
 
 
 @pytest.mark.parametrize("family", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "ngram"])
-def test_the_cost_of_a_token_does_not_grow(trained, family, monkeypatch):
+def test_the_cost_of_a_token_is_constant(trained, family, monkeypatch):
     model, read, sizes = trained(family).model, [], []
     original = type(model).next
 
-    def spy(self, ids, state=None):
+    def record_sizes(self, ids, state=None):
         scores, state = original(self, ids, state)
         read.append(ids.shape[1])
         sizes.append(sum(tensor.numel() for tensor in _tensors(state)))
         return scores, state
 
-    monkeypatch.setattr(type(model), "next", spy)
+    monkeypatch.setattr(type(model), "next", record_sizes)
     list(generate_text(model, trained(family).run.preprocessor.tokenizer, "the old model", SamplingOptions(), 0, 40))
     assert read == [len("the old model")] + [1] * 39
-    assert len(set(sizes[10:])) == 1  # what is carried has a fixed size
+    assert len(set(sizes[10:])) == 1  # the state has a fixed size
 
 
 def _tensors(state):
@@ -276,10 +276,10 @@ def test_prompts_of_every_length_are_continued(trained, family):
 
 
 @pytest.mark.parametrize(("family", "tokenizer"), [("lstm", "characters"), ("lstm", "wordpiece"), ("ngram", "words")])
-def test_the_seed_decides_the_text(trained, family, tokenizer):
-    def text(seed: int, **choice) -> str:
+def test_the_seed_determines_the_text(trained, family, tokenizer):
+    def text(seed: int, **options) -> str:
         return "".join(
-            trained(family, tokenizer).predict("the", sampling=SamplingOptions(**choice), seed=seed, max_length=40)
+            trained(family, tokenizer).predict("the", sampling=SamplingOptions(**options), seed=seed, max_length=40)
         )
 
     assert text(1) == text(1) != text(2)
@@ -287,21 +287,21 @@ def test_the_seed_decides_the_text(trained, family, tokenizer):
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_out_of_range_is_refused_at_once(trained, seed):
+def test_a_seed_out_of_range_is_rejected(trained, seed):
     with pytest.raises(UsageError, match="seed must lie between"):
         trained("lstm").predict("the", seed=seed)
 
 
-def test_words_bring_no_second_blank_after_a_prompt_that_ends_in_one(trained):
+def test_no_second_space_follows_a_prompt_that_ends_in_a_space(trained):
     loaded = trained("lstm", "words")
-    apart, together = (
+    without_space, with_space = (
         "".join(loaded.predict(prompt, sampling=GREEDY, max_length=9)) for prompt in ("the old", "the old ")
     )
-    assert together == apart.removeprefix(" ")
-    assert not together.startswith(" ")
+    assert with_space == without_space.removeprefix(" ")
+    assert not with_space.startswith(" ")
 
 
-def test_an_empty_prompt_begins_a_line(trained):
+def test_an_empty_prompt_starts_a_line(trained):
     for kind in ("characters", "words", "bpe"):
         loaded = trained("lstm", kind)
         line = loaded.run.preprocessor.tokenizer.encode("\n").ids
@@ -312,7 +312,7 @@ def test_an_empty_prompt_begins_a_line(trained):
         )
 
 
-# ---- what is refused before anything is written
+# Settings rejected before anything is written
 
 
 def check(book: Path, **values) -> None:
@@ -338,12 +338,12 @@ def check(book: Path, **values) -> None:
         ({"data": {"window": 10**9}}, "the train text has"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(book, values, expected):
+def test_invalid_settings_are_rejected(book, values, expected):
     with pytest.raises(UsageError, match=expected):
         check(book, **values)
 
 
-def test_counting_that_may_not_fit_is_refused(book, monkeypatch):
+def test_ngrams_that_may_not_fit_into_memory_are_rejected(book, monkeypatch):
     monkeypatch.setattr(environment, "memory", lambda: (10**9, 100_000))
     with pytest.raises(UsageError, match=r"counting 5-grams of [\d,]+ tokens can take [\d.]+ GB; 0.0 GB .* free"):
         check(book, model="ngram")
@@ -351,27 +351,27 @@ def test_counting_that_may_not_fit_is_refused(book, monkeypatch):
 
 @pytest.mark.parametrize("output", ["full", "adaptive", "sampled"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_settings_that_can_work_pass(book, output, tied):
+def test_valid_settings_are_accepted(book, output, tied):
     check(book, network={"width": 16, "embedding": 12, "depth": 1, "output": output, "tie_weights": tied})
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
-def test_a_window_of_one_token_passes(book, positions):
+def test_a_window_of_one_token_is_accepted(book, positions):
     check(book, model="transformer", data={"window": 1}, transformer={"heads": 2, "positions": positions})
 
 
-@pytest.mark.parametrize("survives", [True, False])
-def test_bfloat16_on_a_cpu_is_tried_first(book, survives, monkeypatch):
-    monkeypatch.setattr(environment, "probe_cpu_bfloat16", lambda: survives)
+@pytest.mark.parametrize("is_supported", [True, False])
+def test_bfloat16_is_rejected_if_the_cpu_does_not_support_it(book, is_supported, monkeypatch):
+    monkeypatch.setattr(environment, "probe_cpu_bfloat16", lambda: is_supported)
     training = SMALL["training"] | {"precision": "bfloat16"}
-    if survives:
+    if is_supported:
         check(book, training=training)
     else:
         with pytest.raises(UsageError, match="bfloat16 does not work"):
             check(book, training=training)
 
 
-# ---- remarks about the data
+# Warnings about the data
 
 
 def folder(tmp_path: Path, **texts: str) -> str:
@@ -388,12 +388,12 @@ def test_long_lines_shared_between_splits_are_counted(tmp_path):
     ]
 
 
-def test_many_unknown_tokens_are_said(tmp_path):
+def test_many_unknown_tokens_are_reported(tmp_path):
     data = folder(tmp_path, train="a b c\n" * 9, valid="a b x\n" * 9, test="a b c\n")
     assert Language.prepare(data, parse_settings({"text": {"tokenizer": "words"}})).warnings() == [
         "25.0% of the valid tokens are <unk>: the vocabulary does not have them."
     ]
 
 
-def test_a_clean_text_has_no_remarks(book):
+def test_an_ordinary_text_has_no_warnings(book):
     assert Language.prepare(str(book), Settings()).warnings() == []

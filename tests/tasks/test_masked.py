@@ -1,4 +1,4 @@
-"""Filling in: the models against their formulas, and the task from text to filled text."""
+"""The masked task: losses and predictions equal their formulas; training, rejected settings, filling in text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
 
 
-def settings_of(model: str, **sections: dict) -> Settings:
+def create_settings(model: str, **sections: dict) -> Settings:
     values = {
         "task": "masked",
         "model": model,
@@ -41,36 +41,36 @@ def settings_of(model: str, **sections: dict) -> Settings:
     return resolve(parse_settings(values), DefaultsContext(5000, 20, False, 1))[0]
 
 
-def batch_of(rows: int = 3, length: int = 7, bidirectional: bool = False) -> MaskedBatch:
-    draw = torch.Generator().manual_seed(0)
-    targets = torch.randint(3, 20, (rows, length), generator=draw)
-    chosen = torch.rand(rows, length, generator=draw) < 0.3
+def create_batch(rows: int = 3, length: int = 7, bidirectional: bool = False) -> MaskedBatch:
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.randint(3, 20, (rows, length), generator=generator)
+    chosen = torch.rand(rows, length, generator=generator) < 0.3
     chosen[:, 2] = True
     return MaskedBatch(targets.masked_fill(chosen, 1), targets, chosen, bidirectional=bidirectional)
 
 
-def model_of(family: str, **sections: dict) -> MaskedModel | BidirectionalLanguageModel:
+def create_model(family: str, **sections: dict) -> MaskedModel | BidirectionalLanguageModel:
     torch.manual_seed(0)
-    return build_model(settings_of(family, **sections), 20, torch.arange(20)).eval()
+    return build_model(create_settings(family, **sections), 20, torch.arange(20)).eval()
 
 
-def test_the_loss_of_a_masked_model_is_the_cross_entropy_of_the_hidden_tokens():
-    model, batch = model_of("transformer"), batch_of()
+def test_the_loss_of_a_masked_model_is_the_cross_entropy_of_the_targets():
+    model, batch = create_model("transformer"), create_batch()
     scores = model.output(model.states(batch.ids))
     losses = [
-        -scores[row, place, batch.targets[row, place]]
+        -scores[row, position, batch.targets[row, position]]
         for row in range(3)
-        for place in range(7)
-        if batch.target_mask[row, place]
+        for position in range(7)
+        if batch.target_mask[row, position]
     ]
-    loss, carry = model(batch)
+    loss, state = model(batch)
     assert loss.total.item() == pytest.approx(sum(losses).item(), rel=1e-5)
-    assert (loss.count, carry) == (batch.num_targets, None)
+    assert (loss.count, state) == (batch.num_targets, None)
 
 
 @pytest.mark.parametrize("family", RECURRENT)
-def test_the_loss_of_two_directions_is_that_of_two_language_models(family: str):
-    model, batch = model_of(family), batch_of(bidirectional=True)
+def test_the_loss_of_a_bidirectional_model_is_that_of_two_language_models(family: str):
+    model, batch = create_model(family), create_batch(bidirectional=True)
     left, right = model.states(batch.ids).chunk(2, dim=-1)
     total = 0.0
     for row in range(3):
@@ -82,8 +82,8 @@ def test_the_loss_of_two_directions_is_that_of_two_language_models(family: str):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_is_the_sum_of_its_rows(family: str):
-    model, batch = model_of(family), batch_of(bidirectional=family in RECURRENT)
+def test_the_loss_of_a_batch_is_the_sum_of_its_rows(family: str):
+    model, batch = create_model(family), create_batch(bidirectional=family in RECURRENT)
     rows = [model(batch.slice(row, row + 1))[0] for row in range(batch.rows)]
     whole = model(batch)[0]
     assert whole.total.item() == pytest.approx(sum(row.total.item() for row in rows), rel=1e-5)
@@ -91,9 +91,9 @@ def test_a_batch_is_the_sum_of_its_rows(family: str):
 
 
 @pytest.mark.parametrize("family", RECURRENT)
-def test_no_direction_sees_what_it_predicts(family: str):
-    """A token changes what comes after it in its own direction, and nothing of what predicts it."""
-    model = model_of(family)
+def test_neither_direction_reads_the_token_it_predicts(family: str):
+    """A token changes the states from its position on, in each direction, and none of those that predict it."""
+    model = create_model(family)
     assert isinstance(model.encoder, SeparateDirections)
     ids = torch.randint(3, 20, (1, 7), generator=torch.Generator().manual_seed(1))
     other = ids.clone()
@@ -106,31 +106,31 @@ def test_no_direction_sees_what_it_predicts(family: str):
 
 
 @pytest.mark.parametrize("family", ["transformer", "feedforward"])
-def test_a_hidden_token_is_seen_from_both_sides(family: str):
-    model, ids = model_of(family), torch.full((1, 5), 4)
-    before, behind = ids.clone(), ids.clone()
-    before[0, 1], behind[0, 3] = 7, 7
+def test_a_state_depends_on_both_sides(family: str):
+    model, ids = create_model(family), torch.full((1, 5), 4)
+    left_changed, right_changed = ids.clone(), ids.clone()
+    left_changed[0, 1] = right_changed[0, 3] = 7
     middle = model.states(ids)[0, 2]
-    assert not torch.equal(model.states(before)[0, 2], middle)
-    assert not torch.equal(model.states(behind)[0, 2], middle)
+    assert not torch.equal(model.states(left_changed)[0, 2], middle)
+    assert not torch.equal(model.states(right_changed)[0, 2], middle)
 
 
-def test_two_directions_are_combined_by_bayes_rule_in_plain_numbers():
-    model = model_of("lstm")
+def test_two_directions_are_combined_by_bayes_rule():
+    model = create_model("lstm")
     states = model.states(torch.randint(3, 20, (1, 5), generator=torch.Generator().manual_seed(2)))
     left, right = (model.output(half)[0].tolist() for half in states.chunk(2, dim=-1))
     prior = [math.log((count + 1) / (190 + 20)) for count in range(20)]
-    wanted = [left[1][x] + right[3][x] - prior[x] for x in range(20)]
-    norm = math.log(sum(map(math.exp, wanted)))
+    expected = [left[1][x] + right[3][x] - prior[x] for x in range(20)]
+    norm = math.log(sum(map(math.exp, expected)))
     scores = model.scores(states, torch.tensor([0]), torch.tensor([2]))
-    assert scores[0].tolist() == pytest.approx([score - norm for score in wanted], abs=1e-4)
+    assert scores[0].tolist() == pytest.approx([score - norm for score in expected], abs=1e-4)
     ends = model.scores(states, torch.tensor([0, 0]), torch.tensor([0, 4]))
-    assert ends[0].tolist() == pytest.approx(right[1], abs=1e-4)  # nothing stands before the first
+    assert ends[0].tolist() == pytest.approx(right[1], abs=1e-4)  # there is no token before the first
     assert ends[1].tolist() == pytest.approx(left[3], abs=1e-4)
 
 
-def test_bayes_rule_is_exact_where_both_sides_are_independent_given_the_token():
-    """l and r depend on x alone: from p(x | l) and p(x | r), and p(x), comes p(x | l, r)."""
+def test_bayes_rule_is_exact_if_both_sides_are_independent_given_the_token():
+    """If l and r depend on x alone, then p(x | l, r) ∝ p(x | l) p(x | r) / p(x)."""
     x, l_given_x, r_given_x = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.6, 0.3]), np.array([0.7, 0.2, 0.9])
     by_l, by_r, by_both = x * l_given_x, x * r_given_x, x * l_given_x * r_given_x
     combined = by_l / by_l.sum() * by_r / by_r.sum() / x
@@ -138,43 +138,43 @@ def test_bayes_rule_is_exact_where_both_sides_are_independent_given_the_token():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_padding_changes_no_filling(family: str):
-    model = model_of(family)
+def test_padding_changes_no_prediction(family: str):
+    model = create_model(family)
     short = torch.randint(3, 20, (1, 5), generator=torch.Generator().manual_seed(3))
     long = torch.randint(3, 20, (1, 9), generator=torch.Generator().manual_seed(4))
     rows = torch.cat([F.pad(short, (0, 4)), long])
-    lengths, at = torch.tensor([5, 9]), torch.tensor([0, 0, 0])
-    places = torch.tensor([0, 2, 4])
-    padded = model.scores(model.states(rows, lengths), at, places, lengths)
-    alone = model.scores(model.states(short), at, places)
-    assert torch.allclose(padded, alone, atol=1e-5)
+    lengths, row_indices = torch.tensor([5, 9]), torch.tensor([0, 0, 0])
+    positions = torch.tensor([0, 2, 4])
+    padded = model.scores(model.states(rows, lengths), row_indices, positions, lengths)
+    unpadded = model.scores(model.states(short), row_indices, positions)
+    assert torch.allclose(padded, unpadded, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["transformer", "gru"])
-def test_gradients_agree_with_finite_differences(family: str):
-    model = model_of(family, network={"width": 4, "depth": 1, "embedding": 3}).double()
-    batch = batch_of(rows=2, length=4, bidirectional=family == "gru")
+def test_gradients_equal_finite_differences(family: str):
+    model = create_model(family, network={"width": 4, "depth": 1, "embedding": 3}).double()
+    batch = create_batch(rows=2, length=4, bidirectional=family == "gru")
 
     def loss(weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        swapped = {"embedding.weight": weight, "output.weight": weight, "output.bias": bias}
-        return torch.func.functional_call(model, swapped, (batch,))[0].total
+        parameters = {"embedding.weight": weight, "output.weight": weight, "output.bias": bias}
+        return torch.func.functional_call(model, parameters, (batch,))[0].total
 
     inputs = (model.embedding.weight.detach().requires_grad_(), model.output.bias.detach().requires_grad_())
     assert torch.autograd.gradcheck(loss, inputs)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_new_model_predicts_by_frequency(family: str):
+def test_an_untrained_model_predicts_by_frequency(family: str):
     torch.manual_seed(0)
     counts = torch.arange(20) * 50
-    model = build_model(settings_of(family), 20, counts).eval()
+    model = build_model(create_settings(family), 20, counts).eval()
     with torch.no_grad():
         model.embedding.weight.zero_()  # the part of the score that depends on the state
     scores = model.scores(model.states(torch.full((1, 5), 4)), torch.tensor([0]), torch.tensor([2]))
     assert scores[0].exp().tolist() == pytest.approx(((counts + 1) / (counts.sum() + 20)).tolist(), rel=1e-4)
 
 
-# ---- the task
+# Training and evaluation
 
 
 SMALL = {
@@ -188,16 +188,16 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def cycle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text in which each word is told by those around it."""
+    """A text in which the neighbours of a word determine it."""
     words = ["one", "two", "three", "four", "five", "six", "seven"]
     path = tmp_path_factory.mktemp("masked") / "cycle.txt"
-    lines = [" ".join(words[(start + at) % 7] for at in range(7)) for start in range(7)]
+    lines = [" ".join(words[(start + offset) % 7] for offset in range(7)) for start in range(7)]
     path.write_text("\n".join(lines * 40) + "\n")
     return path
 
 
 @pytest.mark.parametrize("family", ["transformer", "lstm", "feedforward"])
-def test_what_the_neighbours_tell_is_filled_in(cycle: Path, tmp_path: Path, family: str):
+def test_a_trained_model_fills_in_words_that_their_neighbours_determine(cycle: Path, tmp_path: Path, family: str):
     run = seqwise.train(cycle, out=tmp_path / family, settings=SMALL, task="masked", model=family)
     found = run.evaluate(cycle, split="test")
     assert found.metrics["accuracy"] > 0.8
@@ -213,8 +213,8 @@ def test_what_the_neighbours_tell_is_filled_in(cycle: Path, tmp_path: Path, fami
 
 
 @pytest.mark.parametrize("family", ["gru", "transformer"])
-def test_weights_are_chosen_by_how_well_hidden_tokens_are_filled_in(cycle: Path, family: str):
-    """The loss of two directions is about other tokens, so families could not be compared by it."""
+def test_the_goal_is_the_loss_of_masked_tokens(cycle: Path, family: str):
+    """The loss of a bidirectional model is over other tokens, so families could not be compared by it."""
     settings = parse_settings(SMALL | {"task": "masked", "model": family})
     task = Masked.prepare(str(cycle), settings)
     settings = resolve(settings, DefaultsContext(5000, 20, False, 1))[0]
@@ -233,24 +233,24 @@ def test_the_same_seed_gives_the_same_bits(cycle: Path, tmp_path: Path):
         assert torch.equal(tensor, second.run.load_weights()[name]), name
 
 
-def prepared(content: str, tmp_path: Path, **values: object) -> tuple[Masked, Settings]:
+def prepare_task(content: str, tmp_path: Path, **values: object) -> tuple[Masked, Settings]:
     (tmp_path / "a.txt").write_text(content)
     settings = parse_settings({"task": "masked", **values})
     return Masked.prepare(str(tmp_path / "a.txt"), settings), settings
 
 
-def test_words_seen_once_are_unknown_unless_the_user_says_otherwise(tmp_path: Path):
+def test_words_that_occur_once_are_unknown_by_default(tmp_path: Path):
     text = "the cat sat on the mat\n" * 60 + "a zebra came\n" + "the cat sat on the mat\n" * 60
-    task, settings = prepared(text, tmp_path)
+    task, settings = prepare_task(text, tmp_path)
     assert (task.tokenizer.kind, settings.text.min_count, settings.text.vocabulary) == ("words", 2, len(task.tokenizer))
     assert task.tokenizer.id("zebra") == task.tokenizer.unknown
     assert task.tokenizer.specials == ("<pad>", "<mask>")
-    task, _ = prepared(text, tmp_path, text={"tokenizer": "words"})
+    task, _ = prepare_task(text, tmp_path, text={"tokenizer": "words"})
     assert task.tokenizer.id("zebra") != task.tokenizer.unknown
 
 
 def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):
-    class Large:
+    class LargeCorpus:
         def sample(self) -> str:
             return "the cat"
 
@@ -260,10 +260,10 @@ def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):
         def texts(self, split: str) -> list[str]:
             return ["the cat sat on the mats\n" * 50]
 
-    said: list[str] = []
+    messages: list[str] = []
     settings = Settings()
-    assert Masked.learn_tokenizer(Large(), settings, said.append).kind == "wordpiece"  # type: ignore[arg-type]
-    assert said == [
+    assert Masked.learn_tokenizer(LargeCorpus(), settings, messages.append).kind == "wordpiece"  # type: ignore[arg-type]
+    assert messages == [
         "tokeniser: wordpiece with 2,048 tokens: one per 1,000 bytes of text, rounded down to a power of two, "
         "between 1,024 and 16,384."
     ]
@@ -283,34 +283,34 @@ def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):
         ({"data": {"window": 2}}, ["--data.window", "from 3 on", "received 2"]),
     ],
 )
-def test_settings_that_cannot_work_are_refused(values: dict, fragments: list[str], tmp_path: Path):
-    task, settings = prepared("the cat sat on the mat\n" * 60, tmp_path, **values)
+def test_invalid_settings_are_rejected(values: dict, fragments: list[str], tmp_path: Path):
+    task, settings = prepare_task("the cat sat on the mat\n" * 60, tmp_path, **values)
     settings, _ = resolve(settings, DefaultsContext(5000, 20, False, 1))
     with pytest.raises(UsageError) as caught:
         task.check(settings)
     assert [part for part in fragments if part not in str(caught.value)] == []
 
 
-def test_a_text_in_which_the_masks_hide_nothing_is_refused(tmp_path: Path):
-    task, settings = prepared("the cat sat on the mat\n" * 20, tmp_path, masked={"rate": 0.001})
+def test_a_text_without_any_masked_token_is_rejected(tmp_path: Path):
+    task, settings = prepare_task("the cat sat on the mat\n" * 20, tmp_path, masked={"rate": 0.001})
     settings, _ = resolve(settings, DefaultsContext(5000, 20, False, 1))
     with pytest.raises(DataError, match=r"the valid text has \d+ tokens, and the fixed masks hide none"):
         task.check(settings)
 
 
-# ---- filling in
+# Filling in text
 
 
 TEXT = ["the cat sat on the mat.\n", "cats play; playing cats.\n"] * 30
 
 
 @pytest.mark.parametrize("kind", ["words", "spaces", "wordpiece", "bpe", "characters"])
-def test_every_tokeniser_reads_a_gap_between_line_breaks(kind: str):
+def test_every_tokeniser_encodes_a_masked_text_between_line_breaks(kind: str):
     tokenizer = Tokenizer.train(kind, TEXT, 300, specials=("<pad>", "<mask>"))
     masked = encode_masked_text(tokenizer, "the [MASK] sat on <mask>")
-    line = int(tokenizer.encode("\n").ids[0])
-    assert masked.ids[0] == masked.ids[-1] == line
-    assert [int(masked.ids[place]) for place in masked.positions] == [1, 1]
+    line_break = int(tokenizer.encode("\n").ids[0])
+    assert masked.ids[0] == masked.ids[-1] == line_break
+    assert [int(masked.ids[position]) for position in masked.positions] == [1, 1]
     assert masked.unknown == []
     assert (
         tokenizer.encode("the").ids.tolist()
@@ -327,21 +327,21 @@ def test_every_tokeniser_reads_a_gap_between_line_breaks(kind: str):
         ("characters", "m", "the m sat"),
     ],
 )
-def test_the_best_filling_is_written_into_the_text(kind: str, token: str, filled: str):
+def test_the_best_prediction_is_inserted_into_the_text(kind: str, token: str, filled: str):
     tokenizer = Tokenizer.train(kind, TEXT, 300, specials=("<pad>", "<mask>"))
-    model = build_model(settings_of("transformer"), len(tokenizer))
+    model = build_model(create_settings("transformer"), len(tokenizer))
     with torch.no_grad():
         model.output.bias[tokenizer._ids[token]] = 50.0
-        model.output.bias[:2] = 90.0  # specials are no answers
+        model.output.bias[:2] = 90.0  # special tokens are never predicted
     (answer,) = fill_masks(model, tokenizer, ["the [MASK] sat"], 8, 3)
     assert answer.values["filled"] == filled
     assert answer.text.splitlines()[0] == filled
     assert len(answer.values["masks"][0]) == 3
 
 
-def test_a_long_text_is_read_around_its_gaps():
+def test_a_long_text_is_read_around_its_masks():
     tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
-    model = build_model(settings_of("transformer", transformer={"positions": "learned"}), len(tokenizer)).eval()
+    model = build_model(create_settings("transformer", transformer={"positions": "learned"}), len(tokenizer)).eval()
     text = "the cat sat on " * 20 + "[MASK] " + "the mat . " * 20 + "[MASK]"
     (answer,) = fill_masks(model, tokenizer, [text], 9, 2)
     assert len(answer.values["masks"]) == 2
@@ -350,9 +350,9 @@ def test_a_long_text_is_read_around_its_gaps():
     assert len(excerpt.values["masks"]) == 1
 
 
-def test_what_the_model_does_not_know_is_said():
+def test_unknown_words_are_reported():
     tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
-    (answer,) = fill_masks(build_model(settings_of("gru"), len(tokenizer)), tokenizer, ["the zebra [MASK]"], 8, 1)
+    (answer,) = fill_masks(build_model(create_settings("gru"), len(tokenizer)), tokenizer, ["the zebra [MASK]"], 8, 1)
     assert answer.values["unknown"] == ["zebra"]
     assert "does not know 'zebra'" in answer.text
 
@@ -360,7 +360,7 @@ def test_what_the_model_does_not_know_is_said():
 @pytest.mark.parametrize(
     ("text", "top", "problem"), [("the cat", 5, "nothing to fill in"), ("[MASK]", 0, "received 0")]
 )
-def test_nothing_to_fill_in_is_refused(text: str, top: int, problem: str):
+def test_a_text_without_masks_or_no_predictions_is_rejected(text: str, top: int, problem: str):
     tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
     with pytest.raises(UsageError, match=problem):
-        list(fill_masks(build_model(settings_of("gru"), len(tokenizer)), tokenizer, [text], 8, top))
+        list(fill_masks(build_model(create_settings("gru"), len(tokenizer)), tokenizer, [text], 8, top))

@@ -1,4 +1,4 @@
-"""`builtin:dates`: every spelling says one day only, and no day comes twice."""
+"""`builtin:dates`: every spelling means one day, and no day occurs twice."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from seqwise.tasks.translate.reader import builtin_dates
 DAY = date(1997, 5, 3)  # a Saturday
 
 
-def test_the_pairs_are_always_the_same():
+def test_the_pairs_are_reproducible():
     content = "\n".join("\t".join(pair) for pair in spell_dates())
     assert hashlib.sha256(content.encode()).hexdigest()[:16] == "0c8c380ab2a2ae49"
 
 
-def test_no_day_comes_twice_and_no_spelling_means_two_days():
+def test_no_day_and_no_spelling_occurs_twice():
     pairs = spell_dates()
     assert len(pairs) == len({iso for _, iso in pairs}) == COUNT
     assert len({spelling for spelling, _ in pairs}) == COUNT
 
 
 @pytest.mark.parametrize(
-    "written",
+    "spelling",
     [
         *("3 May 1997", "May 3rd, 1997", "the 3rd of May, 1997", "Saturday, May 3rd, 1997", "Sat 3 May 1997"),
         *("03-MAY-1997", "3.5.1997", "03.05.1997", "5/3/1997", "1997/05/03", "19970503", "3. Mai 1997"),
         *("Samstag, der 3. Mai 1997", "samedi 3 mai 1997", "3 May '97"),
     ],
 )
-def test_spellings_are_what_people_write(written: str):
-    assert written in [format_date(DAY, spelling) for spelling in SPELLINGS + SHORT_SPELLINGS]
+def test_common_spellings_occur(spelling: str):
+    assert spelling in [format_date(DAY, each) for each in SPELLINGS + SHORT_SPELLINGS]
 
 
-def test_two_digits_stand_for_the_years_of_posix_only():
+def test_years_of_two_digits_are_those_of_posix():
     years = {pair[1][:4] for pair in spell_dates() if "'" in pair[0]}
     assert min(years) >= "1969"
     assert max(years) <= "2068"

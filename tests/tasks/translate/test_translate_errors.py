@@ -1,4 +1,4 @@
-"""Bad pairs: each file names its mistake with place and repair, or the pair is dropped and counted."""
+"""Invalid parallel texts, and the errors and warnings about each: file, line, cause, fix."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ def lines(word: str, count: int = 40) -> bytes:
     return "".join(f"{word} {'x' * (number * 7 % 23)} {number}\n" for number in range(count)).encode()
 
 
-def without(data: bytes, line: int) -> bytes:
+def remove_line(data: bytes, line: int) -> bytes:
     rows = data.splitlines(keepends=True)
     return b"".join(rows[: line - 1] + rows[line:])
 
 
-def blank(data: bytes, *numbers: int) -> bytes:
+def clear_lines(data: bytes, *numbers: int) -> bytes:
     rows = data.splitlines(keepends=True)
     for number in numbers:
         rows[number - 1] = b"\n"
     return b"".join(rows)
 
 
-def inserted(data: bytes, line: int) -> bytes:
+def insert_empty_line(data: bytes, line: int) -> bytes:
     rows = data.splitlines(keepends=True)
     return b"".join([*rows[: line - 1], b"\n", *rows[line - 1 :]])
 
 
 EN, DE, FR = lines("one"), lines("eins"), lines("un")
 
-# (files, settings, what to open, what the error says)
+# case → files, settings, what the error must say
 ERRORS = {
     "a line is missing on one side": (
-        {"train.en": EN, "train.de": without(DE, 12)},
+        {"train.en": EN, "train.de": remove_line(DE, 12)},
         {},
         "train.en:12: train.de has 39 lines but train.en has 40: from about line 12 on the pairs no longer match",
         "Add what is missing to train.de, or remove it from train.en.",
     ),
     "an empty line too many": (
-        {"train.en": inserted(EN, 25), "train.de": DE},
+        {"train.en": insert_empty_line(EN, 25), "train.de": DE},
         {},
         "train.en:25: train.de has 40 lines but train.en has 41: from line 25 on the pairs no longer match "
         "(train.en line 25 is empty).",
@@ -56,14 +56,14 @@ ERRORS = {
         "Add what is missing to train.de",
     ),
     "empty lines on one side": (
-        {"train.en": EN, "train.de": blank(DE, 3, 17)},
+        {"train.en": EN, "train.de": clear_lines(DE, 3, 17)},
         {},
         "train.de:3: train.de is empty here, train.en is not.",
         "train.de:17:",
         "pass --data.on-empty drop to drop such pairs entirely.",
     ),
     "a third language does not match": (
-        {"train.en": EN, "train.de": DE, "train.fr": without(FR, 30)},
+        {"train.en": EN, "train.de": DE, "train.fr": remove_line(FR, 30)},
         {"target": "de,fr"},
         "train.fr has 39 lines but train.en has 40",
         "line 30",
@@ -81,7 +81,7 @@ ERRORS = {
         {},
         "train.de.gz: the gzip file is damaged",
     ),
-    "two languages and no wish": (
+    "two languages and no target": (
         {"train.en": EN, "train.de": DE},
         {"target": None},
         "there are texts in de and en: which one is the target?",
@@ -93,7 +93,7 @@ ERRORS = {
         "there are texts in de, en and fr: which one is the source?",
         "--columns en,de or --columns fr,de",
     ),
-    "a language that is not there": (
+    "an unknown language": (
         {"train.en": EN, "train.de": DE},
         {"target": "dee"},
         "there is no text in 'dee'; there are de and en.",
@@ -104,8 +104,8 @@ ERRORS = {
         {"columns": "en,de"},
         "test.en: test.de is missing beside test.en.",
     ),
-    "a text alone": ({"train.en": EN}, {}, "train.en: the file has no partner", "train.de"),
-    "a folder of other things": ({"notes.md": b"x"}, {}, "the folder contains no pairs", "train.en beside train.de"),
+    "a text without a partner": ({"train.en": EN}, {}, "train.en: the file has no partner", "train.de"),
+    "a folder without texts": ({"notes.md": b"x"}, {}, "the folder contains no pairs", "train.en beside train.de"),
     "an empty folder": ({}, {}, "the folder is empty.", "Expected train.en beside train.de"),
     "the same text twice": (
         {"train.en": EN, "train.en.gz": b"", "train.de": DE},
@@ -135,7 +135,7 @@ ERRORS = {
         "train.tsv:3: target is empty here, source is not.",
         "--data.on-empty drop",
     ),
-    "a number where text belongs": (
+    "a number instead of text": (
         {"train.jsonl": b'{"source": "a", "target": "b"}\n{"source": "c", "target": 7}\n'},
         {"target": None},
         "train.jsonl:2: expected text under target, found int.",
@@ -153,15 +153,15 @@ ERRORS = {
 }
 
 
-def put(folder: Path, files: dict[str, bytes]) -> None:
+def write_files(folder: Path, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         (folder / name).write_bytes(data)
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors_name_file_line_cause_and_repair(tmp_path: Path, name: str):
-    files, settings, *fragments = ERRORS[name]
-    put(tmp_path, files)
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_names_file_line_cause_and_fix(tmp_path: Path, case: str):
+    files, settings, *fragments = ERRORS[case]
+    write_files(tmp_path, files)
     with pytest.raises(UsageError) as caught:
         open_pairs(str(tmp_path), Settings(**{"target": "de", **settings}))
     for fragment in fragments:
@@ -169,15 +169,15 @@ def test_errors_name_file_line_cause_and_repair(tmp_path: Path, name: str):
     assert caught.value.repair or "empty" in fragments[0] or "damaged" in fragments[0]
 
 
-# (files, what is counted, how many pairs are left)
-DROPPED = {
+# case → files, the warning, the number of remaining pairs
+DROPPED_PAIRS = {
     "empty on one side": (
-        {"train.en": EN, "train.de": blank(DE, 3, 17)},
+        {"train.en": EN, "train.de": clear_lines(DE, 3, 17)},
         "2 pairs with an empty side, which are dropped (first: {}/train.de:3).",
         38,
     ),
     "empty lines too many": (
-        {"train.en": inserted(EN, 25), "train.de": DE},
+        {"train.en": insert_empty_line(EN, 25), "train.de": DE},
         "1 empty lines without a partner, which are dropped ({}/train.en:25).",
         40,
     ),
@@ -189,18 +189,18 @@ DROPPED = {
 }
 
 
-@pytest.mark.parametrize("name", DROPPED)
-def test_what_is_dropped_is_counted(tmp_path: Path, name: str):
-    files, remark, left = DROPPED[name]
-    put(tmp_path, files)
+@pytest.mark.parametrize("case", DROPPED_PAIRS)
+def test_dropped_pairs_are_counted(tmp_path: Path, case: str):
+    files, warning, num_pairs = DROPPED_PAIRS[case]
+    write_files(tmp_path, files)
     target = None if "train.jsonl" in files else "de"
     splits = open_pairs(str(tmp_path), Settings(target=target, data={"on_empty": "drop"}))
-    assert remark.format(tmp_path) in splits.findings.warning_messages()
-    assert len(splits.all_examples()) == left
+    assert warning.format(tmp_path) in splits.findings.warning_messages()
+    assert len(splits.all_examples()) == num_pairs
 
 
-def test_dropping_never_shifts_a_pair(tmp_path: Path):
-    put(tmp_path, {"train.en": inserted(blank(EN, 8), 25), "train.de": blank(DE, 3, 30)})
+def test_dropping_misaligns_no_pair(tmp_path: Path):
+    write_files(tmp_path, {"train.en": insert_empty_line(clear_lines(EN, 8), 25), "train.de": clear_lines(DE, 3, 30)})
     splits = open_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
     pairs = splits.all_examples()
     assert len(pairs) == 37
@@ -210,20 +210,20 @@ def test_dropping_never_shifts_a_pair(tmp_path: Path):
     assert numbers["39"] == 41  # the line of the file, not the number of the pair
 
 
-def test_a_missing_line_stops_even_where_empty_ones_are_dropped(tmp_path: Path):
-    put(tmp_path, {"train.en": EN, "train.de": without(DE, 12)})
+def test_a_missing_line_is_an_error_even_if_empty_ones_are_dropped(tmp_path: Path):
+    write_files(tmp_path, {"train.en": EN, "train.de": remove_line(DE, 12)})
     with pytest.raises(UsageError, match="from about line 12 on"):
         open_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
 
 
-# (files, what is remarked)
-REMARKS = {
+# case → files, the warning
+WARNINGS = {
     "empty lines at the end of one file": (
         {"train.en": EN + b"\n\n", "train.de": DE},
         "2 empty lines at the end of a file, which are skipped (first: {}/train.en:42).",
     ),
     "pairs of empty lines": (
-        {"train.en": blank(EN, 5), "train.de": blank(DE, 5)},
+        {"train.en": clear_lines(EN, 5), "train.de": clear_lines(DE, 5)},
         "1 pairs that are empty on all sides, which are dropped ({}/train.en:5).",
     ),
     "the same on both sides": (
@@ -237,10 +237,10 @@ REMARKS = {
 }
 
 
-@pytest.mark.parametrize("name", REMARKS)
-def test_what_passes_is_counted_with_the_policy(tmp_path: Path, name: str):
-    files, remark = REMARKS[name]
-    put(tmp_path, files)
+@pytest.mark.parametrize("case", WARNINGS)
+def test_warnings_are_counted(tmp_path: Path, case: str):
+    files, warning = WARNINGS[case]
+    write_files(tmp_path, files)
     splits = open_pairs(str(tmp_path), Settings(target="de"))
     check_pairs(splits)
-    assert any(remark.format(tmp_path) in sentence for sentence in splits.findings.warning_messages())
+    assert any(warning.format(tmp_path) in message for message in splits.findings.warning_messages())

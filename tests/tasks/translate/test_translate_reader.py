@@ -1,4 +1,4 @@
-"""Pairs from files side by side, from tables, gzipped, with several targets; splits and languages by name."""
+"""Reading pairs: parallel files, tables, gzip, several targets; splits and languages by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.reader import check_pairs, join_lines, open_pairs
 
 
-def put(folder: Path, **files: str) -> Path:
-    """Files by name, with `__` for the dot."""
+def write_files(folder: Path, **files: str) -> Path:
+    """Writes files by name, with `__` for the dot."""
     for name, content in files.items():
         path = folder / name.replace("__", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -24,19 +24,21 @@ def put(folder: Path, **files: str) -> Path:
     return folder
 
 
-def numbered(word: str, count: int = 40) -> str:
+def number_lines(word: str, count: int = 40) -> str:
     return "".join(f"{word} {number}\n" for number in range(count))
 
 
-def opened(spec: Path | str, **settings):
+def read_pairs(spec: Path | str, **settings):
     splits = open_pairs(str(spec), Settings(**settings))
     return splits, splits.languages
 
 
-def test_endings_are_languages_and_names_are_splits(tmp_path):
-    put(tmp_path, train__en="a\nb\n", train__de="A\nB\n", val__en="c\n", val__de="C\n")
-    put(tmp_path, test_2016__en="d\n", test_2016__de="D\n", test_2017__en="e\n", test_2017__de="E\n", README__md="x")
-    splits, languages = opened(tmp_path, target="de")
+def test_suffixes_are_languages_and_stems_are_splits(tmp_path):
+    write_files(tmp_path, train__en="a\nb\n", train__de="A\nB\n", val__en="c\n", val__de="C\n")
+    write_files(
+        tmp_path, test_2016__en="d\n", test_2016__de="D\n", test_2017__en="e\n", test_2017__de="E\n", README__md="x"
+    )
+    splits, languages = read_pairs(tmp_path, target="de")
     assert languages == Languages("en", ("de",))
     pairs = {split: [(pair.source, *pair.targets) for pair in part] for split, part in splits.parts.items()}
     assert pairs == {"train": [("a", "A"), ("b", "B")], "valid": [("c", "C")], "test": [("d", "D"), ("e", "E")]}
@@ -47,127 +49,136 @@ def test_endings_are_languages_and_names_are_splits(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["train.en", "train"])
-def test_one_file_or_the_beginning_of_names_stands_for_a_set(tmp_path, name: str):
-    put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"), other__en="x\n", other__de="X\n")
-    splits, languages = opened(tmp_path / name, target=None if name == "train.en" else "de")
+def test_parallel_files_can_be_named_by_one_file_or_their_stem(tmp_path, name: str):
+    write_files(
+        tmp_path, train__en=number_lines("one"), train__de=number_lines("eins"), other__en="x\n", other__de="X\n"
+    )
+    splits, languages = read_pairs(tmp_path / name, target=None if name == "train.en" else "de")
     assert str(languages) == "en → de"
     assert sum(map(len, splits.parts.values())) == 40
 
 
-def test_endings_may_tell_source_and_target_themselves(tmp_path):
-    put(tmp_path, train__src=numbered("one"), train__tgt=numbered("eins"))
-    assert opened(tmp_path)[1] == Languages("src", ("tgt",))
+def test_suffixes_can_be_source_and_target(tmp_path):
+    write_files(tmp_path, train__src=number_lines("one"), train__tgt=number_lines("eins"))
+    assert read_pairs(tmp_path)[1] == Languages("src", ("tgt",))
 
 
-def test_several_targets_are_read_side_by_side(tmp_path):
-    put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"), train__fr=numbered("un"))
-    splits, languages = opened(tmp_path, target="fr,de")
+def test_a_source_can_have_several_targets(tmp_path):
+    write_files(tmp_path, train__en=number_lines("one"), train__de=number_lines("eins"), train__fr=number_lines("un"))
+    splits, languages = read_pairs(tmp_path, target="fr,de")
     assert languages == Languages("en", ("fr", "de"))
     assert splits.parts["train"][0].targets == ("un 0", "eins 0")
-    _, languages = opened(tmp_path, columns="de,fr")
+    _, languages = read_pairs(tmp_path, columns="de,fr")
     assert languages == Languages("de", ("fr",))
 
 
 def test_gzip_crlf_and_byte_order_mark_change_nothing(tmp_path):
-    put(tmp_path / "plain", train__en=numbered("one"), train__de=numbered("eins"))
-    put(tmp_path / "other", train__en__gz="\ufeff" + numbered("one").replace("\n", "\r\n"), train__de=numbered("eins"))
-    plain, other = (opened(tmp_path / name, target="de")[0] for name in ("plain", "other"))
+    write_files(tmp_path / "plain", train__en=number_lines("one"), train__de=number_lines("eins"))
+    write_files(
+        tmp_path / "other",
+        train__en__gz="\ufeff" + number_lines("one").replace("\n", "\r\n"),
+        train__de=number_lines("eins"),
+    )
+    plain, other = (read_pairs(tmp_path / name, target="de")[0] for name in ("plain", "other"))
     assert plain.parts == {
         split: [
-            type(pair)(pair.source, pair.targets, plain.parts[split][at].file, pair.line)
-            for at, pair in enumerate(part)
+            type(pair)(pair.source, pair.targets, plain.parts[split][index].file, pair.line)
+            for index, pair in enumerate(part)
         ]
         for split, part in other.parts.items()
     }
     assert plain.fingerprint == other.fingerprint
 
 
-@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
-def test_tables_have_source_and_target(tmp_path, form: str):
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
+def test_tables_have_source_and_target(tmp_path, suffix: str):
     rows = [(f"one, {number}", f"eins {number}") for number in range(30)]
     text = {
         "csv": "target,source\n" + "".join(f'{b},"{a}"\n' for a, b in rows),
         "tsv": "".join(f"{a}\t{b}\n" for a, b in rows),
         "jsonl": "".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in rows),
-    }[form]
-    path = put(tmp_path, **{f"pairs__{form}": text}) / f"pairs.{form}"
-    splits, languages = opened(path)
+    }[suffix]
+    path = write_files(tmp_path, **{f"pairs__{suffix}": text}) / f"pairs.{suffix}"
+    splits, languages = read_pairs(path)
     assert languages == Languages()
     assert sorted((pair.source, pair.targets[0]) for pair in splits.all_examples()) == sorted(rows)
 
 
 def test_columns_are_found_by_name_by_number_and_by_target(tmp_path):
     path = (
-        put(tmp_path, t__csv="id,en,de,fr\n" + "".join(f"{n},one {n},eins {n},un {n}\n" for n in range(30))) / "t.csv"
+        write_files(tmp_path, t__csv="id,en,de,fr\n" + "".join(f"{n},one {n},eins {n},un {n}\n" for n in range(30)))
+        / "t.csv"
     )
-    splits, languages = opened(path, columns="en,de,fr")
+    splits, languages = read_pairs(path, columns="en,de,fr")
     assert (languages, splits.parts["train"][0].targets) == (Languages("en", ("de", "fr")), ("eins 0", "un 0"))
-    splits, languages = opened(path, columns="en,fr", target="fr")
+    splits, languages = read_pairs(path, columns="en,fr", target="fr")
     assert (languages, splits.parts["train"][0].targets) == (Languages("en", ("fr",)), ("un 0",))
-    headless = put(tmp_path, h__tsv="".join(f"{n}\tone {n}\teins {n}\n" for n in range(30))) / "h.tsv"
-    splits, languages = opened(headless, columns="2,3")
+    headless = write_files(tmp_path, h__tsv="".join(f"{n}\tone {n}\teins {n}\n" for n in range(30))) / "h.tsv"
+    splits, languages = read_pairs(headless, columns="2,3")
     assert (languages, splits.parts["train"][0].source) == (Languages(), "one 0")
 
 
-def test_a_table_with_plain_names_serves_a_run_with_languages(tmp_path):
-    path = put(tmp_path, t__csv="source,target\n" + "".join(f"one {n},eins {n}\n" for n in range(30))) / "t.csv"
-    splits, languages = opened(path, columns="en,de", target="de")
+def test_columns_source_and_target_are_read_for_a_run_with_languages(tmp_path):
+    path = write_files(tmp_path, t__csv="source,target\n" + "".join(f"one {n},eins {n}\n" for n in range(30))) / "t.csv"
+    splits, languages = read_pairs(path, columns="en,de", target="de")
     assert (languages, splits.parts["train"][0].targets) == (Languages("en", ("de",)), ("eins 0",))
 
 
 def test_the_source_of_a_table_is_the_other_column(tmp_path):
-    path = put(tmp_path, t__csv="en,de\n" + "".join(f"one {n},eins {n}\n" for n in range(30))) / "t.csv"
-    assert opened(path, target="de")[1] == Languages("en", ("de",))
+    path = write_files(tmp_path, t__csv="en,de\n" + "".join(f"one {n},eins {n}\n" for n in range(30))) / "t.csv"
+    assert read_pairs(path, target="de")[1] == Languages("en", ("de",))
 
 
-def test_line_breaks_inside_a_text_become_blanks_and_are_counted(tmp_path):
+def test_line_breaks_become_spaces_and_are_counted(tmp_path):
     rows = [{"source": f"a\n\nb {n}", "target": f"t {n}"} for n in range(30)]
-    path = put(tmp_path, t__jsonl="".join(json.dumps(row) + "\n" for row in rows)) / "t.jsonl"
-    splits, _ = opened(path)
+    path = write_files(tmp_path, t__jsonl="".join(json.dumps(row) + "\n" for row in rows)) / "t.jsonl"
+    splits, _ = read_pairs(path)
     assert splits.parts["train"][0].source == "a b 0"
     assert "30 texts with line breaks inside, which are read as blanks" in splits.findings.warning_messages()[0]
 
 
-def test_a_text_becomes_one_line_and_blanks_inside_stay():
+def test_a_text_becomes_one_line_and_keeps_its_spaces():
     assert join_lines("  a  b\t") == "a  b"
     assert join_lines("a \n  b\r\nc ") == "a b c"
 
 
-def test_what_is_often_a_mistake_is_counted(tmp_path):
+def test_likely_mistakes_are_counted(tmp_path):
     long = "a very long line that has no business here " * 5
-    put(tmp_path, train__en=numbered("one") + f"same\n{long}\n", train__de=numbered("eins") + "same\nkurz\n")
-    put(tmp_path, test__en="one 3\nnew\n", test__de="eins 3\nneu\n")
-    splits, _ = opened(tmp_path, target="de")
-    check_pairs(splits)
-    remarks = splits.findings.warning_messages()
-    assert any(
-        "1 pairs whose target equals the source; they are kept" in text and "train.en:41" in text for text in remarks
+    write_files(
+        tmp_path, train__en=number_lines("one") + f"same\n{long}\n", train__de=number_lines("eins") + "same\nkurz\n"
     )
-    assert any("ratio of lengths 5 times" in text and "train.en:42" in text for text in remarks)
-    assert any("pairs of test are in train too" in text and "test.en:1" in text for text in remarks)
+    write_files(tmp_path, test__en="one 3\nnew\n", test__de="eins 3\nneu\n")
+    splits, _ = read_pairs(tmp_path, target="de")
+    check_pairs(splits)
+    messages = splits.findings.warning_messages()
+    assert any(
+        "1 pairs whose target equals the source; they are kept" in text and "train.en:41" in text for text in messages
+    )
+    assert any("ratio of lengths 5 times" in text and "train.en:42" in text for text in messages)
+    assert any("pairs of test are in train too" in text and "test.en:1" in text for text in messages)
 
 
 @pytest.mark.parametrize("name", ["text", "en/de"])
-def test_a_target_needs_a_name_that_its_vocabulary_can_have(tmp_path, name: str):
-    """The source's vocabulary is called text, and a name is part of the name of a file."""
-    path = put(tmp_path, pairs__csv=f"en,{name}\n" + "".join(f"a {n},b {n}\n" for n in range(40)))
+def test_a_target_name_must_be_valid_for_its_vocabulary_file(tmp_path, name: str):
+    """The vocabulary of the source is called text, and the name of a target is part of a file name."""
+    path = write_files(tmp_path, pairs__csv=f"en,{name}\n" + "".join(f"a {n},b {n}\n" for n in range(40)))
     with pytest.raises(UsageError, match=f"cannot be called '{name}'(?s:.*)--columns en,{name} --target NAME"):
-        opened(path / "pairs.csv", columns=f"en,{name}")
-    assert opened(path / "pairs.csv", columns=f"en,{name}", target="german")[1] == Languages("en", ("german",))
+        read_pairs(path / "pairs.csv", columns=f"en,{name}")
+    assert read_pairs(path / "pairs.csv", columns=f"en,{name}", target="german")[1] == Languages("en", ("german",))
 
 
-def test_a_language_cannot_be_read_and_written(tmp_path):
-    put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"))
+def test_a_language_cannot_be_both_source_and_target(tmp_path):
+    write_files(tmp_path, train__en=number_lines("one"), train__de=number_lines("eins"))
     with pytest.raises(UsageError, match="de cannot be both source and target"):
-        opened(tmp_path, columns="de,en", target="de")
+        read_pairs(tmp_path, columns="de,en", target="de")
     with pytest.raises(DataError, match="there is no text in 'fr'; there are de and en"):
-        opened(tmp_path, target="fr")
+        read_pairs(tmp_path, target="fr")
 
 
 def test_files_whose_names_tell_no_split_are_counted(tmp_path):
-    put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"), test__en="d\n", test__de="D\n")
-    put(tmp_path, news__en="x\n", news__de="X\n")
-    splits, _ = opened(tmp_path, target="de")
+    write_files(tmp_path, train__en=number_lines("one"), train__de=number_lines("eins"), test__en="d\n", test__de="D\n")
+    write_files(tmp_path, news__en="x\n", news__de="X\n")
+    splits, _ = read_pairs(tmp_path, target="de")
     assert splits.findings.warning_messages() == [
         f"2 files whose names contain no split, which are not read (first: {tmp_path / 'news.de'})."
     ]

@@ -1,4 +1,4 @@
-"""ROUGE by hand."""
+"""ROUGE equals hand-computed values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_words_are_runs_of_letters_and_digits_in_lower_case():
     assert split_words("The café's 3.5-litre CAR_7!") == ["the", "café", "s", "3", "5", "litre", "car", "7"]
 
 
-def test_the_classic_example_of_lin():
+def test_the_example_of_lin_2004():
     # Lin 2004, §3.1: S2 shares "police … the gunman" with S1 in order, S3 only "the gunman".
     reference = "police killed the gunman"
     second, third = rouge(["police kill the gunman"], [reference]), rouge(["the gunman kill police"], [reference])
@@ -23,25 +23,25 @@ def test_the_classic_example_of_lin():
     assert second["rouge_2"] == third["rouge_2"] == pytest.approx(1 / 3)
 
 
-def test_precision_and_recall_differ_with_the_lengths():
-    # 2 of 2 words are right, of 6: P = 1, R = 1/3, F1 = 1/2
+def test_f1_combines_precision_and_recall():
+    # 2 of 2 words are correct, of 6: P = 1, R = 1/3, F1 = 1/2
     assert rouge(["a b"], ["a b c d e f"])["rouge_1"] == 0.5
 
 
-def test_a_repeated_word_counts_as_often_as_the_reference_has_it():
+def test_a_repeated_word_counts_as_often_as_in_the_reference():
     # "the" 3 times against 1: 1 of 3 and 1 of 2, F1 = 2 · 1 / 5
     assert rouge(["the the the"], ["the cat"])["rouge_1"] == pytest.approx(0.4)
 
 
-def test_the_score_is_the_mean_over_pairs_and_empty_texts_have_none():
+def test_the_score_is_the_mean_over_pairs_and_an_empty_text_has_zero():
     assert rouge(["a b", ""], ["a b", "c"]) == {"rouge_1": 0.5, "rouge_2": 0.5, "rouge_l": 0.5}
     assert rouge([], []) == {"rouge_1": 0.0, "rouge_2": 0.0, "rouge_l": 0.0}
 
 
-def test_the_longest_common_subsequence_equals_the_search_through_all_of_them():
-    draw = random.Random(0)
+def test_the_longest_common_subsequence_equals_exhaustive_search():
+    rng = random.Random(0)
     for _ in range(60):
-        first, second = (draw.choices("abc", k=draw.randint(0, 7)) for _ in range(2))
+        first, second = (rng.choices("abc", k=rng.randint(0, 7)) for _ in range(2))
         subsequences = {c for size in range(len(second) + 1) for c in itertools.combinations(second, size)}
         longest = next(
             size
