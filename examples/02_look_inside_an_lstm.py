@@ -30,7 +30,7 @@ def main() -> None:
     for layer in range(2):
         forget = recording[f"backbone.deep.layer.{layer}.lstm.forget"]  # (B, T, U)
         mean = forget.mean().item()
-        half_life = math.log(0.5) / math.log(mean)  # of a cell whose gate were always at the mean
+        half_life = math.log(0.5) / math.log(mean)  # of a cell whose gate is always at the mean
         print(f"layer {layer}: mean forget gate {mean:.3f}, half-life {half_life:.1f} characters")
 
     print("\nforget gate of layer 1 at each character, mean over its units")

@@ -2,7 +2,7 @@
 
     python examples/05_tag.py
 
-It takes some seconds. The kind of a name depends on its context: `read` is a method after a dot and before a bracket, a
+Takes a few seconds. The kind of a name depends on its context: `read` is a method after a dot and before a bracket, a
 keyword argument before an equals sign inside brackets, a variable elsewhere.
 """
 # ruff: noqa: T201
@@ -14,7 +14,7 @@ from seqwise.layers.record import record
 from seqwise.training.loop import Step
 
 
-def show(step: Step) -> None:
+def print_validation(step: Step) -> None:
     if step.validation:
         print(f"step {step.number:4}  loss {step.loss:.3f}  valid accuracy {step.validation['token_accuracy']:.4f}")
 
@@ -26,7 +26,7 @@ def main() -> None:
         model="gru",
         budget="30k-tokens",
         settings={"training": {"batch_size": 8, "validate_every": 100}},
-        on_step=show,
+        on_step=print_validation,
     )
     result = trained.evaluate("builtin:code")
     print(f"\ntoken accuracy {result.metrics['token_accuracy']:.4f} on {result.on}\n")

@@ -1,9 +1,9 @@
-"""Images → captions: train on drawn shapes, evaluate, caption an image, and record where the decoder attends.
+"""Images → captions: train on generated shapes, evaluate, caption an image, and record where the decoder attends.
 
     python examples/07_caption.py
 
-It takes some seconds, so the captions are poor; three minutes (`budget="3m"`, without the width) describe nearly all
-images exactly.
+Takes a few seconds, so the captions are poor; three minutes (`budget="3m"`, default width) describe nearly all images
+exactly.
 """
 # ruff: noqa: T201
 

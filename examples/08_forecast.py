@@ -2,7 +2,7 @@
 
     python examples/08_forecast.py
 
-It takes some seconds. The sunspots are built in; a .csv file with a column of timestamps is read in the same way.
+Takes a few seconds. The sunspots are built in; a .csv file with a column of timestamps is read in the same way.
 """
 # ruff: noqa: T201
 
@@ -25,13 +25,13 @@ def main() -> None:
     )
     result = trained.evaluate("builtin:sunspots")
     for name in ("mse", "mae", "mase"):
-        ours, naive, seasonal = (result.metrics[f"{who}{name}"] for who in ("", "naive_", "seasonal_naive_"))
-        print(f"{name:5} {ours:6.3f}   naive {naive:6.3f}   seasonal naive {seasonal:6.3f}")
+        model, naive, seasonal = (result.metrics[f"{kind}{name}"] for kind in ("", "naive_", "seasonal_naive_"))
+        print(f"{name:5} {model:6.3f}   naive {naive:6.3f}   seasonal naive {seasonal:6.3f}")
     print(f"on {result.on}; {result.how}\n")
 
-    answer = trained.predict("builtin:sunspots")
-    print(answer.text)
-    Path("forecast.svg").write_text(forecast_svg(answer.values["series"]), encoding="utf-8")
+    prediction = trained.predict("builtin:sunspots")
+    print(prediction.text)
+    Path("forecast.svg").write_text(forecast_svg(prediction.values["series"]), encoding="utf-8")
 
 
 if __name__ == "__main__":

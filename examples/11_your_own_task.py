@@ -1,9 +1,9 @@
-"""An eighth task in one file: regression, one number per text. It trains, evaluates, predicts and is compared.
+"""A task of your own in one file: regression, one number per text. It trains, evaluates, predicts and is compared.
 
     python examples/11_your_own_task.py
 
-The data are sums such as 12+7 with their values, made here. `@register` makes the task known to `train`, `load` and
-`compare`; the package is not changed. Put your own reader into `open_splits` and your own network into `Regressor`.
+The data are sums such as 12+7 with their values, generated here. `@register` makes the task known to `train`, `load`
+and `compare`; the package is not changed. Put your own reader into `open_splits` and your own network into `Regressor`.
 """
 # ruff: noqa: T201
 
@@ -140,7 +140,9 @@ def main() -> None:
     trained = seqwise.train("sums.csv", task="regress", model="gru", budget="8-epochs", settings=small)
     print(f"mean squared error {trained.evaluate('sums.csv').metrics['mse']:.4f}")
     print(f"12+30 is about {trained.predict('12+30').text}, 90+9 about {trained.predict('90+9').text}")
-    print(seqwise.compare("sums.csv", task="regress", models="rnn,gru", budget="4k-tokens", seeds=2, tries=1, **small))
+    print(
+        seqwise.compare("sums.csv", task="regress", models="rnn,gru", budget="4k-tokens", seeds=2, lr_trials=1, **small)
+    )
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class DataSettings(Section):
     window: Annotated[int, Field(ge=1)] | Literal["full"] | None = None
     """Tokens per training window (truncated backpropagation through time), or full."""
     order: Literal["streams", "windows"] | None = None
-    """streams: contiguous, state carried over (recurrent models). windows: shuffled (Transformers)."""
+    """streams: contiguous, state passed on (recurrent models). windows: shuffled (Transformers)."""
     max_length: int | None = Field(None, ge=1)
     """Maximum tokens of one example; longer ones are truncated and counted."""
     max_tokens: int | None = Field(None, ge=1)

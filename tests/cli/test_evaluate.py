@@ -32,7 +32,7 @@ def test_the_table_has_a_line_per_metric_with_its_definition(seqwise_command, tr
         assert line.endswith(DEFINITIONS[name])
     assert result.err.splitlines() == [
         f"{book}, the test split",
-        "state carried over the whole text; full softmax over 22 tokens, tied projection",
+        "state passed on over the whole text; full softmax over 22 tokens, tied projection",
     ]
 
 
@@ -50,7 +50,7 @@ def test_a_split_can_be_named(seqwise_command, trained_run, book, split, share):
 
 def test_a_note_says_that_a_long_text_is_read_in_parts(seqwise_command, trained_run, book):
     document = json.loads(seqwise_command("evaluate", trained_run(), book, "--split", "train", "--json").out)
-    assert document["how"].startswith("state carried over each of 16 equal parts of the text;")
+    assert document["how"].startswith("state passed on over each of 16 equal parts of the text;")
 
 
 def test_another_text_is_evaluated_whole_and_its_unknown_tokens_are_listed(seqwise_command, trained_run, tmp_path):
@@ -63,4 +63,4 @@ def test_another_text_is_evaluated_whole_and_its_unknown_tokens_are_listed(seqwi
 
 def test_dynamic_evaluation_reports_its_settings(seqwise_command, trained_run, book):
     result = seqwise_command("evaluate", trained_run(), book, "--dynamic", "--dynamic-rate", "0.2", "--json")
-    assert "each piece is scored, then learned from (SGD, rate 0.2)" in json.loads(result.out)["how"]
+    assert "each segment is scored, then trained on (SGD, rate 0.2)" in json.loads(result.out)["how"]

@@ -294,7 +294,7 @@ def test_invalid_settings_are_rejected(values: dict, fragments: list[str], tmp_p
 def test_a_text_without_any_masked_token_is_rejected(tmp_path: Path):
     task, settings = prepare_task("the cat sat on the mat\n" * 20, tmp_path, masked={"rate": 0.001})
     settings, _ = resolve(settings, DefaultsContext(5000, 20, False, 1))
-    with pytest.raises(DataError, match=r"the valid text has \d+ tokens, and the fixed masks hide none"):
+    with pytest.raises(DataError, match=r"the valid text has \d+ tokens, and the fixed masks mask none"):
         task.check(settings)
 
 

@@ -1,4 +1,4 @@
-"""`CorpusTask`: the base of tasks on one long text, which is tokenised into files. It knows nothing of any model."""
+"""`CorpusTask`: the base of tasks on one long text, which is tokenised into files. The module knows no model."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class CorpusTask(Task):
         ]
         return self.warn_about_unknown() + repeated
 
-    # A trained model, without that data
+    # Inference with a trained model, without the training data
 
     @classmethod
     def open_store(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[TokenStore, str]:

@@ -1,4 +1,4 @@
-"""`ExampleTask`: the base of tasks whose examples fit into memory, in three splits. It knows nothing of any model."""
+"""`ExampleTask`: the base of tasks whose examples fit into memory, in three splits. The module knows no model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ExampleTask(Task):
     ) -> Self:
         splits = cls.open_splits(data, settings, progress)
         task = cls(splits, cls.learn(splits, settings, log, preprocessor or Preprocessor()), settings)
-        task.introduce(log)
+        task.log_data(log)
         return task
 
     @classmethod
@@ -57,7 +57,7 @@ class ExampleTask(Task):
         """Returns the vocabularies and facts of `initial`; those that it lacks are learned from the training split."""
         return initial
 
-    def introduce(self, log: LogFunction) -> None:
+    def log_data(self, log: LogFunction) -> None:
         """Logs the sizes of the splits, and the warnings about the data."""
         self.log_sizes(log, self.example_unit, self.splits.parts, *self.describe_sizes())
         for warning in self.warnings():
@@ -100,7 +100,7 @@ class ExampleTask(Task):
         value = float(compute_metric(scores.metric, np.array(world.sum(*scores.sums.sum(axis=0)))))
         return {"loss": value if scores.metric in LOWER_IS_BETTER else -value, scores.metric: value}
 
-    # A trained model, without that data
+    # Inference with a trained model, without the training data
 
     @classmethod
     def score_examples(cls, bundle: ModelBundle, examples: Sequence[Any], options: InferenceOptions) -> ExampleScores:
@@ -125,13 +125,13 @@ class ExampleTask(Task):
     def select_examples(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[Any, list[Any], str]:
         """Reads the data and returns its splits, the examples to evaluate on, and which these are, in words."""
 
-        def open_with(valid_fraction: float, test_fraction: float) -> Splits[Any]:
+        def open_data(valid_fraction: float, test_fraction: float) -> Splits[Any]:
             fractions = {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
             data_settings = bundle.settings.data.model_copy(update=fractions)
             return cls.open_splits(data, bundle.settings.model_copy(update={"data": data_settings}), None)
 
         fractions = bundle.settings.data.valid_fraction, bundle.settings.data.test_fraction
-        splits, examples, part = select_evaluation_examples(open_with, fractions, split, bundle.trained_on)
+        splits, examples, part = select_evaluation_examples(open_data, fractions, split, bundle.trained_on)
         return splits, examples, f"{data}, {part}"
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Guesses the task from file names and the first lines of the data, when the user does not set it.
+"""Guesses the task from file names and the first lines of the data, unless the user sets it.
 
 The guess reads little, and raises an error only where files or columns do not lead to a task. The task itself reads and
 checks everything.
@@ -75,9 +75,9 @@ def _guess_from_folder(folder: Path) -> tuple[TaskName, str]:
     try:
         files = find_split_files(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll", ".conll03", ".bio", ".iob"))
     except DataError:
-        return "language", "it holds nothing else"  # that task reports what is missing
-    task, why = _guess_from_file(files["train"][0])
-    return task, f"in {files['train'][0].name} {why}"
+        return "language", "there is no data of another task"  # that task reports what is missing
+    task, reason = _guess_from_file(files["train"][0])
+    return task, f"in {files['train'][0].name} {reason}"
 
 
 def _guess_from_file(path: Path) -> tuple[TaskName, str]:

@@ -1,8 +1,8 @@
 """`--init RUN`: initialises a run of classify or tag with the encoder and the vocabulary of another run.
 
 Training calls three functions in this order: `inherit_settings` before the data is read, `copy_vocabulary` for reading
-it, `copy_weights` once the model is built. The module knows nothing of run folders, as `training/initialization.py`
-does.
+it, `copy_weights` once the model is built. The module knows nothing of run folders, which
+`training/initialization.py` reads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
         raise UsageError(problem, repair="Leave it out.")
     is_encoder = source.task == "masked" or (source.task == "language" and source.model in (*RECURRENT, "transformer"))
     if not is_encoder:
-        problem = f"--init: {name} is a {source.model} of the task {source.task}, which has no encoder of texts."
+        problem = f"--init: {name} is a {source.model} of the task {source.task}, which has no text encoder."
         repair = "Name a run of --task masked, or of language with a recurrent model or a Transformer."
         raise UsageError(problem, repair=repair)
     result, defaults = settings.model_copy(deep=True), Settings()

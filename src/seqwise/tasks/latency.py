@@ -1,4 +1,4 @@
-"""Timing: how long a block takes, and how long one answer takes. It knows nothing of any task or model."""
+"""Timing: how long a block of code takes, and how long one prediction takes. The module knows no task or model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-WARM_UP = 2  # answers that are not measured: memory is allocated and kernels are chosen in them
+WARM_UP = 2  # first predictions, not measured: memory is allocated and kernels are chosen in them
 
 
 class Stopwatch:
@@ -30,16 +30,16 @@ def median_seconds(
 ) -> float:
     """Returns the median time of `answers` calls on evenly spaced inputs; inputs repeat where there are fewer."""
     count, seconds = max(1, answers), []
-    chosen = [inputs[number * max(len(inputs), count) // count % len(inputs)] for number in range(count)]
-    waits = device is not None and device.type == "cuda"  # for the GPU, which computes asynchronously
-    for each in (chosen * WARM_UP)[:WARM_UP]:
+    sample = [inputs[number * max(len(inputs), count) // count % len(inputs)] for number in range(count)]
+    is_cuda = device is not None and device.type == "cuda"  # which computes asynchronously
+    for each in (sample * WARM_UP)[:WARM_UP]:
         answer(each)
-    for each in chosen:
-        if waits:
+    for each in sample:
+        if is_cuda:
             torch.cuda.synchronize(device)
         with Stopwatch() as watch:
             answer(each)
-            if waits:
+            if is_cuda:
                 torch.cuda.synchronize(device)
         seconds.append(watch.seconds)
     return median(seconds)

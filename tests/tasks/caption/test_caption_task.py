@@ -281,7 +281,7 @@ def test_encoder_and_size_follow_from_the_data(tmp_path: Path):
     ("more", "fragment"),
     [
         ({"caption": {"encoder": "features"}}, "features encoder does not read this data"),
-        ({"caption": {"frames": True}}, "holds an image per row"),
+        ({"caption": {"frames": True}}, "has an image per row"),
     ],
 )
 def test_settings_that_contradict_the_data_are_rejected(images: Path, more: dict, fragment: str):

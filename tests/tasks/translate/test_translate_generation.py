@@ -120,7 +120,7 @@ def test_the_unknown_token_is_never_generated(small_model):
     task, model, settings = small_model
     unknown = task.preprocessor.tokenizers["target"].unknown
     with torch.no_grad():
-        model.writer(0).output.bias[unknown] += 50
+        model.get_decoder(0).output.bias[unknown] += 50
     rows = TranslationGenerator(task.bundle(model, settings), GREEDY).translate_ids(task.sides["train"][0])
     assert not any(unknown in best[0].ids for _, (best,) in rows)
 

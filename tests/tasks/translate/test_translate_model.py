@@ -78,7 +78,7 @@ def test_gradients_equal_finite_differences(model: str, attention: str):
 
     def loss(vectors: torch.Tensor) -> torch.Tensor:
         memory = Memory(translator.encoder(vectors, lengths=lengths).vectors, lengths)
-        return translator.writer(0).losses(memory, ids, torch.tensor([[4, 2], [5, 2]]))
+        return translator.get_decoder(0).losses(memory, ids, torch.tensor([[4, 2], [5, 2]]))
 
     assert torch.autograd.gradcheck(loss, vectors)
 
@@ -87,7 +87,7 @@ def test_the_loss_equals_that_of_decoding_step_by_step():
     model = build_translator().double().eval()
     batch = create_batch((0,))
     memory = model.encode(batch.source, batch.lengths)
-    decoder, state, total = model.writer(0), None, 0.0
+    decoder, state, total = model.get_decoder(0), None, 0.0
     for step, target in enumerate([4, 5, 2]):
         log_probabilities, state = decoder.next(batch.inputs[:, 0, step : step + 1], state, memory)
         total -= log_probabilities[0, target].item()
@@ -99,7 +99,7 @@ def test_label_smoothing_applies_in_training_only():
     assert plain.eval()(create_batch())[0].total.item() == smooth.eval()(create_batch())[0].total.item()
     batch = create_batch((0,))
     memory = smooth.encode(batch.source, batch.lengths)
-    decoder = smooth.writer(0)
+    decoder = smooth.get_decoder(0)
     log_probs = decoder.logits(decoder.read(batch.inputs[:, 0], None, memory).vectors).log_softmax(-1)[0]
     targets = enumerate([4, 5, 2])
     expected = sum(-0.8 * log_probs[step, target] - 0.2 * log_probs[step].mean() for step, target in targets)
@@ -111,22 +111,24 @@ def test_an_untrained_model_predicts_by_frequency():
     torch.manual_seed(0)
     model = Translator(create_settings("transformer"), (10, [10]), [counts]).eval()
     batch = create_batch()
-    log_probabilities, _ = model.writer(0).next(batch.inputs[:, 0, :1], None, model.encode(batch.source, batch.lengths))
+    log_probabilities, _ = model.get_decoder(0).next(
+        batch.inputs[:, 0, :1], None, model.encode(batch.source, batch.lengths)
+    )
     torch.testing.assert_close(log_probabilities.exp(), ((counts + 1) / 110).expand(3, -1), atol=0.05, rtol=0)
 
 
 def test_a_shared_vocabulary_has_one_embedding_matrix():
     model = build_translator(vocabulary="shared")
-    assert model.writer(0).embedding is model.embedding
-    assert model.writer(0).head.output.weight is model.embedding.weight
+    assert model.get_decoder(0).embedding is model.embedding
+    assert model.get_decoder(0).head.output.weight is model.embedding.weight
     separate = build_translator(vocabulary="separate", sizes=(10, [12]))
-    assert separate.writer(0).embedding.weight.shape == (12, 6)
+    assert separate.get_decoder(0).embedding.weight.shape == (12, 6)
 
 
 def test_each_target_has_its_own_decoder_or_all_share_one():
     separate, shared = build_translator(sizes=(10, [10, 12])), build_translator(sizes=(10, [12]))
-    assert separate.writer(1) is separate.writers[1]
-    assert shared.writer(1) is shared.writers[0]
+    assert separate.get_decoder(1) is separate.writers[1]
+    assert shared.get_decoder(1) is shared.writers[0]
 
 
 def test_losses_of_several_targets_add_up():
@@ -134,7 +136,8 @@ def test_losses_of_several_targets_add_up():
     batch = collate([SOURCES, TARGETS, TARGETS[::-1]], [(1, 2), (1, 2)], 6)
     memory = model.encode(batch.source, batch.lengths)
     parts = [
-        model.writer(n).loss(memory, batch.inputs[:, n], batch.targets[:, n], batch.mask[:, n]).total for n in range(2)
+        model.get_decoder(n).loss(memory, batch.inputs[:, n], batch.targets[:, n], batch.mask[:, n]).total
+        for n in range(2)
     ]
     torch.testing.assert_close(model(batch)[0].total, parts[0] + parts[1])
 
@@ -152,8 +155,10 @@ def test_without_teacher_forcing_the_model_reads_its_own_predictions():
     model.progress = 1.0
     batch = create_batch((0, 1))
     memory = model.encode(batch.source, batch.lengths)
-    mixed = model.mix_predictions(model.writer(0), memory, batch.inputs[:, 0])
-    predictions = model.writer(0).logits(model.writer(0).read(batch.inputs[:, 0], None, memory).vectors).argmax(-1)
+    mixed = model.mix_predictions(model.get_decoder(0), memory, batch.inputs[:, 0])
+    predictions = (
+        model.get_decoder(0).logits(model.get_decoder(0).read(batch.inputs[:, 0], None, memory).vectors).argmax(-1)
+    )
     assert mixed[:, 0].tolist() == [1, 1]
     assert torch.equal(mixed[:, 1:], predictions[:, :-1])
 

@@ -208,7 +208,7 @@ def test_one_encoder_serves_several_targets(folder: Path, targets: str, monkeypa
         task.bundle(model, settings), str(folder), None, InferenceOptions(BeamSearchOptions(beam=2), target="de")
     )
     assert only.metrics["chrf"] == pytest.approx(evaluation.tables[0].rows["de"][1])
-    with pytest.raises(UsageError, match="the run does not write 'fr'; it writes en, de"):
+    with pytest.raises(UsageError, match="the run does not translate into 'fr'; its targets are en, de"):
         list(Translate.predict(task.bundle(model, settings), ["1"], InferenceOptions(target="fr")))
 
 

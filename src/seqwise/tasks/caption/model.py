@@ -110,13 +110,14 @@ class CaptionModel(nn.Module):
         caption, max_length = settings.caption, settings.data.max_length + 1
         self.encoder = build_image_encoder(settings, feature_width, max_regions)
         width: int = self.encoder.width  # type: ignore[assignment]
+        # The decoder is called `writer` in saved weights.
         self.writer = TokenDecoder(settings, vocabulary_size, width, max_length, caption.attention, counts=counts)
         self.drop = VariationalDropout(settings.network.dropout)
         self.label_smoothing, self.flip, self.max_shift = caption.label_smoothing, caption.flip, caption.shift
         self.has_pixels = caption.encoder != "features"
 
     def forward(self, batch: CaptionBatch, state: None = None) -> tuple[Loss, None]:
-        """Summed loss of the captions' tokens."""
+        """Returns the summed loss of the captions' tokens, and no state."""
         memory = self.encode(batch.images, batch.lengths)
         label_smoothing = self.label_smoothing if self.training else 0.0
         return self.writer.loss(memory, batch.ids, batch.targets, batch.mask, label_smoothing), None

@@ -2,7 +2,7 @@
 
 An example is an image with all of its captions, so the captions of one image are never in two splits. The table is
 `captions.csv` (`image,caption[,split]`), `.tsv` or `.jsonl`; the images are below its folder or in a zip archive
-next to it. Errors of all rows are raised together. It knows nothing of tokens or models.
+next to it. Errors of all rows are raised together. The module knows nothing of tokens or models.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class Caption(ExampleTask):
     def describe_data(self) -> tuple[str, ...]:
         return f"images: {self.describe_size()}", self.describe_tokenizer()
 
-    # A trained model, without that data
+    # Inference with a trained model, without the training data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> CaptionModel:
@@ -273,13 +273,13 @@ class Caption(ExampleTask):
 
 
 def fill_caption_settings(settings: Settings, kind: str, image_size: int) -> None:
-    """Fills in the settings that follow from the data; refuses those that contradict it."""
+    """Fills in the settings that follow from the data; rejects those that contradict it."""
     caption = settings.caption
     if caption.encoder is not None and (caption.encoder == "features") != (kind == "features"):
-        problem = f"the {caption.encoder} encoder does not read this data: it holds {KINDS[kind]} per row."
+        problem = f"the {caption.encoder} encoder does not read this data, which has {KINDS[kind]} per row."
         raise UsageError(problem, repair="Leave out --caption.encoder.")
     if caption.frames is not None and caption.frames != (kind == "frames"):
-        raise UsageError(f"the data holds {KINDS[kind]} per row.", repair="Leave out --caption.frames.")
+        raise UsageError(f"the data has {KINDS[kind]} per row.", repair="Leave out --caption.frames.")
     caption.encoder = caption.encoder or ("features" if kind == "features" else "convolutional")
     caption.frames, caption.image_size = kind == "frames", image_size or caption.image_size
 

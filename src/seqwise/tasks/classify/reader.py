@@ -1,4 +1,4 @@
-"""Labelled texts: `.csv`, `.tsv`, `.jsonl` with `text` and `label`, `text<TAB>label`, and `builtin:modules`.
+"""Reads labelled texts: `.csv`, `.tsv`, `.jsonl` with `text` and `label`, `text<TAB>label`, and `builtin:modules`.
 
 Labels are strings, whatever they are in the file. Checks that concern all splits together are here too. The module
 knows nothing of tokens or models.
@@ -132,7 +132,7 @@ def _return_unique_labels(splits: Splits[LabelledText]) -> None:
                 train.append(example)
                 what = "examples held out with all of their label, which are put back into training"
                 splits.findings.warn(what, example.file, example.line)
-        if split in splits.parts and not splits.parts[split]:  # hold out the first one whose label has others
+        if split in splits.parts and not splits.parts[split]:  # hold out the first example whose label occurs again
             counts = Counter(example.label for example in train)
             replaceable = (index for index, example in enumerate(train) if counts[example.label] > 1)
             splits.parts[split] = [train.pop(index) for index in list(replaceable)[:1]]
@@ -205,7 +205,7 @@ def iterate_docstrings() -> Iterator[LabelledText]:
                     yield LabelledText(text, module, f"builtin:modules/{path.relative_to(folder)}", line)
         num_modules += len(seen) > before
     if num_modules < 2:
-        raise DataError("this Python has no source of its standard library.", repair="Give a file.", file=folder)
+        raise DataError("this Python has no source of its standard library.", repair="Pass a file.", file=folder)
 
 
 def _parse_docstrings(path: Path, module: str) -> Iterator[tuple[str, int]]:

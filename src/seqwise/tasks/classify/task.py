@@ -1,4 +1,4 @@
-"""Classification: one label for a whole text, many-to-one.
+"""Classification: one label for a whole text.
 
     text → tokens → buckets → embedding → encoder → pooling → label scores → negative log likelihood
                                                                         └→ probabilities of the labels
@@ -50,7 +50,7 @@ from seqwise.text.tokenizer import Tokenizer
 PAD = "<pad>"
 MAX_TOKENS = 512  # of one text unless set
 MAX_WORDS = 50_000  # vocabulary unless set
-MIN_UNSPACED = 15  # mean letters between blanks from which on a script is taken to have no blanks
+MIN_UNSPACED = 15  # mean letters between spaces above which a script is assumed to have no spaces
 CHUNK = 2_048  # inputs of one prediction at once
 
 
@@ -165,7 +165,7 @@ class Classify(ExampleTask):
         about = f"It always answers {abbreviate(self.labels[label])}, the most frequent label of the training split."
         return (Baseline("most frequent label", share, about),)
 
-    # A trained model, without that data
+    # Inference with a trained model, without the training data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Classifier:
@@ -248,7 +248,7 @@ def encode(tokenizer: Tokenizer, examples: Sequence[LabelledText]) -> list[np.nd
 
 
 def label_ids(examples: Sequence[LabelledText], labels: Sequence[str]) -> np.ndarray:
-    """Returns the number of each example's label, (N,)."""
+    """Returns the label id of each example, (N,)."""
     numbers = {label: number for number, label in enumerate(labels)}
     return np.array([numbers[example.label] for example in examples], dtype=np.int64)
 

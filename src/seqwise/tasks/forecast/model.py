@@ -52,6 +52,7 @@ class ForecastModel(nn.Module):
         self.encoder = SeriesEncoder(settings, 1 + num_known, lookback)
         self.head = PointHead(self.encoder.width, horizon)
         self.spread = QuantileHead(self.encoder.width, horizon, self.quantiles) if quantiles else None
+        # The linear map of the past is called `straight` in saved weights.
         self.straight = nn.Linear(lookback, horizon) if settings.forecast.linear else None
         self.effect = (
             nn.Sequential(nn.Linear(num_known, EFFECT_UNITS), nn.ReLU(), nn.Linear(EFFECT_UNITS, 1))
@@ -64,7 +65,7 @@ class ForecastModel(nn.Module):
                 nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
 
     def forward(self, batch: WindowBatch, state: ModelState = None) -> tuple[Loss, ModelState]:
-        """Squared errors, plus the mean pinball loss of the quantiles, summed over the observed values."""
+        """Returns squared errors plus the mean pinball loss of quantiles, summed over observed values; no state."""
         return self.loss(self.forecast(batch), batch), None
 
     def loss(self, forecasts: Forecasts, batch: WindowBatch) -> Loss:
@@ -82,7 +83,7 @@ class ForecastModel(nn.Module):
         known = batch.known[:, : past.shape[1]]
         summary = self.encoder(torch.cat([x[..., None], known], dim=-1))
         y = self.head(summary).to(past.dtype)
-        record_value(self, "beyond", y)
+        record_value(self, "beyond", y)  # what exceeds the linear map
         if self.straight is not None:
             straight = self.straight(x).to(past.dtype)
             record_value(self, "straight", straight)

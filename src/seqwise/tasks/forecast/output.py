@@ -1,4 +1,4 @@
-"""Forecasts the steps after the end of a table, as CSV, as data and as a plot. It knows nothing of training."""
+"""Forecasts the steps after the end of a table, as CSV, as data and as a plot. The module knows nothing of training."""
 
 from __future__ import annotations
 
@@ -139,5 +139,5 @@ def _add_timestamps(chart: Chart, forecast: Mapping[str, Any], x: float) -> None
     labels = [(x, anchor, future[0]) if history else (LEFT, "start", future[0])]
     labels += [(WIDTH - RIGHT, "end", future[-1])] if len(future) > 1 else []
     labels += [(LEFT, "start", history[0])] if len(history) > 2 else []
-    for at, side, label in labels:
-        chart.add_text(at, HEIGHT - BOTTOM + 18, label, anchor=side)
+    for label_x, label_anchor, label in labels:
+        chart.add_text(label_x, HEIGHT - BOTTOM + 18, label, anchor=label_anchor)

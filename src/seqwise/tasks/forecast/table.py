@@ -1,6 +1,6 @@
 """Parses tables of text into columns of numbers and timestamps. Every error names file, line and column.
 
-It knows nothing of series, grids or gaps; `reader.py` continues from here.
+The module knows nothing of series, grids or gaps; `reader.py` continues from here.
 """
 
 from __future__ import annotations

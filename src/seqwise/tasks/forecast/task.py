@@ -188,7 +188,7 @@ class Forecast(Task):
             f"season: {self.statistics.season} steps; calendar: {calendar}.",
         )
 
-    # A trained model, without that data
+    # Inference with a trained model, without the training data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> ForecastModel:
@@ -197,7 +197,7 @@ class Forecast(Task):
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
-        """Rolls over the test split of the training data or of a folder, or over the whole of another table."""
+        """Evaluates all windows of the test split of the training data or of a folder, or of another table."""
         check_output_path(options.out, SUFFIXES)
         rolling = _read_windows(bundle, data)
         series = rolling.series

@@ -1,4 +1,4 @@
-"""Timestamps: text → time → positions on an even grid, and back. It knows nothing of values or files.
+"""Timestamps: text → time → positions on an even grid, and back. The module knows nothing of values or files.
 
 Accepted are ISO dates and times, months (2020-01), years, compact dates (20200131), Unix seconds and milliseconds, and
 plain numbers. A `TimeGrid` is the even spacing found in a table. It formats any step of the grid as the file writes
@@ -121,7 +121,7 @@ class TimeGrid:
 
 
 def detect_style(texts: Sequence[str]) -> str | None:
-    """Returns how these timestamps are written, or None if they are none; integers are judged by all of them.
+    """Returns how these timestamps are written, or None if they are no timestamps. That of integers depends on all.
 
     A style is "month", "year", "integer", "decimal", "unix", "unix-ms", "compact", or for ISO formats the precision
     ("date", "minutes", "seconds" or "fractions"), the separator, and "+" if there is a time zone.

@@ -90,7 +90,7 @@ class SeriesStatistics:
         indices = {name: index for index, name in enumerate(self.names)}
         trained = np.array([indices.get(name, -1) for name in series.names])
 
-        def pick(values: np.ndarray, new_values: np.ndarray) -> np.ndarray:
+        def select_values(values: np.ndarray, new_values: np.ndarray) -> np.ndarray:
             return np.where(trained >= 0, values[trained], new_values)
 
         return replace(
@@ -98,8 +98,10 @@ class SeriesStatistics:
             columns=series.columns,
             grid=series.grid,
             names=series.names,
-            scaler=Standardizer(pick(self.scaler.mean, own.mean), pick(self.scaler.deviation, own.deviation)),
-            in_sample_error=pick(self.in_sample_error, np.full(len(trained), np.nan)),
+            scaler=Standardizer(
+                select_values(self.scaler.mean, own.mean), select_values(self.scaler.deviation, own.deviation)
+            ),
+            in_sample_error=select_values(self.in_sample_error, np.full(len(trained), np.nan)),
         )
 
     def to_facts(self) -> dict[str, Any]:
@@ -179,7 +181,7 @@ def detect_season(values: np.ndarray) -> int | None:
 
 
 def check_training_values(series: SeriesData, stop: int) -> None:
-    """Refuses series without a value in the training part: they cannot be scaled."""
+    """Rejects series without a value in the training part: they cannot be scaled."""
     for index, name in enumerate(series.names):
         if np.isnan(series.values[:stop, index]).all():
             problem = f"series {name!r} has no value in the training part, which ends at {series.grid.label(stop - 1)}."

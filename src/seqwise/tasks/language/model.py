@@ -42,8 +42,9 @@ class LanguageModel(nn.Module):
         self.stateful: bool = self.backbone.stateful  # type: ignore[assignment]
         self.head = NextToken(self._build_output(settings, vocabulary, counts))
         self._initialize_weights(counts)
-        kind = VariationalDropout if self.stateful else nn.Dropout
-        self.drop_in, self.drop_out = kind(dropout), kind(dropout if self.stateful else 0.0)
+        dropout_class = VariationalDropout if self.stateful else nn.Dropout
+        self.drop_in = dropout_class(dropout)
+        self.drop_out = dropout_class(dropout if self.stateful else 0.0)
 
     def _build_output(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]

@@ -84,7 +84,7 @@ def score_dynamically(
     progress: ProgressCallback = no_progress,
     blocks: ScoreSums | None = None,
 ) -> tuple[float, int]:
-    """Scores each piece of the text, then trains on it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
+    """Scores each segment of the text, then trains on it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
 
     Every token is scored before the model is trained on it. The weights of `model` change.
     """

@@ -128,9 +128,9 @@ class Language(CorpusTask):
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> StreamLoader | WindowLoader:
         """Returns contiguous streams or shuffled windows, as `data.order` says."""
-        kind = StreamLoader if settings.data.order == "streams" else WindowLoader
+        loader_class = StreamLoader if settings.data.order == "streams" else WindowLoader
         rows, window = settings.training.batch_size, settings.data.window
-        return kind(self.stores["train"], rows, window, settings.seed, rank, world_size)
+        return loader_class(self.stores["train"], rows, window, settings.seed, rank, world_size)
 
     def validate(self, model: Model, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns loss and perplexity on the validation split, computed by all processes.
@@ -149,7 +149,7 @@ class Language(CorpusTask):
         nats, tokens = world.sum(*own_sums)
         return {"loss": nats / tokens, "perplexity": exp_or_inf(nats / tokens)}
 
-    # Methods of a trained model, which need no training data
+    # Inference with a trained model, without the training data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Model:
@@ -165,13 +165,13 @@ class Language(CorpusTask):
             if options.dynamic:
                 if isinstance(model, NGramModel):
                     raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
-                scored = score_dynamically(deepcopy(model), store, settings, options.rate, options.progress, blocks)
-                how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {options.rate:g})"
+                sums = score_dynamically(deepcopy(model), store, settings, options.rate, options.progress, blocks)
+                how = f"dynamic evaluation: each segment is scored, then trained on (SGD, rate {options.rate:g})"
             else:
-                scored = score(model, store, settings, progress=options.progress, blocks=blocks)
+                sums = score(model, store, settings, progress=options.progress, blocks=blocks)
                 how = describe_reading(model, settings, store)
         info, warnings = store.info, []
-        result = Perplexity(*scored, words=info.words, characters=info.characters, unknown=info.unknown)
+        result = Perplexity(*sums, words=info.words, characters=info.characters, unknown=info.unknown)
         if result.unknown:
             count = f"{result.unknown / result.tokens:.1%} of the tokens ({result.unknown:,})"
             warnings.append(f"{count} are <unk>: their spelling was not predicted.")
@@ -212,7 +212,7 @@ def describe_reading(model: Model, settings: ResolvedSettings, store: TokenStore
     if not model.stateful:
         reads = f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
     elif (rows := evaluation_rows(store)) == 1:
-        reads = "state carried over the whole text"
+        reads = "state passed on over the whole text"
     else:
-        reads = f"state carried over each of {rows} equal parts of the text"
+        reads = f"state passed on over each of {rows} equal parts of the text"
     return f"{reads}; {model.head.output.describe()}"  # type: ignore[operator]

@@ -47,7 +47,7 @@ class MaskedText:
 def fill_masks(model: Model, tokenizer: Tokenizer, texts: Sequence[str], window: int, top: int) -> Iterator[Prediction]:
     """Yields one prediction per text, in their order; the model reads `window` tokens around a mask."""
     if top < 1:
-        raise UsageError(f"expected at least one filling to show; received {top}.", repair="Set --top to 5.")
+        raise UsageError(f"expected at least one prediction to show; received {top}.", repair="Set --top to 5.")
     model.eval()
     for text in texts:
         masked = encode_masked_text(tokenizer, text)

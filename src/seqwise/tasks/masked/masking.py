@@ -60,7 +60,7 @@ class MaskedBatch(Batch):
 
 @dataclass(frozen=True)
 class MaskSampler:
-    """Draws the tokens to predict. Ids below `first` are specials; those and `unknown` are never targets."""
+    """Samples the tokens to predict. Ids below `first` are specials; those and `unknown` are never targets."""
 
     rate: float
     mask: int  # the id of <mask>
@@ -76,15 +76,15 @@ class MaskSampler:
         With `at_least_one` a row without a target gets the token with the smallest random number, if one is allowed.
         """
         positions = starts[:, None] + np.arange(ids.shape[1])
-        draws = hash_to_uniform(positions, *key, 0)
+        uniform = hash_to_uniform(positions, *key, 0)
         allowed = ids >= self.first
         if self.unknown is not None:
             allowed &= ids != self.unknown
-        target_mask = allowed & (draws < self.rate)
+        target_mask = allowed & (uniform < self.rate)
         if at_least_one:
-            has_none = ~target_mask.any(axis=1) & allowed.any(axis=1)
-            smallest = np.where(allowed, draws, 1.0).argmin(axis=1)
-            target_mask[has_none, smallest[has_none]] = True
+            lacks_target = ~target_mask.any(axis=1) & allowed.any(axis=1)
+            smallest = np.where(allowed, uniform, 1.0).argmin(axis=1)
+            target_mask[lacks_target, smallest[lacks_target]] = True
         kinds = hash_to_uniform(positions, *key, 1)
         num_ids = self.vocabulary - self.first
         random_ids = self.first + (hash_to_uniform(positions, *key, 2) * num_ids).astype(np.int64)

@@ -61,8 +61,9 @@ class _TokenPredictor(nn.Module):
             states // self.num_directions, vocabulary, self.embedding.weight if network.tie_weights else None
         )
         recurrent = get_family(settings.model).is_recurrent
-        kind = VariationalDropout if recurrent else nn.Dropout
-        self.drop_in, self.drop_out = kind(dropout), kind(dropout if recurrent else 0.0)
+        dropout_class = VariationalDropout if recurrent else nn.Dropout
+        self.drop_in = dropout_class(dropout)
+        self.drop_out = dropout_class(dropout if recurrent else 0.0)
         # As in the language model: small rows with a final norm, and an untrained model predicts by frequency.
         if settings.model == "transformer":
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)

@@ -39,17 +39,17 @@ from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Pre
 from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 32  # windows scored at once
-MAX_VALIDATION_TOKENS = 100_000  # of the validation split, scored during training; 15,000 of them are hidden
+MAX_VALIDATION_TOKENS = 100_000  # of the validation split, scored during training; 15,000 of them are masked
 MAX_LATENCY_INPUTS = 100
 EXAMPLE = "the [MASK] of"  # input on the model card
 
 DEFINITIONS = {
-    "perplexity": "exp(N / masked_tokens), N the nats of the hidden tokens; depends on the tokeniser",
-    "accuracy": "share of the hidden tokens that were the model's first choice",
-    "masked_tokens": "tokens hidden by fixed masks: the same for every run with this tokeniser, rate and text",
-    "two_way_perplexity": "exp of the mean nats per token of both directions, nothing hidden",
+    "perplexity": "exp(N / masked_tokens), N the nats of the masked tokens; depends on the tokeniser",
+    "accuracy": "share of the masked tokens whose most probable token is the true one",
+    "masked_tokens": "tokens masked by fixed masks: the same for every run with this tokeniser, rate and text",
+    "two_way_perplexity": "exp of the mean nats per token of both directions, nothing masked",
     "forward_perplexity": "of each token from those before it in the window",
-    "backward_perplexity": "of each token from those behind it in the window",
+    "backward_perplexity": "of each token from those after it in the window",
 }
 
 
@@ -66,7 +66,7 @@ class Masked(CorpusTask):
 
     @classmethod
     def adapt_tokenizer(cls, kind: str, reason: str, settings: Settings) -> tuple[str, str]:
-        """Words or parts of words: hiding a letter would teach spelling."""
+        """Returns words or wordpieces, never characters: masked characters would teach spelling only."""
         if kind == "characters":
             settings.text.min_count = max(2, settings.text.min_count)  # one occurrence does not teach a meaning
             return "words", "words that occur at least twice, because the text is smaller than 2 MB."
@@ -116,7 +116,7 @@ class Masked(CorpusTask):
         }
         return metrics | {"goal": sums[2] / sums[4]}
 
-    # Methods of a trained model, which need no training data
+    # Inference with a trained model, without the training data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Model:
@@ -124,7 +124,7 @@ class Masked(CorpusTask):
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
-        """Returns perplexity and accuracy of hidden tokens, on the test split of the training data or a whole text."""
+        """Returns perplexity and accuracy of masked tokens, on the test split of the training data or a whole text."""
         model, settings, tokenizer = bundle.model, bundle.settings, bundle.preprocessor.tokenizer
         store, on = cls.open_store(bundle, data, split)
         batches = build_evaluation_batches(store, tokenizer, settings)
@@ -139,20 +139,20 @@ class Masked(CorpusTask):
             "accuracy": num_correct / num_masked,
             "masked_tokens": num_masked,
         }
-        how = f"{settings.masked.rate:.0%} of the tokens hidden, in windows of {batches.window}; "
+        how = f"{settings.masked.rate:.0%} of the tokens masked, in windows of {batches.window}; "
         if isinstance(model, BidirectionalLanguageModel):
             how += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
             metrics |= score_directions(model, batches)
         warnings: tuple[str, ...] = ()
         if unknown := store.info.unknown:
-            warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
+            warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never masked.",)
         examples = build_block_examples(predictions, store, tokenizer) if options.examples else None
         how += model.output.describe()
         return Evaluation(metrics, DEFINITIONS, on, how, warnings=warnings, seconds=watch.seconds, examples=examples)
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
-        """Returns windows of the split with the token in the middle hidden."""
+        """Returns windows of the split with the token in the middle masked."""
         store, _ = cls.open_store(bundle, data, split)
         window, tokenizer = min(get_window(bundle.settings), len(store)), bundle.preprocessor.tokenizer
         texts, middle = [], window // 2
@@ -163,7 +163,7 @@ class Masked(CorpusTask):
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
-        """Yields the most probable fillings of each [MASK], and the text with the best of them."""
+        """Yields the most probable tokens of each [MASK], and the text with the best of them."""
         window = get_window(bundle.settings)
         return fill_masks(bundle.model, bundle.preprocessor.tokenizer, inputs, window, options.top)
 
@@ -176,14 +176,14 @@ def build_mask_sampler(tokenizer: Tokenizer, settings: ResolvedSettings) -> Mask
 
 
 def build_evaluation_batches(store: TokenStore, tokenizer: Tokenizer, settings: ResolvedSettings) -> EvaluationMasks:
-    """Returns batches with fixed masks; rejects a text in which they hide nothing."""
+    """Returns batches with fixed masks; rejects a text in which nothing is masked."""
     window = get_window(settings)
     batches = EvaluationMasks(
         store, build_mask_sampler(tokenizer, settings), ROWS, window, get_family(settings.model).is_recurrent
     )
     if not any(bool(batch.target_mask.any()) for batch in batches.epoch()):
         raise DataError(
-            f"the {store.info.split or 'data'} text has {len(store):,} tokens, and the fixed masks hide none of them.",
+            f"the {store.info.split or 'data'} text has {len(store):,} tokens, and the fixed masks mask none of them.",
             repair="Give more text, or a larger --data.valid-fraction, --data.test-fraction or --masked.rate.",
         )
     return batches
@@ -202,7 +202,7 @@ def score(
     """Returns sums over this process's batches.
 
     They are nats and targets of the training objective, then nats, correct tokens and number of the masked tokens.
-    Positions, nats and predictions of the masked tokens of each batch are added to `predictions`, where given.
+    Positions, nats and predictions of the masked tokens of each batch are added to `predictions`, unless it is None.
     """
     model.eval()
     device = model.embedding.weight.device

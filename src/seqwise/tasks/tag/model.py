@@ -4,7 +4,7 @@
                 ├ concatenated → dropout → encoder → dropout → head
     characters  ┘
 
-It knows nothing of files; `tasks/tag/task.py` connects it to the data.
+The module knows nothing of files; `tasks/tag/task.py` connects it to the data.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TagBatch(Batch):
 
 
 def normalize_word(word: str) -> str:
-    """Returns the word in lower case with every digit as 0: the characters tell case and digits."""
+    """Returns the word in lower case with every digit as 0; case and digits are left to the characters."""
     return replace_whitespace(re.sub(r"\d", "0", word.lower()))
 
 
@@ -189,7 +189,7 @@ class TagModel(nn.Module):
         self.register_buffer("word_dropout", probabilities, persistent=False)
 
     def forward(self, batch: TagBatch, state: ModelState = None) -> tuple[Loss, ModelState]:
-        """-log P of the tags, summed over the sentences and counted per token. There is no state."""
+        """Returns -log P of the tags, summed over the sentences, with the number of tokens; and no state."""
         losses = self.head.losses(self.states(batch), batch.tag_ids, batch.lengths)
         return Loss(losses.sum(), batch.num_targets), None
 
@@ -215,7 +215,7 @@ class TagModel(nn.Module):
         return self.decode_scores(self.head.scores(self.states(batch)), batch.lengths)
 
     def decode_scores(self, scores: Tensor, lengths: Tensor) -> Tensor:
-        """Returns the best sequence that the scheme allows, or the best tag of each word where neither links tags."""
+        """Returns the best sequence that the scheme allows; the best tag of each word without a scheme and a CRF."""
         transitions = self.head.transitions()
         if self.allowed_transitions is not None:
             transitions = forbid_transitions(*transitions, self.allowed_transitions)
@@ -235,7 +235,7 @@ def fill_tag(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -
     fill("tag.characters", 0 if settings.init else 64)  # word vectors are the only input of a pre-trained encoder
     fill("tag.crf", False)  # `Tag.learn` turns it on if the tags mark spans
     if settings.model in RECURRENT:
-        fill("recurrent.bidirectional", True)  # the words after a word tell as much as those before it
+        fill("recurrent.bidirectional", True)  # the words after a word are as informative as those before it
     if settings.model == "transformer":
         fill_transformer(settings, fill, settings.network.width // 4)
     fill_batch_size(max(4, min(32, context.examples // 32)), context, fill)  # some updates in an epoch of few sentences

@@ -111,7 +111,6 @@ def bioes_tags(span_types: Iterable[str]) -> list[str]:
 
 def allowed_transitions(tags: Sequence[str]) -> tuple[list[list[bool]], list[bool], list[bool]]:
     """Returns what BIOES allows: [i][j] for tag j after tag i, [i] for tag i as the first, and [i] as the last."""
-
     opens, continues = [tag[0] in "BI" for tag in tags], [tag[0] in "IE" for tag in tags]
     pairs = [
         [
@@ -283,9 +282,9 @@ def format_tags(text: str, offsets: Sequence[Offset], tags: Sequence[str], has_s
     """
     if not has_spans:
         return " ".join(f"{text[start:end]}/{tag}" for (start, end), tag in zip(offsets, tags))
-    formatted, written = "", 0
+    formatted, position = "", 0
     for span_type, first, last in extract_spans(tags):
         start, end = offsets[first][0], offsets[last - 1][1]
-        formatted += f"{text[written:start]}[{span_type} {text[start:end]}]"
-        written = end
-    return formatted + text[written:]
+        formatted += f"{text[position:start]}[{span_type} {text[start:end]}]"
+        position = end
+    return formatted + text[position:]

@@ -114,8 +114,8 @@ class Tag(ExampleTask):
         }
         return Preprocessor({"text": tokenizer}, facts)
 
-    def introduce(self, log: LogFunction) -> None:
-        super().introduce(log)
+    def log_data(self, log: LogFunction) -> None:
+        super().log_data(log)
         log(self.describe_tags())
 
     def describe_sizes(self) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""Finds the line where two parallel texts become misaligned, when one has more lines. It knows nothing of languages.
+"""Finds the line where two parallel texts become misaligned, when one has more lines.
+
+The module knows nothing of languages.
 
 A line and its translation are long or short together, and contain the same numbers. So every choice of lines of the
 longer text to skip has a cost, and the cheapest one is found exactly, by dynamic programming over the number of lines
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 MAX_SKIPPED = 16  # lines that are searched for; only the first is reported
-SKIP_COST, EMPTY_SKIP_COST = 12.0, 2.0  # of skipping a line, and an empty one
+SKIP_COST, EMPTY_SKIP_COST = 12.0, 2.0  # of skipping a line with text, and an empty one
 MAX_PAIR_COST = 8.0  # of the lengths of a pair
 NUMBERS_COST = 4.0  # of a pair with different numbers in it
 MIN_SPREAD = 0.15  # of the logarithm of the ratio of lengths
@@ -41,11 +43,11 @@ def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> list[int
         skips.append(np.maximum.accumulate(np.where(entering == cheapest, np.arange(count + 1), 0)))
         best = cheapest + sums[shift]
         final_costs.append(best[-1] + (SKIP_COST if shift < missing else 0.0))
-    shift, place = int(np.argmin(final_costs)), count
+    shift, pair = int(np.argmin(final_costs)), count
     unmatched: list[int] = []
     while shift:
-        place = int(skips[shift - 1][place])
-        unmatched.insert(0, place + shift - 1)
+        pair = int(skips[shift - 1][pair])
+        unmatched.insert(0, pair + shift - 1)
         shift -= 1
     return unmatched or list(range(count, len(longer)))
 

@@ -35,7 +35,7 @@ def parse_targets(preprocessor: Preprocessor, requested: str | None) -> dict[str
     names = parse_columns(requested) or known
     for name in names:
         if name not in known:
-            problem = f"the run does not write {name!r}; it writes {', '.join(known)}."
+            problem = f"the run does not translate into {name!r}; its targets are {', '.join(known)}."
             raise UsageError(problem, repair=suggest(name, known))
     return {name: known.index(name) for name in names}
 
@@ -63,12 +63,13 @@ class TranslationGenerator:
         lengths = [min(len(row), self.max_length) for row in rows]
         max_rows, max_tokens = SEARCH_ROWS.get(self.device.type, 64), SEARCH_TOKENS.get(self.device.type, 4_096)
         for numbers in iterate_by_length(lengths, max_rows, max_tokens, rank, world_size):
-            filled = [int(number) for number in numbers if lengths[number]]
+            non_empty = [int(number) for number in numbers if lengths[number]]
             empty = [int(number) for number in numbers if not lengths[number]]
             yield from ((number, [[Hypothesis([], 0.0, 0.0)] for _ in self.targets]) for number in empty)
-            if filled:
-                by_target = self._search([rows[number][: self.max_length] for number in filled], first + filled[0])
-                yield from ((number, [each[at] for each in by_target]) for at, number in enumerate(filled))
+            if non_empty:
+                sources = [rows[number][: self.max_length] for number in non_empty]
+                by_target = self._search(sources, first + non_empty[0])
+                yield from ((number, [each[i] for each in by_target]) for i, number in enumerate(non_empty))
 
     @torch.inference_mode()
     def _search(self, rows: list[np.ndarray], first: int) -> list[list[list[Hypothesis]]]:
@@ -91,7 +92,7 @@ class TranslationGenerator:
         # The output contains no special token but the end, and no unknown token.
         special = (*range(len(tokenizer.specials)), tokenizer.unknown)
         return decode_sequences(
-            self.model.writer(number),
+            self.model.get_decoder(number),
             memory,
             options.sampling,
             seed=hash_integers(options.seed, first, number) % 2**63,  # each batch and target has its own samples

@@ -1,8 +1,8 @@
-"""The translation model: one encoder, and a writer for each target or one for all.
+"""The translation model: one encoder, and a decoder for each target or one for all.
 
-    source ids → embedding → encoder → memory → writer → losses (training) or hypotheses (use)
+    source ids → embedding → encoder → memory → decoder → losses (training) or hypotheses (inference)
 
-The module knows nothing of text or files. The writer is in `tasks/token_decoder.py`, the search in `decoding/beam.py`.
+The module knows nothing of text or files. The decoder is in `tasks/token_decoder.py`, the search in `decoding/beam.py`.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def collate(sides: Sequence[Sequence[np.ndarray]], boundaries: Boundaries, max_l
 
 
 class Translator(nn.Module):
-    """Embedding and encoder of the source, and the writers.
+    """Embedding and encoder of the source, and the decoders.
 
-    `vocabularies` has the size of the source's vocabulary and that of each writer. With the `counts` of the target
+    `vocabularies` has the size of the source's vocabulary and that of each decoder. With the `counts` of the target
     tokens the first predictions of a new model are their frequencies. The training loop sets `progress`, the share of
     the training that is done, unless it is None: only scheduled sampling depends on it.
     """
@@ -88,8 +88,9 @@ class Translator(nn.Module):
         counts: Sequence[Tensor] | None = None,
     ):
         super().__init__()
-        network, chosen = settings.network, settings.translate
-        max_length, (source, targets) = settings.data.max_length + 1, vocabularies
+        network, translate = settings.network, settings.translate
+        max_length = settings.data.max_length + 1
+        source, targets = vocabularies
         transformer = settings.model == "transformer"
         self.embedding = Embedding(source, network.embedding)
         if transformer:  # small vectors, as in the language model: states after the final norm are large
@@ -97,13 +98,14 @@ class Translator(nn.Module):
         self.drop_in = (nn.Dropout if transformer else VariationalDropout)(network.dropout)
         self.encoder = build_encoder(settings, network.embedding, max_length)
         memory: int = self.encoder.width  # type: ignore[assignment]
-        shared = self.embedding if chosen.vocabulary == "shared" else None
+        shared = self.embedding if translate.vocabulary == "shared" else None
         by_target: Sequence[Tensor | None] = counts or [None] * len(targets)
+        # The decoders are called `writers` in saved weights.
         self.writers = nn.ModuleList(
             TokenDecoder(settings, size, memory, max_length, embedding=shared, counts=target_counts)
             for size, target_counts in zip(targets, by_target)
         )
-        self.smoothing, self.teacher_forcing = chosen.label_smoothing, chosen.teacher_forcing
+        self.smoothing, self.teacher_forcing = translate.label_smoothing, translate.teacher_forcing
         self.progress: float | None = 0.0 if self.teacher_forcing < 1 else None
 
     def forward(self, batch: PairBatch, state: None = None) -> tuple[Loss, None]:
@@ -112,18 +114,18 @@ class Translator(nn.Module):
         smoothing = self.smoothing if self.training else 0.0
         losses = []
         for number in range(batch.inputs.shape[1]):
-            writer, inputs = self.writer(number), batch.inputs[:, number]
+            decoder, inputs = self.get_decoder(number), batch.inputs[:, number]
             if self.training and self.true_token_share < 1:
-                inputs = self.mix_predictions(writer, memory, inputs)
-            losses.append(writer.loss(memory, inputs, batch.targets[:, number], batch.mask[:, number], smoothing))
+                inputs = self.mix_predictions(decoder, memory, inputs)
+            losses.append(decoder.loss(memory, inputs, batch.targets[:, number], batch.mask[:, number], smoothing))
         return Loss(torch.stack([loss.total for loss in losses]).sum(), sum(loss.num_targets for loss in losses)), None
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Memory:
         """Return the memory of the sources (B, S), of which the first `lengths` tokens are not padding, or all."""
         return Memory(self.encoder(self.drop_in(self.embedding(ids)), lengths=lengths).vectors, lengths)
 
-    def writer(self, number: int) -> TokenDecoder:
-        """Return the writer of a target; a single writer serves all targets."""
+    def get_decoder(self, number: int) -> TokenDecoder:
+        """Return the decoder of a target; a single decoder serves all targets."""
         return self.writers[number if len(self.writers) > 1 else 0]  # type: ignore[return-value]
 
     # Scheduled sampling
@@ -134,12 +136,12 @@ class Translator(nn.Module):
         return 1.0 - (self.progress or 0.0) * (1.0 - self.teacher_forcing)
 
     @torch.no_grad()
-    def mix_predictions(self, writer: TokenDecoder, memory: Memory, inputs: Tensor) -> Tensor:
+    def mix_predictions(self, decoder: TokenDecoder, memory: Memory, inputs: Tensor) -> Tensor:
         """Return the inputs with some tokens replaced by the model's own predictions.
 
         Scheduled sampling (Bengio et al. 2015) in two passes (Mihaylova & Martins 2019), for decoders that read all
         steps at once: the first reads the true tokens, the second the mixture. No gradient flows through the first.
         """
-        predicted = writer.logits(writer.read(inputs[:, :-1], None, memory).vectors).argmax(-1)
+        predicted = decoder.logits(decoder.read(inputs[:, :-1], None, memory).vectors).argmax(-1)
         is_true = torch.rand(predicted.shape, device=predicted.device) < self.true_token_share
         return torch.cat([inputs[:, :1], torch.where(is_true, inputs[:, 1:], predicted)], dim=1)

@@ -1,7 +1,7 @@
 """Translation, and other tasks that generate one text from another, such as summaries.
 
-    source → tokens → encoder → memory → writer → tokens of each target → loss
-                                              └→ beam search → text → BLEU, chrF, exact match, ROUGE
+    source → tokens → encoder → memory → decoder → tokens of each target → loss
+                                               └→ beam search → text → BLEU, chrF, exact match, ROUGE
 
 This module connects the parts: reading pairs is in `reader.py`, vocabularies in `vocabularies.py`, the model in
 `model.py`, its use in `generation.py`.
@@ -206,7 +206,7 @@ class Translate(ExampleTask):
 
     def run_layers(self, model: Translator) -> None:
         ids = torch.zeros(1, 1, dtype=torch.int64, device="meta")
-        model.writer(0).losses(model.encode(ids), ids, ids)
+        model.get_decoder(0).losses(model.encode(ids), ids, ids)
 
     def build(self, settings: ResolvedSettings) -> Translator:
         """Return an untrained model whose first predictions are the token frequencies."""
@@ -223,9 +223,10 @@ class Translate(ExampleTask):
         return counts
 
     def embeddings(self, model: Translator) -> dict[str, Embedding]:
-        """Return the embedding of the source and of each writer; a shared vocabulary has one layer."""
-        writers = {name: model.writer(number) for number, name in enumerate(self.target_names[: len(model.writers)])}
-        return {"text": model.embedding, **{name: writer.embedding for name, writer in writers.items()}}
+        """Return the embedding of the source and of each decoder; a shared vocabulary has one layer."""
+        names = self.target_names[: len(model.writers)]
+        embeddings = {name: model.get_decoder(number).embedding for number, name in enumerate(names)}
+        return {"text": model.embedding, **embeddings}
 
     def token_counts(self) -> dict[str, Tensor]:
         source_counts = np.bincount(np.concatenate(self.sides["train"][0]), minlength=len(self.tokenizers[0]))
@@ -271,7 +272,7 @@ class Translate(ExampleTask):
         sides = [[side[index] for index in indices] for side in self.sides[split]]
         return replace(collate(sides, self.boundaries, self.max_length), positions=torch.from_numpy(indices))
 
-    # A trained model, without that data
+    # Inference with a trained model, without the training data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Translator:
@@ -330,7 +331,7 @@ def build_model(
 ) -> Translator:
     """Build the model; with `counts` its first predictions are the token frequencies."""
     names = preprocessor.facts["targets"]
-    if settings.translate.targets == "token":  # one writer for all languages
+    if settings.translate.targets == "token":  # one decoder for all languages
         names = names[:1]
     sizes = [len(preprocessor.tokenizers[name]) for name in names]
     if counts is not None and len(sizes) < len(counts):

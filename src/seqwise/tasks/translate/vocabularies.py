@@ -68,7 +68,7 @@ def train_tokenizers(
 
 
 def get_target_token(target: str) -> str:
-    """Return the token that begins a target where one decoder writes all of them (Johnson et al. 2017)."""
+    """Return the token that begins a target where one decoder generates all of them (Johnson et al. 2017)."""
     return f"<{target}>"
 
 
