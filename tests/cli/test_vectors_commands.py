@@ -110,9 +110,9 @@ def test_nearest_prints_a_table_per_word(seqwise_command, vectors: Path):
 @pytest.mark.parametrize(("by", "score"), [("cosine", 0.6), ("dot", 3.0), ("scaled", 3 / 3**0.5)])
 def test_similarity_has_three_measures(seqwise_command, plain: Path, by: str, score: float):
     result = seqwise_command("vectors", "nearest", plain, "king", "--by", by, "--json")
-    found = json.loads(result.out)
-    assert (found["by"], found["words"], found["dim"]) == (by, 7, 3)
-    near = {one["word"]: one for one in found["answers"][0]["nearest"]}
+    document = json.loads(result.out)
+    assert (document["by"], document["words"], document["dim"]) == (by, 7, 3)
+    near = {one["word"]: one for one in document["answers"][0]["nearest"]}
     assert near["queen"]["score"] == pytest.approx(score)
     assert near["queen"]["count"] is None
     assert "king" not in near
@@ -122,8 +122,8 @@ def test_a_word_built_from_ngrams_is_marked(seqwise_command, vectors: Path):
     result = seqwise_command("vectors", "nearest", vectors, "kingdom")
     assert result.status == 0
     assert result.out.startswith("nearest to kingdom, which is not in the vocabulary: composed from its n-grams\n")
-    found = json.loads(seqwise_command("vectors", "nearest", vectors, "kingdom", "king", "--json").out)
-    assert [one["composed"] for one in found["answers"]] == [True, False]
+    document = json.loads(seqwise_command("vectors", "nearest", vectors, "kingdom", "king", "--json").out)
+    assert [one["composed"] for one in document["answers"]] == [True, False]
 
 
 def test_control_characters_of_a_word_are_escaped(seqwise_command, tmp_path: Path):
@@ -150,18 +150,18 @@ def test_words_of_an_analogy_may_be_answers_and_are_marked(seqwise_command, plai
     assert {"add": "3CosAdd", "multiply": "3CosMul"}[by] + ", the question's words may answer" in result.out
     assert rows(result.out)[2][1] == "man"
     assert rows(result.out)[2][3:] == ["a", "word", "of", "the", "question"]
-    found = json.loads(seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--json").out)
-    assert [one["of_question"] for one in found["answers"]] == [False] * 5
-    assert found["question"] == ["king", "king", "man"]
+    document = json.loads(seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--json").out)
+    assert [one["of_question"] for one in document["answers"]] == [False] * 5
+    assert document["question"] == ["king", "king", "man"]
 
 
 def test_the_word_that_does_not_belong(seqwise_command, vectors: Path):
     result = seqwise_command("vectors", "different", vectors, "king", "car", "queen", "prince")
     assert result.out.startswith("car is least similar to the others\n")
     assert rows(result.out)[2][:2] == ["1", "car"]
-    found = json.loads(seqwise_command("vectors", "different", vectors, "king", "car", "queen", "--json").out)
-    assert found["different"] == "car"
-    assert len(found["words"]) == 3
+    document = json.loads(seqwise_command("vectors", "different", vectors, "king", "car", "queen", "--json").out)
+    assert document["different"] == "car"
+    assert len(document["words"]) == 3
 
 
 # --- evaluate
@@ -207,10 +207,10 @@ def test_the_usual_files_are_read(seqwise_command, plain: Path):
         pytest.skip("SEQWISE_DATA is not set")
     folder = Path(os.environ["SEQWISE_DATA"], "vectors-eval")
     files = [folder / name for name in ("questions-words.txt", "wordsim353.tsv", "simlex999.txt")]
-    found = json.loads(seqwise_command("vectors", "evaluate", plain, *files, "--json").out)["tests"]
-    assert len(found[0]["sections"]) == 14
-    assert found[0]["total"]["asked"] + found[0]["total"]["skipped"] == 19_544
-    assert [one["pairs"] for one in found[1:]] == [353, 999]
+    document = json.loads(seqwise_command("vectors", "evaluate", plain, *files, "--json").out)["tests"]
+    assert len(document[0]["sections"]) == 14
+    assert document[0]["total"]["asked"] + document[0]["total"]["skipped"] == 19_544
+    assert [one["pairs"] for one in document[1:]] == [353, 999]
 
 
 # --- convert
@@ -228,8 +228,8 @@ def test_formats_can_be_given_explicitly(seqwise_command, plain: Path, tmp_path:
     assert seqwise_command("vectors", "convert", plain, tmp_path / "v.txt", "--to", "glove").status == 0
     assert (tmp_path / "v.txt").read_text().startswith("the 0.1")
     result = seqwise_command("vectors", "convert", tmp_path / "v.txt", tmp_path / "v.bin", "--from", "glove", "--json")
-    found = json.loads(result.out)
-    assert (found["words"], found["dim"], found["lost"]) == (7, 3, [])
+    document = json.loads(result.out)
+    assert (document["words"], document["dim"], document["lost"]) == (7, 3, [])
 
 
 # --- plot
@@ -250,10 +250,10 @@ def test_a_map_is_a_picture_or_a_page(seqwise_command, plain: Path, tmp_path: Pa
 def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
     options = ["--neighbours", 2, "--clusters", 2, "--json", "--out", tmp_path / "m.html"]
     result = seqwise_command("vectors", "plot", vectors, "king", "kingdom", *options)
-    found = json.loads(result.out)
-    assert [one["word"] for one in found["words"]][:2] == ["king", "kingdom"]
-    assert found["title"] == "Word map of small.safetensors: king, kingdom, each with its 2 nearest"
-    assert {one["group"] for one in found["words"]} == {0, 1}
+    document = json.loads(result.out)
+    assert [one["word"] for one in document["words"]][:2] == ["king", "kingdom"]
+    assert document["title"] == "Word map of small.safetensors: king, kingdom, each with its 2 nearest"
+    assert {one["group"] for one in document["words"]} == {0, 1}
     assert "kingdom is not in the vocabulary; its vector is composed from its n-grams" in result.err
 
 

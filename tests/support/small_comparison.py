@@ -42,7 +42,7 @@ WORDS = [
     "and",
 ]
 
-# 64 tokens an update; dropout, so that random numbers matter; checkpoints, so that there is something to go on from.
+# 64 tokens an update; dropout, so that random numbers matter; checkpoints, so that there is something to resume from.
 TINY: dict[str, Any] = {
     "task": "language",
     "device": "cpu",
@@ -51,15 +51,15 @@ TINY: dict[str, Any] = {
     "network": {"depth": 1, "dropout": 0.2, "width": 12},
     "training": {"batch_size": 4, "save_every": 20},
 }
-# The smallest that is not refused, and no whole number of updates: a learning rate gets 1,281 tokens, a training 3,843.
+# The smallest that is accepted, and no whole number of updates: a learning rate gets 1,281 tokens, a training 3,843.
 BUDGET = "5124-tokens"
 DIVERGING = {"too-fast": {"model": "rnn", "training": {"weight_decay": 1e9}}}  # whatever its learning rate
 
 
 def write_text(path: Path, lines: int = 200) -> Path:
     """A text of about 9 kB, a third of which one training reads."""
-    draw = random.Random(1)
-    rows = (" ".join(draw.choices(WORDS, k=draw.randint(4, 14))) + "." for _ in range(lines))
+    generator = random.Random(1)
+    rows = (" ".join(generator.choices(WORDS, k=generator.randint(4, 14))) + "." for _ in range(lines))
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
 
@@ -93,8 +93,8 @@ class InProcessEngine:
 
 
 def make_plan(folder: Path, data: Path | str, settings: Settings | None = None, **options: Any) -> Plan:
-    chosen = {"models": ["rnn", "gru"], "budget": BUDGET, "seeds": 2, "lr_trials": 2, "examples": 3, **options}
-    return create_plan_in(folder, Request(str(data), ComparisonOptions(**chosen), settings or tiny()))
+    values = {"models": ["rnn", "gru"], "budget": BUDGET, "seeds": 2, "lr_trials": 2, "examples": 3, **options}
+    return create_plan_in(folder, Request(str(data), ComparisonOptions(**values), settings or tiny()))
 
 
 def finish(folder: Path, plan: Plan) -> InProcessEngine:
@@ -111,13 +111,13 @@ def run_with(folder: Path, plan: Plan, engine: Any, **callbacks: Any) -> None:
     assert orchestrator.run(**callbacks) is not None
 
 
-_HOMES: list[tempfile.TemporaryDirectory] = []  # removed when the tests are over
+_FOLDERS: list[tempfile.TemporaryDirectory] = []  # removed when the tests are over
 
 
 @cache
-def _made() -> Path:
-    _HOMES.append(tempfile.TemporaryDirectory(prefix="seqwise-compared-"))
-    home = Path(_HOMES[-1].name)
+def _make_finished_comparison() -> Path:
+    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="seqwise-compared-"))
+    home = Path(_FOLDERS[-1].name)
     data = write_text(home / "small.txt")
     folder = home / "compared"
     plan = make_plan(folder, data, models=["rnn", "gru", "ngram"], variants=DIVERGING)
@@ -127,7 +127,7 @@ def _made() -> Path:
 
 def finished_comparison(to: Path) -> Path:
     """A copy of a finished comparison: rnn, gru and ngram did well, the variant too-fast failed."""
-    shutil.copytree(_made(), to, copy_function=shutil.copy2)
+    shutil.copytree(_make_finished_comparison(), to, copy_function=shutil.copy2)
     return to
 
 
