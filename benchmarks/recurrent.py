@@ -11,7 +11,8 @@ Microseconds are those of the median call divided by T. `ratio` is the baseline'
 faster. `forward` columns are without gradients. `MB` is the peak memory of a training call in addition to weights and
 input. `rel. error` is the relative error of outputs and input gradients after at most 16 steps: rounding errors of a
 layer norm inside a recurrence double with every dozen steps. `backend` is the one that computed our layer, with and
-without gradients. "bidirectional" rows have two bidirectional layers; `min ratio` is the ratio required.
+without gradients. "bidirectional" rows have two bidirectional layers; "drop-in" rows are `seqwise.layers.LSTM`, `GRU`
+and `RNN`, called as PyTorch's modules are; `min ratio` is the ratio required.
 
 Required on an H200: the ratios in `MIN_RATIO`, the microseconds in `MAX_MICROSECONDS`, and no more memory than the
 baseline. On a CPU: the medians in `MIN_MEDIAN_RATIO`, and a ratio of at least 0.97 in every row.
@@ -44,11 +45,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqwise.backbones.encoder import build_recurrent_layers
 from seqwise.layers.cells import make_cell
 from seqwise.layers.recurrent import Recurrent, StackedRecurrent
+from seqwise.layers.rnn import GRU, LSTM, RNN
 from seqwise.layers.scan import scan
 from seqwise.resolved_settings import ResolvedRecurrentSettings
 
 Call = Callable[[Tensor], Tensor]
 CELLS = ("lstm", "gru", "rnn")
+DROP_IN = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 SHAPES = ((512, 64, 256), (512, 64, 512), (1024, 16, 768), (512, 64, 1024), (128, 20, 1536), (512, 256, 1024))
 MIN_LENGTH = 10  # of the shortest sequence in rows with different lengths; the longest has all steps
 COMPARED_STEPS = 16  # steps after which outputs and gradients are compared
@@ -78,7 +81,7 @@ class Row:
     batch: int
     units: int
     dtype: str = "float32"
-    kind: str = "layer"  # or "bidirectional", "lengths"
+    kind: str = "layer"  # or "bidirectional", "lengths", "drop-in"
     variant: str = ""  # or "reset before", "layer norm"
     baseline: str = "pytorch"  # or "loop", "reset after"
 
@@ -104,6 +107,7 @@ def _gpu_rows(quick: bool) -> list[Row]:
     shapes, usual = SHAPES[1:2] if quick else SHAPES, SHAPES[1]
     rows = [Row(cell, *shape, dtype="bfloat16") for cell in CELLS for shape in shapes]
     rows += [Row("lstm", *usual, dtype="bfloat16", kind=kind) for kind in ("bidirectional", "lengths")]
+    rows += [Row(cell, *usual, dtype="bfloat16", kind="drop-in") for cell in CELLS]
     rows.append(Row("gru", *usual, dtype="bfloat16", variant="reset before", baseline="reset after"))
     if quick:
         return rows
@@ -127,6 +131,7 @@ def _cpu_rows(quick: bool) -> list[Row]:
         for u in common_units
     ]
     rows += [Row(cell, 128, b, u, kind="lengths") for cell in CELLS for b in large_batches for u in common_units]
+    rows += [Row(cell, 128, 20, common_units[-1], kind="drop-in") for cell in CELLS]
     rows += [Row("gru", 32, 20, common_units[-1], variant="reset before", baseline="loop")]
     rows += [Row(cell, 32, 20, common_units[-1], variant="layer norm", baseline="loop") for cell in CELLS]
     return rows
@@ -211,6 +216,10 @@ def build_implementations(row: Row, device: torch.device) -> dict[str, Implement
             time_first[1],
             batch_first=False,
         )
+        if row.kind == "drop-in":
+            drop_in = DROP_IN[row.cell].from_torch(module)
+            x = baseline.x.detach().clone().requires_grad_()
+            seqwise = replace(baseline, module=drop_in, call=build_call(drop_in, lengths, row.steps), x=x)
     elif row.baseline == "loop":
         cell: Any = layer.cell
         state = cell.start(row.batch, x)
@@ -241,8 +250,8 @@ def draw_lengths(row: Row) -> Tensor:
 
 
 def get_backend(module: nn.Module) -> str | None:
-    """Returns the backend of the layer's last call."""
-    return next(part for part in module.modules() if isinstance(part, Recurrent)).backend
+    """Returns the backend of the layer's last call, None where the module does not record it."""
+    return next((part.backend for part in module.modules() if isinstance(part, Recurrent)), None)
 
 
 # Measuring
