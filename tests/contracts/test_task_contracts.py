@@ -210,7 +210,7 @@ def test_example_scores_sum_to_the_primary_metric_for_every_model(prepared_run, 
 @pytest.mark.parametrize(("task", "family"), SOME_PAIRS)
 def test_latency_is_positive(prepared_run, trained_model, task, family):
     loaded, (run, prepared, _) = trained_model(task, family), prepared_run(task, family)
-    measure = prepared.measure_latency(loaded.bundle, run.origin.data, answers=3)
+    measure = prepared.measure_latency(loaded.bundle, run.origin.data, num_predictions=3)
     assert 0 < measure() < math.inf
 
 

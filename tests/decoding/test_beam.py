@@ -116,17 +116,17 @@ def search_slowly(
     """Beam search for one row with Python lists, without a cache."""
     beams, finished = [Beam([*prefix], 0.0)], []
     for length in range(len(prefix), max_length):
-        found = []
+        candidates = []
         for beam in beams:
             log_probs, uncovered = read_prefix(decoder, memory, beam.ids)
             if length < options.min_length:
                 log_probs[END] = -math.inf
-            found += [(beam.total + value, beam, token, uncovered) for token, value in enumerate(log_probs)]
-        found.sort(key=lambda each: -each[0])
-        for total, beam, token, uncovered in found[: options.beam]:
+            candidates += [(beam.total + value, beam, token, uncovered) for token, value in enumerate(log_probs)]
+        candidates.sort(key=lambda each: -each[0])
+        for total, beam, token, uncovered in candidates[: options.beam]:
             if token == END and total > -math.inf:
                 finished.append((compute_score(options, total, length + 1, uncovered), beam.ids))
-        unfinished = [each for each in found if each[2] != END][: options.beam]
+        unfinished = [each for each in candidates if each[2] != END][: options.beam]
         beams = [Beam([*beam.ids, token], total) for total, beam, token, _ in unfinished]
         finished.sort(reverse=True)
         worst = finished[options.n_best - 1][0] if len(finished) >= options.n_best else -math.inf
@@ -150,9 +150,9 @@ def search_slowly(
 def test_a_beam_as_wide_as_all_sequences_equals_exhaustive_search(variant, penalties):
     decoder, memory, max_length = build_decoder(variant, vocabulary=4, sharpness=2.0), create_memory(2), 3
     options = BeamSearchOptions(beam=64, length_penalty=penalties[0], coverage_penalty=penalties[1], n_best=64)
-    found = get_ids(search(decoder, memory, options, max_length))
+    results = get_ids(search(decoder, memory, options, max_length))
     for row in range(2):
-        assert found[row][:20] == search_exhaustively(decoder, select_row(memory, row), options, max_length)[:20]
+        assert results[row][:20] == search_exhaustively(decoder, select_row(memory, row), options, max_length)[:20]
 
 
 @for_each_variant
@@ -174,10 +174,10 @@ def test_the_search_equals_the_slow_reference(variant, options, prefix):
         with pytest.raises(UsageError, match="has no attention"):
             search(decoder, memory, options)
         return
-    for row, found in enumerate(search(decoder, memory, options, prefix=prefix)):
+    for row, hypotheses in enumerate(search(decoder, memory, options, prefix=prefix)):
         expected = search_slowly(decoder, select_row(memory, row), options, max_length=6, prefix=prefix)
-        assert [each.ids for each in found] == [ids for ids, _ in expected]
-        assert [each.score for each in found] == pytest.approx([score for _, score in expected], rel=1e-4)
+        assert [each.ids for each in hypotheses] == [ids for ids, _ in expected]
+        assert [each.score for each in hypotheses] == pytest.approx([score for _, score in expected], rel=1e-4)
 
 
 @for_each_variant
@@ -186,9 +186,9 @@ def test_a_beam_of_one_equals_greedy_decoding(variant):
     greedy = decode_sequences(
         decoder, memory, begin=BEGIN, end=END, sampling=SamplingOptions(greedy=True), max_length=12
     )
-    found = search(decoder, memory, BeamSearchOptions(), max_length=12)
-    assert get_ids(found) == get_ids(greedy)
-    for one, other in zip(found, greedy):
+    results = search(decoder, memory, BeamSearchOptions(), max_length=12)
+    assert get_ids(results) == get_ids(greedy)
+    for one, other in zip(results, greedy):
         assert one[0].log_probability == pytest.approx(other[0].log_probability, rel=1e-5)
         assert one[0].ended == other[0].ended
 
@@ -230,8 +230,8 @@ def test_autocast_to_bfloat16_hardly_changes_the_scores(variant):
 @for_each_variant
 def test_the_log_probability_is_the_sum_over_the_tokens(variant):
     decoder, memory = build_decoder(variant), create_memory()
-    for row, found in enumerate(search(decoder, memory, BeamSearchOptions(beam=3, n_best=3), max_length=5)):
-        for each in found:
+    for row, hypotheses in enumerate(search(decoder, memory, BeamSearchOptions(beam=3, n_best=3), max_length=5)):
+        for each in hypotheses:
             ids = [*each.ids, END] if each.ended else each.ids
             token_log_probs = (
                 read_prefix(decoder, select_row(memory, row), ids[:t])[0][ids[t]] for t in range(len(ids))
@@ -246,9 +246,9 @@ def test_the_log_probability_is_the_sum_over_the_tokens(variant):
 def test_each_row_has_its_own_maximum_length():
     decoder, memory = build_decoder("transformer"), create_memory()
     max_length = torch.tensor([1, 7, 3, 0, 5])
-    found = search(decoder, memory, BeamSearchOptions(beam=3), max_length, banned=(END,))
-    assert [len(row[0].ids) for row in found] == max_length.tolist()
-    assert not any(row[0].ended for row in found)
+    results = search(decoder, memory, BeamSearchOptions(beam=3), max_length, banned=(END,))
+    assert [len(row[0].ids) for row in results] == max_length.tolist()
+    assert not any(row[0].ended for row in results)
 
 
 def test_no_sequence_is_shorter_than_the_minimum_length():
@@ -283,25 +283,25 @@ def test_every_sequence_begins_with_the_forced_prefix():
 
 
 def test_a_prefix_longer_than_the_maximum_length_is_the_result():
-    found = search(
+    results = search(
         build_decoder("lstm additive"), create_memory(2), BeamSearchOptions(beam=2), max_length=2, prefix=[5, 7, 4]
     )
-    assert get_ids(found) == [[[5, 7, 4]]] * 2
+    assert get_ids(results) == [[[5, 7, 4]]] * 2
 
 
 def test_banned_tokens_do_not_occur():
     decoder, memory = build_decoder("lstm additive"), create_memory()
-    used = {token for row in search(decoder, memory, BeamSearchOptions(beam=3)) for token in row[0].ids}
-    banned = tuple(used)[:2]
-    found = search(decoder, memory, BeamSearchOptions(beam=3, n_best=3), banned=banned)
-    assert not any(token in each.ids for row in found for each in row for token in banned)
+    tokens = {token for row in search(decoder, memory, BeamSearchOptions(beam=3)) for token in row[0].ids}
+    banned = tuple(tokens)[:2]
+    results = search(decoder, memory, BeamSearchOptions(beam=3, n_best=3), banned=banned)
+    assert not any(token in each.ids for row in results for each in row for token in banned)
 
 
 def test_if_all_tokens_are_banned_the_prefix_is_the_result():
     decoder, memory = build_decoder("lstm additive", vocabulary=4), create_memory(2)
     for prefix in ([], [3]):
-        found = search(decoder, memory, BeamSearchOptions(beam=2), prefix=prefix, banned=(0, 1, 2, 3))
-        assert found == [[Hypothesis(prefix, -math.inf, -math.inf, ended=False)]] * 2
+        results = search(decoder, memory, BeamSearchOptions(beam=2), prefix=prefix, banned=(0, 1, 2, 3))
+        assert results == [[Hypothesis(prefix, -math.inf, -math.inf, ended=False)]] * 2
 
 
 def test_an_empty_memory_gives_no_results():
@@ -310,10 +310,10 @@ def test_an_empty_memory_gives_no_results():
 
 
 def test_a_beam_wider_than_the_vocabulary_returns_all_sequences():
-    found = search(
+    results = search(
         build_decoder("transformer", vocabulary=4), create_memory(2), BeamSearchOptions(beam=9, n_best=9), max_length=1
     )
-    assert [sorted(ids) for ids in get_ids(found)] == [[[], [0], [1], [3]]] * 2
+    assert [sorted(ids) for ids in get_ids(results)] == [[[], [0], [1], [3]]] * 2
 
 
 class ConfidentDecoder:
@@ -383,10 +383,10 @@ def test_the_same_seed_samples_the_same_sequences(variant):
 
 def test_several_samples_of_a_row_have_their_own_log_probabilities():
     decoder, memory = build_decoder("transformer"), create_memory()
-    for row, found in enumerate(sample(decoder, 0, options=BeamSearchOptions(beam=4, n_best=4))):
-        assert len(found) == 4
-        assert len({tuple(each.ids) for each in found}) > 1
-        for each in found:
+    for row, hypotheses in enumerate(sample(decoder, 0, options=BeamSearchOptions(beam=4, n_best=4))):
+        assert len(hypotheses) == 4
+        assert len({tuple(each.ids) for each in hypotheses}) > 1
+        for each in hypotheses:
             ids = [*each.ids, END] if each.ended else each.ids
             token_log_probs = (
                 read_prefix(decoder, select_row(memory, row), ids[:t])[0][ids[t]] for t in range(len(ids))
@@ -396,8 +396,8 @@ def test_several_samples_of_a_row_have_their_own_log_probabilities():
 
 def test_samples_follow_the_distribution():
     memory = Memory(torch.zeros(4000, 1, 1))
-    found = decode_sequences(ConfidentDecoder(), memory, begin=1, end=END, sampling=SamplingOptions(), max_length=1)
-    share = sum(row[0].ids == [3] for row in found) / 4000
+    results = decode_sequences(ConfidentDecoder(), memory, begin=1, end=END, sampling=SamplingOptions(), max_length=1)
+    share = sum(row[0].ids == [3] for row in results) / 4000
     assert share == pytest.approx(0.9, abs=0.02)
 
 

@@ -20,17 +20,17 @@ def test_points_start_at_zero_and_follow_the_equation():
 
 def test_quantiles_start_at_half_a_normal_distribution_around_the_point():
     head = QuantileHead(3, 2, (0.1, 0.5, 0.9))
-    found = head(torch.zeros(1, 3), torch.tensor([[10.0, 20.0]]))
-    assert found[0, 0].tolist() == pytest.approx([10 - 0.6408, 10, 10 + 0.6408], abs=1e-3)
-    assert found[0, 1].tolist() == pytest.approx([20 - 0.6408, 20, 20 + 0.6408], abs=1e-3)
+    quantiles = head(torch.zeros(1, 3), torch.tensor([[10.0, 20.0]]))
+    assert quantiles[0, 0].tolist() == pytest.approx([10 - 0.6408, 10, 10 + 0.6408], abs=1e-3)
+    assert quantiles[0, 1].tolist() == pytest.approx([20 - 0.6408, 20, 20 + 0.6408], abs=1e-3)
 
 
 def test_quantiles_never_cross():
     torch.manual_seed(0)
     head = QuantileHead(4, 5, (0.1, 0.3, 0.5, 0.9))
     torch.nn.init.normal_(head.output.weight, std=5)
-    found = head(torch.randn(7, 4), torch.randn(7, 5))
-    assert bool((found.diff(dim=-1) >= 0).all())
+    quantiles = head(torch.randn(7, 4), torch.randn(7, 5))
+    assert bool((quantiles.diff(dim=-1) >= 0).all())
 
 
 def test_the_point_does_not_learn_from_the_quantiles():
@@ -42,8 +42,8 @@ def test_the_point_does_not_learn_from_the_quantiles():
 
 def test_the_pinball_loss_equals_a_hand_computed_value():
     """The truth 3 lies 2 above a forecast of 1 and 1 below one of 4."""
-    found = pinball_loss(torch.tensor([[[1.0, 4.0]]]), torch.tensor([[3.0]]), torch.tensor([0.1, 0.9]))
-    assert found[0, 0].tolist() == pytest.approx([0.1 * 2, 0.1 * 1])
+    losses = pinball_loss(torch.tensor([[[1.0, 4.0]]]), torch.tensor([[3.0]]), torch.tensor([0.1, 0.9]))
+    assert losses[0, 0].tolist() == pytest.approx([0.1 * 2, 0.1 * 1])
 
 
 def test_the_pinball_loss_is_smallest_at_the_quantile():
@@ -55,12 +55,12 @@ def test_the_pinball_loss_is_smallest_at_the_quantile():
     assert losses.index(min(losses)) == 90
 
 
-def test_gradients_against_finite_differences():
+def test_gradients_equal_finite_differences():
     torch.manual_seed(0)
     head = QuantileHead(3, 2, (0.2, 0.8)).double()
     torch.nn.init.normal_(head.output.weight)
     h, point = torch.randn(2, 3, dtype=torch.float64, requires_grad=True), torch.randn(2, 2, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda x: head(x, point), h)
-    plain = PointHead(3, 2).double()
-    torch.nn.init.normal_(plain.output.weight)
-    assert torch.autograd.gradcheck(plain, h)
+    point_head = PointHead(3, 2).double()
+    torch.nn.init.normal_(point_head.output.weight)
+    assert torch.autograd.gradcheck(point_head, h)

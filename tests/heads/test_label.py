@@ -1,4 +1,4 @@
-"""Pooling and label scores: equal to their equations in plain numbers, blind to padding, right in their gradients."""
+"""Pooling and label scores: values by hand, padding, gradients, and losses equal to those of PyTorch."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ LENGTHS = torch.tensor([2, 1])
         ("last", [[3, 4], [5, 6]]),
         ("mean", [[2, 1], [5, 6]]),
         ("max", [[3, 4], [5, 6]]),
-        ("attention", [[2, 1], [5, 6]]),  # a new one is the mean
+        ("attention", [[2, 1], [5, 6]]),  # untrained, it is the mean
     ],
 )
-def test_pooling_by_hand(kind: str, expected: list[list[float]]):
+def test_pooling_equals_hand_computed_values(kind: str, expected: list[list[float]]):
     assert build_pooling(kind, 2)(STATES, LENGTHS).tolist() == expected
 
 
-def test_the_last_state_of_what_reads_from_the_end_is_the_first():
+def test_the_last_state_of_the_backward_direction_is_that_of_the_first_step():
     assert LastPooling(2, backward_width=1)(STATES, LENGTHS).tolist() == [[3, -2], [5, 6]]
 
 
-def test_attention_pooling_is_its_equation():
+def test_attention_pooling_equals_its_equation():
     pooling = AttentionPooling(2)
     with torch.no_grad():
         pooling.W.copy_(torch.tensor([[0.5, -0.3], [0.2, 0.1]]))
@@ -46,13 +46,13 @@ def test_attention_pooling_is_its_equation():
         scores.append(1.5 * u[0] - 0.7 * u[1])
     a = [math.exp(s) / sum(map(math.exp, scores)) for s in scores]
     expected = [a[0] * 1 + a[1] * 3, a[0] * -2 + a[1] * 4]
-    with record(pooling) as seen:
-        found = pooling(STATES, LENGTHS)
-    assert found[0].tolist() == pytest.approx(expected)
-    assert seen["weights"][0].tolist() == pytest.approx([*a, 0.0])
+    with record(pooling) as activations:
+        pooled = pooling(STATES, LENGTHS)
+    assert pooled[0].tolist() == pytest.approx(expected)
+    assert activations["weights"][0].tolist() == pytest.approx([*a, 0.0])
 
 
-def noisy(kind: str) -> LabelHead:
+def build_random_head(kind: str) -> LabelHead:
     torch.manual_seed(0)
     head = LabelHead(build_pooling(kind, 4, 2), 3).double()
     for parameter in head.parameters():
@@ -61,19 +61,19 @@ def noisy(kind: str) -> LabelHead:
 
 
 @pytest.mark.parametrize("kind", POOLINGS)
-def test_padding_changes_nothing_however_large(kind: str):
-    head = noisy(kind)
+def test_padding_changes_nothing(kind: str):
+    head = build_random_head(kind)
     states, lengths = torch.randn(3, 5, 4, dtype=torch.float64), torch.tensor([5, 2, 3])
     expected = torch.cat([head(states[i : i + 1, :n], torch.tensor([n])) for i, n in enumerate(lengths.tolist())])
-    spoiled = states.clone()
+    changed = states.clone()
     for row, length in enumerate(lengths.tolist()):
-        spoiled[row, length:] = 1e30
-    assert torch.allclose(head(spoiled, lengths), expected)
+        changed[row, length:] = 1e30
+    assert torch.allclose(head(changed, lengths), expected)
 
 
 @pytest.mark.parametrize("kind", POOLINGS)
 def test_an_empty_row_gets_the_biases(kind: str):
-    head = noisy(kind)
+    head = build_random_head(kind)
     scores = head(torch.zeros(2, 3, 4, dtype=torch.float64), torch.tensor([0, 3]))
     assert torch.equal(scores[0], head.output.bias)
     states = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
@@ -84,7 +84,7 @@ def test_an_empty_row_gets_the_biases(kind: str):
 
 @pytest.mark.parametrize("kind", POOLINGS)
 def test_gradients_equal_finite_differences(kind: str):
-    head, lengths, targets = noisy(kind), torch.tensor([4, 2]), torch.tensor([0, 2])
+    head, lengths, targets = build_random_head(kind), torch.tensor([4, 2]), torch.tensor([0, 2])
     parameters = dict(head.named_parameters())
 
     def losses(states: Tensor, *values: Tensor) -> Tensor:
@@ -112,6 +112,6 @@ def test_balanced_weights_give_every_label_the_same_sum_and_the_examples_a_mean_
     assert float((weights * counts).sum() / counts.sum()) == pytest.approx(1)
 
 
-def test_an_unknown_pooling_is_refused():
+def test_an_unknown_pooling_is_rejected():
     with pytest.raises(UsageError, match="no pooling 'maximum'"):
         build_pooling("maximum", 2)

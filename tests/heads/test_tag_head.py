@@ -22,8 +22,8 @@ def build_crf() -> LinearChainCRF:
     return head
 
 
-def plain_score(scores: list, tags: tuple, head: LinearChainCRF) -> float:
-    """s(x, y) in plain numbers, as the docstring of `LinearChainCRF` has it."""
+def compute_score(scores: list, tags: tuple, head: LinearChainCRF) -> float:
+    """Returns s(x, y) in Python numbers, by the equation in the docstring of `LinearChainCRF`."""
     link, begin, end = head.link.tolist(), head.begin.tolist(), head.end.tolist()
     total = begin[tags[0]] + end[tags[-1]] + sum(scores[t][tag] for t, tag in enumerate(tags))
     return total + sum(link[a][b] for a, b in itertools.pairwise(tags))
@@ -32,20 +32,20 @@ def plain_score(scores: list, tags: tuple, head: LinearChainCRF) -> float:
 def test_the_partition_function_is_the_sum_over_all_sequences():
     head, lengths = build_crf(), torch.tensor([4, 1, 3])
     scores = head.scores(torch.randn(3, 4, WIDTH, dtype=torch.float64))
-    found = log_partition(scores, lengths, head.transitions())
+    log_partitions = log_partition(scores, lengths, head.transitions())
     for row, length in enumerate(lengths.tolist()):
         sequences = itertools.product(range(TAGS), repeat=length)
-        each = [plain_score(scores[row].tolist(), tags, head) for tags in sequences]
-        assert found[row].item() == pytest.approx(math.log(sum(map(math.exp, each))), abs=1e-12)
+        sequence_scores = [compute_score(scores[row].tolist(), tags, head) for tags in sequences]
+        assert log_partitions[row].item() == pytest.approx(math.log(sum(map(math.exp, sequence_scores))), abs=1e-12)
 
 
 def test_the_path_score_is_the_sum_of_its_terms():
     head, lengths = build_crf(), torch.tensor([4, 1, 3])
     scores, tags = torch.randn(3, 4, TAGS, dtype=torch.float64), torch.randint(TAGS, (3, 4))
-    found = path_score(scores, tags, lengths, head.transitions())
+    path_scores = path_score(scores, tags, lengths, head.transitions())
     for row, length in enumerate(lengths.tolist()):
         path = tuple(tags[row, :length].tolist())
-        assert found[row].item() == pytest.approx(plain_score(scores[row].tolist(), path, head), abs=1e-12)
+        assert path_scores[row].item() == pytest.approx(compute_score(scores[row].tolist(), path, head), abs=1e-12)
 
 
 def test_the_probabilities_of_all_sequences_sum_to_one():
@@ -59,8 +59,8 @@ def test_the_probabilities_of_all_sequences_sum_to_one():
 def test_scores_in_the_hundreds_neither_overflow_nor_underflow():
     head = LinearChainCRF(WIDTH, TAGS)
     scores = torch.tensor([[[500.0, -500.0, 0.0]] * 6])
-    found = log_partition(scores, torch.tensor([6]), head.transitions())
-    assert found.item() == pytest.approx(3000.0)
+    log_partitions = log_partition(scores, torch.tensor([6]), head.transitions())
+    assert log_partitions.item() == pytest.approx(3000.0)
 
 
 def test_gradients_of_the_crf_match_finite_differences():
@@ -78,7 +78,9 @@ def test_gradients_of_the_scores_are_the_marginal_probabilities():
     head, lengths = build_crf(), torch.tensor([3])
     scores = torch.randn(1, 3, TAGS, dtype=torch.float64, requires_grad=True)
     log_partition(scores, lengths, head.transitions()).sum().backward()
-    weights = {y: math.exp(plain_score(scores[0].tolist(), y, head)) for y in itertools.product(range(TAGS), repeat=3)}
+    weights = {
+        y: math.exp(compute_score(scores[0].tolist(), y, head)) for y in itertools.product(range(TAGS), repeat=3)
+    }
     total = sum(weights.values())
     for t, tag in itertools.product(range(3), range(TAGS)):
         share = sum(weight for y, weight in weights.items() if y[t] == tag) / total
@@ -94,10 +96,12 @@ def test_padding_and_its_values_change_nothing(kind):
         torch.randint(TAGS, (2, 5)),
         torch.tensor([3, 2]),
     )
-    alone = [head.losses(vectors[i : i + 1, :n], tags[i : i + 1, :n], torch.tensor([n])) for i, n in enumerate((3, 2))]
-    torch.testing.assert_close(head.losses(vectors, tags, lengths), torch.cat(alone), rtol=0, atol=1e-12)
+    expected = [
+        head.losses(vectors[i : i + 1, :n], tags[i : i + 1, :n], torch.tensor([n])) for i, n in enumerate((3, 2))
+    ]
+    torch.testing.assert_close(head.losses(vectors, tags, lengths), torch.cat(expected), rtol=0, atol=1e-12)
     vectors[0, 3:], tags[0, 3:] = 1e6, 0
-    torch.testing.assert_close(head.losses(vectors, tags, lengths), torch.cat(alone), rtol=0, atol=1e-12)
+    torch.testing.assert_close(head.losses(vectors, tags, lengths), torch.cat(expected), rtol=0, atol=1e-12)
 
 
 def test_without_transitions_the_crf_equals_independent_tags():
@@ -108,7 +112,7 @@ def test_without_transitions_the_crf_equals_independent_tags():
     torch.testing.assert_close(one.losses(vectors, tags, lengths), other.losses(vectors, tags, lengths))
 
 
-def test_independent_losses_by_hand():
+def test_independent_losses_equal_a_hand_computed_value():
     head = IndependentTagHead(2, 2)
     with torch.no_grad():
         head.output.weight.copy_(torch.eye(2))

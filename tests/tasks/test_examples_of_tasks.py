@@ -45,12 +45,12 @@ def create_untrained(tmp_path_factory):
 
     def create(task: str, data: Any, model: str = "gru", /, **sections: Any) -> SimpleNamespace:
         settings = parse_settings({**SMALL, "task": task, "model": model, **sections})
-        run, prepared = create_run(str(data), settings, tmp_path_factory.mktemp("run") / "run")
+        run, prepared_task = create_run(str(data), settings, tmp_path_factory.mktemp("run") / "run")
         torch.manual_seed(0)
-        network = prepared.build(run.settings)
+        network = prepared_task.build(run.settings)
         if model == "ngram":
-            prepared.fit(network)
-        return SimpleNamespace(task=prepared, settings=run.settings, model=network, data=str(data))
+            prepared_task.fit(network)
+        return SimpleNamespace(task=prepared_task, settings=run.settings, model=network, data=str(data))
 
     return create
 
@@ -242,16 +242,16 @@ def test_a_metric_that_is_no_sum_has_no_examples(create_untrained, digits):
 # Forecast
 
 
-def table(steps: int) -> str:
+def create_table(steps: int) -> str:
     rows = (f"{step},{math.sin(step / 2) + step % 3:.3f},{step % 7}\n" for step in range(steps))
     return "time,a,b\n" + "".join(rows)
 
 
 def test_a_block_sums_the_errors_of_its_steps(create_untrained, tmp_path):
-    (tmp_path / "some.csv").write_text(table(200))
+    (tmp_path / "some.csv").write_text(create_table(200))
     short, long = (
-        create_untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"lookback": past, "season": 7})
-        for past in (8, 30)
+        create_untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"lookback": lookback, "season": 7})
+        for lookback in (8, 30)
     )
     examples, other = evaluate_examples(short), evaluate_examples(long)
     # 40 test steps: six blocks, five of 6 steps and one of 10. In each of the two series 1, 2, … 5 windows reach the
@@ -316,7 +316,7 @@ def test_the_text_of_a_block_is_a_window_that_begins_in_it_if_there_is_one():
 
 
 def test_a_missing_value_counts_in_no_block(create_untrained, tmp_path):
-    lines = table(120).splitlines()
+    lines = create_table(120).splitlines()
     lines[110] = lines[110].split(",")[0] + ",,4"
     (tmp_path / "gap.csv").write_text("\n".join(lines) + "\n")
     examples = evaluate_examples(
@@ -338,7 +338,9 @@ def test_the_latency_of_a_language_model_is_that_of_one_token(language_models, m
         "next",
         lambda self, ids, state=None: lengths.append(ids.shape[1]) or original(self, ids, state),
     )
-    seconds = setup.task.measure_latency(setup.task.bundle(setup.model, setup.settings), setup.data, answers=5)()
+    seconds = setup.task.measure_latency(
+        setup.task.bundle(setup.model, setup.settings), setup.data, num_predictions=5
+    )()
     assert 0 < seconds < math.inf
     assert lengths == [64, *[1] * (latency.WARM_UP + 5 - 1)]
 
@@ -346,7 +348,7 @@ def test_the_latency_of_a_language_model_is_that_of_one_token(language_models, m
 def test_the_latency_of_an_ngram_model_can_be_measured(language_models):
     setup = language_models["ngram"]
     bundle = setup.task.bundle(setup.model, setup.settings)
-    assert 0 < get_task("language").measure_latency(bundle, setup.data, answers=3)() < math.inf
+    assert 0 < get_task("language").measure_latency(bundle, setup.data, num_predictions=3)() < math.inf
 
 
 def test_the_latency_of_a_translation_includes_beam_search(create_untrained, digits, monkeypatch):
@@ -358,7 +360,9 @@ def test_the_latency_of_a_translation_includes_beam_search(create_untrained, dig
         "decode_sequences",
         lambda *args, **kwargs: beams.append(kwargs["options"].beam) or original(*args, **kwargs),
     )
-    assert setup.task.measure_latency(setup.task.bundle(setup.model, setup.settings), setup.data, answers=2)() > 0
+    assert (
+        setup.task.measure_latency(setup.task.bundle(setup.model, setup.settings), setup.data, num_predictions=2)() > 0
+    )
     assert beams == [5] * (latency.WARM_UP + 2)
 
 

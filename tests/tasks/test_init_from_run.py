@@ -43,14 +43,14 @@ def get_run(book: Path, tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture
-def labelled(tmp_path: Path) -> str:
+def labelled_data(tmp_path: Path) -> str:
     rows = [f"the {'old' if n % 2 else 'small'} model reads {n % 7},{'old' if n % 2 else 'small'}" for n in range(60)]
     (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     return str(tmp_path / "rows.csv")
 
 
 @pytest.fixture
-def tagged(tmp_path: Path) -> str:
+def tagged_data(tmp_path: Path) -> str:
     lines = "the O\nold B-X\nmodel O\nreads O\n\nevery O\nsmall B-X\nword O\n\n" * 20
     (tmp_path / "rows.conll").write_text(lines)
     return str(tmp_path / "rows.conll")
@@ -60,8 +60,8 @@ def initialise(data: str, init: Path, out: Path, task: str, **values: object) ->
     """Returns a run before its first step, its model, and the log messages."""
     messages: list[str] = []
     settings = parse_settings({"task": task, "init": str(init), "budget": "2k-tokens", "device": "cpu", **values})
-    run, prepared = create_run(data, settings, out, log=messages.append)
-    return run, open_training(run, task=prepared, log=messages.append).model, messages  # type: ignore[union-attr]
+    run, prepared_task = create_run(data, settings, out, log=messages.append)
+    return run, open_training(run, task=prepared_task, log=messages.append).model, messages  # type: ignore[union-attr]
 
 
 SOURCES = [
@@ -75,21 +75,23 @@ SOURCES = [
 
 
 @pytest.mark.parametrize(("task", "model"), SOURCES)
-def test_a_classifier_starts_with_the_weights_of_the_run(task: str, model: str, get_run, labelled: str, tmp_path: Path):
+def test_a_classifier_starts_with_the_weights_of_the_run(
+    task: str, model: str, get_run, labelled_data: str, tmp_path: Path
+):
     source = Run.open(get_run(task, model))
-    run, new, messages = initialise(labelled, source.folder, tmp_path / "out", "classify")
+    run, new, messages = initialise(labelled_data, source.folder, tmp_path / "out", "classify")
     weights = source.load_weights()
-    copied = 0
+    num_copied = 0
     for name, parameter in new.named_parameters():
         if name.startswith(("embedding.", "encoder.")):
             source_name = name if name in weights else name.replace("encoder.", "backbone.", 1)
             assert torch.equal(parameter, weights[source_name]), name
-            copied += parameter.numel()
+            num_copied += parameter.numel()
     assert run.settings.model == model
     assert run.tokenizer.fingerprint == source.tokenizer.fingerprint
     assert run.settings.network.width == 16
     assert any(
-        f"{copied:,} weights of embedding and encoder are copied from {source.folder}" in message
+        f"{num_copied:,} weights of embedding and encoder are copied from {source.folder}" in message
         for message in messages
     )
     assert any(
@@ -97,9 +99,9 @@ def test_a_classifier_starts_with_the_weights_of_the_run(task: str, model: str, 
     )
 
 
-def test_a_tagger_starts_with_the_weights_of_the_run(get_run, tagged: str, tmp_path: Path):
+def test_a_tagger_starts_with_the_weights_of_the_run(get_run, tagged_data: str, tmp_path: Path):
     source = Run.open(get_run("masked", "lstm"))
-    run, new, _ = initialise(tagged, source.folder, tmp_path / "out", "tag")
+    run, new, _ = initialise(tagged_data, source.folder, tmp_path / "out", "tag")
     weights = source.load_weights()
     assert all(
         torch.equal(parameter, weights[name])
@@ -109,24 +111,24 @@ def test_a_tagger_starts_with_the_weights_of_the_run(get_run, tagged: str, tmp_p
     assert run.settings.tag.characters == 0
 
 
-def test_the_copied_encoder_is_trained_further(get_run, labelled: str, tmp_path: Path):
+def test_the_copied_encoder_is_trained_further(get_run, labelled_data: str, tmp_path: Path):
     """Training changes both directions of the encoder, and the new run can be loaded by itself."""
     source = get_run("masked", "lstm")
     trained = seqwise.train(
-        labelled, out=tmp_path / "out", task="classify", init=str(source), budget="4k-tokens", device="cpu"
+        labelled_data, out=tmp_path / "out", task="classify", init=str(source), budget="4k-tokens", device="cpu"
     )
     before, after = Run.open(source).load_weights(), trained.run.load_weights()
     changed = [name for name in before if name in after and not torch.equal(before[name], after[name])]
     assert any(name.startswith("encoder.forwards") for name in changed)
     assert any(name.startswith("encoder.backwards") for name in changed)
     assert trained.predict("the old model reads").values["label"] in ("old", "small")
-    again = seqwise.load(tmp_path / "out").evaluate(labelled)
-    assert again.metrics == trained.evaluate(labelled).metrics
+    again = seqwise.load(tmp_path / "out").evaluate(labelled_data)
+    assert again.metrics == trained.evaluate(labelled_data).metrics
 
 
-def test_learned_positions_determine_the_maximum_length(get_run, labelled: str, tmp_path: Path):
+def test_learned_positions_determine_the_maximum_length(get_run, labelled_data: str, tmp_path: Path):
     source = get_run("masked", "transformer", "learned")
-    run, new, _ = initialise(labelled, source, tmp_path / "out", "classify")
+    run, new, _ = initialise(labelled_data, source, tmp_path / "out", "classify")
     assert run.settings.data.max_length == 16
     assert torch.equal(new.encoder.positions.weight, Run.open(source).load_weights()["encoder.positions.weight"])
 
@@ -136,19 +138,19 @@ def test_settings_left_open_are_inherited_and_listed():
         {"task": "masked", "model": "gru", "network": {"width": 32, "depth": 2, "embedding": 16, "dropout": 0.3},
          "recurrent": {"update": "replaces", "bidirectional": True, "concat_directions": False}}
     )  # fmt: skip
-    mine = parse_settings({"task": "classify", "network": {"width": 32}})
-    settings, inherited = inherit_settings(mine, source, "runs/a")
+    user_settings = parse_settings({"task": "classify", "network": {"width": 32}})
+    settings, inherited_names = inherit_settings(user_settings, source, "runs/a")
     assert (settings.model, settings.network.depth, settings.recurrent.update) == ("gru", 2, "replaces")
     assert settings.network.dropout is None  # regularisation is not inherited
-    assert set(inherited) == {
+    assert set(inherited_names) == {
         *("model", "network.depth", "network.embedding"),
         *("recurrent.update", "recurrent.bidirectional", "recurrent.concat_directions"),
     }
-    assert mine.model == "lstm"
+    assert user_settings.model == "lstm"
 
 
 @pytest.mark.parametrize(
-    ("mine", "source", "fragments"),
+    ("values", "source_values", "fragments"),
     [
         ({"network": {"width": 8}}, {}, ["--network.width is 8, but runs/a has 16", "Leave these out"]),
         ({"model": "gru", "network": {"depth": 3}}, {}, ["--model is gru", "has transformer", "--network.depth is 3"]),
@@ -161,11 +163,11 @@ def test_settings_left_open_are_inherited_and_listed():
         ({}, {"task": "classify"}, ["of the task classify", "no text encoder"]),
     ],
 )
-def test_incompatible_settings_are_rejected(mine: dict, source: dict, fragments: list[str]):
-    theirs = {"task": "masked", "model": "transformer", "network": {"width": 16, "depth": 2, "embedding": 16}}
-    theirs |= {"text": {"tokenizer": "words", "vocabulary": 30}} | source
+def test_incompatible_settings_are_rejected(values: dict, source_values: dict, fragments: list[str]):
+    source = {"task": "masked", "model": "transformer", "network": {"width": 16, "depth": 2, "embedding": 16}}
+    source |= {"text": {"tokenizer": "words", "vocabulary": 30}} | source_values
     with pytest.raises(UsageError) as caught:
-        inherit_settings(parse_settings({"task": "classify"} | mine), parse_settings(theirs), "runs/a")
+        inherit_settings(parse_settings({"task": "classify"} | values), parse_settings(source), "runs/a")
     assert [part for part in fragments if part not in str(caught.value)] == []
 
 
@@ -185,25 +187,25 @@ def test_no_weight_is_copied_if_one_does_not_fit():
     assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
 
 
-def test_a_vocabulary_that_splits_words_cannot_tag(book: Path, tagged: str, tmp_path: Path):
+def test_a_vocabulary_that_splits_words_cannot_tag(book: Path, tagged_data: str, tmp_path: Path):
     seqwise.train(
         book, out=tmp_path / "pieces", settings=SMALL, task="masked", model="gru", text={"tokenizer": "characters"}
     )
     with pytest.raises(SeqwiseError, match="one token per word"):
-        initialise(tagged, tmp_path / "pieces", tmp_path / "out", "tag")
+        initialise(tagged_data, tmp_path / "pieces", tmp_path / "out", "tag")
 
 
-def test_a_folder_that_is_not_a_run_is_rejected(labelled: str, tmp_path: Path):
+def test_a_folder_that_is_not_a_run_is_rejected(labelled_data: str, tmp_path: Path):
     with pytest.raises(RunError, match="is not a run"):
-        initialise(labelled, tmp_path / "nothing", tmp_path / "out", "classify")
+        initialise(labelled_data, tmp_path / "nothing", tmp_path / "out", "classify")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_resumed_run_does_not_need_the_initial_run(get_run, labelled: str, tmp_path: Path):
+def test_a_resumed_run_does_not_need_the_initial_run(get_run, labelled_data: str, tmp_path: Path):
     source = tmp_path / "source"
     shutil.copytree(get_run("masked", "lstm"), source)
     settings = parse_settings({"task": "classify", "init": str(source), "budget": "5k-tokens", "device": "cpu"})
-    run, task = create_run(labelled, settings, tmp_path / "out")
+    run, task = create_run(labelled_data, settings, tmp_path / "out")
     first = open_training(run, task=task)
     list(first.steps(stop=lambda: True))
     shutil.rmtree(source)

@@ -42,7 +42,7 @@ SIZES = {"bpe": 300, "wordpiece": 60}
 
 
 @pytest.fixture(scope="module")
-def trained(book, tmp_path_factory):
+def get_trained(book, tmp_path_factory):
     """A function that returns a run of a family and tokeniser, trained once for a few steps."""
     runs: dict[tuple[str, str], TrainedModel] = {}
 
@@ -65,23 +65,23 @@ def prepare_test_split(loaded: TrainedModel, book: Path):
 
 
 @pytest.mark.parametrize(("family", "tokenizer"), PAIRS)
-def test_metrics_of_every_family_follow_their_definitions(trained, book, family, tokenizer):
-    loaded = trained(family, tokenizer)
+def test_metrics_of_every_family_follow_their_definitions(get_trained, book, family, tokenizer):
+    loaded = get_trained(family, tokenizer)
     store = prepare_test_split(loaded, book)
     nats, tokens = score(loaded.model, store, loaded.settings)
-    found = loaded.evaluate(book).metrics
+    metrics = loaded.evaluate(book).metrics
     text = book.read_text()[-store.info.characters :]
-    assert tokens == len(store) - 1 == found["tokens"]
-    assert found["perplexity"] == pytest.approx(math.exp(nats / tokens))
-    assert found["bits_per_character"] == pytest.approx(nats / math.log(2) / len(text))
+    assert tokens == len(store) - 1 == metrics["tokens"]
+    assert metrics["perplexity"] == pytest.approx(math.exp(nats / tokens))
+    assert metrics["bits_per_character"] == pytest.approx(nats / math.log(2) / len(text))
     words = len(text.split()) + text.count("\n")
-    assert found["word_perplexity"] == pytest.approx(math.exp(nats / words))
-    assert 1 < found["perplexity"] < 1.2 * len(loaded.run.preprocessor.tokenizer)
+    assert metrics["word_perplexity"] == pytest.approx(math.exp(nats / words))
+    assert 1 < metrics["perplexity"] < 1.2 * len(loaded.run.preprocessor.tokenizer)
 
 
 @pytest.mark.parametrize("family", [family for family in NEURAL if family != "transformer"])
-def test_scoring_by_segments_equals_one_long_pass(trained, book, family):
-    loaded = trained(family)
+def test_scoring_by_segments_equals_one_long_pass(get_trained, book, family):
+    loaded = get_trained(family)
     store = prepare_test_split(loaded, book)
     ids = torch.from_numpy(store.read(0, len(store)))[None]
     with torch.no_grad():
@@ -90,8 +90,8 @@ def test_scoring_by_segments_equals_one_long_pass(trained, book, family):
     assert score(loaded.model, store, loaded.settings)[0] == pytest.approx(whole, rel=1e-5)
 
 
-def test_the_transformer_scores_every_token_once_after_half_a_window_of_context(trained, book):
-    loaded = trained("transformer")
+def test_the_transformer_scores_every_token_once_after_half_a_window_of_context(get_trained, book):
+    loaded = get_trained("transformer")
     store, window = prepare_test_split(loaded, book), loaded.settings.data.window
     ids = torch.from_numpy(store.read(0, len(store)))
     nats, done = 0.0, 0  # targets before this position are scored
@@ -104,13 +104,13 @@ def test_the_transformer_scores_every_token_once_after_half_a_window_of_context(
             nats, done = nats + float(losses[done - start :].sum()), start + window
             if done == len(ids) - 1:
                 break
-    found = score(loaded.model, store, loaded.settings)
-    assert found[1] == len(ids) - 1
-    assert found[0] == pytest.approx(nats, rel=1e-5)
+    result = score(loaded.model, store, loaded.settings)
+    assert result[1] == len(ids) - 1
+    assert result[0] == pytest.approx(nats, rel=1e-5)
 
 
-def test_the_ngram_model_has_the_same_score_for_any_chunk_size(trained, book, monkeypatch):
-    loaded = trained("ngram", "words")
+def test_the_ngram_model_has_the_same_score_for_any_chunk_size(get_trained, book, monkeypatch):
+    loaded = get_trained("ngram", "words")
     store, model = prepare_test_split(loaded, book), loaded.model
     whole = -model.ngram.score_tokens(store.read(0, len(store)))[1:].sum()
     for chunk in (1, 7, 10**6):
@@ -141,8 +141,8 @@ def test_a_transformer_learns_with_every_kind_of_positions_and_norm(book, tmp_pa
     network = {"width": 32, "depth": 2, "embedding": 24, "dropout": 0.0}
     values = SMALL | {"model": "transformer", "transformer": kind, "network": network, "budget": "20k-tokens"}
     values["training"] = SMALL["training"] | {"batch_size": 8, "learning_rate": 0.005}
-    found = seqwise.train(book, out=tmp_path / "run", settings=values, text={"tokenizer": "characters"})
-    assert found.evaluate(book).metrics["perplexity"] < 8
+    run = seqwise.train(book, out=tmp_path / "run", settings=values, text={"tokenizer": "characters"})
+    assert run.evaluate(book).metrics["perplexity"] < 8
 
 
 def test_the_sampled_softmax_samples_by_the_counts_of_training_tokens(book):
@@ -150,28 +150,30 @@ def test_the_sampled_softmax_samples_by_the_counts_of_training_tokens(book):
     settings = parse_settings(SMALL | {"network": network, "text": {"tokenizer": "bpe", "vocabulary": 300}})
     task = Language.prepare(str(book), settings)
     expected = task.stores["train"].counts(len(task.tokenizer)).clip(min=1) ** 0.75
-    found = task.build(ResolvedSettings.from_settings(settings)).head.output.probability.numpy()
-    assert found == pytest.approx(expected / expected.sum(), rel=1e-5)
+    probabilities = task.build(ResolvedSettings.from_settings(settings)).head.output.probability.numpy()
+    assert probabilities == pytest.approx(expected / expected.sum(), rel=1e-5)
 
 
 def test_training_tokens_are_counted_once_and_not_by_check(book, monkeypatch):
-    counted = []
+    counted_paths = []
     original = TokenStore.counts
-    monkeypatch.setattr(TokenStore, "counts", lambda self, size: counted.append(self.path) or original(self, size))
+    monkeypatch.setattr(
+        TokenStore, "counts", lambda self, size: counted_paths.append(self.path) or original(self, size)
+    )
     settings = parse_settings(SMALL | {"data": {"window": 48, "order": "streams"}})
     task = Language.prepare(str(book), settings)
     task.check(ResolvedSettings.from_settings(settings))
-    assert counted == []
+    assert counted_paths == []
     task.build(ResolvedSettings.from_settings(settings))
     task.build(ResolvedSettings.from_settings(settings))
-    assert len(counted) == 1
+    assert len(counted_paths) == 1
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_a_score_with_max_tokens_is_the_same_on_several_ranks(trained, tmp_path, family):
+def test_a_score_with_max_tokens_is_the_same_on_several_ranks(get_trained, tmp_path, family):
     text = tmp_path / "long.txt"
     text.write_text("the old gate forgets a word.\n" * 700)
-    loaded = trained(family)
+    loaded = get_trained(family)
     store = prepare(open_unsplit(text), loaded.run.preprocessor.tokenizer)["all"]
     whole = score(loaded.model, store, loaded.settings, max_tokens=2000)
     parts = [score(loaded.model, store, loaded.settings, rank, 4, max_tokens=2000) for rank in range(4)]
@@ -184,8 +186,8 @@ def test_a_score_with_max_tokens_is_the_same_on_several_ranks(trained, tmp_path,
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_dynamic_evaluation_with_a_rate_of_zero_is_static_evaluation(trained, book, family):
-    loaded = trained(family)
+def test_dynamic_evaluation_with_a_rate_of_zero_is_static_evaluation(get_trained, book, family):
+    loaded = get_trained(family)
     store = prepare_test_split(loaded, book)
     nats, tokens = score_dynamically(deepcopy(loaded.model), store, loaded.settings, 0.0)
     static = score(loaded.model, store, loaded.settings)
@@ -194,8 +196,8 @@ def test_dynamic_evaluation_with_a_rate_of_zero_is_static_evaluation(trained, bo
 
 
 @pytest.mark.parametrize("family", ["gru", "transformer"])
-def test_dynamic_evaluation_learns_a_repetitive_text_and_restores_the_model(trained, tmp_path, family):
-    loaded = trained(family)
+def test_dynamic_evaluation_learns_a_repetitive_text_and_restores_the_model(get_trained, tmp_path, family):
+    loaded = get_trained(family)
     text = tmp_path / "again.txt"
     text.write_text("a gate of the old state forgets.\n" * 60)
     before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
@@ -205,8 +207,8 @@ def test_dynamic_evaluation_learns_a_repetitive_text_and_restores_the_model(trai
     assert loaded.evaluate(text).metrics["perplexity"] == static
 
 
-def test_the_first_segment_is_scored_before_any_update(trained, tmp_path):
-    loaded = trained("lstm")
+def test_the_first_segment_is_scored_before_any_update(get_trained, tmp_path):
+    loaded = get_trained("lstm")
     text = tmp_path / "short.txt"
     text.write_text("the old gate.\n")  # less than one segment
     static = loaded.evaluate(text).metrics["perplexity"]
@@ -214,13 +216,13 @@ def test_the_first_segment_is_scored_before_any_update(trained, tmp_path):
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
-def test_an_invalid_dynamic_rate_is_rejected(trained, book, rate):
+def test_an_invalid_dynamic_rate_is_rejected(get_trained, book, rate):
     with pytest.raises(UsageError, match="--dynamic-rate"):
-        trained("lstm").evaluate(book, dynamic=True, rate=rate)
+        get_trained("lstm").evaluate(book, dynamic=True, rate=rate)
 
 
-def test_a_dynamic_rate_that_is_too_large_is_an_error(trained, book):
-    loaded = trained("rnn")
+def test_a_dynamic_rate_that_is_too_large_is_an_error(get_trained, book):
+    loaded = get_trained("rnn")
     with pytest.raises(NonFiniteError, match="smaller --dynamic-rate"):
         loaded.evaluate(book, dynamic=True, rate=1e38)
 
@@ -229,8 +231,8 @@ def test_a_dynamic_rate_that_is_too_large_is_an_error(trained, book):
 
 
 @pytest.mark.parametrize(("family", "tokenizer"), PAIRS)
-def test_generation_with_a_state_equals_generation_without_one(trained, family, tokenizer):
-    loaded = trained(family, tokenizer)
+def test_generation_with_a_state_equals_generation_without_one(get_trained, family, tokenizer):
+    loaded = get_trained(family, tokenizer)
     prompt = "the old model reads"
     ids = loaded.run.preprocessor.tokenizer.encode(prompt).ids.tolist()
     start = len(ids)
@@ -246,19 +248,21 @@ def test_generation_with_a_state_equals_generation_without_one(trained, family, 
 
 
 @pytest.mark.parametrize("family", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "ngram"])
-def test_the_cost_of_a_token_is_constant(trained, family, monkeypatch):
-    model, read, sizes = trained(family).model, [], []
+def test_the_cost_of_a_token_is_constant(get_trained, family, monkeypatch):
+    model, input_lengths, sizes = get_trained(family).model, [], []
     original = type(model).next
 
     def record_sizes(self, ids, state=None):
         scores, state = original(self, ids, state)
-        read.append(ids.shape[1])
+        input_lengths.append(ids.shape[1])
         sizes.append(sum(tensor.numel() for tensor in _tensors(state)))
         return scores, state
 
     monkeypatch.setattr(type(model), "next", record_sizes)
-    list(generate_text(model, trained(family).run.preprocessor.tokenizer, "the old model", SamplingOptions(), 0, 40))
-    assert read == [len("the old model")] + [1] * 39
+    list(
+        generate_text(model, get_trained(family).run.preprocessor.tokenizer, "the old model", SamplingOptions(), 0, 40)
+    )
+    assert input_lengths == [len("the old model")] + [1] * 39
     assert len(set(sizes[10:])) == 1  # the state has a fixed size
 
 
@@ -267,8 +271,8 @@ def _tensors(state):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_prompts_of_every_length_are_continued(trained, family):
-    loaded = trained(family)
+def test_prompts_of_every_length_are_continued(get_trained, family):
+    loaded = get_trained(family)
     for prompt in ("", "t", "the old model reads every word. " * 10):
         assert len("".join(loaded.predict(prompt, max_length=3))) == 3
     assert len("".join(loaded.predict("the", max_length=1))) == 1
@@ -276,10 +280,10 @@ def test_prompts_of_every_length_are_continued(trained, family):
 
 
 @pytest.mark.parametrize(("family", "tokenizer"), [("lstm", "characters"), ("lstm", "wordpiece"), ("ngram", "words")])
-def test_the_seed_determines_the_text(trained, family, tokenizer):
+def test_the_seed_determines_the_text(get_trained, family, tokenizer):
     def text(seed: int, **options) -> str:
         return "".join(
-            trained(family, tokenizer).predict("the", sampling=SamplingOptions(**options), seed=seed, max_length=40)
+            get_trained(family, tokenizer).predict("the", sampling=SamplingOptions(**options), seed=seed, max_length=40)
         )
 
     assert text(1) == text(1) != text(2)
@@ -287,13 +291,13 @@ def test_the_seed_determines_the_text(trained, family, tokenizer):
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_out_of_range_is_rejected(trained, seed):
+def test_a_seed_out_of_range_is_rejected(get_trained, seed):
     with pytest.raises(UsageError, match="seed must lie between"):
-        trained("lstm").predict("the", seed=seed)
+        get_trained("lstm").predict("the", seed=seed)
 
 
-def test_no_second_space_follows_a_prompt_that_ends_in_a_space(trained):
-    loaded = trained("lstm", "words")
+def test_no_second_space_follows_a_prompt_that_ends_in_a_space(get_trained):
+    loaded = get_trained("lstm", "words")
     without_space, with_space = (
         "".join(loaded.predict(prompt, sampling=GREEDY, max_length=9)) for prompt in ("the old", "the old ")
     )
@@ -301,9 +305,9 @@ def test_no_second_space_follows_a_prompt_that_ends_in_a_space(trained):
     assert not with_space.startswith(" ")
 
 
-def test_an_empty_prompt_starts_a_line(trained):
+def test_an_empty_prompt_starts_a_line(get_trained):
     for kind in ("characters", "words", "bpe"):
-        loaded = trained("lstm", kind)
+        loaded = get_trained("lstm", kind)
         line = loaded.run.preprocessor.tokenizer.encode("\n").ids
         expected = [int(n) for n in islice(generate(loaded.model, torch.tensor(line[None]), SamplingOptions(), 4), 12)]
         assert (
@@ -374,7 +378,7 @@ def test_bfloat16_is_rejected_if_the_cpu_does_not_support_it(book, is_supported,
 # Warnings about the data
 
 
-def folder(tmp_path: Path, **texts: str) -> str:
+def write_splits(tmp_path: Path, **texts: str) -> str:
     for split, text in texts.items():
         (tmp_path / f"{split}.txt").write_text(text)
     return str(tmp_path)
@@ -382,14 +386,16 @@ def folder(tmp_path: Path, **texts: str) -> str:
 
 def test_long_lines_shared_between_splits_are_counted(tmp_path):
     line, other = "a line that is long enough to be no accident, for it goes on and on, " * 2, "b" * 100
-    data = folder(tmp_path, train=f"{line}\nshort\n{other}\n", valid=f"{line}\nshort\n{line}\n", test="short\nelse\n")
+    data = write_splits(
+        tmp_path, train=f"{line}\nshort\n{other}\n", valid=f"{line}\nshort\n{line}\n", test="short\nelse\n"
+    )
     assert Language.prepare(data, Settings()).warnings() == [
-        "2 long lines are in valid as well as in train: what was memorised is measured there."
+        "2 long lines are in valid as well as in train: memorised lines make the result there too good."
     ]
 
 
 def test_many_unknown_tokens_are_reported(tmp_path):
-    data = folder(tmp_path, train="a b c\n" * 9, valid="a b x\n" * 9, test="a b c\n")
+    data = write_splits(tmp_path, train="a b c\n" * 9, valid="a b x\n" * 9, test="a b c\n")
     assert Language.prepare(data, parse_settings({"text": {"tokenizer": "words"}})).warnings() == [
         "25.0% of the valid tokens are <unk>: the vocabulary does not have them."
     ]

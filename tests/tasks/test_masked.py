@@ -44,9 +44,9 @@ def create_settings(model: str, **sections: dict) -> Settings:
 def create_batch(rows: int = 3, length: int = 7, bidirectional: bool = False) -> MaskedBatch:
     generator = torch.Generator().manual_seed(0)
     targets = torch.randint(3, 20, (rows, length), generator=generator)
-    chosen = torch.rand(rows, length, generator=generator) < 0.3
-    chosen[:, 2] = True
-    return MaskedBatch(targets.masked_fill(chosen, 1), targets, chosen, bidirectional=bidirectional)
+    target_mask = torch.rand(rows, length, generator=generator) < 0.3
+    target_mask[:, 2] = True
+    return MaskedBatch(targets.masked_fill(target_mask, 1), targets, target_mask, bidirectional=bidirectional)
 
 
 def create_model(family: str, **sections: dict) -> MaskedModel | BidirectionalLanguageModel:
@@ -199,17 +199,17 @@ def cycle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("family", ["transformer", "lstm", "feedforward"])
 def test_a_trained_model_fills_in_words_that_their_neighbours_determine(cycle: Path, tmp_path: Path, family: str):
     run = seqwise.train(cycle, out=tmp_path / family, settings=SMALL, task="masked", model=family)
-    found = run.evaluate(cycle, split="test")
-    assert found.metrics["accuracy"] > 0.8
-    assert found.metrics["perplexity"] < 2.5
-    assert ("forward_perplexity" in found.metrics) is (family == "lstm")
+    evaluation = run.evaluate(cycle, split="test")
+    assert evaluation.metrics["accuracy"] > 0.8
+    assert evaluation.metrics["perplexity"] < 2.5
+    assert ("forward_perplexity" in evaluation.metrics) is (family == "lstm")
     answer = run.predict("one two [MASK] four five six seven", top=2)
     assert answer.values["filled"] == "one two three four five six seven"
     assert len(answer.values["masks"][0]) == 2
     assert answer.values["masks"][0][0]["probability"] > 0.5
     again = run.predict(["two [MASK] four", "one two [MASK] four five six seven"], top=2)[1]
     assert again.values == answer.values
-    assert found.metrics == seqwise.load(tmp_path / family).evaluate(cycle, split="test").metrics
+    assert evaluation.metrics == seqwise.load(tmp_path / family).evaluate(cycle, split="test").metrics
 
 
 @pytest.mark.parametrize("family", ["gru", "transformer"])
@@ -219,9 +219,9 @@ def test_the_goal_is_the_loss_of_masked_tokens(cycle: Path, family: str):
     task = Masked.prepare(str(cycle), settings)
     settings = resolve(settings, DefaultsContext(5000, 20, False, 1))[0]
     torch.manual_seed(0)
-    found = task.validate(task.build(settings), settings, World())
-    assert math.exp(found["goal"]) == pytest.approx(found["perplexity"])
-    assert (found["goal"] == pytest.approx(found["loss"])) is (family == "transformer")
+    metrics = task.validate(task.build(settings), settings, World())
+    assert math.exp(metrics["goal"]) == pytest.approx(metrics["perplexity"])
+    assert (metrics["goal"] == pytest.approx(metrics["loss"])) is (family == "transformer")
 
 
 def test_the_same_seed_gives_the_same_bits(cycle: Path, tmp_path: Path):

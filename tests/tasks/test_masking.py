@@ -15,7 +15,7 @@ from seqwise.data.shuffle import hash_integers
 from seqwise.errors import DataError
 from seqwise.tasks.masked.masking import EvaluationMasks, MaskedBatch, MaskedWindows, MaskSampler, hash_to_uniform
 
-SAMPLER = MaskSampler(rate=0.15, mask=1, first=2, vocabulary=50, unknown=3)
+SAMPLER = MaskSampler(rate=0.15, mask_id=1, num_specials=2, vocabulary=50, unknown=3)
 
 
 @pytest.fixture

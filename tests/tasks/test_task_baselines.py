@@ -27,20 +27,22 @@ def test_the_most_frequent_label_is_that_of_the_training_split(tmp_path: Path):
         "valid": "ab",
         "test": "aaab",
     }  # most frequent: b in train, a in test
-    texts = {split: "".join(f"word {at} of {split}\t{label}\n" for at, label in enumerate(labels))
+    texts = {split: "".join(f"word {index} of {split}\t{label}\n" for index, label in enumerate(labels))
              for split, labels in rows.items()}  # fmt: skip
     (baseline,) = prepare_task("classify", write(tmp_path, "tsv", **texts)).baselines("test")
     assert (baseline.name, baseline.value) == ("most frequent label", 0.25)
     assert baseline.about == "It always answers 'b', the most frequent label of the training split."
 
 
-def conll(*sentences: str) -> str:
-    return "\n".join("".join(f"{pair.replace('/', ' ')}\n" for pair in each.split()) + "" for each in sentences) + "\n"
+def format_conll(*sentences: str) -> str:
+    return (
+        "\n".join("".join(f"{pair.replace('/', ' ')}\n" for pair in sentence.split()) for sentence in sentences) + "\n"
+    )
 
 
 def test_a_word_gets_its_most_frequent_tag_and_an_unseen_word_gets_o(tmp_path: Path):
-    train = conll("Rome/B-LOC sleeps/O", "Rome/B-LOC and/O Ann/B-PER", "Ann/B-LOC or/O Ann/B-PER Rome/B-PER")
-    test = conll("Rome/B-LOC and/O Bob/B-PER", "Ann/B-LOC sleeps/O Lima/B-LOC")
+    train = format_conll("Rome/B-LOC sleeps/O", "Rome/B-LOC and/O Ann/B-PER", "Ann/B-LOC or/O Ann/B-PER Rome/B-PER")
+    test = format_conll("Rome/B-LOC and/O Bob/B-PER", "Ann/B-LOC sleeps/O Lima/B-LOC")
     (baseline,) = prepare_task("tag", write(tmp_path, "conll", train=train, valid=test, test=test)).baselines("test")
     # Rome is correct, Ann is tagged as a person, Bob and Lima are not found: 1 of 2 predicted and of 4 true spans.
     assert baseline.value == pytest.approx(2 * 1 / (2 + 4))
@@ -48,8 +50,8 @@ def test_a_word_gets_its_most_frequent_tag_and_an_unseen_word_gets_o(tmp_path: P
 
 
 def test_an_unseen_word_gets_the_most_frequent_plain_tag(tmp_path: Path):
-    train = conll("a/DET dog/NOUN runs/VERB", "a/DET cat/NOUN runs/NOUN", "cat/NOUN runs/VERB")
-    test = conll("a/DET bird/NOUN runs/NOUN", "birds/VERB")
+    train = format_conll("a/DET dog/NOUN runs/VERB", "a/DET cat/NOUN runs/NOUN", "cat/NOUN runs/VERB")
+    test = format_conll("a/DET bird/NOUN runs/NOUN", "birds/VERB")
     (baseline,) = prepare_task("tag", write(tmp_path, "conll", train=train, valid=test, test=test)).baselines("test")
     assert baseline.value == 2 / 4  # "a", and "bird", because unseen words are nouns
     assert baseline.about.endswith("an unseen one NOUN.")

@@ -111,14 +111,14 @@ class BeamSearch(SequenceDecoding):
         If no token was allowed at all, the forced prefix is the result, with probability 0.
         """
         n_best = self.options.n_best
-        found = self.finished.hypotheses(row, n_best)
-        if len(found) < n_best and self.length >= int(self.max_lengths[row]):
+        hypotheses = self.finished.hypotheses(row, n_best)
+        if len(hypotheses) < n_best and self.length >= int(self.max_lengths[row]):
             uncovered = None if self.uncovered is None else self.uncovered[row]
             scores = self._score(self.log_probs[row], max(1, self.length), uncovered)
             order = [beam for beam in scores.argsort(descending=True).tolist() if scores[beam] > IMPOSSIBLE]
             ids, log_probs = self.tokens[row, :, : self.length].tolist(), self.log_probs[row].tolist()
-            found += [Hypothesis(ids[beam], log_probs[beam], float(scores[beam]), ended=False) for beam in order]
-        return found[:n_best] or [Hypothesis(list(self.prefix), IMPOSSIBLE, IMPOSSIBLE, ended=False)]
+            hypotheses += [Hypothesis(ids[beam], log_probs[beam], float(scores[beam]), ended=False) for beam in order]
+        return hypotheses[:n_best] or [Hypothesis(list(self.prefix), IMPOSSIBLE, IMPOSSIBLE, ended=False)]
 
     def keep_rows(self, rows: Tensor) -> None:
         self.finished.keep_rows(rows)

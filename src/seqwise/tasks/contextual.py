@@ -50,7 +50,7 @@ class TextTokens:
         return len(self.tokens)
 
 
-class Contextual:
+class ContextualEncoder:
     """Computes vectors with a trained model. Layer 0 is the input of the first layer, layer `depth` the last output."""
 
     def __init__(self, bundle: ModelBundle):
@@ -151,7 +151,7 @@ class Contextual:
 
 def save_vectors(
     out: Path,
-    source: Contextual,
+    source: ContextualEncoder,
     texts: Sequence[str],
     layer: int,
     mean: bool,

@@ -99,7 +99,7 @@ class CorpusTask(Task):
     def warnings(self) -> list[str]:
         repeated = [
             f"{count:,} long {'line is' if count == 1 else 'lines are'} in {split} as well as in train: "
-            "what was memorised is measured there."
+            "memorised lines make the result there too good."
             for split, count in count_repeated_lines(self.corpus).items()
         ]
         return self.warn_about_unknown() + repeated

@@ -103,15 +103,15 @@ def choose_num_heads(width: int, head_width: int) -> int:
 
 def fill_common(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
     """Fills the settings of a task without its own rules: a small network, since labelled examples are usually few."""
-    transformer = settings.model == "transformer"
+    is_transformer = settings.model == "transformer"
     fill("network.width", 256 if context.cuda else 128)
-    fill("network.depth", 2 if transformer else 1)
+    fill("network.depth", 2 if is_transformer else 1)
     fill("network.embedding", settings.network.width)
     fill("network.dropout", 0.2)
-    if transformer:
+    if is_transformer:
         fill_transformer(settings, fill, 32)
     fill("data.max_length", max(1, min(512, context.max_length)))
     fill("data.max_tokens", 32_768 if context.cuda else 8_192)
     fill_batch_size(min(32, context.examples // 8), context, fill)
-    fill("training.learning_rate", 1e-3 if transformer else 3e-3)
+    fill("training.learning_rate", 1e-3 if is_transformer else 3e-3)
     fill("training.weight_decay", 0.01)

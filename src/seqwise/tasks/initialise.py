@@ -19,7 +19,7 @@ from seqwise.tasks.task import Preprocessor
 TARGET_TASKS = ("classify", "tag")
 
 # Settings that decide shape and meaning of the weights. Regularisation is set for the new run.
-INHERITED = {
+INHERITED_SETTINGS = {
     "text": ("tokenizer", "vocabulary", "lowercase"),
     "network": ("width", "depth", "embedding"),
     "recurrent": (
@@ -45,7 +45,7 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
         repair = "Name a run of --task masked, or of language with a recurrent model or a Transformer."
         raise UsageError(problem, repair=repair)
     result, defaults = settings.model_copy(deep=True), Settings()
-    inherited: list[str] = []
+    inherited_names: list[str] = []
     conflicts: list[str] = []
 
     def inherit(path: str, value: Any) -> None:
@@ -56,13 +56,13 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
             return
         if own_value == getattr(default, key):
             setattr(target, key, value)
-            inherited.append(path)
+            inherited_names.append(path)
         else:
             conflicts.append(f"--{path.replace('_', '-')} is {own_value}, but {name} has {value}.")
 
     inherit("model", source.model)
     values = source.model_dump()  # None where a setting does not apply to that run
-    for section, keys in INHERITED.items():
+    for section, keys in INHERITED_SETTINGS.items():
         for key in keys:
             inherit(f"{section}.{key}", values[section][key])
     if source.task == "language" and source.model in RECURRENT:
@@ -73,7 +73,7 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
         inherit("tag.characters", 0)  # the source's encoder reads token vectors only
     if conflicts:
         raise UsageError("\n".join(conflicts), repair="Leave these out: they are taken from that run.")
-    return result, inherited
+    return result, inherited_names
 
 
 def copy_vocabulary(preprocessor: Preprocessor) -> Preprocessor:
@@ -101,8 +101,8 @@ def copy_weights(model: nn.Module, weights: dict[str, Tensor], name: str) -> str
         target.copy_(source[key])
     num_copied = sum(target.numel() for target in targets.values())
     num_others = sum(parameter.numel() for parameter in parameters.values()) - num_copied
-    copied = f"{num_copied:,} weights of embedding and encoder are copied from {name}"
-    return f"{copied}; {num_others:,} others start at random."
+    report = f"{num_copied:,} weights of embedding and encoder are copied from {name}"
+    return f"{report}; {num_others:,} others start at random."
 
 
 _REPAIR = "Leave out settings of the network, which are taken from that run, or name another run."

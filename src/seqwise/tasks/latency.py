@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-WARM_UP = 2  # first predictions, not measured: memory is allocated and kernels are chosen in them
+WARM_UP = 2  # first predictions, which are not measured: they allocate memory and choose kernels
 
 
 class Stopwatch:
@@ -26,19 +26,19 @@ class Stopwatch:
 
 
 def median_seconds(
-    inputs: Sequence[Any], answer: Callable[[Any], object], answers: int, device: torch.device | None = None
+    inputs: Sequence[Any], predict: Callable[[Any], object], num_predictions: int, device: torch.device | None = None
 ) -> float:
-    """Returns the median time of `answers` calls on evenly spaced inputs; inputs repeat where there are fewer."""
-    count, seconds = max(1, answers), []
-    sample = [inputs[number * max(len(inputs), count) // count % len(inputs)] for number in range(count)]
+    """Returns the median time of `num_predictions` calls on evenly spaced inputs, which repeat if there are fewer."""
+    count, seconds = max(1, num_predictions), []
+    sample = [inputs[index * max(len(inputs), count) // count % len(inputs)] for index in range(count)]
     is_cuda = device is not None and device.type == "cuda"  # which computes asynchronously
-    for each in (sample * WARM_UP)[:WARM_UP]:
-        answer(each)
-    for each in sample:
+    for item in (sample * WARM_UP)[:WARM_UP]:
+        predict(item)
+    for item in sample:
         if is_cuda:
             torch.cuda.synchronize(device)
         with Stopwatch() as watch:
-            answer(each)
+            predict(item)
             if is_cuda:
                 torch.cuda.synchronize(device)
         seconds.append(watch.seconds)

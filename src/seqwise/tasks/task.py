@@ -31,9 +31,9 @@ from seqwise.tasks.defaults import DefaultsContext, Fill, fill_common
 from seqwise.tasks.latency import median_seconds
 from seqwise.text.tokenizer import Tokenizer
 
-FACTS = "task.json"
+FACTS_FILE = "task.json"
 MAX_UNKNOWN = 0.05  # share of unknown tokens in held-out text above which there is a warning
-_COPY = "Copy the folder again from where it was made, or train again."
+_REPAIR = "Copy the folder again from where it was made, or train again."
 
 
 @dataclass
@@ -54,29 +54,29 @@ class Preprocessor:
     def tokenizer(self) -> Tokenizer:
         """The vocabulary of the text that is read."""
         if "text" not in self.tokenizers:
-            raise RunError(f"the run has no {_file('text')}.", repair=_COPY)
+            raise RunError(f"the run has no {_tokenizer_file('text')}.", repair=_REPAIR)
         return self.tokenizers["text"]
 
     def save(self, folder: Path) -> None:
         for name, tokenizer in self.tokenizers.items():
-            tokenizer.save(folder / _file(name))
+            tokenizer.save(folder / _tokenizer_file(name))
         if self.facts:
-            write_text(folder / FACTS, json.dumps(self.facts, indent=1, ensure_ascii=False) + "\n")
+            write_text(folder / FACTS_FILE, json.dumps(self.facts, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Preprocessor:
         names = {path: path.name.removeprefix("tokenizer.").removesuffix("json").rstrip(".") or "text"
                  for path in sorted(folder.glob("tokenizer*.json"))}  # fmt: skip
         facts = {}
-        if (folder / FACTS).exists():
+        if (folder / FACTS_FILE).exists():
             try:
-                facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+                facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
             except ValueError as error:
-                raise RunError(f"the file is damaged: {error}.", file=folder / FACTS, repair=_COPY) from None
+                raise RunError(f"the file is damaged: {error}.", file=folder / FACTS_FILE, repair=_REPAIR) from None
         return cls({name: Tokenizer.load(path) for path, name in names.items()}, facts)
 
 
-def _file(name: str) -> str:
+def _tokenizer_file(name: str) -> str:
     return "tokenizer.json" if name == "text" else f"tokenizer.{name}.json"
 
 
@@ -106,14 +106,14 @@ class InferenceOptions:
     """Options of `evaluate` and `predict` for all tasks; each task reads those that apply to it."""
 
     beam_search: BeamSearchOptions = BeamSearchOptions()
-    sampling: SamplingOptions | None = None  # draw at random instead of searching
+    sampling: SamplingOptions | None = None  # sample instead of searching with a beam
     seed: int = 0
     max_length: int | None = None
     target: str | None = None  # translate: languages
     top: int = 5  # masked, classify: alternatives shown
     dynamic: bool = False  # language: dynamic evaluation, which trains on each segment after scoring it
     rate: float = DYNAMIC_RATE  # learning rate of dynamic evaluation
-    out: Path | None = None  # evaluate: where to write the answers; forecast: a picture
+    out: Path | None = None  # evaluate: where to write the predictions; forecast: a plot
     examples: bool = False  # evaluate: also what each example adds to the primary metric
     primary_metric: str | None = None  # the metric of these examples, where a task has several
     progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done, and of all
@@ -128,7 +128,7 @@ class InferenceOptions:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One answer: as it is printed, and as `--json` writes it."""
+    """One prediction: as it is printed, and as `--json` writes it."""
 
     text: str
     values: dict[str, Any]
@@ -144,7 +144,7 @@ class Report:
     warnings: tuple[str, ...] = ()
 
 
-LatencyInputs = tuple[Sequence[Any], Callable[[Any], object]]  # inputs, and a function that answers one of them
+LatencyInputs = tuple[Sequence[Any], Callable[[Any], object]]  # inputs, and a function that predicts for one
 
 
 class ProcessGroup(Protocol):
@@ -307,24 +307,24 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
-        """Yields one answer per input, in their order."""
+        """Yields one prediction per input, in their order."""
 
     @classmethod
     def measure_latency(
-        cls, bundle: ModelBundle, data: str, split: str = "valid", answers: int = 20
+        cls, bundle: ModelBundle, data: str, split: str = "valid", num_predictions: int = 20
     ) -> Callable[[], float]:
-        """Returns a function that measures the median seconds of one answer, one input of a split at a time.
+        """Returns a function that measures the median seconds of one prediction, one input of a split at a time.
 
         The data is read once, here; the function can be called repeatedly.
         """
-        inputs, answer = cls.latency_inputs(bundle, data, split)
+        inputs, predict = cls.latency_inputs(bundle, data, split)
         weight = next(bundle.model.parameters(), None)
-        return lambda: median_seconds(inputs, answer, answers, None if weight is None else weight.device)
+        return lambda: median_seconds(inputs, predict, num_predictions, None if weight is None else weight.device)
 
     @classmethod
     @abstractmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
-        """Returns inputs of a split, and a function that answers one of them."""
+        """Returns inputs of a split, and a function that makes the prediction for one of them."""
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:

@@ -45,15 +45,15 @@ class TokenDecoder(nn.Module):
         super().__init__()
         network = settings.network
         dropout, width = network.dropout, network.embedding
-        transformer = settings.model == "transformer"
+        is_transformer = settings.model == "transformer"
         self.embedding = embedding or Embedding(vocabulary, width)
         self.decoder = build_decoder(settings, self.embedding.width, memory_width, max_length, attention)
-        tied = self.embedding.weight if network.tie_weights else None
-        self.head = NextToken(FullSoftmax(self.decoder.width, vocabulary, tied))
-        dropout_class = nn.Dropout if transformer else VariationalDropout
+        tied_weight = self.embedding.weight if network.tie_weights else None
+        self.head = NextToken(FullSoftmax(self.decoder.width, vocabulary, tied_weight))
+        dropout_class = nn.Dropout if is_transformer else VariationalDropout
         self.drop_in = dropout_class(dropout)
-        self.drop_out = dropout_class(0.0 if transformer else dropout)
-        if transformer:  # small rows, as in the language model: states after a final norm have a large norm
+        self.drop_out = dropout_class(0.0 if is_transformer else dropout)
+        if is_transformer:  # small rows, as in the language model: states after a final norm have a large norm
             matrices = [self.embedding.weight] if embedding is None else []
             for matrix in matrices if network.tie_weights else [*matrices, self.output.weight]:
                 nn.init.normal_(matrix, std=EMBEDDING_STD)

@@ -18,7 +18,7 @@ from seqwise.errors import UsageError, suggest
 from seqwise.families import get_family
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.tasks import get_task
-from seqwise.tasks.contextual import Contextual
+from seqwise.tasks.contextual import ContextualEncoder
 from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
 from seqwise.training.checkpoints import load_weights
@@ -138,8 +138,8 @@ class TrainedModel:
         return vectors[0] if isinstance(texts, str) else vectors
 
     @cached_property
-    def contextual(self) -> Contextual:
-        return Contextual(self.bundle)
+    def contextual(self) -> ContextualEncoder:
+        return ContextualEncoder(self.bundle)
 
 
 OLD_OPTIONS = {"search": "beam_search", "choice": "sampling", "headline": "primary_metric"}  # until version 0.3

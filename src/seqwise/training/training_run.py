@@ -294,7 +294,7 @@ class SinglePassRun:
         self.model: Any = task.build(run.settings)
         # A run that was killed while the model was fitted starts again.
         is_complete = run.has_weights() and any(row.get("ended") for row in run.metrics())
-        self.ended = str(self.model.finished) if is_complete else ""
+        self.ended = str(self.model.finish_reason) if is_complete else ""
 
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
         """Yields the only step, unless it was made before."""
@@ -304,7 +304,7 @@ class SinglePassRun:
         if self.world.is_first:
             with handle_signals(interrupt_at_once):  # an unfinished pass has nothing to save
                 step = self._fit()
-        self.ended = self.world.broadcast_text(self.model.finished)
+        self.ended = self.world.broadcast_text(self.model.finish_reason)
         if step is not None:
             yield step
 
@@ -327,7 +327,7 @@ class SinglePassRun:
             progress=1.0,
             validation=validation,
             best=True,
-            ended=self.model.finished,
+            ended=self.model.finish_reason,
         )
         self.run.log(step)
         size = self.model.ngram.describe()

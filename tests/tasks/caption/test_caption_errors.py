@@ -17,29 +17,32 @@ from seqwise.tasks.caption.task import Caption
 GOOD = "image,caption\n" + "".join(f"{n}.png,text {n}\n" for n in range(6))
 PNG = {f"images/{n}.png": make_image((n, 9, 9)) for n in range(6)}
 NPY = {f"features/{n}.npy": make_array(np.full((2, 4), n / 2)) for n in range(6)}
-EMPTY = "--data.on-empty drop"
+DROP_OPTION = "--data.on-empty drop"
 
-# files → what the error must say
+# case → files, what the error must say
 ERRORS = {
-    "a missing picture": ({**PNG, "captions.csv": GOOD + "9.png,nine\n"}, ["captions.csv:8", "no image '9.png'"]),
-    "a misspelt picture": (
+    "a missing image": ({**PNG, "captions.csv": GOOD + "9.png,nine\n"}, ["captions.csv:8", "no image '9.png'"]),
+    "a misspelt image": (
         {**PNG, "images/lighthouse.png": make_image(), "captions.csv": GOOD + "lightouse.png,a\n"},
         ["captions.csv:8", "'lightouse.png'", "Perhaps you meant 'lighthouse.png'"],
     ),
-    "no pictures at all": ({"captions.csv": GOOD}, ["6 errors", "captions.csv:2", "captions.csv:7", "images.zip"]),
-    "an unreadable picture": (
+    "no images at all": ({"captions.csv": GOOD}, ["6 errors", "captions.csv:2", "captions.csv:7", "images.zip"]),
+    "an unreadable image": (
         {**PNG, "images/2.png": b"GIF or what", "captions.csv": GOOD},
         ["images/2.png", "the format is unknown", "Line 4 of", "captions.csv", "PNG or JPEG"],
     ),
-    "a picture that ends too early": (
+    "an image that ends too early": (
         {**PNG, "images/3.png": make_image(size=(99, 99))[:150], "captions.csv": GOOD},
         ["images/3.png", "not an image that can be read", "Line 5 of"],
     ),
-    "an empty picture": ({**PNG, "images/1.png": b"", "captions.csv": GOOD}, ["images/1.png", "the file is empty"]),
-    "an empty caption": ({**PNG, "captions.csv": GOOD + "1.png,  \n"}, ["captions.csv:8", "caption is empty", EMPTY]),
-    "no name of a picture": (
+    "an empty image": ({**PNG, "images/1.png": b"", "captions.csv": GOOD}, ["images/1.png", "the file is empty"]),
+    "an empty caption": (
+        {**PNG, "captions.csv": GOOD + "1.png,  \n"},
+        ["captions.csv:8", "caption is empty", DROP_OPTION],
+    ),
+    "a row without the name of an image": (
         {**PNG, "captions.csv": GOOD + ",lost\n"},
-        ["captions.csv:8", "no image is named", EMPTY],
+        ["captions.csv:8", "no image is named", DROP_OPTION],
     ),
     "a number as caption": (
         {**PNG, "captions.jsonl": '{"image": "1.png", "caption": 7}\n'},
@@ -49,11 +52,11 @@ ERRORS = {
         {**PNG, "captions.csv": "image,caption,split\n1.png,a,train\n2.png,b,tets\n"},
         ["captions.csv:3", "no split 'tets'", "Perhaps you meant 'test"],
     ),
-    "a picture in two splits": (
+    "an image in two splits": (
         {**PNG, "captions.csv": "image,caption,split\n1.png,a,train\n2.png,b,test\n1.png,c,test\n"},
         ["captions.csv:4", "'1.png' is in test here, but in train in line 2"],
     ),
-    "a picture in two tables": (
+    "an image in two tables": (
         {**PNG, "train.csv": "image,caption\n1.png,a\n", "test.csv": "image,caption\nimages/1.png,a\n"},
         ["test.csv:2", "'images/1.png' is in test here, but in train", "train.csv"],
     ),
@@ -69,7 +72,7 @@ ERRORS = {
         {**NPY, "features/3.npy": make_array(np.full((2, 4), np.nan)), "captions.csv": GOOD},
         ["features/3.npy", "not finite", "Line 5"],
     ),
-    "a picture among features": (
+    "an image among features": (
         {**NPY, "images/p.png": make_image(), "captions.csv": GOOD + "p.png,a\n"},
         ["captions.csv:8", "expected features as before, found an image"],
     ),
@@ -97,21 +100,21 @@ ERRORS = {
     ),
     "an empty table": ({**PNG, "captions.csv": ""}, ["captions.csv", "empty"]),
     "a header alone": ({**PNG, "captions.csv": "image,caption\n"}, ["no captions were found"]),
-    "too few": ({**PNG, "captions.csv": "image,caption\n1.png,a b\n2.png,c d\n"}, ["too few"]),
+    "too few images": ({**PNG, "captions.csv": "image,caption\n1.png,a b\n2.png,c d\n"}, ["too few"]),
     "two tables": (
         {**PNG, "cats.csv": GOOD, "dogs.csv": GOOD},
         ["several tables may be meant: cats.csv, dogs.csv", "captions.csv"],
     ),
     "no table": (PNG, ["no .csv, .tsv, .jsonl"]),
     "a damaged archive": ({"images.zip": b"PK rubbish", "captions.csv": GOOD}, ["images.zip", "damaged", "unzip -t"]),
-    "two pictures of one name": (
+    "two images with one name": (
         {**PNG, "old/4.png": make_image(), "captions.csv": GOOD},
         ["captions.csv:6", "'4.png' may be images/4.png or old/4.png"],
     ),
 }
 
 
-def write(folder: Path, files: dict) -> Path:
+def write_files(folder: Path, files: dict) -> Path:
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -122,13 +125,13 @@ def write(folder: Path, files: dict) -> Path:
 def test_an_error_names_file_line_cause_and_fix(tmp_path: Path, case: str):
     files, fragments = ERRORS[case]
     with pytest.raises((DataError, UsageError)) as caught:
-        Caption.prepare(str(write(tmp_path, files)), Settings(task="caption"))
+        Caption.prepare(str(write_files(tmp_path, files)), Settings(task="caption"))
     assert [fragment for fragment in fragments if fragment not in str(caught.value)] == []
 
 
-# files → what is messages of them
+# case → files, what the warnings must say
 WARNINGS = {
-    "pictures without captions": (
+    "images without captions": (
         {**PNG, "images/x.png": make_image(), "images/y.png": make_image(), "captions.csv": GOOD},
         ["2 images without a caption, which are left out", "images/x.png"],
     ),
@@ -146,7 +149,7 @@ WARNINGS = {
         {**PNG, "images/2.png": make_image((1, 2, 3, 4), mode="RGBA"), "captions.csv": GOOD},
         ["1 images with transparent parts, which become white (2.png)"],
     ),
-    "the same picture twice": (
+    "the same image twice": (
         {**{name: make_image() for name in PNG}, "captions.csv": GOOD},
         ["images of valid are in train as well", "memorised"],
     ),
@@ -156,25 +159,25 @@ WARNINGS = {
 @pytest.mark.parametrize("case", WARNINGS)
 def test_warnings_are_counted(tmp_path: Path, case: str):
     files, fragments = WARNINGS[case]
-    messages = " ".join(read_captions(write(tmp_path, files), Settings().data).findings.warning_messages())
+    messages = " ".join(read_captions(write_files(tmp_path, files), Settings().data).findings.warning_messages())
     assert [fragment for fragment in fragments if fragment not in messages] == []
 
 
 def test_long_captions_are_cut_and_counted(tmp_path: Path):
     messages: list[str] = []
-    write(tmp_path, {**PNG, "captions.csv": GOOD + "1.png,one two three four five six\n"})
+    write_files(tmp_path, {**PNG, "captions.csv": GOOD + "1.png,one two three four five six\n"})
     settings = Settings(task="caption", data={"max_length": 5})
     Caption.prepare(str(tmp_path), settings, log=messages.append)
     assert any("1 captions of 5 tokens or more, which are cut there (--data.max-length)" in line for line in messages)
 
 
-def test_a_damaged_image_of_an_archive_is_named_by_the_reader(tmp_path: Path):
-    write(tmp_path, {"captions.csv": GOOD})
+def test_the_reader_names_a_damaged_image_in_an_archive(tmp_path: Path):
+    write_files(tmp_path, {"captions.csv": GOOD})
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         for name, content in PNG.items():
             archive.writestr(name, content)
     damaged = bytearray((tmp_path / "images.zip").read_bytes())
-    damaged[60] ^= 255  # inside the first picture
+    damaged[60] ^= 255  # inside the first image
     (tmp_path / "images.zip").write_bytes(damaged)
     with pytest.raises(DataError, match=r"images/0.png.*cannot be unpacked.*\n?.*"):
         read_captions(tmp_path, Settings().data)

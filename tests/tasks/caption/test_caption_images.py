@@ -27,23 +27,23 @@ from seqwise.tasks.caption.images import (
 
 
 def test_an_image_of_the_right_size_is_unchanged():
-    found = decode_image(make_image(RED), 16)
-    assert (found.kind, found.array.shape, found.array.dtype, found.conversions) == (
+    image = decode_image(make_image(RED), 16)
+    assert (image.kind, image.array.shape, image.array.dtype, image.conversions) == (
         "images",
         (16, 16, 3),
         np.uint8,
         (),
     )
-    assert (found.array == RED).all()
+    assert (image.array == RED).all()
 
 
 def test_a_wide_image_is_scaled_and_centred_on_black():
-    found = decode_image(make_image(BLUE, (32, 16)), 16)
-    assert found.array.shape == (16, 16, 3)
-    assert (found.array[4:12] == BLUE).all()
-    assert (found.array[:4] == 0).all()
-    assert (found.array[12:] == 0).all()
-    assert found.conversions == ("not 16 × 16: the longer side is scaled to 16 pixels, the rest is black",)
+    image = decode_image(make_image(BLUE, (32, 16)), 16)
+    assert image.array.shape == (16, 16, 3)
+    assert (image.array[4:12] == BLUE).all()
+    assert (image.array[:4] == 0).all()
+    assert (image.array[12:] == 0).all()
+    assert image.conversions == ("not 16 × 16: the longer side is scaled to 16 pixels, the rest is black",)
 
 
 def test_a_small_image_is_scaled_up():
@@ -52,15 +52,15 @@ def test_a_small_image_is_scaled_up():
 
 @pytest.mark.parametrize(("mode", "colour"), [("L", 90), ("1", 1), ("I;16", 90 * 256), ("LA", (90, 255))])
 def test_grey_gets_three_equal_channels(mode: str, colour):
-    found = decode_image(make_image(colour, mode=mode), 16)
-    assert (found.array == (255 if mode == "1" else 90)).all()
-    assert mode == "LA" or found.conversions == ("in grey, which get three equal channels",)
+    image = decode_image(make_image(colour, mode=mode), 16)
+    assert (image.array == (255 if mode == "1" else 90)).all()
+    assert mode == "LA" or image.conversions == ("in grey, which get three equal channels",)
 
 
 def test_transparent_parts_become_white():
-    found = decode_image(make_image((200, 0, 0, 0), mode="RGBA"), 16)
-    assert (found.array == 255).all()
-    assert found.conversions == ("with transparent parts, which become white",)
+    image = decode_image(make_image((200, 0, 0, 0), mode="RGBA"), 16)
+    assert (image.array == 255).all()
+    assert image.conversions == ("with transparent parts, which become white",)
     assert decode_image(make_image((200, 0, 0, 255), mode="RGBA"), 16).conversions == ()
 
 
@@ -68,22 +68,22 @@ def test_the_exif_orientation_is_applied():
     image = Image.new("RGB", (16, 16), BLUE)
     image.paste(RED, (0, 0, 16, 8))  # red above
     exif = image.getexif()
-    exif[0x0112] = 3  # held upside down
+    exif[0x0112] = 3  # rotated by 180 degrees
     file = io.BytesIO()
     image.save(file, "PNG", exif=exif)
-    found = decode_image(file.getvalue(), 16).array
-    assert (found[:8] == BLUE).all()
-    assert (found[8:] == RED).all()
+    pixels = decode_image(file.getvalue(), 16).array
+    assert (pixels[:8] == BLUE).all()
+    assert (pixels[8:] == RED).all()
 
 
-def test_a_large_jpeg_in_palette_or_cmyk_is_read_too():
+def test_large_cmyk_and_palette_images_are_read():
     assert np.abs(decode_image(make_image(RED, (640, 480), form="JPEG"), 16).array[8].astype(int) - RED).max() < 8
     assert decode_image(make_image((0, 255, 255, 0), (40, 40), "CMYK", "JPEG"), 16).array[8, 8, 0] > 200
     assert (decode_image(make_image(3, mode="P"), 16).array == decode_image(make_image(3, mode="P"), 16).array).all()
 
 
 @pytest.mark.parametrize(
-    ("shape", "kind", "result"),
+    ("shape", "kind", "expected_shape"),
     [
         ((8, 8), "images", (16, 16, 3)),
         ((8, 8, 1), "images", (16, 16, 3)),
@@ -92,20 +92,20 @@ def test_a_large_jpeg_in_palette_or_cmyk_is_read_too():
         ((5, 8, 8, 3), "frames", (5, 16, 16, 3)),
     ],
 )
-def test_integer_arrays_are_pixels(shape: tuple, kind: str, result: tuple):
-    found = decode_array(np.full(shape, 7), 16)
-    assert (found.kind, found.array.shape) == (kind, result)
-    assert (found.array == 7).all()
+def test_integer_arrays_are_pixels(shape: tuple, kind: str, expected_shape: tuple):
+    image = decode_array(np.full(shape, 7), 16)
+    assert (image.kind, image.array.shape) == (kind, expected_shape)
+    assert (image.array == 7).all()
 
 
 @pytest.mark.parametrize(
-    ("shape", "result"), [((6,), (1, 6)), ((4, 6), (4, 6)), ((2, 3, 6), (6, 6)), ((2, 2, 3, 6), (12, 6))]
+    ("shape", "expected_shape"), [((6,), (1, 6)), ((4, 6), (4, 6)), ((2, 3, 6), (6, 6)), ((2, 2, 3, 6), (12, 6))]
 )
-def test_float_arrays_are_features_with_one_vector_per_region(shape: tuple, result: tuple):
+def test_float_arrays_are_features_with_one_vector_per_region(shape: tuple, expected_shape: tuple):
     values = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
-    found = decode_array(values, 16)
-    assert (found.kind, found.array.shape, found.array.dtype) == ("features", result, np.float32)
-    assert np.array_equal(found.array.ravel(), values.ravel())
+    image = decode_array(values, 16)
+    assert (image.kind, image.array.shape, image.array.dtype) == ("features", expected_shape, np.float32)
+    assert np.array_equal(image.array.ravel(), values.ravel())
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ def test_a_pickled_array_is_rejected():
 
 def test_clips_of_unequal_length_are_padded_with_zeros():
     clips = ImageSet("frames", [np.full((n, 2, 2, 3), n, np.uint8) for n in (3, 1)])
-    taken, lengths = clips.collate(np.array([1, 0]))
-    assert taken.shape == (2, 3, 2, 2, 3)
+    batch, lengths = clips.collate(np.array([1, 0]))
+    assert batch.shape == (2, 3, 2, 2, 3)
     assert lengths is not None
     assert lengths.tolist() == [1, 3]
-    assert taken[0].reshape(3, -1).max(1).tolist() == [1, 0, 0]
+    assert batch[0].reshape(3, -1).max(1).tolist() == [1, 0, 0]
     assert (clips.max_length, clips.width) == (3, 3)
 
 
@@ -150,13 +150,13 @@ def store(tmp_path: Path) -> ImageStore:
 
 @pytest.mark.parametrize("name", ["a.png", "images/a.png", "a", "images\\a.png"])
 def test_an_image_is_found_by_path_name_or_stem(store: ImageStore, name: str):
-    assert [place.name for place in store.find(name)] == ["images/a.png"]
+    assert [location.name for location in store.find(name)] == ["images/a.png"]
 
 
 def test_an_image_in_an_archive_is_found_and_read(store: ImageStore):
-    (place,) = store.find("c.png")
-    assert place.container.name == "more.zip"
-    assert read_location(place, store.archives) == make_image(BLUE)
+    (location,) = store.find("c.png")
+    assert location.container.name == "more.zip"
+    assert read_location(location, store.archives) == make_image(BLUE)
 
 
 def test_a_folder_of_frames_is_a_clip_in_natural_order(store: ImageStore):
@@ -179,19 +179,19 @@ def test_missing_and_ambiguous_images_are_errors(store: ImageStore, tmp_path: Pa
 def test_the_size_is_the_longest_side_but_at_most_64(store: ImageStore, tmp_path: Path):
     assert choose_image_size(store, [store.find(name) for name in "ab"]) == 40
     (tmp_path / "images" / "large.png").write_bytes(make_image(RED, (20, 300)))
-    again = ImageStore(tmp_path)
-    assert choose_image_size(again, [again.find(name) for name in ("a", "large")]) == 64
+    larger_store = ImageStore(tmp_path)
+    assert choose_image_size(larger_store, [larger_store.find(name) for name in ("a", "large")]) == 64
 
 
 def test_reading_reports_progress_and_continues_after_a_bad_file(store: ImageStore, tmp_path: Path):
-    (tmp_path / "images" / "bad.png").write_bytes(b"no picture")
+    (tmp_path / "images" / "bad.png").write_bytes(b"no image")
     store, progress = ImageStore(tmp_path), []
-    found = read_images(
-        store, [store.find(n) for n in ("a", "bad", "b")], 16, lambda done, of: progress.append((done, of))
+    results = read_images(
+        store, [store.find(n) for n in ("a", "bad", "b")], 16, lambda done, total: progress.append((done, total))
     )
     assert progress == [(1, 3), (2, 3), (3, 3)]
-    assert [isinstance(each, DataError) for each in found] == [False, True, False]
-    assert "bad.png: not an image that can be read: the format is unknown." in str(found[1])
+    assert [isinstance(each, DataError) for each in results] == [False, True, False]
+    assert "bad.png: not an image that can be read: the format is unknown." in str(results[1])
 
 
 def test_paths_must_match_the_kind_of_the_model(store: ImageStore, tmp_path: Path):
@@ -212,7 +212,7 @@ def test_a_damaged_member_of_an_archive_is_an_error_with_its_name(tmp_path: Path
     with zipfile.ZipFile(tmp_path / "images.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("red.png", content)
     data = bytearray((tmp_path / "images.zip").read_bytes())
-    begin = 30 + len("red.png")  # behind the header of the member
+    begin = 30 + len("red.png")  # after the header of the member
     data[begin : begin + 20] = b"\xff" * 20
     (tmp_path / "images.zip").write_bytes(data)
     store = ImageStore(tmp_path)

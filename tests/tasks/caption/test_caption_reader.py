@@ -18,7 +18,7 @@ from seqwise.tasks.caption.shapes import draw_shapes
 
 
 def write_data(folder: Path, table: str, count: int = 40, name: str = "captions.csv") -> Path:
-    """A table beside images/ with pictures 0.png, 1.png, …, each of its own colour."""
+    """Writes a table, and images/ with 0.png, 1.png, …, each of its own colour; returns the folder."""
     (folder / "images").mkdir(exist_ok=True)
     for number in range(count):
         (folder / "images" / f"{number}.png").write_bytes(make_image((number, 0, 0), (8, 8)))
@@ -30,7 +30,7 @@ def read(spec: Path, **settings) -> CaptionSplits:
     return read_captions(spec, DataSettings(**settings))
 
 
-def colour_of(data: CaptionSplits, image: str) -> int:
+def get_colour(data: CaptionSplits, image: str) -> int:
     (example,) = [each for each in data.all_examples() if each.image == image]
     return int(data.images.arrays[example.index][0, 0, 0])
 
@@ -40,13 +40,12 @@ ROWS = "image,caption\n" + "".join(f"{n}.png,picture {n}\n{n}.png,another text o
 
 def test_captions_of_one_image_stay_in_one_split(tmp_path: Path):
     data = read(write_data(tmp_path, ROWS))
-    splits = data
-    assert {split: len(examples) for split, examples in splits.parts.items()} == {"train": 36, "valid": 2, "test": 2}
-    assert "pictures are held out with all their captions" in splits.split_rule
-    assert all(len(example.captions) == 2 for example in splits.all_examples())
-    images = [example.image for example in splits.all_examples()]
+    assert {split: len(examples) for split, examples in data.parts.items()} == {"train": 36, "valid": 2, "test": 2}
+    assert "pictures are held out with all their captions" in data.split_rule
+    assert all(len(example.captions) == 2 for example in data.all_examples())
+    images = [example.image for example in data.all_examples()]
     assert len(images) == len(set(images)) == 40
-    assert all(colour_of(data, f"{n}.png") == n for n in (0, 17, 39))
+    assert all(get_colour(data, f"{n}.png") == n for n in (0, 17, 39))
     assert (data.image_size, data.images.kind) == (8, "images")
 
 
@@ -55,7 +54,7 @@ def test_the_folder_or_the_table_can_be_given(tmp_path: Path, spec: str):
     assert len(read(write_data(tmp_path, ROWS) / spec).images) == 40
 
 
-def test_a_column_of_splits_is_kept(tmp_path: Path):
+def test_a_split_column_determines_the_splits(tmp_path: Path):
     table = "image,caption,split\n0.png,a,train\n0.png,b,train\n1.png,c,Val\n2.png,d,test\n"
     splits = read(write_data(tmp_path, table, 3))
     assert {split: [e.image for e in examples] for split, examples in splits.parts.items()} == {
@@ -75,7 +74,9 @@ def test_a_column_of_splits_is_kept(tmp_path: Path):
         (("1", "2", "split"), "1,2", True),  # and are never numbers of columns
     ],
 )
-def test_a_key_of_splits_is_kept(tmp_path: Path, keys: tuple[str, ...], columns: str | None, has_splits: bool):
+def test_a_split_key_determines_the_splits(
+    tmp_path: Path, keys: tuple[str, ...], columns: str | None, has_splits: bool
+):
     names = {0: "train", 1: "valid", 2: "test"}
     rows = [dict(zip(keys, (f"{n}.png", "a text", names.get(n, "train")))) for n in range(40)]
     folder = write_data(tmp_path, "\n".join(map(json.dumps, rows)), name="captions.jsonl")
@@ -88,19 +89,19 @@ def test_tables_of_splits_share_their_images(tmp_path: Path):
     write_data(tmp_path, "image,caption\n2.png,c\n", 3, "test.csv")
     data = read(tmp_path)
     assert [example.image for example in data.parts["test"]] == ["2.png"]
-    assert colour_of(data, "2.png") == 2
+    assert get_colour(data, "2.png") == 2
 
 
-@pytest.mark.parametrize("form", ["tsv", "jsonl", "csv.gz"])
-def test_other_formats_give_the_same_data(tmp_path: Path, form: str):
+@pytest.mark.parametrize("suffix", ["tsv", "jsonl", "csv.gz"])
+def test_other_formats_give_the_same_data(tmp_path: Path, suffix: str):
     reference = read(write_data(tmp_path, ROWS))
     pairs = [line.split(",") for line in ROWS.splitlines()[1:]]
     (tmp_path / "captions.csv").unlink()
-    if form == "tsv":
+    if suffix == "tsv":
         (tmp_path / "captions.tsv").write_text("image\tcaption\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
-    elif form == "jsonl":
-        both = {n: [f"picture {n}", f"another text of {n}"] for n in range(40)}
-        lines = (json.dumps({"image": f"{n}.png", "caption": texts}) for n, texts in both.items())
+    elif suffix == "jsonl":
+        captions = {n: [f"picture {n}", f"another text of {n}"] for n in range(40)}
+        lines = (json.dumps({"image": f"{n}.png", "caption": texts}) for n, texts in captions.items())
         (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     else:
         (tmp_path / "captions.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
@@ -115,14 +116,14 @@ def test_columns_may_have_other_names(tmp_path: Path):
 def test_images_from_an_archive_equal_those_of_a_folder(tmp_path: Path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    folder = read(write_data(tmp_path / "a", ROWS))
+    from_folder = read(write_data(tmp_path / "a", ROWS))
     with zipfile.ZipFile(tmp_path / "b" / "images.zip", "w") as archive:
         for number in range(40):
             archive.writestr(f"{number}.png", make_image((number, 0, 0), (8, 8)))
     (tmp_path / "b" / "captions.csv").write_text(ROWS)
-    packed = read(tmp_path / "b")
-    assert np.array_equal(folder.images.arrays, packed.images.arrays)
-    assert folder.fingerprint == packed.fingerprint
+    from_archive = read(tmp_path / "b")
+    assert np.array_equal(from_folder.images.arrays, from_archive.images.arrays)
+    assert from_folder.fingerprint == from_archive.fingerprint
 
 
 def test_the_fingerprint_depends_on_the_images(tmp_path: Path):
@@ -187,7 +188,7 @@ def test_the_builtin_images_are_split(monkeypatch):
 
 
 @pytest.mark.parametrize("columns", ["file,text", "1,2", "file,text,split"])
-def test_a_column_of_splits_is_kept_with_named_columns(tmp_path: Path, columns: str):
+def test_a_split_column_is_used_with_named_columns(tmp_path: Path, columns: str):
     table = "0.png,a,train\n1.png,c,val\n2.png,d,test\n"
     header = "image,caption,split\n" if columns == "1,2" else "file,text,split\n"
     splits = read_captions(write_data(tmp_path, header + table, 3), DataSettings(), columns=columns)
@@ -199,7 +200,7 @@ def test_a_column_of_splits_is_kept_with_named_columns(tmp_path: Path, columns: 
 
 
 def test_tables_with_other_names_are_counted(tmp_path: Path):
-    for at, name in enumerate(("train", "valid", "test", "more")):
-        write_data(tmp_path, f"image,caption\n{at}.png,a\n", 4, f"{name}.csv")
+    for index, name in enumerate(("train", "valid", "test", "more")):
+        write_data(tmp_path, f"image,caption\n{index}.png,a\n", 4, f"{name}.csv")
     (sentence,) = [line for line in read(tmp_path).findings.warning_messages() if "split" in line]
     assert sentence == f"1 files whose names contain no split, which are not read ({tmp_path / 'more.csv'})."

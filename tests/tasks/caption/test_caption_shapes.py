@@ -9,23 +9,23 @@ import pytest
 
 from seqwise.tasks.caption.shapes import COLOURS, IMAGE_SIZE, SHAPES, _signed_distance, draw_shapes
 
-THING = rf"a (small|large) ({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"
-CAPTION = re.compile(rf"{THING}(?: (above|below|left of|right of) {THING})?")
+SHAPE_PATTERN = rf"a (small|large) ({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"
+CAPTION = re.compile(rf"{SHAPE_PATTERN}(?: (above|below|left of|right of) {SHAPE_PATTERN})?")
 
 
 @pytest.fixture(scope="module")
-def drawn():
+def shapes():
     return draw_shapes(400)
 
 
-def coloured(image: np.ndarray) -> np.ndarray:
-    """Pixels that are clearly no background: the background is grey and at most 137 bright."""
+def find_coloured_pixels(image: np.ndarray) -> np.ndarray:
+    """Returns which pixels are clearly not background, which is grey and at most 137 bright."""
     pixels = image.astype(int)
     return ((pixels.max(-1) - pixels.min(-1)) > 70) | (pixels.min(-1) > 170)
 
 
-def test_the_images_are_reproducible(drawn):
-    images, captions = drawn
+def test_the_images_are_reproducible(shapes):
+    images, captions = shapes
     assert images.shape == (400, IMAGE_SIZE, IMAGE_SIZE, 3)
     assert images.dtype == np.uint8
     assert captions[:2] == [
@@ -36,14 +36,14 @@ def test_the_images_are_reproducible(drawn):
     assert np.array_equal(again, images)
 
 
-def test_every_caption_follows_the_grammar(drawn):
-    found = [CAPTION.fullmatch(caption) for caption in drawn[1]]
-    assert all(found)
-    assert {match[4] for match in found if match} == {None, "above", "below", "left of", "right of"}
+def test_every_caption_follows_the_grammar(shapes):
+    matches = [CAPTION.fullmatch(caption) for caption in shapes[1]]
+    assert all(matches)
+    assert {match[4] for match in matches if match} == {None, "above", "below", "left of", "right of"}
 
 
-def test_the_larger_shape_comes_first_or_the_upper_or_left_one(drawn):
-    for caption in drawn[1]:
+def test_the_larger_shape_comes_first_or_the_upper_or_left_one(shapes):
+    for caption in shapes[1]:
         first, _, _, relation, second, *_ = CAPTION.fullmatch(caption).groups()  # type: ignore[union-attr]
         assert (first, second) != ("small", "large")
         if relation in ("below", "right of"):
@@ -51,42 +51,42 @@ def test_the_larger_shape_comes_first_or_the_upper_or_left_one(drawn):
 
 
 @pytest.mark.parametrize(("relation", "axis", "sign"), [("above", 0, 1), ("left of", 1, 1), ("below", 0, -1)])
-def test_shapes_are_where_the_caption_says(drawn, relation: str, axis: int, sign: int):
-    """Red before blue: their centres of mass, found by colour alone."""
+def test_shapes_are_where_the_caption_says(relation: str, axis: int, sign: int):
+    """Compares the centres of red and blue shapes, which are found by colour alone."""
     images, captions = draw_shapes(1500)
     num_checked = 0
     for image, caption in zip(images.astype(int), captions):
         match = CAPTION.fullmatch(caption)
         if match and match[4] == relation and {match[2], match[6]} == {"red", "blue"}:
-            masses = {
+            masks = {
                 "red": image[..., 0] - image[..., 2] > 80,
                 "blue": image[..., 2] - image[..., 0] > 80,
             }
-            middle = {name: np.argwhere(mask)[:, axis].mean() for name, mask in masses.items()}
-            assert sign * (middle[match[6]] - middle[match[2]]) > 3, caption
+            centres = {name: np.argwhere(mask)[:, axis].mean() for name, mask in masks.items()}
+            assert sign * (centres[match[6]] - centres[match[2]]) > 3, caption
             num_checked += 1
     assert num_checked > 2
 
 
-def test_large_shapes_cover_more_than_small_ones(drawn):
+def test_large_shapes_cover_more_than_small_ones(shapes):
     areas: dict[tuple, list[int]] = {}
-    for image, caption in zip(*drawn):
+    for image, caption in zip(*shapes):
         if " of " not in caption and len(caption.split()) == 4:
             _, size, _, form = caption.split()
-            areas.setdefault((form, size), []).append(int(coloured(image).sum()))
+            areas.setdefault((form, size), []).append(int(find_coloured_pixels(image).sum()))
     for form in SHAPES:
         assert min(areas[form, "large"]) > 1.5 * max(areas[form, "small"])
 
 
-def test_nothing_is_drawn_at_the_edge(drawn):
-    for image in drawn[0]:
-        edge = coloured(image).copy()
+def test_nothing_is_drawn_at_the_edge(shapes):
+    for image in shapes[0]:
+        edge = find_coloured_pixels(image).copy()
         edge[2:-2, 2:-2] = False
         assert not edge.any()
 
 
 def test_signed_distances_equal_hand_computed_values():
     x, y, r = np.array([[[3.0]]] * 4), np.array([[[4.0]]] * 4), np.array([[[2.0]]] * 4)
-    found = _signed_distance(x, y, r, np.arange(4)).ravel()
+    distances = _signed_distance(x, y, r, np.arange(4)).ravel()
     # circle: 5 - 2; square: max(3, 4) - 1.94; triangle: max(4 - 1.44, 2.598 - 2 - 1); cross: min over two bars
-    assert found == pytest.approx([3.0, 2.06, 2.56, min(max(3 - 2, 4 - 0.68), max(4 - 2, 3 - 0.68))])
+    assert distances == pytest.approx([3.0, 2.06, 2.56, min(max(3 - 2, 4 - 0.68), max(4 - 2, 3 - 0.68))])

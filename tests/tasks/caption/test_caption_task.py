@@ -35,12 +35,12 @@ SMALL = {
 
 
 def write_data(folder: Path, kind: str = "images") -> Path:
-    """48 inputs of one colour with captions of unequal length; clips and features are of unequal length too."""
-    draw, rows = np.random.RandomState(0), ["image,caption"]
+    """Writes 48 inputs, each of one colour; captions, clips and features have unequal lengths. Returns the folder."""
+    rng, rows = np.random.RandomState(0), ["image,caption"]
     for number in range(48):
         name = list(COLOURS)[number % 3]
         shape = {"images": (8, 8, 3), "frames": (1 + number % 4, 8, 8, 3), "features": (1 + number % 4, 3)}[kind]
-        values = np.clip(np.array(COLOURS[name]) + draw.randint(-20, 20, shape), 0, 255)
+        values = np.clip(np.array(COLOURS[name]) + rng.randint(-20, 20, shape), 0, 255)
         if kind == "images":
             Image.fromarray(values.astype(np.uint8)).save(folder / f"{number}.png")
         else:
@@ -52,14 +52,14 @@ def write_data(folder: Path, kind: str = "images") -> Path:
     return folder
 
 
-def prepared(data: Path | str, model: str = "gru", log=lambda line: None, **more) -> tuple[Caption, Settings]:
+def prepare_task(data: Path | str, model: str = "gru", log=lambda line: None, **more) -> tuple[Caption, Settings]:
     settings = parse_settings({"task": "caption", "model": model, "budget": "20-epochs", **SMALL, **more})
     task = Caption.prepare(str(data), settings, log=log)
     size = task.size()
-    facts = DefaultsContext(
+    context = DefaultsContext(
         size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.max_length, size.outputs
     )
-    return task, resolve(settings, facts)[0]
+    return task, resolve(settings, context)[0]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def images(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(images: Path) -> tuple[Caption, Settings, CaptionModel]:
-    task, settings = prepared(images, training={"batch_size": 8, "learning_rate": 0.01, "validate_every": 1000})
+    task, settings = prepare_task(images, training={"batch_size": 8, "learning_rate": 0.01, "validate_every": 1000})
     torch.manual_seed(0)
     model = task.build(settings)
     trainer = Trainer(model, task.batches(settings), settings.training, Budget.parse("15-epochs"), None, 0)
@@ -78,31 +78,31 @@ def trained(images: Path) -> tuple[Caption, Settings, CaptionModel]:
     return task, settings, model
 
 
-# Learning and use
+# Training and inference
 
 
 def test_a_trained_model_is_evaluated_against_all_captions(trained, images: Path):
     task, settings, model = trained
-    found = Caption.evaluate(task.bundle(model, settings), str(images), None, BEAM)
-    assert found.metrics["exact_match"] == 1.0
-    assert found.metrics["images"] == len(task.splits.parts["test"])
-    assert found.on.endswith("the test split")
-    assert "sacreBLEU" in found.definitions["bleu"]
-    everything = Caption.evaluate(task.bundle(model, settings), str(images), "all", BEAM)
-    assert everything.metrics["images"] == 48
-    assert everything.metrics["exact_match"] > 0.95
-    assert everything.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
+    evaluation = Caption.evaluate(task.bundle(model, settings), str(images), None, BEAM)
+    assert evaluation.metrics["exact_match"] == 1.0
+    assert evaluation.metrics["images"] == len(task.splits.parts["test"])
+    assert evaluation.on.endswith("the test split")
+    assert "sacreBLEU" in evaluation.definitions["bleu"]
+    whole = Caption.evaluate(task.bundle(model, settings), str(images), "all", BEAM)
+    assert whole.metrics["images"] == 48
+    assert whole.metrics["exact_match"] > 0.95
+    assert whole.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
 
 
 def test_the_captions_of_an_evaluation_can_be_written(trained, images: Path, tmp_path: Path):
     task, settings, model = trained
     options = InferenceOptions(BeamSearchOptions(beam=2), out=tmp_path / "captions.tsv")
-    found = Caption.evaluate(task.bundle(model, settings), str(images), "test", options)
+    evaluation = Caption.evaluate(task.bundle(model, settings), str(images), "test", options)
     lines = [line.split("\t") for line in (tmp_path / "captions.tsv").read_text().splitlines()]
     examples = {Path(example.image).stem: example for example in task.splits.parts["test"]}
     assert [Path(name).stem for name, _ in lines] == list(examples)
-    right = sum(text.replace(".", " .") in examples[Path(name).stem].captions for name, text in lines)
-    assert found.metrics["exact_match"] == pytest.approx(right / len(lines))
+    num_correct = sum(text.replace(".", " .") in examples[Path(name).stem].captions for name, text in lines)
+    assert evaluation.metrics["exact_match"] == pytest.approx(num_correct / len(lines))
     with pytest.raises(UsageError, match="its folder does not exist"):
         Caption.evaluate(
             task.bundle(model, settings), "not read", None, InferenceOptions(out=tmp_path / "no" / "a.tsv")
@@ -112,12 +112,17 @@ def test_the_captions_of_an_evaluation_can_be_written(trained, images: Path, tmp
 def test_captions_come_in_the_order_of_the_inputs(trained, images: Path):
     task, settings, model = trained
     names = [str(images / f"{number}.png") for number in (5, 0, 1, 3)]
-    found = list(Caption.predict(task.bundle(model, settings), names, BEAM))
-    assert [prediction.values["image"] for prediction in found] == names
-    assert [next(c for c in COLOURS if c in p.values["caption"]) for p in found] == ["blue", "red", "green", "red"]
-    assert found[0].text == f"{names[0]}\t{found[0].values['caption']}"
-    (alone,) = Caption.predict(task.bundle(model, settings), names[:1], BEAM)
-    assert alone.text == alone.values["caption"] == found[0].values["caption"]
+    predictions = list(Caption.predict(task.bundle(model, settings), names, BEAM))
+    assert [prediction.values["image"] for prediction in predictions] == names
+    assert [next(c for c in COLOURS if c in p.values["caption"]) for p in predictions] == [
+        "blue",
+        "red",
+        "green",
+        "red",
+    ]
+    assert predictions[0].text == f"{names[0]}\t{predictions[0].values['caption']}"
+    (single,) = Caption.predict(task.bundle(model, settings), names[:1], BEAM)
+    assert single.text == single.values["caption"] == predictions[0].values["caption"]
 
 
 def test_n_best_sampling_and_a_forced_start(trained, images: Path):
@@ -129,7 +134,7 @@ def test_n_best_sampling_and_a_forced_start(trained, images: Path):
     scores = [(each["ended"], each["score"]) for each in several.values["captions"]]
     assert scores == sorted(scores, reverse=True)
     assert len({each["caption"] for each in several.values["captions"]}) == 3
-    drawn = [
+    samples = [
         next(
             Caption.predict(
                 task.bundle(model, settings),
@@ -139,8 +144,8 @@ def test_n_best_sampling_and_a_forced_start(trained, images: Path):
         )
         for seed in (1, 1, 2, 3, 4)
     ]
-    assert drawn[0].text == drawn[1].text
-    assert len({prediction.text for prediction in drawn}) > 1
+    assert samples[0].text == samples[1].text
+    assert len({prediction.text for prediction in samples}) > 1
     (continued,) = Caption.predict(
         task.bundle(model, settings), name, InferenceOptions(BeamSearchOptions(start="a square"))
     )
@@ -162,13 +167,13 @@ def test_a_model_is_the_same_after_saving(trained, images: Path, tmp_path: Path)
 
 def test_validation_is_the_mean_over_all_tokens(trained):
     task, settings, model = trained
-    found = task.validate(model, settings, World())
+    metrics = task.validate(model, settings, World())
     with torch.no_grad():
-        numbers = np.arange(len(task.captions["valid"].token_ids))
-        by_row = [model.eval()(task.captions["valid"].collate(np.array([n]), task.max_length))[0] for n in numbers]
+        indices = np.arange(len(task.captions["valid"].token_ids))
+        by_row = [model.eval()(task.captions["valid"].collate(np.array([n]), task.max_length))[0] for n in indices]
     expected = sum(float(loss.total) for loss in by_row) / sum(loss.count for loss in by_row)
-    assert found["loss"] == pytest.approx(expected, rel=1e-5)
-    assert found["exact_match"] == 1
+    assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
+    assert metrics["exact_match"] == 1
 
 
 def test_attention_weights_over_regions_can_be_recorded(trained, images: Path):
@@ -188,7 +193,7 @@ def test_attention_weights_over_regions_can_be_recorded(trained, images: Path):
 @pytest.mark.parametrize("kind", ["images", "frames", "features"])
 def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str, kind: str):
     """So neither the padding of captions nor that of clips and features changes anything."""
-    task, settings = prepared(write_data(tmp_path, kind), family)
+    task, settings = prepare_task(write_data(tmp_path, kind), family)
     torch.manual_seed(0)
     model = task.build(settings).eval()
     batch = task.captions["train"].collate(np.arange(6), task.max_length)
@@ -202,17 +207,17 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str,
 
 
 def test_a_batch_has_captions_between_bos_and_eos(images: Path):
-    task, settings = prepared(images)
+    task, settings = prepare_task(images)
     batch = next(iter(task.batches(settings).epoch(0)))
     tokenizer = task.preprocessor.tokenizer
     for row in range(batch.rows):
-        real = batch.mask[row]
+        is_target = batch.mask[row]
         assert batch.ids[row, 0] == tokenizer.id("<bos>")
-        assert torch.equal(batch.ids[row][real][1:], batch.targets[row][real][:-1])
-        assert batch.targets[row][real][-1] == tokenizer.end
-        pair = int(batch.positions[row])
-        example = task.captions["train"].examples[int(task.captions["train"].example_indices[pair])]
-        assert tokenizer.decode(batch.targets[row][real][:-1]).replace(".", " .") in example.captions
+        assert torch.equal(batch.ids[row][is_target][1:], batch.targets[row][is_target][:-1])
+        assert batch.targets[row][is_target][-1] == tokenizer.end
+        caption_index = int(batch.positions[row])
+        example = task.captions["train"].examples[int(task.captions["train"].example_indices[caption_index])]
+        assert tokenizer.decode(batch.targets[row][is_target][:-1]).replace(".", " .") in example.captions
         assert np.array_equal(batch.images[row].numpy(), task.splits.images.arrays[example.index])
 
 
@@ -235,13 +240,13 @@ def test_a_caption_that_was_cut_has_no_end(images: Path):
 
 
 def test_every_caption_is_in_an_epoch_once(images: Path):
-    task, settings = prepared(images)
+    task, settings = prepare_task(images)
     indices = [int(number) for batch in task.batches(settings).epoch(1) for number in batch.positions]
     assert sorted(indices) == list(range(len(task.captions["train"].token_ids)))
 
 
 def test_the_same_seed_gives_the_same_bits(images: Path):
-    task, settings = prepared(images, caption={"shift": 2, "flip": True})
+    task, settings = prepare_task(images, caption={"shift": 2, "flip": True})
     results = []
     for _ in range(2):
         torch.manual_seed(5)
@@ -252,7 +257,7 @@ def test_the_same_seed_gives_the_same_bits(images: Path):
 
 
 def test_an_untrained_model_predicts_by_frequency(images: Path):
-    task, settings = prepared(images)
+    task, settings = prepare_task(images)
     end = task.preprocessor.tokenizer.end
     bias = task.build(settings).writer.output.bias
     counts = np.bincount(np.concatenate(task.captions["train"].token_ids), minlength=len(bias))
@@ -267,7 +272,7 @@ def test_encoder_and_size_follow_from_the_data(tmp_path: Path):
     for kind in ("images", "frames", "features"):
         (tmp_path / kind).mkdir()
         messages: list[str] = []
-        _, settings = prepared(write_data(tmp_path / kind, kind), log=messages.append)
+        _, settings = prepare_task(write_data(tmp_path / kind, kind), log=messages.append)
         caption = settings.caption
         assert (caption.encoder, caption.frames) == (
             "features" if kind == "features" else "convolutional",
@@ -286,15 +291,15 @@ def test_encoder_and_size_follow_from_the_data(tmp_path: Path):
 )
 def test_settings_that_contradict_the_data_are_rejected(images: Path, more: dict, fragment: str):
     with pytest.raises(UsageError, match=fragment):
-        prepared(images, **more)
+        prepare_task(images, **more)
 
 
 def test_invalid_models_are_rejected_before_training(images: Path):
-    task, settings = prepared(images)
+    task, settings = prepare_task(images)
     settings.model = "ngram"
     with pytest.raises(UsageError, match="cannot do the task caption"):
         task.check(settings)
-    task, settings = prepared(images, "transformer", network={"width": 15, "embedding": 15})
+    task, settings = prepare_task(images, "transformer", network={"width": 15, "embedding": 15})
     with pytest.raises(UsageError):
         task.check(settings)
 
@@ -302,7 +307,7 @@ def test_invalid_models_are_rejected_before_training(images: Path):
 @pytest.mark.parametrize("encoder", ["convolutional", "patches"])
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
 def test_every_family_passes_the_check_with_both_encoders(images: Path, family: str, encoder: str):
-    task, settings = prepared(images, family, caption={"encoder": encoder, "patch": 4})
+    task, settings = prepare_task(images, family, caption={"encoder": encoder, "patch": 4})
     task.check(settings)
 
 
@@ -319,16 +324,16 @@ def test_rare_words_are_not_in_large_vocabularies(tmp_path: Path):
     rows = ["image,caption", *(f"{n % 20},common words {'rare' if n == 5 else 'again'}" for n in range(6000))]
     np.save(tmp_path / "features.npy", np.random.RandomState(0).random_sample((20, 3)))
     (tmp_path / "captions.csv").write_text("\n".join(rows))
-    task, settings = prepared(tmp_path)
+    task, settings = prepare_task(tmp_path)
     assert settings.text.min_count == 3
     assert "rare" not in task.preprocessor.tokenizer.tokens(range(len(task.preprocessor.tokenizer)))
 
 
 def test_a_path_is_expanded_to_inputs(tmp_path: Path, images: Path):
     settings = ResolvedSettings(caption={"encoder": "convolutional", "image_size": 8})
-    found = Caption.read_inputs(str(images), settings)
-    assert found is not None
-    assert [Path(name).name for name in found][:3] == ["0.png", "1.png", "2.png"]
+    inputs = Caption.read_inputs(str(images), settings)
+    assert inputs is not None
+    assert [Path(name).name for name in inputs][:3] == ["0.png", "1.png", "2.png"]
     assert Caption.read_inputs(str(images / "3.png"), settings) == [str(images / "3.png")]
     assert Caption.read_inputs(str(images / "captions.csv"), settings) is None
     assert Caption.read_inputs("a word", settings) is None
@@ -345,13 +350,13 @@ def test_a_path_is_expanded_to_inputs(tmp_path: Path, images: Path):
 def test_a_builtin_image_is_named_by_its_number(trained, monkeypatch):
     monkeypatch.setattr("seqwise.tasks.caption.generation.draw_shapes", lambda: draw_shapes(400))
     task, settings, model = trained
-    (found,) = Caption.predict(task.bundle(model, settings), ["builtin:shapes/7"], BEAM)
-    assert found.values["image"] == "builtin:shapes/7"
+    (prediction,) = Caption.predict(task.bundle(model, settings), ["builtin:shapes/7"], BEAM)
+    assert prediction.values["image"] == "builtin:shapes/7"
     with pytest.raises(DataError, match="builtin:shapes/399"):
         list(Caption.predict(task.bundle(model, settings), ["builtin:shapes/400"], BEAM))
 
 
-# Numbers
+# Metrics and the report
 
 
 def test_scores_use_all_references():
@@ -368,7 +373,7 @@ def test_scores_use_all_references():
 
 
 def test_the_report_counts_images_captions_and_tokens(images: Path):
-    task, _ = prepared(images)
+    task, _ = prepare_task(images)
     report = task.report()
     assert report.columns == ("images", "captions", "tokens", "unknown")
     assert sum(row[0] for row in report.rows.values()) == 48
@@ -380,7 +385,7 @@ def test_the_longest_caption_can_end(trained, images: Path):
     task, settings, model = trained
     assert settings.data.max_length == 7  # a square of green paint . and the end
     name = [str(images / "1.png")]
-    wanted = "a square of green paint."
+    expected = "a square of green paint."
     options = InferenceOptions(BeamSearchOptions(beam=4, n_best=4, start="a square of green paint"))
-    (found,) = Caption.predict(task.bundle(model, settings), name, options)
-    assert {each["caption"]: each["ended"] for each in found.values["captions"]}[wanted]
+    (prediction,) = Caption.predict(task.bundle(model, settings), name, options)
+    assert {each["caption"]: each["ended"] for each in prediction.values["captions"]}[expected]

@@ -188,11 +188,11 @@ def test_word_dropout_replaces_tokens_by_unknown_in_training_only():
     ids = torch.full((40, 50), 7)
     with record(model, "embedding.vectors") as recorded:
         model.train()(TextBatch(ids, torch.full((40,), 50), torch.zeros(40, dtype=torch.int64)))
-        dropped = (recorded["embedding.vectors"] == model.embedding.weight[1]).all(-1).float().mean()
+        dropped_share = (recorded["embedding.vectors"] == model.embedding.weight[1]).all(-1).float().mean()
         model.eval().scores(ids, torch.full((40,), 50))
-        kept = (recorded["embedding.vectors"] == model.embedding.weight[7]).all(-1).float().mean()
-    assert 0.45 < float(dropped) < 0.55
-    assert float(kept) == 1.0
+        unchanged_share = (recorded["embedding.vectors"] == model.embedding.weight[7]).all(-1).float().mean()
+    assert 0.45 < float(dropped_share) < 0.55
+    assert float(unchanged_share) == 1.0
 
 
 def test_label_smoothing_applies_in_training_only():

@@ -14,14 +14,14 @@ YEARS = "".join(f"{1900 + n},{n % 7}.5\n" for n in range(80))
 GOOD = "year,a\n" + YEARS
 HOURS = "".join(f"2024-01-{1 + n // 24:02} {n % 24:02}:00,{n % 7}\n" for n in range(200))
 
-# files → what the error must say, and settings
+# case → files, what the error must say, settings
 ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
     "a word among numbers": (
         {"t.csv": GOOD + "1980,many\n"},
         ["t.csv:82", "column 'a'", "found 'many'", "decimal point"],
         {},
     ),
-    "several at once": (
+    "several errors at once": (
         {"t.csv": GOOD + "1980,x\n1981,1\n1982,y\n"},
         ["2 errors", "t.csv:82", "'x'", "t.csv:84", "'y'"],
         {},
@@ -38,50 +38,50 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
         ["t.csv:82", "quote is opened here and never closed"],
         {},
     ),
-    "a repeated stamp": ({"t.csv": GOOD + "1950,3\n"}, ["t.csv:82", "1950 occurs twice", "first in line 52"], {}),
-    "series not told apart": (
+    "a repeated timestamp": ({"t.csv": GOOD + "1950,3\n"}, ["t.csv:82", "1950 occurs twice", "first in line 52"], {}),
+    "series that are not distinguished": (
         {"t.csv": "year,shop,a\n" + "".join(f"{1900 + n // 2},{'ab'[n % 2]},1\n" for n in range(40))},
         ["t.csv:3", "1900 occurs twice", "--forecast.series"],
         {},
     ),
-    "an unreadable stamp": ({"t.csv": GOOD + "in 1980,3\n"}, ["t.csv:82", "such as 1900", "found 'in 1980'"], {}),
+    "an unreadable timestamp": ({"t.csv": GOOD + "in 1980,3\n"}, ["t.csv:82", "such as 1900", "found 'in 1980'"], {}),
     "days before months": (
         {"t.csv": "date,a\n" + "".join(f"{n:02}/01/2024,1\n" for n in range(1, 20))},
         ["t.csv:1", "the timestamps of 'date', such as '01/01/2024'", "ambiguous", "2020-01-31"],
         {},
     ),
-    "uneven stamps": (
+    "uneven timestamps": (
         {"t.csv": "time,a\n" + HOURS + "2024-01-20 00:31,1\n"},
         ["t.csv:202", "0.48 steps off the grid (step: hour)", "at even distances"],
         {},
     ),
-    "a year mistyped": (
+    "a mistyped year": (
         {"t.csv": "time,a\n" + HOURS.replace("2024-01-05 08:00", "2042-01-05 08:00")},
         ["t.csv:106", "the longest gap ends here", "mistyped"],
         {},
     ),
-    "a missing value where that is an error": (
+    "a missing value with the policy stop": (
         {"t.csv": GOOD.replace("1910,3.5", "1910,")},
         ["t.csv:12", "the value of 'a' is missing", "--forecast.missing"],
         {"forecast": {"missing": "stop"}},
     ),
-    "a missing stamp where that is an error": (
+    "a missing timestamp with the policy stop": (
         {"t.csv": GOOD.replace("1910,3.5\n", "")},
         ["t.csv:12", "1 timestamps are missing before this line (step: year)"],
         {"forecast": {"missing": "stop"}},
     ),
-    "a gap in what is known": (
-        {"t.csv": "year,a,feast\n" + YEARS.replace("\n", ",1\n").replace("1905,5.5,1", "1905,5.5,")},
-        ["t.csv:7", "column 'feast' is to be known in advance"],
-        {"forecast": {"known_future": "feast"}},
+    "a missing value that must be known in advance": (
+        {"t.csv": "year,a,holiday\n" + YEARS.replace("\n", ",1\n").replace("1905,5.5,1", "1905,5.5,")},
+        ["t.csv:7", "column 'holiday' is to be known in advance"],
+        {"forecast": {"known_future": "holiday"}},
     ),
     "an unnamed series": (
         {"t.csv": "year,shop,a\n1900,x,1\n1901,,2\n"},
         ["t.csv:3", "column 'shop': the name of the series is empty"],
         {"forecast": {"series": "shop"}},
     ),
-    "no such target": ({"t.csv": GOOD}, ["t.csv:1", "no column 'b'", "year, a"], {"target": "b"}),
-    "no such time": (
+    "an unknown target": ({"t.csv": GOOD}, ["t.csv:1", "no column 'b'", "year, a"], {"target": "b"}),
+    "an unknown time column": (
         {"t.csv": GOOD},
         ["t.csv:1", "no column 'yaer'", "Perhaps you meant 'year'"],
         {"forecast": {"time": "yaer"}},
@@ -91,11 +91,11 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
         ["t.csv:1", "expected the names of the columns in the first line", "time,value"],
         {},
     ),
-    "two columns of one name": ({"t.csv": "year,a,a\n1900,1,2\n"}, ["t.csv:1", "two columns are called 'a'"], {}),
+    "two columns with one name": ({"t.csv": "year,a,a\n1900,1,2\n"}, ["t.csv:1", "two columns are called 'a'"], {}),
     "no numbers": ({"t.csv": "year,a\n1900,x\n1901,y\n"}, ["t.csv:1", "no column holds numbers", "--target"], {}),
     "only a header": ({"t.csv": "year,a\n"}, ["t.csv", "no row below it"], {}),
     "an empty file": ({"t.csv": ""}, ["t.csv", "the file is empty"], {}),
-    "all missing": (
+    "a series without values": (
         {"t.csv": "year,a,b\n" + YEARS.replace("\n", ",\n")},
         ["t.csv:2", "'b' has no value at all"],
         {"target": "a,b"},
@@ -110,14 +110,14 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
         ["t.csv", "series 'b' has no value in the training part", "1955", "--forecast.splits"],
         {},
     ),
-    "splits that are none": (
+    "invalid splits": (
         {"t.csv": GOOD},
         ["--forecast.splits", "'half'", "8640,2880,2880"],
         {"forecast": {"splits": "half"}},
     ),
     "too many steps": ({"t.csv": GOOD}, ["asks for 90 steps", "has 80"], {"forecast": {"splits": "60,15,15"}}),
     "too large shares": ({"t.csv": GOOD}, ["add up to 1.2"], {"forecast": {"splits": "0.7,0.25,0.25"}}),
-    "quantiles that are none": (
+    "invalid quantiles": (
         {"t.csv": GOOD},
         ["--forecast.quantiles", "'10,90'", "0.1,0.9"],
         {"forecast": {"quantiles": "10,90"}},
@@ -125,32 +125,35 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
 }
 
 
-def named(folder: Path, files: dict[str, str | bytes]) -> str:
+def write_files(folder: Path, files: dict[str, str | bytes]) -> str:
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(folder / next(iter(files)) if len(files) == 1 else folder)
 
 
 @pytest.mark.parametrize(("files", "fragments", "settings"), ERRORS.values(), ids=ERRORS)
-def test_a_table_error_names_line_cause_and_fix(tmp_path, files, fragments, settings):
-    data = named(tmp_path, files)
+def test_an_error_names_file_line_cause_and_fix(tmp_path, files, fragments, settings):
+    data = write_files(tmp_path, files)
     with pytest.raises(UsageError) as caught:
         Forecast.prepare(data, Settings.model_validate(settings))
     for fragment in fragments:
         assert fragment in str(caught.value)
 
 
-# table → what must be messages, though it is read
+# case → table, what the warning must say
 WARNINGS = {
     "rows out of order": (
         GOOD.replace("1910,3.5\n", "") + "1910,3.5\n",
         "1 rows out of order, which are sorted by time",
     ),
-    "missing stamps": (GOOD.replace("1910,3.5\n1911,4.5\n", ""), "2 missing timestamps (step: year), inserted with"),
+    "missing timestamps": (
+        GOOD.replace("1910,3.5\n1911,4.5\n", ""),
+        "2 missing timestamps (step: year), inserted with",
+    ),
     "missing values": (GOOD.replace("1910,3.5", "1910,n/a"), "1 missing values, filled with a line between"),
     "a column of words": ("year,a,who\n" + YEARS.replace("\n", ",x\n"), "column that holds no numbers, 'who'"),
-    "rows for later": (GOOD + "1980,\n1981,\n", "2 rows after the last value, which are not used"),
-    "a constant": (
+    "rows after the last value": (GOOD + "1980,\n1981,\n", "2 rows after the last value, which are not used"),
+    "a constant series": (
         "year,a,b\n" + YEARS.replace("\n", ",5\n"),
         "1 series never change in the training part (first: 'b')",
     ),
@@ -158,17 +161,17 @@ WARNINGS = {
 
 
 @pytest.mark.parametrize(("table", "fragment"), WARNINGS.values(), ids=WARNINGS)
-def test_corrections_are_counted(tmp_path, table: str, fragment: str):
+def test_warnings_are_counted(tmp_path, table: str, fragment: str):
     messages: list[str] = []
-    task = Forecast.prepare(named(tmp_path, {"t.csv": table}), Settings(), log=messages.append)
-    assert any(fragment in sentence for sentence in messages), messages
-    assert any(fragment in sentence for sentence in task.report().warnings)
+    task = Forecast.prepare(write_files(tmp_path, {"t.csv": table}), Settings(), log=messages.append)
+    assert any(fragment in message for message in messages), messages
+    assert any(fragment in warning for warning in task.report().warnings)
 
 
 def test_a_gap_shifts_no_value(tmp_path):
     """The value of each remaining year stays at its year."""
-    whole = Forecast.prepare(named(tmp_path, {"t.csv": GOOD}), Settings()).series
-    task = Forecast.prepare(named(tmp_path, {"u.csv": GOOD.replace("1910,3.5\n1911,4.5\n", "")}), Settings())
+    whole = Forecast.prepare(write_files(tmp_path, {"t.csv": GOOD}), Settings()).series
+    task = Forecast.prepare(write_files(tmp_path, {"u.csv": GOOD.replace("1910,3.5\n1911,4.5\n", "")}), Settings())
     for step in range(80):
         if step not in (10, 11):
             assert task.series.values[step, 0] == whole.values[step, 0] == step % 7 + 0.5

@@ -8,19 +8,19 @@ import pytest
 from seqwise.tasks.forecast.evaluation import MODEL, NAIVE, SEASONAL_NAIVE, ErrorSums, get_definitions
 
 TRUTH = np.array([[1.0, 2.0], [3.0, 9.0]])
-THERE = np.array([[True, True], [True, False]])  # the 9 is missing
+MASK = np.array([[True, True], [True, False]])  # the 9 is missing
 
 
-def errors() -> ErrorSums:
-    found = ErrorSums(2, (0.1, 0.9))
+def create_errors() -> ErrorSums:
+    errors = ErrorSums(2, (0.1, 0.9))
     forecasts = {MODEL: np.array([[1.0, 4.0], [2.0, 0.0]]), NAIVE: np.zeros((2, 2)), SEASONAL_NAIVE: TRUTH}
-    found.add(np.array([0, 1]), TRUTH, THERE, forecasts)
-    found.add_quantiles(TRUTH, THERE, np.stack([TRUTH - 1, TRUTH + np.array([[1, -0.5], [1, 1]])], axis=-1))
-    return found
+    errors.add(np.array([0, 1]), TRUTH, MASK, forecasts)
+    errors.add_quantiles(TRUTH, MASK, np.stack([TRUTH - 1, TRUTH + np.array([[1, -0.5], [1, 1]])], axis=-1))
+    return errors
 
 
 def test_means_over_all_windows_steps_and_series():
-    metrics = errors().metrics(np.ones(2), np.ones(2))
+    metrics = create_errors().metrics(np.ones(2), np.ones(2))
     assert metrics["mse"] == pytest.approx((0 + 4 + 1) / 3)
     assert metrics["mae"] == pytest.approx((0 + 2 + 1) / 3)
     assert metrics["naive_mse"] == pytest.approx((1 + 4 + 9) / 3)
@@ -30,17 +30,17 @@ def test_means_over_all_windows_steps_and_series():
 
 def test_mase_is_a_mean_over_series_on_their_own_scale():
     """Series 0: MAE 1 · deviation 2 / 4. Series 1: MAE 1 · deviation 10 / 5."""
-    metrics = errors().metrics(np.array([2.0, 10.0]), np.array([4.0, 5.0]))
+    metrics = create_errors().metrics(np.array([2.0, 10.0]), np.array([4.0, 5.0]))
     assert metrics["mase"] == pytest.approx((0.5 + 2.0) / 2)
 
 
 def test_a_series_that_never_changes_is_left_out_of_mase():
-    assert errors().metrics(np.ones(2), np.array([0.0, 5.0]))["mase"] == pytest.approx(1 / 5)
-    assert np.isnan(errors().metrics(np.ones(2), np.array([0.0, np.nan]))["mase"])
+    assert create_errors().metrics(np.ones(2), np.array([0.0, 5.0]))["mase"] == pytest.approx(1 / 5)
+    assert np.isnan(create_errors().metrics(np.ones(2), np.array([0.0, np.nan]))["mase"])
 
 
 def test_quantile_loss_and_coverage():
-    metrics = errors().metrics(np.ones(2), np.ones(2))
+    metrics = create_errors().metrics(np.ones(2), np.ones(2))
     low = 3 * 0.1  # 1 below the truth three times
     high = 0.1 + 0.9 * 0.5 + 0.1  # 1 above, 0.5 below, 1 above
     assert metrics["quantile_loss"] == pytest.approx((low + high) / 3 / 2)
@@ -49,15 +49,15 @@ def test_quantile_loss_and_coverage():
 
 def test_sums_of_batches_equal_those_of_the_whole():
     rng = np.random.RandomState(0)
-    truth, ours, which = rng.normal(size=(6, 3)), rng.normal(size=(6, 3)), np.array([0, 1, 0, 1, 1, 0])
-    forecasts = {MODEL: ours, NAIVE: ours * 0, SEASONAL_NAIVE: ours * 2}
+    truth, forecast, series = rng.normal(size=(6, 3)), rng.normal(size=(6, 3)), np.array([0, 1, 0, 1, 1, 0])
+    forecasts = {MODEL: forecast, NAIVE: forecast * 0, SEASONAL_NAIVE: forecast * 2}
     whole, parts = ErrorSums(2), ErrorSums(2)
-    whole.add(which, truth, np.ones((6, 3), bool), forecasts)
-    for some in (slice(0, 4), slice(4, 6)):
-        some_of = {name: each[some] for name, each in forecasts.items()}
-        parts.add(which[some], truth[some], np.ones((6, 3), bool)[some], some_of)
+    whole.add(series, truth, np.ones((6, 3), bool), forecasts)
+    for part in (slice(0, 4), slice(4, 6)):
+        part_forecasts = {name: each[part] for name, each in forecasts.items()}
+        parts.add(series[part], truth[part], np.ones((6, 3), bool)[part], part_forecasts)
     assert parts.metrics(np.ones(2), np.ones(2)) == pytest.approx(whole.metrics(np.ones(2), np.ones(2)))
-    assert whole.metrics(np.ones(2), np.ones(2))["mse"] == pytest.approx(((truth - ours) ** 2).mean())
+    assert whole.metrics(np.ones(2), np.ones(2))["mse"] == pytest.approx(((truth - forecast) ** 2).mean())
 
 
 @pytest.mark.parametrize("quantiles", [(), (0.5,), (0.1, 0.9)])

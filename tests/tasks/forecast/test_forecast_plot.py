@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from seqwise.tasks.forecast.output import HEIGHT, MAX_PANELS, forecast_svg, split_at_gaps
 
 
-def panel(**more) -> dict:
+def create_forecast(**more) -> dict:
     return {
         "timestamps": ["3", "4"],
         "point": [3.0, 4.0],
@@ -18,8 +18,8 @@ def panel(**more) -> dict:
     }
 
 
-def test_history_band_point_and_truth():
-    svg = forecast_svg({"a <b>": panel(truth=[3.0, 3.5])})
+def test_the_plot_shows_history_band_point_and_truth():
+    svg = forecast_svg({"a <b>": create_forecast(truth=[3.0, 3.5])})
     ElementTree.fromstring(svg)
     assert "a &lt;b&gt;" in svg
     assert svg.count("<polygon") == 1
@@ -30,21 +30,21 @@ def test_history_band_point_and_truth():
 
 
 def test_without_quantiles_there_is_no_band():
-    svg = forecast_svg({"a": panel(quantiles={})})
+    svg = forecast_svg({"a": create_forecast(quantiles={})})
     assert "<polygon" not in svg
     assert "quantiles" not in svg
     assert "dashed" not in svg
 
 
-def test_a_panel_per_series_up_to_a_limit():
-    svg = forecast_svg({str(n): panel() for n in range(MAX_PANELS + 3)})
+def test_each_series_has_a_panel_up_to_a_limit():
+    svg = forecast_svg({str(n): create_forecast() for n in range(MAX_PANELS + 3)})
     assert svg.count("<g ") == MAX_PANELS
     assert "and 3 more series" in svg
     assert f'viewBox="0 0 760 {MAX_PANELS * HEIGHT + 20}"' in svg
 
 
 def test_larger_values_are_drawn_higher():
-    svg = forecast_svg({"a": panel(quantiles={})})
+    svg = forecast_svg({"a": create_forecast(quantiles={})})
     line = re.findall(r'<polyline points="([^"]+)"', svg)[-1].split()
     heights = [float(point.split(",")[1]) for point in line]
     assert heights == sorted(heights, reverse=True)

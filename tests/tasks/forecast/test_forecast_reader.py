@@ -24,11 +24,11 @@ def test_a_wide_table_has_a_series_per_column_of_numbers(tmp_path):
     assert series.names == ["a", "b"]
     assert series.values.tolist() == [[1, 4], [2, 5], [3, 6]]
     assert series.describe_span() == "3 steps (step: day) from 2024-01-01 to 2024-01-03"
-    assert any("column that holds no numbers, 'place'" in sentence for sentence in series.findings.warning_messages())
+    assert any("column that holds no numbers, 'place'" in message for message in series.findings.warning_messages())
 
 
 @pytest.mark.parametrize("name", ["t.csv.gz", "t.tsv", "t.tsv.gz", "T.CSV"])
-def test_suffixes_gzip_separators_and_line_breaks(tmp_path, name: str):
+def test_any_suffix_compression_separator_and_line_break_is_read(tmp_path, name: str):
     text = "\ufeffyear,a\r\n2001,1.5\r\n2002,-2e3\r\n"
     series = read(tmp_path, text.replace(",", "\t") if ".tsv" in name else text, name)
     assert series.values.tolist() == [[1.5], [-2000]]
@@ -56,9 +56,9 @@ def test_rows_out_of_order_are_sorted_and_counted(tmp_path):
 def test_missing_timestamps_are_inserted_and_counted(tmp_path):
     series = read(tmp_path, "day,a\n2024-01-01,1\n2024-01-02,2\n2024-01-03,3\n2024-01-06,6\n")
     assert np.nan_to_num(series.values[:, 0], nan=-1).tolist() == [1, 2, 3, -1, -1, 6]
-    (sentence,) = series.findings.warning_messages()
-    assert sentence.startswith("2 missing timestamps (step: day), inserted with missing values")
-    assert "t.csv:5" in sentence
+    (message,) = series.findings.warning_messages()
+    assert message.startswith("2 missing timestamps (step: day), inserted with missing values")
+    assert "t.csv:5" in message
 
 
 def test_missing_values_are_counted_with_their_policy(tmp_path):
@@ -86,7 +86,7 @@ def test_timestamps_slightly_off_the_grid_are_moved(tmp_path):
 
 
 def test_values_known_in_advance_extend_beyond_the_last_value(tmp_path):
-    series = read(tmp_path, "t,a,feast\n1,1,0\n2,2,1\n3,,1\n4,,0\n", known_future="feast")
+    series = read(tmp_path, "t,a,holiday\n1,1,0\n2,2,1\n3,,1\n4,,0\n", known_future="holiday")
     assert (series.names, series.end, len(series.values)) == (["a"], 2, 4)
     assert series.known[0, :, 0].tolist() == [0, 1, 1, 0]
 
@@ -125,7 +125,7 @@ def test_sunspots_are_the_published_numbers():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "says"),
+    ("options", "message"),
     [
         ({"target": "a", "known_future": "a"}, "'a' is to be read as known in advance and as a target"),
         ({"target": "a", "known_future": "b,b"}, "'b' is to be read twice as known in advance"),
@@ -136,9 +136,9 @@ def test_sunspots_are_the_published_numbers():
         ({"time": "t", "series": "t"}, "'t' is to be read as time and as the name of the series"),
     ],
 )
-def test_a_column_has_one_role(tmp_path, wishes: dict, says: str):
-    with pytest.raises(UsageError, match=says):
-        read(tmp_path, "t,a,b\n1,1,2\n2,3,4\n3,5,6\n", **wishes)
+def test_a_column_has_one_role(tmp_path, options: dict, message: str):
+    with pytest.raises(UsageError, match=message):
+        read(tmp_path, "t,a,b\n1,1,2\n2,3,4\n3,5,6\n", **options)
 
 
 def test_the_option_columns_is_rejected(tmp_path):
@@ -148,8 +148,8 @@ def test_the_option_columns_is_rejected(tmp_path):
 
 
 def test_tables_with_other_names_are_counted(tmp_path):
-    for at, name in enumerate(("train", "valid", "test", "more")):
-        (tmp_path / f"{name}.csv").write_text("t,a\n" + "".join(f"{4 * at + n},{n}\n" for n in range(4)))
+    for index, name in enumerate(("train", "valid", "test", "more")):
+        (tmp_path / f"{name}.csv").write_text("t,a\n" + "".join(f"{4 * index + n},{n}\n" for n in range(4)))
     assert read_series(str(tmp_path), Settings()).findings.warning_messages() == [
         f"1 files whose names contain no split, which are not read ({tmp_path / 'more.csv'})."
     ]

@@ -27,7 +27,7 @@ FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 SMALL = {"network": {"width": 8, "embedding": 8, "depth": 1, "dropout": 0.0}, "transformer": {"heads": 2}}
 
 
-def model_of(
+def build_model(
     family: str = "gru", known: int = 0, quantiles: tuple[float, ...] = (0.1, 0.9), **forecast
 ) -> ForecastModel:
     torch.manual_seed(0)
@@ -35,11 +35,11 @@ def model_of(
     model = ForecastModel(ResolvedSettings.model_validate(values), known, quantiles)
     for parameter in model.parameters():
         if not parameter.abs().sum():
-            torch.nn.init.normal_(parameter, std=0.5)  # what begins at zero would hide mistakes
+            torch.nn.init.normal_(parameter, std=0.5)  # parameters that begin at zero would hide mistakes
     return model
 
 
-def batch_of(rows: int = 4, known: int = 0, dtype: torch.dtype = torch.float32) -> WindowBatch:
+def create_batch(rows: int = 4, known: int = 0, dtype: torch.dtype = torch.float32) -> WindowBatch:
     torch.manual_seed(1)
     mask = torch.rand(rows, 3) > 0.3
     return WindowBatch(
@@ -51,9 +51,9 @@ def batch_of(rows: int = 4, known: int = 0, dtype: torch.dtype = torch.float32) 
 
 
 def test_the_forecast_equals_its_equation():
-    model, batch = model_of(known=2), batch_of(known=2)
+    model, batch = build_model(known=2), create_batch(known=2)
     with record(model) as activations:
-        made = model.forecast(batch)
+        forecasts = model.forecast(batch)
     past = batch.past.numpy()
     mean, deviation = past.mean(1, keepdims=True), np.sqrt(past.var(1, keepdims=True) + EPSILON)
     x = (past - mean) / deviation
@@ -64,56 +64,56 @@ def test_the_forecast_equals_its_equation():
     beyond = activations["encoder.summary"].numpy() @ model.head.output.weight.detach().numpy().T
     beyond = beyond + model.head.output.bias.detach().numpy()
     expected = (beyond + straight + effect) * deviation + mean
-    assert made.point.detach().numpy() == pytest.approx(expected, abs=1e-4)
+    assert forecasts.point.detach().numpy() == pytest.approx(expected, abs=1e-4)
     assert activations["normalised"].numpy() == pytest.approx(x, abs=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_loss_counts_observed_values_and_adds_up_over_rows(family: str):
-    model, batch = model_of(family), batch_of()
-    made = model.forecast(batch)
-    squared = (made.point - batch.future) ** 2
-    error = batch.future[..., None] - made.quantiles
+    model, batch = build_model(family), create_batch()
+    forecasts = model.forecast(batch)
+    squared = (forecasts.point - batch.future) ** 2
+    error = batch.future[..., None] - forecasts.quantiles
     levels = torch.tensor([0.1, 0.9])
-    each = squared + torch.maximum(levels * error, (levels - 1) * error).mean(-1)
-    loss, carry = model(batch)
-    assert carry is None
+    losses = squared + torch.maximum(levels * error, (levels - 1) * error).mean(-1)
+    loss, state = model(batch)
+    assert state is None
     assert loss.count == int(batch.mask.sum()) == batch.num_targets
     total = float(loss.total.detach())
-    assert total == pytest.approx(float(each[batch.mask].detach().sum()), rel=1e-5)
+    assert total == pytest.approx(float(losses[batch.mask].detach().sum()), rel=1e-5)
     rows = [float(model(batch.slice(row, row + 1))[0].total.detach()) for row in range(batch.rows)]
     assert sum(rows) == pytest.approx(total, rel=1e-5)
 
 
 def test_a_missing_target_has_no_influence():
-    model, batch = model_of(), batch_of()
-    wild = torch.where(batch.mask, batch.future, torch.full_like(batch.future, math.nan))
-    other = WindowBatch(batch.past, wild, batch.mask, batch.known)
+    model, batch = build_model(), create_batch()
+    future = torch.where(batch.mask, batch.future, torch.full_like(batch.future, math.nan))
+    other = WindowBatch(batch.past, future, batch.mask, batch.known)
     assert float(model(batch)[0].total.detach()) == float(model(other)[0].total.detach())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_forecasts_are_equivariant_to_level_and_scale(family: str):
-    model, batch = model_of(family), batch_of(dtype=torch.float64)
+    model, batch = build_model(family), create_batch(dtype=torch.float64)
     model = model.double()
-    moved = WindowBatch(batch.past * 7 + 100, batch.future, batch.mask, batch.known)
-    first, second = model.forecast(batch), model.forecast(moved)
+    scaled_batch = WindowBatch(batch.past * 7 + 100, batch.future, batch.mask, batch.known)
+    first, second = model.forecast(batch), model.forecast(scaled_batch)
     assert second.point.detach().numpy() == pytest.approx(first.point.detach().numpy() * 7 + 100, abs=1e-2)
     assert second.quantiles.detach().numpy() == pytest.approx(first.quantiles.detach().numpy() * 7 + 100, abs=1e-2)
 
 
 def test_gradients_of_a_constant_past_are_finite():
-    batch = batch_of()
-    flat = WindowBatch(torch.ones_like(batch.past), batch.future, batch.mask, batch.known)
-    model = model_of()
-    loss, _ = model(flat)
+    batch = create_batch()
+    constant_batch = WindowBatch(torch.ones_like(batch.past), batch.future, batch.mask, batch.known)
+    model = build_model()
+    loss, _ = model(constant_batch)
     loss.total.backward()
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize("family", ["feedforward", "lstm"])
-def test_gradients_against_finite_differences(family: str):
-    model, batch = model_of(family, known=1).double(), batch_of(2, known=1, dtype=torch.float64)
+def test_gradients_equal_finite_differences(family: str):
+    model, batch = build_model(family, known=1).double(), create_batch(2, known=1, dtype=torch.float64)
 
     def loss(past: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
         return model.forecast(WindowBatch(past, batch.future, batch.mask, known)).point
@@ -123,18 +123,20 @@ def test_gradients_against_finite_differences(family: str):
 
 def test_a_new_model_forecasts_the_mean_of_the_window():
     values = {**SMALL, "model": "gru", "horizon": 3, "forecast": {"lookback": 6, "patch": 2}}
-    model, batch = ForecastModel(ResolvedSettings.model_validate(values), 2, ()), batch_of(known=2)
-    made = model.forecast(batch)
-    assert made.quantiles is None
-    assert made.point.detach().numpy() == pytest.approx(
+    model, batch = ForecastModel(ResolvedSettings.model_validate(values), 2, ()), create_batch(known=2)
+    forecasts = model.forecast(batch)
+    assert forecasts.quantiles is None
+    assert forecasts.point.detach().numpy() == pytest.approx(
         np.repeat(batch.past.mean(1, keepdim=True).numpy(), 3, 1), abs=1e-6
     )
 
 
-def table(steps: int = 120, series: str = "ab", start: int = 0) -> str:
+def create_table(steps: int = 120, series: str = "ab", start: int = 0) -> str:
     rows = ["time," + ",".join(series)]
     for step in range(start, start + steps):
-        values = [math.sin(2 * math.pi * step / 12) * (1 + at) + 5 * at + step % 5 / 10 for at in range(len(series))]
+        values = [
+            math.sin(2 * math.pi * step / 12) * (1 + index) + 5 * index + step % 5 / 10 for index in range(len(series))
+        ]
         rows.append(f"{step}," + ",".join(f"{value:.4f}" for value in values))
     return "\n".join(rows) + "\n"
 
@@ -143,7 +145,7 @@ def table(steps: int = 120, series: str = "ab", start: int = 0) -> str:
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("forecast")
     path = folder / "waves.csv"
-    path.write_text(table())
+    path.write_text(create_table())
     settings = {
         **SMALL,
         "horizon": 6,
@@ -175,58 +177,58 @@ def test_open_settings_are_chosen_and_logged(tmp_path):
 
 def test_naive_forecasts_are_evaluated_on_the_same_windows(trained):
     run, path = trained
-    found = run.evaluate(path)
+    evaluation = run.evaluate(path)
     task = Forecast.prepare(str(path), run.settings)
     values = task.statistics.scaler.transform(task.series.values)
-    naive, seasonal, ours = [], [], []
-    for origin, at in task.windows["test"]:
-        truth = values[origin : origin + 6, at]
-        naive.append((truth - values[origin - 1, at]) ** 2)
-        seasonal.append((truth - values[origin - 12 : origin - 6, at]) ** 2)
-        made = run.model.forecast(task.rolling.collate(np.array([[origin, at]])).to("cpu"))
-        ours.append((truth - made.point[0].detach().numpy()) ** 2)
+    naive_errors, seasonal_errors, model_errors = [], [], []
+    for origin, index in task.windows["test"]:
+        truth = values[origin : origin + 6, index]
+        naive_errors.append((truth - values[origin - 1, index]) ** 2)
+        seasonal_errors.append((truth - values[origin - 12 : origin - 6, index]) ** 2)
+        forecasts = run.model.forecast(task.rolling.collate(np.array([[origin, index]])).to("cpu"))
+        model_errors.append((truth - forecasts.point[0].detach().numpy()) ** 2)
     assert task.statistics.season == 12
-    assert found.metrics["naive_mse"] == pytest.approx(np.mean(naive), rel=1e-4)
-    assert found.metrics["seasonal_naive_mse"] == pytest.approx(np.mean(seasonal), rel=1e-4)
-    assert found.metrics["mse"] == pytest.approx(np.mean(ours), rel=1e-3)
-    assert found.metrics["mse"] < found.metrics["naive_mse"] / 3
-    assert found.on.endswith("waves.csv, the test split")
-    assert list(found.tables[0].rows) == ["a", "b"]
-    assert "original scale" in found.tables[0].title
+    assert evaluation.metrics["naive_mse"] == pytest.approx(np.mean(naive_errors), rel=1e-4)
+    assert evaluation.metrics["seasonal_naive_mse"] == pytest.approx(np.mean(seasonal_errors), rel=1e-4)
+    assert evaluation.metrics["mse"] == pytest.approx(np.mean(model_errors), rel=1e-3)
+    assert evaluation.metrics["mse"] < evaluation.metrics["naive_mse"] / 3
+    assert evaluation.on.endswith("waves.csv, the test split")
+    assert list(evaluation.tables[0].rows) == ["a", "b"]
+    assert "original scale" in evaluation.tables[0].title
 
 
 def test_mase_does_not_depend_on_the_unit(trained):
     run, path = trained
-    found = run.evaluate(path)
+    evaluation = run.evaluate(path)
     task = Forecast.prepare(str(path), run.settings)
     train = task.series.values[:84]
     scale = np.abs(train[12:] - train[:-12]).mean(axis=0)
-    by_hand = np.mean([row[1] / scale[at] for at, row in enumerate(found.tables[0].rows.values())])
-    assert found.metrics["mase"] == pytest.approx(by_hand, rel=1e-6)
+    expected = np.mean([row[1] / scale[index] for index, row in enumerate(evaluation.tables[0].rows.values())])
+    assert evaluation.metrics["mase"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_another_table_is_evaluated_as_a_whole(trained, tmp_path):
     run, path = trained
     other = tmp_path / "later.csv"
-    other.write_text(table(60, start=500))
-    found = run.evaluate(other)
-    assert found.on.endswith("later.csv, all of it")
-    assert found.metrics["windows"] == 2 * (60 - 24 - 6 + 1)
+    other.write_text(create_table(60, start=500))
+    evaluation = run.evaluate(other)
+    assert evaluation.on.endswith("later.csv, all of it")
+    assert evaluation.metrics["windows"] == 2 * (60 - 24 - 6 + 1)
     assert run.evaluate(path, split="valid").on.endswith("the valid split")
     with pytest.raises(UsageError, match="no split 'tset'"):
         run.evaluate(path, split="tset")
-    other.write_text(table(20, start=500))
+    other.write_text(create_table(20, start=500))
     with pytest.raises(DataError, match="no window of 30 steps fits"):
         run.evaluate(other)
 
 
 def test_a_prediction_continues_after_the_end(trained):
     run, path = trained
-    made = run.predict(str(path))
-    rows = list(csv.reader(io.StringIO(made.text)))
+    prediction = run.predict(str(path))
+    rows = list(csv.reader(io.StringIO(prediction.text)))
     assert rows[0] == ["time", "a", "a q0.1", "a q0.9", "b", "b q0.1", "b q0.9"]
     assert [row[0] for row in rows[1:]] == ["120", "121", "122", "123", "124", "125"]
-    values = json.loads(json.dumps(made.values))
+    values = json.loads(json.dumps(prediction.values))
     assert values["step"] == "step of 1"
     assert float(rows[1][4]) == pytest.approx(values["series"]["b"]["point"][0], rel=1e-4)
     truth = [5 + 2 * math.sin(2 * math.pi * step / 12) + step % 5 / 10 for step in range(120, 126)]
@@ -242,8 +244,10 @@ def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring
     task = Forecast.prepare(str(path), run.settings, run.run.preprocessor)
     calls: list[str] = []
     for owner, name in ((ForecastModel, "forecast"), (RollingWindows, "collate")):
-        whole = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *given, name=name, whole=whole: calls.append(name) or whole(*given))
+        original = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *args, name=name, original=original: calls.append(name) or original(*args)
+        )
     scoring(run.model, task.rolling, task.windows["valid"])
     assert sorted(calls) == ["collate", "forecast"]
 
@@ -265,9 +269,9 @@ def test_plots_are_written_on_request(trained, tmp_path):
 def test_a_short_history_or_a_missing_series_is_rejected(trained, tmp_path):
     run, _ = trained
     with pytest.raises(DataError, match="history of 'a' has 20 steps; the model sees 24"):
-        run.predict(table(20))
+        run.predict(create_table(20))
     with pytest.raises(DataError, match="there is no column 'b'"):
-        run.predict(table(40, "a"))
+        run.predict(create_table(40, "a"))
 
 
 def test_series_of_a_long_table_continue_after_their_own_ends(tmp_path):
@@ -286,26 +290,26 @@ def test_series_of_a_long_table_continue_after_their_own_ends(tmp_path):
         ["2024-01-30", "y"],
         ["2024-01-31", "y"],
     ]
-    new = run.predict("shop,date,sold\n" + "".join(f"z,2024-03-{1 + day:02},{day}\n" for day in range(10)))
-    assert new.values["series"]["z"]["timestamps"] == ["2024-03-11", "2024-03-12"]
+    prediction = run.predict("shop,date,sold\n" + "".join(f"z,2024-03-{1 + day:02},{day}\n" for day in range(10)))
+    assert prediction.values["series"]["z"]["timestamps"] == ["2024-03-11", "2024-03-12"]
 
 
 def test_values_known_in_advance_are_required(tmp_path):
-    text = "day,a,feast\n" + "".join(f"{day},{day % 7 % 3},{int(day % 7 == 0)}\n" for day in range(80))
-    path = tmp_path / "feasts.csv"
+    text = "day,a,holiday\n" + "".join(f"{day},{day % 7 % 3},{int(day % 7 == 0)}\n" for day in range(80))
+    path = tmp_path / "holidays.csv"
     path.write_text(text)
     settings = {
         **SMALL,
         "horizon": 3,
-        "forecast": {"lookback": 7, "known_future": "feast"},
+        "forecast": {"lookback": 7, "known_future": "holiday"},
         "training": {"batch_size": 8},
     }
     run = seqwise.train(path, task="forecast", model="gru", budget="1-epochs", out=tmp_path / "run", settings=settings)
-    with pytest.raises(DataError, match="feast must be known for the 3 steps after 79; 0 rows follow"):
+    with pytest.raises(DataError, match="holiday must be known for the 3 steps after 79; 0 rows follow"):
         run.predict(str(path))
-    made = [run.predict(text + "".join(f"{80 + n},,{flag}\n" for n in range(3))) for flag in (0, 1)]
-    assert made[0].values["series"]["a"]["timestamps"] == ["80", "81", "82"]
-    assert made[0].values["series"]["a"]["point"] != made[1].values["series"]["a"]["point"]
+    predictions = [run.predict(text + "".join(f"{80 + n},,{flag}\n" for n in range(3))) for flag in (0, 1)]
+    assert predictions[0].values["series"]["a"]["timestamps"] == ["80", "81", "82"]
+    assert predictions[0].values["series"]["a"]["point"] != predictions[1].values["series"]["a"]["point"]
 
 
 @pytest.mark.parametrize(
@@ -321,8 +325,8 @@ def test_invalid_settings_are_rejected(values: dict, fragment: str):
 
 
 def test_standard_input_is_one_table(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(table(30)))
-    assert Forecast.read_inputs("-", ResolvedSettings()) == [table(30)]
+    monkeypatch.setattr("sys.stdin", io.StringIO(create_table(30)))
+    assert Forecast.read_inputs("-", ResolvedSettings()) == [create_table(30)]
     assert Forecast.read_inputs("builtin:sunspots", ResolvedSettings()) == ["builtin:sunspots"]
 
 

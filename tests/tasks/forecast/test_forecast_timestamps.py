@@ -10,7 +10,7 @@ import pytest
 from seqwise.tasks.forecast.timestamps import TimeGrid, detect_style, get_parser, infer_grid
 
 
-def grid(texts: list[str]) -> TimeGrid:
+def create_grid(texts: list[str]) -> TimeGrid:
     style = detect_style(texts)
     assert style is not None
     ticks = np.array(sorted(get_parser(style)(text) for text in texts))
@@ -18,10 +18,10 @@ def grid(texts: list[str]) -> TimeGrid:
 
 
 DAYS = [f"{date(2024, 1, 1) + timedelta(days=n)}" for n in range(20)]
-WORKING = [f"{d}" for n in range(30) if (d := date(2024, 1, 1) + timedelta(days=n)).weekday() < 5]
+BUSINESS_DAYS = [f"{d}" for n in range(30) if (d := date(2024, 1, 1) + timedelta(days=n)).weekday() < 5]
 
-# stamps → spacing, season, the stamp after the last
-FOUND = {
+# case → timestamps, step, season, the timestamp after the last
+CASES = {
     "hours": (["2024-01-01 22:00:00", "2024-01-01 23:00:00"], "hour", 24, "2024-01-02 00:00:00"),
     "quarters of an hour, T": (["2024-01-01T23:30", "2024-01-01T23:45"], "15 minutes", 96, "2024-01-02T00:00"),
     "a zone": (["2024-01-01T00:00:00+02:00", "2024-01-01T01:00:00+02:00"], "hour", 24, "2024-01-01T00:00:00+00:00"),
@@ -34,7 +34,7 @@ FOUND = {
     "days": (DAYS, "day", 7, "2024-01-21"),
     "compact days": ([text.replace("-", "") for text in DAYS], "day", 7, "20240121"),
     "weeks": (["2024-01-01", "2024-01-08", "2024-01-15"], "week", 52, "2024-01-22"),
-    "working days": (WORKING, "business day", 5, "2024-01-31"),
+    "business days": (BUSINESS_DAYS, "business day", 5, "2024-01-31"),
     "months": (["2023-11", "2023-12"], "month", 12, "2024-01"),
     "first days of months": (["2024-01-01", "2024-02-01", "2024-03-01"], "month", 12, "2024-04-01"),
     "last days of months": (["2023-12-31", "2024-01-31", "2024-02-29"], "month", 12, "2024-03-31"),
@@ -48,26 +48,26 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize(("texts", "step_name", "season", "after"), FOUND.values(), ids=FOUND)
-def test_step_season_and_next_timestamp(texts: list[str], step_name: str, season: int | None, after: str):
-    found = grid(texts)
-    assert (found.step_name, found.season) == (step_name, season)
-    assert found.label(len(texts)) == after
+@pytest.mark.parametrize(("texts", "step_name", "season", "next_label"), CASES.values(), ids=CASES)
+def test_step_season_and_next_timestamp(texts: list[str], step_name: str, season: int | None, next_label: str):
+    grid = create_grid(texts)
+    assert (grid.step_name, grid.season) == (step_name, season)
+    assert grid.label(len(texts)) == next_label
     if "+" not in texts[0] and "." not in texts[0]:
-        assert [found.label(n) for n in range(len(texts))] == texts
+        assert [grid.label(n) for n in range(len(texts))] == texts
 
 
 def test_a_gap_does_not_change_the_step():
-    found = grid(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-09"])
-    assert found.step_name == "day"
-    assert found.positions(np.array([get_parser("date")("2024-01-09")])).tolist() == [8]
+    grid = create_grid(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-09"])
+    assert grid.step_name == "day"
+    assert grid.positions(np.array([get_parser("date")("2024-01-09")])).tolist() == [8]
 
 
 def test_jittered_timestamps_get_a_round_step():
     seconds = [0, 3601, 7198, 10803, 14400, 17995]
-    found = infer_grid(np.array([s * 10**6 for s in seconds]), "seconds ")
-    assert found.step_name == "hour"
-    assert np.abs(found.positions(np.array([s * 10**6 for s in seconds])) - np.arange(6)).max() < 0.01
+    grid = infer_grid(np.array([s * 10**6 for s in seconds]), "seconds ")
+    assert grid.step_name == "hour"
+    assert np.abs(grid.positions(np.array([s * 10**6 for s in seconds])) - np.arange(6)).max() < 0.01
 
 
 @pytest.mark.parametrize("text", ["01/02/2024", "yesterday", "2024-13-01", ""])
@@ -81,30 +81,30 @@ def test_timestamps_with_and_without_a_zone_cannot_be_mixed():
 
 
 def test_calendar_phases_equal_hand_computed_values():
-    hours = grid(["2024-01-01 00:00", "2024-01-01 01:00"])  # a Monday
+    hours = create_grid(["2024-01-01 00:00", "2024-01-01 01:00"])  # a Monday
     calendar_phases = hours.calendar_phases(np.array([0, 6, 24, 24 * 7]))
     assert calendar_phases["time of day"][0].tolist() == [0, 0.25, 0, 0]
     assert calendar_phases["day of week"][0] == pytest.approx([0, 0, 1 / 7, 0])
     assert calendar_phases["time of year"][0] == pytest.approx([0, 0, 1 / 366, 7 / 366])
     assert [length for _, length in calendar_phases.values()] == pytest.approx([24, 168, 8766])
-    assert list(grid(["2024-01", "2024-02"]).calendar_phases(np.arange(2))) == ["time of year"]
-    assert grid(["1", "2"]).calendar_phases(np.arange(2)) == {}
+    assert list(create_grid(["2024-01", "2024-02"]).calendar_phases(np.arange(2))) == ["time of year"]
+    assert create_grid(["1", "2"]).calendar_phases(np.arange(2)) == {}
 
 
 def test_a_grid_is_aligned_with_another_table():
-    hours = grid(["2024-01-01 00:00", "2024-01-01 01:00"])
+    hours = create_grid(["2024-01-01 00:00", "2024-01-01 01:00"])
     later = np.array([get_parser(hours.style)(f"2024-02-01 0{n}:00") for n in range(3)])
     assert hours.align(later).label(0) == "2024-02-01 00:00"
-    beside = later + 30 * 60 * 10**6
-    assert hours.align(beside).label(0) == "2024-02-01 00:30"  # a grid of its own, not half a step off
+    shifted = later + 30 * 60 * 10**6
+    assert hours.align(shifted).label(0) == "2024-02-01 00:30"  # a grid of its own, not half a step off
 
 
 def test_business_days_before_1970():
-    friday = np.array([get_parser("date")(text) for text in ("1969-12-26", "1969-12-29", "1969-12-30")])
+    ticks = np.array([get_parser("date")(text) for text in ("1969-12-26", "1969-12-29", "1969-12-30")])
     days = TimeGrid("business day", 1, 0, "date")
-    assert np.diff(days.positions(friday)).tolist() == [1, 1]
+    assert np.diff(days.positions(ticks)).tolist() == [1, 1]
 
 
 def test_decimals_keep_one_digit_after_the_point():
-    numbers = grid(["0.5", "1.0", "1.5"])
+    numbers = create_grid(["0.5", "1.0", "1.5"])
     assert [numbers.label(number) for number in range(4)] == ["0.5", "1.0", "1.5", "2.0"]

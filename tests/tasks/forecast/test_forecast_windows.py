@@ -23,62 +23,67 @@ from seqwise.tasks.forecast.windows import (
 )
 
 
-def series_of(*columns: list[float | str], header: str = "abcdefg", **forecast) -> SeriesData:
+def create_series(*columns: list[float | str], header: str = "abcdefg", **forecast) -> SeriesData:
     rows = ["t," + ",".join(header[: len(columns)])]
     rows += [f"{step}," + ",".join(str(value) for value in row) for step, row in enumerate(zip(*columns))]
     return read_series("\n".join(rows) + "\n", Settings(forecast=forecast))
 
 
-def rolling(
-    series: SeriesData, past: int, horizon: int, policy: str = "interpolate", train: int | None = None, season: int = 1
+def create_windows(
+    series: SeriesData,
+    lookback: int,
+    horizon: int,
+    policy: str = "interpolate",
+    train: int | None = None,
+    season: int = 1,
 ) -> RollingWindows:
     statistics = SeriesStatistics.fit(series, train or series.end, season, True)
-    return RollingWindows(series, statistics, past, horizon, policy)
+    return RollingWindows(series, statistics, lookback, horizon, policy)
 
 
 def test_the_published_borders_give_the_published_number_of_windows():
-    series = series_of(list(range(17420)))
-    parts = compute_borders(series, "8640,2880,2880")
-    assert parts == {"train": (0, 8640), "valid": (8640, 11520), "test": (11520, 14400)}
-    found = rolling(series, 336, 96)
-    assert [len(found.find(*part)) for part in parts.values()] == [8640 - 336 - 96 + 1, 2785, 2785]
+    series = create_series(list(range(17420)))
+    borders = compute_borders(series, "8640,2880,2880")
+    assert borders == {"train": (0, 8640), "valid": (8640, 11520), "test": (11520, 14400)}
+    rolling = create_windows(series, 336, 96)
+    assert [len(rolling.find(*border)) for border in borders.values()] == [8640 - 336 - 96 + 1, 2785, 2785]
     assert describe_splits(series, "8640,2880,2880").endswith(
         "train 8,640, valid 2,880, test 2,880; the last 3,020 are not used."
     )
 
 
 def test_splits_by_fractions_and_by_files(tmp_path: Path):
-    series = series_of(list(range(50)))
+    series = create_series(list(range(50)))
     assert compute_borders(series, "0.7,0.1,0.2") == {"train": (0, 35), "valid": (35, 40), "test": (40, 50)}
     for split, first in (("train", 0), ("valid", 5), ("test", 9)):
         (tmp_path / f"{split}.csv").write_text("t,a\n" + "".join(f"{first + n},{n}\n" for n in range(4)))
-    own = read_series(str(tmp_path), Settings())
-    assert compute_borders(own, "0.7,0.1,0.2") == {"train": (0, 4), "valid": (4, 9), "test": (9, 13)}
-    assert describe_splits(own, "").startswith("steps are split as the files are named: train 4")
+    folder_series = read_series(str(tmp_path), Settings())
+    assert compute_borders(folder_series, "0.7,0.1,0.2") == {"train": (0, 4), "valid": (4, 9), "test": (9, 13)}
+    assert describe_splits(folder_series, "").startswith("steps are split as the files are named: train 4")
 
 
 def test_a_window_is_the_past_and_the_future():
-    found = rolling(series_of([10.0 * n for n in range(8)], [float(n) for n in range(8)]), 3, 2)
-    windows = found.find(0, 8)
+    rolling = create_windows(create_series([10.0 * n for n in range(8)], [float(n) for n in range(8)]), 3, 2)
+    windows = rolling.find(0, 8)
     assert windows.tolist() == [[o, c] for o in (3, 4, 5, 6) for c in (0, 1)]
-    collate = found.collate(windows[[0, 3]])
-    scaler = np.array([10.0 * n for n in range(8)])
-    assert collate.past[0] * scaler.std() + scaler.mean() == pytest.approx([0, 10, 20], abs=1e-4)
-    assert collate.future[1].numpy() * np.arange(8).std() + 3.5 == pytest.approx([4, 5], abs=1e-5)
-    assert (collate.rows, collate.length, collate.num_targets, collate.num_tokens) == (2, 3, 4, 4)
-    assert collate.known.shape == (2, 5, 0)
-    assert collate.positions.tolist() == [3, 4]
+    batch = rolling.collate(windows[[0, 3]])
+    values = np.array([10.0 * n for n in range(8)])
+    assert batch.past[0] * values.std() + values.mean() == pytest.approx([0, 10, 20], abs=1e-4)
+    assert batch.future[1].numpy() * np.arange(8).std() + 3.5 == pytest.approx([4, 5], abs=1e-5)
+    assert (batch.rows, batch.length, batch.num_targets, batch.num_tokens) == (2, 3, 4, 4)
+    assert batch.known.shape == (2, 5, 0)
+    assert batch.positions.tolist() == [3, 4]
 
 
 def test_a_later_split_looks_back_but_not_ahead():
-    found = rolling(series_of(list(range(20))), 4, 3)
-    assert found.find(10, 15)[:, 0].tolist() == [10, 11, 12]  # targets 10 … 14, past from 6 on
-    assert found.find(10, 12).tolist() == []
-    assert rolling(found.series, 4, 3, season=6).find(0, 20)[0, 0] == 6  # a season must lie before it too
+    rolling = create_windows(create_series(list(range(20))), 4, 3)
+    assert rolling.find(10, 15)[:, 0].tolist() == [10, 11, 12]  # targets 10 … 14, past from 6 on
+    assert rolling.find(10, 12).tolist() == []
+    assert create_windows(rolling.series, 4, 3, season=6).find(0, 20)[0, 0] == 6  # a season must lie before it too
 
 
 def test_statistics_depend_on_the_training_part_only():
-    series = series_of([1.0, 2, 3, 4, 1000, 2000])
+    series = create_series([1.0, 2, 3, 4, 1000, 2000])
     statistics = SeriesStatistics.fit(series, 4, 1, True)
     assert statistics.scaler.mean.tolist() == [2.5]
     assert statistics.scaler.deviation == pytest.approx([np.std([1, 2, 3, 4])])
@@ -102,50 +107,52 @@ def test_no_window_contains_a_value_of_its_future(policy: str):
         gaps[step] = ""
     border = 21
     changed = [value if step < border or value == "" else value + 100.0 for step, value in enumerate(gaps)]
-    first, second = (rolling(series_of(each, missing=policy), 6, 2, policy, train=8) for each in (gaps, changed))
+    first, second = (
+        create_windows(create_series(each, missing=policy), 6, 2, policy, train=8) for each in (gaps, changed)
+    )
     windows = first.find(0, border)
-    last = first.find(0, 40)
+    all_windows = first.find(0, 40)
     assert len(windows) > 5
-    for window in last[last[:, 0] <= border]:
+    for window in all_windows[all_windows[:, 0] <= border]:
         assert np.array_equal(first.collate(window[None]).past, second.collate(window[None]).past)
 
 
 def test_missing_targets_do_not_count_and_no_past_ends_in_a_gap():
     values: list[float | str] = [float(n) for n in range(12)]
     values[6] = values[7] = ""
-    found = rolling(series_of(values), 3, 2)
-    origins = found.find(0, 12)[:, 0].tolist()
+    rolling = create_windows(create_series(values), 3, 2)
+    origins = rolling.find(0, 12)[:, 0].tolist()
     assert 6 not in origins  # both targets are missing
     assert 7 not in origins  # its past would end in a gap, filled from the future
     assert origins == [3, 4, 5, 9, 10]
-    collate = found.collate(np.array([[5, 0]]))
-    assert collate.mask.tolist() == [[True, False]]
-    assert collate.num_targets == 1
-    previous = rolling(series_of(values, missing="previous"), 3, 2, "previous")
+    batch = rolling.collate(np.array([[5, 0]]))
+    assert batch.mask.tolist() == [[True, False]]
+    assert batch.num_targets == 1
+    previous = create_windows(create_series(values, missing="previous"), 3, 2, "previous")
     assert previous.find(0, 12)[:, 0].tolist() == [3, 4, 5, 7, 8, 9, 10]
 
 
 def test_a_series_that_starts_late_has_no_earlier_window():
     late: list[float | str] = ["", "", "", "", *map(float, range(8))]
-    found = rolling(series_of(list(range(12)), late), 3, 2)
-    assert [window[0] for window in found.find(0, 12).tolist() if window[1] == 1] == [7, 8, 9, 10]
+    rolling = create_windows(create_series(list(range(12)), late), 3, 2)
+    assert [window[0] for window in rolling.find(0, 12).tolist() if window[1] == 1] == [7, 8, 9, 10]
 
 
 def test_naive_forecasts_equal_hand_computed_values():
-    found = rolling(series_of([1.0, 2, 3, 4, 5, 6, 7, 8]), 4, 3)
+    rolling = create_windows(create_series([1.0, 2, 3, 4, 5, 6, 7, 8]), 4, 3)
     scaler = Standardizer.fit(np.arange(1.0, 9)[:, None])
     window = np.array([[5, 0]])
-    assert scaler.inverse_transform(found.forecast_naively(window, 1)) == pytest.approx(np.array([[5, 5, 5]]))
-    assert scaler.inverse_transform(found.forecast_naively(window, 2)) == pytest.approx(np.array([[4, 5, 4]]))
+    assert scaler.inverse_transform(rolling.forecast_naively(window, 1)) == pytest.approx(np.array([[5, 5, 5]]))
+    assert scaler.inverse_transform(rolling.forecast_naively(window, 2)) == pytest.approx(np.array([[4, 5, 4]]))
 
 
 def test_known_values_cover_the_future():
-    table = "time,a,feast\n" + "".join(f"2024-01-{1 + n:02},{n},{n % 2}\n" for n in range(28))
-    series = read_series(table, Settings(forecast={"known_future": "feast"}))
+    table = "time,a,holiday\n" + "".join(f"2024-01-{1 + n:02},{n},{n % 2}\n" for n in range(28))
+    series = read_series(table, Settings(forecast={"known_future": "holiday"}))
     statistics = SeriesStatistics.fit(series, 28, 7, True)
     assert statistics.calendar == ["day of week"]  # a year is not seen twice
-    found = RollingWindows(series, statistics, 7, 7, "interpolate")
-    known = found.collate(found.find(0, 28)[:1]).known
+    rolling = RollingWindows(series, statistics, 7, 7, "interpolate")
+    known = rolling.collate(rolling.find(0, 28)[:1]).known
     assert known.shape == (1, 14, 3)
     assert known[0, :, 0].tolist() == pytest.approx([-1, 1] * 7)
     assert known[0, :7, 1:].numpy() == pytest.approx(known[0, 7:, 1:].numpy(), abs=1e-6)
@@ -179,19 +186,19 @@ def test_the_in_sample_error_equals_a_hand_computed_value():
 
 
 def test_statistics_survive_serialisation():
-    series = series_of([1.0, 2, 3, 5], [5.0, 5, 5, 5])
+    series = create_series([1.0, 2, 3, 5], [5.0, 5, 5, 5])
     statistics = SeriesStatistics.fit(series, 4, 2, True)
-    back = SeriesStatistics.from_facts(statistics.to_facts())
-    assert back.to_facts() == statistics.to_facts()
-    assert (back.columns, back.grid, back.names) == (statistics.columns, statistics.grid, statistics.names)
+    restored = SeriesStatistics.from_facts(statistics.to_facts())
+    assert restored.to_facts() == statistics.to_facts()
+    assert (restored.columns, restored.grid, restored.names) == (statistics.columns, statistics.grid, statistics.names)
 
 
 def test_a_new_series_is_scaled_by_its_own_values():
-    statistics = SeriesStatistics.fit(series_of([1.0, 2, 3, 5]), 4, 1, True)
-    other = series_of([1.0, 2, 3, 5], [10.0, 20, 30, 40])
-    found = statistics.select(other)
-    assert found.scaler.mean.tolist() == [2.75, 25]
-    assert np.isnan(found.in_sample_error[1])
+    statistics = SeriesStatistics.fit(create_series([1.0, 2, 3, 5]), 4, 1, True)
+    other = create_series([1.0, 2, 3, 5], [10.0, 20, 30, 40])
+    selected_statistics = statistics.select(other)
+    assert selected_statistics.scaler.mean.tolist() == [2.75, 25]
+    assert np.isnan(selected_statistics.in_sample_error[1])
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, -0.1, 1e-9, 1e15])

@@ -13,9 +13,9 @@ from seqwise.tasks.tag.reader import TaggedSplits, read_tagged_data
 from seqwise.tasks.tag.task import Tag
 
 GOOD = "EU B-ORG\nrejects O\n\nPeter B-PER\nBlackburn I-PER\n\nYes O\n\nNo O\n\n"
-FIVE = "one O\ntwo O\nthree O\nfour O\nfive O\n\n"
+FIVE_WORDS = "one O\ntwo O\nthree O\nfour O\nfive O\n\n"
 
-# name of the file → its content, further settings, what the error must say
+# case → files, settings, what the error must say
 ERRORS = {
     "a missing tag column": ({"a.conll": "EU\nrejects\n"}, {}, ["a.conll:1", "one column", "tags are missing"]),
     "a tag missing in one line": (
@@ -24,11 +24,11 @@ ERRORS = {
         ["a.conll:11", "expected 2 columns as in line 1", "found 1", "'EU'"],
     ),
     "a column too many": ({"a.conll": GOOD + "New York B-LOC\n"}, {}, ["a.conll:11", "expected 2 columns", "found 3"]),
-    "an empty tag behind a tab": ({"a.tsv": "EU\tB-ORG\nno\t\n"}, {}, ["a.tsv:2", "expected 2 columns", "missing"]),
+    "an empty tag after a tab": ({"a.tsv": "EU\tB-ORG\nno\t\n"}, {}, ["a.tsv:2", "expected 2 columns", "missing"]),
     "an empty word before a tab": ({"a.tsv": "EU\tB-ORG\n\tO\n"}, {}, ["a.tsv:2", "the word is empty"]),
     "a malformed tag": ({"a.conll": GOOD + "Oslo Q-LOC\n"}, {}, ["a.conll:11", "'Q-LOC'", "'Oslo'", "not BIO"]),
     "a type without a prefix": ({"a.conll": GOOD + "Oslo LOC\n"}, {}, ["a.conll:11", "'LOC'", "--tag.scheme plain"]),
-    "a column that is not there": ({"a.conll": GOOD}, {"columns": "1,4"}, ["a.conll:1", "no column 4", "has 2"]),
+    "an unknown column": ({"a.conll": GOOD}, {"columns": "1,4"}, ["a.conll:1", "no column 4", "has 2"]),
     "columns by name": ({"a.conll": GOOD}, {"columns": "word,tag"}, ["--columns", "word,tag", "--columns 1,2"]),
     "plain text": ({"a.txt": "This is a book.\nIt has lines.\n"}, {}, ["a.txt:2", "expected 4 columns", "found 3"]),
     "unequal lists": ({"a.jsonl": '{"tokens": ["a", "b"], "tags": ["O"]}\n'}, {}, ["a.jsonl:1", "2 tokens but 1 tags"]),
@@ -71,8 +71,8 @@ def read_data(path: str | Path, **settings) -> TaggedSplits:
     return read_tagged_data(path, Settings(**settings))
 
 
-def write(folder: Path, files: dict) -> Path:
-    """The files in a folder; the file itself where there is one."""
+def write_files(folder: Path, files: dict) -> Path:
+    """Writes the files; returns their folder, or the file if there is only one."""
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder / next(iter(files)) if len(files) == 1 else folder
@@ -82,11 +82,11 @@ def write(folder: Path, files: dict) -> Path:
 def test_an_error_names_file_line_cause_and_fix(tmp_path: Path, case: str):
     files, settings, fragments = ERRORS[case]
     with pytest.raises((DataError, UsageError)) as caught:
-        Tag.prepare(str(write(tmp_path, files)), Settings(**settings))
+        Tag.prepare(str(write_files(tmp_path, files)), Settings(**settings))
     assert [fragment for fragment in fragments if fragment not in str(caught.value)] == []
 
 
-# content, scheme, what is messages of it
+# case → content, what the warnings must say
 WARNINGS = {
     "I- without B-": (
         GOOD + "the O\nUN I-ORG\n",
@@ -111,20 +111,26 @@ WARNINGS = {
 @pytest.mark.parametrize("case", WARNINGS)
 def test_warnings_are_counted(tmp_path: Path, case: str):
     content, fragments = WARNINGS[case]
-    messages = " ".join(read_data(write(tmp_path, {"a.conll": content})).findings.warning_messages())
+    messages = " ".join(read_data(write_files(tmp_path, {"a.conll": content})).findings.warning_messages())
     assert [fragment for fragment in fragments if fragment not in messages] == []
 
 
 def test_a_scheme_violation_is_read_as_conlleval_reads_it(tmp_path: Path):
     messages: list[str] = []
-    task = Tag.prepare(str(write(tmp_path, {"a.conll": GOOD + "the O\nUN I-ORG\n"})), Settings(), log=messages.append)
+    task = Tag.prepare(
+        str(write_files(tmp_path, {"a.conll": GOOD + "the O\nUN I-ORG\n"})), Settings(), log=messages.append
+    )
     assert any("I-ORG without a B-ORG before it" in message for message in messages)
     assert task.vocabulary.tag_ids(["O", "I-ORG"]) == [0, task.vocabulary.tags.index("S-ORG")]
 
 
 def test_differences_between_splits_are_counted(tmp_path: Path):
-    files = {"train.conll": GOOD + FIVE, "valid.conll": GOOD + FIVE, "test.conll": "Oslo B-LOC\nis O\n\n" + FIVE}
-    messages = " ".join(read_data(write(tmp_path, files)).findings.warning_messages())
+    files = {
+        "train.conll": GOOD + FIVE_WORDS,
+        "valid.conll": GOOD + FIVE_WORDS,
+        "test.conll": "Oslo B-LOC\nis O\n\n" + FIVE_WORDS,
+    }
+    messages = " ".join(read_data(write_files(tmp_path, files)).findings.warning_messages())
     assert "1 tags of the test split are 'LOC', never seen in training; they count as errors" in messages
     assert "test.conll:1" in messages
     assert "1 sentences of 5 words or more in valid are in train too" in messages
@@ -133,21 +139,21 @@ def test_differences_between_splits_are_counted(tmp_path: Path):
 
 def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
     line = '{"tokens": ["a", "b"], "tags": ["B-X", "O"]}\n'
-    path = write(tmp_path, {"a.jsonl": 4 * line + '{"tokens": [], "tags": []}\n'})
-    read = read_data(path, data={"on_empty": "drop"})
-    assert len(read.all_examples()) == 4
-    assert f"1 sentences without words, which are dropped ({path}:5)." in read.findings.warning_messages()
+    path = write_files(tmp_path, {"a.jsonl": 4 * line + '{"tokens": [], "tags": []}\n'})
+    splits = read_data(path, data={"on_empty": "drop"})
+    assert len(splits.all_examples()) == 4
+    assert f"1 sentences without words, which are dropped ({path}:5)." in splits.findings.warning_messages()
 
 
 def test_long_sentences_are_split_and_counted(tmp_path: Path):
     messages: list[str] = []
-    path = write(tmp_path, {"a.conll": GOOD + "x O\n" * 9})
+    path = write_files(tmp_path, {"a.conll": GOOD + "x O\n" * 9})
     Tag.prepare(str(path), Settings(data={"max_length": 4}), log=messages.append)
     assert f"note: 1 sentences are longer than 4 words; they are read in pieces ({path}:11)." in messages
 
 
 def test_many_errors_are_reported_together(tmp_path: Path):
     with pytest.raises(DataError, match="2 errors in the data") as caught:
-        read_data(write(tmp_path, {"a.conll": GOOD + "EU\nUN O O\n"}))
+        read_data(write_files(tmp_path, {"a.conll": GOOD + "EU\nUN O O\n"}))
     assert "a.conll:11" in str(caught.value)
     assert "a.conll:12" in str(caught.value)

@@ -30,32 +30,32 @@ def write(path: Path, text: str) -> Path:
     "change", [str, lambda t: t.replace("\n", "\r\n"), lambda t: "\ufeff" + t, lambda t: t.replace(" ", "\t")]
 )
 def test_columns_are_read_with_any_suffix_and_line_ending(tmp_path: Path, name: str, change):
-    read = read_data(write(tmp_path / name, change(SENTENCES)))
-    words = {sentence.words: sentence.tags for sentence in read.all_examples()}
+    splits = read_data(write(tmp_path / name, change(SENTENCES)))
+    words = {sentence.words: sentence.tags for sentence in splits.all_examples()}
     assert words[("EU", "rejects")] == ("B-ORG", "O")
     assert words[("Peter", "Blackburn")] == ("B-PER", "I-PER")
     assert len(words) == 4
-    assert read.scheme == "bio"
+    assert splits.scheme == "bio"
 
 
 def test_other_columns_can_be_read(tmp_path: Path):
-    read = read_data(write(tmp_path / "a.conll", SENTENCES), columns="1,2")
-    assert read.scheme == "plain"
-    assert {tag for sentence in read.all_examples() for tag in sentence.tags} == {"NNP", "VBZ", "UH"}
+    splits = read_data(write(tmp_path / "a.conll", SENTENCES), columns="1,2")
+    assert splits.scheme == "plain"
+    assert {tag for sentence in splits.all_examples() for tag in sentence.tags} == {"NNP", "VBZ", "UH"}
 
 
 def test_a_word_has_its_line_number(tmp_path: Path):
-    read = read_data(write(tmp_path / "a.conll", SENTENCES))
-    peter = next(s for s in read.all_examples() if s.words[0] == "Peter")
+    splits = read_data(write(tmp_path / "a.conll", SENTENCES))
+    peter = next(s for s in splits.all_examples() if s.words[0] == "Peter")
     assert peter.location(0) == (str(tmp_path / "a.conll"), 4)
     assert peter.location(1)[1] == 5
 
 
 def test_document_marks_and_comments_are_skipped(tmp_path: Path):
     text = "-DOCSTART- -X- O\n\n# sent_id = 1\nEU NNP B-ORG\n# SYM O\n\n" + SENTENCES
-    read = read_data(write(tmp_path / "a.conll", text))
-    assert ("EU", "#") in {sentence.words for sentence in read.all_examples()}
-    messages = " ".join(read.findings.warning_messages())
+    splits = read_data(write(tmp_path / "a.conll", text))
+    assert ("EU", "#") in {sentence.words for sentence in splits.all_examples()}
+    messages = " ".join(splits.findings.warning_messages())
     assert "1 document marks (-DOCSTART-), which are no sentences" in messages
     assert "1 comment lines, which are skipped" in messages
 
@@ -63,16 +63,16 @@ def test_document_marks_and_comments_are_skipped(tmp_path: Path):
 def test_file_names_of_the_conll_task_define_the_splits(tmp_path: Path):
     for name in ("eng.train", "eng.testa", "eng.testb"):
         write(tmp_path / name, SENTENCES)
-    read = read_data(tmp_path)
-    assert {split: len(some) for split, some in read.parts.items()} == {"train": 4, "valid": 4, "test": 4}
-    assert read.has_predefined_splits
+    splits = read_data(tmp_path)
+    assert {split: len(sentences) for split, sentences in splits.parts.items()} == {"train": 4, "valid": 4, "test": 4}
+    assert splits.has_predefined_splits
 
 
 def test_json_is_read(tmp_path: Path):
     rows = [{"tokens": ["EU", str(i)], "tags": ["S-ORG", "O"]} for i in range(4)]
-    read = read_data(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))))
-    assert read.scheme == "bioes"
-    assert sorted(sentence.words[1] for sentence in read.all_examples()) == ["0", "1", "2", "3"]
+    splits = read_data(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))))
+    assert splits.scheme == "bioes"
+    assert sorted(sentence.words[1] for sentence in splits.all_examples()) == ["0", "1", "2", "3"]
 
 
 def test_the_fingerprint_depends_on_the_content_only(tmp_path: Path):

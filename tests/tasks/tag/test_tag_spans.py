@@ -25,7 +25,7 @@ from seqwise.tasks.tag.spans import (
     to_bioes,
 )
 
-ANY = st.lists(
+ANY_TAGS = st.lists(
     st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "ORG"))]), max_size=12
 )
 
@@ -35,7 +35,7 @@ ANY = st.lists(
     [
         ("B-PER I-PER O B-ORG", [("PER", 0, 2), ("ORG", 3, 4)]),
         ("I-PER I-PER O I-ORG", [("PER", 0, 2), ("ORG", 3, 4)]),  # IOB1
-        ("I-PER B-PER I-PER", [("PER", 0, 1), ("PER", 1, 3)]),  # IOB1: B- parts two spans of one type
+        ("I-PER B-PER I-PER", [("PER", 0, 1), ("PER", 1, 3)]),  # IOB1: B- separates two spans of one type
         ("S-PER B-PER E-PER", [("PER", 0, 1), ("PER", 1, 3)]),
         ("U-PER B-PER L-PER", [("PER", 0, 1), ("PER", 1, 3)]),  # BILOU
         ("B-PER I-ORG", [("PER", 0, 1), ("ORG", 1, 2)]),  # the type changes
@@ -50,18 +50,18 @@ def test_extracted_spans_equal_a_hand_computed_result(tags: str, spans: list):
     assert extract_spans(tags.split()) == spans
 
 
-@given(ANY)
+@given(ANY_TAGS)
 def test_spans_of_any_sequence_equal_those_of_seqeval(tags: list[str]):
     assert extract_spans(tags) == [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
 
 
-@given(ANY)
+@given(ANY_TAGS)
 def test_spans_survive_conversion_to_bio_and_bioes(tags: list[str]):
     spans = extract_spans(tags)
-    for written, scheme in ((to_bio(spans, len(tags)), "bio"), (to_bioes(spans, len(tags)), "bioes")):
-        assert extract_spans(written) == spans
-        assert list(find_violations(written, scheme)) == []
-        assert len(written) == len(tags)
+    for converted_tags, scheme in ((to_bio(spans, len(tags)), "bio"), (to_bioes(spans, len(tags)), "bioes")):
+        assert extract_spans(converted_tags) == spans
+        assert list(find_violations(converted_tags, scheme)) == []
+        assert len(converted_tags) == len(tags)
 
 
 def test_converted_tags_equal_a_hand_computed_result():
@@ -79,7 +79,7 @@ def test_converted_tags_equal_a_hand_computed_result():
         (["B-PER L-PER O U-ORG"], "bioes"),
         (["NN VB NN", "DT NN O"], "plain"),
         (["B-PER I-PER Q-PER O"], "bio"),  # one malformed tag does not make it plain
-        (["B-X I-X B-X"], "bio"),  # B- behind a span of its type says nothing; the first one does
+        (["B-X I-X B-X"], "bio"),  # B- after a span of its type says nothing; the first one does
         (["O O"], "plain"),
     ],
 )
@@ -88,7 +88,7 @@ def test_the_scheme_is_guessed(sentences: list[str], scheme: str):
 
 
 @pytest.mark.parametrize(
-    ("tags", "scheme", "places"),
+    ("tags", "scheme", "positions"),
     [
         ("O I-ORG I-ORG", "bio", [1]),
         ("B-PER I-ORG", "bio", [1]),
@@ -102,8 +102,8 @@ def test_the_scheme_is_guessed(sentences: list[str], scheme: str):
         ("B-PER I-PER E-PER S-PER", "bioes", []),
     ],
 )
-def test_violations_are_found_at_their_positions(tags: str, scheme: str, places: list[int]):
-    assert [at for at, _ in find_violations(tags.split(), scheme)] == places
+def test_violations_are_found_at_their_positions(tags: str, scheme: str, positions: list[int]):
+    assert [index for index, _ in find_violations(tags.split(), scheme)] == positions
 
 
 @pytest.mark.parametrize("tag", ["Q-PER", "B", "B-", "-PER", "", "PER"])
@@ -115,10 +115,10 @@ def test_allowed_transitions_agree_with_violations():
     tags = bioes_tags(["A", "B"])
     pairs, first, last = allowed_transitions(tags)
     for i, before in enumerate(tags):
-        assert first[i] == (not [at for at, what in find_violations([before], "bioes") if "without" in what])
-        assert last[i] == (not [at for at, what in find_violations([before], "bioes") if "no end" in what])
+        assert first[i] == (not [text for _, text in find_violations([before], "bioes") if "without" in text])
+        assert last[i] == (not [text for _, text in find_violations([before], "bioes") if "no end" in text])
         for j, tag in enumerate(tags):
-            # What stands around the pair is made right, so that only the step between the two can be wrong.
+            # The pair is completed to whole spans, so that only the transition between the two can violate the scheme.
             opening = [] if before[0] in "OBS" else [f"B-{before[2:]}"]
             ending = [] if tag[0] in "OES" else [f"E-{tag[2:]}"]
             assert pairs[i][j] == (list(find_violations([*opening, before, tag, *ending], "bioes")) == [])
@@ -138,8 +138,8 @@ def count_sentences(true: list[list[str]], predicted: list[list[str]]) -> SpanCo
 
 def test_metrics_equal_hand_computed_values():
     true = [["B-PER", "I-PER", "O", "B-ORG", "O"]]
-    found = [["B-PER", "I-PER", "O", "B-LOC", "O"]]
-    metrics = count_sentences(true, found).metrics(has_spans=True)
+    predicted = [["B-PER", "I-PER", "O", "B-LOC", "O"]]
+    metrics = count_sentences(true, predicted).metrics(has_spans=True)
     assert metrics == {
         "span_f1": 0.5,
         "span_precision": 0.5,
@@ -162,25 +162,25 @@ SENTENCES = st.lists(
 
 @given(SENTENCES)
 def test_metrics_equal_those_of_seqeval(pairs: list[list[tuple[str, str]]]):
-    true, found = [[a for a, _ in row] for row in pairs], [[b for _, b in row] for row in pairs]
-    metrics = count_sentences(true, found).metrics(has_spans=True)
+    true, predicted = [[a for a, _ in row] for row in pairs], [[b for _, b in row] for row in pairs]
+    metrics = count_sentences(true, predicted).metrics(has_spans=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about divisions by zero, which are 0 there as well
-        assert metrics["span_precision"] == pytest.approx(precision_score(true, found))
-        assert metrics["span_recall"] == pytest.approx(recall_score(true, found))
-        assert metrics["span_f1"] == pytest.approx(f1_score(true, found))
-        true, found = ([to_bio(extract_spans(tags), len(tags)) for tags in rows] for rows in (true, found))
-        assert metrics["token_accuracy"] == pytest.approx(accuracy_score(true, found))
+        assert metrics["span_precision"] == pytest.approx(precision_score(true, predicted))
+        assert metrics["span_recall"] == pytest.approx(recall_score(true, predicted))
+        assert metrics["span_f1"] == pytest.approx(f1_score(true, predicted))
+        true, predicted = ([to_bio(extract_spans(tags), len(tags)) for tags in rows] for rows in (true, predicted))
+        assert metrics["token_accuracy"] == pytest.approx(accuracy_score(true, predicted))
 
 
 def test_the_table_by_type_equals_that_of_seqeval():
-    draw = random.Random(0)
-    true = [draw.choices(TAGS, k=draw.randint(1, 15)) for _ in range(200)]
-    found = [[tag if draw.random() < 0.7 else draw.choice(TAGS) for tag in row] for row in true]
-    table = count_sentences(true, found).table()
+    rng = random.Random(0)
+    true = [rng.choices(TAGS, k=rng.randint(1, 15)) for _ in range(200)]
+    predicted = [[tag if rng.random() < 0.7 else rng.choice(TAGS) for tag in row] for row in true]
+    table = count_sentences(true, predicted).table()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        report = classification_report(true, found, output_dict=True)
+        report = classification_report(true, predicted, output_dict=True)
     assert table.columns == ("precision", "recall", "f1", "spans")
     assert list(table.rows) == ["LOC", "ORG", "PER"]
     for kind, row in table.rows.items():

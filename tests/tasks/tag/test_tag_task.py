@@ -30,8 +30,8 @@ PLACES = ["Oslo", "New York", "Rome", "Lima"]
 SMALL = {"network": {"width": 16, "embedding": 8, "dropout": 0.0, "depth": 1}, "tag": {"characters": 6}}
 
 
-def sentences(count: int = 120) -> str:
-    found = []
+def create_sentences(count: int = 120) -> str:
+    sentences = []
     for i in range(count):
         name, location = NAMES[i % 5], PLACES[i % 4].split()
         words = [
@@ -41,26 +41,26 @@ def sentences(count: int = 120) -> str:
             (location[0], "B-LOC"),
             *((w, "I-LOC") for w in location[1:]),
         ]
-        found.append(words if i % 3 else [(name, "B-PER"), ("sleeps", "O"), (str(i), "O")])
-    return "\n".join("".join(f"{word} {tag}\n" for word, tag in each) for each in found)
+        sentences.append(words if i % 3 else [(name, "B-PER"), ("sleeps", "O"), (str(i), "O")])
+    return "\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences)
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
     path = tmp_path / "names.conll"
-    path.write_text(sentences())
+    path.write_text(create_sentences())
     return str(path)
 
 
-def settled(**more: object) -> Settings:
+def create_settings(**more: object) -> Settings:
     values = {**SMALL, "task": "tag", "data": {"max_length": 64}, "training": {"batch_size": 8}, **more}
     settings = Settings(**values)  # type: ignore[arg-type]
     settings.recurrent.bidirectional = True
     return settings
 
 
-def prepared(path: str, **more: object) -> tuple[Tag, ResolvedSettings]:
-    settings = settled(**more)
+def prepare_task(path: str, **more: object) -> tuple[Tag, ResolvedSettings]:
+    settings = create_settings(**more)
     task = Tag.prepare(path, settings)
     return task, ResolvedSettings.from_settings(settings)
 
@@ -68,7 +68,7 @@ def prepared(path: str, **more: object) -> tuple[Tag, ResolvedSettings]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("trained")
-    (folder / "names.conll").write_text(sentences())
+    (folder / "names.conll").write_text(create_sentences())
     settings = {**SMALL, "training": {"batch_size": 4, "learning_rate": 0.02}}
     return seqwise.train(folder / "names.conll", task="tag", out=folder / "run", budget="6-epochs", settings=settings)
 
@@ -97,23 +97,23 @@ def test_a_prediction_has_brackets_and_character_offsets(trained):
 
 def test_predictions_keep_the_order_of_the_inputs(trained):
     inputs = ["Bob lives in Rome", "", "Eve", "Dan lives in New York", "Ann sleeps"]
-    together = [answer.text for answer in trained.predict_all(inputs)]
-    assert together == [next(iter(trained.predict_all([text]))).text for text in inputs]
-    assert together[1] == ""
-    assert together[0] == "[PER Bob] lives in [LOC Rome]"
+    batched = [answer.text for answer in trained.predict_all(inputs)]
+    assert batched == [next(iter(trained.predict_all([text]))).text for text in inputs]
+    assert batched[1] == ""
+    assert batched[0] == "[PER Bob] lives in [LOC Rome]"
 
 
 def test_the_output_file_gives_the_same_f1_in_seqeval(trained, tmp_path: Path):
     path = tmp_path / "answers.txt"
     result = trained.evaluate(trained.run.origin.data, split="all", options=InferenceOptions(out=path))
     blocks = [[line.split() for line in block.split("\n")] for block in path.read_text().strip().split("\n\n")]
-    true, found = [[row[1] for row in block] for block in blocks], [[row[2] for row in block] for block in blocks]
+    true, predicted = [[row[1] for row in block] for block in blocks], [[row[2] for row in block] for block in blocks]
     assert len(blocks) == 120
-    assert result.metrics["span_f1"] == pytest.approx(f1_score(true, found))
+    assert result.metrics["span_f1"] == pytest.approx(f1_score(true, predicted))
 
 
 def test_validation_is_shared_among_processes(data: str):
-    task, settings = prepared(data, data={"max_length": 64, "valid_fraction": 0.4})
+    task, settings = prepare_task(data, data={"max_length": 64, "valid_fraction": 0.4})
     torch.manual_seed(0)
     model = task.build(settings)
     whole = task.validate(model, settings, World())
@@ -129,16 +129,16 @@ def test_validation_is_shared_among_processes(data: str):
 
     for rank in range(3):
         task.validate(model, settings, Part(rank))
-    together = np.sum(sums, axis=0)
-    assert together[-1] == whole["tokens"]
-    assert together[0] / together[-1] == pytest.approx(whole["loss"])
+    totals = np.sum(sums, axis=0)
+    assert totals[-1] == whole["tokens"]
+    assert totals[0] / totals[-1] == pytest.approx(whole["loss"])
     assert whole["goal"] == pytest.approx(1 - whole["span_f1"])
 
 
 @pytest.mark.parametrize("model", ["feedforward", "lstm", "transformer"])
 @pytest.mark.parametrize("crf", [True, False])
 def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(data: str, model: str, crf: bool):
-    task, settings = prepared(data, model=model, tag={"characters": 6, "crf": crf})
+    task, settings = prepare_task(data, model=model, tag={"characters": 6, "crf": crf})
     torch.manual_seed(0)
     network = task.build(settings).double().eval()
     encoded = task._encode_split("train", 64)[1]
@@ -156,7 +156,7 @@ def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(data: str, mod
 
 
 def test_the_same_seed_gives_the_same_bits(data: str):
-    task, settings = prepared(data, network={**SMALL["network"], "dropout": 0.3})
+    task, settings = prepare_task(data, network={**SMALL["network"], "dropout": 0.3})
     results = []
     for _ in range(2):
         torch.manual_seed(3)
@@ -169,7 +169,7 @@ def test_the_same_seed_gives_the_same_bits(data: str):
 
 
 def test_gradients_of_the_whole_model_match_finite_differences(data: str):
-    task, settings = prepared(
+    task, settings = prepare_task(
         data, model="gru", network={"width": 4, "embedding": 2, "depth": 1, "dropout": 0.0}, tag={"characters": 2}
     )
     torch.manual_seed(0)
@@ -184,7 +184,7 @@ def test_gradients_of_the_whole_model_match_finite_differences(data: str):
 
 
 def test_word_dropout_applies_in_training_only(data: str):
-    task, settings = prepared(data)
+    task, settings = prepare_task(data)
     model = task.build(settings)
     unknown = task.vocabulary.tokenizer.unknown
     once, often = task.vocabulary.word_id("0000"), task.vocabulary.word_id("lives")
@@ -199,18 +199,18 @@ def test_word_dropout_applies_in_training_only(data: str):
 def test_word_dropout_applies_to_words_that_occur_once(tmp_path: Path):
     path = tmp_path / "a.conll"
     path.write_text("".join(f"often X\nonce{i:c} Y\n\n" for i in range(97, 117)))
-    task, settings = prepared(str(path))
+    task, settings = prepare_task(str(path))
     model = task.build(settings)
     assert model.word_dropout[task.vocabulary.word_id("often")] == 0
     assert {model.word_dropout[task.vocabulary.word_id(f"once{i:c}")].item() for i in range(97, 117)} == {0.5}
 
 
 def test_the_crf_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: Path):
-    task, settings = prepared(data)
+    task, settings = prepare_task(data)
     assert isinstance(task.build(settings).head, LinearChainCRF)
     path = tmp_path / "plain.conll"
-    path.write_text(sentences().replace("B-", "").replace("I-", ""))
-    task, settings = prepared(str(path))
+    path.write_text(create_sentences().replace("B-", "").replace("I-", ""))
+    task, settings = prepare_task(str(path))
     assert isinstance(task.build(settings).head, IndependentTagHead)
     assert task.primary_metric[0] == "token_accuracy"
     metrics = task.validate(task.build(settings), settings, World())
@@ -219,7 +219,7 @@ def test_the_crf_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: Pat
 
 
 def test_all_schemes_give_the_same_targets(tmp_path: Path):
-    bio = sentences()
+    bio = create_sentences()
     versions = {"bio": bio, "iob1": bio.replace("B-", "I-")}
     versions["bioes"] = "\n".join(
         "".join(
@@ -236,23 +236,23 @@ def test_all_schemes_give_the_same_targets(tmp_path: Path):
     encoded = {}
     for scheme, text in versions.items():
         (tmp_path / f"{scheme}.conll").write_text(text)
-        task, _ = prepared(str(tmp_path / f"{scheme}.conll"))
+        task, _ = prepare_task(str(tmp_path / f"{scheme}.conll"))
         assert task.splits.scheme == scheme
         encoded[scheme] = [row.tolist() for row in task._encode_split("train", 64)[1].tag_ids]
     assert encoded["bio"] == encoded["iob1"] == encoded["bioes"]
 
 
 def test_a_tag_unknown_to_training_counts_as_an_error(tmp_path: Path):
-    (tmp_path / "train.conll").write_text(sentences())
+    (tmp_path / "train.conll").write_text(create_sentences())
     (tmp_path / "valid.conll").write_text("Acme B-ORG\nis O\n")
-    task, settings = prepared(str(tmp_path))
+    task, settings = prepare_task(str(tmp_path))
     metrics = task.validate(task.build(settings), settings, World())
     assert metrics["spans"] == 1
     assert metrics["span_recall"] == 0
 
 
 def test_long_sentences_get_all_their_tags(data: str):
-    task, settings = prepared(data)
+    task, settings = prepare_task(data)
     words = tuple(["Ann", "lives", "in", "New", "York"] * 3)
     settings.data.max_length = 4
     bundle = task.bundle(task.build(settings), settings)
@@ -262,7 +262,7 @@ def test_long_sentences_get_all_their_tags(data: str):
 
 def test_evaluation_rejects_tags_of_another_kind(trained, tmp_path: Path):
     path = tmp_path / "plain.conll"
-    path.write_text(sentences().replace("B-", "").replace("I-", ""))
+    path.write_text(create_sentences().replace("B-", "").replace("I-", ""))
     with pytest.raises(DataError, match="trained on tags that mark spans, but this data has plain tags"):
         trained.evaluate(path)
 
@@ -270,10 +270,10 @@ def test_evaluation_rejects_tags_of_another_kind(trained, tmp_path: Path):
 def test_data_without_a_span_can_be_evaluated(trained, tmp_path: Path):
     path = tmp_path / "bare.conll"
     path.write_text("it O\nrains O\n\nit O\nsnows O\n")
-    found = trained.evaluate(path)
-    assert found.metrics["tokens"] == 4
-    assert found.metrics["spans"] == 0
-    assert "data read as BIO" in found.how
+    evaluation = trained.evaluate(path)
+    assert evaluation.metrics["tokens"] == 4
+    assert evaluation.metrics["spans"] == 0
+    assert "data read as BIO" in evaluation.how
 
 
 def test_an_output_path_that_cannot_be_written_is_rejected_first(trained, tmp_path: Path):
@@ -283,29 +283,29 @@ def test_an_output_path_that_cannot_be_written_is_rejected_first(trained, tmp_pa
 
 def test_invalid_sizes_are_rejected_before_training(data: str):
     network = {**SMALL["network"], "width": 30}
-    task, settings = prepared(data, model="transformer", network=network, transformer={"heads": 2})
+    task, settings = prepare_task(data, model="transformer", network=network, transformer={"heads": 2})
     with pytest.raises(UsageError, match="even"):
         task.check(settings)
-    task, settings = prepared(data, model="transformer", network=network, transformer={"heads": 3})
+    task, settings = prepare_task(data, model="transformer", network=network, transformer={"heads": 3})
     task.check(settings)
 
 
 @pytest.mark.parametrize(
     ("text", "fragment"),
-    [({"tokenizer": "bpe"}, "received --text.tokenizer bpe"), ({"lowercase": True}, "without case anyway")],
+    [({"tokenizer": "bpe"}, "received --text.tokenizer bpe"), ({"lowercase": True}, "ignores case anyway")],
 )
 def test_text_settings_without_effect_are_rejected(data: str, text: dict, fragment: str):
     with pytest.raises(UsageError, match=fragment):
-        prepared(data, text=text)
+        prepare_task(data, text=text)
 
 
 def test_without_characters_words_keep_their_case(data: str):
-    plain, folded = (
-        prepared(data, tag={"characters": 0}, text={"lowercase": lowercase})[0].vocabulary
+    plain, lowercased = (
+        prepare_task(data, tag={"characters": 0}, text={"lowercase": lowercase})[0].vocabulary
         for lowercase in (False, True)
     )
     assert plain.word_id("ann") == plain.tokenizer.unknown != plain.word_id("Ann")
-    assert folded.word_id("ann") == folded.word_id("Ann") != folded.tokenizer.unknown
+    assert lowercased.word_id("ann") == lowercased.word_id("Ann") != lowercased.tokenizer.unknown
 
 
 def test_a_word_with_whitespace_is_found_without_normalisation():
@@ -321,25 +321,25 @@ def test_a_word_with_whitespace_is_found_without_normalisation():
 
 
 def test_the_maximum_length_is_filled_in(data: str):
-    _, settings = prepared(data, data={})
+    _, settings = prepare_task(data, data={})
     assert settings.data.max_length == MAX_LENGTH
 
 
 def test_an_ngram_cannot_tag(data: str):
-    task, settings = prepared(data)
+    task, settings = prepare_task(data)
     with pytest.raises(UsageError, match="cannot do the task tag"):
         task.check(settings.model_copy(update={"model": "ngram"}))
 
 
 def test_an_existing_vocabulary_can_be_used(data: str):
-    known = Tokenizer.train("words", ["ann lives in oslo", "Ann sleeps"])
-    task = Tag.prepare(data, settings := settled(tag={"characters": 0}), Preprocessor({"text": known}))
-    assert settings.text.vocabulary == len(known)
-    assert task.vocabulary.word_id("Ann") == known.id("Ann") != known.id("ann")
-    assert task.vocabulary.word_id("Oslo") == known.id("oslo")
-    assert task.build(settings).embedding.weight.shape == (len(known), 8)
+    tokenizer = Tokenizer.train("words", ["ann lives in oslo", "Ann sleeps"])
+    task = Tag.prepare(data, settings := create_settings(tag={"characters": 0}), Preprocessor({"text": tokenizer}))
+    assert settings.text.vocabulary == len(tokenizer)
+    assert task.vocabulary.word_id("Ann") == tokenizer.id("Ann") != tokenizer.id("ann")
+    assert task.vocabulary.word_id("Oslo") == tokenizer.id("oslo")
+    assert task.build(settings).embedding.weight.shape == (len(tokenizer), 8)
     with pytest.raises(UsageError, match="one token per word"):
-        Tag.prepare(data, settled(), Preprocessor({"text": Tokenizer.train("bpe", ["ann lives"], 300)}))
+        Tag.prepare(data, create_settings(), Preprocessor({"text": Tokenizer.train("bpe", ["ann lives"], 300)}))
 
 
 def test_normalisation_affects_word_ids_but_not_characters():
@@ -352,7 +352,7 @@ def test_normalisation_affects_word_ids_but_not_characters():
 
 
 def test_each_distinct_word_of_a_batch_has_one_row_of_characters(data: str):
-    task, settings = prepared(data)
+    task, settings = prepare_task(data)
     batch = next(task.batches(settings).epoch(0))
     assert len(batch.characters) == len({tuple(row.tolist()) for row in batch.characters})
     assert batch.characters[batch.character_rows].shape == (*batch.word_ids.shape, batch.characters.shape[1])
@@ -362,7 +362,7 @@ def test_each_distinct_word_of_a_batch_has_one_row_of_characters(data: str):
 
 
 def test_the_report_counts_sentences_words_and_spans(data: str):
-    task, _ = prepared(data)
+    task, _ = prepare_task(data)
     report = task.report()
     assert report.columns == ("sentences", "words", "spans", "unknown")
     assert sum(row[0] for row in report.rows.values()) == 120
@@ -370,10 +370,10 @@ def test_the_report_counts_sentences_words_and_spans(data: str):
 
 
 def test_a_run_on_code_tokenises_its_input_as_python(tmp_path: Path):
-    tagged = read_tagged_data("builtin:code", Settings())
-    few = replace(tagged, parts={split: some[:60] for split, some in tagged.parts.items()})
-    settings = settled()
-    preprocessor = Tag.learn(few, settings, no_log, Preprocessor())
+    splits = read_tagged_data("builtin:code", Settings())
+    small_splits = replace(splits, parts={split: sentences[:60] for split, sentences in splits.parts.items()})
+    settings = create_settings()
+    preprocessor = Tag.learn(small_splits, settings, no_log, Preprocessor())
     model = Tag.restore(settings, preprocessor)
     (answer,) = Tag.predict(ModelBundle(model, settings, preprocessor), ["x = f('a b')"], InferenceOptions())
     assert answer.values["tokens"] == ["x", "=", "f", "(", "'a b'", ")"]

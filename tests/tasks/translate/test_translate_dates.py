@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from seqwise.tasks.translate.dates import COUNT, SHORT_SPELLINGS, SPELLINGS, format_date, format_ordinal, spell_dates
-from seqwise.tasks.translate.reader import builtin_dates
+from seqwise.tasks.translate.reader import build_date_pairs
 
 DAY = date(1997, 5, 3)  # a Saturday
 
@@ -48,5 +48,5 @@ def test_ordinals():
 
 
 def test_pairs_of_dates_have_a_location():
-    pair = builtin_dates()[41]
+    pair = build_date_pairs()[41]
     assert (pair.file, pair.line, len(pair.targets)) == ("builtin:dates", 42, 1)

@@ -175,7 +175,7 @@ def test_a_language_cannot_be_both_source_and_target(tmp_path):
         read_pairs(tmp_path, target="fr")
 
 
-def test_files_whose_names_tell_no_split_are_counted(tmp_path):
+def test_files_whose_names_contain_no_split_are_counted(tmp_path):
     write_files(tmp_path, train__en=number_lines("one"), train__de=number_lines("eins"), test__en="d\n", test__de="D\n")
     write_files(tmp_path, news__en="x\n", news__de="X\n")
     splits, _ = read_pairs(tmp_path, target="de")

@@ -9,13 +9,13 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.tasks.translate.languages import Languages
-from seqwise.tasks.translate.reader import Pair, builtin_dates
+from seqwise.tasks.translate.reader import Pair, build_date_pairs
 from seqwise.tasks.translate.vocabularies import (
     SPECIALS,
     decode,
     encode,
     get_boundaries,
-    share_alphabet,
+    have_shared_alphabet,
     train_tokenizers,
 )
 
@@ -38,7 +38,7 @@ def learn(pairs, languages=DE, **settings):
 
 
 def test_dates_are_tokenised_into_characters():
-    tokenizers, settings, messages = learn(builtin_dates()[:3000], Languages())
+    tokenizers, settings, messages = learn(build_date_pairs()[:3000], Languages())
     assert (settings.text.tokenizer, settings.translate.vocabulary) == ("characters", "separate")
     assert list(tokenizers) == ["text", "target"]
     assert len(tokenizers["target"]) == len(SPECIALS) + 1 + 11  # <unk>, ten digits, the dash
@@ -57,7 +57,7 @@ def test_little_text_gets_characters_and_more_text_gets_bpe():
 
 def test_different_alphabets_get_separate_vocabularies():
     many = create_pairs(sentences(8_000, "abcde"), sentences(8_000, "абвгд", 1))
-    assert not share_alphabet(many)
+    assert not have_shared_alphabet(many)
     tokenizers, settings, _ = learn(many)
     assert settings.translate.vocabulary == "separate"
     assert tokenizers["text"] is not tokenizers["de"]

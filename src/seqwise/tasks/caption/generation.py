@@ -65,10 +65,10 @@ def find_inputs(path: Path, settings: ResolvedCaptionSettings) -> list[str] | No
 def load_inputs(names: Sequence[str], image_size: int, facts: Mapping[str, Any]) -> ImageSet:
     """Returns the images, clips or arrays at these paths; `builtin:shapes/7` is the generated image of that number."""
     kind = get_kind(facts)
-    builtin = {name for name in names if name.startswith(f"{BUILTIN}/")}
-    arrays = iter(read_paths([Path(name) for name in names if name not in builtin], image_size, kind))
-    inputs = [_load_builtin(name, image_size) if name in builtin else next(arrays) for name in names]
-    images = ImageSet("images" if builtin else kind, inputs)
+    builtin_names = {name for name in names if name.startswith(f"{BUILTIN}/")}
+    arrays = iter(read_paths([Path(name) for name in names if name not in builtin_names], image_size, kind))
+    inputs = [_load_builtin(name, image_size) if name in builtin_names else next(arrays) for name in names]
+    images = ImageSet("images" if builtin_names else kind, inputs)
     check_kind(images, facts)
     return images
 

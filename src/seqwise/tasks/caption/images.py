@@ -76,7 +76,7 @@ class ImageSet:
 
     @property
     def max_length(self) -> int:
-        """The most frames or regions of one input; 1 for images."""
+        """The largest number of frames or regions of one input; 1 for images."""
         return 1 if self.kind == "images" else max((len(array) for array in self.arrays), default=1)
 
     def collate(self, indices: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

@@ -93,7 +93,7 @@ def read_captions(
     _check_splits(examples, reader.findings)
     reader.findings.raise_errors()
     if not examples:
-        raise DataError("no captions were found.", repair="Give a table with some.", file=spec)
+        raise DataError("no captions were found.", repair="Give a table with captions.", file=spec)
     splits = _split_examples(str(spec), examples, fractions, reader.findings)
     for split, example in find_training_duplicates(splits, lambda example: example.digest):
         warning = f"images of {split} are in train as well: memorised captions count as correct there"
@@ -155,25 +155,25 @@ class _TableReader:
         if features_file.exists() and all(example.image.isdigit() for example in examples):
             return self._add_images(examples, _read_array_rows(features_file, examples, self.image_size))
         store = ImageStore(path.parent)
-        located = []
+        located_examples = []
         for example in examples:
             try:
-                located.append(replace(example, locations=tuple(store.find(example.image))))
+                located_examples.append(replace(example, locations=tuple(store.find(example.image))))
             except DataError as error:
                 findings.error(error.problem, repair=error.repair, file=example.file, line=example.line)
-        inputs = [example.locations for example in located]
+        inputs = [example.locations for example in located_examples]
         self.image_size = self.image_size or choose_image_size(store, inputs)
-        used = {location for locations in inputs for location in locations}
+        used_locations = {location for locations in inputs for location in locations}
         for location in store.locations.values():
-            if location not in used:
+            if location not in used_locations:
                 findings.warn("images without a caption, which are left out", location.path)
-        return self._add_images(located, read_images(store, inputs, self.image_size, self.progress))
+        return self._add_images(located_examples, read_images(store, inputs, self.image_size, self.progress))
 
     def _add_images(
         self, examples: Sequence[CaptionedImage], images: Sequence[DecodedImage | DataError]
     ) -> list[CaptionedImage]:
         """Returns the examples whose image could be read and is of the same kind as the first."""
-        readable = []
+        readable_examples = []
         kinds = {image.kind for image in [*self.images[:1], *images] if isinstance(image, DecodedImage)}
         for example, image in zip(examples, images):
             if isinstance(image, DataError):
@@ -191,23 +191,23 @@ class _TableReader:
                 continue
             for conversion in image.conversions:
                 self.findings.warn(f"images {conversion}", example.image)
-            readable.append(replace(example, index=len(self.images), digest=image.digest))
+            readable_examples.append(replace(example, index=len(self.images), digest=image.digest))
             self.images.append(image)
-        return readable
+        return readable_examples
 
 
 def _read_rows(path: Path, columns: str | None, findings: Findings) -> list[Row]:
     """Returns the rows with image, caption and, if the table has such a column, split."""
-    chosen = parse_columns(columns)
-    has_split = chosen is not None and len(chosen) == len(COLUMNS) + 1
-    if chosen is None or len(chosen) == len(COLUMNS):
+    column_names = parse_columns(columns)
+    has_split = column_names is not None and len(column_names) == len(COLUMNS) + 1
+    if column_names is None or len(column_names) == len(COLUMNS):
         is_json, header = get_format_suffix(path) == ".jsonl", read_header(path)
         names = header if is_json else [name.strip().lower() for name in header]  # keys of JSON are exact
         has_split = SPLIT_COLUMN in names
-        if has_split and chosen:
-            index, by_number = names.index(SPLIT_COLUMN), all(name.isdecimal() for name in chosen) and not is_json
-            chosen.append(str(index + 1) if by_number else header[index].strip())
-    return read_table(path, (*COLUMNS, SPLIT_COLUMN) if has_split else COLUMNS, findings, chosen).rows
+        if has_split and column_names:
+            index, by_number = names.index(SPLIT_COLUMN), all(name.isdecimal() for name in column_names) and not is_json
+            column_names.append(str(index + 1) if by_number else header[index].strip())
+    return read_table(path, (*COLUMNS, SPLIT_COLUMN) if has_split else COLUMNS, findings, column_names).rows
 
 
 def _group_by_image(rows: Sequence[Row], split: str, drop_empty: bool, findings: Findings) -> list[CaptionedImage]:

@@ -1,1 +1,1 @@
-"""One label for a whole text."""
+"""Classification: one label for a whole text."""

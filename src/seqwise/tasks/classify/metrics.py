@@ -82,7 +82,7 @@ def score_examples(examples: Sequence[LabelledText], predictions: Sequence[str])
 def write_predictions(
     path: Path, examples: Sequence[LabelledText], predictions: Sequence[str], probabilities: np.ndarray
 ) -> None:
-    """Writes text, label, predicted label and its probability, separated by tabs; blanks inside a text become one."""
+    """Writes text, label, prediction and its probability, separated by tabs; a text has single spaces only."""
     rows = zip(examples, predictions, probabilities.tolist())
     lines = (f"{' '.join(e.text.split())}\t{e.label}\t{label}\t{value:.4f}\n" for e, label, value in rows)
     write_text(path, "text\tlabel\tpredicted\tprobability\n" + "".join(lines), concurrent=True)

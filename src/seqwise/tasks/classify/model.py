@@ -99,10 +99,10 @@ class Classifier(nn.Module):
         return self.head(states.vectors, lengths)
 
 
-def collate(rows: Sequence[np.ndarray], labels: np.ndarray, numbers: np.ndarray) -> TextBatch:
+def collate(rows: Sequence[np.ndarray], labels: np.ndarray, indices: np.ndarray) -> TextBatch:
     """Returns rows of different lengths as a batch; padding has id 0."""
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-    ids, positions = torch.from_numpy(pad_sequences(rows)), torch.from_numpy(np.asarray(numbers, dtype=np.int64))
+    ids, positions = torch.from_numpy(pad_sequences(rows)), torch.from_numpy(np.asarray(indices, dtype=np.int64))
     return TextBatch(ids, lengths, torch.from_numpy(np.asarray(labels, dtype=np.int64)), positions=positions)
 
 
@@ -110,14 +110,14 @@ def collate(rows: Sequence[np.ndarray], labels: np.ndarray, numbers: np.ndarray)
 def predict_log_probabilities(
     model: Classifier, rows: Sequence[np.ndarray], max_length: int, rank: int = 0, world_size: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields (row numbers, log-probabilities (B, K) of the labels), long rows first; each row once over all ranks."""
+    """Yields (row indices, log-probabilities (B, K) of the labels), long rows first; each row once over all ranks."""
     device = model.embedding.weight.device
     truncated = [row[:max_length] for row in rows]
     lengths = [len(row) for row in truncated]
     model.eval()
-    for numbers in iterate_by_length(lengths, EVALUATION_ROWS, EVALUATION_TOKENS, rank, world_size):
-        batch = collate([truncated[number] for number in numbers], np.zeros(len(numbers)), numbers).to(device)
-        yield numbers, model.scores(batch.ids, batch.lengths).double().log_softmax(-1).cpu().numpy()
+    for indices in iterate_by_length(lengths, EVALUATION_ROWS, EVALUATION_TOKENS, rank, world_size):
+        batch = collate([truncated[index] for index in indices], np.zeros(len(indices)), indices).to(device)
+        yield indices, model.scores(batch.ids, batch.lengths).double().log_softmax(-1).cpu().numpy()
 
 
 def fill_classify(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
@@ -125,35 +125,38 @@ def fill_classify(settings: ResolvedSettings, context: DefaultsContext, fill: Fi
 
     The numbers come from the searches in docs/log.md.
     """
-    transformer, few = settings.model == "transformer", context.examples < LARGE_DATASET
-    fill("network.width", 128 if few else 384 if context.cuda else 256)
-    fill("network.depth", 2 if transformer or (context.cuda and not few) else 1)
+    is_transformer, is_small = settings.model == "transformer", context.examples < LARGE_DATASET
+    fill("network.width", 128 if is_small else 384 if context.cuda else 256)
+    fill("network.depth", 2 if is_transformer or (context.cuda and not is_small) else 1)
     fill("network.embedding", settings.network.width)
     if settings.model in RECURRENT:
         fill("recurrent.bidirectional", True)
-    if transformer:
+    if is_transformer:
         fill_transformer(settings, fill, settings.network.width // 4, hidden=2)
-    fill("classify.pooling", "attention" if few else "max")
-    fill("network.dropout", (0.3 if transformer else 0.5) if few else 0.2)
+    fill("classify.pooling", "attention" if is_small else "max")
+    fill("network.dropout", (0.3 if is_transformer else 0.5) if is_small else 0.2)
     if settings.model in RECURRENT:
         fill("recurrent.weight_dropout", 0.0)
     fill("classify.word_dropout", 0.1)
     fill("classify.label_smoothing", 0.0)
     # Small batches: more updates learn more from few examples.
-    fill_batch_size(min(32 if few else 128, context.examples // 8), context, fill)
+    fill_batch_size(min(32 if is_small else 128, context.examples // 8), context, fill)
     fill("data.max_tokens", 32_768 if context.cuda else 8_192)
-    _fill_optimisation(settings, context, fill, few)
+    _fill_optimisation(settings, context, fill, is_small)
 
 
-def _fill_optimisation(settings: ResolvedSettings, context: DefaultsContext, fill: Fill, few: bool) -> None:
+def _fill_optimisation(settings: ResolvedSettings, context: DefaultsContext, fill: Fill, is_small: bool) -> None:
     """Sets large learning rates, because most words of a small data set occur only a few times.
 
     Pretrained vectors need smaller ones: SST-2, LSTM, four epochs, validation accuracy 84.5 % with a rate of 0.003,
     82.2 % with 0.01.
     """
-    adam, pretrained = settings.training.optimizer == "adamw", context.vectors and not settings.network.freeze_embedding
-    rate = (3e-3 if few else 1e-3) if settings.model == "transformer" else (1e-2 if few and not pretrained else 3e-3)
-    fill("training.learning_rate", rate if adam else 1.0)
-    fill("training.weight_decay", 0.01 if adam else 1e-6)
-    if few and adam:
+    is_adam = settings.training.optimizer == "adamw"
+    has_pretrained_vectors = context.vectors and not settings.network.freeze_embedding
+    rate = 1e-2 if is_small and not has_pretrained_vectors else 3e-3
+    if settings.model == "transformer":
+        rate = 3e-3 if is_small else 1e-3
+    fill("training.learning_rate", rate if is_adam else 1.0)
+    fill("training.weight_decay", 0.01 if is_adam else 1e-6)
+    if is_small and is_adam:
         fill("training.ema", 0.995)  # few texts make noisy updates: averaged weights are better

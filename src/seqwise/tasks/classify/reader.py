@@ -54,7 +54,7 @@ def open_labelled_texts(spec: str, settings: Settings) -> Splits[LabelledText]:
 
     builtins = {"modules": (lambda: list(iterate_docstrings()), BUILTIN_DESCRIPTION)}
     splits = open_examples(spec, read, SUFFIXES, builtins, data.valid_fraction, data.test_fraction)
-    _return_unique_labels(splits)
+    _move_unseen_labels_to_train(splits)
     return splits
 
 
@@ -116,11 +116,11 @@ def _check_first_line(table: Table, findings: Findings, columns: Sequence[str] |
             line=first.line,
         )
     elif HEADER_READ_AS_EXAMPLE not in findings.warnings:
-        what = f"first lines with a label that occurs nowhere else ({label!r}), which are read as examples"
-        findings.warn(what, first.file, 1)
+        warning = f"first lines with a label that occurs nowhere else ({label!r}), which are read as examples"
+        findings.warn(warning, first.file, 1)
 
 
-def _return_unique_labels(splits: Splits[LabelledText]) -> None:
+def _move_unseen_labels_to_train(splits: Splits[LabelledText]) -> None:
     """Return held-out examples to training if splitting a file has removed all examples of their label from it."""
     train = splits.parts["train"]
     training_labels = {example.label for example in train}
@@ -130,8 +130,8 @@ def _return_unique_labels(splits: Splits[LabelledText]) -> None:
             if example.label not in training_labels and example.file in training_files:
                 splits.parts[split].remove(example)
                 train.append(example)
-                what = "examples held out with all of their label, which are put back into training"
-                splits.findings.warn(what, example.file, example.line)
+                warning = "examples held out whose label training then lacks, which are put back into training"
+                splits.findings.warn(warning, example.file, example.line)
         if split in splits.parts and not splits.parts[split]:  # hold out the first example whose label occurs again
             counts = Counter(example.label for example in train)
             replaceable = (index for index, example in enumerate(train) if counts[example.label] > 1)

@@ -51,7 +51,7 @@ PAD = "<pad>"
 MAX_TOKENS = 512  # of one text unless set
 MAX_WORDS = 50_000  # vocabulary unless set
 MIN_UNSPACED = 15  # mean letters between spaces above which a script is assumed to have no spaces
-CHUNK = 2_048  # inputs of one prediction at once
+CHUNK = 2_048  # inputs that are predicted together
 
 
 class Classify(ExampleTask):
@@ -71,11 +71,11 @@ class Classify(ExampleTask):
         if settings.data.max_length is None:
             settings.data.max_length = min(MAX_TOKENS, max(1, self.size().max_length))
         self.max_length = settings.data.max_length
-        what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
+        warning = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, examples in splits.parts.items():
             for ids, example in zip(self.ids[split], examples):
                 if len(ids) > self.max_length:
-                    splits.findings.warn(what, example.file, example.line)
+                    splits.findings.warn(warning, example.file, example.line)
 
     @classmethod
     def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> Splits[LabelledText]:
@@ -216,8 +216,8 @@ class Classify(ExampleTask):
             texts = inputs[start : start + CHUNK]
             rows = tokenizer.encode_many([text.strip() for text in texts])
             probabilities = np.zeros((len(texts), len(labels)))
-            for numbers, log_probabilities in predict_log_probabilities(bundle.model, rows, max_length):
-                probabilities[numbers] = np.exp(log_probabilities)
+            for indices, log_probabilities in predict_log_probabilities(bundle.model, rows, max_length):
+                probabilities[indices] = np.exp(log_probabilities)
             for text, ids, row in zip(texts, rows, probabilities):
                 ranking = {labels[label]: float(row[label]) for label in np.argsort(-row, kind="stable")}
                 yield format_prediction(text, ranking, options.top, bool((ids != tokenizer.unknown).any()))
@@ -249,8 +249,8 @@ def encode(tokenizer: Tokenizer, examples: Sequence[LabelledText]) -> list[np.nd
 
 def label_ids(examples: Sequence[LabelledText], labels: Sequence[str]) -> np.ndarray:
     """Returns the label id of each example, (N,)."""
-    numbers = {label: number for number, label in enumerate(labels)}
-    return np.array([numbers[example.label] for example in examples], dtype=np.int64)
+    ids = {label: index for index, label in enumerate(labels)}
+    return np.array([ids[example.label] for example in examples], dtype=np.int64)
 
 
 @dataclass
@@ -275,11 +275,11 @@ def score_texts(
     """Predicts the labels of the rows that belong to a rank."""
     size, num_done = model.head.output.out_features, 0
     scores = LabelScores(0.0, np.zeros((size, size), np.int64), np.zeros(len(rows), np.int64), np.zeros(len(rows)))
-    for numbers, log_probabilities in predict_log_probabilities(model, rows, max_length, rank, world_size):
-        scores.nats -= float(log_probabilities[range(len(numbers)), targets[numbers]].sum())
-        scores.predicted[numbers] = log_probabilities.argmax(-1)
-        scores.probabilities[numbers] = np.exp(log_probabilities.max(-1))
-        scores.confusion += confusion_matrix(targets[numbers], scores.predicted[numbers], size)
-        num_done += len(numbers)
+    for indices, log_probabilities in predict_log_probabilities(model, rows, max_length, rank, world_size):
+        scores.nats -= float(log_probabilities[range(len(indices)), targets[indices]].sum())
+        scores.predicted[indices] = log_probabilities.argmax(-1)
+        scores.probabilities[indices] = np.exp(log_probabilities.max(-1))
+        scores.confusion += confusion_matrix(targets[indices], scores.predicted[indices], size)
+        num_done += len(indices)
         progress(num_done, len(rows))
     return scores

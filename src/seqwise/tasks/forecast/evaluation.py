@@ -88,7 +88,7 @@ class ErrorSums:
         return metrics | {"windows": self.windows}
 
     def mase_per_series(self, name: str, deviation: np.ndarray, in_sample_error: np.ndarray) -> np.ndarray:
-        """MASE of each series (Hyndman & Koehler 2006); NaN if it never changes in training, or is not part of it."""
+        """Returns the MASE of each series (Hyndman & Koehler 2006); NaN if constant in training or absent from it."""
         mae = self.mean_per_series(self.absolute[name]) * deviation
         return np.divide(mae, in_sample_error, out=np.full_like(mae, np.nan), where=in_sample_error > 0)
 
@@ -121,8 +121,8 @@ class BlockErrors:
         for window_blocks in (blocks[:, 0], blocks[:, -1]):
             for block, row in zip(*(array.tolist() for array in np.unique(window_blocks, return_index=True))):
                 origin, series = windows[row].tolist()
-                known = self.first_windows.get(block)
-                if known is None or self.find_block(known[0]) < block == self.find_block(origin):
+                earlier = self.first_windows.get(block)
+                if earlier is None or self.find_block(earlier[0]) < block == self.find_block(origin):
                     self.first_windows[block] = origin, series, point[row].double().numpy()
 
     def find_block(self, step: np.ndarray | int) -> np.ndarray:

@@ -73,8 +73,8 @@ class TextTable:
         file, line = self.locations[row]
         self.findings.error(problem, repair=repair, file=file, line=line)
 
-    def warn(self, row: int, what: str) -> None:
-        self.findings.warn(what, *self.locations[row])
+    def warn(self, row: int, warning: str) -> None:
+        self.findings.warn(warning, *self.locations[row])
 
     def header_error(self, problem: str, repair: str) -> DataError:
         return DataError(problem, repair=repair, file=self.file, line=1)

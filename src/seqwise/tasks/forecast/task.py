@@ -92,8 +92,8 @@ class Forecast(Task):
     ) -> Forecast:
         """Reads the table; chooses splits, season, horizon, lookback and quantiles that the settings leave open."""
         statistics = SeriesStatistics.from_facts(preprocessor.facts) if preprocessor else None
-        known = (statistics.columns, statistics.grid) if statistics else (None, None)
-        series = read_series(data, settings, *known)
+        layout = (statistics.columns, statistics.grid) if statistics else (None, None)
+        series = read_series(data, settings, *layout)
         stop = compute_borders(series, _choose_splits(settings))["train"][1]
         check_training_values(series, stop)
         season_message = _choose_lengths(series, settings, stop)
@@ -139,7 +139,7 @@ class Forecast(Task):
             warnings.append(f"{num_unused:,} rows after the last value, which are not used.")
         num_short = len(series.names) - len(np.unique(self.windows["train"][:, 1]))
         if num_short:
-            warnings.append(f"{num_short:,} series are too short for a window of training; they are only scaled.")
+            warnings.append(f"{num_short:,} series are too short for a training window; they are only scaled.")
         return warnings
 
     def size(self) -> Size:
@@ -213,9 +213,10 @@ class Forecast(Task):
         if options.out is not None:
             save_plot(options.out, forecast_first_windows(bundle.model, rolling, windows))
         warnings = series.findings.warning_messages()
-        new = [name for name in series.names if name not in bundle.preprocessor.facts["names"]]
-        if new:
-            warnings.append(f"{len(new):,} series are new to the run and scaled by their own values ({new[0]} …).")
+        new_names = [name for name in series.names if name not in bundle.preprocessor.facts["names"]]
+        if new_names:
+            first = new_names[0]
+            warnings.append(f"{len(new_names):,} series are new to the run and scaled by their own values ({first} …).")
         evaluation = build_evaluation(errors, f"{series.source}, {part}", rolling, warnings)
         examples = None if block_errors is None else block_errors.to_scores()
         return replace(evaluation, seconds=watch.seconds, examples=examples)

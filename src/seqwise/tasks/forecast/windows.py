@@ -5,8 +5,8 @@
 
 Splits are consecutive in time. A window of a later split may look back into the split before, but its targets are
 inside its own. The statistics (means and deviations, season, calendar features) are saved with a run; validation and
-test values have no influence on them. Every series is a row of its own: a model sees one series at a time. It knows
-nothing of models.
+test values have no influence on them. Every series is a row of its own: a model sees one series at a time. The
+module knows nothing of models.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class SeriesStatistics:
 
     def select(self, series: SeriesData) -> SeriesStatistics:
         """Returns the statistics for the series of another table; a new series is scaled by its own values."""
-        own = Standardizer.fit(series.values)
+        own_scaler = Standardizer.fit(series.values)
         indices = {name: index for index, name in enumerate(self.names)}
-        trained = np.array([indices.get(name, -1) for name in series.names])
+        trained_indices = np.array([indices.get(name, -1) for name in series.names])
 
         def select_values(values: np.ndarray, new_values: np.ndarray) -> np.ndarray:
-            return np.where(trained >= 0, values[trained], new_values)
+            return np.where(trained_indices >= 0, values[trained_indices], new_values)
 
         return replace(
             self,
@@ -99,9 +99,10 @@ class SeriesStatistics:
             grid=series.grid,
             names=series.names,
             scaler=Standardizer(
-                select_values(self.scaler.mean, own.mean), select_values(self.scaler.deviation, own.deviation)
+                select_values(self.scaler.mean, own_scaler.mean),
+                select_values(self.scaler.deviation, own_scaler.deviation),
             ),
-            in_sample_error=select_values(self.in_sample_error, np.full(len(trained), np.nan)),
+            in_sample_error=select_values(self.in_sample_error, np.full(len(trained_indices), np.nan)),
         )
 
     def to_facts(self) -> dict[str, Any]:

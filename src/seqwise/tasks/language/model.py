@@ -48,12 +48,12 @@ class LanguageModel(nn.Module):
 
     def _build_output(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
-        tied = self.embedding.weight if settings.network.tie_weights else None
+        tied_weight = self.embedding.weight if settings.network.tie_weights else None
         if settings.network.output == "adaptive":
             return AdaptiveSoftmax(width, vocabulary, [vocabulary // 10, vocabulary // 2])
         if settings.network.output == "sampled":
-            return SampledSoftmax(width, vocabulary, settings.network.samples, tied, counts)
-        return FullSoftmax(width, vocabulary, tied)
+            return SampledSoftmax(width, vocabulary, settings.network.samples, tied_weight, counts)
+        return FullSoftmax(width, vocabulary, tied_weight)
 
     @torch.no_grad()
     def _initialize_weights(self, counts: Tensor | None) -> None:

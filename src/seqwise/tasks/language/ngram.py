@@ -78,12 +78,12 @@ class NGram:
         self.vocabulary, self.end = vocabulary, end
         self.levels: list[Level] = []
         self.interpolation_weights: list[Floats] = []  # λ(h) for each n-gram h of the order below, by its id
-        contexts = 1  # the empty history
+        num_contexts = 1  # the empty history
         for keys, counts in tables:
-            level, interpolation_weights = _smooth(keys, counts, contexts, vocabulary)
+            level, interpolation_weights = _smooth(keys, counts, num_contexts, vocabulary)
             self.levels.append(level)
             self.interpolation_weights.append(interpolation_weights)
-            contexts = len(keys)
+            num_contexts = len(keys)
         self.order = len(self.levels)
 
     @classmethod
@@ -101,10 +101,10 @@ class NGram:
         """Returns log p(ids[t] | up to order − 1 tokens before t), for every t."""
         stream = _build_stream(ids, self.vocabulary, self.end)
         result = self.levels[0].share[stream] + self.interpolation_weights[0][0] / self.vocabulary
-        for k, context, gram in self._iterate_orders(stream):
-            has_context, has_ngram = context >= 0, gram >= 0
+        for k, context, ngram_ids in self._iterate_orders(stream):
+            has_context, has_ngram = context >= 0, ngram_ids >= 0
             result[has_context] *= self.interpolation_weights[k][context[has_context]]
-            result[has_ngram] += self.levels[k].share[gram[has_ngram]]
+            result[has_ngram] += self.levels[k].share[ngram_ids[has_ngram]]
         return np.log(result[int(self.end is not None) :])
 
     def distribution(self, history: np.ndarray | Sequence[int]) -> Floats:
@@ -158,17 +158,17 @@ class NGram:
 
     def _iterate_orders(self, stream: Integers) -> Iterator[tuple[int, Integers, Integers]]:
         """Yields for each order above 1 its index, and per position the ids of the context and of the n-gram, or −1."""
-        gram = stream
+        ngram_ids = stream
         for k in range(1, self.order):
-            context = _find_contexts(gram, stream, k, self.end)
-            gram = self.levels[k].find(context, stream, self.vocabulary)
-            yield k, context, gram
+            context = _find_contexts(ngram_ids, stream, k, self.end)
+            ngram_ids = self.levels[k].find(context, stream, self.vocabulary)
+            yield k, context, ngram_ids
 
 
 class NGramModel(nn.Module):
     """Counts that predict the next token. It has no parameters; `fit` or `load_tensors` gives it its counts."""
 
-    finished = "all n-grams are counted"  # why its training ended
+    finish_reason = "all n-grams are counted"
 
     def __init__(self, order: int, vocabulary: int):
         super().__init__()
@@ -236,28 +236,29 @@ def check_counting(tokens: int, vocabulary: int, order: int) -> None:
 def _count_ngrams(stream: Integers, vocabulary: int, order: int, end: int | None) -> Iterator[Table]:
     """Yields keys and counts of each order, the lowest first, as soon as the next order is counted."""
     first = int(end is not None)  # the start symbol in front is never predicted
-    keys, gram = np.arange(vocabulary, dtype=np.int64), stream
+    keys, ngram_ids = np.arange(vocabulary, dtype=np.int64), stream
     occurrences = np.bincount(stream[first:], minlength=vocabulary)
     for length in range(1, order):
-        context = _find_contexts(gram, stream, length, end)
+        context = _find_contexts(ngram_ids, stream, length, end)
         has_context = context >= 0
         longer_keys = context[has_context] * vocabulary + stream[has_context]
-        longer, occurrences = np.unique(longer_keys, return_counts=True)
+        unique_keys, occurrences = np.unique(longer_keys, return_counts=True)
         occurrences = _to_int32(occurrences)
-        indices = np.searchsorted(longer, longer_keys)
+        indices = np.searchsorted(unique_keys, longer_keys)
         del longer_keys, context
-        inner = np.empty(len(longer), np.int64)
-        inner[indices] = gram[has_context]  # each longer n-gram without its oldest token: one continuation more
-        without_context = ~has_context & (gram >= 0)
+        suffix_ids = np.empty(len(unique_keys), np.int64)
+        # Each longer n-gram without its oldest token has one continuation more.
+        suffix_ids[indices] = ngram_ids[has_context]
+        without_context = ~has_context & (ngram_ids >= 0)
         without_context[:first] = False
-        counts = np.bincount(inner, minlength=len(keys))
-        counts += np.bincount(gram[without_context], minlength=len(keys))
-        del inner, without_context
+        counts = np.bincount(suffix_ids, minlength=len(keys))
+        counts += np.bincount(ngram_ids[without_context], minlength=len(keys))
+        del suffix_ids, without_context
         yield keys, _to_int32(counts)
         del counts
-        keys = longer
-        gram = np.full(len(stream), -1, np.int64)
-        gram[has_context] = indices
+        keys = unique_keys
+        ngram_ids = np.full(len(stream), -1, np.int64)
+        ngram_ids[has_context] = indices
     yield keys, _to_int32(occurrences)
 
 
@@ -266,25 +267,25 @@ def _to_int32(counts: NDArray) -> NDArray:
     return counts.astype(np.int32, copy=False) if counts.max(initial=0) < 2**31 else counts
 
 
-def _find_contexts(gram: Integers, stream: Integers, length: int, end: int | None) -> Integers:
+def _find_contexts(ngram_ids: Integers, stream: Integers, length: int, end: int | None) -> Integers:
     """Returns the id of the `length` tokens before each position; −1 where the history is shorter or unseen."""
-    context = np.full(len(gram), -1, np.int64)
-    context[1:] = gram[:-1]
+    context = np.full(len(ngram_ids), -1, np.int64)
+    context[1:] = ngram_ids[:-1]
     if end is not None and length > 1:
         context[1:][stream[:-1] == end] = -1
     return context
 
 
-def _smooth(keys: Integers, counts: NDArray, contexts: int, vocabulary: int) -> tuple[Level, Floats]:
+def _smooth(keys: Integers, counts: NDArray, num_contexts: int, vocabulary: int) -> tuple[Level, Floats]:
     """Returns one order with the shares of its n-grams, and λ of each context, the weight of the order below."""
     context = keys // vocabulary
     d = _estimate_discounts(counts)
-    subtracted = np.array([0.0, *d])[np.minimum(counts, 3)]
-    total = np.bincount(context, counts, minlength=contexts)
-    share = (counts - subtracted) / np.maximum(total, 1)[context]
+    discount = np.array([0.0, *d])[np.minimum(counts, 3)]
+    total = np.bincount(context, counts, minlength=num_contexts)
+    share = (counts - discount) / np.maximum(total, 1)[context]
     # After an unseen context the order below has weight 1.
     interpolation_weights = np.where(
-        total > 0, np.bincount(context, subtracted, minlength=contexts) / np.maximum(total, 1), 1.0
+        total > 0, np.bincount(context, discount, minlength=num_contexts) / np.maximum(total, 1), 1.0
     )
     return Level(keys, counts, share, d), interpolation_weights
 

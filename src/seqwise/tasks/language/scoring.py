@@ -33,7 +33,7 @@ ROWS = 16  # streams scored in parallel; each begins with an empty state
 FULL_TEXT_WINDOW = 256  # tokens scored at once where data.window is "full"
 DYNAMIC_WINDOW = 20  # tokens between updates of dynamic evaluation for models with a state
 CONTEXT_TOKENS = 32  # tokens before a block that are displayed with it
-UNIT = f"blocks of {BLOCK_TOKENS} tokens"
+BLOCK_UNIT = f"blocks of {BLOCK_TOKENS} tokens"
 
 
 @torch.no_grad()
@@ -148,7 +148,7 @@ def build_block_examples(blocks: ScoreSums, store: TokenStore, tokenizer: Tokeni
     """Returns the blocks that contain a scored token, each with its text and the tokens before it."""
     rows = np.flatnonzero(blocks.sums[:, 1])
     texts = (ExampleText.multi_line(*_decode_block(store, tokenizer, int(row) * BLOCK_TOKENS)) for row in rows)
-    return ExampleScores("perplexity", UNIT, blocks.sums[rows], tuple(texts))
+    return ExampleScores("perplexity", BLOCK_UNIT, blocks.sums[rows], tuple(texts))
 
 
 def _decode_block(store: TokenStore, tokenizer: Tokenizer, start: int) -> tuple[str, str]:

@@ -55,35 +55,35 @@ PROMPT_TOKENS = 64  # read before the latency of one token is measured
 
 def fill_language(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
     """Chooses the settings that are left open. The numbers come from the searches in docs/log.md."""
-    transformer, recurrent = settings.model == "transformer", settings.model in RECURRENT
+    is_transformer, is_recurrent = settings.model == "transformer", settings.model in RECURRENT
     # More text supports a wider model; a CPU has time for one recurrent layer, a GPU for two.
-    few = context.tokens < 200_000
+    is_small = context.tokens < 200_000
     if context.cuda:
-        fill("network.width", 256 if few else 384 if transformer else 650)
-        fill("network.depth", 6 if transformer else 2)
+        fill("network.width", 256 if is_small else 384 if is_transformer else 650)
+        fill("network.depth", 6 if is_transformer else 2)
     else:
-        fill("network.width", 128 if few else 256 if transformer or settings.model == "feedforward" else 384)
-        fill("network.depth", 1 if recurrent else 2)
+        fill("network.width", 128 if is_small else 256 if is_transformer or settings.model == "feedforward" else 384)
+        fill("network.depth", 1 if is_recurrent else 2)
     fill("network.embedding", settings.network.width)
-    if transformer:
+    if is_transformer:
         fill_transformer(settings, fill, 64)
     # Small batches: at a given number of tokens more updates learn more, as long as they keep the machine busy.
-    fill("data.order", "windows" if transformer else "streams")
-    max_window = (256 if transformer else 128) if context.cuda else 64
+    fill("data.order", "windows" if is_transformer else "streams")
+    max_window = (256 if is_transformer else 128) if context.cuda else 64
     # A short text still gives an epoch of a few updates.
     fill("data.window", max(2, min(max_window, context.tokens // 64)))
     fill_batch_size(min(64 if context.cuda else 16, context.tokens // 256), context, fill)
     # The more often the same text is read, the more dropout.
     epochs = estimate_epochs(settings, context)
     step = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
-    fill("network.dropout", (0.0, 0.1, 0.2, 0.3)[step] if transformer else (0.1, 0.2, 0.35, 0.5)[step])
-    if recurrent:
+    fill("network.dropout", (0.0, 0.1, 0.2, 0.3)[step] if is_transformer else (0.1, 0.2, 0.35, 0.5)[step])
+    if is_recurrent:
         fill("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[step])
-    adam = settings.training.optimizer == "adamw"
+    is_adam = settings.training.optimizer == "adamw"
     rates = {"transformer": (3e-3, 512), "feedforward": (2e-3, 512), "rnn": (4e-3, 384)}
     rate = scale_learning_rate(settings, *rates.get(settings.model, (6e-3, 384)))
-    fill("training.learning_rate", rate if adam else 10.0)
-    fill("training.weight_decay", (0.1 if transformer else 0.01) if adam else 1e-6)
+    fill("training.learning_rate", rate if is_adam else 10.0)
+    fill("training.weight_decay", (0.1 if is_transformer else 0.01) if is_adam else 1e-6)
 
 
 class Language(CorpusTask):

@@ -1,1 +1,1 @@
-"""Fill-in: tokens that are hidden."""
+"""Masked language modelling: the tokens that are masked."""

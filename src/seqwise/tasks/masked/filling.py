@@ -20,7 +20,7 @@ from seqwise.data.batch import pad_sequences
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText
-from seqwise.tasks.language.scoring import UNIT, create_block_sums
+from seqwise.tasks.language.scoring import BLOCK_UNIT, create_block_sums
 from seqwise.tasks.masked.model import Model
 from seqwise.tasks.task import Prediction
 from seqwise.text.tokenizer import Tokenizer
@@ -92,9 +92,9 @@ def _predict_positions(
     columns = torch.tensor([position - start for position, start in zip(positions, starts)], device=device)
     scores = model.scores(states, torch.arange(len(rows), device=device), columns, lengths)
     # Never predicted: specials, the unknown token, and the line break, which ends a line.
-    excluded = {*range(len(tokenizer.specials)), int(tokenizer.encode("\n").ids[0]), tokenizer.unknown} - {None}
-    scores[:, sorted(excluded)] = -torch.inf
-    best = scores.exp().topk(min(top, len(tokenizer) - len(excluded)))
+    excluded_ids = {*range(len(tokenizer.specials)), int(tokenizer.encode("\n").ids[0]), tokenizer.unknown} - {None}
+    scores[:, sorted(excluded_ids)] = -torch.inf
+    best = scores.exp().topk(min(top, len(tokenizer) - len(excluded_ids)))
     return [
         list(zip(tokens, probabilities)) for tokens, probabilities in zip(best.indices.tolist(), best.values.tolist())
     ]
@@ -113,9 +113,9 @@ def _build_prediction(tokenizer: Tokenizer, masked: MaskedText) -> Prediction:
         for candidates in masked.predictions
     ]
     lines = [filled]
-    for number, options in enumerate(masks, start=1):
-        # A token of blanks only is quoted, so that it is visible.
-        words = [f"{each['token'].strip() or repr(each['token'])} {each['probability']:.3f}" for each in options]
+    for number, alternatives in enumerate(masks, start=1):
+        # A token of spaces only is quoted, so that it is visible.
+        words = [f"{each['token'].strip() or repr(each['token'])} {each['probability']:.3f}" for each in alternatives]
         name = f"[MASK] {number}" if len(masks) > 1 else "[MASK]"
         lines.append(f"  {name}: {', '.join(words)}")
     if masked.unknown:
@@ -147,7 +147,7 @@ def build_block_examples(
         _format_block(store, tokenizer, int(row) * BLOCK_TOKENS, positions[first:last], tokens[first:last])
         for row, (first, last) in zip(rows, borders)
     ]
-    return ExampleScores("perplexity", UNIT, blocks.sums[rows], tuple(texts))
+    return ExampleScores("perplexity", BLOCK_UNIT, blocks.sums[rows], tuple(texts))
 
 
 def _format_block(

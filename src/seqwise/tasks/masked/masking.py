@@ -60,11 +60,11 @@ class MaskedBatch(Batch):
 
 @dataclass(frozen=True)
 class MaskSampler:
-    """Samples the tokens to predict. Ids below `first` are specials; those and `unknown` are never targets."""
+    """Samples the tokens to predict. Ids below `num_specials` and `unknown` are never targets."""
 
     rate: float
-    mask: int  # the id of <mask>
-    first: int
+    mask_id: int
+    num_specials: int
     vocabulary: int
     unknown: int | None = None
 
@@ -77,7 +77,7 @@ class MaskSampler:
         """
         positions = starts[:, None] + np.arange(ids.shape[1])
         uniform = hash_to_uniform(positions, *key, 0)
-        allowed = ids >= self.first
+        allowed = ids >= self.num_specials
         if self.unknown is not None:
             allowed &= ids != self.unknown
         target_mask = allowed & (uniform < self.rate)
@@ -86,10 +86,10 @@ class MaskSampler:
             smallest = np.where(allowed, uniform, 1.0).argmin(axis=1)
             target_mask[lacks_target, smallest[lacks_target]] = True
         kinds = hash_to_uniform(positions, *key, 1)
-        num_ids = self.vocabulary - self.first
-        random_ids = self.first + (hash_to_uniform(positions, *key, 2) * num_ids).astype(np.int64)
+        num_ids = self.vocabulary - self.num_specials
+        random_ids = self.num_specials + (hash_to_uniform(positions, *key, 2) * num_ids).astype(np.int64)
         is_random = (kinds >= MASK_SHARE) & (kinds < MASK_SHARE + RANDOM_SHARE)
-        inputs = np.where(target_mask & (kinds < MASK_SHARE), self.mask, ids)
+        inputs = np.where(target_mask & (kinds < MASK_SHARE), self.mask_id, ids)
         inputs = np.where(target_mask & is_random, random_ids, inputs)
         return inputs, target_mask
 
@@ -106,8 +106,8 @@ def hash_to_uniform(positions: np.ndarray, *key: int) -> np.ndarray:
 class MaskedWindows:
     """Training batches: the shuffled windows of `WindowLoader`, with new masks in every epoch."""
 
-    def __init__(self, windows: WindowLoader, masks: MaskSampler, bidirectional: bool):
-        self.windows, self.masks, self.bidirectional = windows, masks, bidirectional
+    def __init__(self, windows: WindowLoader, sampler: MaskSampler, bidirectional: bool):
+        self.windows, self.sampler, self.bidirectional = windows, sampler, bidirectional
 
     @property
     def steps(self) -> int:
@@ -118,8 +118,10 @@ class MaskedWindows:
         for batch in self.windows.epoch(number, start):
             assert batch.positions is not None
             ids, starts = batch.ids.numpy(), batch.positions.numpy()
-            inputs, mask = map(torch.from_numpy, self.masks.sample(ids, starts, self.windows.seed, number))
-            yield MaskedBatch(inputs, batch.ids, mask, bidirectional=self.bidirectional, positions=batch.positions)
+            inputs, target_mask = map(torch.from_numpy, self.sampler.sample(ids, starts, self.windows.seed, number))
+            yield MaskedBatch(
+                inputs, batch.ids, target_mask, bidirectional=self.bidirectional, positions=batch.positions
+            )
 
 
 class EvaluationMasks:
@@ -130,9 +132,9 @@ class EvaluationMasks:
     of a bidirectional model would have no context. Which tokens are masked does not depend on the window.
     """
 
-    def __init__(self, store: TokenStore, masks: MaskSampler, rows: int, window: int, bidirectional: bool):
+    def __init__(self, store: TokenStore, sampler: MaskSampler, rows: int, window: int, bidirectional: bool):
         require_targets(store, 2, rows, window)
-        self.store, self.masks, self.rows, self.bidirectional = store, masks, rows, bidirectional
+        self.store, self.sampler, self.rows, self.bidirectional = store, sampler, rows, bidirectional
         self.window = min(window, len(store))
         stride, last = max(1, self.window // 2), len(store) - self.window
         self.starts = np.append(np.arange(0, last, stride, dtype=np.int64), last)
@@ -151,7 +153,7 @@ class EvaluationMasks:
             rows = slice(step * self.rows, (step + 1) * self.rows)
             starts = self.starts[rows]
             ids = self.store.read_rows(starts, self.window)
-            inputs, target_mask = self.masks.sample(ids, starts, EVALUATION_KEY, EVALUATION_KEY, at_least_one=False)
+            inputs, target_mask = self.sampler.sample(ids, starts, EVALUATION_KEY, EVALUATION_KEY, at_least_one=False)
             positions = starts[:, None] + np.arange(self.window)
             scored_mask = (positions >= self.begins[rows, None]) & (positions < self.ends[rows, None])
             is_end = (positions == 0) | (positions == len(self.store) - 1)

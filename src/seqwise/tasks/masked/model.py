@@ -56,14 +56,14 @@ class _TokenPredictor(nn.Module):
         width, dropout = network.embedding, network.dropout
         self.embedding = Embedding(vocabulary, width)
         self.encoder = build_encoder(settings, width, get_window(settings))
-        states: int = self.encoder.width  # type: ignore[assignment]
+        states_width: int = self.encoder.width  # type: ignore[assignment]
         self.output = FullSoftmax(
-            states // self.num_directions, vocabulary, self.embedding.weight if network.tie_weights else None
+            states_width // self.num_directions, vocabulary, self.embedding.weight if network.tie_weights else None
         )
-        recurrent = get_family(settings.model).is_recurrent
-        dropout_class = VariationalDropout if recurrent else nn.Dropout
+        is_recurrent = get_family(settings.model).is_recurrent
+        dropout_class = VariationalDropout if is_recurrent else nn.Dropout
         self.drop_in = dropout_class(dropout)
-        self.drop_out = dropout_class(dropout if recurrent else 0.0)
+        self.drop_out = dropout_class(dropout if is_recurrent else 0.0)
         # As in the language model: small rows with a final norm, and an untrained model predicts by frequency.
         if settings.model == "transformer":
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
@@ -179,8 +179,8 @@ Model = MaskedModel | BidirectionalLanguageModel
 
 def build_model(settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None) -> Model:
     """Returns the model of a resolved run, untrained."""
-    kind = BidirectionalLanguageModel if get_family(settings.model).is_recurrent else MaskedModel
-    return kind(settings, vocabulary, counts)
+    model_class = BidirectionalLanguageModel if get_family(settings.model).is_recurrent else MaskedModel
+    return model_class(settings, vocabulary, counts)
 
 
 def get_window(settings: ResolvedSettings) -> int:
@@ -195,22 +195,22 @@ def _gather_nats(scores: Tensor, targets: Tensor) -> Tensor:
 
 def fill_masked(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
     """Chooses settings by the rules of the language task; comments explain the differences."""
-    recurrent, transformer = settings.model in RECURRENT, settings.model == "transformer"
-    few, cuda = context.tokens < 200_000, context.cuda
+    is_recurrent, is_transformer = settings.model in RECURRENT, settings.model == "transformer"
+    is_small, cuda = context.tokens < 200_000, context.cuda
     # A recurrent model is two language models, each half as wide as the whole.
-    width = (256 if few else 512) if recurrent else (128 if few else 256)
+    width = (256 if is_small else 512) if is_recurrent else (128 if is_small else 256)
     fill("network.width", 2 * width if cuda else width)
-    fill("network.depth", (6 if transformer else 2) if cuda else 1 if recurrent else 2)
-    fill("network.embedding", -(-settings.network.width // 2) if recurrent else settings.network.width)
-    if recurrent:
+    fill("network.depth", (6 if is_transformer else 2) if cuda else 1 if is_recurrent else 2)
+    fill("network.embedding", -(-settings.network.width // 2) if is_recurrent else settings.network.width)
+    if is_recurrent:
         fill("recurrent.bidirectional", True)
         fill("recurrent.concat_directions", False)  # concatenated directions would see what they predict
-    if transformer:
+    if is_transformer:
         fill_transformer(settings, fill, 64)
     fill("data.order", "windows")
     fill("data.window", max(3, min(128 if cuda else 64, context.tokens // 64)))
     # Twice the rows of the language task where only every seventh token is a target.
-    max_rows = (64 if cuda else 16) if recurrent else (128 if cuda else 32)
+    max_rows = (64 if cuda else 16) if is_recurrent else (128 if cuda else 32)
     fill_batch_size(min(max_rows, context.tokens // 256), context, fill)
     window = settings.data.window if isinstance(settings.data.window, int) else 1
     fill("data.max_length", window)
@@ -218,10 +218,10 @@ def fill_masked(settings: ResolvedSettings, context: DefaultsContext, fill: Fill
     # Each epoch masks other tokens, so it needs less dropout than in the language task.
     epochs = estimate_epochs(settings, context)
     step = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
-    fill("network.dropout", (0.0, 0.0, 0.1, 0.1)[step] if transformer else (0.1, 0.2, 0.3, 0.4)[step])
-    if recurrent:
+    fill("network.dropout", (0.0, 0.0, 0.1, 0.1)[step] if is_transformer else (0.1, 0.2, 0.3, 0.4)[step])
+    if is_recurrent:
         fill("recurrent.weight_dropout", (0.0, 0.0, 0.1, 0.2)[step])
-    adam = settings.training.optimizer == "adamw"
+    is_adam = settings.training.optimizer == "adamw"
     rate = {"transformer": 2e-3, "feedforward": 2e-3, "rnn": 3e-3}.get(settings.model, 5e-3)
-    fill("training.learning_rate", scale_learning_rate(settings, rate, 512) if adam else 10.0)
-    fill("training.weight_decay", (0.1 if transformer else 0.01) if adam else 1e-6)
+    fill("training.learning_rate", scale_learning_rate(settings, rate, 512) if is_adam else 10.0)
+    fill("training.weight_decay", (0.1 if is_transformer else 0.01) if is_adam else 1e-6)

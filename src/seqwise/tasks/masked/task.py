@@ -97,8 +97,8 @@ class Masked(CorpusTask):
     def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> MaskedWindows:
         rows, window = settings.training.batch_size, settings.data.window
         windows = WindowLoader(self.stores["train"], rows, window, settings.seed, rank, world_size)
-        masks = build_mask_sampler(self.tokenizer, settings)
-        return MaskedWindows(windows, masks, get_family(settings.model).is_recurrent)
+        sampler = build_mask_sampler(self.tokenizer, settings)
+        return MaskedWindows(windows, sampler, get_family(settings.model).is_recurrent)
 
     def validate(self, model: Model, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns loss, perplexity and accuracy on the validation split; the processes share its batches.

@@ -131,14 +131,14 @@ class EncodedSentences:
     def collate(self, indices: np.ndarray) -> TagBatch:
         """Returns the batch of these sentences."""
         word_rows = pad_sequences([self.word_rows[index] for index in indices])
-        distinct, character_rows = np.unique(word_rows, return_inverse=True)
-        max_characters = int(self.num_characters[distinct].max(initial=1))
+        distinct_rows, character_rows = np.unique(word_rows, return_inverse=True)
+        max_characters = int(self.num_characters[distinct_rows].max(initial=1))
         return TagBatch(
             word_ids=torch.from_numpy(self.word_ids[word_rows]),
             character_rows=torch.from_numpy(character_rows.reshape(word_rows.shape)),
             tag_ids=torch.from_numpy(pad_sequences([self.tag_ids[index] for index in indices])),
             lengths=torch.from_numpy(self.lengths[indices]),
-            characters=torch.from_numpy(self.characters[distinct, :max_characters]),
+            characters=torch.from_numpy(self.characters[distinct_rows, :max_characters]),
             positions=torch.from_numpy(np.asarray(indices, dtype=np.int64)),
         )
 

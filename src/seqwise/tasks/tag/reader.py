@@ -56,12 +56,12 @@ def read_tagged_data(spec: str | Path, settings: Settings) -> TaggedSplits:
     scheme, reason = str(settings.tag.scheme), "--tag.scheme says so"
     if scheme == "auto":
         scheme, reason = guess_scheme(sentence.tags for sentence in splits.all_examples())
-    tagged = TaggedSplits(**vars(splits), scheme=scheme, reason=reason)
-    if tagged.has_spans:
-        _check_tags(tagged)
-    tagged.findings.raise_errors()
-    _compare_splits(tagged)
-    return tagged
+    tagged_splits = TaggedSplits(**vars(splits), scheme=scheme, reason=reason)
+    if tagged_splits.has_spans:
+        _check_tags(tagged_splits)
+    tagged_splits.findings.raise_errors()
+    _compare_splits(tagged_splits)
+    return tagged_splits
 
 
 # CoNLL columns
@@ -174,8 +174,8 @@ def _check_tags(splits: TaggedSplits) -> None:
     """Reports malformed tags as errors, and counts tags that the scheme does not allow at their position."""
     scheme, findings = SCHEME_NAMES[splits.scheme], splits.findings
     for sentence in splits.all_examples():
-        malformed = [index for index, tag in enumerate(sentence.tags) if parse_tag(tag) is None]
-        for index in malformed:
+        malformed_indices = [index for index, tag in enumerate(sentence.tags) if parse_tag(tag) is None]
+        for index in malformed_indices:
             file, line = sentence.location(index)
             findings.error(
                 f"the tag {sentence.tags[index]!r} of {sentence.words[index]!r} is not {scheme} ({splits.reason}).",
@@ -184,12 +184,12 @@ def _check_tags(splits: TaggedSplits) -> None:
                 file=file,
                 line=line,
             )
-        if malformed:
+        if malformed_indices:
             continue
         for index, description in find_violations(sentence.tags, splits.scheme):
             prefix = f"tags that {scheme} does not allow at their position, such as "
             # One warning for all of them, with the first as the example.
-            warning = next((known for known in findings.warnings if known.startswith(prefix)), "")
+            warning = next((existing for existing in findings.warnings if existing.startswith(prefix)), "")
             warning = warning or f"{prefix}{description}; they are read as conlleval reads them"
             findings.warn(warning, *sentence.location(index))
 
@@ -200,12 +200,12 @@ def _compare_splits(splits: TaggedSplits) -> None:
     def get_class(tag: str) -> str:
         return (parse_tag(tag) or ("", ""))[1] if splits.has_spans else tag
 
-    known = {get_class(tag) for sentence in splits.parts["train"] for tag in sentence.tags}
+    known_classes = {get_class(tag) for sentence in splits.parts["train"] for tag in sentence.tags}
     for split in ("valid", "test"):
         for sentence in splits.parts.get(split, []):
             for index, tag in enumerate(sentence.tags):
                 name = get_class(tag)
-                if name and name not in known:
+                if name and name not in known_classes:
                     splits.findings.warn(
                         f"tags of the {split} split are {name!r}, never seen in training; they count as errors",
                         *sentence.location(index),

@@ -309,7 +309,7 @@ def build_tokenizer(splits: TaggedSplits, settings: Settings, initial: Preproces
         )
     if text.lowercase and normalizes:
         raise UsageError(
-            "--text.lowercase: the vocabulary of words ignores case anyway, and only their characters have it.",
+            "--text.lowercase: the vocabulary ignores case anyway; only the characters of a word have it.",
             repair="Leave it out, or read no characters: --tag.characters 0",
         )
     return build_word_vocabulary(splits.parts["train"], text, normalizes, initial.extra_words), normalizes

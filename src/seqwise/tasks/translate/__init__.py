@@ -1,1 +1,1 @@
-"""One text for another."""
+"""Translation: one text from another."""

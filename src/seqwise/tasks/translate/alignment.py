@@ -28,8 +28,8 @@ def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> list[int
 
     If the shorter text merely ends too early, these are all lines after its length.
     """
-    missing, count = len(longer) - len(shorter), len(shorter)
-    max_shift = min(missing, MAX_SKIPPED)
+    num_missing, count = len(longer) - len(shorter), len(shorter)
+    max_shift = min(num_missing, MAX_SKIPPED)
     sums = _cumulative_costs(longer, shorter, max_shift)  # (max_shift + 1, count + 1)
     is_empty = np.array([not line.strip() for line in longer])
     best = sums[0]  # cost of the cheapest alignment of the first j lines with the current shift
@@ -38,11 +38,11 @@ def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> list[int
     for shift in range(1, max_shift + 1):
         # Skipping before pair j skips line j + shift - 1 of the longer text.
         skip_costs = np.where(is_empty[shift - 1 : shift + count], EMPTY_SKIP_COST, SKIP_COST)
-        entering = best + skip_costs - sums[shift]
-        cheapest = np.minimum.accumulate(entering)
-        skips.append(np.maximum.accumulate(np.where(entering == cheapest, np.arange(count + 1), 0)))
+        entry_costs = best + skip_costs - sums[shift]
+        cheapest = np.minimum.accumulate(entry_costs)
+        skips.append(np.maximum.accumulate(np.where(entry_costs == cheapest, np.arange(count + 1), 0)))
         best = cheapest + sums[shift]
-        final_costs.append(best[-1] + (SKIP_COST if shift < missing else 0.0))
+        final_costs.append(best[-1] + (SKIP_COST if shift < num_missing else 0.0))
     shift, pair = int(np.argmin(final_costs)), count
     unmatched: list[int] = []
     while shift:
@@ -55,17 +55,21 @@ def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> list[int
 def _cumulative_costs(longer: Sequence[str], shorter: Sequence[str], max_shift: int) -> np.ndarray:
     """Return [s, j]: the cost of matching the first j lines of the shorter text with those s lines later."""
     count = len(shorter)
-    long, short = (np.array([len(line.strip()) for line in text], dtype=np.float64) for text in (longer, shorter))
+    longer_lengths, shorter_lengths = (
+        np.array([len(line.strip()) for line in text], dtype=np.float64) for text in (longer, shorter)
+    )
     hashes = {text: hash(tuple(_NUMBER.findall(text))) for text in (*longer, *shorter)}
-    long_numbers = np.array([hashes[line] for line in longer], dtype=np.int64)
-    short_numbers = np.array([hashes[line] for line in shorter], dtype=np.int64)
-    ratios = np.stack([np.log((long[s : s + count] + 1) / (short + 1)) for s in range(max_shift + 1)])
+    longer_numbers = np.array([hashes[line] for line in longer], dtype=np.int64)
+    shorter_numbers = np.array([hashes[line] for line in shorter], dtype=np.int64)
+    ratios = np.stack(
+        [np.log((longer_lengths[s : s + count] + 1) / (shorter_lengths + 1)) for s in range(max_shift + 1)]
+    )
     median = np.median(ratios)
     # Shift 0 fits before the misalignment and the last one after it: the better of the two gives the usual spread.
     spread = max(MIN_SPREAD, 1.5 * min(float(np.median(np.abs(ratios[s] - median))) for s in (0, max_shift)))
     costs = np.minimum(0.5 * ((ratios - median) / spread) ** 2, MAX_PAIR_COST)
     for shift in range(max_shift + 1):
-        has_empty_side = (long[shift : shift + count] == 0) != (short == 0)
-        costs[shift] += np.where(long_numbers[shift : shift + count] != short_numbers, NUMBERS_COST, 0.0)
+        has_empty_side = (longer_lengths[shift : shift + count] == 0) != (shorter_lengths == 0)
+        costs[shift] += np.where(longer_numbers[shift : shift + count] != shorter_numbers, NUMBERS_COST, 0.0)
         costs[shift] = np.where(has_empty_side, 2 * MAX_PAIR_COST, costs[shift])
     return np.concatenate([np.zeros((max_shift + 1, 1)), np.cumsum(costs, axis=1)], axis=1)

@@ -17,36 +17,36 @@ COUNT = 16_000
 FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
 SEED = 1997
 
-ENGLISH = [
+ENGLISH_MONTHS = [
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
 ]  # fmt: skip
-GERMAN = [
+GERMAN_MONTHS = [
     "Januar", "Februar", "März", "April", "Mai", "Juni", "Juli", "August", "September", "Oktober", "November",
     "Dezember",
 ]  # fmt: skip
-FRENCH = [
+FRENCH_MONTHS = [
     "janvier", "février", "mars", "avril", "mai", "juin", "juillet", "août", "septembre", "octobre", "novembre",
     "décembre",
 ]  # fmt: skip
-WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-WOCHENTAGE = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"]
-JOURS = ["lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"]
+ENGLISH_WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+GERMAN_WEEKDAYS = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"]
+FRENCH_WEEKDAYS = ["lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"]
 
 SPELLINGS = (
     "{d} {month} {y}", "{month} {d}, {y}", "{month} {ordinal}, {y}", "{ordinal} of {month} {y}",
     "the {ordinal} of {month}, {y}", "{weekday}, {month} {ordinal}, {y}", "{weekday:.3} {d} {month:.3} {y}",
     "{lower_weekday} {lower_month} {d} {y}", "{d:02}-{upper_month:.3}-{y}", "{month:.3}. {d}, {y}",
     "{upper_month} {d} {y}", "{y}, {month} {d}", "{d}.{m}.{y}", "{d:02}.{m:02}.{y}", "{m}/{d}/{y}",
-    "{y}/{m:02}/{d:02}", "{y}{m:02}{d:02}", "{d}. {monat} {y}", "{wochentag}, der {d}. {monat} {y}",
-    "{premier} {mois} {y}", "{jour} {premier} {mois} {y}",
+    "{y}/{m:02}/{d:02}", "{y}{m:02}{d:02}", "{d}. {german_month} {y}", "{german_weekday}, der {d}. {german_month} {y}",
+    "{french_day} {french_month} {y}", "{french_weekday} {french_day} {french_month} {y}",
 )  # fmt: skip
 SHORT_SPELLINGS = ("{d} {month:.3} '{short_year:02}", "{month} {ordinal} '{short_year:02}")
 
 
 def format_date(day: date, spelling: str) -> str:
     """Return a day in one of the spellings."""
-    month, weekday = ENGLISH[day.month - 1], WEEKDAYS[day.weekday()]
+    month, weekday = ENGLISH_MONTHS[day.month - 1], ENGLISH_WEEKDAYS[day.weekday()]
     return spelling.format(
         d=day.day,
         m=day.month,
@@ -58,11 +58,11 @@ def format_date(day: date, spelling: str) -> str:
         weekday=weekday,
         lower_weekday=weekday.lower(),
         ordinal=format_ordinal(day.day),
-        monat=GERMAN[day.month - 1],
-        wochentag=WOCHENTAGE[day.weekday()],
-        mois=FRENCH[day.month - 1],
-        jour=JOURS[day.weekday()],
-        premier="1er" if day.day == 1 else day.day,
+        german_month=GERMAN_MONTHS[day.month - 1],
+        german_weekday=GERMAN_WEEKDAYS[day.weekday()],
+        french_month=FRENCH_MONTHS[day.month - 1],
+        french_weekday=FRENCH_WEEKDAYS[day.weekday()],
+        french_day="1er" if day.day == 1 else day.day,
     )
 
 

@@ -42,15 +42,15 @@ def translate_pairs(
     Adds a warning for each source that is truncated.
     """
     rows = generator.encode_sources([pair.source for pair in pairs])
-    what = f"sources of more than {generator.max_length:,} tokens, which are truncated (--data.max-length)"
+    warning = f"sources of more than {generator.max_length:,} tokens, which are truncated (--data.max-length)"
     for pair, row in zip(pairs, rows):
         if len(row) > generator.max_length:
-            findings.warn(what, pair.file, pair.line)
+            findings.warn(warning, pair.file, pair.line)
     outputs: Outputs = {target: [("", "")] * len(pairs) for target in generator.targets}
-    for done, (number, hypotheses) in enumerate(generator.translate_ids(rows), start=1):
+    for num_done, (number, hypotheses) in enumerate(generator.translate_ids(rows), start=1):
         for target, best, reference in zip(generator.targets, hypotheses, pairs[number].targets):
             outputs[target][number] = (generator.decode(target, best[0]), reference)
-        progress(done, len(pairs))
+        progress(num_done, len(pairs))
     return outputs
 
 
@@ -59,7 +59,7 @@ def compute_metrics(outputs: Outputs, on: str, how: str, warnings: Sequence[str]
     by_target: dict[str, dict[str, float]] = {}
     definitions: dict[str, str] = {}
     for name, texts in outputs.items():
-        by_target[name], definitions = compute_text_metrics(*_split(texts))
+        by_target[name], definitions = compute_text_metrics(*_unzip_texts(texts))
         by_target[name] |= rouge([output for output, _ in texts], [reference for _, reference in texts])
     definitions |= ROUGE_DEFINITIONS
     names = list(next(iter(by_target.values())))
@@ -80,7 +80,7 @@ def compute_metrics(outputs: Outputs, on: str, how: str, warnings: Sequence[str]
 
 def score_pairs(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> ExampleScores:
     """Return what each pair adds to BLEU or exact match, with the sums of several targets side by side."""
-    sums = [compute_example_sums(metric, *_split(texts)) for texts in outputs.values()]
+    sums = [compute_example_sums(metric, *_unzip_texts(texts)) for texts in outputs.values()]
     labels = [f"{name}: " if len(outputs) > 1 else "" for name in outputs]
 
     def join_targets(row: int, side: int) -> str:
@@ -93,7 +93,7 @@ def score_pairs(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> Example
     return ExampleScores(metric, "pairs", np.concatenate(sums, axis=1), texts)
 
 
-def _split(texts: Sequence[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
+def _unzip_texts(texts: Sequence[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
     """Return the outputs, and for each a list of its only reference."""
     return [output for output, _ in texts], [[reference] for _, reference in texts]
 
@@ -132,11 +132,11 @@ def longest_common_subsequence(first: Sequence[str], second: Sequence[str]) -> i
     """
     if not first or not second:
         return 0
-    numbers: dict[str, int] = {}
-    columns = np.array([numbers.setdefault(word, len(numbers)) for word in second])
+    word_ids: dict[str, int] = {}
+    columns = np.array([word_ids.setdefault(word, len(word_ids)) for word in second])
     row = np.zeros(len(second) + 1, dtype=np.int64)
     for word in first:
-        candidates = np.where(columns == numbers.get(word, -1), row[:-1] + 1, row[1:])
+        candidates = np.where(columns == word_ids.get(word, -1), row[:-1] + 1, row[1:])
         row[1:] = np.maximum.accumulate(candidates)
     return int(row[-1])
 

@@ -31,13 +31,13 @@ CHUNK = 1_024  # inputs that are sorted by length together
 
 def parse_targets(preprocessor: Preprocessor, requested: str | None) -> dict[str, int]:
     """Return the languages of `--target`, or all languages of the run, with their numbers in the run."""
-    known: list[str] = preprocessor.facts["targets"]
-    names = parse_columns(requested) or known
+    run_targets: list[str] = preprocessor.facts["targets"]
+    names = parse_columns(requested) or run_targets
     for name in names:
-        if name not in known:
-            problem = f"the run does not translate into {name!r}; its targets are {', '.join(known)}."
-            raise UsageError(problem, repair=suggest(name, known))
-    return {name: known.index(name) for name in names}
+        if name not in run_targets:
+            problem = f"the run does not translate into {name!r}; its targets are {', '.join(run_targets)}."
+            raise UsageError(problem, repair=suggest(name, run_targets))
+    return {name: run_targets.index(name) for name in names}
 
 
 class TranslationGenerator:
@@ -62,9 +62,9 @@ class TranslationGenerator:
         """
         lengths = [min(len(row), self.max_length) for row in rows]
         max_rows, max_tokens = SEARCH_ROWS.get(self.device.type, 64), SEARCH_TOKENS.get(self.device.type, 4_096)
-        for numbers in iterate_by_length(lengths, max_rows, max_tokens, rank, world_size):
-            non_empty = [int(number) for number in numbers if lengths[number]]
-            empty = [int(number) for number in numbers if not lengths[number]]
+        for indices in iterate_by_length(lengths, max_rows, max_tokens, rank, world_size):
+            non_empty = [int(number) for number in indices if lengths[number]]
+            empty = [int(number) for number in indices if not lengths[number]]
             yield from ((number, [[Hypothesis([], 0.0, 0.0)] for _ in self.targets]) for number in empty)
             if non_empty:
                 sources = [rows[number][: self.max_length] for number in non_empty]
@@ -90,7 +90,7 @@ class TranslationGenerator:
         ratio = self.preprocessor.facts["ratios"][number]
         limits = [min(self.max_length, math.ceil(2 * (ratio * len(row))) + EXTRA_TOKENS) + 1 for row in rows]
         # The output contains no special token but the end, and no unknown token.
-        special = (*range(len(tokenizer.specials)), tokenizer.unknown)
+        special_ids = (*range(len(tokenizer.specials)), tokenizer.unknown)
         return decode_sequences(
             self.model.get_decoder(number),
             memory,
@@ -101,7 +101,7 @@ class TranslationGenerator:
             options=options.beam_search,
             max_length=torch.tensor(limits, device=self.device) if options.max_length is None else options.max_length,
             prefix=encode(tokenizer, [options.beam_search.start])[0].tolist(),
-            banned=[token for token in special if token not in (end, None)],
+            banned=[token for token in special_ids if token not in (end, None)],
         )
 
     def encode_sources(self, texts: Sequence[str]) -> list[np.ndarray]:

@@ -53,21 +53,21 @@ def find_parallel_files(path: Path) -> tuple[FileSets, str | None]:
     """
     try:
         if path.is_dir():
-            sets = _group_by_stem(path, list_files(path))
-            if not sets:
+            file_sets = _group_by_stem(path, list_files(path))
+            if not file_sets:
                 _require_tables(path)
-            return sets, None
+            return file_sets, None
         if get_format_suffix(path) in SUFFIXES:
             return {}, None
         siblings = [each for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
         exists = path.exists()
         stem, language = _split_language(path) if exists else (path.name, None)
-        sets = _group_by_stem(path.parent, siblings)
+        file_sets = _group_by_stem(path.parent, siblings)
     except OSError as error:
         raise read_error(error, error.filename or path) from None
-    if Path(stem).name not in sets:
+    if Path(stem).name not in file_sets:
         raise _no_partner_error(path, language) if exists else missing_file_error(path)
-    return {Path(stem).name: sets[Path(stem).name]}, language
+    return {Path(stem).name: file_sets[Path(stem).name]}, language
 
 
 def _group_by_stem(folder: Path, files: Iterable[Path]) -> FileSets:
@@ -119,12 +119,12 @@ def _no_partner_error(path: Path, language: str | None) -> DataError:
 
 
 def find_file_languages(
-    spec: str, sets: FileSets, first: str | None, columns: str | None, target: str | None
+    spec: str, file_sets: FileSets, file_language: str | None, columns: str | None, target: str | None
 ) -> Languages:
     """Return source and targets among the suffixes of files; every set must have them all."""
-    known = sorted({language for paths in sets.values() for language in paths})
-    languages = _choose_languages(known, first, parse_columns(columns), parse_columns(target), spec)
-    for stem, paths in sets.items():
+    available = sorted({language for paths in file_sets.values() for language in paths})
+    languages = _choose_languages(available, file_language, parse_columns(columns), parse_columns(target), spec)
+    for stem, paths in file_sets.items():
         other = next(iter(paths.values()))
         for language in languages.all:
             if language not in paths:
@@ -134,29 +134,29 @@ def find_file_languages(
 
 
 def _choose_languages(
-    known: list[str], first: str | None, columns: list[str] | None, target: list[str] | None, spec: str
+    available: list[str], file_language: str | None, columns: list[str] | None, target: list[str] | None, spec: str
 ) -> Languages:
     targets = target or (columns or [])[1:]
-    source = columns[0] if columns else first
+    source = columns[0] if columns else file_language
     for name in [*targets, *([source] if source else [])]:
-        if name not in known:
-            problem = f"there is no text in {name!r}; there are {_join(known)}."
-            raise DataError(problem, repair=suggest(name, known), file=spec)
+        if name not in available:
+            problem = f"there is no text in {name!r}; there are {_join(available)}."
+            raise DataError(problem, repair=suggest(name, available), file=spec)
     if not targets:
-        directed = next((pair for pair in DIRECTED_NAMES if list(pair) == known), None)
-        others = [name for name in known if name != source]
-        if directed is not None and first is None:
+        directed = next((pair for pair in DIRECTED_NAMES if list(pair) == available), None)
+        others = [name for name in available if name != source]
+        if directed is not None and file_language is None:
             source, targets = directed[0], [directed[1]]
         elif source is not None and len(others) == 1:
             targets = others
         else:
             choices = " or ".join(f"--target {name}" for name in others)
-            problem = f"there are texts in {_join(known)}: which one is the target?"
+            problem = f"there are texts in {_join(available)}: which one is the target?"
             raise DataError(problem, repair=f"Choose: {choices}.", file=spec)
     if source is None:
-        candidates = [name for name in known if name not in targets]
+        candidates = [name for name in available if name not in targets]
         if len(candidates) != 1:
-            problem = f"there are texts in {_join(known)}: which one is the source?"
+            problem = f"there are texts in {_join(available)}: which one is the source?"
             repair = f"Choose: {_list_columns(candidates, targets)}." if candidates else "Leave one out of --target."
             raise DataError(problem, repair=repair, file=spec)
         source = candidates[0]

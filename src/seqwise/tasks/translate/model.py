@@ -90,20 +90,20 @@ class Translator(nn.Module):
         super().__init__()
         network, translate = settings.network, settings.translate
         max_length = settings.data.max_length + 1
-        source, targets = vocabularies
-        transformer = settings.model == "transformer"
-        self.embedding = Embedding(source, network.embedding)
-        if transformer:  # small vectors, as in the language model: states after the final norm are large
+        source_size, target_sizes = vocabularies
+        is_transformer = settings.model == "transformer"
+        self.embedding = Embedding(source_size, network.embedding)
+        if is_transformer:  # small vectors, as in the language model: states after the final norm are large
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
-        self.drop_in = (nn.Dropout if transformer else VariationalDropout)(network.dropout)
+        self.drop_in = (nn.Dropout if is_transformer else VariationalDropout)(network.dropout)
         self.encoder = build_encoder(settings, network.embedding, max_length)
-        memory: int = self.encoder.width  # type: ignore[assignment]
-        shared = self.embedding if translate.vocabulary == "shared" else None
-        by_target: Sequence[Tensor | None] = counts or [None] * len(targets)
+        memory_width: int = self.encoder.width  # type: ignore[assignment]
+        shared_embedding = self.embedding if translate.vocabulary == "shared" else None
+        counts_by_target: Sequence[Tensor | None] = counts or [None] * len(target_sizes)
         # The decoders are called `writers` in saved weights.
         self.writers = nn.ModuleList(
-            TokenDecoder(settings, size, memory, max_length, embedding=shared, counts=target_counts)
-            for size, target_counts in zip(targets, by_target)
+            TokenDecoder(settings, size, memory_width, max_length, embedding=shared_embedding, counts=target_counts)
+            for size, target_counts in zip(target_sizes, counts_by_target)
         )
         self.smoothing, self.teacher_forcing = translate.label_smoothing, translate.teacher_forcing
         self.progress: float | None = 0.0 if self.teacher_forcing < 1 else None

@@ -68,10 +68,10 @@ def open_pairs(spec: str, settings: Settings) -> PairSplits:
     """Read and check all pairs; `settings` say which languages, and what to do with empty lines."""
     languages = Languages()
     if not spec.startswith("builtin:"):
-        sets, first = find_parallel_files(Path(spec))
-        if sets:
-            languages = find_file_languages(spec, sets, first, settings.columns, settings.target)
-            return PairSplits(**vars(_open_files(spec, sets, languages, settings.data)), languages=languages)
+        file_sets, file_language = find_parallel_files(Path(spec))
+        if file_sets:
+            languages = find_file_languages(spec, file_sets, file_language, settings.columns, settings.target)
+            return PairSplits(**vars(_open_files(spec, file_sets, languages, settings.data)), languages=languages)
 
     def read(path: Path, findings: Findings) -> list[Pair]:
         nonlocal languages
@@ -79,28 +79,28 @@ def open_pairs(spec: str, settings: Settings) -> PairSplits:
         return read_table_pairs(path, languages, columns, settings.data.on_empty, findings)
 
     # The description is part of the fingerprint of the data: it cannot change.
-    builtins = {"dates": (builtin_dates, "written dates and their ISO form")}
+    builtins = {"dates": (build_date_pairs, "written dates and their ISO form")}
     fractions = settings.data.valid_fraction, settings.data.test_fraction
     splits = open_examples(spec, read, SUFFIXES, builtins, *fractions)
     return PairSplits(**vars(splits), languages=languages)
 
 
-def builtin_dates() -> list[Pair]:
+def build_date_pairs() -> list[Pair]:
     pairs = enumerate(spell_dates(), start=1)
     return [Pair(source, (target,), "builtin:dates", line) for line, (source, target) in pairs]
 
 
-def _open_files(spec: str, sets: FileSets, languages: Languages, settings: DataSettings) -> Splits[Pair]:
-    groups = group_by_split(Path(stem) for stem in sets) or {"train": [Path(stem) for stem in sets]}
+def _open_files(spec: str, file_sets: FileSets, languages: Languages, settings: DataSettings) -> Splits[Pair]:
+    groups = group_by_split(Path(stem) for stem in file_sets) or {"train": [Path(stem) for stem in file_sets]}
     findings = Findings()
-    for stem in sorted(set(map(Path, sets)).difference(*groups.values())):
-        for path in sets[str(stem)].values():
+    for stem in sorted(set(map(Path, file_sets)).difference(*groups.values())):
+        for path in file_sets[str(stem)].values():
             findings.warn("files whose names contain no split, which are not read", path)
     parts: dict[str, list[Pair]] = {}
     for split in (split for split in SPLITS if split in groups):
         parts[split] = []
         for stem in groups[split]:
-            paths = [sets[str(stem)][name] for name in languages.all]
+            paths = [file_sets[str(stem)][name] for name in languages.all]
             parts[split] += _read_file_pairs(paths, settings.on_empty, findings)
     findings.raise_errors()
     for split in parts:
@@ -108,9 +108,9 @@ def _open_files(spec: str, sets: FileSets, languages: Languages, settings: DataS
             raise DataError(f"no pairs are left for {split}.", repair="Give files with some.", file=spec)
     fractions = {"valid": settings.valid_fraction, "test": settings.test_fraction}
     splits = split_examples(spec, parts, fractions, findings)
-    merged = [f"{split} is {' and '.join(map(str, groups[split]))}" for split in parts if len(groups[split]) > 1]
-    if merged:
-        splits.split_rule = f"{splits.split_rule.rstrip('.')}; {'; '.join(merged)}."
+    descriptions = [f"{split} is {' and '.join(map(str, groups[split]))}" for split in parts if len(groups[split]) > 1]
+    if descriptions:
+        splits.split_rule = f"{splits.split_rule.rstrip('.')}; {'; '.join(descriptions)}."
     return splits
 
 
@@ -132,8 +132,8 @@ def _read_file_pairs(paths: Sequence[Path], on_empty: str, findings: Findings) -
     if not all(file.lines for file in files):
         return []
     source, *targets = files
-    aligned = [_align(source, target, on_empty, len(targets) == 1, findings) for target in targets]
-    if not all(aligned):
+    are_aligned = [_align(source, target, on_empty, len(targets) == 1, findings) for target in targets]
+    if not all(are_aligned):
         return []
     pairs = []
     for row in zip(*(file.lines for file in files)):
@@ -196,9 +196,9 @@ def read_table_pairs(
     """Return the pairs of a table."""
     pairs = []
     for row in read_table(path, languages.all, findings, columns).rows:
-        wrong = [(name, value) for name, value in row.values.items() if not isinstance(value, str | None)]
-        if wrong:
-            problem = f"expected text under {wrong[0][0]}, found {type(wrong[0][1]).__name__}."
+        wrong_values = [(name, value) for name, value in row.values.items() if not isinstance(value, str | None)]
+        if wrong_values:
+            problem = f"expected text under {wrong_values[0][0]}, found {type(wrong_values[0][1]).__name__}."
             findings.error(problem, repair="Write it as a string.", file=path, line=row.line)
             continue
         values = [value or "" for value in row.values.values()]
@@ -241,14 +241,14 @@ def _check_complete(
 def check_pairs(splits: Splits[Pair]) -> None:
     """Add warnings about pairs that are often mistakes."""
     findings, pairs = splits.findings, splits.all_examples()
-    usual = median(_log_length_ratio(pair) for pair in pairs)
+    usual_ratio = median(_log_length_ratio(pair) for pair in pairs)
     for pair in pairs:
         if pair.source in pair.targets:
             findings.warn("pairs whose target equals the source; they are kept", pair.file, pair.line)
-        is_unusual = abs(_log_length_ratio(pair) - usual) > math.log(MAX_LENGTH_RATIO)
+        is_unusual = abs(_log_length_ratio(pair) - usual_ratio) > math.log(MAX_LENGTH_RATIO)
         if is_unusual and max(map(len, pair.texts)) >= MIN_RATIO_LENGTH:
-            what = f"pairs with a ratio of lengths {MAX_LENGTH_RATIO:g} times that of most; they are kept"
-            findings.warn(what, pair.file, pair.line)
+            warning = f"pairs with a ratio of lengths {MAX_LENGTH_RATIO:g} times that of most; they are kept"
+            findings.warn(warning, pair.file, pair.line)
     for split, pair in find_training_duplicates(splits, lambda pair: pair.texts):
         findings.warn(f"pairs of {split} are in train too, so they may be memorised", pair.file, pair.line)
 

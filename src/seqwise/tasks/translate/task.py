@@ -67,43 +67,43 @@ MIN_BLEU_WORDS = 4  # mean words of the targets from which on BLEU, not exact ma
 
 def fill_translate(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
     """Chooses the settings that are left open. The numbers come from the searches in docs/log.md."""
-    transformer, characters = settings.model == "transformer", context.vocabulary <= MAX_CHARACTERS
+    is_transformer, has_characters = settings.model == "transformer", context.vocabulary <= MAX_CHARACTERS
     # Some ten thousand sentences suffice for a small model; a CPU has time for a smaller one.
-    large = context.tokens > 20_000_000
+    is_large = context.tokens > 20_000_000
     if context.cuda:
-        fill("network.width", (512 if large else 256) if transformer else (1024 if large else 512))
-        fill("network.depth", (6 if large else 4) if transformer else (2 if large else 1))
+        fill("network.width", (512 if is_large else 256) if is_transformer else (1024 if is_large else 512))
+        fill("network.depth", (6 if is_large else 4) if is_transformer else (2 if is_large else 1))
     else:
-        fill("network.width", 128 if characters else 256)
-        fill("network.depth", 2 if transformer else 1)
+        fill("network.width", 128 if has_characters else 256)
+        fill("network.depth", 2 if is_transformer else 1)
     width = settings.network.width
     # Characters are few, and their vectors can be small.
-    fill("network.embedding", width if transformer or not characters else max(1, width // 2))
+    fill("network.embedding", width if is_transformer or not has_characters else max(1, width // 2))
     if settings.model in RECURRENT:
         fill("recurrent.weight_dropout", 0.0)
         fill("recurrent.bidirectional", True)
         fill("recurrent.concat_directions", True)
-    if transformer:
+    if is_transformer:
         fill_transformer(settings, fill, 32)
     # Batches are limited by tokens, so that long pairs cost as much as short ones; a GPU needs some thousands.
     fill("data.max_length", max(1, min(MAX_TOKENS, context.max_length)))
     # builtin:dates, a Transformer after 120k tokens: exact 24 % with 64 rows, 74 % with 32, for a fifth more time.
-    rows = 512 if context.cuda else 32 if transformer else 64
-    few = max(1, context.examples // 20)  # an epoch of small data still has some updates
-    fill_batch_size(min(rows, few), context, fill)
+    batch_size = 512 if context.cuda else 32 if is_transformer else 64
+    max_batch_size = max(1, context.examples // 20)  # an epoch of small data still has some updates
+    fill_batch_size(min(batch_size, max_batch_size), context, fill)
     fill("data.max_tokens", max(settings.data.max_length, 6_144 if context.cuda else 2_048) + 1)
     # More epochs need more dropout.
-    repeated = estimate_epochs(settings, context) > 8 and context.tokens < 5_000_000
-    by_repetition = (0.3 if repeated else 0.1) if transformer else (0.4 if repeated else 0.2)
-    fill("network.dropout", 0.1 if characters else by_repetition)
-    fill("translate.label_smoothing", 0.0 if characters else 0.1)
-    adam = settings.training.optimizer == "adamw"
+    is_repeated = estimate_epochs(settings, context) > 8 and context.tokens < 5_000_000
+    dropout = (0.3 if is_repeated else 0.1) if is_transformer else (0.4 if is_repeated else 0.2)
+    fill("network.dropout", 0.1 if has_characters else dropout)
+    fill("translate.label_smoothing", 0.0 if has_characters else 0.1)
+    is_adam = settings.training.optimizer == "adamw"
     # builtin:dates, 114 updates of an LSTM of width 128: exact 3 % at 0.004, 31 % at 0.008, 86 % at 0.015.
     rates = {"transformer": (1.5e-3, 512), "rnn": (1e-3, 256), "feedforward": (2e-3, 256)}
-    rate = scale_learning_rate(settings, *rates.get(settings.model, (1e-2 if characters else 3e-3, 256)))
-    fill("training.learning_rate", rate if adam else 1.0)
-    fill("training.weight_decay", 0.01 if adam else 1e-6)
-    if context.cuda and adam:
+    rate = scale_learning_rate(settings, *rates.get(settings.model, (1e-2 if has_characters else 3e-3, 256)))
+    fill("training.learning_rate", rate if is_adam else 1.0)
+    fill("training.weight_decay", 0.01 if is_adam else 1e-6)
+    if context.cuda and is_adam:
         fill("training.ema", 0.999)  # Multi30k, LSTM: validation BLEU 36.8 against 36.2
 
 
@@ -136,11 +136,11 @@ class Translate(ExampleTask):
         if settings.data.max_length is None:
             settings.data.max_length = min(MAX_TOKENS, self.size().max_length)
         self.max_length = settings.data.max_length
-        what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
+        warning = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, pairs in splits.parts.items():
             for pair, *texts in zip(pairs, *self.sides[split]):
                 for _ in filter(lambda ids: len(ids) > self.max_length, texts):
-                    splits.findings.warn(what, pair.file, pair.line)
+                    splits.findings.warn(warning, pair.file, pair.line)
         lengths = [len(text.split()) for pair in splits.parts["valid"] for text in pair.targets]
         if sum(lengths) / len(lengths) < MIN_BLEU_WORDS:
             self.primary_metric = ("exact_match", "exact")
@@ -312,18 +312,18 @@ class Translate(ExampleTask):
 
 def _request_targets(bundle: ModelBundle, targets: str | None) -> ModelBundle:
     """Return the bundle with settings that read the requested targets, from the columns they had in training."""
-    settings, chosen = bundle.settings, parse_targets(bundle.preprocessor, targets)
+    settings, requested_targets = bundle.settings, parse_targets(bundle.preprocessor, targets)
     if not settings.target:
         return bundle
-    requested = settings.model_copy(deep=True)
-    requested.target = ",".join(chosen)
+    requested_settings = settings.model_copy(deep=True)
+    requested_settings.target = ",".join(requested_targets)
     columns = parse_columns(settings.columns)
     if columns is not None:
         # Parallel files need no column for each target, since their suffixes name the languages.
         has_all = len(columns) == 1 + len(bundle.preprocessor.facts["targets"])
-        names = [columns[1 + number] if has_all else name for name, number in chosen.items()]
-        requested.columns = ",".join([columns[0], *names])
-    return replace(bundle, settings=requested)
+        names = [columns[1 + number] if has_all else name for name, number in requested_targets.items()]
+        requested_settings.columns = ",".join([columns[0], *names])
+    return replace(bundle, settings=requested_settings)
 
 
 def build_model(

@@ -39,7 +39,7 @@ def train_tokenizers(
         text.vocabulary = text.vocabulary or limit
         log(f"tokeniser: {reason}")
     if translate.vocabulary is None:
-        is_shared = text.tokenizer == "bpe" and share_alphabet(pairs)
+        is_shared = text.tokenizer == "bpe" and have_shared_alphabet(pairs)
         translate.vocabulary = "shared" if is_shared else "separate"
     names, vocabulary_size = languages.targets, text.vocabulary
     uses_target_token = translate.targets == "token"
@@ -89,16 +89,18 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
 def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
     """Return the text of some ids, without special tokens."""
     num_specials = len(tokenizer.specials)
-    return tokenizer.decode([number for number in ids if number >= num_specials]).strip()
+    return tokenizer.decode([token for token in ids if token >= num_specials]).strip()
 
 
-def share_alphabet(pairs: Sequence[Pair]) -> bool:
+def have_shared_alphabet(pairs: Sequence[Pair]) -> bool:
     """Return whether the letters of each side are those of the other, so that words may be shared too."""
     sample = _sample(pairs)
     sides = ([pair.source for pair in sample], [text for pair in sample for text in pair.targets])
-    letters, others = (Counter(filter(str.isalpha, "\n".join(side).lower())) for side in sides)
-    shared = letters.keys() & others.keys()
-    fractions = [sum(counts[letter] for letter in shared) / max(1, counts.total()) for counts in (letters, others)]
+    source_letters, target_letters = (Counter(filter(str.isalpha, "\n".join(side).lower())) for side in sides)
+    shared = source_letters.keys() & target_letters.keys()
+    fractions = [
+        sum(counts[letter] for letter in shared) / max(1, counts.total()) for counts in (source_letters, target_letters)
+    ]
     return min(fractions) >= MIN_SHARED_LETTERS
 
 
