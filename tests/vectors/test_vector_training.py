@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -206,7 +207,9 @@ def test_an_unwritable_output_fails_before_training(corpus, tmp_path, capsys, ou
 def test_ctrl_c_saves_the_vectors_trained_so_far(corpus, tmp_path, method):
     out = tmp_path / "v.safetensors"
     command = [sys.executable, "-m", "seqwise", *arguments(corpus, out, "--method", method, "--epochs", "100000")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # A test run in the background ignores Ctrl-C, and its child processes would too.
+    accept_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=accept_interrupts)
     for line in process.stderr or ():
         if line.startswith("epoch"):
             break
