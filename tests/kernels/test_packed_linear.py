@@ -22,8 +22,8 @@ def test_the_product_is_that_of_linear(activation, shape):
 
 def test_float64_weights_and_copy_false_use_the_ordinary_product():
     weight = torch.randn(4, 3, dtype=torch.float64)
-    assert PackedLinear(weight, None, rows=8).copy is None
-    assert PackedLinear(weight.float(), None, rows=8, copy=False).copy is None
+    assert PackedLinear(weight, None, rows=8).packed_weight is None
+    assert PackedLinear(weight.float(), None, rows=8, copy=False).packed_weight is None
     x = torch.randn(2, 3, dtype=torch.float64)
     assert torch.equal(PackedLinear(weight, None, rows=8)(x), F.linear(x, weight))
 
@@ -31,7 +31,7 @@ def test_float64_weights_and_copy_false_use_the_ordinary_product():
 def test_with_gradients_enabled_the_ordinary_product_is_used():
     weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
     layer = PackedLinear(weight, None, rows=8)
-    assert layer.copy is None
+    assert layer.packed_weight is None
     layer(x).sum().backward()
     torch.testing.assert_close(weight.grad, x.sum(0).expand(4, 3))
 
@@ -41,5 +41,5 @@ def test_without_onednn_the_ordinary_product_is_used(monkeypatch):
     weight, x = torch.randn(4, 3), torch.randn(2, 3)
     with torch.inference_mode():
         layer = PackedLinear(weight, None, rows=8)
-    assert layer.copy is None
+    assert layer.packed_weight is None
     assert torch.equal(layer(x), F.linear(x, weight))

@@ -68,7 +68,7 @@ def plans(monkeypatch):
 @each_cell_spec
 def test_results_do_not_depend_on_the_number_of_threads(spec, batch, openmp, threads, plans, monkeypatch):
     if not openmp:
-        monkeypatch.setattr("seqwise.kernels.recurrence.cpu.code._openmp", lambda: None)
+        monkeypatch.setattr("seqwise.kernels.recurrence.cpu.code._find_openmp", lambda: None)
     cell = build_cell(spec, 21, 37, torch.float32)
     x, state = random_inputs(spec, batch, 7, 21, 37, torch.float32)
     lengths = torch.arange(batch) * 5 % 8
@@ -306,7 +306,7 @@ def test_aten_computes_single_steps_and_shapes_where_onednn_is_as_fast(threads):
         assert is_faster_than_aten(lstm, batch, 170)
         assert not is_faster_than_aten(lstm, batch[:1], 170)
         assert is_faster_than_aten(lstm, batch, 256, padded=True)
-        assert is_faster_than_aten(lstm, batch, 256, scans=2)
+        assert is_faster_than_aten(lstm, batch, 256, directions=2)
 
 
 def test_a_machine_that_cannot_compile_is_reported(monkeypatch):

@@ -27,10 +27,10 @@ CELLS: dict[str, Callable[[int, int], cells.Cell]] = {
     "gru replaces": cells.ReplacingGRUCell,
     "gru before": cells.EarlyResetGRUCell,
     "gru before replaces": cells.EarlyResetReplacingGRUCell,
-    "normed rnn": cells.LayerNormRNNCell,
-    "normed lstm": cells.LayerNormLSTMCell,
-    "normed gru": cells.LayerNormGRUCell,
-    "normed gru replaces": cells.LayerNormReplacingGRUCell,
+    "layer-norm rnn": cells.LayerNormRNNCell,
+    "layer-norm lstm": cells.LayerNormLSTMCell,
+    "layer-norm gru": cells.LayerNormGRUCell,
+    "layer-norm gru replaces": cells.LayerNormReplacingGRUCell,
 }
 # Largest relative error of outputs and of gradients. float32 is multiplied as TF32.
 MAX_ERRORS = {torch.bfloat16: (6e-3, 2.5e-2), torch.float16: (1e-3, 4e-3), torch.float32: (2e-3, 6e-3)}
@@ -110,7 +110,7 @@ def test_values_and_gradients_over_random_shapes(cell_name: str, seed: int) -> N
     lengths = None if seed % 2 else torch.tensor([generator.randint(0, steps) for _ in range(batch)])
     layer = build_layer(cell_name, generator.choice([5, 64]), units, dtype)
     max_errors = MAX_ERRORS[dtype]
-    if cell_name.startswith("normed"):  # norms amplify rounding errors, in the reference implementation too
+    if cell_name.startswith("layer-norm"):  # norms amplify rounding errors, in the reference implementation too
         reference_errors = largest_errors(layer, batch, steps, lengths, reference=True)
         max_errors = 4 * max_errors[0] + 2 * reference_errors[0], 4 * max_errors[1] + 2 * reference_errors[1]
     values, gradients = largest_errors(layer, batch, steps, lengths)
@@ -118,7 +118,7 @@ def test_values_and_gradients_over_random_shapes(cell_name: str, seed: int) -> N
     assert gradients < max_errors[1]
 
 
-@pytest.mark.parametrize("cell_name", ["lstm", "gru", "gru before", "rnn", "normed lstm"])
+@pytest.mark.parametrize("cell_name", ["lstm", "gru", "gru before", "rnn", "layer-norm lstm"])
 def test_2048_units(cell_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from seqwise.kernels.recurrence.gpu import persistent
 
@@ -174,7 +174,7 @@ def test_both_directions_at_once(cell_name: str, padded: bool) -> None:
         expected, [exact_x, *exact.parameters()], [grad_output.double() for grad_output in grad_outputs]
     )
     factor = (
-        4 if cell_name.startswith(("normed", "rnn identity")) else 1
+        4 if cell_name.startswith(("layer-norm", "rnn identity")) else 1
     )  # no activation makes their TF32 errors smaller
     assert (
         max(relative_error(a, b) for a, b in zip(results, expected, strict=True))

@@ -23,9 +23,9 @@ CELLS: dict[str, Callable[[int, int], cells.Cell]] = {
     "lstm": cells.LSTMCell,
     "gru": cells.GRUCell,
     "gru before": cells.EarlyResetGRUCell,
-    "normed rnn": cells.LayerNormRNNCell,
-    "normed lstm": cells.LayerNormLSTMCell,
-    "normed gru": cells.LayerNormReplacingGRUCell,
+    "layer-norm rnn": cells.LayerNormRNNCell,
+    "layer-norm lstm": cells.LayerNormLSTMCell,
+    "layer-norm gru": cells.LayerNormReplacingGRUCell,
 }
 LENGTHS = [4, 0, 2, 4, 1]
 UNITS = 18

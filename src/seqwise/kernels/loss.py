@@ -42,8 +42,8 @@ MAX_SCORES = {"cpu": 1 << 23, "triton": 96 << 20, "plain": 1 << 28}
 # (V, D) takes longer than the product that is added to them. Scores of D rows are no larger than the matrix.
 MIN_ROWS = {"cpu": 1, "triton": 768, "plain": 1}
 ALIGNMENT = 8  # rows of scores begin at multiples of it, for Triton's kernel and products on a GPU
-MIN_CHUNKS = 11  # that save most of the memory; every further one adds to the sums (V, D) once more
-ROW_MULTIPLE = 64  # products on a GPU are faster with a multiple of so many rows
+MIN_CHUNKS = 11  # enough to save most of the memory; every further one adds to the sums (V, D) once more
+ROW_MULTIPLE = 64  # products on a GPU are faster if the number of rows is a multiple of it
 
 MIN_CAPABILITY = (8, 0)  # of the first GPUs with bfloat16
 
@@ -192,7 +192,7 @@ def _compute_in_chunks(inputs: LossInputs, grad_losses: Tensor | None) -> tuple[
 
 
 def _cast_and_pad(tensor: Tensor, missing: int, dtype: torch.dtype) -> Tensor:
-    """Return the tensor in another type, with so many zeros, or rows of them, at the end."""
+    """Return the tensor in another type, with `missing` zeros, or rows of zeros, at the end."""
     if not missing:
         return tensor.to(dtype)
     padded = tensor.new_empty(len(tensor) + missing, *tensor.shape[1:], dtype=dtype)
@@ -246,7 +246,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, first: bool) -> Non
 
 @cache
 def _adds_in_float32(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a 16-bit product can be added to a float32 matrix in one call. It depends on the release, so it is
+    """Whether a 16-bit product can be added to a float32 matrix in one call. It depends on PyTorch's release, so it is
     tried."""
     if device.type != "cuda":
         return False

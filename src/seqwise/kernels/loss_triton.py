@@ -1,4 +1,4 @@
-"""The losses of rows of scores, and p − y in their place, in Triton. Importing this imports triton.
+"""The losses of rows of scores, and the scores overwritten by p − y, in Triton. Importing this imports triton.
 
 One program takes one row, which it reads twice: once for the sum of exponentials, once to overwrite each score by its
 gradient. With m the largest score of the row, r = Σ_{k ≠ target} exp(s_k − m) and z = r + exp(s_target − m),
@@ -47,10 +47,10 @@ def _row_kernel(
     """
     row = tl.program_id(0).to(tl.int64)
     stride = aligned_stride * 8  # so the compiler knows the alignment and loads 16-bit scores 16 bytes at a time
-    start = scores + row * stride
+    row_start = scores + row * stride
     target, target_score = tl.load(targets + row), tl.load(target_scores + row).to(tl.float32)
     columns_in_block = tl.arange(0, BLOCK // GROUP)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    tl.store(start + target, float("-inf"))
+    tl.store(row_start + target, float("-inf"))
     tl.debug_barrier()  # visible to all threads
 
     # Each group of columns has its own maximum and sum; they are combined at the end.
@@ -58,12 +58,12 @@ def _row_kernel(
     running_sum = tl.zeros((BLOCK // GROUP,), tl.float32)
     for block in tl.range(0, BLOCKS, num_stages=NUM_STAGES):
         column = block * BLOCK + columns_in_block
-        score = tl.load(start + column, mask=column < stride, other=float("-inf")).to(tl.float32)
+        score = tl.load(row_start + column, mask=column < stride, other=float("-inf")).to(tl.float32)
         if HAS_PADDING:
             score = tl.where(column < vocabulary, score, float("-inf"))
-        larger = tl.maximum(running_max, tl.max(score, 1))
-        running_sum = running_sum * tl.exp(running_max - larger) + tl.sum(tl.exp(score - larger[:, None]), 1)
-        running_max = larger
+        new_max = tl.maximum(running_max, tl.max(score, 1))
+        running_sum = running_sum * tl.exp(running_max - new_max) + tl.sum(tl.exp(score - new_max[:, None]), 1)
+        running_max = new_max
     maximum = tl.max(running_max, 0)
     others = tl.sum(running_sum * tl.exp(running_max - maximum), 0)
     total = others + tl.exp(target_score - maximum)
@@ -78,14 +78,14 @@ def _row_kernel(
         for block in tl.range(0, BLOCKS, num_stages=NUM_STAGES):  # from the end, which is still in the cache
             column = (BLOCKS - 1 - block) * BLOCK + columns_in_block
             mask = column < stride
-            score = tl.load(start + column, mask=mask, other=0.0).to(tl.float32)
+            score = tl.load(row_start + column, mask=mask, other=0.0).to(tl.float32)
             error = tl.exp(score - maximum) * scale
             if HAS_PADDING:
                 error = tl.where(column < vocabulary, error, 0.0)
-            tl.store(start + column, error.to(scores.dtype.element_ty), mask=mask)
+            tl.store(row_start + column, error.to(scores.dtype.element_ty), mask=mask)
         target_score = -others * scale
     tl.debug_barrier()  # after the stores above
-    tl.store(start + target, target_score.to(scores.dtype.element_ty))
+    tl.store(row_start + target, target_score.to(scores.dtype.element_ty))
 
 
 def _choose_block_size(vocabulary: int) -> int:

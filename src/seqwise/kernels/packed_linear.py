@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-MIN_SEQUENCES = 4  # of usual length, from which on a copy is worth its cost
+MIN_SEQUENCES = 4  # sequences of usual length from which on a packed copy is worth its cost
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}
 
 
@@ -27,16 +27,16 @@ class PackedLinear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, copy: bool = True, activation: str = "none"):
-        self.weight, self.bias, self.activation, self.copy = weight, bias, activation, None
+        self.weight, self.bias, self.activation, self.packed_weight = weight, bias, activation, None
         is_plain = weight.dtype == torch.float32 and weight.device.type == "cpu"
         is_constant = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
         if copy and is_plain and is_constant and _is_available():
-            self.copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
+            self.packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.copy is None or x.dtype != torch.float32:
+        if self.packed_weight is None or x.dtype != torch.float32:
             return ACTIVATIONS[self.activation](F.linear(x, self.weight, self.bias))
-        return _LINEAR(x, self.copy, self.bias, self.activation, [], "none")
+        return _LINEAR(x, self.packed_weight, self.bias, self.activation, [], "none")
 
 
 _LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)  # of a packed weight, with an activation
@@ -48,9 +48,9 @@ def _is_available() -> bool:
     try:
         with torch.inference_mode():
             x, weight = torch.ones(2, 4), torch.arange(12.0).view(3, 4) - 5
-            copy = torch.ops.mkldnn._reorder_linear_weight(weight, 2)
+            packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight, 2)
             return all(
-                torch.allclose(_LINEAR(x, copy, None, name, [], "none"), activate(F.linear(x, weight)), atol=1e-5)
+                torch.allclose(_LINEAR(x, packed_weight, None, name, [], "none"), activate(F.linear(x, weight)), atol=1e-5)
                 for name, activate in ACTIVATIONS.items()
             )
     except (AttributeError, RuntimeError):

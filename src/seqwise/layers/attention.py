@@ -115,7 +115,7 @@ def attend(
 ) -> Tensor:
     """Context (…, T, K) of queries (…, T, K) over keys and values (…, S, K); scaled dot unless a score is given.
 
-    `mask` broadcasts to (…, T, S). `causal` says the same as `causal_mask(T, S)` without forming it.
+    `mask` broadcasts to (…, T, S). `causal` has the effect of `causal_mask(T, S)` without forming it.
     """
     scale = (score or _SCALED_DOT).scale(keys.shape[-1])
     if scale is None:
@@ -234,14 +234,14 @@ class MultiHeadAttention(nn.Module):
         else:
             queries = self.project_queries(x)
             keys, values = self.project_memory(memory) if cache is None else cache
-        attended = (keys, values)
+        keys_values = (keys, values)
         if self.rotary and memory is None:
-            before = keys.shape[-2] - queries.shape[-2]
-            queries, keys = rotate(queries, before, rotations), rotate(keys, 0, rotations)
+            num_cached = keys.shape[-2] - queries.shape[-2]
+            queries, keys = rotate(queries, num_cached, rotations), rotate(keys, 0, rotations)
         if mask is not None and mask.dim() > 2:
             mask = mask.unsqueeze(-3)  # (B, 1, T, S): the same for all heads
         context = self.attend(queries, keys, values, mask, causal)
-        return self.join(context), attended
+        return self.join(context), keys_values
 
     def compute_rotations(self, x: Tensor) -> Tensor | None:
         """The sines and cosines that rotate x (B, T, D) from position 0 on; None without rotary positions."""
@@ -277,6 +277,6 @@ class MultiHeadAttention(nn.Module):
 
     def project_memory(self, memory: Tensor) -> KeysValues:
         width = self.width
-        both = F.linear(memory, self.inward.weight[width:], self.inward.bias[width:])
-        keys, values = both.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        stacked = F.linear(memory, self.inward.weight[width:], self.inward.bias[width:])
+        keys, values = stacked.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return keys, values  # (B, H, S, K) each

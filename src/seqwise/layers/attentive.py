@@ -60,11 +60,11 @@ class AttentiveRecurrent(nn.Module):
             h = h + a
             outputs.append(h)
             key, value = F.linear(h, self.weight_memory)[:, None].chunk(2, dim=-1)
-            present = _concatenate(present, (key, value, torch.ones_like(h[:, :1], dtype=torch.bool)))
+            present = _concat_memories(present, (key, value, torch.ones_like(h[:, :1], dtype=torch.bool)))
             cell_state = (h, *rest) if valid is None else select_state(valid[:, t], (h, *rest), cell_state)
         cell_recorder.finish(valid)
         recorder.finish(valid)
-        new_state = cell_state, _newest(_concatenate(past, present), lengths, steps, self.memory)
+        new_state = cell_state, _select_newest(_concat_memories(past, present), lengths, steps, self.memory)
         return zero_padding(torch.stack(outputs, dim=1), valid), new_state
 
     def _attend(self, h: Tensor, past: Memory, present: Memory, steps: int, recorder: StepRecorder) -> Tensor:
@@ -103,12 +103,12 @@ class StateAttention(nn.Module):
         s = zero_padding(s, valid)
         queries, keys, values = F.linear(s, self.weight).chunk(3, dim=-1)
         present = keys, values, torch.ones(s.shape[:2], dtype=torch.bool, device=s.device)
-        memory = present if past is None else _concatenate(past, present)
-        mask = _window(s.shape[1], memory[0].shape[1], self.memory, s.device)
+        memory = present if past is None else _concat_memories(past, present)
+        mask = _window_mask(s.shape[1], memory[0].shape[1], self.memory, s.device)
         if past is not None:
             mask = mask & memory[2][:, None, :]  # (B, T, S)
         a = self._attend(queries, memory[0], memory[1], mask, valid)
-        return zero_padding(s + a, valid), _newest(memory, lengths, s.shape[1], self.memory)
+        return zero_padding(s + a, valid), _select_newest(memory, lengths, s.shape[1], self.memory)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, valid: Tensor | None) -> Tensor:
         """a (B, T, D), by the fused function unless a live recording needs the weights in the graph."""
@@ -124,11 +124,11 @@ class StateAttention(nn.Module):
         return attend(queries[:, None], keys[:, None], values[:, None], mask, SCORE)[:, 0]
 
 
-def _window(steps: int, columns: int, memory: int, device: Any) -> Tensor:
+def _window_mask(steps: int, columns: int, memory: int, device: Any) -> Tensor:
     """The mask (T, S): step t, which is column S − T + t, attends to itself and `memory` columns before it."""
-    here = torch.arange(columns - steps, columns, device=device)[:, None]
+    position = torch.arange(columns - steps, columns, device=device)[:, None]
     column = torch.arange(columns, device=device)
-    return (column <= here) & (column >= here - memory)
+    return (column <= position) & (column >= position - memory)
 
 
 def _empty_memory(like: Tensor, width: int) -> Memory:
@@ -136,12 +136,12 @@ def _empty_memory(like: Tensor, width: int) -> Memory:
     return empty, empty, torch.ones(len(like), 0, dtype=torch.bool, device=like.device)
 
 
-def _concatenate(old: Memory, new: Memory) -> Memory:
+def _concat_memories(old: Memory, new: Memory) -> Memory:
     keys, values, valid = (torch.cat(parts, dim=1) for parts in zip(old, new, strict=True))
     return keys, values, valid
 
 
-def _newest(memory: Memory, lengths: Tensor | None, steps: int, max_columns: int) -> Memory:
+def _select_newest(memory: Memory, lengths: Tensor | None, steps: int, max_columns: int) -> Memory:
     """The last `max_columns` valid columns of each row, aligned at the end so that distances in time stay the same."""
     keys, values, valid = memory
     columns = keys.shape[1]

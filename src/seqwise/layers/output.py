@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from seqwise.errors import UsageError
 from seqwise.kernels.loss import linear_cross_entropy
 
-FLATTENING = 0.75  # exponent of the unigram counts: Mikolov et al. 2013, §2.2
+COUNT_EXPONENT = 0.75  # exponent of the unigram counts: Mikolov et al. 2013, §2.2
 
 
 class FullSoftmax(nn.Module):
@@ -91,7 +91,7 @@ class SampledSoftmax(FullSoftmax):
             probability = (torch.log1p(1 / (rank + 1)) / math.log(vocabulary + 1)).float()
         elif counts.shape == (vocabulary,):
             # A word without occurrences counts as one with one: its term of Z must not vanish.
-            weight = counts.double().clamp(min=1.0) ** FLATTENING
+            weight = counts.double().clamp(min=1.0) ** COUNT_EXPONENT
             probability = (weight / weight.sum()).float()
         else:
             raise UsageError(f"expected one count per token, ({vocabulary},); received {tuple(counts.shape)}.")
@@ -106,9 +106,9 @@ class SampledSoftmax(FullSoftmax):
         target_rows, negative_rows = rows.split((len(targets), len(negatives)))
         vectors = self.project(vectors)
         target = (vectors * target_rows).sum(-1) + bias[: len(targets)]  # (N,)
-        expected = torch.log(len(negatives) * self.probability[negatives])
+        log_expected = torch.log(len(negatives) * self.probability[negatives])
         # Added after the product, which may be in 16 bits: the correction would lose its small differences there.
-        others = F.linear(vectors, negative_rows) + (bias[len(targets) :] - expected)  # (N, S)
+        others = F.linear(vectors, negative_rows) + (bias[len(targets) :] - log_expected)  # (N, S)
         others = others.masked_fill(negatives == targets[:, None], -math.inf)
         return torch.cat((target[:, None], others), dim=-1).logsumexp(-1) - target
 

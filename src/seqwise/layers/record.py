@@ -41,9 +41,9 @@ class Recording(Mapping[str, Tensor]):
         path = self.paths.get(id(module))
         if path is None:
             return
-        full = f"{path}.{name}" if path else name
-        if fnmatchcase(full, self.pattern):
-            self._values.setdefault(full, []).append(value if self.live else value.detach())
+        full_name = f"{path}.{name}" if path else name
+        if fnmatchcase(full_name, self.pattern):
+            self._values.setdefault(full_name, []).append(value if self.live else value.detach())
 
     def every(self, name: str) -> list[Tensor]:
         """All values recorded under the name, in the order the layer ran."""

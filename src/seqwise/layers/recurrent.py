@@ -147,7 +147,7 @@ class Bidirectional(nn.Module):
         first, second = ((get_cell_spec(cell), cell.inputs, cell.units) for cell in cells)
         if first == second and not any(map(is_recorded_live, cells)):
             valid = valid_steps(x, cells[0].inputs, lengths)
-            backend = choose_backend(cells[0], x, lengths, scans=2)
+            backend = choose_backend(cells[0], x, lengths, directions=2)
             states = [forward_state, backward_state]
             result = _scan_directions(backend, layers, x, states, lengths, valid) if backend in FUSED else None
             if result is not None:

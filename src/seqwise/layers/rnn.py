@@ -98,8 +98,8 @@ class _TorchCompatible(nn.RNNBase):
         self.layer = nn.ModuleList()  # has no parameters, but a path for every gate: `layer.0.lstm.forget`
         for number in range(self.num_layers):
             inputs = self.hidden_size * len(directions) if number else self.input_size
-            scans = [Recurrent(self.cell_class(inputs, self, f"l{number}{suffix}")) for suffix in directions]
-            self.layer.append(Bidirectional(*scans) if self.bidirectional else scans[0])
+            layers = [Recurrent(self.cell_class(inputs, self, f"l{number}{suffix}")) for suffix in directions]
+            self.layer.append(Bidirectional(*layers) if self.bidirectional else layers[0])
 
     @classmethod
     def from_torch(cls, module: nn.RNNBase) -> Self:
@@ -139,8 +139,8 @@ class _TorchCompatible(nn.RNNBase):
         if lengths is not None:
             raise UsageError("lengths belong to a batch; received a single sequence with lengths.")
         batch = 0 if self.batch_first else 1
-        outputs, after = self._forward_padded(input.unsqueeze(batch), _map(hx, lambda part: part.unsqueeze(1)), None)
-        return outputs.squeeze(batch), _map(after, lambda part: part.squeeze(1))
+        outputs, last_state = self._forward_padded(input.unsqueeze(batch), _map(hx, lambda part: part.unsqueeze(1)), None)
+        return outputs.squeeze(batch), _map(last_state, lambda part: part.squeeze(1))
 
     def _forward_padded(self, input: Tensor, hx: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         x = input if self.batch_first or input.dim() != 3 else input.transpose(0, 1)
@@ -148,13 +148,13 @@ class _TorchCompatible(nn.RNNBase):
             self.check_input(input, None)
             if hx is not None:
                 self.check_forward_args(input, hx, None)
-            outputs, after = self._scan(x, hx, lengths)
-            return outputs if self.batch_first else outputs.transpose(0, 1), after
+            outputs, last_state = self._scan(x, hx, lengths)
+            return outputs if self.batch_first else outputs.transpose(0, 1), last_state
         if lengths is None:
             return super().forward(input, hx)
         packed = pack_padded_sequence(input, lengths.cpu(), self.batch_first, enforce_sorted=False)
-        outputs, after = super().forward(packed, hx)
-        return pad_packed_sequence(outputs, self.batch_first, total_length=x.shape[1])[0], after
+        outputs, last_state = super().forward(packed, hx)
+        return pad_packed_sequence(outputs, self.batch_first, total_length=x.shape[1])[0], last_state
 
     def _forward_packed(self, packed: PackedSequence, hx: State) -> tuple[PackedSequence, State]:
         data, batch_sizes, order, original_order = packed
@@ -167,10 +167,10 @@ class _TorchCompatible(nn.RNNBase):
         if hx is not None:
             self.check_forward_args(data, hx, batch_sizes)
         x, lengths = pad_packed_sequence(packed, batch_first=True)
-        outputs, after = self._scan(x, hx, lengths)
+        outputs, last_state = self._scan(x, hx, lengths)
         outputs = outputs if order is None else outputs[order]
         data = pack_padded_sequence(outputs, sorted_lengths, batch_first=True).data
-        return PackedSequence(data, batch_sizes, order, original_order), after
+        return PackedSequence(data, batch_sizes, order, original_order), last_state
 
     def _has_scan(self, x: Tensor, lengths: Tensor | None) -> bool:
         """Whether a scan of this package computes this call of x (B, T, D), rather than PyTorch's `forward`."""
@@ -189,18 +189,18 @@ class _TorchCompatible(nn.RNNBase):
         return cells[0]
 
     def _scan(self, x: Tensor, hx: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """x (B, T, D) → outputs (B, T, directions · H) and the state after."""
-        after: list[tuple[Tensor, ...]] = []
+        """x (B, T, D) → outputs (B, T, directions · H) and the last state."""
+        last_states: list[tuple[Tensor, ...]] = []
         for number, layer in enumerate(self.layer):
             x = F.dropout(x, self.dropout, self.training) if number else x
             if self.bidirectional:
-                before = [tuple(part[2 * number + direction] for part in _parts(hx)) for direction in (0, 1)]
-                x, states = layer(x, None if hx is None else before, lengths)
-                after += states
+                initial_states = [tuple(part[2 * number + direction] for part in _parts(hx)) for direction in (0, 1)]
+                x, states = layer(x, None if hx is None else initial_states, lengths)
+                last_states += states
             else:
                 x, state = layer(x, None if hx is None else tuple(part[number] for part in _parts(hx)), lengths)
-                after.append(state)
-        h, *c = (torch.stack(parts) for parts in zip(*after, strict=True))
+                last_states.append(state)
+        h, *c = (torch.stack(parts) for parts in zip(*last_states, strict=True))
         return x, (h, *c) if c else h
 
 

@@ -113,12 +113,12 @@ def aten_scan(
         return _aten(cell, x, None, state, weight_hidden)
     packed = pack_padded_sequence(x, lengths.cpu().clamp(min=1), batch_first=True, enforce_sorted=False)
     data, sizes, order, original_order = packed
-    data, after = _aten(cell, data, sizes, tuple(part[order] for part in state), weight_hidden)
+    data, last_state = _aten(cell, data, sizes, tuple(part[order] for part in state), weight_hidden)
     packed = PackedSequence(data, sizes, order, original_order)
     outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])
     is_nonempty = lengths.to(x.device) > 0
-    after = select_state(is_nonempty, tuple(part[original_order] for part in after), state)
-    return zero_padding(outputs, is_nonempty[:, None]), after
+    last_state = select_state(is_nonempty, tuple(part[original_order] for part in last_state), state)
+    return zero_padding(outputs, is_nonempty[:, None]), last_state
 
 
 def _aten(
@@ -126,20 +126,20 @@ def _aten(
 ) -> tuple[Tensor, State]:
     function, weights = _get_aten_arguments(cell, weight_hidden)
     hidden = [part.unsqueeze(0).contiguous() for part in state]  # ATen's first dimension is the layer
-    before = hidden if len(hidden) == 2 else hidden[0]
+    initial_state = hidden if len(hidden) == 2 else hidden[0]
     # cuDNN computes gradients in training mode only, so an evaluated layer needs that mode as well. Dropout is 0.
     options = (weights, True, 1, 0.0, torch.is_grad_enabled(), False)
     # cuDNN warns that it copies weights which are not in one buffer: the copy is cheap compared with the scan.
     ignore = warnings.catch_warnings(action="ignore", category=UserWarning) if x.is_cuda else nullcontext()
     with ignore:
         if batch_sizes is None and x.is_cuda:  # cuDNN would copy batch-first input slowly
-            outputs, *after = function(time_first(x), before, *options, False)
+            outputs, *last_state = function(time_first(x), initial_state, *options, False)
             outputs = outputs.transpose(0, 1)
         elif batch_sizes is None:
-            outputs, *after = function(x, before, *options, True)
+            outputs, *last_state = function(x, initial_state, *options, True)
         else:
-            outputs, *after = function(x, batch_sizes, before, *options)
-    return outputs, tuple([part.squeeze(0) for part in after])
+            outputs, *last_state = function(x, batch_sizes, initial_state, *options)
+    return outputs, tuple([part.squeeze(0) for part in last_state])
 
 
 def _get_aten_arguments(cell: Any, weight_hidden: Tensor) -> tuple[Callable[..., Any], list[Tensor]]:
@@ -200,7 +200,7 @@ def get_cell_spec(cell: Cell) -> CellSpec | None:
     return spec if activation == spec.activation else replace(spec, activation=activation)
 
 
-def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1) -> str:
+def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, directions: int = 1) -> str:
     """The backend of this call: "triton", "compiled", "aten" (on a GPU cuDNN) or "reference", the loop over steps."""
     spec = get_cell_spec(cell)
     if spec is None:
@@ -210,25 +210,25 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
     if compiled.has_active_transforms():
         return "reference"  # ATen's scans have no batching rule, and not all have forward-mode derivatives
     if x.is_cpu:
-        return _choose_on_cpu(spec, cell, x, lengths, scans, fallback)
-    if get_unavailable_reason(x.device) is not None or _failure_key(spec, x, cell.units, scans) in _failed_kernels:
+        return _choose_on_cpu(spec, cell, x, lengths, directions, fallback)
+    if get_unavailable_reason(x.device) is not None or _failure_key(spec, x, cell.units, directions) in _failed_kernels:
         return fallback
     from seqwise.kernels.recurrence.gpu import persistent
 
-    if not persistent.is_supported(spec, x, cell.units, scans):
+    if not persistent.is_supported(spec, x, cell.units, directions):
         return fallback
-    is_faster = fallback == "reference" or persistent.is_faster_than_cudnn(spec, x, cell.units, scans)
+    is_faster = fallback == "reference" or persistent.is_faster_than_cudnn(spec, x, cell.units, directions)
     return "triton" if is_faster else fallback
 
 
 @_exclude_from_tracing
-def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, fallback: str) -> str:
+def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, directions: int, fallback: str) -> str:
     has_failed = bool(_failed_kernels) and _failure_key(spec, x) in _failed_kernels
     if has_failed or not compiled.is_supported(x, cell.weight_input, cell.weight_hidden):
         return fallback
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
     is_faster = fallback == "reference" and x.shape[1] > 1
-    is_faster = is_faster or compiled.is_faster_than_aten(spec, x, cell.units, scans, padded)
+    is_faster = is_faster or compiled.is_faster_than_aten(spec, x, cell.units, directions, padded)
     return "compiled" if is_faster and get_unavailable_reason(x.device) is None else fallback
 
 
@@ -256,7 +256,7 @@ def fused_scan(
 ) -> ScanResult | None:
     """The scan of x (B, T, D) by a kernel; with `should_record`, every gate by its name.
 
-    None if the kernel cannot be launched: this is warned about once, and the process does not try it again.
+    None if the kernel cannot be launched: it warns once, and the process does not try that kernel again.
     """
     spec = get_cell_spec(cell)
     assert spec is not None

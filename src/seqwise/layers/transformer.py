@@ -99,10 +99,10 @@ class EncoderLayer(TransformerLayer):
         cache: KeysValues | None = None,
         rotations: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        attended, cache = self.attention(
+        context, cache = self.attention(
             self.enter(self.attention_norm, x), mask=mask, causal=causal, cache=cache, rotations=rotations
         )
-        x = self.add(self.attention_norm, x, attended)
+        x = self.add(self.attention_norm, x, context)
         x = self.add(self.feedforward_norm, x, self.feedforward(self.enter(self.feedforward_norm, x)))
         return x, cache
 
@@ -127,10 +127,10 @@ class DecoderLayer(TransformerLayer):
         rotations: Tensor | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
         own, cross = cache or (None, None)
-        attended, own = self.attention(self.enter(self.attention_norm, x), causal=True, cache=own, rotations=rotations)
-        x = self.add(self.attention_norm, x, attended)
-        attended, cross = self.cross(self.enter(self.cross_norm, x), memory, mask=memory_mask, cache=cross)
-        x = self.add(self.cross_norm, x, attended)
+        context, own = self.attention(self.enter(self.attention_norm, x), causal=True, cache=own, rotations=rotations)
+        x = self.add(self.attention_norm, x, context)
+        context, cross = self.cross(self.enter(self.cross_norm, x), memory, mask=memory_mask, cache=cross)
+        x = self.add(self.cross_norm, x, context)
         x = self.add(self.feedforward_norm, x, self.feedforward(self.enter(self.feedforward_norm, x)))
         return x, (own, cross)
 
@@ -194,8 +194,8 @@ class Encoder(Stack):
         With `causal`, padding follows every valid position and needs no mask. Rows of different `lengths` cannot be
         continued together, nor can bidirectional ones: their cache is None.
         """
-        continues = causal and lengths is None
-        if cache is not None and not continues:
+        can_continue = causal and lengths is None
+        if cache is not None and not can_continue:
             received = "lengths" if causal else "causal=False"
             raise UsageError(
                 f"a cache continues causal rows of equal length; received {received}.",
@@ -203,7 +203,7 @@ class Encoder(Stack):
             )
         mask = None if causal or lengths is None else padding_mask(lengths, x.shape[1])
         x, cache = self._run(x, (mask, causal), cache, x.shape[1])
-        return x, cache if continues and cache else None
+        return x, cache if can_continue and cache else None
 
 
 class Decoder(Stack):

@@ -16,14 +16,14 @@ MIN_TRITON = (3, 6)
 
 
 def get_unavailable_reason(device: torch.device) -> str | None:
-    """Why the kernels are not used on the device, in words; None where they are. The environment may change any
-    time."""
+    """Why the kernels are not used on the device, in words; None where they are. Not cached, because the environment
+    may change."""
     return get_disabled_reason() or get_machine_reason(device)
 
 
 @cache
 def get_machine_reason(device: torch.device) -> str | None:
-    """The same, as far as the machine and the installation decide it."""
+    """Why the machine or the installation rules out the kernels, in words; None where they do not."""
     if device.type == "cuda":
         return _get_gpu_reason(device)
     if device.type != "cpu":
@@ -50,7 +50,7 @@ def get_triton_reason() -> str | None:
 
 
 def describe_backend(device: torch.device) -> str:
-    """The backend that recurrent layers use on the device unless a call does not suit it, and why, where it is not the
+    """The backend that recurrent layers use on the device where it supports the call, and why, if it is not the
     package's own."""
     reason = get_unavailable_reason(device)
     own, fallback = ("triton", "cudnn") if device.type == "cuda" else ("compiled", "aten")

@@ -3,8 +3,8 @@
 Sequences are sorted by length, the longest first. Packed rows are the first steps of all sequences, then the second
 steps of those that have one, and so on: a batch (B, T, D) becomes (N, D) with N valid steps and no padding.
 
-Besides, fast copies into contiguous memory (`to_contiguous`, `time_first`): PyTorch copies 16-bit numbers one by one,
-here eight bytes are copied at a time.
+It also has fast copies into contiguous memory (`to_contiguous`, `time_first`): PyTorch copies 16-bit numbers one by
+one, here eight bytes are copied at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SequencePacking:
 
     sorted_lengths (B,): longest first; sorted_indices, unsorted_indices (B,): which sequences these are, and back;
     step_offsets (T + 1,): where each step begins among the packed rows; row_steps, row_ranks, row_sequences (N,): of
-    each packed row the step, the place of its sequence in the sorted order, and its sequence.
+    each packed row the step, the position of its sequence in the sorted order, and its sequence.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SequencePacking:
         return _Pack.apply(x, self) if self.is_padded else _to_rows(x)
 
     def split_windows(self, min_rows: int) -> list[Window]:
-        """All steps in windows of at least so many rows; the last may have fewer. One window if two would not do."""
+        """All steps in windows of at least `min_rows` rows; the last may have fewer. Twice as many or fewer are one."""
         if self.num_rows <= 2 * min_rows:
             return [Window(0, self.max_steps, 0, self.num_rows, self.step_offsets)]
         offsets, first, windows = self.step_offsets.tolist(), 0, []

@@ -1,1 +1,1 @@
-"""Recurrent cells as loops that LLVM compiles. Importing `compiled` or `support` imports no LLVM; using them does."""
+"""Recurrent cells as loops that LLVM compiles. Importing `compiled` imports no LLVM; using it does."""

@@ -102,23 +102,23 @@ class Vec(Register[float]):
     """Floating-point numbers in a vector register; operations act on each lane."""
 
     def apply(self, operation: str, other: Vec | float) -> Vec:
-        right = self.code.real(other).value
+        right = self.code.as_vec(other).value
         return Vec(self.code, getattr(self.code.builder, f"f{operation}")(self.value, right, flags=FAST_MATH_FLAGS))
 
     def __truediv__(self, other: Vec | float) -> Vec:
         return self.apply("div", other)
 
     def __rtruediv__(self, other: float) -> Vec:
-        return self.code.real(other) / self
+        return self.code.as_vec(other) / self
 
     def __rsub__(self, other: float) -> Vec:
-        return self.code.real(other) - self
+        return self.code.as_vec(other) - self
 
     def select_less(self, other: Vec | float, yes: Vec | float, no: Vec | float) -> Vec:
         """`yes` where self < other, else `no`, also where self is NaN."""
-        builder, real = self.code.builder, self.code.real
-        is_less = builder.fcmp_ordered("<", self.value, real(other).value)
-        return Vec(self.code, builder.select(is_less, real(yes).value, real(no).value))
+        builder, as_vec = self.code.builder, self.code.as_vec
+        is_less = builder.fcmp_ordered("<", self.value, as_vec(other).value)
+        return Vec(self.code, builder.select(is_less, as_vec(yes).value, as_vec(no).value))
 
 
 class Code:
@@ -130,17 +130,17 @@ class Code:
         self.vector = ir.VectorType(self.scalar, self.lanes)
         self.module = ir.Module()
         self.builder: Any = None
-        self.names: dict[str, int] = {}
+        self.functions: dict[str, int] = {}  # name → number of arguments
         self.lane_mask: Any = None  # in the last vector of a row: which lanes are part of the row
 
     # --- functions and loops ---
 
     @contextmanager
-    def function(self, name: str, arguments: int) -> Iterator[list[Int]]:
-        """Begin a C function whose arguments are 64-bit integers."""
-        function = ir.Function(self.module, ir.FunctionType(VOID, [INT64] * arguments), name)
+    def function(self, name: str, num_arguments: int) -> Iterator[list[Int]]:
+        """Write a C function whose arguments are 64-bit integers; the block generates its body."""
+        function = ir.Function(self.module, ir.FunctionType(VOID, [INT64] * num_arguments), name)
         self.builder = ir.IRBuilder(function.append_basic_block())
-        self.names[name] = arguments
+        self.functions[name] = num_arguments
         yield [Int(self, argument) for argument in function.args]
         self.builder.ret_void()
 
@@ -191,7 +191,7 @@ class Code:
         function = self.module.globals[name]
         function.linkage = "internal"
         function.attributes.add("noinline")
-        del self.names[name]
+        del self.functions[name]
         return function
 
     def call_local(self, function: Any, *arguments: Int | int) -> None:
@@ -201,14 +201,14 @@ class Code:
     def add_list_version(self, name: str, original: str, count: int) -> None:
         """Add a version of a function whose only argument is the address of a list of its arguments."""
         with self.function(name, 1) as (words,):
-            self.call_local(self.module.globals[original], *(self.word(words, index) for index in range(count)))
+            self.call_local(self.module.globals[original], *(self.load_word(words, index) for index in range(count)))
 
     # --- values ---
 
     def as_int(self, value: Int | int) -> Int:
         return value if isinstance(value, Int) else Int(self, INT64(value))
 
-    def real(self, value: Vec | float) -> Vec:
+    def as_vec(self, value: Vec | float) -> Vec:
         return value if isinstance(value, Vec) else Vec(self, ir.Constant(self.vector, [value] * self.lanes))
 
     def select(self, condition: Any, yes: Int, no: Int) -> Int:
@@ -222,11 +222,11 @@ class Code:
         """An integer converted to floating point, in every lane."""
         return self.broadcast(self.builder.sitofp(value.value, self.scalar))
 
-    def _broadcast(self, scalar: Any, kind: Any) -> Any:
-        empty = ir.Constant(kind, ir.Undefined)
-        first = self.builder.insert_element(empty, scalar, INT32(0))
+    def _broadcast(self, scalar: Any, vector_type: Any) -> Any:
+        undefined = ir.Constant(vector_type, ir.Undefined)
+        first = self.builder.insert_element(undefined, scalar, INT32(0))
         return self.builder.shuffle_vector(
-            first, empty, ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
+            first, undefined, ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
         )
 
     # --- memory ---
@@ -235,16 +235,16 @@ class Code:
         """A pointer to the floating-point number at the address plus `offset` numbers."""
         return self.builder.inttoptr((address + self.as_int(offset) * self.size).value, self.scalar.as_pointer())
 
-    def word(self, address: Int, index: Int | int = 0) -> Int:
-        """The 64-bit integer at the address plus `index` integers."""
+    def load_word(self, address: Int, index: Int | int = 0) -> Int:
+        """Load the 64-bit integer at the address plus `index` integers."""
         pointer = self.builder.inttoptr((address + self.as_int(index) * 8).value, INT64.as_pointer())
         return Int(self, self.builder.load(pointer))
 
     def load(self, address: Int, offset: Int | int = 0) -> Vec:
         pointer = self.builder.bitcast(self.pointer(address, offset), self.vector.as_pointer())
         if self.lane_mask is not None:
-            nothing = ir.Constant(self.vector, [0.0] * self.lanes)
-            return Vec(self, self._call_masked_intrinsic("load", self.vector, [pointer], [nothing]))
+            zeros = ir.Constant(self.vector, [0.0] * self.lanes)
+            return Vec(self, self._call_masked_intrinsic("load", self.vector, [pointer], [zeros]))
         value = self.builder.load(pointer)
         value.align = self.size
         return Vec(self, value)
@@ -263,15 +263,16 @@ class Code:
     # --- LLVM intrinsics ---
 
     def call_intrinsic(self, name: str, result: Any, arguments: list[Any], suffix: str = "") -> Any:
-        full = f"llvm.{name}.v{self.lanes}f{8 * self.size}{suffix}"
-        function = self.module.globals.get(full)
+        full_name = f"llvm.{name}.v{self.lanes}f{8 * self.size}{suffix}"
+        function = self.module.globals.get(full_name)
         if function is None:
-            function = ir.Function(self.module, ir.FunctionType(result, [one.type for one in arguments]), full)
+            function_type = ir.FunctionType(result, [argument.type for argument in arguments])
+            function = ir.Function(self.module, function_type, full_name)
         return self.builder.call(function, arguments)
 
     def fma(self, x: Vec, y: Vec | float, z: Vec | float) -> Vec:
         """x · y + z, rounded once where the machine can."""
-        values = [self.real(one).value for one in (x, y, z)]
+        values = [self.as_vec(operand).value for operand in (x, y, z)]
         return Vec(self, self.call_intrinsic("fmuladd", self.vector, values))
 
     def abs(self, x: Vec) -> Vec:
@@ -282,7 +283,7 @@ class Code:
 
     # --- compilation ---
 
-    def build(self) -> dict[str, Compiled]:
+    def build(self) -> dict[str, CompiledFunction]:
         """Machine code of every function, by name."""
         target, module = _create_target_machine(), llvm.parse_assembly(str(self.module))
         module.verify()
@@ -293,7 +294,7 @@ class Code:
         builder.getModulePassManager().run(module, builder)
         engine = llvm.create_mcjit_compiler(module, target)
         engine.finalize_object()
-        return {name: Compiled(engine, name, count) for name, count in self.names.items()}
+        return {name: CompiledFunction(engine, name, count) for name, count in self.functions.items()}
 
 
 class Sum:
@@ -303,12 +304,12 @@ class Sum:
         self.code = code
         with code.builder.goto_entry_block():
             self.pointer = code.builder.alloca(code.vector)
-        code.builder.store(code.real(0.0).value, self.pointer)
+        code.builder.store(code.as_vec(0.0).value, self.pointer)
 
     def add(self, value: Vec) -> None:
         code = self.code
         if code.lane_mask is not None:  # masked lanes add zero
-            value = Vec(code, code.builder.select(code.lane_mask, value.value, code.real(0.0).value))
+            value = Vec(code, code.builder.select(code.lane_mask, value.value, code.as_vec(0.0).value))
         code.builder.store(code.builder.fadd(code.builder.load(self.pointer), value.value), self.pointer)
 
     def broadcast(self) -> Vec:
@@ -317,25 +318,25 @@ class Sum:
         part = builder.load(self.pointer)
         while width > 1:
             width //= 2
-            kind = ir.VectorType(INT32, width)
-            low, high = (ir.Constant(kind, list(range(at, at + width))) for at in (0, width))
+            indices = ir.VectorType(INT32, width)
+            low, high = (ir.Constant(indices, list(range(start, start + width))) for start in (0, width))
             part = builder.fadd(*(builder.shuffle_vector(part, part, half) for half in (low, high)))
         return self.code.broadcast(builder.extract_element(part, INT32(0)))
 
 
-class Compiled:
+class CompiledFunction:
     """A C function of 64-bit integers. It runs without the global interpreter lock."""
 
-    def __init__(self, engine: Any, name: str, arguments: int):
+    def __init__(self, engine: Any, name: str, num_arguments: int):
         self.engine = engine  # owns the machine code
         self.address = engine.get_function_address(name)
-        self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)(self.address)
+        self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * num_arguments)(self.address)
 
     def __call__(self, *arguments: int) -> None:
         self._call(*arguments)
 
 
-def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None:
+def run(function: CompiledFunction, jobs: Sequence[Sequence[int]], threads: int) -> None:
     """Call `function` with the address of each job, a list of integers. Returns when all are done."""
     if not jobs:
         return
@@ -344,26 +345,26 @@ def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None
     addresses, threads = range(start, start + len(jobs) * length, length), min(threads, len(jobs))
     if threads == 1:
         _run_jobs(function, addresses)
-    elif (run_on_openmp := _openmp()) is not None:
+    elif (run_on_openmp := _find_openmp()) is not None:
         run_on_openmp(function.address, start, length, len(jobs), threads)
     else:
         shares = [addresses[worker::threads] for worker in range(threads)]
-        list(_pool(os.getpid()).map(_run_jobs, [function] * threads, shares))
+        list(_get_thread_pool(os.getpid()).map(_run_jobs, [function] * threads, shares))
 
 
-def _run_jobs(function: Compiled, addresses: Sequence[int]) -> None:
+def _run_jobs(function: CompiledFunction, addresses: Sequence[int]) -> None:
     for address in addresses:
         function(address)
 
 
 @thread_safe_cache
-def _pool(process: int) -> ThreadPoolExecutor:
+def _get_thread_pool(process: int) -> ThreadPoolExecutor:
     """One pool per process, since a fork does not copy threads."""
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="seqwise-scan")
 
 
 @thread_safe_cache
-def _openmp() -> Callable[[int, int, int, int, int], None] | None:
+def _find_openmp() -> Callable[[int, int, int, int, int], None] | None:
     """A function that runs jobs on the threads of the OpenMP library that PyTorch has loaded, through functions of
     GCC's library, which LLVM's has too; None where they are missing."""
     if "OpenMP" not in torch.__config__.parallel_info():
@@ -385,11 +386,11 @@ def _openmp() -> Callable[[int, int, int, int, int], None] | None:
     return run_on_openmp
 
 
-def _compile_worker() -> Compiled:
+def _compile_worker() -> CompiledFunction:
     """The function of each thread: every n-th job, where n threads were started, possibly fewer than requested."""
     code, query_type = Code("float"), ir.FunctionType(INT32, []).as_pointer()
     with code.function("worker", 1) as (words,):
-        function, start, length, jobs, *queries = (code.word(words, index) for index in range(6))
+        function, start, length, jobs, *queries = (code.load_word(words, index) for index in range(6))
         results = [code.builder.call(code.builder.inttoptr(query.value, query_type), []) for query in queries]
         thread, count = (Int(code, code.builder.sext(result, INT64)) for result in results)
         with code.loop(thread, jobs, count) as job:

@@ -1,15 +1,15 @@
 """The recurrent cells as compiled equations, forward and backward, with the letters of `layers/cells.py`.
 
 These functions run once per cell and precision, and generate code: each `at.load` is a load instruction, each operator
-an instruction on a vector of units, each `at.store` a store. Here is one step; the loop over steps is in `loop.py`,
-sums over all steps in `scan.py`.
+an instruction on a vector of units, each `at.store` a store. This module has one step; the loop over steps is in
+`loop.py`, sums over all steps in `scan.py`.
 
 `forward` computes the state after a step from the state before it, and saves what the gradient needs in packed buffers.
 `backward` gets the gradient of the state after the step (`grad_h`, `grad_c`), replaces it by that of the state before,
 and writes the gradients of the gates before their activations (`grad_gates`), which are also those of the projected
 input.
 
-Sigmoid and tanh have errors below 3e-7 (float) and 1e-15 (double) of the value, also near zero; a sigmoid of less than
+Sigmoid and tanh have relative errors below 3e-7 (float) and 1e-15 (double), also near zero; a sigmoid of less than
 −87 (−708) is 0. NaN stays NaN.
 """
 
@@ -36,10 +36,10 @@ EXP_CONSTANTS: dict[str, tuple[int, float, int, int, float, float]] = {
 class RNN(Equation):
     """h = φ(x + U h)."""
 
-    saved: ClassVar = {"gates": PACKED, "previous_h": PREVIOUS}
+    saved_buffers: ClassVar = {"gates": PACKED, "previous_h": PREVIOUS}
     forward_only: ClassVar = {"preactivation": RECORDED, "h": STATE}
     backward_only: ClassVar = {"grad_gates": PACKED, "grad_h": STATE}
-    recorded: tuple[RecordedGate, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
+    recorded_values: tuple[RecordedGate, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")
@@ -60,16 +60,16 @@ class RNN(Equation):
 class LSTM(Equation):
     """c = f c + i g, h = o tanh(c)."""
 
-    blocks, states = 4, 2
+    blocks, num_states = 4, 2
     weight_blocks = ((0, 4),)
-    saved: ClassVar = {"gates": PACKED_4, "previous_h": PREVIOUS, "previous_c": PREVIOUS}
+    saved_buffers: ClassVar = {"gates": PACKED_4, "previous_h": PREVIOUS, "previous_c": PREVIOUS}
     forward_only: ClassVar = {"cell": RECORDED, "h": STATE, "c": STATE}
     backward_only: ClassVar = {"grad_gates": PACKED_4, "grad_h": STATE, "grad_c": STATE}
     recorded_gates = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("input", "forget", "candidate", "output"))),
         ("cell", "cell", 0, 1),
     )
-    recorded = (*recorded_gates, ("hidden", "outputs", 0, 1))
+    recorded_values = (*recorded_gates, ("hidden", "outputs", 0, 1))
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=4)
@@ -102,25 +102,25 @@ class GRUBase(Equation):
 
     blocks = 3
     weight_blocks: tuple[tuple[int, int], ...] = ((0, 2), (2, 3))
-    recorded = (
+    recorded_values = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("reset", "update", "candidate"))),
         ("hidden", "outputs", 0, 1),
     )
 
     def blend(self, z: Vec, h: Vec, n: Vec) -> Vec:
-        return n + z * (h - n) if self.keeps else h + z * (n - h)
+        return n + z * (h - n) if self.update_keeps else h + z * (n - h)
 
     def split_gradient(self, grad_h: Vec, z: Vec, h: Vec, n: Vec) -> tuple[Vec, Vec, Vec]:
         """grad_h → the direct gradient of the state before, and those of z and n before their activations."""
-        straight, new = (z, 1.0 - z) if self.keeps else (1.0 - z, z)
-        other = h - n if self.keeps else n - h
-        return grad_h * straight, grad_h * other * (z * (1.0 - z)), grad_h * new * (1.0 - n * n)
+        old_share, new_share = (z, 1.0 - z) if self.update_keeps else (1.0 - z, z)
+        difference = h - n if self.update_keeps else n - h
+        return grad_h * old_share, grad_h * difference * (z * (1.0 - z)), grad_h * new_share * (1.0 - n * n)
 
 
 class GRUResetAfter(GRUBase):
     """n = tanh(x_n + r (U_n h + b)): the reset gate acts after the product."""
 
-    saved: ClassVar = {"gates": PACKED_3, "product": PACKED, "previous_h": PREVIOUS}
+    saved_buffers: ClassVar = {"gates": PACKED_3, "product": PACKED, "previous_h": PREVIOUS}
     forward_only: ClassVar = {"h": STATE}
     backward_only: ClassVar = {"grad_gates": PACKED_3, "grad_product": PACKED, "grad_h": STATE}
     weight_gradients = (("grad_gates", 0, "previous_h"), ("grad_product", 0, "previous_h"))
@@ -153,7 +153,7 @@ class GRUResetAfter(GRUBase):
 class GRUResetBefore(GRUBase):
     """n = tanh(x_n + U_n (r h)): the reset gate acts before the product."""
 
-    saved: ClassVar = {"gates": PACKED_3, "reset_h": PACKED, "previous_h": PREVIOUS}
+    saved_buffers: ClassVar = {"gates": PACKED_3, "reset_h": PACKED, "previous_h": PREVIOUS}
     forward_only: ClassVar = {"h": STATE}
     backward_only: ClassVar = {"grad_gates": PACKED_3, "grad_h": STATE, "grad_reset_h": STATE}
     weight_gradients = (("grad_gates", 0, "previous_h"), ("grad_gates", 2, "reset_h"))
@@ -179,9 +179,9 @@ class GRUResetBefore(GRUBase):
             at.store(grad_h, "grad_h")
         step.product("grad_gates", 1, "grad_reset_h", left_block=2, overwrite=True)
         for at in step.each_unit():
-            r, change = at.load("gates", 0), at.load("grad_reset_h")
-            at.add(change * r, "grad_h")
-            at.store(change * at.load("previous_h") * (r * (1.0 - r)), "grad_gates", 0)
+            r, grad_reset_h = at.load("gates", 0), at.load("grad_reset_h")
+            at.add(grad_reset_h * r, "grad_h")
+            at.store(grad_reset_h * at.load("previous_h") * (r * (1.0 - r)), "grad_gates", 0)
         step.product("grad_gates", 0, "grad_h", depth=2)
 
 
@@ -208,9 +208,9 @@ def exponential(x: Vec) -> tuple[Vec, Vec]:
     # Added to a large number, x / log 2 is rounded to whole numbers, and its last bits are that whole number.
     large = 1.5 * 2.0**fraction
     shifted = code.fma(x, 1 / math.log(2), large)
-    whole = Vec(code, code.builder.fsub(shifted.value, code.real(large).value))
+    whole = Vec(code, code.builder.fsub(shifted.value, code.as_vec(large).value))
     rest = code.fma(whole, -log2_low, code.fma(whole, -log2_high, x))
-    series = code.real(1 / math.factorial(terms))
+    series = code.as_vec(1 / math.factorial(terms))
     for n in range(terms - 1, 0, -1):
         series = code.fma(series, rest, 1 / math.factorial(n))
     part = series * rest  # e^rest − 1
@@ -222,16 +222,16 @@ def exponential(x: Vec) -> tuple[Vec, Vec]:
 
 
 def sigmoid(x: Vec) -> Vec:
-    small, _ = exponential(0.0 - x.code.abs(x))
-    above = 1.0 / (small + 1.0)
-    return x.select_less(0.0, small * above, above)
+    e, _ = exponential(0.0 - x.code.abs(x))  # e^−|x|
+    positive = 1.0 / (e + 1.0)  # the sigmoid of |x|
+    return x.select_less(0.0, e * positive, positive)
 
 
 def tanh(x: Vec) -> Vec:
     """(1 − e) / (1 + e) with e = e^−2|x|, and the sign of x."""
-    _, less = exponential(x.code.abs(x) * -2.0)
-    value = less / (less + 2.0)  # of −|x|
-    return x.select_less(0.0, value, 0.0 - value)
+    _, expm1 = exponential(x.code.abs(x) * -2.0)
+    negative = expm1 / (expm1 + 2.0)  # tanh of −|x|
+    return x.select_less(0.0, negative, 0.0 - negative)
 
 
 # name → the activation, and its derivative as a function of its value
@@ -239,5 +239,5 @@ ACTIVATIONS: dict[str, tuple[Callable[[Vec], Vec], Callable[[Vec], Vec]]] = {
     "tanh": (tanh, lambda y: 1.0 - y * y),
     "sigmoid": (sigmoid, lambda y: y * (1.0 - y)),
     "relu": (lambda x: x.select_less(0.0, 0.0, x), lambda y: (0.0 - y).select_less(0.0, 1.0, 0.0)),
-    "identity": (lambda x: x, lambda y: y.code.real(1.0)),
+    "identity": (lambda x: x, lambda y: y.code.as_vec(1.0)),
 }

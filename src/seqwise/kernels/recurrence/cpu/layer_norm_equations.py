@@ -1,6 +1,6 @@
 """The cells with layer normalisation (Ba et al. 2016) as compiled equations, forward and backward.
 
-A norm needs the mean and variance of a whole row, so each row is passed several times. Norms of the input are not here:
+A norm needs the mean and variance of a whole row, so each row is read several times. Norms of the input are not here:
 they do not depend on the state, so PyTorch computes them with the projection.
 """
 
@@ -36,13 +36,13 @@ SINGLE = Buffer("packed", single=True)
 class Norm:
     """y = w (a − mean) / deviation + b over some blocks of a row; afterwards the row holds (a − mean) / deviation.
 
-    `name` and `scale` are names of buffers; `scale` holds 1 / deviation, one number per row. `vector` is the number of
-    the weight among the vectors; the bias is the next.
+    `scale_buffer` names the buffer that holds 1 / deviation, one number per row; `vector` is the number of the weight
+    among the vectors, and the bias is the next.
     """
 
-    name: str
+    buffer: str
     blocks: tuple[int, ...]
-    scale: str
+    scale_buffer: str
     vector: int
 
     def standardize(self, row: Row) -> None:
@@ -50,23 +50,23 @@ class Norm:
         width = row.code.broadcast_int(row.step.units * len(self.blocks))
         for at in row.each_unit():
             for block in self.blocks:
-                total.add(at.load(self.name, block))
+                total.add(at.load(self.buffer, block))
         mean = total.broadcast() / width
         for at in row.each_unit():
             for block in self.blocks:
-                deviation = at.load(self.name, block) - mean
+                deviation = at.load(self.buffer, block) - mean
                 squares.add(deviation * deviation)
-                at.store(deviation, self.name, block)
+                at.store(deviation, self.buffer, block)
         scale = 1.0 / row.code.sqrt(squares.broadcast() / width + EPSILON)
-        row.store_number(self.scale, scale)
+        row.store_number(self.scale_buffer, scale)
         for at in row.each_unit():
             for block in self.blocks:
-                at.store(at.load(self.name, block) * scale, self.name, block)
+                at.store(at.load(self.buffer, block) * scale, self.buffer, block)
 
-    def value(self, at: LoopPosition, index: int = 0, vectors: str = "vector") -> Vec:
+    def output(self, at: LoopPosition, index: int = 0, vectors: str = "vector") -> Vec:
         """y, in the `index`-th of the blocks. In the backward loop `vectors` are "forward vector"."""
         weight, bias = (f"{vectors} {number}" for number in (self.vector, self.vector + 1))
-        return at.load(self.name, self.blocks[index]) * at.load(weight, index) + at.load(bias, index)
+        return at.load(self.buffer, self.blocks[index]) * at.load(weight, index) + at.load(bias, index)
 
 
 class NormGradient:
@@ -81,7 +81,7 @@ class NormGradient:
 
     def collect(self, at: LoopPosition, grad_y: Vec, index: int = 0) -> Vec:
         """grad_y in the `index`-th of the blocks → d."""
-        norm, standard = self.norm, at.load(self.norm.name, self.norm.blocks[index])
+        norm, standard = self.norm, at.load(self.norm.buffer, self.norm.blocks[index])
         at.add(grad_y * standard, f"vector {norm.vector}", index)
         if (bias := f"vector {norm.vector + 1}") in self.row.step.buffers:  # else `scan.py` sums it: `summed_gradients`
             at.add(grad_y, bias, index)
@@ -94,11 +94,11 @@ class NormGradient:
         """Compute the means, after all gradients of the row are collected."""
         width = self.row.code.broadcast_int(self.row.step.units * len(self.norm.blocks))
         self.mean, self.mean_d_standard = self.sum_d.broadcast() / width, self.sum_d_standard.broadcast() / width
-        self.scale = self.row.load_number(self.norm.scale)
+        self.scale = self.row.load_number(self.norm.scale_buffer)
 
     def compute_grad_input(self, at: LoopPosition, d: Vec, index: int = 0) -> Vec:
         """The gradient of a."""
-        standard = at.load(self.norm.name, self.norm.blocks[index])
+        standard = at.load(self.norm.buffer, self.norm.blocks[index])
         return (d - self.mean - standard * self.mean_d_standard) * self.scale
 
 
@@ -107,9 +107,9 @@ class LayerNormRNN(RNN):
 
     vector_widths = (1, 1)
     saves_vectors = True
-    saved: ClassVar = {"gates": PACKED, "scale": SINGLE, "previous_h": PREVIOUS}
-    forward_only: ClassVar = {"preactivation": RECORDED, "normed": RECORDED, "h": STATE}
-    recorded = (RNN.recorded[0], ("norm.norm", "normed", 0, 1), ("hidden", "outputs", 0, 1))
+    saved_buffers: ClassVar = {"gates": PACKED, "scale": SINGLE, "previous_h": PREVIOUS}
+    forward_only: ClassVar = {"preactivation": RECORDED, "norm_output": RECORDED, "h": STATE}
+    recorded_values = (RNN.recorded_values[0], ("norm.norm", "norm_output", 0, 1), ("hidden", "outputs", 0, 1))
     norm = Norm("gates", (0,), "scale", 0)
 
     def forward(self, step: Step) -> None:
@@ -119,15 +119,15 @@ class LayerNormRNN(RNN):
                 at.store(at.load("gates"), "preactivation")
             self.norm.standardize(row)
             for at in row.each_unit():
-                y = self.norm.value(at)
-                at.store(y, "normed")
+                y = self.norm.output(at)
+                at.store(y, "norm_output")
                 store_state(at, ACTIVATIONS[self.phi][0](y))
 
     def backward(self, step: Step) -> None:
         with step.rows() as row:
             gradient, (activate, differentiate) = NormGradient(self.norm, row), ACTIVATIONS[self.phi]
             for at in row.each_unit():
-                h = activate(self.norm.value(at, vectors="forward vector"))
+                h = activate(self.norm.output(at, vectors="forward vector"))
                 at.store(gradient.collect(at, incoming_gradient(at) * differentiate(h)), "grad_h")
             gradient.compute_means()
             for at in row.each_unit():
@@ -142,41 +142,41 @@ class LayerNormLSTM(LSTM):
     saves_vectors = True
     previous: ClassVar = {"previous_h": PREVIOUS, "previous_c": PREVIOUS}
     scales: ClassVar = {"scale": SINGLE, "cell_scale": SINGLE}
-    saved: ClassVar = {"gates": PACKED_4, "product": PACKED_4, "normed_c": PACKED, **scales, **previous}
-    normed: ClassVar = {"normed": Buffer("packed", 4, only_for="record"), "cell": RECORDED, "normed_cell": RECORDED}
-    forward_only: ClassVar = {**normed, "h": STATE, "c": STATE}
+    saved_buffers: ClassVar = {"gates": PACKED_4, "product": PACKED_4, "standardized_c": PACKED, **scales, **previous}
+    recorded_buffers: ClassVar = {"norm_output": Buffer("packed", 4, only_for="record"), "cell": RECORDED, "cell_norm_output": RECORDED}
+    forward_only: ClassVar = {**recorded_buffers, "h": STATE, "c": STATE}
     backward_only: ClassVar = {"grad_gates": PACKED_4, "grad_product": PACKED_4, "grad_h": STATE, "grad_c": STATE}
     summed_gradients: ClassVar = {1: ("grad_gates", 0, 4)}
     weight_gradients = (("grad_product", 0, "previous_h"),)
-    recorded = (
-        ("hidden_norm.norm", "normed", 0, 4),
+    recorded_values = (
+        ("hidden_norm.norm", "norm_output", 0, 4),
         *LSTM.recorded_gates,
-        ("cell_norm.norm", "normed_cell", 0, 1),
+        ("cell_norm.norm", "cell_norm_output", 0, 1),
         ("hidden", "outputs", 0, 1),
     )
     product_norm = Norm("product", (0, 1, 2, 3), "scale", 0)
-    cell_norm = Norm("normed_c", (0,), "cell_scale", 2)
+    cell_norm = Norm("standardized_c", (0,), "cell_scale", 2)
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "product", width=4, overwrite=True)
         with step.rows() as row:
             self.product_norm.standardize(row)
             for at in row.each_unit():
-                u = [self.product_norm.value(at, block) for block in range(4)]
+                u = [self.product_norm.output(at, block) for block in range(4)]
                 a = [at.load("gates", block) + u[block] for block in range(4)]
                 i, f, o = (sigmoid(a[block]) for block in (0, 1, 3))
                 g, c = tanh(a[2]), at.load("c")
                 at.store(c, "previous_c")
                 c = f * c + i * g
                 for block, gate in enumerate((i, f, g, o)):
-                    at.store(u[block], "normed", block)
+                    at.store(u[block], "norm_output", block)
                     at.store(gate, "gates", block)
-                for name in ("c", "cell", "normed_c"):
+                for name in ("c", "cell", "standardized_c"):
                     at.store(c, name)
             self.cell_norm.standardize(row)
             for at in row.each_unit():
-                y = self.cell_norm.value(at)
-                at.store(y, "normed_cell")
+                y = self.cell_norm.output(at)
+                at.store(y, "cell_norm_output")
                 store_state(at, at.load("gates", 3) * tanh(y))
 
     def backward(self, step: Step) -> None:
@@ -184,7 +184,7 @@ class LayerNormLSTM(LSTM):
             cell_norm, product_norm = NormGradient(self.cell_norm, row), NormGradient(self.product_norm, row)
             for at in row.each_unit():
                 o, grad_h = at.load("gates", 3), incoming_gradient(at)
-                activated = tanh(self.cell_norm.value(at, vectors="forward vector"))
+                activated = tanh(self.cell_norm.output(at, vectors="forward vector"))
                 at.store(grad_h * activated * (o * (1.0 - o)), "grad_gates", 3)
                 at.store(cell_norm.collect(at, grad_h * o * (1.0 - activated * activated)), "grad_h")
             cell_norm.compute_means()
@@ -212,12 +212,12 @@ class LayerNormGRU(GRUBase):
     vector_widths = (2, 2, 1, 1)
     saves_vectors = True
     scales: ClassVar = {"scale": SINGLE, "candidate_scale": SINGLE}
-    saved: ClassVar = {"gates": PACKED_3, "product": PACKED_3, **scales, "previous_h": PREVIOUS}
-    forward_only: ClassVar = {"normed": Buffer("packed", 3, only_for="record"), "h": STATE}
-    backward_only: ClassVar = {"grad_gates": PACKED_3, "grad_product": PACKED_3, "grad_h": STATE, "spare": STATE}
+    saved_buffers: ClassVar = {"gates": PACKED_3, "product": PACKED_3, **scales, "previous_h": PREVIOUS}
+    forward_only: ClassVar = {"norm_output": Buffer("packed", 3, only_for="record"), "h": STATE}
+    backward_only: ClassVar = {"grad_gates": PACKED_3, "grad_product": PACKED_3, "grad_h": STATE, "candidate_d": STATE}
     summed_gradients: ClassVar = {1: ("grad_gates", 0, 2)}
     weight_gradients = (("grad_product", 0, "previous_h"),)
-    recorded = (("gates_norm.norm", "normed", 0, 2), ("candidate_norm.norm", "normed", 2, 3), *GRUBase.recorded)
+    recorded_values = (("gates_norm.norm", "norm_output", 0, 2), ("candidate_norm.norm", "norm_output", 2, 3), *GRUBase.recorded_values)
     gates_norm = Norm("product", (0, 1), "scale", 0)
     candidate_norm = Norm("product", (2,), "candidate_scale", 2)
 
@@ -227,12 +227,12 @@ class LayerNormGRU(GRUBase):
             self.gates_norm.standardize(row)
             self.candidate_norm.standardize(row)
             for at in row.each_unit():
-                u_r, u_z = (self.gates_norm.value(at, block) for block in (0, 1))
-                u_n = self.candidate_norm.value(at)
+                u_r, u_z = (self.gates_norm.output(at, block) for block in (0, 1))
+                u_n = self.candidate_norm.output(at)
                 r, z = sigmoid(at.load("gates", 0) + u_r), sigmoid(at.load("gates", 1) + u_z)
                 n = tanh(at.load("gates", 2) + r * u_n)
                 for block, (value, gate) in enumerate(((u_r, r), (u_z, z), (u_n, n))):
-                    at.store(value, "normed", block)
+                    at.store(value, "norm_output", block)
                     at.store(gate, "gates", block)
                 store_state(at, self.blend(z, at.load("h"), n))
 
@@ -242,11 +242,11 @@ class LayerNormGRU(GRUBase):
             for at in row.each_unit():
                 r, z, n = (at.load("gates", block) for block in range(3))
                 grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.load("previous_h"), n)
-                u_n = self.candidate_norm.value(at, vectors="forward vector")
+                u_n = self.candidate_norm.output(at, vectors="forward vector")
                 grad_r = grad_n * u_n * (r * (1.0 - r))
                 gates.collect(at, grad_r, 0)
                 gates.collect(at, grad_z, 1)
-                at.store(candidate.collect(at, grad_n * r), "spare")
+                at.store(candidate.collect(at, grad_n * r), "candidate_d")
                 at.store_blocks((grad_r, grad_z, grad_n), "grad_gates")
                 at.store(grad_h, "grad_h")
             gates.compute_means()
@@ -255,5 +255,5 @@ class LayerNormGRU(GRUBase):
                 for block in (0, 1):
                     d = at.load("grad_gates", block) * at.load("forward vector 0", block)
                     at.store(gates.compute_grad_input(at, d, block), "grad_product", block)
-                at.store(candidate.compute_grad_input(at, at.load("spare")), "grad_product", 2)
+                at.store(candidate.compute_grad_input(at, at.load("candidate_d")), "grad_product", 2)
         step.product("grad_product", 0, "grad_h", depth=3)

@@ -1,7 +1,7 @@
 """Matrix products with all rows of a batch, by the compiled functions on all threads. It knows nothing of time.
 
 A weight is rearranged once for several parts of a batch, and no result depends on the number of threads, as those of
-`torch.addmm` do. With that instead, whole scans (LSTM and GRU, batches of 4–128, 64–512 units, one and two threads)
+`torch.addmm` do. With `torch.addmm`, whole scans (LSTM and GRU, batches of 4–128, 64–512 units, one and two threads)
 took 5 % longer at the median, between 4 % less and 29 % more.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
 if TYPE_CHECKING:  # it imports LLVM, which is imported only when needed
-    from seqwise.kernels.recurrence.cpu.code import Compiled
+    from seqwise.kernels.recurrence.cpu.code import CompiledFunction
 
 PRECISIONS = {torch.float32: "float", torch.float64: "double"}
 MIN_THREADED_WORK = 2e6  # multiplications and additions from which on threads share the work
@@ -27,13 +27,13 @@ COPY_COST = 8  # copying a number takes as long as this many multiplications
 class MatmulFunctions(NamedTuple):
     """The compiled functions of one precision, the sizes of their tiles, and the function that runs them on threads."""
 
-    product: Compiled
-    multiply_transposed: Compiled
-    pack: dict[bool, Compiled]  # by rows (transposed) and by columns
+    product: CompiledFunction
+    multiply_transposed: CompiledFunction
+    pack: dict[bool, CompiledFunction]  # by rows (transposed) and by columns
     lanes: int
-    panel: int  # columns of the widest panel
-    height: int  # rows of the highest tile
-    run: Callable[[Compiled, Sequence[Sequence[int]], int], None]
+    panel_width: int  # columns of the widest panel
+    tile_height: int  # rows of the highest tile
+    run: Callable[[CompiledFunction, Sequence[Sequence[int]], int], None]
 
 
 @thread_safe_cache
@@ -45,7 +45,8 @@ def get_matmul_functions(dtype: torch.dtype) -> MatmulFunctions:
     functions, lanes = compile_products(PRECISIONS[dtype]), packed_size(1, 1, dtype.itemsize)
     pack = {True: functions["pack_rows_of"], False: functions["pack_columns_of"]}
     products = functions["product_of"], functions["multiply_transposed_of"], pack
-    return MatmulFunctions(*products, lanes=lanes, panel=lanes * panel_widths()[0], height=TILE_HEIGHTS[0], run=run)
+    panel_width, tile_height = lanes * panel_widths()[0], TILE_HEIGHTS[0]
+    return MatmulFunctions(*products, lanes=lanes, panel_width=panel_width, tile_height=tile_height, run=run)
 
 
 class PackedWeight:
@@ -63,14 +64,14 @@ class PackedWeight:
         assert _has_contiguous_rows(x, out), "the numbers of a row must be contiguous"
         if not depth:  # a tile takes at least one column
             return out.zero_() if start is None else out.copy_(start)
-        start_address, step = (
+        start_address, start_stride = (
             (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
         )
         jobs = []
-        for first, end in split_rows(rows, rows * width * depth, functions.height):
+        for first, end in split_rows(rows, rows * width * depth, functions.tile_height):
             left, address = x.data_ptr() + first * x.stride(0) * size, out.data_ptr() + first * out.stride(0) * size
             middle = [self.panels.data_ptr(), address, out.stride(0), end - first, depth, width]
-            jobs.append([left, x.stride(0), *middle, start_address + first * step * size, step])
+            jobs.append([left, x.stride(0), *middle, start_address + first * start_stride * size, start_stride])
         functions.run(functions.product, jobs, len(jobs))
         return out
 
@@ -78,12 +79,13 @@ class PackedWeight:
 def pack_weight(weight: Tensor, transposed: bool) -> Tensor:
     """The panels of a weight (K, N), or with `transposed` (N, K), whose rows may have gaps between them."""
     width, depth = weight.shape if transposed else weight.shape[::-1]
-    size, step, functions = weight.element_size(), weight.stride(0), get_matmul_functions(weight.dtype)
+    size, stride, functions = weight.element_size(), weight.stride(0), get_matmul_functions(weight.dtype)
     panels = weight.new_empty(-(-width // functions.lanes) * functions.lanes * depth)
     jobs = []
-    for first, end in split_rows(width, width * depth * COPY_COST, functions.panel):  # workers begin where a panel does
-        address = weight.data_ptr() + first * (step if transposed else 1) * size
-        jobs.append([address, step, end - first, depth, panels.data_ptr() + first * depth * size])
+    # Each worker starts at a panel.
+    for first, end in split_rows(width, width * depth * COPY_COST, functions.panel_width):
+        address = weight.data_ptr() + first * (stride if transposed else 1) * size
+        jobs.append([address, stride, end - first, depth, panels.data_ptr() + first * depth * size])
     functions.run(functions.pack[transposed], jobs, len(jobs))
     return panels
 
@@ -101,7 +103,7 @@ def multiply_transposed(left: Tensor, right: Tensor, out: Tensor, accumulate: bo
     if not depth:
         return
     jobs = []
-    for first, end in split_rows(rows, rows * width * depth, functions.height):
+    for first, end in split_rows(rows, rows * width * depth, functions.tile_height):
         address = out.data_ptr() + first * out.stride(0) * size
         factors = [left.data_ptr() + first * size, left.stride(0), right.data_ptr(), right.stride(0)]
         jobs.append([*factors, address, out.stride(0), end - first, depth, width, int(accumulate)])
@@ -119,4 +121,4 @@ def split_rows(rows: int, work: float, height: int) -> list[tuple[int, int]]:
 
 
 def _has_contiguous_rows(*tensors: Tensor) -> bool:
-    return all(one.stride(1) == 1 or one.shape[1] < 2 for one in tensors)
+    return all(tensor.stride(1) == 1 or tensor.shape[1] < 2 for tensor in tensors)

@@ -1,4 +1,4 @@
-"""Generates the loop over time of one cell, forward or backward. It knows no cell's equation.
+"""Generates the loop over time of one cell, forward or backward. It knows nothing of the cells' equations.
 
 The rows of a batch are packed: the rows of step 0, longest sequence first, then the rows of the sequences that have a
 step 1, and so on, without padding. Each worker (thread) computes some of the sequences for all steps and never waits
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from seqwise.kernels.recurrence.cell_spec import CellSpec
-from seqwise.kernels.recurrence.cpu.code import Code, Compiled, Int, Vec
+from seqwise.kernels.recurrence.cpu.code import Code, CompiledFunction, Int, Vec
 
 # The first words of a worker's list. `multiply` is the address of the compiled matrix product; `external` that of the
 # outputs (forward) or their gradients (backward), with the strides `step_stride` and `row_stride`. A worker computes
@@ -60,8 +60,8 @@ class Equation:
     """
 
     blocks = 1  # of the projected input
-    states = 1  # 2 for h and c
-    saved: ClassVar[dict[str, Buffer]]  # buffers of both loops, and of the sums over all steps
+    num_states = 1  # 2 for h and c
+    saved_buffers: ClassVar[dict[str, Buffer]]  # buffers of both loops, and of the sums over all steps
     forward_only: ClassVar[dict[str, Buffer]]
     backward_only: ClassVar[dict[str, Buffer]]
     # For each product, the blocks (first, end) of the recurrent matrix that it uses.
@@ -72,14 +72,14 @@ class Equation:
     saves_vectors = False
     # Vectors whose gradient is the sum of all packed rows: number → buffer, first block, end.
     summed_gradients: ClassVar[dict[int, tuple[str, int, int]]] = {}
-    recorded: tuple[RecordedGate, ...] = ()
+    recorded_values: tuple[RecordedGate, ...] = ()
 
     def __init__(self, spec: CellSpec):
-        self.phi, self.keeps = spec.activation, spec.update == "keeps"
+        self.phi, self.update_keeps = spec.activation, spec.update == "keeps"
         widths = dict(enumerate(self.vector_widths))
         vectors = {n: Buffer("vector", width) for n, width in widths.items()}
-        self.buffers = {**self.saved, **self.forward_only, **{f"vector {n}": vectors[n] for n in vectors}}
-        self.backward_buffers = {**self.saved, **self.backward_only}
+        self.buffers = {**self.saved_buffers, **self.forward_only, **{f"vector {n}": vectors[n] for n in vectors}}
+        self.backward_buffers = {**self.saved_buffers, **self.backward_only}
         self.backward_buffers |= {
             f"vector {n}": Buffer("sum", width) for n, width in widths.items() if n not in self.summed_gradients
         }
@@ -93,29 +93,29 @@ class Equation:
         raise NotImplementedError
 
 
-def layout(buffers: dict[str, Buffer], packs: int) -> dict[str, int]:
-    """Name → index in a worker's list of words. A buffer has two words: its address and the step from row to row."""
+def layout(buffers: dict[str, Buffer], num_weights: int) -> dict[str, int]:
+    """Name → index in a worker's list of words. A buffer has two words: its address and the stride of its rows."""
     indices = {name: index for index, name in enumerate(HEADER)}
     for name in buffers:
         indices[name] = len(HEADER) + 2 * (len(indices) - len(HEADER))
-    after = len(HEADER) + 2 * len(buffers)
-    return indices | {f"pack {number}": after + number for number in range(packs)}
+    first_weight = len(HEADER) + 2 * len(buffers)
+    return indices | {f"packed weight {number}": first_weight + number for number in range(num_weights)}
 
 
-def compile_loop(equation: Equation, precision: str, backward: bool) -> Compiled:
+def compile_loop(equation: Equation, precision: str, backward: bool) -> CompiledFunction:
     """Compile the loop over all steps for one worker; `backward` means the gradient."""
     code, buffers = Code(precision), equation.backward_buffers if backward else equation.buffers
     indices = layout(buffers, len(equation.weight_blocks))
     with code.function("scan", 1) as (words,):
-        values = {name: code.word(words, index) for name, index in indices.items()}
-        row_strides = {name: code.word(words, indices[name] + 1) for name in buffers}
+        values = {name: code.load_word(words, index) for name, index in indices.items()}
+        row_strides = {name: code.load_word(words, indices[name] + 1) for name in buffers}
         with code.loop(0, values["steps"]) as count:
             last = values["steps"] - 1
             # The gradient runs from the last step of the scan to its first.
             towards_start = values["reverse"] < 1 if backward else values["reverse"] >= 1
             t = code.select(towards_start, last - count, count)
-            start = code.word(values["step_offsets"], t)
-            active = code.word(values["step_offsets"], t + 1) - start  # sequences that have this step
+            start = code.load_word(values["step_offsets"], t)
+            active = code.load_word(values["step_offsets"], t + 1) - start  # sequences that have this step
             rows = (active - values["worker"] + values["num_workers"] - 1) // values["num_workers"]
             with code.builder.if_then(rows >= 1):
                 step = Step(code, buffers, values, row_strides, t, start, rows)
@@ -150,7 +150,7 @@ class Step:
     def product(
         self,
         left: str,
-        pack: int,
+        weight: int,
         result: str,
         depth: int = 1,
         width: int = 1,
@@ -158,14 +158,17 @@ class Step:
         result_block: int = 0,
         overwrite: bool = False,
     ) -> None:
-        """result += left · weight, for all rows; with `overwrite` result = left · weight. Sizes are in blocks."""
+        """result += left · weight, for all rows; with `overwrite` result = left · weight. Sizes are in blocks.
+
+        `weight` is the number of the weight among the equation's `weight_blocks`.
+        """
         size, units, num_workers = self.code.size, self.units, self.values["num_workers"]
         address = self.address(result, 0) + units * (result_block * size)
         stride = self.row_strides[result] * num_workers
         self.code.call(
             self.values["multiply"],
             *(self.address(left, 0) + units * (left_block * size), self.row_strides[left] * num_workers),
-            self.values[f"pack {pack}"],
+            self.values[f"packed weight {weight}"],
             *(address, stride, self.num_rows, units * depth, units * width),
             *((0, 0) if overwrite else (address, stride)),
         )
@@ -188,7 +191,7 @@ class Row:
         self.step, self.code = step, step.code
         self.addresses = {name: step.address(name, index) for name in step.buffers}
         values = step.values
-        sequence = self.code.word(values["sorted_indices"], values["worker"] + values["num_workers"] * index)
+        sequence = self.code.load_word(values["sorted_indices"], values["worker"] + values["num_workers"] * index)
         offset = step.time * values["step_stride"] + sequence * values["row_stride"]
         self.addresses["external"] = values["external"] + offset * self.code.size
 

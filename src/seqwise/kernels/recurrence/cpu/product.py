@@ -6,8 +6,8 @@ for all steps (`pack_rows`, `pack_columns`). Measured against MKL on one core (Z
 
 The result is computed in tiles that stay in registers. A packed weight consists of panels as wide as a tile: for every
 column of the weight, the tile's entries side by side. Where the width ends, narrower panels follow, the last of them
-with masked lanes. Every entry is one sum, in the order of the columns, whatever
-the rows beside it and the number of threads.
+with masked lanes. Every entry is one sum, in the order of the columns, whatever the rows beside it and the number of
+threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, Compiled, Int, Vec, get_vector_sizes
+from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, CompiledFunction, Int, Vec, get_vector_sizes
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
 TILE_HEIGHTS = (6, 4, 2, 1)  # heights of tiles, the best first
@@ -27,16 +27,16 @@ PARTIAL = 0  # the width of a tile that has only some lanes of a vector
 
 
 @thread_safe_cache
-def compile_products(precision: str) -> dict[str, Compiled]:
-    """The functions for "float" or "double". A step is the distance of two rows, in numbers.
+def compile_products(precision: str) -> dict[str, CompiledFunction]:
+    """The functions for "float" or "double". A stride is the distance of two rows, in numbers.
 
-    pack_rows(weight, step, N, K, panels)
+    pack_rows(weight, stride, N, K, panels)
                                           weight (N, K), for rows · weightᵀ
-    pack_columns(weight, step, N, K, panels)
+    pack_columns(weight, stride, N, K, panels)
                                           weight (K, N), for rows · weight
-    product(left, step, panels, result, step, number of rows, K, N, start, step)
+    product(left, stride, panels, result, stride, number of rows, K, N, start, stride)
                                           result (·, N) = start (·, N) + left (·, K) · weight; a start of 0 means zeros
-    multiply_transposed(left, step, right, step, result, step, columns of left, K, N, accumulate)
+    multiply_transposed(left, stride, right, stride, result, stride, columns of left, K, N, accumulate)
                                           result (·, N) = left (K, ·) transposed · right (K, N), added with `accumulate`
     Each also exists as `…_of(words)`, where `words` is the address of a list of the arguments.
     """
@@ -87,29 +87,30 @@ def _loop_over_tiles(code: Code, rows: Int) -> Iterator[tuple[Int, int]]:
         start = stop
 
 
-def _panel_columns(code: Code, width: int) -> int:
-    """The distance of two columns of a weight in a panel, in numbers."""
+def _panel_stride(code: Code, width: int) -> int:
+    """The distance of two columns of the weight in a panel, in numbers."""
     return max(width, 1) * code.lanes
 
 
 def _add_pack_columns(code: Code) -> None:
-    with code.function("pack_columns", 5) as (weight, step, columns, depth, panels):
-        for width, j, left in _loop_over_panels(code, columns):
-            span = _panel_columns(code, width)
-            with code.loop(0, depth) as k, code.mask_lanes(left if width == PARTIAL else None):
+    with code.function("pack_columns", 5) as (weight, stride, columns, depth, panels):
+        for width, j, columns_left in _loop_over_panels(code, columns):
+            span = _panel_stride(code, width)
+            with code.loop(0, depth) as k, code.mask_lanes(columns_left if width == PARTIAL else None):
                 for v in range(0, span, code.lanes):
-                    code.store(code.load(weight, k * step + j + v), panels, j * depth + k * span + v)
+                    code.store(code.load(weight, k * stride + j + v), panels, j * depth + k * span + v)
     code.add_list_version("pack_columns_of", "pack_columns", 5)
 
 
 def _add_pack_rows(code: Code) -> None:
     strip = _add_pack_strip(code)
-    with code.function("pack_rows", 5) as (weight, step, columns, depth, panels):
-        for width, j, left in _loop_over_panels(code, columns):
-            span = _panel_columns(code, width)
+    with code.function("pack_rows", 5) as (weight, stride, columns, depth, panels):
+        for width, j, columns_left in _loop_over_panels(code, columns):
+            span = _panel_stride(code, width)
             with code.loop(0, span, code.lanes) as v:
-                rows, place = weight + (j + v) * step * code.size, panels + (j * depth + v) * code.size
-                code.call_local(strip, rows, step, left.minimum(code.lanes), depth, place, span)
+                rows = weight + (j + v) * stride * code.size
+                panel = panels + (j * depth + v) * code.size
+                code.call_local(strip, rows, stride, columns_left.minimum(code.lanes), depth, panel, span)
     code.add_list_version("pack_rows_of", "pack_rows", 5)
 
 
@@ -119,18 +120,19 @@ def _add_pack_strip(code: Code) -> Any:
     Where there are fewer rows, the last one is repeated.
     """
     lanes = code.lanes
-    with code.function("strip", 6) as (weight, weight_step, count, depth, panel, step):
-        places = [weight_step * (count - 1).minimum(i) for i in range(lanes)]
+    with code.function("strip", 6) as (weight, weight_stride, count, depth, panel, stride):
+        row_offsets = [weight_stride * (count - 1).minimum(i) for i in range(lanes)]
         full = depth // lanes * lanes
         with code.loop(0, full, lanes) as k:
-            for i, row in enumerate(_transpose_square(code, [code.load(weight, place + k) for place in places])):
-                code.store(row, panel, (k + i) * step)
+            rows = [code.load(weight, offset + k) for offset in row_offsets]
+            for i, row in enumerate(_transpose_square(code, rows)):
+                code.store(row, panel, (k + i) * stride)
         with code.builder.if_then(full < depth):
             with code.mask_lanes(depth - full):
-                rows = [code.load(weight, place + full) for place in places]
+                rows = [code.load(weight, offset + full) for offset in row_offsets]
             for i, row in enumerate(_transpose_square(code, rows)):
                 with code.builder.if_then(full + i < depth):
-                    code.store(row, panel, (full + i) * step)
+                    code.store(row, panel, (full + i) * stride)
     return code.make_internal("strip")
 
 
@@ -143,9 +145,9 @@ def _transpose_square(code: Code, rows: list[Vec]) -> list[Vec]:
             low, high = values[i], values[i + block]
             first = [c - block + width if c & block else c for c in range(width)]
             second = [c + width if c & block else c + block for c in range(width)]
-            for place, order in ((i, first), (i + block, second)):
+            for index, order in ((i, first), (i + block, second)):
                 mask = ir.Constant(ir.VectorType(INT32, width), order)
-                values[place] = code.builder.shuffle_vector(low, high, mask)
+                values[index] = code.builder.shuffle_vector(low, high, mask)
         block //= 2
     return [Vec(code, value) for value in values]
 
@@ -153,73 +155,75 @@ def _transpose_square(code: Code, rows: list[Vec]) -> list[Vec]:
 def _add_tile(code: Code, rows: int, width: int) -> Any:
     """Add a function: result (rows, width vectors) = start + left · right, where a start at address 0 means zeros.
 
-    left[r, k] is at r · row step + k · column step, right[k] at k · step. Columns beyond the last are not accessed.
+    left[r, k] is at r · row stride + k · column stride, right[k] at k · stride. Columns after the last are not read.
     """
-    lanes, name, part, width = code.lanes, f"tile_{rows}_{width}", width == PARTIAL, max(width, 1)
-    places = [(r, v * lanes) for r in range(rows) for v in range(width)]
+    lanes, name, is_partial, width = code.lanes, f"tile_{rows}_{width}", width == PARTIAL, max(width, 1)
+    positions = [(r, v * lanes) for r in range(rows) for v in range(width)]
     with (
-        code.function(name, 11) as (left, left_row, left_column, right, right_step, start, start_step, *rest),
-        code.mask_lanes(rest[3] if part else None),
+        code.function(name, 11) as (left, left_row, left_column, right, right_stride, start, start_stride, *rest),
+        code.mask_lanes(rest[3] if is_partial else None),
     ):
-        result, step, depth, _ = rest
+        result, stride, depth, _ = rest
         builder, before = code.builder, code.builder.block
-        reads, body, after = (builder.append_basic_block() for _ in range(3))
+        load_start, body, after = (builder.append_basic_block() for _ in range(3))
         lefts = [left + left_row * (r * code.size) for r in range(rows)]
-        builder.cbranch(start < 1, body, reads)
-        builder.position_at_end(reads)
-        old = [code.load(start, start_step * r + v).value for r, v in places]
+        builder.cbranch(start < 1, body, load_start)
+        builder.position_at_end(load_start)
+        start_values = [code.load(start, start_stride * r + v).value for r, v in positions]
         builder.branch(body)
         builder.position_at_end(body)
-        k, sums = builder.phi(INT64), [builder.phi(code.vector) for _ in places]
-        for block, values in ((before, [code.real(0.0).value] * len(places)), (reads, old)):
+        k, sums = builder.phi(INT64), [builder.phi(code.vector) for _ in positions]
+        for block, values in ((before, [code.as_vec(0.0).value] * len(positions)), (load_start, start_values)):
             k.add_incoming(INT64(0), block)
-            for one, value in zip(sums, values, strict=True):
-                one.add_incoming(value, block)
+            for total, value in zip(sums, values, strict=True):
+                total.add_incoming(value, block)
         column = Int(code, k)
-        entries = [code.load(right, column * right_step + v * lanes) for v in range(width)]
+        entries = [code.load(right, column * right_stride + v * lanes) for v in range(width)]
         new = []
         for r in range(rows):
-            one = code.broadcast(builder.load(code.pointer(lefts[r], column * left_column)))
-            new += [code.fma(one, entries[v], Vec(code, sums[r * width + v])) for v in range(width)]
+            factor = code.broadcast(builder.load(code.pointer(lefts[r], column * left_column)))
+            new += [code.fma(factor, entries[v], Vec(code, sums[r * width + v])) for v in range(width)]
         k.add_incoming((column + 1).value, body)
         for total, value in zip(sums, new, strict=True):
             total.add_incoming(value.value, body)
         builder.cbranch(column + 1 < depth, body, after)
         builder.position_at_end(after)
-        for (r, v), value in zip(places, new, strict=True):
-            code.store(value, result, step * r + v)
+        for (r, v), value in zip(positions, new, strict=True):
+            code.store(value, result, stride * r + v)
     return code.make_internal(name)
 
 
 def _add_product(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
     size = code.size
-    with code.function("product", 10) as (left, left_step, panels, result, step, *rest):
-        rows, depth, columns, start, start_step = rest
+    with code.function("product", 10) as (left, left_stride, panels, result, stride, *rest):
+        rows, depth, columns, start, start_stride = rest
         for width, j, columns_left in _loop_over_panels(code, columns):
-            panel_step = _panel_columns(code, width)
+            panel_stride = _panel_stride(code, width)
             with code.loop(0, depth, PANEL_DEPTH) as k:
-                panel, span = panels + (j * depth + k * panel_step) * size, (depth - k).minimum(PANEL_DEPTH)
+                panel, span = panels + (j * depth + k * panel_stride) * size, (depth - k).minimum(PANEL_DEPTH)
                 for r, height in _loop_over_tiles(code, rows):
-                    place = result + (r * step + j) * size
-                    from_start = code.select(start < 1, start, start + (r * start_step + j) * size)
-                    begin = code.select(k < 1, from_start, place), code.select(k < 1, start_step, step)
-                    factors = panel, panel_step, *begin, place, step, span, columns_left
-                    code.call_local(tiles[height, width], left + (r * left_step + k) * size, left_step, 1, *factors)
+                    address = result + (r * stride + j) * size
+                    start_address = code.select(start < 1, start, start + (r * start_stride + j) * size)
+                    block_start = code.select(k < 1, start_address, address), code.select(k < 1, start_stride, stride)
+                    arguments = panel, panel_stride, *block_start, address, stride, span, columns_left
+                    left_block = left + (r * left_stride + k) * size
+                    code.call_local(tiles[height, width], left_block, left_stride, 1, *arguments)
     code.add_list_version("product_of", "product", 10)
 
 
 def _add_multiply_transposed(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
     """Neither factor is packed; the sum runs over their rows."""
     size = code.size
-    with code.function("multiply_transposed", 10) as (left, left_step, right, right_step, result, step, *rest):
+    with code.function("multiply_transposed", 10) as (left, left_stride, right, right_stride, result, stride, *rest):
         rows, depth, columns, accumulate = rest
         with code.loop(0, depth, UNPACKED_DEPTH) as k:
             span = (depth - k).minimum(UNPACKED_DEPTH)
             for width, j, columns_left in _loop_over_panels(code, columns):
                 for r, height in _loop_over_tiles(code, rows):
-                    place = result + (r * step + j) * size
-                    begin = code.select(k + accumulate < 1, code.as_int(0), place)
-                    right_block = right + (k * right_step + j) * size
-                    factors = left + (k * left_step + r) * size, 1, left_step, right_block, right_step
-                    code.call_local(tiles[height, width], *factors, begin, step, place, step, span, columns_left)
+                    address = result + (r * stride + j) * size
+                    block_start = code.select(k + accumulate < 1, code.as_int(0), address)
+                    right_block = right + (k * right_stride + j) * size
+                    factors = left + (k * left_stride + r) * size, 1, left_stride, right_block, right_stride
+                    arguments = *factors, block_start, stride, address, stride, span, columns_left
+                    code.call_local(tiles[height, width], *arguments)
     code.add_list_version("multiply_transposed_of", "multiply_transposed", 10)

@@ -31,7 +31,7 @@ from seqwise.kernels.recurrence.decorators import first_order, thread_safe_cache
 from seqwise.kernels.recurrence.packing import SequencePacking, Window
 
 if TYPE_CHECKING:  # they import LLVM, which is imported only when needed
-    from seqwise.kernels.recurrence.cpu.code import Compiled
+    from seqwise.kernels.recurrence.cpu.code import CompiledFunction
     from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation
 
 WINDOW_ROWS = 2048  # of gates in a window: small enough to stay in the cache until they are used
@@ -72,13 +72,13 @@ class CompiledCell:
 
         self.equation, self.precision = build_equation(spec), PRECISIONS[dtype]
         self.matmul = get_matmul_functions(dtype)
-        self.vectors, self.states = len(self.equation.vector_widths), self.equation.states
+        self.num_vectors, self.num_states = len(self.equation.vector_widths), self.equation.num_states
         self.multiply = compile_products(self.precision)["product"]
-        vectors = [f"vector {number}" for number in range(self.vectors)]
-        self.saved_names = [*self.equation.saved, *vectors]
+        vectors = [f"vector {number}" for number in range(self.num_vectors)]
+        self.saved_names = [*self.equation.saved_buffers, *vectors]
 
     @thread_safe_cache
-    def loop(self, backward: bool) -> Compiled:
+    def loop(self, backward: bool) -> CompiledFunction:
         """The loop over time, compiled at the first call; `backward` means the gradient."""
         from seqwise.kernels.recurrence.cpu.loop import compile_loop
 
@@ -109,7 +109,7 @@ class Plan:
             packing.sorted_indices, packing.step_offsets = _unpadded_layout(packing.batch_size, packing.max_steps)
         self.workers = max(1, min(self.threads // directions, packing.batch_size))  # per direction
         self.windows = packing.split_windows(packing.num_rows if self.is_projected else WINDOW_ROWS)
-        self.rows = max(window.end_row - window.first_row for window in self.windows)
+        self.max_window_rows = max(window.end_row - window.first_row for window in self.windows)
 
     def window(self, count: int, direction: int, backward: bool) -> Window:
         """The window that a direction computes after `count` others."""
@@ -148,7 +148,7 @@ class Job:
     def __init__(self, plan: Plan, matrix: Tensor, backward: bool, tensors: dict[str, Tensor]):
         self.plan, self.matrix, self.backward = plan, matrix, backward
         units, blocks = plan.units, plan.equation.weight_blocks
-        self.packs = [
+        self.packed_weights = [
             pack_weight(slice_rows(matrix, first * units, end * units), transposed=not backward)
             for first, end in blocks
         ]
@@ -164,9 +164,9 @@ class Job:
         all_steps = memory is not None if self.backward else plan.record or is_saved
         has_all_rows = shape.kind == "packed" and all_steps
         if memory is None:
-            packed_rows = plan.packing.num_rows if has_all_rows else plan.rows
-            make = self.matrix.new_zeros if shape.kind == "sum" else self.matrix.new_empty
-            memory = make(packed_rows if shape.kind == "packed" else plan.packing.batch_size, width)
+            packed_rows = plan.packing.num_rows if has_all_rows else plan.max_window_rows
+            allocate = self.matrix.new_zeros if shape.kind == "sum" else self.matrix.new_empty
+            memory = allocate(packed_rows if shape.kind == "packed" else plan.packing.batch_size, width)
         return BufferMemory(memory, width, 0, width if has_all_rows else 0)
 
     def part(self, name: str, window: Window) -> Tensor:
@@ -175,18 +175,18 @@ class Job:
         first = window.first_row if buffer.window_stride else 0
         return slice_rows(buffer.memory, first, first + window.end_row - window.first_row)
 
-    def arguments(self, window: Window, external: Tensor, direction: int, by_step: int, by_row: int) -> list[list[int]]:
+    def arguments(self, window: Window, external: Tensor, direction: int, step_stride: int, sequence_stride: int) -> list[list[int]]:
         """For each worker the list of words that `loop.layout` describes."""
         plan, size = self.plan, self.matrix.element_size()
         order = window.step_offsets.data_ptr(), plan.packing.sorted_indices.data_ptr()
-        external_address = external.data_ptr() + (window.first_step * by_step + direction * plan.units) * size
+        external_address = external.data_ptr() + (window.first_step * step_stride + direction * plan.units) * size
         middle = [int(plan.reverse[direction]), *order, plan.units, plan.cell.multiply.address]
-        middle += [external_address, by_step, by_row]
+        middle += [external_address, step_stride, sequence_stride]
         addresses = [
             (memory.data_ptr() + window.first_row * window_stride * size, row_stride, worker_stride * size)
             for memory, row_stride, worker_stride, window_stride in self.buffers.values()
         ]
-        panels = [buffer.data_ptr() for buffer in self.packs]
+        panels = [buffer.data_ptr() for buffer in self.packed_weights]
         lists = []
         for worker in range(plan.workers):
             words = [window.end_step - window.first_step, worker, plan.workers, *middle]
@@ -203,10 +203,10 @@ class DirectionTensors:
     """
 
     def __init__(self, plan: Plan, tensors: Sequence[Any], index: int):
-        after = 3 + plan.cell.vectors
-        start = index * (after + plan.cell.states)
+        after = 3 + plan.cell.num_vectors
+        start = index * (after + plan.cell.num_states)
         self.source, self.bias, self.matrix = tensors[start : start + 3]
-        self.vectors, self.state = tensors[start + 3 : start + after], tensors[start + after :][: plan.cell.states]
+        self.vectors, self.state = tensors[start + 3 : start + after], tensors[start + after :][: plan.cell.num_states]
 
 
 def run_forward(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list[Tensor], list[Job]]:
@@ -242,14 +242,14 @@ def run_forward(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[l
                 input_weight.multiply_rows(rows, bias, job.part("gates", window))
             arguments += job.arguments(window, outputs, index, packing.batch_size * width, width)
         _run_loops(plan, arguments, backward=False)
-    after = [packing.unsort(job.buffers[name].memory) for job in jobs for name in STATES[: plan.cell.states]]
-    return [outputs, *after], jobs
+    last_states = [packing.unsort(job.buffers[name].memory) for job in jobs for name in STATES[: plan.cell.num_states]]
+    return [outputs, *last_states], jobs
 
 
 def collect_gates(plan: Plan, job: Job, outputs: Tensor, index: int) -> dict[str, Tensor]:
     """Gates by name, (B, T, …) each, zero in the padding."""
     gates, units = {}, plan.units
-    for name, buffer, first, end in plan.equation.recorded:
+    for name, buffer, first, end in plan.equation.recorded_values:
         if buffer == "outputs":
             gates[name] = outputs[..., index * units : (index + 1) * units].detach().clone()
         else:
@@ -302,12 +302,12 @@ class Scan(torch.autograd.Function):
 
 def _build_backward_jobs(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Job]:
     """The buffers of the backward pass, with the saved tensors."""
-    names, states, jobs = ("matrix", *plan.cell.saved_names), plan.cell.states, []
+    names, states, jobs = ("matrix", *plan.cell.saved_names), plan.cell.num_states, []
     for index in range(len(plan.reverse)):
         forward_tensors = dict(zip(names, saved[index * len(names) :], strict=False))
         buffers = {name: one for name, one in forward_tensors.items() if not name.startswith("vector")}
         buffers |= {
-            f"forward vector {number}": forward_tensors[f"vector {number}"] for number in range(plan.cell.vectors)
+            f"forward vector {number}": forward_tensors[f"vector {number}"] for number in range(plan.cell.num_vectors)
         }
         for name, gradient in zip(STATE_GRADIENTS, gradients[index * states : (index + 1) * states]):
             buffers[name] = plan.packing.sort(gradient)
@@ -320,7 +320,7 @@ class WeightGradients:
 
     def __init__(self, ctx: Any, plan: Plan, x: Tensor | None, weights: Sequence[Tensor], jobs: Sequence[Job]):
         self.plan, self.x, self.jobs = plan, x, jobs
-        size = 3 + plan.cell.vectors + plan.cell.states
+        size = 3 + plan.cell.num_vectors + plan.cell.num_states
         # Which gradients are needed, in the order of `DirectionTensors`.
         self.needed = [ctx.needs_input_grad[3 + index * size :][:size] for index in range(len(jobs))]
         self.packed_weights = (
@@ -328,13 +328,13 @@ class WeightGradients:
         )
         # Gradients that are not needed stay None.
         contiguous = torch.contiguous_format  # also where a weight is not contiguous
-        self.weights = [
+        self.grad_weights = [
             torch.empty_like(weight, memory_format=contiguous) if needed[0] else None
             for weight, needed in zip(weights, self.needed)
         ]
-        self.biases: list[Tensor | None] = [None for _ in jobs]
-        self.vectors: list[dict[int, Tensor | None]] = [dict.fromkeys(plan.equation.summed_gradients) for _ in jobs]
-        self.matrices = [torch.empty_like(job.matrix) if needed[2] else None for job, needed in zip(jobs, self.needed)]
+        self.grad_biases: list[Tensor | None] = [None for _ in jobs]
+        self.grad_vectors: list[dict[int, Tensor | None]] = [dict.fromkeys(plan.equation.summed_gradients) for _ in jobs]
+        self.grad_matrices = [torch.empty_like(job.matrix) if needed[2] else None for job, needed in zip(jobs, self.needed)]
         self.grad_x = None if x is None or not ctx.needs_input_grad[2] else torch.empty_like(x)
         self.windows_with_grad_x: set[int] = set()  # their first rows: a second direction is added to the first
         self.has_sums = [False for _ in jobs]
@@ -342,23 +342,23 @@ class WeightGradients:
     def add(self, index: int, window: Window) -> None:
         """Add the gradients of one window of a direction."""
         plan, job, accumulate = self.plan, self.jobs[index], self.has_sums[index]
-        units, gates, matrix = plan.units, job.part("grad_gates", window), self.matrices[index]
-        if matrix is not None:
+        units, gates, grad_matrix = plan.units, job.part("grad_gates", window), self.grad_matrices[index]
+        if grad_matrix is not None:
             for (first, end), (source, block, factor) in zip(
                 plan.equation.weight_blocks, plan.equation.weight_gradients, strict=True
             ):
                 gradient = job.part(source, window)[:, block * units : (block + end - first) * units]
                 multiply_transposed(
-                    gradient, job.part(factor, window), slice_rows(matrix, first * units, end * units), accumulate
+                    gradient, job.part(factor, window), slice_rows(grad_matrix, first * units, end * units), accumulate
                 )
-        if self.x is not None and (weight := self.weights[index]) is not None:
-            multiply_transposed(gates, slice_rows(self.x, window.first_row, window.end_row), weight, accumulate)
+        if self.x is not None and (grad_weight := self.grad_weights[index]) is not None:
+            multiply_transposed(gates, slice_rows(self.x, window.first_row, window.end_row), grad_weight, accumulate)
         if self.needed[index][1]:
-            self.biases[index] = _add_row_sum(self.biases[index], gates)
+            self.grad_biases[index] = _add_row_sum(self.grad_biases[index], gates)
         for number, (source, first, end) in plan.equation.summed_gradients.items():
             if self.needed[index][3 + number]:
                 rows = job.part(source, window)[:, first * units : end * units]
-                self.vectors[index][number] = _add_row_sum(self.vectors[index][number], rows)
+                self.grad_vectors[index][number] = _add_row_sum(self.grad_vectors[index][number], rows)
         if self.grad_x is not None:
             part = slice_rows(self.grad_x, window.first_row, window.end_row)
             self.packed_weights[index].multiply_rows(
@@ -369,14 +369,14 @@ class WeightGradients:
 
     def collect(self, index: int) -> list[Tensor | None]:
         """The gradients of one direction, in the order of `DirectionTensors`."""
-        plan, buffers, vector_sums = self.plan, self.jobs[index].buffers, self.vectors[index]
-        source = buffers["grad_gates"].memory if plan.is_projected else self.weights[index]
+        plan, buffers, grad_vectors = self.plan, self.jobs[index].buffers, self.grad_vectors[index]
+        source = buffers["grad_gates"].memory if plan.is_projected else self.grad_weights[index]
         vectors = [
-            vector_sums[number] if number in vector_sums else buffers[f"vector {number}"].memory.sum(0)
-            for number in range(plan.cell.vectors)
+            grad_vectors[number] if number in grad_vectors else buffers[f"vector {number}"].memory.sum(0)
+            for number in range(plan.cell.num_vectors)
         ]
-        states = [plan.packing.unsort(buffers[name].memory) for name in STATE_GRADIENTS[: plan.cell.states]]
-        return [source, self.biases[index], self.matrices[index], *vectors, *states]
+        states = [plan.packing.unsort(buffers[name].memory) for name in STATE_GRADIENTS[: plan.cell.num_states]]
+        return [source, self.grad_biases[index], self.grad_matrices[index], *vectors, *states]
 
 
 def _add_row_sum(total: Tensor | None, rows: Tensor) -> Tensor:

@@ -84,8 +84,8 @@ def gru_forward(
     weight += direction * 3 * U * U
     gates += direction * 3 * U
     hidden += direction * U
-    line = tl.arange(0, 4 * OWN)  # three rows of the matrix for each unit, and an empty one
-    unit_of_row, gate = block * OWN + line // 4, line % 4
+    local_row = tl.arange(0, 4 * OWN)  # three rows of the matrix for each unit, and an empty one
+    unit_of_row, gate = block * OWN + local_row // 4, local_row % 4
     rows, row_mask = gate * U + unit_of_row, (unit_of_row < U) & (gate < 3)
     chunks = load_weight_chunks(weight, rows * U, row_mask, 1, U, config)
     unit = block * OWN + tl.arange(0, OWN)[:, None]
@@ -96,18 +96,18 @@ def gru_forward(
         is_candidate, is_gate = (row_mask & (gate == 2))[:, None], (row_mask & (gate < 2))[:, None]
     if bias is not None:
         candidate_bias = load_float(bias + direction * U + unit, unit_mask)
-    mask = unit_mask & sequences.exist[None, :]
+    mask = unit_mask & sequences.in_batch[None, :]
     offsets = sequences.index[None, :] * stride + unit
     gate_offsets = sequences.index[None, :] * (3 * stride) + unit
-    h = publish_initial_state(initial_h + direction * U, hidden, offsets, sequences.initial * stride, mask, config)
-    states = sequences.initial
-    for step in range(sequences.longest):
-        _, begin, active = locate_step(step_offsets, step, sequences, config)
-        gate_pointers = gates + begin * (3 * stride) + gate_offsets
+    h = publish_initial_state(initial_h + direction * U, hidden, offsets, sequences.initial_row * stride, mask, config)
+    state_row = sequences.initial_row
+    for step in range(sequences.max_length):
+        _, first_row, active = locate_step(step_offsets, step, sequences, config)
+        gate_pointers = gates + first_row * (3 * stride) + gate_offsets
         step_mask = unit_mask & active[None, :]
         x_r, x_z, x_n = load_gates(gate_pointers, step_mask, U, 3)
         product = multiply_previous_states(
-            chunks, weight, rows * U, row_mask, hidden, step, states, active, sequences, stride, config
+            chunks, weight, rows * U, row_mask, hidden, step, state_row, active, sequences, stride, config
         )
         if gains is not None:
             norms = two_norm_statistics(
@@ -119,7 +119,7 @@ def gru_forward(
         u_r, u_z, u_n, _ = split_gates(product, OWN)
         r = sigmoid(x_r + u_r)
         if reset_hidden is not None:
-            step_reset_hidden = reset_hidden + direction * U + begin * stride
+            step_reset_hidden = reset_hidden + direction * U + first_row * stride
             publish(step_reset_hidden + offsets, r * h, step_mask, config)
         z = sigmoid(x_z + u_z)
         if reset_hidden is not None:
@@ -135,17 +135,17 @@ def gru_forward(
             n = tanh(x_n + r * (u_n + candidate_bias))
         else:
             n = tanh(x_n + r * u_n)
-        share = 1 - z if UPDATE_REPLACES else z
-        h = tl.where(active[None, :], share * h + (1 - share) * n, h)
-        states = batch_size + begin
-        publish(hidden + states * stride + offsets, h, step_mask, config)
+        old_share = 1 - z if UPDATE_REPLACES else z
+        h = tl.where(active[None, :], old_share * h + (1 - old_share) * n, h)
+        state_row = batch_size + first_row
+        publish(hidden + state_row * stride + offsets, h, step_mask, config)
         if SAVE:
             if reset_hidden is not None:
                 store_gates(gate_pointers + 2 * U, (n,), step_mask, 1, config)
             else:
                 store_gates(gate_pointers, (r, z, n), step_mask, 3, config)
             if gains is not None:
-                store_statistics(statistics, begin + sequences.index, norms, active, 4)
+                store_statistics(statistics, first_row + sequences.index, norms, active, 4)
     store_gates(last_h + direction * U + offsets, (h,), mask, 1, config)
 
 
@@ -153,9 +153,9 @@ def gru_forward(
 def differentiate_blend(gates, h, grad_new_h, UPDATE_REPLACES: tl.constexpr):
     """Return the gradients of the pre-activations of z and n, and the part of grad h_{t−1} that passes z alone."""
     _, z, n = gates
-    share = 1 - z if UPDATE_REPLACES else z
+    old_share = 1 - z if UPDATE_REPLACES else z
     grad_z = grad_new_h * (n - h if UPDATE_REPLACES else h - n) * z * (1 - z)
-    return grad_z, grad_new_h * (1 - share) * (1 - n * n), grad_new_h * share
+    return grad_z, grad_new_h * (1 - old_share) * (1 - n * n), grad_new_h * old_share
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED_BACKWARD)
@@ -182,7 +182,7 @@ def gru_backward(
     grad_gates += direction * 3 * V
     hidden += direction * U
     candidate += direction * U
-    weight_rows, row_mask, starts, num_steps_of = locate_quarters(sequences, grad_stride, K, SPLIT, config)
+    weight_rows, row_mask, starts, sequence_lengths = locate_quarters(sequences, grad_stride, K, SPLIT, config)
     chunks = load_weight_chunks(weight, weight_rows, row_mask, U, K, config)
     probes = sequences.first * grad_stride + 2 * V  # the values that each program publishes last
     probes += tl.minimum(tl.arange(0, config.num_probes) * config.own_units, U - 1)
@@ -191,36 +191,37 @@ def gru_backward(
     offsets = sequences.index[None, :] * stride + unit
     gate_offsets = sequences.index[None, :] * (3 * stride) + unit
     grad_offsets = sequences.index[None, :] * grad_stride + unit
-    mask = unit_mask & sequences.exist[None, :]
+    mask = unit_mask & sequences.in_batch[None, :]
     grad_h = load_optional_grad(grad_last_h, direction * U + offsets, mask, config)
-    direct = tl.zeros_like(grad_h)  # the part of grad_h without the matrix
+    direct_grad_h = tl.zeros_like(grad_h)  # the part of grad_h without the matrix
     grad_outputs += locate_outputs(sequences, sequence_stride, direction_stride) + unit
-    time, begin, active = locate_step(step_offsets, sequences.longest - 1, sequences, config)
-    done_time, done_begin, done_active = sequences.longest, tl.zeros((), tl.int64), sequences.exist
-    for turn in range(sequences.longest + 1):  # one more, for the initial state
-        step = sequences.longest - 1 - turn
+    time, first_row, active = locate_step(step_offsets, sequences.max_length - 1, sequences, config)
+    later_time, later_first_row, later_active = sequences.max_length, tl.zeros((), tl.int64), sequences.in_batch
+    # `later_…` is the step of the iteration before, `earlier_…` that of the next one.
+    for iteration in range(sequences.max_length + 1):  # one more, for the initial state
+        step = sequences.max_length - 1 - iteration
         step_mask = unit_mask & active[None, :]
-        next_time, next_begin, next_active = locate_step(step_offsets, step - 1, sequences, config)
-        states = tl.where(step > 0, batch_size + next_begin, sequences.initial)
-        previous_rows = locate_previous_states(step, states, sequences, config)
-        values = load_gates(gates + begin * (3 * stride) + gate_offsets, step_mask, U, 3)
+        earlier_time, earlier_first_row, earlier_active = locate_step(step_offsets, step - 1, sequences, config)
+        state_row = tl.where(step > 0, batch_size + earlier_first_row, sequences.initial_row)
+        previous_rows = locate_previous_states(step, state_row, sequences, config)
+        values = load_gates(gates + first_row * (3 * stride) + gate_offsets, step_mask, U, 3)
         h = load_float(hidden + previous_rows[None, :] * stride + unit, step_mask)
-        u = load_float(candidate + begin * stride + offsets, step_mask)
-        grad_output = load_grad_output(grad_outputs, time, begin, step_stride, step_mask, config)
-        if turn > 0:
+        u = load_float(candidate + first_row * stride + offsets, step_mask)
+        grad_output = load_grad_output(grad_outputs, time, first_row, step_stride, step_mask, config)
+        if iteration > 0:
             parts = multiply_quarters(
-                chunks, weight, weight_rows, row_mask, grad_gates + done_begin * grad_stride, starts,
-                done_time < num_steps_of, probes, K, SPLIT, config,
+                chunks, weight, weight_rows, row_mask, grad_gates + later_first_row * grad_stride, starts,
+                later_time < sequence_lengths, probes, K, SPLIT, config,
             )  # fmt: skip
-            product = sum_quarters(parts, ring, turn - 1, SPLIT, config)
-            grad_h = tl.where(done_active[None, :], direct + product, grad_h)
+            product = sum_quarters(parts, ring, iteration - 1, SPLIT, config)
+            grad_h = tl.where(later_active[None, :], direct_grad_h + product, grad_h)
         if step >= 0:
-            grad_z, grad_n, direct = differentiate_blend(values, h, grad_h + grad_output, UPDATE_REPLACES)
+            grad_z, grad_n, direct_grad_h = differentiate_blend(values, h, grad_h + grad_output, UPDATE_REPLACES)
             grads = grad_n * u * values[0] * (1 - values[0]), grad_z, grad_n * values[0]
-            publish_gates(grad_gates + begin * grad_stride + grad_offsets, grads, step_mask, V, 3, config)
-            tl.store(candidate + begin * stride + offsets, grad_n.to(config.dtype), mask=step_mask)
-        done_time, done_begin, done_active = time, begin, active
-        time, begin, active = next_time, next_begin, next_active
+            publish_gates(grad_gates + first_row * grad_stride + grad_offsets, grads, step_mask, V, 3, config)
+            tl.store(candidate + first_row * stride + offsets, grad_n.to(config.dtype), mask=step_mask)
+        later_time, later_first_row, later_active = time, first_row, active
+        time, first_row, active = earlier_time, earlier_first_row, earlier_active
     tl.store(grad_initial_h + direction * U + offsets, grad_h, mask=mask)
 
 
@@ -242,7 +243,7 @@ def gru_reset_before_backward(
     weight += direction * 3 * V * U
     gates += direction * 3 * U
     grad_gates += direction * 3 * V
-    weight_rows, row_mask, starts, num_steps_of = locate_quarters(sequences, grad_stride, K, SPLIT, config)
+    weight_rows, row_mask, starts, sequence_lengths = locate_quarters(sequences, grad_stride, K, SPLIT, config)
     chunks_r = load_weight_chunks(weight, weight_rows, row_mask, U, K, config)
     chunks_z = load_weight_chunks(weight + V * U, weight_rows, row_mask, U, K, config)
     chunks_n = load_weight_chunks(weight + 2 * V * U, weight_rows, row_mask, U, K, config)
@@ -252,52 +253,52 @@ def gru_reset_before_backward(
     gate_offsets = sequences.index[None, :] * (3 * stride) + unit
     grad_offsets = sequences.index[None, :] * grad_stride + unit
     offsets = direction * U + sequences.index[None, :] * stride + unit
-    mask = unit_mask & sequences.exist[None, :]
+    mask = unit_mask & sequences.in_batch[None, :]
     grad_h = load_optional_grad(grad_last_h, offsets, mask, config)
-    direct = tl.zeros_like(grad_h)  # grad_h, without the products of r and z
+    direct_grad_h = tl.zeros_like(grad_h)  # grad_h, without the products of r and z
     hidden += direction * U + unit
     grad_outputs += locate_outputs(sequences, sequence_stride, direction_stride) + unit
-    time, begin, active = locate_step(step_offsets, sequences.longest - 1, sequences, config)
-    for turn in range(sequences.longest + 1):  # one more, for the initial state
-        step = sequences.longest - 1 - turn
+    time, first_row, active = locate_step(step_offsets, sequences.max_length - 1, sequences, config)
+    for iteration in range(sequences.max_length + 1):  # one more, for the initial state
+        step = sequences.max_length - 1 - iteration
         step_mask = unit_mask & active[None, :]
-        # Computed again rather than kept from the last turn: the compiler would keep every address of its product.
-        done_time, done_begin, done_active = locate_step(step_offsets, step + 1, sequences, config)
-        next_time, next_begin, next_active = locate_step(step_offsets, step - 1, sequences, config)
-        states = tl.where(step > 0, batch_size + next_begin, sequences.initial)
-        previous_offsets = locate_previous_states(step, states, sequences, config)[None, :] * stride
-        values = load_gates(gates + begin * (3 * stride) + gate_offsets, step_mask, U, 3)
+        # Computed again, not reused from the iteration before: the compiler would keep all addresses of its product.
+        later_time, later_first_row, later_active = locate_step(step_offsets, step + 1, sequences, config)
+        earlier_time, earlier_first_row, earlier_active = locate_step(step_offsets, step - 1, sequences, config)
+        state_row = tl.where(step > 0, batch_size + earlier_first_row, sequences.initial_row)
+        previous_offsets = locate_previous_states(step, state_row, sequences, config)[None, :] * stride
+        values = load_gates(gates + first_row * (3 * stride) + gate_offsets, step_mask, U, 3)
         h = load_float(hidden + previous_offsets, step_mask)
-        grad_output = load_grad_output(grad_outputs, time, begin, step_stride, step_mask, config)
-        if turn > 0:
-            done_grads = grad_gates + done_begin * grad_stride
+        grad_output = load_grad_output(grad_outputs, time, first_row, step_stride, step_mask, config)
+        if iteration > 0:
+            later_grads = grad_gates + later_first_row * grad_stride
             parts = multiply_quarters(
-                chunks_z, weight + V * U, weight_rows, row_mask, done_grads + V, starts,
-                done_time < num_steps_of, probes, K, SPLIT, config,
+                chunks_z, weight + V * U, weight_rows, row_mask, later_grads + V, starts,
+                later_time < sequence_lengths, probes, K, SPLIT, config,
             ) + multiply_quarters(
-                chunks_r, weight, weight_rows, row_mask, done_grads, starts,
-                done_time < num_steps_of, probes, K, SPLIT, config,
+                chunks_r, weight, weight_rows, row_mask, later_grads, starts,
+                later_time < sequence_lengths, probes, K, SPLIT, config,
             )  # fmt: skip
-            product = sum_quarters(parts, ring, 2 * turn - 1, SPLIT, config)
-            grad_h = tl.where(done_active[None, :], direct + product, grad_h)
+            product = sum_quarters(parts, ring, 2 * iteration - 1, SPLIT, config)
+            grad_h = tl.where(later_active[None, :], direct_grad_h + product, grad_h)
         if step >= 0:
-            grad_z, grad_n, direct = differentiate_blend(values, h, grad_h + grad_output, UPDATE_REPLACES)
-            grads = grad_gates + begin * grad_stride + grad_offsets
+            grad_z, grad_n, direct_grad_h = differentiate_blend(values, h, grad_h + grad_output, UPDATE_REPLACES)
+            grads = grad_gates + first_row * grad_stride + grad_offsets
             publish_gates(grads + V, (grad_z, grad_n), step_mask, V, 2, config)
             parts = multiply_quarters(
-                chunks_n, weight + 2 * V * U, weight_rows, row_mask, grad_gates + begin * grad_stride + 2 * V, starts,
-                time < num_steps_of, probes, K, SPLIT, config,
+                chunks_n, weight + 2 * V * U, weight_rows, row_mask, grad_gates + first_row * grad_stride + 2 * V,
+                starts, time < sequence_lengths, probes, K, SPLIT, config,
             )  # fmt: skip
-            through_reset = sum_quarters(parts, ring, 2 * turn, SPLIT, config) * values[0]
-            publish(grads, through_reset * h * (1 - values[0]), step_mask, config)
-            direct += through_reset
-        time, begin, active = next_time, next_begin, next_active
+            grad_h_through_reset = sum_quarters(parts, ring, 2 * iteration, SPLIT, config) * values[0]
+            publish(grads, grad_h_through_reset * h * (1 - values[0]), step_mask, config)
+            direct_grad_h += grad_h_through_reset
+        time, first_row, active = earlier_time, earlier_first_row, earlier_active
     tl.store(grad_initial_h + offsets, grad_h, mask=mask)
 
 
 @triton.jit
-def differentiate_normed_step(
-    grad_h, h, gates, products, gains, bias, inverse, n_inverse, statistics_ring, turn,
+def differentiate_layer_norm_step(
+    grad_h, h, gates, products, gains, bias, inverse, n_inverse, statistics_ring, iteration,
     NUM_PROGRAMS: tl.constexpr, UPDATE_REPLACES: tl.constexpr, config: tl.constexpr,
 ):  # fmt: skip
     """Return the gradients of the gates' pre-activations, of the norms' results, and of the recurrent products, and the
@@ -306,20 +307,21 @@ def differentiate_normed_step(
     r = gates[0]
     u_r, u_z, u_n = products
     gain_r, gain_z, gain_n = gains
-    grad_z, grad_n, direct = differentiate_blend(gates, h, grad_h, UPDATE_REPLACES)
+    grad_z, grad_n, direct_grad_h = differentiate_blend(gates, h, grad_h, UPDATE_REPLACES)
     grad_r = grad_n * (u_n * gain_n + bias) * r * (1 - r)
-    value_r, value_z, value_n = grad_r * gain_r, grad_z * gain_z, grad_n * r * gain_n
-    parts = tl.join(tl.join(value_r + value_z, value_r * u_r + value_z * u_z), tl.join(value_n, value_n * u_n))
+    grad_value_r, grad_value_z, grad_value_n = grad_r * gain_r, grad_z * gain_z, grad_n * r * gain_n
+    gate_parts = tl.join(grad_value_r + grad_value_z, grad_value_r * u_r + grad_value_z * u_z)
+    parts = tl.join(gate_parts, tl.join(grad_value_n, grad_value_n * u_n))
     M: tl.constexpr = grad_h.shape[1]
     parts = tl.reshape(parts, (grad_h.shape[0], M, 4))
-    sums = sum_over_units(parts, statistics_ring, turn, NUM_PROGRAMS, config)
+    sums = sum_over_units(parts, statistics_ring, iteration, NUM_PROGRAMS, config)
     gate_sums, candidate_sums = tl.split(tl.reshape(sums, (M, 2, 2)))
-    mean, product = tl.split(gate_sums / (2 * U))
-    n_mean, n_product = tl.split(candidate_sums / U)
-    product_r = differentiate_norm(value_r, u_r, mean, product, inverse)
-    product_z = differentiate_norm(value_z, u_z, mean, product, inverse)
-    product_n = differentiate_norm(value_n, u_n, n_mean, n_product, n_inverse)
-    return (grad_r, grad_z, grad_n), (grad_r, grad_z, grad_n * r), (product_r, product_z, product_n), direct
+    mean_grad, mean_product = tl.split(gate_sums / (2 * U))
+    n_mean_grad, n_mean_product = tl.split(candidate_sums / U)
+    product_r = differentiate_norm(grad_value_r, u_r, mean_grad, mean_product, inverse)
+    product_z = differentiate_norm(grad_value_z, u_z, mean_grad, mean_product, inverse)
+    product_n = differentiate_norm(grad_value_n, u_n, n_mean_grad, n_mean_product, n_inverse)
+    return (grad_r, grad_z, grad_n), (grad_r, grad_z, grad_n * r), (product_r, product_z, product_n), direct_grad_h
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED_BACKWARD)
@@ -336,7 +338,7 @@ def layer_norm_gru_backward(
     """
     U: tl.constexpr = config.units
     OWN: tl.constexpr = config.own_units
-    share, block, direction = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
+    member, block, direction = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
     stride = tl.num_programs(2) * U  # from one packed row to the next
     sequences = locate_sequences(lengths, num_steps, batch_size, num_rows, reverse, first_sequence, config)
     weight += direction * 3 * U * U
@@ -345,12 +347,12 @@ def layer_norm_gru_backward(
     gates += direction * 3 * U
     products += direction * 3 * U
     grad_products += direction * 3 * U
-    unit_of_row, gate = block * (4 * OWN) + tl.arange(0, 4 * OWN), share % 3
-    weight_rows, row_mask = gate * U * U + unit_of_row, (unit_of_row < U) & (share < 3)  # the fourth adds zeros
+    unit_of_row, gate = block * (4 * OWN) + tl.arange(0, 4 * OWN), member % 3
+    weight_rows, row_mask = gate * U * U + unit_of_row, (unit_of_row < U) & (member < 3)  # the fourth adds zeros
     chunks = load_weight_chunks(weight, weight_rows, row_mask, U, U, config)
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)[:, None]
     unit_mask = unit < U
-    mask = unit_mask & sequences.exist[None, :]
+    mask = unit_mask & sequences.in_batch[None, :]
     offsets = direction * U + sequences.index[None, :] * stride + unit
     gate_offsets = sequences.index[None, :] * (3 * stride) + unit
     grad_outputs += locate_outputs(sequences, sequence_stride, direction_stride) + unit
@@ -358,40 +360,40 @@ def layer_norm_gru_backward(
     candidate_bias = load_float(biases + direction * 3 * U + 2 * U + unit, unit_mask)
     grad_h = load_optional_grad(grad_last_h, offsets, mask, config)
     grad_gains, grad_candidate_bias = zero_tiles(grad_h, 3), tl.zeros_like(grad_h)
-    direct = tl.zeros_like(grad_h)  # the part of grad_h without the matrix
-    time, begin, active = locate_step(step_offsets, sequences.longest - 1, sequences, config)
-    done_begin, done_active = tl.zeros((), tl.int64), sequences.exist
-    for turn in range(sequences.longest + 1):  # one more, for the initial state
-        step = sequences.longest - 1 - turn
+    direct_grad_h = tl.zeros_like(grad_h)  # the part of grad_h without the matrix
+    time, first_row, active = locate_step(step_offsets, sequences.max_length - 1, sequences, config)
+    later_first_row, later_active = tl.zeros((), tl.int64), sequences.in_batch
+    for iteration in range(sequences.max_length + 1):  # one more, for the initial state
+        step = sequences.max_length - 1 - iteration
         step_mask = unit_mask & active[None, :]
-        step_offset = begin * (3 * stride)
-        next_time, next_begin, next_active = locate_step(step_offsets, step - 1, sequences, config)
-        states = tl.where(step > 0, batch_size + next_begin, sequences.initial)
-        previous_rows = locate_previous_states(step, states, sequences, config)
+        step_offset = first_row * (3 * stride)
+        earlier_time, earlier_first_row, earlier_active = locate_step(step_offsets, step - 1, sequences, config)
+        state_row = tl.where(step > 0, batch_size + earlier_first_row, sequences.initial_row)
+        previous_rows = locate_previous_states(step, state_row, sequences, config)
         saved_gates = load_gates(gates + step_offset + gate_offsets, step_mask, U, 3)
         u = load_gates(products + step_offset + gate_offsets, step_mask, U, 3)
         h = load_float(hidden + previous_rows[None, :] * stride + unit, step_mask)
-        grad_output = load_grad_output(grad_outputs, time, begin, step_stride, step_mask, config)
-        mean, inverse, n_mean, n_inverse = load_statistics(statistics, begin + sequences.index, active, 4)
-        if turn > 0:
+        grad_output = load_grad_output(grad_outputs, time, first_row, step_stride, step_mask, config)
+        mean, inverse, n_mean, n_inverse = load_statistics(statistics, first_row + sequences.index, active, 4)
+        if iteration > 0:
             product = multiply_by_gate(
-                chunks, weight, weight_rows, row_mask, grad_products + done_begin * (3 * stride), gate, done_active,
-                sequences, 3 * stride, ring, turn - 1, config,
+                chunks, weight, weight_rows, row_mask, grad_products + later_first_row * (3 * stride), gate,
+                later_active, sequences, 3 * stride, ring, iteration - 1, config,
             )  # fmt: skip
-            grad_h = tl.where(done_active[None, :], direct + product, grad_h)
+            grad_h = tl.where(later_active[None, :], direct_grad_h + product, grad_h)
         if step >= 0:
             grad_new_h = tl.where(active[None, :], grad_h + grad_output, 0.0)
             values = normalize_gates(u[:2], mean, inverse, 2) + normalize_gates(u[2:], n_mean, n_inverse, 1)
-            step_grad_gates, step_grad_norms, step_grad_products, direct = differentiate_normed_step(
+            step_grad_gates, step_grad_norms, step_grad_products, direct_grad_h = differentiate_layer_norm_step(
                 grad_new_h, h, saved_gates, values, own_gains, candidate_bias, inverse, n_inverse, statistics_ring,
-                turn, NUM_PROGRAMS, UPDATE_REPLACES, config,
+                iteration, NUM_PROGRAMS, UPDATE_REPLACES, config,
             )  # fmt: skip
             publish_gates(grad_products + step_offset + gate_offsets, step_grad_products, step_mask, U, 3, config)
             store_gates(products + step_offset + gate_offsets, step_grad_gates, step_mask, 3, config)
             grad_gains = add_products(grad_gains, step_grad_norms, values, 3)
             grad_candidate_bias += step_grad_norms[2]
-        done_begin, done_active = begin, active
-        time, begin, active = next_time, next_begin, next_active
+        later_first_row, later_active = first_row, active
+        time, first_row, active = earlier_time, earlier_first_row, earlier_active
     grad_gains += (grad_candidate_bias,)
     store_norm_grads(grad_norms + unit, grad_gains, unit_mask, batch_size, first_sequence, 4, config)
     tl.store(grad_initial_h + offsets, grad_h, mask=mask)

@@ -1,7 +1,7 @@
 """How a scan is divided among the programs of a GPU, and whether they can all run at once.
 
 Programs that wait for each other must all be resident: more of them than multiprocessors are never launched. This
-module knows sizes, no cells.
+module knows nothing of cells.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def build_options(
 def build_quarter_options(
     config: KernelConfig, columns: int, matrices: int, itemsize: int, device: torch.device
 ) -> dict[str, Any]:
-    """What a kernel that multiplies by quarters (`sync.py`) the `columns` columns of each of its matrices has
-    instead: another tile and number of chunks, and whether programs split the product."""
+    """The options that differ in a kernel that multiplies by quarters (`sync.py`) the `columns` columns of each of its
+    matrices: tile, number of chunks, warps, and whether programs split the product."""
     split = columns * config.batch_tile * itemsize > MAX_UNSPLIT_BYTES
     quarter, vectors = columns // 4, config.batch_tile if split else 4 * config.batch_tile
     k_tile, warps = choose_k_tile(quarter, vectors, itemsize)
@@ -164,13 +164,13 @@ def choose_k_tile(units: int, vectors: int, itemsize: int) -> tuple[int, int]:
     if vectors == 32 and all_columns <= min(2 * max_columns, 1024):  # 1,024 units: 12.5 µs, with four warps 13.1
         return all_columns, 2 * WARPS
     widths = [width for width in (512, 256, 128) if width <= max_columns and width * vectors >= 2048]
-    thrifty = [width for width in widths if math.ceil(units / width) * width <= MAX_COLUMN_WASTE * units]
-    return (thrifty or widths[-1:])[0], WARPS if vectors < MAX_BATCH_TILE else 2 * WARPS
+    economical = [width for width in widths if math.ceil(units / width) * width <= MAX_COLUMN_WASTE * units]
+    return (economical or widths[-1:])[0], WARPS if vectors < MAX_BATCH_TILE else 2 * WARPS
 
 
 @cache
 def get_device_limits(device: torch.device) -> tuple[int, int]:
-    """Multiprocessors, and bytes of shared memory that one program can have. Interpreted, those of an H200."""
+    """Multiprocessors, and bytes of shared memory for one program; for Triton's interpreter those of an H200."""
     if device.type != "cuda":
         return 132, 232448
     properties = torch.cuda.get_device_properties(device)

@@ -44,27 +44,28 @@ def any_stale(bits, mask, parity):
 
 
 @triton.jit
-def publish_numbers(numbers, ring, turn, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr):
+def publish_numbers(numbers, ring, exchange, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr):
     """Publish this program's numbers (M, N) to its group. Return where those of all programs are, and the round's
     parity.
 
-    `turn` counts the calls from 0. All programs of a group publish, also one without units: none continues before it
-    has the numbers of all, so none can be a whole ring ahead.
+    `exchange` counts the calls from 0. All programs of a group publish, also one without units: none continues before
+    it has the numbers of all, so none can be a whole ring ahead.
     """
     M: tl.constexpr = numbers.shape[0]
     N: tl.constexpr = numbers.shape[1]
     programs = tl.num_programs(0)
     group = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
-    pointers = ring + ((turn % config.rounds) * (tl.num_programs(1) * tl.num_programs(2)) + group) * programs * (M * N)
-    parity = (turn // config.rounds) & 1  # the ring starts with all bits set: no number looks written in round 0
+    groups = tl.num_programs(1) * tl.num_programs(2)
+    pointers = ring + ((exchange % config.rounds) * groups + group) * programs * (M * N)
+    parity = (exchange // config.rounds) & 1  # the ring starts with all bits set: no number looks written in round 0
     offsets = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
     tl.store(pointers + tl.program_id(0) * (M * N) + offsets, (numbers.to(tl.int32, bitcast=True) & -2) | parity)
     if NUM_PROGRAMS * M * N > MAX_LOADED:  # one number of each program is awaited first, as in `matmul_published`
         program = tl.arange(0, NUM_PROGRAMS)
-        waits, polls = programs > 0, 0
-        while waits & (polls < MAX_POLLS):
+        is_waiting, polls = programs > 0, 0
+        while is_waiting & (polls < MAX_POLLS):
             polls += 1
-            waits = any_stale(
+            is_waiting = any_stale(
                 tl.load(pointers + program * (M * N), mask=program < programs, other=0, volatile=True),
                 program < programs,
                 parity,
@@ -77,12 +78,12 @@ def wait_for_numbers(pointers, parity, start, M: tl.constexpr, N: tl.constexpr, 
     """Return the numbers of COUNT programs from `start` on, (COUNT, M, N), once all of them are written."""
     program = start + tl.arange(0, COUNT)[:, None, None]
     mask = program < tl.num_programs(0)
-    places = pointers + program * (M * N) + tl.arange(0, M)[None, :, None] * N + tl.arange(0, N)[None, None, :]
-    bits = tl.load(places, mask=mask, other=0, volatile=True)
+    number_pointers = pointers + program * (M * N) + tl.arange(0, M)[None, :, None] * N + tl.arange(0, N)[None, None, :]
+    bits = tl.load(number_pointers, mask=mask, other=0, volatile=True)
     polls = 0
     while any_stale(bits, mask, parity) & (polls < MAX_POLLS):
         polls += 1
-        bits = tl.load(places, mask=mask, other=0, volatile=True)
+        bits = tl.load(number_pointers, mask=mask, other=0, volatile=True)
     return bits.to(tl.float32, bitcast=True)
 
 
@@ -103,24 +104,24 @@ def merge_statistics(mean, squares, more_means, more_squares, start, PER_UNIT: t
     OWN: tl.constexpr = config.own_units
     units = tl.minimum(tl.maximum(U - (start + tl.arange(0, more_means.shape[0])) * OWN, 0), OWN)
     counts = (units * PER_UNIT).to(tl.float32)[:, None]
-    count, added = tl.minimum(start * OWN, U) * PER_UNIT * 1.0, tl.sum(counts, axis=None)
-    added_mean = tl.sum(counts * more_means, axis=0) / tl.maximum(added, 1.0)
+    count, added_count = tl.minimum(start * OWN, U) * PER_UNIT * 1.0, tl.sum(counts, axis=None)
+    added_mean = tl.sum(counts * more_means, axis=0) / tl.maximum(added_count, 1.0)
     deviations = more_means - added_mean[None, :]
     added_squares = tl.sum(more_squares + counts * deviations * deviations, axis=0)
-    difference, share = added_mean - mean, added / (count + added)
-    return mean + difference * share, squares + added_squares + difference * difference * count * share
+    difference, added_share = added_mean - mean, added_count / (count + added_count)
+    return mean + difference * added_share, squares + added_squares + difference * difference * count * added_share
 
 
 @triton.jit
 def norm_statistics(
-    values, mask, ring, turn,
+    values, mask, ring, exchange,
     PER_UNIT: tl.constexpr, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr,
 ):  # fmt: skip
     """Mean and 1 / √(variance + ε), (M,) each, over the values (R, M) of all programs under their masks (R, 1)."""
     M: tl.constexpr = values.shape[1]
     COUNT: tl.constexpr = programs_per_load(NUM_PROGRAMS, M, 2)
     mean, squares = local_statistics(values, mask)
-    pointers, parity = publish_numbers(tl.join(mean, squares), ring, turn, NUM_PROGRAMS, config)
+    pointers, parity = publish_numbers(tl.join(mean, squares), ring, exchange, NUM_PROGRAMS, config)
     mean, squares = tl.zeros((M,), tl.float32), tl.zeros((M,), tl.float32)
     for start in range(0, NUM_PROGRAMS, COUNT):
         more_means, more_squares = tl.split(wait_for_numbers(pointers, parity, start, M, 2, COUNT))
@@ -130,7 +131,7 @@ def norm_statistics(
 
 @triton.jit
 def two_norm_statistics(
-    values, mask_a, mask_b, ring, turn,
+    values, mask_a, mask_b, ring, exchange,
     PER_UNIT_A: tl.constexpr, PER_UNIT_B: tl.constexpr, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr,
 ):  # fmt: skip
     """The statistics of two norms in one exchange: over the values under `mask_a`, and over those under `mask_b`."""
@@ -140,7 +141,7 @@ def two_norm_statistics(
     mean_a, squares_a = local_statistics(values, mask_a)
     mean_b, squares_b = local_statistics(values, mask_b)
     numbers = tl.reshape(tl.join(tl.join(mean_a, squares_a), tl.join(mean_b, squares_b)), (M, 4))
-    pointers, parity = publish_numbers(numbers, ring, turn, NUM_PROGRAMS, config)
+    pointers, parity = publish_numbers(numbers, ring, exchange, NUM_PROGRAMS, config)
     mean_a, squares_a = tl.zeros((M,), tl.float32), tl.zeros((M,), tl.float32)
     mean_b, squares_b = mean_a, squares_a
     for start in range(0, NUM_PROGRAMS, COUNT):
@@ -155,12 +156,12 @@ def two_norm_statistics(
 
 
 @triton.jit
-def sum_over_units(parts, ring, turn, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr):
+def sum_over_units(parts, ring, exchange, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr):
     """Parts (R, M, N) of N numbers per sequence → their sums over the units of all programs, (M, N)."""
     M: tl.constexpr = parts.shape[1]
     N: tl.constexpr = parts.shape[2]
     COUNT: tl.constexpr = programs_per_load(NUM_PROGRAMS, M, N)
-    pointers, parity = publish_numbers(tl.sum(parts, axis=0), ring, turn, NUM_PROGRAMS, config)
+    pointers, parity = publish_numbers(tl.sum(parts, axis=0), ring, exchange, NUM_PROGRAMS, config)
     total = tl.zeros((M, N), tl.float32)
     for start in range(0, NUM_PROGRAMS, COUNT):
         total += tl.sum(wait_for_numbers(pointers, parity, start, M, N, COUNT), axis=0)
@@ -206,5 +207,5 @@ def store_norm_grads(pointers, grads, mask, batch_size, first_sequence, COUNT: t
     groups, group = (batch_size + M - 1) // M, first_sequence // M + tl.program_id(1)
     mask = mask & (group < groups)
     for n in tl.static_range(COUNT):
-        place = pointers + ((tl.program_id(2) * groups + group) * COUNT + n) * config.units
-        tl.store(place, tl.sum(grads[n], axis=1)[:, None], mask=mask)
+        destination = pointers + ((tl.program_id(2) * groups + group) * COUNT + n) * config.units
+        tl.store(destination, tl.sum(grads[n], axis=1)[:, None], mask=mask)

@@ -104,5 +104,5 @@ def allocate_unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch
 
 def multiply_over_rows(left: Tensor, right: list[Tensor]) -> Tensor:
     """For each direction the product over all packed rows of left (N, D, A) and right (N, C): (D, A, C)."""
-    products = [left[:, direction].mT @ one for direction, one in enumerate(right)]
+    products = [left[:, direction].mT @ rows for direction, rows in enumerate(right)]
     return torch.stack(products) if len(products) > 1 else products[0][None]

@@ -6,8 +6,8 @@ direction reads its sequences from the first step to the last or, reversed, from
 has `batch_size` more rows at the beginning for the initial states, and as many at the end for those of a reversed
 direction.
 
-Besides, loads and stores of tiles (units, sequences). The values of several gates are a tuple of tiles; in memory each
-gate is `STRIDE` after the one before. This module knows nothing of cells.
+It also has loads and stores of tiles (units, sequences). The values of several gates are a tuple of tiles; in memory
+each gate is `STRIDE` after the one before. This module knows nothing of cells.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-# They change from batch to batch, which must not compile a kernel anew.
+# Arguments that change from batch to batch: Triton must not compile a kernel for each of their values.
 UNSPECIALIZED = ("num_steps", "batch_size", "num_rows", "reverse", "first_sequence")
 UNSPECIALIZED_BACKWARD = (*UNSPECIALIZED, "step_stride", "sequence_stride", "direction_stride")
 
@@ -25,17 +25,17 @@ UNSPECIALIZED_BACKWARD = (*UNSPECIALIZED, "step_stride", "sequence_stride", "dir
 class Sequences(NamedTuple):
     """The M sequences of a program.
 
-    first: the first of them; index (M,): all; exist (M,): which are part of the batch; length (M,); longest: the
-    largest length; is_reversed: 0 or 1; initial: the row of the first initial state in memory of states; batch_size.
+    first: the first of them; index (M,): all; in_batch (M,): which are part of the batch; length (M,); max_length: the
+    largest length; is_reversed: 0 or 1; initial_row: that of the first initial state in memory of states; batch_size.
     """
 
     first: Any
     index: Any
-    exist: Any
+    in_batch: Any
     length: Any
-    longest: Any
+    max_length: Any
     is_reversed: Any
-    initial: Any
+    initial_row: Any
     batch_size: Any
 
 
@@ -48,41 +48,41 @@ def locate_sequences(lengths, num_steps, batch_size, num_rows, reverse, first_se
     M: tl.constexpr = config.batch_tile
     first = first_sequence + tl.program_id(1) * M
     index = first + tl.arange(0, M)
-    exist = index < batch_size
-    length, longest = tl.full((M,), num_steps, tl.int32), num_steps * (first < batch_size)
+    in_batch = index < batch_size
+    length, max_length = tl.full((M,), num_steps, tl.int32), num_steps * (first < batch_size)
     if config.has_lengths:
-        length = tl.load(lengths + index, mask=exist, other=0)
-        longest = tl.max(length)
+        length = tl.load(lengths + index, mask=in_batch, other=0)
+        max_length = tl.max(length)
     is_reversed = (reverse >> tl.program_id(2)) & 1
-    initial = (batch_size + num_rows).to(tl.int64) * is_reversed
-    return Sequences(first, index, exist, length, longest, is_reversed, initial, batch_size)
+    initial_row = (batch_size + num_rows).to(tl.int64) * is_reversed
+    return Sequences(first, index, in_batch, length, max_length, is_reversed, initial_row, batch_size)
 
 
 @triton.jit
 def locate_step(step_offsets, step, sequences, config: tl.constexpr):
     """Return, for the step of that number in the direction's order: its time, the packed row at which it begins, and
     which sequences (M,) have it. Step −1, before the first, belongs to no sequence."""
-    time = tl.where(sequences.is_reversed != 0, sequences.longest - 1 - step, step)
-    active = sequences.exist & (step >= 0)
+    time = tl.where(sequences.is_reversed != 0, sequences.max_length - 1 - step, step)
+    active = sequences.in_batch & (step >= 0)
     if config.has_lengths:
-        begin = tl.load(step_offsets + tl.minimum(tl.maximum(time, 0), sequences.longest)).to(tl.int64)
+        first_row = tl.load(step_offsets + tl.minimum(tl.maximum(time, 0), sequences.max_length)).to(tl.int64)
         active = active & (time < sequences.length)
     else:
-        begin = time.to(tl.int64) * sequences.batch_size
-    return time, begin, active
+        first_row = time.to(tl.int64) * sequences.batch_size
+    return time, first_row, active
 
 
 @triton.jit
-def locate_previous_states(step, begin, sequences, config: tl.constexpr):
+def locate_previous_states(step, first_row, sequences, config: tl.constexpr):
     """Return the rows (M,), in memory of states, of the states before a step; those of the step before start at
-    `begin`.
+    `first_row`.
 
     In a reversed direction a shorter sequence starts later than others, from its initial state.
     """
-    rows = begin + sequences.index
+    rows = first_row + sequences.index
     if config.has_lengths:
-        starts_here = (sequences.is_reversed != 0) & (sequences.longest - step == sequences.length)
-        rows = tl.where(starts_here, sequences.initial + sequences.index, rows)
+        starts_here = (sequences.is_reversed != 0) & (sequences.max_length - step == sequences.length)
+        rows = tl.where(starts_here, sequences.initial_row + sequences.index, rows)
     return rows
 
 
@@ -144,7 +144,7 @@ def add_products(totals, first, second, COUNT: tl.constexpr):
 
 
 @triton.jit
-def load_grad_output(grad_outputs, time, begin, step_stride, mask, config: tl.constexpr):
+def load_grad_output(grad_outputs, time, first_row, step_stride, mask, config: tl.constexpr):
     """Load the gradients of a step's outputs: of its packed rows where there are lengths, else of its time."""
-    row = begin if config.has_lengths else time.to(tl.int64)
+    row = first_row if config.has_lengths else time.to(tl.int64)
     return load_float(grad_outputs + row * step_stride, mask)

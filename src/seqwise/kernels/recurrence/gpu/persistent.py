@@ -4,7 +4,7 @@
     inputs = prepare_inputs(x, [Direction(project, weight_hidden, (), (h, c))], packing)
     outputs, last, activations = run_scan(CellSpec("lstm"), inputs, packing)
 
-One or two directions run at the same time. Beside the kernels is the rule by which they are worth their launch; whether
+One or two directions run at the same time. `is_faster_than_cudnn` says where the kernels are worth it; whether
 the machine has what they need is checked in `availability.py`. This module knows nothing of layers.
 """
 
@@ -26,7 +26,7 @@ from seqwise.kernels.recurrence.gpu.layout import PackedLayout
 from seqwise.kernels.recurrence.gpu.scans import Activations, Scan, ScanInputs
 from seqwise.kernels.recurrence.packing import SequencePacking, time_first
 
-_verified: set[tuple[Any, ...]] = set()  # shapes whose backward kernel was launched
+_verified_shapes: set[tuple[Any, ...]] = set()  # shapes whose backward kernel was launched
 
 States = tuple[Tensor, ...]
 
@@ -65,13 +65,14 @@ def prepare_inputs(x: Tensor, directions: Sequence[Direction], packing: Sequence
     """Pack and project x (B, T, D), and stack the tensors of all directions."""
     dtype = scan_dtype(x)
     x = packing.pack(x) if packing.is_padded else time_first(x).flatten(0, 1)
-    states = [_stack([part.to(dtype) for part in parts], 1) for parts in zip(*(one.state for one in directions))]
+    all_states = zip(*(direction.state for direction in directions))
+    states = [_stack([part.to(dtype) for part in parts], 1) for parts in all_states]
     return ScanInputs(
-        _project(x, [one.project for one in directions], dtype),
-        _stack([one.weight_hidden.to(dtype) for one in directions], 0),
-        [_stack(list(group), 0) for group in zip(*(one.vectors for one in directions), strict=True)],
+        _project(x, [direction.project for direction in directions], dtype),
+        _stack([direction.weight_hidden.to(dtype) for direction in directions], 0),
+        [_stack(list(group), 0) for group in zip(*(direction.vectors for direction in directions), strict=True)],
         [packing.sort(state) if packing.is_padded else state for state in states],
-        PackedLayout.from_packing(packing, tuple(one.reverse for one in directions)),
+        PackedLayout.from_packing(packing, tuple(direction.reverse for direction in directions)),
     )
 
 
@@ -81,11 +82,11 @@ def run_scan(
     """Return the outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after
     each sequence's last step and, with `record`, every gate by its name, (B, T, …)."""
     outputs, last, activations = get_scan(spec).run(inputs, record)
-    joined = packing.unpack(outputs.flatten(1)) if packing.is_padded else outputs.flatten(2).transpose(0, 1)
+    batch_outputs = packing.unpack(outputs.flatten(1)) if packing.is_padded else outputs.flatten(2).transpose(0, 1)
     last = tuple(packing.unsort(part) for part in last)
     directions = range(len(inputs.layout.reverse))
     recorded = [{name: packing.unpack(value[:, n]) for name, value in activations.items()} for n in directions]
-    return joined, [tuple(part[:, n] for part in last) for n in directions], recorded
+    return batch_outputs, [tuple(part[:, n] for part in last) for n in directions], recorded
 
 
 def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
@@ -96,21 +97,21 @@ def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
     gates, units, layout = inputs.gates, inputs.weight.shape[-1], inputs.layout
     tiling = _choose_tiling(spec, layout.batch_size, gates.dtype, gates.device, units, len(layout.reverse))
     key = spec, units, tiling, layout.has_lengths, gates.dtype, gates.device
-    if key in _verified or not needs_grad(gates, inputs.weight, *inputs.vectors, *inputs.states):
+    if key in _verified_shapes or not needs_grad(gates, inputs.weight, *inputs.vectors, *inputs.states):
         return
     with torch.enable_grad():
-        one = gates.new_zeros(layout.batch_size, *gates.shape[1:], requires_grad=True)
+        step_gates = gates.new_zeros(layout.batch_size, *gates.shape[1:], requires_grad=True)
         vectors, states = ([part.detach() for part in parts] for parts in (inputs.vectors, inputs.states))
-        step = ScanInputs(one.clone(), inputs.weight.detach(), vectors, states, layout.with_one_step())
-        outputs, *_ = get_scan(spec).run(step)
-        torch.autograd.grad(outputs, one, torch.zeros_like(outputs))
-    _verified.add(key)
+        step_inputs = ScanInputs(step_gates.clone(), inputs.weight.detach(), vectors, states, layout.with_one_step())
+        outputs, *_ = get_scan(spec).run(step_inputs)
+        torch.autograd.grad(outputs, step_gates, torch.zeros_like(outputs))
+    _verified_shapes.add(key)
 
 
 def is_launch_failure(error: Exception) -> bool:
     """Whether the compiler or the driver refused the kernel, rather than its arguments being wrong."""
-    refusals = (triton.CompilationError, triton.OutOfResources, triton.runtime.errors.PTXASError)
-    return isinstance(error, refusals) or "Triton Error" in str(error)
+    launch_errors = (triton.CompilationError, triton.OutOfResources, triton.runtime.errors.PTXASError)
+    return isinstance(error, launch_errors) or "Triton Error" in str(error)
 
 
 def _stack(tensors: list[Tensor], dim: int) -> Tensor:
@@ -119,8 +120,9 @@ def _stack(tensors: list[Tensor], dim: int) -> Tensor:
 
 def _project(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: torch.dtype) -> Tensor:
     """x (N, D) → (N, directions, …), in one product where possible."""
-    plain = [one for one in projects if isinstance(one, Projection)]
-    weights, biases = [one.weight for one in plain], [one.bias for one in plain if one.bias is not None]
+    plain = [project for project in projects if isinstance(project, Projection)]
+    weights = [project.weight for project in plain]
+    biases = [project.bias for project in plain if project.bias is not None]
     if len(biases) < len(projects):
         return _stack([project(x).to(dtype) for project in projects], 1)
     weight, bias = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (weights, biases))

@@ -94,30 +94,30 @@ def rnn_forward(
         gain = load_float(gains + direction * U + unit, row_mask)[:, None]
         bias = load_float(biases + direction * U + unit, row_mask)[:, None]
     unit_mask = row_mask[:, None]
-    mask = unit_mask & sequences.exist[None, :]
+    mask = unit_mask & sequences.in_batch[None, :]
     offsets = sequences.index[None, :] * stride + unit[:, None]
-    h = publish_initial_state(initial_h + direction * U, hidden, offsets, sequences.initial * stride, mask, config)
-    states = sequences.initial
-    for step in range(sequences.longest):
-        _, begin, active = locate_step(step_offsets, step, sequences, config)
-        input_pointers = inputs + begin * stride + offsets
+    h = publish_initial_state(initial_h + direction * U, hidden, offsets, sequences.initial_row * stride, mask, config)
+    state_row = sequences.initial_row
+    for step in range(sequences.max_length):
+        _, first_row, active = locate_step(step_offsets, step, sequences, config)
+        input_pointers = inputs + first_row * stride + offsets
         step_mask = unit_mask & active[None, :]
         x = load_float(input_pointers, step_mask)
         product = multiply_previous_states(
-            chunks, weight, weight_rows, row_mask, hidden, step, states, active, sequences, stride, config
+            chunks, weight, weight_rows, row_mask, hidden, step, state_row, active, sequences, stride, config
         )
         a = x + product
         y = a
         if gains is not None:
             mean, inverse = norm_statistics(a, unit_mask, statistics_ring, step, 1, NUM_PROGRAMS, config)
             y = (a - mean[None, :]) * inverse[None, :] * gain + bias
-        new = activate(y, ACTIVATION)
-        states = batch_size + begin
-        publish(hidden + states * stride + offsets, new, step_mask, config)
-        h = tl.where(active[None, :], new, h)
+        new_h = activate(y, ACTIVATION)
+        state_row = batch_size + first_row
+        publish(hidden + state_row * stride + offsets, new_h, step_mask, config)
+        h = tl.where(active[None, :], new_h, h)
         if SAVE:
             store_gates(input_pointers, (a,), step_mask, 1, config)
-            store_statistics(statistics, begin + sequences.index, (mean, inverse), active, 2)
+            store_statistics(statistics, first_row + sequences.index, (mean, inverse), active, 2)
     store_gates(last_h + direction * U + offsets, (h,), mask, 1, config)
 
 
@@ -133,7 +133,8 @@ def rnn_backward(
     states (B, D, U); with a norm those of gain and bias, summed over each group of sequences, (D, groups, 2U).
 
     inputs (N, D, U): the pre-activations that the forward pass of a norm saved. grad_outputs: (T, B, D, U) with any
-    strides or, with lengths, (N, D, U), where a step is as far as a sequence. grad_last_h (B, D, U): may be None.
+    strides or, with lengths, (N, D, U), where step and sequence have the same stride. grad_last_h (B, D, U): may be
+    None.
     """
     U: tl.constexpr = config.units
     direction = tl.program_id(2)
@@ -146,7 +147,7 @@ def rnn_backward(
     row_mask = unit < U
     chunks = load_weight_chunks(weight, unit, row_mask, U, U, config)
     unit_mask = row_mask[:, None]
-    mask = unit_mask & sequences.exist[None, :]
+    mask = unit_mask & sequences.in_batch[None, :]
     offsets = sequences.index[None, :] * stride + unit[:, None]
     grad_h = load_optional_grad(grad_last_h, direction * U + offsets, mask, config)
     if gains is not None:
@@ -154,22 +155,23 @@ def rnn_backward(
         gain = load_float(gains + direction * U + unit, row_mask)[:, None]
         grad_gain, grad_bias = tl.zeros_like(grad_h), tl.zeros_like(grad_h)
     grad_outputs += locate_outputs(sequences, sequence_stride, direction_stride) + unit[:, None]
-    done_begin, done_active = tl.zeros((), tl.int64), sequences.exist
-    for turn in range(sequences.longest + 1):  # one more, for the initial state
-        step = sequences.longest - 1 - turn
-        time, begin, active = locate_step(step_offsets, step, sequences, config)
+    later_first_row, later_active = tl.zeros((), tl.int64), sequences.in_batch
+    # `later_…` is the step of the iteration before.
+    for iteration in range(sequences.max_length + 1):  # one more, for the initial state
+        step = sequences.max_length - 1 - iteration
+        time, first_row, active = locate_step(step_offsets, step, sequences, config)
         step_mask = unit_mask & active[None, :]
-        h = load_float(hidden + (batch_size + begin) * stride + offsets, step_mask)
-        grad_output = load_grad_output(grad_outputs, time, begin, step_stride, step_mask, config)
+        h = load_float(hidden + (batch_size + first_row) * stride + offsets, step_mask)
+        grad_output = load_grad_output(grad_outputs, time, first_row, step_stride, step_mask, config)
         if gains is not None:
-            a = load_float(inputs + begin * stride + offsets, step_mask)
-            mean, inverse = load_statistics(statistics, begin + sequences.index, active, 2)
-        if turn > 0:
+            a = load_float(inputs + first_row * stride + offsets, step_mask)
+            mean, inverse = load_statistics(statistics, first_row + sequences.index, active, 2)
+        if iteration > 0:
             product = matmul_published(
-                chunks, weight, unit, row_mask, grad_inputs + done_begin * stride, sequences.index * stride,
-                done_active, sequences.first * stride, U, U, config.own_units, config,
+                chunks, weight, unit, row_mask, grad_inputs + later_first_row * stride, sequences.index * stride,
+                later_active, sequences.first * stride, U, U, config.own_units, config,
             )  # fmt: skip
-            grad_h = tl.where(done_active[None, :], product, grad_h)
+            grad_h = tl.where(later_active[None, :], product, grad_h)
         if step >= 0:
             grad_a = (grad_h + grad_output) * activation_derivative(h, ACTIVATION)
             if gains is not None:
@@ -177,12 +179,12 @@ def rnn_backward(
                 grad_norm = tl.where(active[None, :], grad_a, 0.0)
                 grad_value = grad_norm * gain
                 parts = tl.join(grad_value, grad_value * value)
-                sums = sum_over_units(parts, statistics_ring, turn, NUM_PROGRAMS, config)
+                sums = sum_over_units(parts, statistics_ring, iteration, NUM_PROGRAMS, config)
                 mean_grad, mean_product = tl.split(sums / U)
                 grad_a = differentiate_norm(grad_value, value, mean_grad, mean_product, inverse)
                 grad_gain, grad_bias = grad_gain + grad_norm * value, grad_bias + grad_norm
-            publish(grad_inputs + begin * stride + offsets, grad_a, step_mask, config)
-        done_begin, done_active = begin, active
+            publish(grad_inputs + first_row * stride + offsets, grad_a, step_mask, config)
+        later_first_row, later_active = first_row, active
     tl.store(grad_initial_h + direction * U + offsets, grad_h, mask=mask)
     if gains is not None:
         grads = grad_gain, grad_bias

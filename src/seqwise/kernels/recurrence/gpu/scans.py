@@ -118,15 +118,16 @@ class Scan:
         """
         gates, weight, vectors, states, layout = inputs
         if self.norm is None:
-            prepared = [vector.to(gates.dtype) for vector in vectors]
+            kernel_vectors = [vector.to(gates.dtype) for vector in vectors]
         else:
-            prepared = [torch.cat([*vectors[first::2]], dim=-1).float() for first in (0, 1)]  # gains, biases
-        if needs_grad(gates, weight, *prepared, *states):
-            written: list[ScanTensors] = []
-            outputs, *last = _ScanFunction.apply(self, layout, written, len(states), gates, weight, *prepared, *states)
-            tensors = written[0]
+            kernel_vectors = [torch.cat([*vectors[first::2]], dim=-1).float() for first in (0, 1)]  # gains, biases
+        arguments = gates, weight, *kernel_vectors, *states
+        if needs_grad(*arguments):
+            results: list[ScanTensors] = []
+            outputs, *last = _ScanFunction.apply(self, layout, results, len(states), *arguments)
+            tensors = results[0]
         else:
-            tensors, last = self.launch_forward(inputs._replace(vectors=prepared), record)
+            tensors, last = self.launch_forward(inputs._replace(vectors=kernel_vectors), record)
             outputs = layout.select_outputs(tensors.hidden)
         if not record:
             return outputs, tuple(last), {}
@@ -165,8 +166,8 @@ class Scan:
         layout, hidden = saved.layout, saved.hidden
         _, directions, units = hidden.shape
         grad_outputs, strides = layout.prepare_grad_outputs(saved.grad_outputs, hidden)
-        last = [None if grad is None else grad.contiguous() for grad in saved.grad_last]
-        initial = [hidden.new_empty(layout.batch_size, directions, units) for _ in last]
+        grad_last = [None if grad is None else grad.contiguous() for grad in saved.grad_last]
+        grad_initial = [hidden.new_empty(layout.batch_size, directions, units) for _ in grad_last]
         grad_norms = hidden.new_empty(0, 0)
         for first, tiling, options in iterate_launches(hidden, layout, units, self.own_units):
             blocks, groups, ring = tiling.unit_blocks, tiling.batch_groups, []
@@ -182,10 +183,10 @@ class Scan:
                 arguments["grad_norms"] = grad_norms
             options = self.adapt_backward_options(options, units, hidden)
             self.backward_kernel[(blocks, groups, directions)](
-                *tensors, grad_outputs, *last, *initial, layout.lengths, layout.step_offsets, *ring, *strides,
-                *layout.kernel_scalars, first, **arguments, **options,
+                *tensors, grad_outputs, *grad_last, *grad_initial, layout.lengths, layout.step_offsets, *ring,
+                *strides, *layout.kernel_scalars, first, **arguments, **options,
             )  # fmt: skip
-        return initial, grad_norms.sum(1)
+        return grad_initial, grad_norms.sum(1)
 
     def launch_backward_with_products(
         self, saved: ScanTensors, states: Tensor
@@ -194,11 +195,11 @@ class Scan:
         of the initial states. The recurrent products are not saved but computed once more, for all steps at once."""
         gates, products = saved.gates, saved.compute_products()
         grad_products = allocate_unwritten(gates.shape, gates.dtype, gates.device)
-        initial, grad_norms = self.launch_backward(
+        grad_initial, grad_norms = self.launch_backward(
             saved, gates, saved.weight, grad_products, states,
             products=products, gains=saved.vectors[0], biases=saved.vectors[1], statistics=saved.statistics,
         )  # fmt: skip
-        return products, saved.compute_weight_grad(grad_products.view(gates.dtype)), grad_norms, initial
+        return products, saved.compute_weight_grad(grad_products.view(gates.dtype)), grad_norms, grad_initial
 
     def get_extra_arguments(self, inputs: ScanInputs) -> dict[str, Any]:
         """Further arguments of the forward kernel, by name."""
@@ -219,11 +220,11 @@ class Scan:
 class _ScanFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, scan: Scan, layout: PackedLayout, written: list[ScanTensors], num_states: int, *inputs: Tensor
+        ctx: Any, scan: Scan, layout: PackedLayout, results: list[ScanTensors], num_states: int, *inputs: Tensor
     ) -> tuple[Tensor, ...]:
         gates, weight, *vectors = inputs[:-num_states]
         tensors, last = scan.launch_forward(ScanInputs(gates, weight, vectors, inputs[-num_states:], layout), True)
-        written.append(tensors)
+        results.append(tensors)
         saved_gates = gates if scan.saves_gates else None
         ctx.save_for_backward(saved_gates, weight, tensors.hidden, tensors.cell, tensors.statistics, *vectors)
         ctx.scan, ctx.layout = scan, layout
@@ -254,10 +255,10 @@ class RNNScan(Scan):
         norm_tensors: dict[str, Any] = {}
         if self.norm is not None:
             norm_tensors = {"inputs": saved.gates, "gains": saved.vectors[0], "statistics": saved.statistics}
-        initial, grad_norms = self.launch_backward(saved, saved.weight, hidden, grad_inputs, **norm_tensors)
+        grad_initial, grad_norms = self.launch_backward(saved, saved.weight, hidden, grad_inputs, **norm_tensors)
         grad_inputs = grad_inputs.view(hidden.dtype)
         grad_vectors = grad_norms.chunk(2, dim=-1) if self.norm is not None else ()
-        return grad_inputs, saved.compute_weight_grad(grad_inputs), *grad_vectors, *initial
+        return grad_inputs, saved.compute_weight_grad(grad_inputs), *grad_vectors, *grad_initial
 
     def get_activations(self, tensors: ScanTensors) -> Activations:
         if self.norm is None:
@@ -275,13 +276,13 @@ class LSTMScan(Scan):
         gates, units = saved.gates, saved.weight.shape[2]
         if self.norm is None:
             grad_gates = allocate_unwritten(gates.shape, gates.dtype, gates.device)
-            initial, _ = self.launch_backward(saved, gates, saved.weight, grad_gates, saved.cell)
+            grad_initial, _ = self.launch_backward(saved, gates, saved.weight, grad_gates, saved.cell)
             grad_gates = grad_gates.view(gates.dtype)
-            return grad_gates, saved.compute_weight_grad(grad_gates), *initial
-        grad_gates, grad_weight, grad_norms, initial = self.launch_backward_with_products(saved, saved.cell)
+            return grad_gates, saved.compute_weight_grad(grad_gates), *grad_initial
+        grad_gates, grad_weight, grad_norms, grad_initial = self.launch_backward_with_products(saved, saved.cell)
         grad_gains, grad_cell_bias = grad_norms.split([5 * units, units], dim=-1)
         grad_biases = torch.cat([grad_gates.sum(0, dtype=torch.float32), grad_cell_bias], dim=-1)
-        return grad_gates, grad_weight, grad_gains, grad_biases, *initial
+        return grad_gates, grad_weight, grad_gains, grad_biases, *grad_initial
 
     def get_activations(self, tensors: ScanTensors) -> Activations:
         i, f, g, o = tensors.gates.chunk(4, dim=-1)
@@ -318,8 +319,8 @@ class GRUScan(Scan):
             weight = F.pad(weight.unflatten(1, (3, units)), (0, 0, 0, missing)).flatten(1, 2)
         grads = allocate_unwritten((*gates.shape[:2], 3, units + missing), gates.dtype, gates.device)
         grads[..., units:] = 0
-        initial, _ = self.launch_backward(saved, gates, weight, saved.hidden, grads, *tensors)
-        return grads.view(gates.dtype)[..., :units].reshape(gates.shape), initial
+        grad_initial, _ = self.launch_backward(saved, gates, weight, saved.hidden, grads, *tensors)
+        return grads.view(gates.dtype)[..., :units].reshape(gates.shape), grad_initial
 
     def backward(self, saved: ScanTensors) -> Gradients:
         weight, (bias,) = saved.weight, saved.vectors
@@ -328,11 +329,11 @@ class GRUScan(Scan):
         candidate = saved.gates.new_empty(saved.layout.num_rows, directions, units)
         for n, states in enumerate(saved.previous):
             torch.addmm(bias[n], states, weight[n, 2 * units :].mT, out=candidate[:, n])
-        grad_gates, initial = self.launch_backward_padded(saved, candidate)
+        grad_gates, grad_initial = self.launch_backward_padded(saved, candidate)
         grad_weight = saved.compute_weight_grad(grad_gates)
         grad_bias = grad_gates[..., 2 * units :].sum(0).to(bias.dtype) if saved.needs_grad[2] else None
         grad_gates[..., 2 * units :] = candidate  # now the gradient of n's projected input, which r does not multiply
-        return grad_gates, grad_weight, grad_bias, *initial
+        return grad_gates, grad_weight, grad_bias, *grad_initial
 
     def get_activations(self, tensors: ScanTensors) -> Activations:
         r, z, n = tensors.gates.chunk(3, dim=-1)
@@ -351,13 +352,13 @@ class ResetBeforeGRUScan(GRUScan):
 
     def backward(self, saved: ScanTensors) -> Gradients:
         gates, units, grad_weight = saved.gates, saved.weight.shape[2], None
-        grad_gates, initial = self.launch_backward_padded(saved)
+        grad_gates, grad_initial = self.launch_backward_padded(saved)
         if saved.needs_grad[1]:
             reset_hidden = [gates[:, n, :units] * states for n, states in enumerate(saved.previous)]
             grad_gates_weight = multiply_over_rows(grad_gates[..., : 2 * units], saved.previous)
             grad_candidate_weight = multiply_over_rows(grad_gates[..., 2 * units :], reset_hidden)
             grad_weight = torch.cat((grad_gates_weight, grad_candidate_weight), dim=1)
-        return grad_gates, grad_weight, *initial
+        return grad_gates, grad_weight, *grad_initial
 
 
 class LayerNormGRUScan(GRUScan):
@@ -370,11 +371,11 @@ class LayerNormGRUScan(GRUScan):
 
     def backward(self, saved: ScanTensors) -> Gradients:
         units = saved.weight.shape[2]
-        grad_gates, grad_weight, grad_norms, initial = self.launch_backward_with_products(saved, saved.hidden)
+        grad_gates, grad_weight, grad_norms, grad_initial = self.launch_backward_with_products(saved, saved.hidden)
         grad_gains, grad_candidate_bias = grad_norms.split([3 * units, units], dim=-1)
         grad_gate_biases = grad_gates[..., : 2 * units].sum(0, dtype=torch.float32)
         grad_biases = torch.cat([grad_gate_biases, grad_candidate_bias], dim=-1)
-        return grad_gates, grad_weight, grad_gains, grad_biases, *initial
+        return grad_gates, grad_weight, grad_gains, grad_biases, *grad_initial
 
     def get_activations(self, tensors: ScanTensors) -> Activations:
         activations, products = super().get_activations(tensors), tensors.compute_products()

@@ -123,10 +123,10 @@ def matmul_published(
     if CHUNKS > 0:
         bits = tl.load(pointers + k, mask=mask[:, None] & (k < K), other=0, volatile=True)
         for n in tl.static_range(CHUNKS):
-            following = bits
+            next_bits = bits
             next_k = (n + 1) * config.k_tile + k
             if n + 1 < CHUNKS:
-                following = tl.load(pointers + next_k, mask=mask[:, None] & (next_k < K), other=0, volatile=True)
+                next_bits = tl.load(pointers + next_k, mask=mask[:, None] & (next_k < K), other=0, volatile=True)
             this_k = n * config.k_tile + k
             polls = 0
             while any_unwritten(bits) & (polls < MAX_POLLS):
@@ -134,7 +134,7 @@ def matmul_published(
                 bits = tl.load(pointers + this_k, mask=mask[:, None] & (this_k < K), other=0, volatile=True)
             values = bits.to(config.dtype, bitcast=True)
             total = tl.dot(chunks[n], tl.trans(values), total, input_precision=config.precision)
-            bits = following
+            bits = next_bits
     for start in range(CHUNKS * config.k_tile, K, config.k_tile):
         this_k = start + k
         chunk = tl.load(
@@ -156,26 +156,26 @@ def split_gates(values, UNITS: tl.constexpr):
 
 
 @triton.jit
-def reduce_partial_sums(partial, ring, turn, config: tl.constexpr):
+def reduce_partial_sums(partial, ring, exchange, config: tl.constexpr):
     """Partial sums (4·own_units, M) of four programs → the sum over them for this program's units, (own_units, M).
 
-    `ring` holds `rounds` rounds for all blocks of four programs, and `turn` counts the calls from 0. A program cannot
-    be a whole ring ahead: each round needs what all others computed from the round before.
+    `ring` holds `rounds` rounds for all blocks of four programs, and `exchange` counts the calls from 0. A program
+    cannot be a whole ring ahead: each round needs what all others computed from the round before.
     """
     group = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
     block = group * (tl.num_programs(0) // 4) + tl.program_id(0) // 4
-    share = tl.program_id(0) % 4  # this program's place among the four of the block
+    member = tl.program_id(0) % 4  # which of the four programs of the block this is
     M: tl.constexpr = partial.shape[1]
     UNITS: tl.constexpr = config.own_units
     R: tl.constexpr = 4 * UNITS
     column = tl.arange(0, M)[None, :]
     round_size = tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2) * R * M
-    pointers = ring + (turn % config.rounds) * round_size + block * (4 * R * M)
-    parity = (turn // config.rounds) & 1  # the ring starts with all bits set: no number looks written in round 0
+    pointers = ring + (exchange % config.rounds) * round_size + block * (4 * R * M)
+    parity = (exchange // config.rounds) & 1  # the ring starts with all bits set: no number looks written in round 0
     bits = (partial.to(tl.int32, bitcast=True) & -2) | parity
     # Units are contiguous, as in everything else that a program reads: no rearranging between threads.
-    tl.store(pointers + share * (R * M) + tl.arange(0, R)[:, None] + column * R, bits)
-    own = (share * UNITS + tl.arange(0, UNITS))[:, None] + column * R
+    tl.store(pointers + member * (R * M) + tl.arange(0, R)[:, None] + column * R, bits)
+    own = (member * UNITS + tl.arange(0, UNITS))[:, None] + column * R
     total = tl.zeros((UNITS, M), tl.float32)
     is_stale = 1
     polls = 0
@@ -205,32 +205,33 @@ def tanh(x):
 
 @triton.jit
 def multiply_previous_states(
-    chunks, weight, row_offsets, row_mask, hidden, step, begin, active, sequences, stride,
+    chunks, weight, row_offsets, row_mask, hidden, step, first_row, active, sequences, stride,
     config: tl.constexpr,
 ):  # fmt: skip
-    """W h_{t−1} for the program's rows of W, (R, M). The states of the step before begin at row `begin` of `hidden`."""
-    rows = locate_previous_states(step, begin, sequences, config)
+    """W h_{t−1} for the program's rows of W, (R, M). The states of the step before start at `first_row` of `hidden`."""
+    rows = locate_previous_states(step, first_row, sequences, config)
     return matmul_published(
-        chunks, weight, row_offsets, row_mask, hidden, rows * stride, active, (begin + sequences.first) * stride,
+        chunks, weight, row_offsets, row_mask, hidden, rows * stride, active, (first_row + sequences.first) * stride,
         1, config.units, config.own_units, config,
     )  # fmt: skip
 
 
 @triton.jit
 def multiply_by_gate(
-    chunks, weight, row_offsets, row_mask, grad_gates, gate, active, sequences, stride, ring, turn,
+    chunks, weight, row_offsets, row_mask, grad_gates, gate, active, sequences, stride, ring, exchange,
     config: tl.constexpr,
 ):  # fmt: skip
     """Wᵀ times the gradients of all gates, for the program's own units, (own_units, M).
 
-    This program multiplies those of one gate; rows of `grad_gates` are `stride` apart. `turn` counts the calls from 0.
+    This program multiplies those of one gate. Rows of `grad_gates` are `stride` apart; `exchange` counts the calls from
+    0.
     """
     U: tl.constexpr = config.units
     partial = matmul_published(
         chunks, weight, row_offsets, row_mask, grad_gates, sequences.index * stride + gate * U, active,
         sequences.first * stride + gate * U, U, U, config.own_units, config,
     )  # fmt: skip
-    return reduce_partial_sums(partial, ring, turn, config)
+    return reduce_partial_sums(partial, ring, exchange, config)
 
 
 @triton.jit
@@ -238,15 +239,15 @@ def locate_quarters(sequences, row_stride, K: tl.constexpr, SPLIT: tl.constexpr,
     """Return where the program's rows of the transposed matrix (…, U) begin, which of them exist, where the values of
     its sequences begin in a step, `row_stride` apart, and how many steps each sequence has."""
     M: tl.constexpr = config.batch_tile
-    line = tl.arange(0, 4 * config.own_units)
-    num_steps = tl.where(sequences.exist, sequences.length, 0)
+    local_row = tl.arange(0, 4 * config.own_units)
+    num_steps = tl.where(sequences.in_batch, sequences.length, 0)
     if SPLIT:
-        unit = tl.program_id(0) // 4 * (4 * config.own_units) + line
+        unit = tl.program_id(0) // 4 * (4 * config.own_units) + local_row
         first_column = tl.program_id(0) % 4 * K
         row_offsets, starts = first_column * config.units + unit, sequences.index * row_stride + first_column
     else:
-        unit = tl.program_id(0) * config.own_units + line // 4
-        row_offsets = line % 4 * (K * config.units) + unit
+        unit = tl.program_id(0) * config.own_units + local_row // 4
+        row_offsets = local_row % 4 * (K * config.units) + unit
         starts = tl.reshape(sequences.index[None, :] * row_stride + tl.arange(0, 4)[:, None] * K, (4 * M,))
         starts = tl.multiple_of(starts, K & -K)  # `row_stride` is a multiple of K; else every value is loaded alone
         num_steps = tl.reshape(tl.broadcast_to(num_steps[None, :], (4, M)), (4 * M,))
@@ -272,10 +273,10 @@ def multiply_quarters(
 
 
 @triton.jit
-def sum_quarters(parts, ring, turn, SPLIT: tl.constexpr, config: tl.constexpr):
-    """The sum over the quarters for the program's own units, (own_units, M). `turn` counts the calls from 0."""
+def sum_quarters(parts, ring, exchange, SPLIT: tl.constexpr, config: tl.constexpr):
+    """The sum over the quarters for the program's own units, (own_units, M). `exchange` counts the calls from 0."""
     if SPLIT:
-        total = reduce_partial_sums(parts, ring, turn, config)
+        total = reduce_partial_sums(parts, ring, exchange, config)
     else:
         first, second, third, fourth = split_gates(parts, config.own_units)
         total = first + second + (third + fourth)
