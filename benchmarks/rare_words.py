@@ -90,7 +90,7 @@ def create_twins(sentences: Sentences, words: int, seed: int) -> tuple[Sentences
     file.flush()
     renamed = Vocabulary([names[number] for number in sorting], counts[sorting], vocabulary.num_different + words)
     twins = Twins(rank[size + np.arange(words)], rank[originals], twin_counts)
-    return Sentences(file, renamed, sentences.words, len(ids)), twins
+    return Sentences(file, renamed, sentences.num_words, len(ids)), twins
 
 
 def _find_candidates(vocabulary: Vocabulary, words: int) -> np.ndarray:

@@ -174,8 +174,8 @@ def test_features_pass_one_matrix_and_a_norm():
     values = torch.randn(2, 3, 5)
     memory = encoder(values, torch.tensor([3, 2]))
     entered = values[1, 2] @ encoder.enter.weight.T + encoder.enter.bias
-    normed = (entered - entered.mean()) / (entered.var(unbiased=False) + 1e-5).sqrt()
-    assert torch.allclose(memory.vectors[1, 2], normed + encoder.positions.weight[2], atol=1e-5)
+    normalized = (entered - entered.mean()) / (entered.var(unbiased=False) + 1e-5).sqrt()
+    assert torch.allclose(memory.vectors[1, 2], normalized + encoder.positions.weight[2], atol=1e-5)
     assert memory.lengths.tolist() == [3, 2]
 
 

@@ -188,12 +188,12 @@ def test_split_all_evaluates_every_example_in_file_order(tmp_path: Path):
     path = write_files(tmp_path, a_txt=" ".join(content)) / "a.txt"
     fractions: list[tuple[float, float]] = []
 
-    def open_with(valid: float, test: float) -> Splits[Word]:
+    def open_splits(valid: float, test: float) -> Splits[Word]:
         fractions.append((valid, test))
         return open_words(path, valid, test)
 
     for split in (None, "all"):
-        _, examples, on = select_evaluation_examples(open_with, (0.1, 0.1), split, "another run")
+        _, examples, on = select_evaluation_examples(open_splits, (0.1, 0.1), split, "another run")
         assert ([each.word for each in examples], on) == (content, "all of it")
         assert fractions[-1] == (0.0, 0.0)  # warnings come from this call
 

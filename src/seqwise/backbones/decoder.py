@@ -185,7 +185,7 @@ class LuongDecoder(InitialStateDecoder):
 
 
 class LayerStepper:
-    """A layer run step by step on [x_t; f_t], where f_t is known only when step t runs.
+    """A layer run step by step on [x_t; f_t], where the feedback f_t is known only when step t runs.
 
     The product of x is computed for all steps together where the cell allows it, and the dropout mask of the recurrent
     weights is drawn once.
@@ -194,15 +194,15 @@ class LayerStepper:
     def __init__(self, layer: Recurrent, x: Tensor):
         self.cell, self.recorder = layer.cell, StepRecorder(layer.cell, x.shape[1])
         self.weight_hidden = layer.recurrent_matrix()
-        weight_x, self.weight_fed = self.cell.weight_input.split([x.shape[2], self.cell.inputs - x.shape[2]], dim=1)
+        weight_x, self.weight_feedback = self.cell.weight_input.split([x.shape[2], self.cell.inputs - x.shape[2]], dim=1)
         self.is_linear = type(self.cell).project is Cell.project  # a layer norm needs the whole product
         self.x = (F.linear(x, weight_x, self.cell.bias) if self.is_linear else x).unbind(1)
 
-    def step(self, t: int, fed: Tensor, state: State) -> State:
+    def step(self, t: int, feedback: Tensor, state: State) -> State:
         if self.is_linear:
-            a = self.x[t] + F.linear(fed, self.weight_fed)
+            a = self.x[t] + F.linear(feedback, self.weight_feedback)
         else:
-            a = self.cell.project(torch.cat([self.x[t], fed], dim=-1))
+            a = self.cell.project(torch.cat([self.x[t], feedback], dim=-1))
         return self.cell.step(a, state, self.weight_hidden, self.recorder.record)
 
 
@@ -298,7 +298,7 @@ class InputFeedingDecoder(Decoder):
             h = self.readout(context[:, 0], x)
             outputs.append(h)
             step_weights.append(weight)
-        for each in (recorder, *(stepper.recorder for stepper in steppers)):
-            each.finish(None)
+        for each_recorder in (recorder, *(stepper.recorder for stepper in steppers)):
+            each_recorder.finish(None)
         memory_weights = torch.cat(step_weights, dim=1) if weights else None
         return DecoderOutput(torch.stack(outputs, dim=1), (shared, (states, h)), memory_weights)

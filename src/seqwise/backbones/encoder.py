@@ -54,8 +54,8 @@ def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> n
     if settings.model != "attentive-rnn" and recurrent.concat_directions:
         layers = build_recurrent_layers(settings.model, inputs, units, network.depth, recurrent, bidirectional=True)
         return BidirectionalBackbone(layers, network.dropout)
-    half = settings.model_copy(update={"network": network.model_copy(update={"width": units})})
-    return SeparateDirections(build_backbone(half, inputs), build_backbone(half, inputs))
+    half_settings = settings.model_copy(update={"network": network.model_copy(update={"width": units})})
+    return SeparateDirections(build_backbone(half_settings, inputs), build_backbone(half_settings, inputs))
 
 
 def get_cell_name(settings: ResolvedSettings) -> str:
@@ -156,9 +156,9 @@ class FeedForwardBackbone(nn.Module):
         for depth, linear in enumerate(self.layer, start=1):
             h = h + self.dropout(F.relu(linear(h)))
             record_value(self, f"hidden.{depth}", h)
-        return States(zero_padding(h, valid), self._last(padded, lengths))
+        return States(zero_padding(h, valid), self._last_vectors(padded, lengths))
 
-    def _last(self, padded: Tensor, lengths: Tensor | None) -> Tensor:
+    def _last_vectors(self, padded: Tensor, lengths: Tensor | None) -> Tensor:
         """The last window - 1 valid vectors, (B, window - 1, D)."""
         count = self.window - 1
         if lengths is None:

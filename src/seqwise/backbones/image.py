@@ -237,5 +237,5 @@ def shift_and_flip(images: Tensor, max_shift: int, flip: bool) -> Tensor:
         is_flipped = torch.rand(batch_size, 1, device=device) < 0.5
         columns = torch.where(is_flipped, columns.flip(1), columns)
     batch = torch.arange(batch_size, device=device)[:, None, None]
-    moved = images.movedim((-3, -2), (1, 2))[batch, rows[:, :, None], columns[:, None, :]]  # (B, S, S, …, 3)
-    return moved.movedim((1, 2), (-3, -2))
+    shifted = images.movedim((-3, -2), (1, 2))[batch, rows[:, :, None], columns[:, None, :]]  # (B, S, S, …, 3)
+    return shifted.movedim((1, 2), (-3, -2))

@@ -54,8 +54,8 @@ class Memory:
 
 def concat_memories(memories: Sequence[Memory]) -> Memory:
     """The rows of several memories as one: encoding is fastest in batches of equal length, searching in large ones."""
-    longest = max(memory.vectors.shape[1] for memory in memories)
-    vectors = [F.pad(memory.vectors, (0, 0, 0, longest - memory.vectors.shape[1])) for memory in memories]
+    max_length = max(memory.vectors.shape[1] for memory in memories)
+    vectors = [F.pad(memory.vectors, (0, 0, 0, max_length - memory.vectors.shape[1])) for memory in memories]
     lengths = [
         torch.full((len(memory.vectors),), memory.vectors.shape[1], device=memory.vectors.device)
         if memory.lengths is None

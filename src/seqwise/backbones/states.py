@@ -25,7 +25,7 @@ class States:
 
 
 def map_state(function: Callable[..., Tensor], *states: ModelState) -> ModelState:
-    """The state with `function` applied to each tensor; of several states, to the tensors at the same place in all."""
+    """The state with `function` applied to each tensor; of several states, to their matching tensors."""
     if states[0] is None:
         return None
     if isinstance(states[0], Tensor):

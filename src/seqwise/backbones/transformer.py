@@ -222,8 +222,8 @@ class LayerStepper:
         slots = _fill(slots, stacked[:, :, 1:], filled)
         queries, (keys, values) = stacked[:, :, 0], slots[:, : filled + x.shape[1]].unbind(2)
         queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))  # (B, H, …, K)
-        attended = self.join_self(_attend(layer.attention, queries, keys, values, mask))
-        return layer.add(norm, x, attended), slots
+        context = self.join_self(_attend(layer.attention, queries, keys, values, mask))
+        return layer.add(norm, x, context), slots
 
     def attend_memory(
         self, x: Tensor, memory: KeysValues, mask: Tensor | None, weights: bool
@@ -234,8 +234,8 @@ class LayerStepper:
         mean_weights = None
         if weights:
             mean_weights = attend_with_weights(queries, *memory, None if mask is None else mask == 0)[1].mean(1)
-        attended = self.join_cross(_attend(layer.cross, queries, *memory, mask))
-        return layer.add(norm, x, attended), mean_weights
+        context = self.join_cross(_attend(layer.cross, queries, *memory, mask))
+        return layer.add(norm, x, context), mean_weights
 
     def feed_forward(self, x: Tensor) -> Tensor:
         layer, norm = self.layer, self.layer.feedforward_norm

@@ -148,19 +148,19 @@ def split_examples(
         problem = f"{len(examples)} examples are too few to hold some out for validation and testing."
         raise TooShortError(problem, repair=f"Give more examples, or {SPLIT_FILES}", file=name)
     assign = evenly_spaced_splits(len(examples), missing["valid"], missing["test"])
-    divided: dict[str, list[E]] = {split: [] for split in SPLITS}
+    split_parts: dict[str, list[E]] = {split: [] for split in SPLITS}
     for index, example in zip(permute_indices(np.arange(len(examples)), len(examples), 0), examples):
-        divided[assign(int(index))].append(example)
-    named = "" if len(parts) == 1 else f"{', '.join(parts)} as the files are named; "
+        split_parts[assign(int(index))].append(example)
+    prefix = "" if len(parts) == 1 else f"{', '.join(parts)} as the files are named; "
     shares = describe_fractions(missing)
-    rule = f"{description}{named}examples are held out at random among {len(examples):,}, always the same ({shares})."
-    return Splits(name, rule, {split: divided[split] or parts.get(split, []) for split in SPLITS}, findings, has_test)
+    rule = f"{description}{prefix}examples are held out at random among {len(examples):,}, always the same ({shares})."
+    return Splits(name, rule, {split: split_parts[split] or parts.get(split, []) for split in SPLITS}, findings, has_test)
 
 
 def select_evaluation_examples(
-    open_with: Callable[[float, float], Splits[E]], fractions: tuple[float, float], split: str | None, trained_on: str
+    open_splits: Callable[[float, float], Splits[E]], fractions: tuple[float, float], split: str | None, trained_on: str
 ) -> tuple[Splits[E], list[E], str]:
-    """Return the data, the examples to evaluate on, and which they are, in words. `open_with` takes fractions.
+    """Return the data, the examples to evaluate on, and which they are, in words. `open_splits` takes fractions.
 
     The default is the test split of data that has one, or that the run was trained on; else all examples. These are
     read without splitting: in the order of the file, and without warnings about splits that are not used.
@@ -168,12 +168,12 @@ def select_evaluation_examples(
     splits = None
     if split != "all":
         try:
-            splits = open_with(*fractions)
+            splits = open_splits(*fractions)
         except TooShortError:
             if split is not None:
                 raise
     if splits is None or (split is None and not (splits.has_predefined_splits or splits.fingerprint == trained_on)):
-        splits = open_with(0.0, 0.0)
+        splits = open_splits(0.0, 0.0)
         return splits, splits.all_examples(), "all of it"
     split = split or "test"
     if not splits.parts.get(split):
@@ -211,8 +211,8 @@ def group_by_split(paths: Iterable[Path], folder: Path | None = None) -> dict[st
     groups: dict[str | None, list[Path]] = {}
     for path in paths:
         groups.setdefault(parse_split_name(path.relative_to(folder) if folder else path), []).append(path)
-    named = {split: groups[split] for split in SPLITS if split in groups}
-    return named if "train" in named and (len(named) > 1 or None not in groups) else None
+    split_groups = {split: groups[split] for split in SPLITS if split in groups}
+    return split_groups if "train" in split_groups and (len(split_groups) > 1 or None not in groups) else None
 
 
 def describe_fractions(fractions: Mapping[str, float]) -> str:

@@ -63,12 +63,12 @@ class TextFile(Source):
     """A plain text file: one document, read in chunks, of which a split may take a part."""
 
     def summarize(self) -> SourceSummary:
-        digest, size, blank = hashlib.blake2b(digest_size=16), 0, True
+        digest, size, is_blank = hashlib.blake2b(digest_size=16), 0, True
         for data, offset, _ in self._chunks():
             digest.update(data)
             size += len(data)
-            blank = blank and not data.removeprefix(BOM if offset == 0 else b"").strip()
-        return SourceSummary(() if blank else (size,), digest.hexdigest())
+            is_blank = is_blank and not data.removeprefix(BOM if offset == 0 else b"").strip()
+        return SourceSummary(() if is_blank else (size,), digest.hexdigest())
 
     def documents(self, start: int = 0, stop: int | None = None) -> Iterator[Document]:
         """Yield the text of the (unpacked) bytes start … stop-1 in chunks that end at line breaks."""
@@ -81,14 +81,14 @@ class TextFile(Source):
         if not ends_with_newline:
             yield Document("\n", self.name, line)
 
-    def find_cut(self, target: int, reach: int) -> int:
-        """Return the first byte at or after `target`, within `reach`, that follows a line break.
+    def find_cut(self, target: int, max_distance: int) -> int:
+        """Return the first byte at or after `target`, within `max_distance`, that follows a line break.
 
         Without a line break it is the first that follows a blank, or else the first that begins a character.
         """
         with open_binary(self.path) as file:
             file.seek(target)
-            data = file.read(min(reach, 1 << 20))
+            data = file.read(min(max_distance, 1 << 20))
         for separator in (b"\n", b" "):
             index = data.find(separator)
             if index >= 0:
@@ -220,9 +220,9 @@ def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
-        row = line + data.count(b"\n", 0, error.start)
-        problem = f"byte 0x{data[error.start]:02X} at offset {offset + error.start} (line {row}) is not UTF-8."
-        raise DataError(problem, repair=_conversion_hint(path, "latin1"), file=path, line=row) from None
+        error_line = line + data.count(b"\n", 0, error.start)
+        problem = f"byte 0x{data[error.start]:02X} at offset {offset + error.start} (line {error_line}) is not UTF-8."
+        raise DataError(problem, repair=_conversion_hint(path, "latin1"), file=path, line=error_line) from None
 
 
 def _conversion_hint(path: Path, encoding: str) -> str:

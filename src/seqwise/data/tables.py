@@ -242,20 +242,20 @@ def _clean(value: Any) -> Any:
     return replace_surrogates(value) if isinstance(value, str) else value
 
 
-def reject_columns(columns: str | None, instead: str) -> None:
+def reject_columns(columns: str | None, repair: str) -> None:
     """Raise for tasks that do not choose columns with --columns."""
     if columns:
-        raise UsageError(f"--columns {columns} means nothing to this task.", repair=instead)
+        raise UsageError(f"--columns {columns} means nothing to this task.", repair=repair)
 
 
 def read_input_column(path: Path, names: Sequence[str], columns: str | None) -> list[str]:
     """Return the first column that a task reads, of a table with or without the others: the inputs of a model."""
-    findings, chosen = Findings(), parse_columns(columns)
+    findings, columns_to_read = Findings(), parse_columns(columns)
     try:
-        table = read_table(path, names, findings, chosen)
+        table = read_table(path, names, findings, columns_to_read)
     except DataError:
         findings = Findings()
-        table = read_table(path, names[:1], findings, chosen[:1] if chosen else None)
+        table = read_table(path, names[:1], findings, columns_to_read[:1] if columns_to_read else None)
     findings.raise_errors()
     return [str(row.values[names[0]]) for row in table.rows]
 

@@ -95,7 +95,7 @@ def _score(metric: BLEU | CHRF, outputs: Sequence[str], references: Sequence[Seq
     # sacreBLEU expects one list per reference number, with None where an output has fewer references.
     max_references = max(len(texts) for texts in references)
     streams: list[list[str | None]] = [
-        [texts[at] if at < len(texts) else None for texts in references] for at in range(max_references)
+        [texts[index] if index < len(texts) else None for texts in references] for index in range(max_references)
     ]
     score = metric.corpus_score(list(outputs), streams)  # type: ignore[arg-type]
     return Score(float(score.score), f"sacreBLEU {metric.get_signature()}")

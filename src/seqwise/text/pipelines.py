@@ -74,8 +74,8 @@ def train_pipeline(
         return build_pipeline(kind, tokens, lowercase), 0
     tokens = _choose_tokens(_count_words(texts, kind, lowercase), size, min_count, specials)
     known, split = set(tokens), _build_splitter(kind, lowercase)
-    added = [word for word in dict.fromkeys(extra_words) if word not in known and split(word) == [word]]
-    return build_pipeline(kind, [*tokens, *added], lowercase), len(added)
+    new_words = [word for word in dict.fromkeys(extra_words) if word not in known and split(word) == [word]]
+    return build_pipeline(kind, [*tokens, *new_words], lowercase), len(new_words)
 
 
 def build_pipeline(
@@ -214,21 +214,21 @@ def _train_wordpiece(
     counts = _count_words(texts, "wordpiece", lowercase)
     words = sorted(word for word in counts if word not in (END, UNKNOWN, *specials))
     letters = sorted({word[0] for word in words}) + sorted({f"##{letter}" for word in words for letter in word[1:]})
-    extra = [*specials, *(token for token in (UNKNOWN, END) if token not in specials)]
-    _require_size("wordpiece", size, len(extra) + len(letters))
+    first_tokens = [*specials, *(token for token in (UNKNOWN, END) if token not in specials)]
+    _require_size("wordpiece", size, len(first_tokens) + len(letters))
     pipeline = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size - len(extra), min_frequency=max(2, min_count), special_tokens=letters, show_progress=False
+        vocab_size=size - len(first_tokens), min_frequency=max(2, min_count), special_tokens=letters, show_progress=False
     )
-    repeated = (
+    repeated_words = (
         f"{word} " * min(MAX_REPEATS, counts[word] - start)
         for word in words
         for start in range(0, counts[word], MAX_REPEATS)
     )
-    pipeline.train_from_iterator(repeated, trainer)
+    pipeline.train_from_iterator(repeated_words, trainer)
     vocabulary = pipeline.get_vocab()
-    return build_pipeline("wordpiece", [*extra, *sorted(vocabulary, key=vocabulary.__getitem__)], lowercase)
+    return build_pipeline("wordpiece", [*first_tokens, *sorted(vocabulary, key=vocabulary.__getitem__)], lowercase)
 
 
 def _require_size(kind: str, size: int, required: int) -> None:

@@ -222,29 +222,29 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer, prompt: Iterable[int] = ()):
         self.tokenizer = tokenizer
         self.is_exact = tokenizer.kind in ("characters", "bpe")  # a token's text depends on no other token
-        self.pending: list[int] = []  # tokens of the current line: earlier lines have no influence on its blanks
+        self.pending_ids: list[int] = []  # tokens of the current line: earlier lines have no influence on its blanks
         if not self.is_exact:
             for number in map(int, prompt):
-                self.pending.append(number)
+                self.pending_ids.append(number)
                 if number == tokenizer.end:
-                    self.pending = []
-        self.returned = tokenizer.decode(self.pending)  # the part of their text that was returned
+                    self.pending_ids = []
+        self.returned_text = tokenizer.decode(self.pending_ids)  # the part of their text that was returned
 
     def add(self, number: int) -> str:
         """Add a token; return the text that is now certain, which may be empty."""
         kind = self.tokenizer.kind
         if self.is_exact:
-            self.pending.append(number)
-            text = self.tokenizer.decode(self.pending)
+            self.pending_ids.append(number)
+            text = self.tokenizer.decode(self.pending_ids)
             if kind == "bpe" and text.endswith(REPLACEMENT):  # perhaps an incomplete character
                 return ""
-            self.pending = []
+            self.pending_ids = []
             return text
         text = ""
         # The next token may extend a word and change the blank before it (n, then ##'t), so a word is held back.
         if kind == "wordpiece" and not self.tokenizer.token(number).startswith("##"):
             text = self._advance()
-        self.pending.append(number)
+        self.pending_ids.append(number)
         if kind != "wordpiece":
             text = self._advance()
         return text + self.end() if number == self.tokenizer.end else text
@@ -252,12 +252,12 @@ class TextStream:
     def end(self) -> str:
         """Return the text of the pending tokens."""
         text = self._advance()
-        self.pending, self.returned = [], ""
+        self.pending_ids, self.returned_text = [], ""
         return text
 
     def _advance(self) -> str:
-        text = self.tokenizer.decode(self.pending)
-        common = takewhile(lambda pair: pair[0] == pair[1], zip(text, self.returned))
+        text = self.tokenizer.decode(self.pending_ids)
+        common = takewhile(lambda pair: pair[0] == pair[1], zip(text, self.returned_text))
         new = text[sum(1 for _ in common) :]
-        self.returned = text
+        self.returned_text = text
         return new

@@ -48,10 +48,10 @@ class Vocabulary:
 class Sentences:
     """Ids of a corpus, int32, in a file; -1 ends a sentence. Several threads may read blocks at once."""
 
-    def __init__(self, file: BinaryIO, vocabulary: Vocabulary, num_words: int, items: int):
+    def __init__(self, file: BinaryIO, vocabulary: Vocabulary, num_words: int, num_items: int):
         self.file, self.vocabulary = file, vocabulary
-        self.words = num_words  # of the corpus, including the rare ones
-        self.items = items  # ids and ends of sentences in the file
+        self.num_words = num_words  # of the corpus, including the rare ones
+        self.num_items = num_items  # ids and ends of sentences in the file
 
     def __enter__(self) -> Sentences:
         return self
@@ -62,11 +62,11 @@ class Sentences:
     def blocks(self, size: int = 1 << 20) -> Iterator[np.ndarray]:
         """Yields whole sentences, at most `size` items at a time; a longer sentence is cut."""
         start = 0
-        while start < self.items:
+        while start < self.num_items:
             # pread, because a memory map of the file would count as memory of the process.
             ids = np.frombuffer(os.pread(self.file.fileno(), 4 * size, 4 * start), dtype=np.int32)
             ends = np.flatnonzero(ids < 0)
-            if start + len(ids) < self.items and len(ends):
+            if start + len(ids) < self.num_items and len(ends):
                 ids = ids[: ends[-1] + 1]
             yield ids
             start += len(ids)
@@ -110,8 +110,8 @@ def read_sentences(
             ids = np.full(len(counts), -2, dtype=np.int32)  # -2: too rare
             ids[order] = np.arange(len(order), dtype=np.int32)
             ids[0] = -1  # the end of a line
-            file, items = _write_ids(first, ids, folder, corpus)
-        return Sentences(file, vocabulary, int(counts[1:].sum()), items)
+            file, num_items = _write_ids(first, ids, folder, corpus)
+        return Sentences(file, vocabulary, int(counts[1:].sum()), num_items)
     except OSError as error:
         problem = f"cannot write the ids of the corpus: {error.strerror}."
         repair = "Make room there, or name another folder in the environment variable TMPDIR."
@@ -175,7 +175,7 @@ def _sort_by_frequency(counts: np.ndarray, min_count: int, corpus: Corpus) -> np
 def _write_ids(first: BinaryIO, ids_by_number: np.ndarray, folder: Path | None, corpus: Corpus) -> tuple[BinaryIO, int]:
     """Writes the provisional numbers as ids, without rare words; returns the file and how many items it holds."""
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  `Sentences` closes it
-    items, longest, last_end = 0, 0, -1
+    num_items, longest, last_end = 0, 0, -1
     first.seek(0)
     while data := first.read(4 * CHUNK_IDS):
         ids = ids_by_number[np.frombuffer(data, dtype=np.int32)]
@@ -183,11 +183,11 @@ def _write_ids(first: BinaryIO, ids_by_number: np.ndarray, folder: Path | None, 
         ends = np.flatnonzero(ids < 0)
         longest = max(longest, int(np.diff(ends, prepend=last_end, append=len(ids)).max(initial=0)) - 1)
         last_end = int(ends[-1]) - len(ids) if len(ends) else last_end - len(ids)
-        items += len(ids)
+        num_items += len(ids)
         file.write(ids.data)
     file.flush()
     if longest < 2:
         problem = "no line has two words that are frequent enough, so that no word has a neighbour."
         repair = "Words of one line are neighbours: put whole sentences on a line, or lower --min-count."
         raise DataError(problem, repair=repair, file=corpus.name)
-    return file, items
+    return file, num_items

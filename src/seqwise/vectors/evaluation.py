@@ -175,7 +175,7 @@ def _find_score_column(fields: Sequence[str]) -> int | None:
 
 def _find_number(fields: Sequence[str]) -> int | None:
     """Returns the column of the score in a file without column names: after both words, or after a part of speech."""
-    return next((at for at in (2, 3) if at < len(fields) and _parse_number(fields[at]) is not None), None)
+    return next((column for column in (2, 3) if column < len(fields) and _parse_number(fields[column]) is not None), None)
 
 
 def _read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -249,19 +249,19 @@ def evaluate_similarities(keyed: KeyedVectors, pairs: Sequence[Pair]) -> Similar
 
 
 class _Spellings:
-    """Finds words of the first `known` rows with and without regard to case."""
+    """Finds words of the first `num_known` rows with and without regard to case."""
 
-    def __init__(self, keyed: KeyedVectors, known: int):
-        self.keyed, self.known = keyed, known
+    def __init__(self, keyed: KeyedVectors, num_known: int):
+        self.keyed, self.num_known = keyed, num_known
         self._rows: dict[str, int] = {}
         # (known,) per row the first row that differs in case alone, which is the most frequent.
-        words = enumerate(keyed.words[:known])
+        words = enumerate(keyed.words[:num_known])
         self.first = np.array([self._rows.setdefault(word.upper(), row) for row, word in words])
 
     def row(self, word: str) -> int:
         """Returns the row of a word; -1 if it is unknown."""
         for form in (word, word.lower()):
-            if form in self.keyed and (row := self.keyed.index(form)) < self.known:
+            if form in self.keyed and (row := self.keyed.index(form)) < self.num_known:
                 return row
         return self._rows.get(word.upper(), -1)
 
@@ -305,12 +305,12 @@ def _find_answers(
     """
     words, inverse = np.unique(rows, return_inverse=True)
     a, b, c = inverse.reshape(-1, 3).T
-    queries, known = keyed.matrix[words] / keyed.norms[words, None], spellings.known
+    queries, num_known = keyed.matrix[words] / keyed.norms[words, None], spellings.num_known
     excluded_questions, excluded_rows = spellings.find_spellings(rows)  # in the order of the questions
     best, score = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -np.inf, dtype=np.float32)
     step = max(MIN_ROWS, MAX_COSINES // max(len(words), keyed.dim))
-    for start in range(0, known if len(rows) else 0, step):
-        stop = min(known, start + step)
+    for start in range(0, num_known if len(rows) else 0, step):
+        stop = min(num_known, start + step)
         table = queries @ (keyed.matrix[start:stop] / keyed.norms[start:stop, None]).T
         if by == "multiply":
             table = shift_cosines(table)
@@ -333,5 +333,5 @@ def _find_answers(
             better = value > score[part]
             best[part][better], score[part][better] = top[better] + start, value[better]
         if progress:
-            progress(stop, known)
+            progress(stop, num_known)
     return best

@@ -171,9 +171,9 @@ def prefetch(builder, array, index):
 @_instruction(lanes, types.float32)
 def broadcast(builder, value):
     """Returns the same float in every lane."""
-    empty = ir.Constant(_FLOATS, ir.Undefined)
-    first = builder.insert_element(empty, value, _INT32(0))
-    return builder.shuffle_vector(first, empty, ir.Constant(_INTEGERS, [0] * LANES))
+    undefined = ir.Constant(_FLOATS, ir.Undefined)
+    first = builder.insert_element(undefined, value, _INT32(0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(_INTEGERS, [0] * LANES))
 
 
 @_instruction(lanes, lanes)
@@ -200,9 +200,9 @@ def _declare_function(name, count):
 
     @_instruction(lanes, *[lanes] * count)
     def function(builder, *arguments):
-        full = f"llvm.{name}.v{LANES}f32"
+        full_name = f"llvm.{name}.v{LANES}f32"
         kind = ir.FunctionType(_FLOATS, [_FLOATS] * count)
-        return builder.call(builder.module.globals.get(full) or ir.Function(builder.module, kind, full), arguments)
+        return builder.call(builder.module.globals.get(full_name) or ir.Function(builder.module, kind, full_name), arguments)
 
     return function
 

@@ -104,7 +104,7 @@ class VectorTraining:
         tokenizer, reason = choose_tokenizer(source, settings.tokenizer)
         self.settings = settings.resolve(tokenizer)
         self.sentences = read_sentences(source, tokenizer, settings.lowercase, settings.min_count, progress=progress)
-        vocabulary, words = self.sentences.vocabulary, self.sentences.words
+        vocabulary, words = self.sentences.vocabulary, self.sentences.num_words
         log(
             f"{words:,} words, {vocabulary.num_different:,} different; {len(vocabulary):,} occur at least "
             f"{settings.min_count} times and make up {vocabulary.counts.sum() / words:.1%} of the text."
@@ -144,7 +144,7 @@ class VectorTraining:
         trainer, vocabulary = self.trainer, self.sentences.vocabulary
         about = {
             "corpus": self.name,
-            "words": self.sentences.words,
+            "words": self.sentences.num_words,
             "settings": self.settings.model_dump(mode="json"),
             "threads": self.settings.threads,
             "losses": trainer.losses,

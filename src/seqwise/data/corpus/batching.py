@@ -51,8 +51,8 @@ class StreamLoader:
         """Yield the batches of an epoch from batch `start` on."""
         offset = hash_integers(self.seed, number) % self.num_offsets
         for step in range(start, self.steps):
-            done = step * self.window
-            yield self._read(offset + self.starts + done, min(self.window, self.length - done), step == 0)
+            tokens_read = step * self.window
+            yield self._read(offset + self.starts + tokens_read, min(self.window, self.length - tokens_read), step == 0)
 
     def _read(self, starts: np.ndarray, width: int, resets_state: bool) -> TokenBatch:
         return read_token_batch(self.store, starts, width, resets_state)
@@ -184,11 +184,11 @@ class WindowEvaluationLoader:
             yield self._read(step * self.rows + self.rank * share + np.arange(share, dtype=np.int64))
 
     def _read(self, windows: np.ndarray) -> TokenBatch:
-        existing = np.minimum(windows, self.num_windows - 1)
-        starts = np.minimum(existing * self.stride, self.num_targets - self.window)
+        window_numbers = np.minimum(windows, self.num_windows - 1)
+        starts = np.minimum(window_numbers * self.stride, self.num_targets - self.window)
         # Windows before number k have counted the targets up to this one.
-        counted = np.where(existing > 0, (existing - 1) * self.stride + self.window, 0)
+        last_counted = np.where(window_numbers > 0, (window_numbers - 1) * self.stride + self.window, 0)
         targets = starts[:, None] + 1 + np.arange(self.window)
-        mask = (targets > counted[:, None]) & (windows < self.num_windows)[:, None]
+        mask = (targets > last_counted[:, None]) & (windows < self.num_windows)[:, None]
         ids = torch.from_numpy(self.store.read_rows(starts, self.window + 1))
         return TokenBatch(ids[:, :-1], ids[:, 1:], torch.from_numpy(mask), positions=torch.from_numpy(starts))

@@ -45,7 +45,7 @@ class Builtin(Source):
         return self.read()
 
 
-def _docs() -> Iterator[Document]:
+def _read_docs() -> Iterator[Document]:
     """Yield the topics of the language reference in sorted order, in blocks of whole paragraphs.
 
     Topics quote each other at length; repeated paragraphs are left out, so that no test text occurs in training.
@@ -72,31 +72,31 @@ def _docs() -> Iterator[Document]:
             yield Document(block, f"builtin:docs/{name}", first_line)
 
 
-def _code() -> Iterator[Document]:
+def _read_code() -> Iterator[Document]:
     """Yield the top-level modules of the standard library in sorted order, up to CODE_BYTES."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    left = CODE_BYTES
+    bytes_left = CODE_BYTES
     for path in sorted(folder.glob("*.py")):
         try:
             with tokenize.open(path) as file:
                 text = file.read()
         except (OSError, SyntaxError, UnicodeDecodeError):
             continue
-        left -= len(text.encode())
-        if left < 0:
+        bytes_left -= len(text.encode())
+        if bytes_left < 0:
             return
         if text.strip():
             yield Document(text if text.endswith("\n") else text + "\n", str(path))
-    if left == CODE_BYTES:
+    if bytes_left == CODE_BYTES:
         raise DataError("this Python has no source of its standard library.", repair="Give a file.", file=folder)
 
 
 BUILTINS = {
-    "docs": (_docs, f"the language reference inside CPython, in blocks of about {BLOCK:,} characters"),
-    "code": (_code, f"the top-level modules of the standard library, up to {CODE_BYTES / 1e6:g} MB"),
+    "docs": (_read_docs, f"the language reference inside CPython, in blocks of about {BLOCK:,} characters"),
+    "code": (_read_code, f"the top-level modules of the standard library, up to {CODE_BYTES / 1e6:g} MB"),
 }
 
-Summarized = tuple[Source, SourceSummary]
+SummarizedSource = tuple[Source, SourceSummary]
 
 
 @dataclass(frozen=True)
@@ -173,12 +173,12 @@ def open_corpus(
         repair = "Give a .txt file, a .jsonl file with `text`, gzip of either, or a folder of them."
         raise DataError(problem, repair=repair, file=path)
     groups = (group_by_split(sources, path) if path.is_dir() else None) or {"train": list(sources)}
-    named = [file for group in groups.values() for file in group]
-    ignored = sorted(set(sources).difference(named))
+    split_files = [file for group in groups.values() for file in group]
+    ignored = sorted(set(sources).difference(split_files))
     if not split_by_name:
-        groups = {"train": [*named, *ignored]}
-    grouped = {split: [sources[file] for file in group] for split, group in groups.items()}
-    corpus = _build_corpus(str(spec), grouped, fractions)
+        groups = {"train": [*split_files, *ignored]}
+    sources_by_split = {split: [sources[file] for file in group] for split, group in groups.items()}
+    corpus = _build_corpus(str(spec), sources_by_split, fractions)
     if ignored and split_by_name:
         corpus.split_rule += f" {len(ignored)} files whose names contain no split are not read."
     return corpus
@@ -196,8 +196,8 @@ def merge_splits(corpus: Corpus) -> Corpus:
     for part in parts:
         sizes[part.source] += part.size
     order = {name: number for number, name in enumerate(corpus.files)}
-    merged = sorted((Part(*each) for each in sizes.items()), key=lambda part: order[part.source.name])
-    return Corpus(corpus.name, "all of it.", f"{corpus.fingerprint}-all", {"all": merged}, corpus.files)
+    merged_parts = sorted((Part(*each) for each in sizes.items()), key=lambda part: order[part.source.name])
+    return Corpus(corpus.name, "all of it.", f"{corpus.fingerprint}-all", {"all": merged_parts}, corpus.files)
 
 
 def _build_corpus(
@@ -205,7 +205,7 @@ def _build_corpus(
 ) -> Corpus:
     """Build a corpus from the sources of each split; splits without a source are taken out of the training sources."""
     missing = {split: 0.0 if split in sources else fractions[split] for split in ("valid", "test")}
-    groups: dict[str, list[Summarized]] = {}
+    groups: dict[str, list[SummarizedSource]] = {}
     for split, group in sources.items():
         groups[split] = [(source, summary) for source in group if (summary := source.summarize()).sizes]
         if not groups[split]:
@@ -215,9 +215,10 @@ def _build_corpus(
     # The wording of the rule is part of the fingerprint: changing it would change that of all data.
     rule = "splits as the files are named" if len(sources) > 1 else "all of it is one split"
     if any(missing.values()):
-        held_out, how = _hold_out(name, groups["train"], missing)
-        parts = {split: held_out.get(split) or parts[split] for split in SPLITS}
-        rule = description + ("" if len(sources) == 1 else f"{', '.join(sources)} as the files are named; ") + how
+        held_out_parts, held_out_rule = _hold_out(name, groups["train"], missing)
+        parts = {split: held_out_parts.get(split) or parts[split] for split in SPLITS}
+        named_splits = "" if len(sources) == 1 else f"{', '.join(sources)} as the files are named; "
+        rule = f"{description}{named_splits}{held_out_rule}"
     files = [source.name for group in groups.values() for source, _ in group]
     digest = hashlib.blake2b(rule.encode(), digest_size=16)
     for split in sorted(groups):
@@ -227,7 +228,7 @@ def _build_corpus(
     return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, not any(missing.values()))
 
 
-def _hold_out(name: str, group: list[Summarized], missing: dict[str, float]) -> tuple[dict[str, list[Part]], str]:
+def _hold_out(name: str, group: list[SummarizedSource], missing: dict[str, float]) -> tuple[dict[str, list[Part]], str]:
     """Take the missing splits out of the training sources; return the parts of each split and the rule."""
     shares = describe_fractions(missing)
     splits = [split for split in SPLITS if split == "train" or missing[split]]

@@ -32,7 +32,7 @@ from seqwise.text.tokenizer import Tokenizer
 
 BATCH = 32  # chunks of text encoded at once, over all cores
 FORMAT = 1
-OTHER_CACHE = "Make room there, or set SEQWISE_CACHE to a folder on another disk."
+CACHE_REPAIR = "Make room there, or set SEQWISE_CACHE to a folder on another disk."
 
 
 @dataclass(frozen=True)
@@ -129,23 +129,23 @@ class StoreWriter:
     def __init__(self, path: str | Path, vocabulary: int):
         self.path, self.vocabulary, self.tokens = Path(path), vocabulary, 0
         self.dtype = id_dtype(vocabulary)
-        with explain_write_errors(self.path.parent, OTHER_CACHE):
+        with explain_write_errors(self.path.parent, CACHE_REPAIR):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._output = AtomicFile(self.path.with_suffix(".bin"), concurrent=True)
             self._file = self._output.temporary.open("wb")
 
     def append(self, ids: np.ndarray) -> None:
-        with explain_write_errors(self.path.parent, OTHER_CACHE):
+        with explain_write_errors(self.path.parent, CACHE_REPAIR):
             self._file.write(ids.astype(self.dtype).tobytes())
         self.tokens += len(ids)
 
     def finish(self, info: StoreInfo) -> TokenStore:
         """Complete the store: rename the data file first, then write the file with the counts."""
-        with explain_write_errors(self.path.parent, OTHER_CACHE):
+        with explain_write_errors(self.path.parent, CACHE_REPAIR):
             self._file.close()
             self._output.commit()
         content = json.dumps(asdict(info), indent=1)
-        write_text(self.path.with_suffix(".json"), content, repair=OTHER_CACHE, concurrent=True)
+        write_text(self.path.with_suffix(".json"), content, repair=CACHE_REPAIR, concurrent=True)
         return TokenStore(self.path)
 
     def __enter__(self) -> StoreWriter:
@@ -190,19 +190,19 @@ def prepare(corpus: Corpus, tokenizer: Tokenizer, progress: ProgressCallback | N
     key = f"{corpus.fingerprint} {tokenizer.fingerprint} {FORMAT}"
     folder = cache_folder() / "tokens" / hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
     sizes = {split: corpus.size(split) for split in corpus.parts if corpus.size(split)}
-    cached = {split: _find_store(folder / split, corpus, tokenizer) for split in sizes}
-    done, total = 0, sum(size for split, size in sizes.items() if cached[split] is None)
+    cached_stores = {split: _find_store(folder / split, corpus, tokenizer) for split in sizes}
+    bytes_done, total = 0, sum(size for split, size in sizes.items() if cached_stores[split] is None)
 
     def report(num_bytes: int) -> None:
         if progress is not None:
-            progress(min(done + num_bytes, total), total)
+            progress(min(bytes_done + num_bytes, total), total)
 
     stores: dict[str, TokenStore] = {}
     for split, size in sizes.items():
-        store = cached[split]
+        store = cached_stores[split]
         if store is None:
             store = _create_store(folder / split, corpus, split, tokenizer, report)
-            done += size
+            bytes_done += size
         stores[split] = store
     return stores
 
@@ -213,8 +213,8 @@ def _find_store(path: Path, corpus: Corpus, tokenizer: Tokenizer) -> TokenStore 
         store = TokenStore(path)
     except DataError:
         return None
-    same = (store.info.corpus, store.info.tokenizer) == (corpus.fingerprint, tokenizer.fingerprint)
-    return store if same else None
+    is_current = (store.info.corpus, store.info.tokenizer) == (corpus.fingerprint, tokenizer.fingerprint)
+    return store if is_current else None
 
 
 def _create_store(

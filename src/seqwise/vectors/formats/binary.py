@@ -50,10 +50,10 @@ def read_binary(
         if header is None:
             problem = "expected two whole numbers (words, numbers per word) in the first line, as word2vec writes them."
             raise DataError(problem, repair=IF_TEXT, file=path, line=1)
-        declared, dim = header
+        num_declared, dim = header
         capacity = BLOCK_ROWS if is_gzip(path) else size // (4 * dim + 2) + 1
-        table, rest = VectorTable(path, dim, declared, min(declared, capacity)), b""
-        while table.num_read < declared:
+        table, rest = VectorTable(path, dim, num_declared, min(num_declared, capacity)), b""
+        while table.num_read < num_declared:
             block = file.read(max(BLOCK_BYTES, 8 * dim))
             if not block:
                 table.check_complete()
@@ -61,11 +61,11 @@ def read_binary(
             is_text = len(sample) == SAMPLE_BYTES and sample.translate(None, CONTROL_CHARACTERS) == sample
             if not table.num_read and is_text:
                 raise DataError("this is text, not the binary format of word2vec.", repair=IF_TEXT, file=path, line=2)
-            rest = _parse_block(rest + block, table, declared)
+            rest = _parse_block(rest + block, table, num_declared)
             if progress:
                 progress(get_file_position(file), size)
         if (rest + file.read(64)).strip(b"\n"):
-            problem = f"the first line declares {declared:,} words of {dim:,} numbers, but more bytes follow."
+            problem = f"the first line declares {num_declared:,} words of {dim:,} numbers, but more bytes follow."
             raise DataError(problem, repair=REPAIR, file=path)
     if not table.rows:
         raise _word_error(path, 0)
@@ -80,11 +80,11 @@ def write_binary(path: Path, keyed: KeyedVectors) -> None:
     write_rows(path, keyed, encode)
 
 
-def _parse_block(data: bytes, table: VectorTable, declared: int) -> bytes:
+def _parse_block(data: bytes, table: VectorTable, num_declared: int) -> bytes:
     """Adds the complete words of `data` to the table; returns the bytes of an incomplete one at its end."""
     words: list[str] = []
     width, start, skipped = 4 * table.dim, 0, 0
-    rows = table.reserve(min(len(data) // (width + 1) + 1, declared - table.num_read))
+    rows = table.reserve(min(len(data) // (width + 1) + 1, num_declared - table.num_read))
     while len(words) + skipped < len(rows):
         space = data.find(b" ", start, start + MAX_WORD_BYTES)
         stop = space + 1 + width

@@ -21,26 +21,26 @@ POWERS = 10.0 ** np.arange(23)
 def parse_lines(data, starts, stops, powers, out, word_ends, is_parsed):  # pragma: no cover - compiled
     """Fills the rows of `out` from the lines data[start:stop], and sets where words end and which lines `is_parsed`."""
     for row in range(len(starts)):
-        at, stop = starts[row], stops[row]
-        while at < stop and data[at] != SPACE and data[at] != TAB:
-            at += 1
-        word_ends[row] = at
-        is_parsed[row] = _parse_numbers(data, at, stop, powers, out[row]) and at > starts[row]
+        position, stop = starts[row], stops[row]
+        while position < stop and data[position] != SPACE and data[position] != TAB:
+            position += 1
+        word_ends[row] = position
+        is_parsed[row] = _parse_numbers(data, position, stop, powers, out[row]) and position > starts[row]
 
 
 @cached_njit
-def _parse_numbers(data, at, stop, powers, out):  # pragma: no cover - compiled
+def _parse_numbers(data, position, stop, powers, out):  # pragma: no cover - compiled
     """Returns whether data[at:stop] is exactly len(out) plain numbers, and writes them to `out`."""
     for column in range(len(out)):
-        while at < stop and (data[at] == SPACE or data[at] == TAB):
-            at += 1
-        negative = at < stop and data[at] == MINUS
-        if at < stop and (data[at] == MINUS or data[at] == PLUS):
-            at += 1
+        while position < stop and (data[position] == SPACE or data[position] == TAB):
+            position += 1
+        negative = position < stop and data[position] == MINUS
+        if position < stop and (data[position] == MINUS or data[position] == PLUS):
+            position += 1
         mantissa, digits, scale = np.int64(0), 0, 0
         has_point = False
-        while at < stop:
-            byte = data[at]
+        while position < stop:
+            byte = data[position]
             if ZERO <= byte <= ZERO + 9:
                 mantissa = mantissa * 10 + (byte - ZERO)
                 digits += 1
@@ -49,25 +49,25 @@ def _parse_numbers(data, at, stop, powers, out):  # pragma: no cover - compiled
                 has_point = True
             else:
                 break
-            at += 1
+            position += 1
             if mantissa >= MAX_EXACT:
                 return False
         if digits == 0:
             return False
-        if at < stop and (data[at] == LOWER_E or data[at] == UPPER_E):
-            at += 1
+        if position < stop and (data[position] == LOWER_E or data[position] == UPPER_E):
+            position += 1
             sign = 1
-            if at < stop and (data[at] == MINUS or data[at] == PLUS):
-                sign = -1 if data[at] == MINUS else 1
-                at += 1
-            exponent, first = 0, at
-            while at < stop and ZERO <= data[at] <= ZERO + 9 and exponent < 1000:
-                exponent = exponent * 10 + (data[at] - ZERO)
-                at += 1
-            if at == first:
+            if position < stop and (data[position] == MINUS or data[position] == PLUS):
+                sign = -1 if data[position] == MINUS else 1
+                position += 1
+            exponent, first = 0, position
+            while position < stop and ZERO <= data[position] <= ZERO + 9 and exponent < 1000:
+                exponent = exponent * 10 + (data[position] - ZERO)
+                position += 1
+            if position == first:
                 return False
             scale += sign * exponent
-        if at < stop and data[at] != SPACE and data[at] != TAB and data[at] != RETURN:
+        if position < stop and data[position] != SPACE and data[position] != TAB and data[position] != RETURN:
             return False
         if mantissa == 0:
             value = 0.0
@@ -78,6 +78,6 @@ def _parse_numbers(data, at, stop, powers, out):  # pragma: no cover - compiled
         else:
             return False
         out[column] = -value if negative else value
-    while at < stop and (data[at] == SPACE or data[at] == TAB or data[at] == RETURN):
-        at += 1
-    return at == stop
+    while position < stop and (data[position] == SPACE or data[position] == TAB or data[position] == RETURN):
+        position += 1
+    return position == stop

@@ -42,10 +42,10 @@ def read_text(
     log: Callable[[str], None] | None = None,
 ) -> KeyedVectors:
     """Reads a file; `header` says whether the first line holds both sizes, None detects it."""
-    declared, dim = _read_header(path, header)
+    num_declared, dim = _read_header(path, header)
     with open_binary(path) as file:
         size = path.stat().st_size
-        reader = _Reader(path, dim, declared, size)
+        reader = _Reader(path, dim, num_declared, size)
         for data in _read_blocks(path, file):
             reader.add(data)
             if progress:
@@ -66,11 +66,11 @@ def write_text(path: Path, keyed: KeyedVectors, header: bool) -> None:
 class _Reader:
     """Parses blocks of lines into a table."""
 
-    def __init__(self, path: Path, dim: int, declared: int | None, size: int):
-        self.path, self.dim, self.declared = path, dim, declared
+    def __init__(self, path: Path, dim: int, num_declared: int | None, size: int):
+        self.path, self.dim, self.num_declared = path, dim, num_declared
         self.compiled = size > COMPILED_MIN_BYTES
-        capacity = min(declared or size, size // (8 * dim) + 16)  # about 8 bytes per number
-        self.table = VectorTable(path, dim, declared, capacity)
+        capacity = min(num_declared or size, size // (8 * dim) + 16)  # about 8 bytes per number
+        self.table = VectorTable(path, dim, num_declared, capacity)
         self.offset, self.line = 0, 1  # of the next block
 
     def add(self, data: bytes) -> None:
@@ -83,13 +83,13 @@ class _Reader:
         is_row = (stops - starts > 1) | ((stops > starts) & (array[starts] != ord("\r")))
         if self.offset == 0:
             starts[0] += len(BOM) if data.startswith(BOM) else 0
-            is_row[0] &= self.declared is None  # otherwise it is the header
+            is_row[0] &= self.num_declared is None  # otherwise it is the header
         is_row[undecodable] = False
         self.offset, self.line = self.offset + len(data), self.line + len(stops)
         starts, stops, lines = starts[is_row], stops[is_row], lines[is_row]
-        num_left = len(lines) if self.declared is None else self.declared - self.table.num_read - len(undecodable)
+        num_left = len(lines) if self.num_declared is None else self.num_declared - self.table.num_read - len(undecodable)
         if num_left < len(lines):
-            problem = f"the first line declares {self.declared:,} words, but more follow."
+            problem = f"the first line declares {self.num_declared:,} words, but more follow."
             raise DataError(problem, repair="Correct the first line.", file=self.path, line=int(lines[num_left]))
         self.table.append(self._parse(data, array, starts, stops, lines), len(undecodable))
 

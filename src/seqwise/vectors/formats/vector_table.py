@@ -73,11 +73,11 @@ def parse_header(path: Path, line: bytes) -> tuple[int, int] | None:
 class VectorTable:
     """Collects the words and vectors of a file. Repeated words and words that are not UTF-8 are left out.
 
-    `declared` is the number of words in the header, None without a header.
+    `num_declared` is the number of words in the header, None without a header.
     """
 
-    def __init__(self, path: Path, dim: int, declared: int | None, capacity: int):
-        self.path, self.dim, self.declared = path, dim, declared
+    def __init__(self, path: Path, dim: int, num_declared: int | None, capacity: int):
+        self.path, self.dim, self.num_declared = path, dim, num_declared
         self.rows: dict[str, int] = {}  # word → row of the matrix
         self.repeated: list[str] = []
         self.matrix = np.empty((max(1, capacity), dim), dtype=np.float32)
@@ -113,8 +113,8 @@ class VectorTable:
 
     def check_complete(self, line: int | None = None) -> None:
         """Raises an error if the file ended before the declared number of words."""
-        if self.declared is not None and self.num_read < self.declared:
-            problem = f"the first line declares {self.declared:,} words, but the file ends after {self.num_read:,}."
+        if self.num_declared is not None and self.num_read < self.num_declared:
+            problem = f"the first line declares {self.num_declared:,} words, but the file ends after {self.num_read:,}."
             raise DataError(problem, repair=REPAIR, file=self.path, line=line)
 
     def to_keyed_vectors(self, log: Callable[[str], None] | None) -> KeyedVectors:

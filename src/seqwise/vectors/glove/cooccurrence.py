@@ -158,7 +158,7 @@ def add_to_table(table, num_slots, prefix_bits, key, amount):
 
 
 @cached_njit
-def count_ids(ids, start, stop, window, dense, row_starts, table, num_slots, used, max_used):
+def count_ids(ids, start, stop, window, dense, row_starts, table, num_slots, num_entries, max_entries):
     """Counts the pairs whose later word is at start … stop-1; stops early when the table might overflow.
 
     Returns (first position that is not counted, number of entries in the table).
@@ -166,8 +166,8 @@ def count_ids(ids, start, stop, window, dense, row_starts, table, num_slots, use
     dense_rows = len(row_starts) - 1
     slots = np.uint64(num_slots)
     for position in range(start, stop):
-        if used + window > max_used:
-            return position, used
+        if num_entries + window > max_entries:
+            return position, num_entries
         word = ids[position]
         if word < 0:
             continue
@@ -181,12 +181,12 @@ def count_ids(ids, start, stop, window, dense, row_starts, table, num_slots, use
             if row < dense_rows and column - row < row_starts[row + 1] - row_starts[row]:
                 dense[row_starts[row] + column - row] += amount
             else:
-                used += add_to_table(table, slots, np.uint64(0), hash_pair(np.uint64(row), np.uint64(column)), amount)
-    return stop, used
+                num_entries += add_to_table(table, slots, np.uint64(0), hash_pair(np.uint64(row), np.uint64(column)), amount)
+    return stop, num_entries
 
 
 @cached_njit
-def add_entries(entries, table, num_slots, prefix_bits, prefix, used, max_used):
+def add_entries(entries, table, num_slots, prefix_bits, prefix, num_entries, max_entries):
     """Adds sorted entries as long as their first `prefix_bits` equal `prefix` and the table has room.
 
     Returns (number of entries added, number of entries in the table).
@@ -194,10 +194,10 @@ def add_entries(entries, table, num_slots, prefix_bits, prefix, used, max_used):
     slots, bits, expected = np.uint64(num_slots), np.uint64(prefix_bits), np.uint64(prefix)
     for index in range(len(entries)):
         key = entries[index].key
-        if used >= max_used or (prefix_bits > 0 and key >> (np.uint64(64) - bits) != expected):
-            return index, used
-        used += add_to_table(table, slots, bits, key, entries[index].sum)
-    return len(entries), used
+        if num_entries >= max_entries or (prefix_bits > 0 and key >> (np.uint64(64) - bits) != expected):
+            return index, num_entries
+        num_entries += add_to_table(table, slots, bits, key, entries[index].sum)
+    return len(entries), num_entries
 
 
 @cached_njit
@@ -241,21 +241,21 @@ class PairCounter:
         row_starts = choose_dense_rows(self.vocabulary_size, self.memory // 2 // 8)
         dense = np.zeros(row_starts[-1])
         table = HashTable(self.memory - dense.nbytes, self.window)
-        counted = 0
+        num_counted = 0
         for block in blocks:
             if len(block) and block.max() >= self.vocabulary_size:
                 raise ValueError(f"id {block.max()} in a vocabulary of {self.vocabulary_size}")
             start = 0
             while start < len(block):
                 stop = min(start + PART, len(block))
-                reached, table.used = count_ids(
+                next_position, table.num_entries = count_ids(
                     block, start, stop, self.window, dense, row_starts,
-                    table.slots, table.num_slots, table.used, table.max_used,
+                    table.slots, table.num_slots, table.num_entries, table.max_entries,
                 )  # fmt: skip
-                if reached < stop:
+                if next_position < stop:
                     table.spill(runs)
-                counted, start = counted + reached - start, reached
-                yield counted
+                num_counted, start = num_counted + next_position - start, next_position
+                yield num_counted
         for row in range(len(row_starts) - 1):
             cells = dense[row_starts[row] : row_starts[row + 1]]
             columns = np.flatnonzero(cells)
@@ -266,9 +266,9 @@ class PairCounter:
                 entries = entries[table.add(entries) :]
                 if len(entries):
                     table.spill(runs)
-        if table.used:
+        if table.num_entries:
             table.spill(runs)
-        self._num_ids = counted
+        self._num_ids = num_counted
         return table
 
     def _merge(self, runs: SortedRuns, table: HashTable, path: Path) -> Iterator[int]:
@@ -280,7 +280,7 @@ class PairCounter:
         if not runs.num_entries:
             repair = "Use longer lines, or a lower min-count, so that fewer words are left out."
             raise DataError("no line has two words of the vocabulary, so there is nothing to count.", repair=repair)
-        prefix_bits = max(0, int(np.ceil(np.log2(runs.num_entries / (MERGE_LOAD * table.max_used)))))
+        prefix_bits = max(0, int(np.ceil(np.log2(runs.num_entries / (MERGE_LOAD * table.max_entries)))))
         positions, prefix, size = list(runs.bounds[:-1]), 0, 0
         with report_write_errors(path.parent, runs.num_entries * ENTRY.itemsize), path.open("wb") as file:
             while prefix < 1 << prefix_bits:
@@ -326,14 +326,14 @@ class HashTable:
         size = max(memory // ENTRY.itemsize, 8 * window + 64)
         # A key moves by less than the number of entries, so that a small table can have all the spare slots it needs.
         self.num_slots = max(size - SPARE_SLOTS, int(size / (1 + MAX_LOAD)))
-        self.max_used = int(MAX_LOAD * self.num_slots)
-        self.slots = np.zeros(self.num_slots + min(SPARE_SLOTS, self.max_used + 1), dtype=ENTRY)
-        self.used = 0
+        self.max_entries = int(MAX_LOAD * self.num_slots)
+        self.slots = np.zeros(self.num_slots + min(SPARE_SLOTS, self.max_entries + 1), dtype=ENTRY)
+        self.num_entries = 0
 
     def add(self, entries: np.ndarray, prefix_bits: int = 0, prefix: int = 0) -> int:
         """Adds entries whose keys start with `prefix`, while there is room; returns how many."""
-        count, self.used = add_entries(
-            entries, self.slots, self.num_slots, prefix_bits, prefix, self.used, self.max_used
+        count, self.num_entries = add_entries(
+            entries, self.slots, self.num_slots, prefix_bits, prefix, self.num_entries, self.max_entries
         )
         return count
 
@@ -343,7 +343,7 @@ class HashTable:
 
     def clear(self) -> None:
         self.slots[:] = 0
-        self.used = 0
+        self.num_entries = 0
 
     def spill(self, runs: SortedRuns) -> None:
         """Writes the entries as a sorted run and clears the table."""
@@ -364,6 +364,6 @@ def _merge_range(
             next_positions[run] += count
             if count < len(part):
                 break
-        if table.used >= table.max_used:
+        if table.num_entries >= table.max_entries:
             return None
     return next_positions

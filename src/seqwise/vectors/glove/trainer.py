@@ -108,14 +108,14 @@ class GloveTrainer(VectorTrainer):
             counter = PairCounter(len(self.sentences.vocabulary), self.settings.window, Path(folder))
             start = time.monotonic()
             for num_ids in counter.count(self.sentences.blocks()):
-                share = num_ids / self.sentences.items
-                speed = share * self.sentences.words / max(time.monotonic() - start, 1e-9)
+                share = num_ids / self.sentences.num_items
+                speed = share * self.sentences.num_words / max(time.monotonic() - start, 1e-9)
                 yield VectorStep("counting", 0, share, speed)
             start, size = time.monotonic(), counter.counts.size
             for epoch, pairs, loss in self.model.train(counter.counts):
-                done = epoch * size + pairs
-                self._progress = done / (self.settings.epochs * size)
-                speed = done / max(time.monotonic() - start, 1e-9)
+                pairs_trained = epoch * size + pairs
+                self._progress = pairs_trained / (self.settings.epochs * size)
+                speed = pairs_trained / max(time.monotonic() - start, 1e-9)
                 yield VectorStep("training", epoch, self.progress, speed, loss, pairs == size, unit="pairs")
 
 

@@ -132,5 +132,5 @@ def build_word_map(
     points, description = project(vectors, by, seed, progress)
     low, high = points.min(axis=0), points.max(axis=0)
     points = (points - (low + high) / 2) * 2 / (float((high - low).max()) or 1.0)
-    names = tuple(", ".join(words[at] for at in rows[:2]) for rows in members)
+    names = tuple(", ".join(words[row] for row in rows[:2]) for rows in members)
     return WordMap(title, description, tuple(words), points, labels, names, num_named)

@@ -46,17 +46,17 @@ PRECISION, WARPS = "tf32", 8
 
 
 @triton.jit
-def _draw_word(seed, offset, threshold, alias, words):
+def _draw_word(seed, offset, threshold, alias, vocabulary_size):
     """Returns a word drawn by its weight from the alias table; `offset` numbers the draw."""
     bits, coin, _, _ = tl.randint4x(seed, offset)
-    slot = ((bits.to(tl.uint32, bitcast=True).to(tl.uint64) * words) >> 32).to(tl.int32)
+    slot = ((bits.to(tl.uint32, bitcast=True).to(tl.uint64) * vocabulary_size) >> 32).to(tl.int32)
     keep_slot = coin.to(tl.uint32, bitcast=True).to(tl.int64) <= tl.load(threshold + slot)
     return tl.where(keep_slot, slot, tl.load(alias + slot))
 
 
 @triton.jit
 def _read_windows(
-    ids, sentences, threshold, alias, start, last, count, words, seed,
+    ids, sentences, threshold, alias, start, last, count, vocabulary_size, seed,
     WINDOW: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
 ):  # fmt: skip
     """Returns ids and masks of the rows and targets of the windows from `start` on, and two masks between them.
@@ -70,7 +70,7 @@ def _read_windows(
     row_mask = (row_position >= 0) & (row_position < count) & (r < CENTRES + 2 * WINDOW)
     centre_mask = is_centre & (centre_position < last)
     row_id = tl.load(ids + row_position, mask=row_mask, other=0).to(tl.int64)
-    negative_id = _draw_word(seed, start * TARGETS + t, threshold, alias, words)
+    negative_id = _draw_word(seed, start * TARGETS + t, threshold, alias, vocabulary_size)
     target_id = tl.where(is_centre, tl.load(ids + centre_position, mask=centre_mask, other=0), negative_id).to(tl.int64)
 
     row_sentence = tl.load(sentences + row_position, mask=row_mask, other=-1)
@@ -97,16 +97,16 @@ def _compute_steps(scores, positive, negative, learning_rate):
 
 
 # Otherwise Triton would compile the kernel again for special values, such as multiples of 16.
-@triton.jit(do_not_specialize=["first", "last", "count", "words", "learning_rate", "seed"])
+@triton.jit(do_not_specialize=["first", "last", "count", "vocabulary_size", "learning_rate", "seed"])
 def negative_sampling(
     ids, sentences, inputs, outputs, threshold, alias, tally,
-    first, last, count, words, width, learning_rate, seed,
+    first, last, count, vocabulary_size, width, learning_rate, seed,
     WINDOW: tl.constexpr, NEGATIVE: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
     STEPS: tl.constexpr, CHUNKS: tl.constexpr, WIDTH: tl.constexpr, CBOW: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Trains on the words first … last-1 of `count`, each program on STEPS · CENTRES consecutive ones.
 
-    ids, sentences (count,): the words, and the number of the sentence of each. inputs, outputs (words, width).
+    ids, sentences (count,): the words, and the number of the sentence of each. inputs and outputs: rows of all words.
     tally (programs, 2): loss and pairs are added. Rows are loaded in CHUNKS of WIDTH numbers, once for the scores and
     once for the updates: whole rows of some hundred numbers would not fit into a multiprocessor.
     """
@@ -116,7 +116,7 @@ def negative_sampling(
     for step_number in range(STEPS):
         start = first + (program * STEPS + step_number) * CENTRES
         row_id, row_mask, target_id, target_mask, in_window, is_negative = _read_windows(
-            ids, sentences, threshold, alias, start, last, count, words, seed, WINDOW, CENTRES, ROWS, TARGETS
+            ids, sentences, threshold, alias, start, last, count, vocabulary_size, seed, WINDOW, CENTRES, ROWS, TARGETS
         )
         neighbours = tl.sum(in_window, axis=0)  # (T,), zero for negatives
         averaging = tl.trans(in_window / tl.maximum(neighbours, 1.0)[None, :])  # (T, R): rows → mean of each window
@@ -149,8 +149,8 @@ def negative_sampling(
                 x = tl.dot(averaging, x, input_precision=PRECISION)
                 row_update = tl.dot(tl.trans(averaging), row_update, input_precision=PRECISION)
             target_update = tl.dot(tl.trans(steps), x, input_precision=PRECISION)
-            used = row_valid & (tl.sum(in_window, axis=1) > 0)[:, None]
-            tl.atomic_add(row_pointers, row_update, mask=used, sem="relaxed")
+            has_window = row_valid & (tl.sum(in_window, axis=1) > 0)[:, None]
+            tl.atomic_add(row_pointers, row_update, mask=has_window, sem="relaxed")
             tl.atomic_add(target_pointers, target_update, mask=target_valid, sem="relaxed")
         loss_sum += loss
         pair_sum += tl.sum(positive)

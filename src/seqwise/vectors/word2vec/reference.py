@@ -25,7 +25,7 @@ def train_skipgram(sentences: Sentences, settings: ResolvedVectorSettings) -> tu
     for epoch in range(settings.epochs):
         loss, pairs = 0.0, 0
         for number, block in enumerate(sentences.blocks(10_000)):
-            progress = items / (settings.epochs * sentences.items)
+            progress = items / (settings.epochs * sentences.num_items)
             learning_rate = settings.learning_rate * max(1 - progress, 0.004)  # linear decay
             items += len(block)
             for context, word, negatives in draw_windows(block, counts, settings, epoch, number):

@@ -44,7 +44,7 @@ class BaseWord2VecTrainer(VectorTrainer):
             f"learning rate {settings.learning_rate:g}, {format_count(settings.epochs, 'epoch')}, {hardware}"
         )
         self.items_done = 0
-        self.items_planned = settings.epochs * sentences.items
+        self.items_planned = settings.epochs * sentences.num_items
 
     @abstractmethod
     def sum_losses(self, epochs: slice) -> np.ndarray:
@@ -71,10 +71,10 @@ class BaseWord2VecTrainer(VectorTrainer):
         It diverged if the loss is not finite, or far above that of untrained vectors.
         """
         settings = self.settings
-        speed = self.progress * settings.epochs * self.sentences.words / max(time.monotonic() - start, 1e-9)
+        speed = self.progress * settings.epochs * self.sentences.num_words / max(time.monotonic() - start, 1e-9)
         (loss,) = self._mean_losses(slice(epoch, epoch + 1))
-        untrained = (1 + settings.negative) * math.log(2) if settings.loss == "negative" else math.inf
-        if finished and loss is not None and not loss < 3 * untrained:
+        untrained_loss = (1 + settings.negative) * math.log(2) if settings.loss == "negative" else math.inf
+        if finished and loss is not None and not loss < 3 * untrained_loss:
             raise divergence_error(loss, epoch, settings)
         return VectorStep("training", epoch, self.progress, speed, loss, finished)
 
@@ -90,7 +90,7 @@ class Word2VecTrainer(BaseWord2VecTrainer):
         self._blocks = self._iterate_blocks()
         self._lock = threading.Lock()
         self._items_started = 0
-        self._items_of_epoch = [0] * settings.epochs  # done so far
+        self._items_done_per_epoch = [0] * settings.epochs
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(settings.threads)
 
@@ -116,7 +116,7 @@ class Word2VecTrainer(BaseWord2VecTrainer):
                 done, running = wait(running, TICK, FIRST_EXCEPTION)
                 for worker in done:
                     worker.result()  # raises the error of the thread, if there is one
-                while epoch < self.settings.epochs - 1 and self._items_of_epoch[epoch] == self.sentences.items:
+                while epoch < self.settings.epochs - 1 and self._items_done_per_epoch[epoch] == self.sentences.num_items:
                     yield self.make_step(epoch, start, finished=True)
                     epoch += 1
                 yield self.make_step(epoch, start, finished=False)
@@ -148,7 +148,7 @@ class Word2VecTrainer(BaseWord2VecTrainer):
             state = seed_block(self.settings.seed, epoch + 1, number)
             self.objective.train(block, state, learning_rate, workspace, tally[epoch])
             with self._lock:
-                self._items_of_epoch[epoch] += len(block)
+                self._items_done_per_epoch[epoch] += len(block)
                 self.items_done += len(block)
 
     def _decay_learning_rate(self) -> float:
