@@ -240,8 +240,8 @@ def _hold_out(name: str, group: list[SummarizedSource], missing: dict[str, float
         if not all(parts[split] for split in splits):
             problem = f"the text is too short to split: {sum(summary.sizes[0] for _, summary in group):,} bytes."
             raise TooShortError(problem, repair=f"Give a longer text, or {SPLIT_FILES}", file=name)
-        each = "the text" if len(group) == 1 else "each file"
-        return parts, f"the end of {each} is held out, cut at line breaks ({shares})"
+        subject = "the text" if len(group) == 1 else "each file"
+        return parts, f"the end of {subject} is held out, cut at line breaks ({shares})"
     count = sum(len(summary.sizes) for _, summary in group)
     if count < len(splits):
         problem = f"{count} documents are too few to hold some out for validation and testing."

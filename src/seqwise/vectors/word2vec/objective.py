@@ -289,9 +289,9 @@ def score_two(vectors, a, b, outputs, targets, start, stop, width, scores, posit
             aq, bq = fma(x, v, aq), fma(y, v, bq)
             v = load(outputs, r + d)
             ar, br = fma(x, v, ar), fma(y, v, br)
-        one, two = position + j, position + stride + j
-        scores[one], scores[one + 1], scores[one + 2] = lane_sum(ap), lane_sum(aq), lane_sum(ar)
-        scores[two], scores[two + 1], scores[two + 2] = lane_sum(bp), lane_sum(bq), lane_sum(br)
+        a_start, b_start = position + j, position + stride + j
+        scores[a_start], scores[a_start + 1], scores[a_start + 2] = lane_sum(ap), lane_sum(aq), lane_sum(ar)
+        scores[b_start], scores[b_start + 1], scores[b_start + 2] = lane_sum(bp), lane_sum(bq), lane_sum(br)
 
 
 @inline_njit

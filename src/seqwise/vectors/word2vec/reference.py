@@ -21,13 +21,13 @@ def train_skipgram(sentences: Sentences, settings: ResolvedVectorSettings) -> tu
     random = np.random.default_rng([settings.seed, 0])
     inputs = (random.random((len(counts), settings.dim), dtype=np.float32) - 0.5) / settings.dim
     outputs = np.zeros_like(inputs)
-    losses, items = [], 0
+    losses, items_done = [], 0
     for epoch in range(settings.epochs):
         loss, pairs = 0.0, 0
         for number, block in enumerate(sentences.blocks(10_000)):
-            progress = items / (settings.epochs * sentences.num_items)
+            progress = items_done / (settings.epochs * sentences.num_items)
             learning_rate = settings.learning_rate * max(1 - progress, 0.004)  # linear decay
-            items += len(block)
+            items_done += len(block)
             for context, word, negatives in draw_windows(block, counts, settings, epoch, number):
                 targets = [word, *(negative for negative in negatives if negative != word)]
                 labels = np.array([1] + [0] * (len(targets) - 1))

@@ -273,9 +273,9 @@ class Scan(torch.autograd.Function):
         count = 0 if plan.is_projected else len(new_jobs)
         weights = [DirectionTensors(plan, tensors, index).source for index in range(count)]
         saved = [
-            one
+            tensor
             for job in new_jobs
-            for one in (job.matrix, *(job.buffers[name].memory for name in plan.cell.saved_names))
+            for tensor in (job.matrix, *(job.buffers[name].memory for name in plan.cell.saved_names))
         ]
         ctx.save_for_backward(x, *weights, *saved)
         return tuple(results)
@@ -297,7 +297,7 @@ class Scan(torch.autograd.Function):
             _run_loops(plan, arguments, backward=True)
             for index in range(len(jobs)):
                 sums.add(index, plan.window(count, index, backward=True))
-        return None, None, sums.grad_x, *(one for index in range(len(jobs)) for one in sums.collect(index))
+        return None, None, sums.grad_x, *(tensor for index in range(len(jobs)) for tensor in sums.collect(index))
 
 
 def _build_backward_jobs(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Job]:
@@ -305,7 +305,7 @@ def _build_backward_jobs(plan: Plan, saved: Sequence[Tensor], gradients: Sequenc
     names, states, jobs = ("matrix", *plan.cell.saved_names), plan.cell.num_states, []
     for index in range(len(plan.reverse)):
         forward_tensors = dict(zip(names, saved[index * len(names) :], strict=False))
-        buffers = {name: one for name, one in forward_tensors.items() if not name.startswith("vector")}
+        buffers = {name: tensor for name, tensor in forward_tensors.items() if not name.startswith("vector")}
         buffers |= {
             f"forward vector {number}": forward_tensors[f"vector {number}"] for number in range(plan.cell.num_vectors)
         }

@@ -204,7 +204,7 @@ def gru_backward(
         earlier_time, earlier_first_row, earlier_active = locate_step(step_offsets, step - 1, sequences, config)
         state_row = tl.where(step > 0, batch_size + earlier_first_row, sequences.initial_row)
         previous_rows = locate_previous_states(step, state_row, sequences, config)
-        values = load_gates(gates + first_row * (3 * stride) + gate_offsets, step_mask, U, 3)
+        saved_gates = load_gates(gates + first_row * (3 * stride) + gate_offsets, step_mask, U, 3)
         h = load_float(hidden + previous_rows[None, :] * stride + unit, step_mask)
         u = load_float(candidate + first_row * stride + offsets, step_mask)
         grad_output = load_grad_output(grad_outputs, time, first_row, step_stride, step_mask, config)
@@ -216,8 +216,8 @@ def gru_backward(
             product = sum_quarters(parts, ring, iteration - 1, SPLIT, config)
             grad_h = tl.where(later_active[None, :], direct_grad_h + product, grad_h)
         if step >= 0:
-            grad_z, grad_n, direct_grad_h = differentiate_blend(values, h, grad_h + grad_output, UPDATE_REPLACES)
-            grads = grad_n * u * values[0] * (1 - values[0]), grad_z, grad_n * values[0]
+            grad_z, grad_n, direct_grad_h = differentiate_blend(saved_gates, h, grad_h + grad_output, UPDATE_REPLACES)
+            grads = grad_n * u * saved_gates[0] * (1 - saved_gates[0]), grad_z, grad_n * saved_gates[0]
             publish_gates(grad_gates + first_row * grad_stride + grad_offsets, grads, step_mask, V, 3, config)
             tl.store(candidate + first_row * stride + offsets, grad_n.to(config.dtype), mask=step_mask)
         later_time, later_first_row, later_active = time, first_row, active
@@ -267,7 +267,7 @@ def gru_reset_before_backward(
         earlier_time, earlier_first_row, earlier_active = locate_step(step_offsets, step - 1, sequences, config)
         state_row = tl.where(step > 0, batch_size + earlier_first_row, sequences.initial_row)
         previous_offsets = locate_previous_states(step, state_row, sequences, config)[None, :] * stride
-        values = load_gates(gates + first_row * (3 * stride) + gate_offsets, step_mask, U, 3)
+        saved_gates = load_gates(gates + first_row * (3 * stride) + gate_offsets, step_mask, U, 3)
         h = load_float(hidden + previous_offsets, step_mask)
         grad_output = load_grad_output(grad_outputs, time, first_row, step_stride, step_mask, config)
         if iteration > 0:
@@ -282,15 +282,15 @@ def gru_reset_before_backward(
             product = sum_quarters(parts, ring, 2 * iteration - 1, SPLIT, config)
             grad_h = tl.where(later_active[None, :], direct_grad_h + product, grad_h)
         if step >= 0:
-            grad_z, grad_n, direct_grad_h = differentiate_blend(values, h, grad_h + grad_output, UPDATE_REPLACES)
+            grad_z, grad_n, direct_grad_h = differentiate_blend(saved_gates, h, grad_h + grad_output, UPDATE_REPLACES)
             grads = grad_gates + first_row * grad_stride + grad_offsets
             publish_gates(grads + V, (grad_z, grad_n), step_mask, V, 2, config)
             parts = multiply_quarters(
                 chunks_n, weight + 2 * V * U, weight_rows, row_mask, grad_gates + first_row * grad_stride + 2 * V,
                 starts, time < sequence_lengths, probes, K, SPLIT, config,
             )  # fmt: skip
-            grad_h_through_reset = sum_quarters(parts, ring, 2 * iteration, SPLIT, config) * values[0]
-            publish(grads, grad_h_through_reset * h * (1 - values[0]), step_mask, config)
+            grad_h_through_reset = sum_quarters(parts, ring, 2 * iteration, SPLIT, config) * saved_gates[0]
+            publish(grads, grad_h_through_reset * h * (1 - saved_gates[0]), step_mask, config)
             direct_grad_h += grad_h_through_reset
         time, first_row, active = earlier_time, earlier_first_row, earlier_active
     tl.store(grad_initial_h + offsets, grad_h, mask=mask)

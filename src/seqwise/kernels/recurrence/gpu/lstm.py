@@ -227,7 +227,7 @@ def lstm_backward(
     NUM_PROGRAMS: tl.constexpr = 1,
 ):  # fmt: skip
     """Write the gradients of the recurrent products (N, D, 4U) and initial states (B, D, U); with norms also of gains
-    and the cell's bias, (D, groups, 6U) in grad_norms, and of the projected inputs in place of `products` (N, D, 4U)."""
+    and the cell's bias, (D, groups, 6U) in grad_norms, and of the projected inputs in place of `products`."""
     U: tl.constexpr = config.units
     OWN: tl.constexpr = config.own_units
     gate, block, direction = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)

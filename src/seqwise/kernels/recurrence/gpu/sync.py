@@ -48,10 +48,10 @@ def any_unwritten(bits):
     """Whether a value is still `UNWRITTEN`, which is the largest unsigned integer: one maximum over the tile
     decides."""
     if bits.dtype.primitive_bitwidth == 16:
-        found = tl.max(bits.to(tl.uint16, bitcast=True).to(tl.int32), axis=None) == 0xFFFF
+        has_unwritten = tl.max(bits.to(tl.uint16, bitcast=True).to(tl.int32), axis=None) == 0xFFFF
     else:
-        found = tl.max((bits == UNWRITTEN).to(tl.int32), axis=None) > 0
-    return found
+        has_unwritten = tl.max((bits == UNWRITTEN).to(tl.int32), axis=None) > 0
+    return has_unwritten
 
 
 @triton.jit
