@@ -189,7 +189,7 @@ class TransformerDecoder(Decoder):
 
 
 class LayerStepper:
-    """One layer, part by part, over slots; equal to the layer itself. Its weights are packed for the processor.
+    """One layer, sub-layer by sub-layer, over slots; equal to the layer itself. Weights are packed for the processor.
 
     Masks are added to scores: 0 or -inf.
     """
@@ -214,7 +214,7 @@ class LayerStepper:
     ) -> tuple[Tensor, Tensor]:
         """Self-attention with a mask (B, 1, k·T, slots). The new keys and values (B, k·T, …) fill the next slots."""
         layer, norm, filled = self.layer, self.layer.attention_norm, state.visible.shape[1]
-        stacked = self.project_self(layer.enter(norm, x)).unflatten(-1, (3, self.heads, -1))  # (B, k·T, 3, H, K)
+        stacked = self.project_self(layer.sublayer_input(norm, x)).unflatten(-1, (3, self.heads, -1))  # (B, k·T, 3, H, K)
         if layer.attention.rotary:
             rotated = stacked[:, :, :2].unflatten(1, (-1, steps)).transpose(2, -2)
             rotated = rotate(rotated, state.time).transpose(2, -2).flatten(1, 2)
@@ -223,26 +223,26 @@ class LayerStepper:
         queries, (keys, values) = stacked[:, :, 0], slots[:, : filled + x.shape[1]].unbind(2)
         queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))  # (B, H, …, K)
         context = self.join_self(_attend(layer.attention, queries, keys, values, mask))
-        return layer.add(norm, x, context), slots
+        return layer.add_residual(norm, x, context), slots
 
     def attend_memory(
         self, x: Tensor, memory: KeysValues, mask: Tensor | None, weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Attention over the memory; with `weights` also its weights (B, k·T, S), the mean over heads."""
         layer, norm = self.layer, self.layer.cross_norm
-        queries = self.project_queries(layer.enter(norm, x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        queries = self.project_queries(layer.sublayer_input(norm, x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         mean_weights = None
         if weights:
             mean_weights = attend_with_weights(queries, *memory, None if mask is None else mask == 0)[1].mean(1)
         context = self.join_cross(_attend(layer.cross, queries, *memory, mask))
-        return layer.add(norm, x, context), mean_weights
+        return layer.add_residual(norm, x, context), mean_weights
 
     def feed_forward(self, x: Tensor) -> Tensor:
         layer, norm = self.layer, self.layer.feedforward_norm
-        inputs = layer.enter(norm, x)
+        inputs = layer.sublayer_input(norm, x)
         if is_recorded(layer.feedforward):
-            return layer.add(norm, x, layer.feedforward(inputs))
-        return layer.add(norm, x, self.narrow(self.widen(inputs)))
+            return layer.add_residual(norm, x, layer.feedforward(inputs))
+        return layer.add_residual(norm, x, self.narrow(self.widen(inputs)))
 
 
 def _attend(attention: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

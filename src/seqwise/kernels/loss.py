@@ -10,8 +10,8 @@ loss. The products are the three that any implementation needs. Where the rows h
 pass runs a second time, the scores are computed once more.
 
 Precision: scores and p − y are rounded to the type of the products; softmax, losses and the sums over rows are in
-float32 (float64 for such weights). Gradients of 16 bits are rounded at the end, some once more by the gradient of the
-loss; those of vectors with Triton only once.
+float32 (float64 for such weights). 16-bit gradients are rounded at the end; multiplying by the gradient of the loss
+rounds some of them a second time, but not those of vectors with Triton.
 
 Three backends: "cpu"; "triton", one program per row on a GPU (`loss_triton`); and "plain", the operations of the CPU on
 other devices, and where Triton's kernel cannot be launched. This module knows nothing of layers, masks or means.
@@ -38,8 +38,8 @@ from seqwise.kernels.recurrence.availability import get_triton_reason
 # not time, so they are used only where memory matters.
 MIN_SCORES = {"cpu": 1 << 18, "triton": 1 << 24, "plain": 1 << 27}
 MAX_SCORES = {"cpu": 1 << 23, "triton": 96 << 20, "plain": 1 << 28}
-# Rows of a chunk whatever the vocabulary, if the matrix is as wide: with fewer, reading and writing the sums
-# (V, D) takes longer than the product that is added to them. Scores of D rows are no larger than the matrix.
+# Minimum rows of a chunk, but no more than the width D: with fewer, reading and writing the sums
+# (V, D) takes longer than the product that is added to them. D rows have no more scores than the matrix has entries.
 MIN_ROWS = {"cpu": 1, "triton": 768, "plain": 1}
 ALIGNMENT = 8  # rows of scores begin at multiples of it, for Triton's kernel and products on a GPU
 MIN_CHUNKS = 11  # enough to save most of the memory; every further one adds to the sums (V, D) once more

@@ -32,7 +32,7 @@ from seqwise.layers.scan import CELL_SPECS, choose_backend
 State = Any  # h (layers · directions, B, H); of an LSTM (h, c). Without B where the input has no batch.
 
 
-class _BorrowedWeights(Cell):
+class _SharedWeightsCell(Cell):
     """A cell without parameters of its own: it reads those of one layer and direction of the module `owner`."""
 
     owner: Any  # an `nn.RNNBase`, set before each scan, past `nn.Module`: the owner is no part of its own cell
@@ -64,15 +64,15 @@ class _BorrowedWeights(Cell):
         return getattr(self.owner, f"bias_hh_{self.suffix}") if self.owner.bias else weight.new_zeros(len(weight))
 
 
-class _LSTMCell(_BorrowedWeights, LSTMCell):  # type: ignore[misc]
+class _LSTMCell(_SharedWeightsCell, LSTMCell):  # type: ignore[misc]
     pass
 
 
-class _RNNCell(_BorrowedWeights, RNNCell):
+class _RNNCell(_SharedWeightsCell, RNNCell):
     pass
 
 
-class _GRUCell(_BorrowedWeights, GRUCell):
+class _GRUCell(_SharedWeightsCell, GRUCell):
     @property
     def bias_hidden(self) -> Tensor:  # type: ignore[override]
         """The candidate's second bias, which the reset gate multiplies."""
@@ -87,7 +87,7 @@ class _TorchCompatible(nn.RNNBase):
     """`forward` and conversions of the three classes; everything else is inherited from `torch.nn`."""
 
     torch_class: ClassVar[type[nn.RNNBase]]
-    cell_class: ClassVar[type[_BorrowedWeights]]
+    cell_class: ClassVar[type[_SharedWeightsCell]]
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -176,14 +176,14 @@ class _TorchCompatible(nn.RNNBase):
         """Whether a scan of this package computes this call of x (B, T, D), rather than PyTorch's `forward`."""
         if x.dim() != 3 or x.numel() == 0 or x.shape[-1] != self.input_size or self.proj_size:
             return False
-        cell = self._lend_weights()
+        cell = self._set_weight_owner()
         if is_recorded_within(self) or choose_backend(cell, x, lengths, 1 + self.bidirectional) != "aten":
             return True
         return lengths is not None and not bool((lengths > 0).all())  # which PyTorch refuses
 
-    def _lend_weights(self) -> Cell:
+    def _set_weight_owner(self) -> Cell:
         """Let the cells read this module's weights, also where it is a replica of another; returns the first cell."""
-        cells = [part for part in self.layer.modules() if isinstance(part, _BorrowedWeights)]
+        cells = [part for part in self.layer.modules() if isinstance(part, _SharedWeightsCell)]
         for cell in cells:
             cell.__dict__["owner"] = self
         return cells[0]

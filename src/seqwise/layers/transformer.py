@@ -1,12 +1,12 @@
 """Transformer layers and their stacks. They know nothing of tokens, nor of positions other than rotary ones.
 
 Post-norm layers are the published ones (Vaswani et al. 2017, §3.1): norm after each sum, Xavier weights. Pre-norm
-layers normalise the input of each part and leave the sum as it is (Radford et al. 2019, §2.3), which needs no warm-up
+layers normalise the input of each sub-layer, not the sum (Radford et al. 2019, §2.3), which needs no warm-up
 (Xiong et al. 2020). Their weights start with variance 1 / inputs, and those that write into the sum are divided by the
 root of the number of additions, so that the sum keeps its variance at any depth (GPT-2, same section).
 
-`dropout` acts on what each part adds (Vaswani et al. 2017, §5.4) and inside the feed-forward part. Attention weights
-are not dropped: the paper does not, and CPUs would lose the fused kernel.
+`dropout` acts on what each sub-layer adds (Vaswani et al. 2017, §5.4) and inside the feed-forward network. Attention
+weights are not dropped: the paper drops none, and CPUs would lose the fused kernel.
 
 A decoder-only model is an `Encoder` that runs causally. `Decoder` also attends to a memory, an encoder's output.
 """
@@ -59,7 +59,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """What all layers share: each part is added to its input and has a norm, after the sum or before the part."""
+    """What all layers share: each sub-layer is added to its input and has a norm, after the sum or before itself."""
 
     pre_norm = False
     has_cross_attention = False
@@ -78,12 +78,12 @@ class TransformerLayer(nn.Module):
         self.feedforward_norm = LayerNorm(width)
         self.drop = nn.Dropout(dropout)
 
-    def enter(self, norm: LayerNorm, x: Tensor) -> Tensor:
-        """The input of a part."""
+    def sublayer_input(self, norm: LayerNorm, x: Tensor) -> Tensor:
+        """The input of a sub-layer: normalised in pre-norm layers."""
         return norm(x) if self.pre_norm else x
 
-    def add(self, norm: LayerNorm, x: Tensor, result: Tensor) -> Tensor:
-        """The sum of a part's input and its result."""
+    def add_residual(self, norm: LayerNorm, x: Tensor, result: Tensor) -> Tensor:
+        """The sum of a sub-layer's input and its result: normalised in post-norm layers."""
         x = x + self.drop(result)
         return x if self.pre_norm else norm(x)
 
@@ -100,10 +100,11 @@ class EncoderLayer(TransformerLayer):
         rotations: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
         context, cache = self.attention(
-            self.enter(self.attention_norm, x), mask=mask, causal=causal, cache=cache, rotations=rotations
+            self.sublayer_input(self.attention_norm, x), mask=mask, causal=causal, cache=cache, rotations=rotations
         )
-        x = self.add(self.attention_norm, x, context)
-        x = self.add(self.feedforward_norm, x, self.feedforward(self.enter(self.feedforward_norm, x)))
+        x = self.add_residual(self.attention_norm, x, context)
+        hidden = self.feedforward(self.sublayer_input(self.feedforward_norm, x))
+        x = self.add_residual(self.feedforward_norm, x, hidden)
         return x, cache
 
 
@@ -127,16 +128,17 @@ class DecoderLayer(TransformerLayer):
         rotations: Tensor | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
         own, cross = cache or (None, None)
-        context, own = self.attention(self.enter(self.attention_norm, x), causal=True, cache=own, rotations=rotations)
-        x = self.add(self.attention_norm, x, context)
-        context, cross = self.cross(self.enter(self.cross_norm, x), memory, mask=memory_mask, cache=cross)
-        x = self.add(self.cross_norm, x, context)
-        x = self.add(self.feedforward_norm, x, self.feedforward(self.enter(self.feedforward_norm, x)))
+        context, own = self.attention(self.sublayer_input(self.attention_norm, x), causal=True, cache=own, rotations=rotations)
+        x = self.add_residual(self.attention_norm, x, context)
+        context, cross = self.cross(self.sublayer_input(self.cross_norm, x), memory, mask=memory_mask, cache=cross)
+        x = self.add_residual(self.cross_norm, x, context)
+        hidden = self.feedforward(self.sublayer_input(self.feedforward_norm, x))
+        x = self.add_residual(self.feedforward_norm, x, hidden)
         return x, (own, cross)
 
 
 class PreNormDecoderLayer(DecoderLayer):
-    """The three parts of a decoder layer, each preceded by its norm."""
+    """The three sub-layers of a decoder layer, each preceded by its norm."""
 
     pre_norm = True
 
@@ -254,8 +256,8 @@ def cached_length(cache: KeyValueCache | None) -> int:
 @torch.no_grad()
 def _initialise_pre_norm(layers: Sequence[TransformerLayer]) -> None:
     """The initial weights of pre-norm stacks; those of post-norm layers are Xavier already."""
-    children = [part for layer in layers for part in layer.children()]
-    parts = [part for part in children if isinstance(part, MultiHeadAttention | FeedForward)]
-    for part in parts:  # each part adds once to the sum
-        part.inward.weight.normal_(std=part.inward.in_features**-0.5)
-        part.outward.weight.normal_(std=(part.outward.in_features * len(parts)) ** -0.5)
+    children = [sublayer for layer in layers for sublayer in layer.children()]
+    sublayers = [sublayer for sublayer in children if isinstance(sublayer, MultiHeadAttention | FeedForward)]
+    for sublayer in sublayers:  # each sub-layer adds once to the sum
+        sublayer.inward.weight.normal_(std=sublayer.inward.in_features**-0.5)
+        sublayer.outward.weight.normal_(std=(sublayer.outward.in_features * len(sublayers)) ** -0.5)

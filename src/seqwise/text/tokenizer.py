@@ -129,14 +129,14 @@ class Tokenizer:
 
     def _decode_bytes(self, ids: Iterable[int]) -> str:
         first = len(self.specials)
-        text, run = "", []
+        text, byte_ids = "", []
         for number in map(int, ids):
             if number >= first:
-                run.append(number)
+                byte_ids.append(number)
                 continue
-            text += self._pipeline.decode(run) + self._tokens[number]
-            run = []
-        return text + self._pipeline.decode(run)
+            text += self._pipeline.decode(byte_ids) + self._tokens[number]
+            byte_ids = []
+        return text + self._pipeline.decode(byte_ids)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the spelling of each id in the vocabulary; bpe spells bytes in its byte-level alphabet."""

@@ -101,8 +101,8 @@ def read_sentences(
 ) -> Sentences:
     """Reads a corpus; words that occur fewer than `min_count` times are left out."""
     try:
-        with tempfile.TemporaryFile(dir=folder) as first:
-            index, counts = _number_words(corpus, tokenizer, lowercase, first, progress)
+        with tempfile.TemporaryFile(dir=folder) as numbers_file:
+            index, counts = _number_words(corpus, tokenizer, lowercase, numbers_file, progress)
             order = _sort_by_frequency(counts, min_count, corpus)
             names = list(index)
             vocabulary = Vocabulary([names[number] for number in order], counts[order], len(counts) - 1)
@@ -110,7 +110,7 @@ def read_sentences(
             ids = np.full(len(counts), -2, dtype=np.int32)  # -2: too rare
             ids[order] = np.arange(len(order), dtype=np.int32)
             ids[0] = -1  # the end of a line
-            file, num_items = _write_ids(first, ids, folder, corpus)
+            file, num_items = _write_ids(numbers_file, ids, folder, corpus)
         return Sentences(file, vocabulary, int(counts[1:].sum()), num_items)
     except OSError as error:
         problem = f"cannot write the ids of the corpus: {error.strerror}."
@@ -172,12 +172,12 @@ def _sort_by_frequency(counts: np.ndarray, min_count: int, corpus: Corpus) -> np
     return frequent[np.argsort(-counts[frequent], kind="stable")]
 
 
-def _write_ids(first: BinaryIO, ids_by_number: np.ndarray, folder: Path | None, corpus: Corpus) -> tuple[BinaryIO, int]:
+def _write_ids(numbers_file: BinaryIO, ids_by_number: np.ndarray, folder: Path | None, corpus: Corpus) -> tuple[BinaryIO, int]:
     """Writes the provisional numbers as ids, without rare words; returns the file and how many items it holds."""
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  `Sentences` closes it
     num_items, longest, last_end = 0, 0, -1
-    first.seek(0)
-    while data := first.read(4 * CHUNK_IDS):
+    numbers_file.seek(0)
+    while data := numbers_file.read(4 * CHUNK_IDS):
         ids = ids_by_number[np.frombuffer(data, dtype=np.int32)]
         ids = ids[ids > -2]
         ends = np.flatnonzero(ids < 0)

@@ -26,8 +26,8 @@ MAX_BATCH_TILE = 64  # sequences in a program
 MAX_TILE_BYTES = 1 << 13  # of published values that a warp reads at once
 MAX_COLUMN_WASTE = 1.25  # columns read, per column that exists
 SCRATCH_BYTES = 1 << 10  # of shared memory for everything else, for every two warps
-MAX_UNSPLIT_BYTES = 1 << 15  # of published values that a program reads rather than exchange a partial sum
-WARPS = 4  # one group for Hopper's matrix instruction; two where it takes all columns at once, or many rows
+MAX_UNSPLIT_BYTES = 1 << 15  # of published values, up to which a program reads all; beyond, partial sums are exchanged
+WARPS = 4  # one warp group, as Hopper's matrix instruction needs; two where it takes all columns at once, or many rows
 
 TRITON_DTYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 INTEGER_DTYPES = {2: tl.int16, 4: tl.int32}

@@ -31,7 +31,7 @@ from seqwise.kernels.recurrence.gpu.launch import (
 from seqwise.kernels.recurrence.gpu.layer_norm import EPSILON
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout, allocate_unwritten, multiply_over_rows
 
-PADDING = 32  # the GRU's gradients are padded to a multiple: whole quarters that begin at eight 16-bit numbers
+PADDING = 32  # the GRU's gradients have a multiple of so many units: quarters then start at eight 16-bit numbers
 
 Activations = dict[str, Tensor]
 Gradients = tuple[Tensor | None, ...]
