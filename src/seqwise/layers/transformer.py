@@ -103,8 +103,8 @@ class EncoderLayer(TransformerLayer):
             self.sublayer_input(self.attention_norm, x), mask=mask, causal=causal, cache=cache, rotations=rotations
         )
         x = self.add_residual(self.attention_norm, x, context)
-        hidden = self.feedforward(self.sublayer_input(self.feedforward_norm, x))
-        x = self.add_residual(self.feedforward_norm, x, hidden)
+        output = self.feedforward(self.sublayer_input(self.feedforward_norm, x))
+        x = self.add_residual(self.feedforward_norm, x, output)
         return x, cache
 
 
@@ -132,8 +132,8 @@ class DecoderLayer(TransformerLayer):
         x = self.add_residual(self.attention_norm, x, context)
         context, cross = self.cross(self.sublayer_input(self.cross_norm, x), memory, mask=memory_mask, cache=cross)
         x = self.add_residual(self.cross_norm, x, context)
-        hidden = self.feedforward(self.sublayer_input(self.feedforward_norm, x))
-        x = self.add_residual(self.feedforward_norm, x, hidden)
+        output = self.feedforward(self.sublayer_input(self.feedforward_norm, x))
+        x = self.add_residual(self.feedforward_norm, x, output)
         return x, (own, cross)
 
 

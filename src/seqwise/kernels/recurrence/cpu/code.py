@@ -336,23 +336,24 @@ class CompiledFunction:
         self._call(*arguments)
 
 
-def run(function: CompiledFunction, jobs: Sequence[Sequence[int]], threads: int) -> None:
-    """Call `function` with the address of each job, a list of integers. Returns when all are done."""
-    if not jobs:
+def run(function: CompiledFunction, argument_lists: Sequence[Sequence[int]], threads: int) -> None:
+    """Call `function` with the address of each list of integers. Returns when all calls are done."""
+    if not argument_lists:
         return
-    words = array("q", jobs[0] if len(jobs) == 1 else [word for job in jobs for word in job])
-    start, length = words.buffer_info()[0], 8 * len(jobs[0])
-    addresses, threads = range(start, start + len(jobs) * length, length), min(threads, len(jobs))
+    num_calls, length = len(argument_lists), 8 * len(argument_lists[0])
+    words = array("q", argument_lists[0] if num_calls == 1 else [word for each in argument_lists for word in each])
+    start = words.buffer_info()[0]
+    addresses, threads = range(start, start + num_calls * length, length), min(threads, num_calls)
     if threads == 1:
-        _run_jobs(function, addresses)
+        _call_at_addresses(function, addresses)
     elif (run_on_openmp := _find_openmp()) is not None:
-        run_on_openmp(function.address, start, length, len(jobs), threads)
+        run_on_openmp(function.address, start, length, num_calls, threads)
     else:
         shares = [addresses[worker::threads] for worker in range(threads)]
-        list(_get_thread_pool(os.getpid()).map(_run_jobs, [function] * threads, shares))
+        list(_get_thread_pool(os.getpid()).map(_call_at_addresses, [function] * threads, shares))
 
 
-def _run_jobs(function: CompiledFunction, addresses: Sequence[int]) -> None:
+def _call_at_addresses(function: CompiledFunction, addresses: Sequence[int]) -> None:
     for address in addresses:
         function(address)
 
@@ -365,7 +366,7 @@ def _get_thread_pool(process: int) -> ThreadPoolExecutor:
 
 @thread_safe_cache
 def _find_openmp() -> Callable[[int, int, int, int, int], None] | None:
-    """A function that runs jobs on the threads of the OpenMP library that PyTorch has loaded, through functions of
+    """A function that makes the calls on threads of the OpenMP library that PyTorch has loaded, through functions of
     GCC's library, which LLVM's has too; None where they are missing."""
     if "OpenMP" not in torch.__config__.parallel_info():
         return None
@@ -379,20 +380,20 @@ def _find_openmp() -> Callable[[int, int, int, int, int], None] | None:
     parallel.argtypes, parallel.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
     worker = _compile_worker()
 
-    def run_on_openmp(function: int, start: int, length: int, jobs: int, threads: int) -> None:
-        words = array("q", [function, start, length, jobs, *query_addresses])
+    def run_on_openmp(function: int, start: int, length: int, num_calls: int, threads: int) -> None:
+        words = array("q", [function, start, length, num_calls, *query_addresses])
         parallel(worker.address, words.buffer_info()[0], threads, 0)
 
     return run_on_openmp
 
 
 def _compile_worker() -> CompiledFunction:
-    """The function of each thread: every n-th job, where n threads were started, possibly fewer than requested."""
+    """The function of each thread: every n-th call, where n threads were started, possibly fewer than requested."""
     code, query_type = Code("float"), ir.FunctionType(INT32, []).as_pointer()
     with code.function("worker", 1) as (words,):
-        function, start, length, jobs, *queries = (code.load_word(words, index) for index in range(6))
+        function, start, length, num_calls, *queries = (code.load_word(words, index) for index in range(6))
         results = [code.builder.call(code.builder.inttoptr(query.value, query_type), []) for query in queries]
         thread, count = (Int(code, code.builder.sext(result, INT64)) for result in results)
-        with code.loop(thread, jobs, count) as job:
-            code.call(function, start + job * length)
+        with code.loop(thread, num_calls, count) as index:
+            code.call(function, start + index * length)
     return code.build()["worker"]

@@ -67,12 +67,13 @@ class PackedWeight:
         start_address, start_stride = (
             (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
         )
-        jobs = []
+        argument_lists = []
         for first, end in split_rows(rows, rows * width * depth, functions.tile_height):
             left, address = x.data_ptr() + first * x.stride(0) * size, out.data_ptr() + first * out.stride(0) * size
             middle = [self.panels.data_ptr(), address, out.stride(0), end - first, depth, width]
-            jobs.append([left, x.stride(0), *middle, start_address + first * start_stride * size, start_stride])
-        functions.run(functions.product, jobs, len(jobs))
+            start_words = start_address + first * start_stride * size, start_stride
+            argument_lists.append([left, x.stride(0), *middle, *start_words])
+        functions.run(functions.product, argument_lists, len(argument_lists))
         return out
 
 
@@ -81,12 +82,12 @@ def pack_weight(weight: Tensor, transposed: bool) -> Tensor:
     width, depth = weight.shape if transposed else weight.shape[::-1]
     size, stride, functions = weight.element_size(), weight.stride(0), get_matmul_functions(weight.dtype)
     panels = weight.new_empty(-(-width // functions.lanes) * functions.lanes * depth)
-    jobs = []
+    argument_lists = []
     # Each worker starts at a panel.
     for first, end in split_rows(width, width * depth * COPY_COST, functions.panel_width):
         address = weight.data_ptr() + first * (stride if transposed else 1) * size
-        jobs.append([address, stride, end - first, depth, panels.data_ptr() + first * depth * size])
-    functions.run(functions.pack[transposed], jobs, len(jobs))
+        argument_lists.append([address, stride, end - first, depth, panels.data_ptr() + first * depth * size])
+    functions.run(functions.pack[transposed], argument_lists, len(argument_lists))
     return panels
 
 
@@ -102,12 +103,12 @@ def multiply_transposed(left: Tensor, right: Tensor, out: Tensor, accumulate: bo
         out.zero_()
     if not depth:
         return
-    jobs = []
+    argument_lists = []
     for first, end in split_rows(rows, rows * width * depth, functions.tile_height):
         address = out.data_ptr() + first * out.stride(0) * size
         factors = [left.data_ptr() + first * size, left.stride(0), right.data_ptr(), right.stride(0)]
-        jobs.append([*factors, address, out.stride(0), end - first, depth, width, int(accumulate)])
-    functions.run(functions.multiply_transposed, jobs, len(jobs))
+        argument_lists.append([*factors, address, out.stride(0), end - first, depth, width, int(accumulate)])
+    functions.run(functions.multiply_transposed, argument_lists, len(argument_lists))
 
 
 def split_rows(rows: int, work: float, height: int) -> list[tuple[int, int]]:
