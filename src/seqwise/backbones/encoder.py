@@ -149,22 +149,22 @@ class FeedForwardBackbone(nn.Module):
         valid = valid_steps(vectors, self.inputs, lengths)
         vectors = zero_padding(vectors, valid)
         past = vectors.new_zeros(vectors.shape[0], self.window - 1, vectors.shape[2]) if state is None else state
-        padded = torch.cat([past, vectors], dim=1)  # (B, window - 1 + T, D)
-        windows = padded.unfold(1, self.window, 1)  # (B, T, D, window)
+        history = torch.cat([past, vectors], dim=1)  # (B, window - 1 + T, D)
+        windows = history.unfold(1, self.window, 1)  # (B, T, D, window)
         h = self.dropout(F.relu(self.first(windows.flatten(2))))
         record_value(self, "hidden.0", h)
         for depth, linear in enumerate(self.layer, start=1):
             h = h + self.dropout(F.relu(linear(h)))
             record_value(self, f"hidden.{depth}", h)
-        return States(zero_padding(h, valid), self._last_vectors(padded, lengths))
+        return States(zero_padding(h, valid), self._last_vectors(history, lengths))
 
-    def _last_vectors(self, padded: Tensor, lengths: Tensor | None) -> Tensor:
+    def _last_vectors(self, history: Tensor, lengths: Tensor | None) -> Tensor:
         """The last window - 1 valid vectors, (B, window - 1, D)."""
         count = self.window - 1
         if lengths is None:
-            return padded[:, padded.shape[1] - count :]
-        index = lengths.to(padded.device)[:, None] + torch.arange(count, device=padded.device)
-        return padded.gather(1, index[..., None].expand(-1, -1, padded.shape[2]))
+            return history[:, history.shape[1] - count :]
+        index = lengths.to(history.device)[:, None] + torch.arange(count, device=history.device)
+        return history.gather(1, index[..., None].expand(-1, -1, history.shape[2]))
 
 
 class CentredFeedForward(FeedForwardBackbone):

@@ -160,8 +160,8 @@ class PatchEncoder(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, S, S, 3) → (B, patches, width), row by row of the grid."""
-        missing = self.side * self.patch - pixels.shape[1]
-        pixels = F.pad(pixels, (0, 0, 0, missing, 0, missing))
+        padding = self.side * self.patch - pixels.shape[1]
+        pixels = F.pad(pixels, (0, 0, 0, padding, 0, padding))
         x = normalize_pixels(pixels, self.enter.weight.dtype)
         x = x.unflatten(2, (self.side, self.patch)).unflatten(1, (self.side, self.patch))  # (B, side, P, side, P, 3)
         x = self.positions(self.enter(x.transpose(2, 3).flatten(3, 5).flatten(1, 2)))

@@ -122,12 +122,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if gradients is None or not (is_uniform or inputs.needs_grad == (True, False, False)):
             with _disable_autocast(vectors.device.type):
                 _, gradients = _compute(inputs, grad_losses)
-            rounded = (None if grad is None else grad.to(like.dtype) for grad, like in zip(gradients, inputs[:3]))
-            return *rounded, None, None, None
-        parts, gradients, scaled = list(gradients), None, []
+            rounded_grads = (None if grad is None else grad.to(like.dtype) for grad, like in zip(gradients, inputs[:3]))
+            return *rounded_grads, None, None, None
+        parts, gradients, scaled_grads = list(gradients), None, []
         for like, factor in ((vectors, grad_losses[:, None]), (weight, grad_losses[0]), (bias, grad_losses[0])):
-            scaled.append(_scale_gradient(parts.pop(0), factor, like))  # each is freed before the next is rounded
-        return *scaled, None, None, None
+            scaled_grads.append(_scale_gradient(parts.pop(0), factor, like))  # each is freed before the next is rounded
+        return *scaled_grads, None, None, None
 
 
 def _compute(inputs: LossInputs, grad_losses: Tensor | None = None) -> tuple[Tensor, Gradients]:
@@ -161,8 +161,8 @@ def _compute_in_chunks(inputs: LossInputs, grad_losses: Tensor | None) -> tuple[
     vectors, weight, bias, targets, dtype, backend, needs_grad = inputs
     sum_dtype, vocabulary = torch.promote_types(dtype, torch.float32), len(weight)
     # Products with 33,278 rows took twice as long as with 33,280. The surplus rows are zero and get no gradient.
-    missing = -vocabulary % ALIGNMENT if backend == "triton" else 0
-    matrix, offset = (_cast_and_pad(tensor, missing, dtype) for tensor in (weight, bias))
+    num_padding = -vocabulary % ALIGNMENT if backend == "triton" else 0
+    matrix, offset = (_cast_and_pad(tensor, num_padding, dtype) for tensor in (weight, bias))
     chunks = _split_rows(len(vectors), vectors.shape[1], vocabulary, backend)
     losses = vectors.new_empty(len(targets), dtype=sum_dtype)
     grad_vectors = grad_weight = grad_bias = None
@@ -191,11 +191,11 @@ def _compute_in_chunks(inputs: LossInputs, grad_losses: Tensor | None) -> tuple[
     return losses, (grad_vectors, grad_weight, grad_bias)
 
 
-def _cast_and_pad(tensor: Tensor, missing: int, dtype: torch.dtype) -> Tensor:
-    """Return the tensor in another type, with `missing` zeros, or rows of zeros, at the end."""
-    if not missing:
+def _cast_and_pad(tensor: Tensor, num_padding: int, dtype: torch.dtype) -> Tensor:
+    """Return the tensor in another type, with `num_padding` zeros, or rows of zeros, at the end."""
+    if not num_padding:
         return tensor.to(dtype)
-    padded = tensor.new_empty(len(tensor) + missing, *tensor.shape[1:], dtype=dtype)
+    padded = tensor.new_empty(len(tensor) + num_padding, *tensor.shape[1:], dtype=dtype)
     padded[: len(tensor)] = tensor
     padded[len(tensor) :] = 0
     return padded

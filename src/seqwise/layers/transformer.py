@@ -127,14 +127,18 @@ class DecoderLayer(TransformerLayer):
         cache: tuple[KeysValues, KeysValues] | None = None,
         rotations: Tensor | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
-        own, cross = cache or (None, None)
-        context, own = self.attention(self.sublayer_input(self.attention_norm, x), causal=True, cache=own, rotations=rotations)
+        self_cache, cross_cache = cache or (None, None)
+        context, self_cache = self.attention(
+            self.sublayer_input(self.attention_norm, x), causal=True, cache=self_cache, rotations=rotations
+        )
         x = self.add_residual(self.attention_norm, x, context)
-        context, cross = self.cross(self.sublayer_input(self.cross_norm, x), memory, mask=memory_mask, cache=cross)
+        context, cross_cache = self.cross(
+            self.sublayer_input(self.cross_norm, x), memory, mask=memory_mask, cache=cross_cache
+        )
         x = self.add_residual(self.cross_norm, x, context)
         output = self.feedforward(self.sublayer_input(self.feedforward_norm, x))
         x = self.add_residual(self.feedforward_norm, x, output)
-        return x, (own, cross)
+        return x, (self_cache, cross_cache)
 
 
 class PreNormDecoderLayer(DecoderLayer):

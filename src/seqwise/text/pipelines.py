@@ -73,8 +73,8 @@ def train_pipeline(
         tokens = _choose_tokens(count_characters(texts, lowercase), size, min_count, specials)
         return build_pipeline(kind, tokens, lowercase), 0
     tokens = _choose_tokens(_count_words(texts, kind, lowercase), size, min_count, specials)
-    known, split = set(tokens), _build_splitter(kind, lowercase)
-    new_words = [word for word in dict.fromkeys(extra_words) if word not in known and split(word) == [word]]
+    known_tokens, split = set(tokens), _build_splitter(kind, lowercase)
+    new_words = [word for word in dict.fromkeys(extra_words) if word not in known_tokens and split(word) == [word]]
     return build_pipeline(kind, [*tokens, *new_words], lowercase), len(new_words)
 
 
@@ -170,15 +170,15 @@ def _choose_tokens(counts: Counter[str], size: int | None, min_count: int, speci
     def rank(token: str) -> tuple[int, str]:
         return -frequencies[token], token
 
-    required = [token for token in (UNKNOWN, END) if token in frequencies]
-    order = sorted(frequencies.keys() - set(required), key=rank)
+    required_tokens = [token for token in (UNKNOWN, END) if token in frequencies]
+    order = sorted(frequencies.keys() - set(required_tokens), key=rank)
     if size is not None:
-        room = size - len(specials) - len(required)
+        room = size - len(specials) - len(required_tokens)
         if room < 2:
-            problem = f"a vocabulary of {size} has no room beside {', '.join([*specials, *required])}."
+            problem = f"a vocabulary of {size} has no room beside {', '.join([*specials, *required_tokens])}."
             raise UsageError(problem, repair="Choose a larger --text.vocabulary.")
         order = order[:room]
-    order += required
+    order += required_tokens
     frequencies[UNKNOWN] += counts.total() - sum(counts[token] for token in order)
     if len(set(order) - {UNKNOWN, END, "\n"}) < 2:
         raise _single_symbol_error()
@@ -231,9 +231,9 @@ def _train_wordpiece(
     return build_pipeline("wordpiece", [*first_tokens, *sorted(vocabulary, key=vocabulary.__getitem__)], lowercase)
 
 
-def _require_size(kind: str, size: int, required: int) -> None:
-    if size < required:
-        problem = f"a {kind} vocabulary of {size:,} is too small: this text needs at least {required:,}."
+def _require_size(kind: str, size: int, min_size: int) -> None:
+    if size < min_size:
+        problem = f"a {kind} vocabulary of {size:,} is too small: this text needs at least {min_size:,}."
         raise UsageError(problem, repair="Choose a larger --text.vocabulary, or --text.tokenizer characters.")
 
 

@@ -222,14 +222,14 @@ def evaluate_analogies(
     spellings = _Spellings(keyed, min(restrict, len(keyed)))
     rows = np.array([[spellings.row(word) for word in question[1:]] for question in questions], dtype=np.int64)
     rows = rows.reshape(-1, 4)  # also where there is none
-    asked = (rows >= 0).all(axis=1)
-    right = np.zeros(len(rows), dtype=np.bool_)
-    best = _find_answers(keyed, rows[asked, :3], spellings, by, exclude, progress)
-    right[asked] = spellings.first[best] == spellings.first[rows[asked, 3]]
+    is_asked = (rows >= 0).all(axis=1)
+    is_right = np.zeros(len(rows), dtype=np.bool_)
+    best = _find_answers(keyed, rows[is_asked, :3], spellings, by, exclude, progress)
+    is_right[is_asked] = spellings.first[best] == spellings.first[rows[is_asked, 3]]
     names = np.array([question.section for question in questions], dtype=object)
     sections = []
     for name in dict.fromkeys(names.tolist()):
-        counts = [int((mask & (names == name)).sum()) for mask in (right, asked, ~asked)]
+        counts = [int((mask & (names == name)).sum()) for mask in (is_right, is_asked, ~is_asked)]
         sections.append(Section(name, *counts))
     return Analogies(tuple(sections))
 
@@ -330,8 +330,8 @@ def _find_answers(
                 scores[excluded_questions[entries][inside] - low, columns[inside]] = -np.inf
             top = scores.argmax(axis=1)
             value = scores[np.arange(len(top)), top]
-            better = value > score[part]
-            best[part][better], score[part][better] = top[better] + start, value[better]
+            is_better = value > score[part]
+            best[part][is_better], score[part][is_better] = top[is_better] + start, value[is_better]
         if progress:
             progress(stop, num_known)
     return best

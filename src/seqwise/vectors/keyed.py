@@ -194,10 +194,10 @@ class KeyedVectors:
         """Returns the vector of a word, (D,); if it is unknown, composed from its n-grams, if there are any."""
         if word in self._index or self.subwords is None:
             return self[word]
-        composed = self.subwords.compose(word)
-        if composed is None:
+        vector = self.subwords.compose(word)
+        if vector is None:
             raise self._unknown_word_error(word)
-        return composed
+        return vector
 
     def similarity(self, a: str, b: str, by: By = "cosine") -> float:
         """Returns the similarity of two words: cosine, dot product, or dot product divided by √D."""

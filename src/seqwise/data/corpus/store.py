@@ -239,8 +239,8 @@ def _create_store(
             store = writer.finish(StoreInfo(*counts, tokenizer.fingerprint, corpus.fingerprint, split))
         except SaveError as error:
             per_byte = writer.tokens / num_bytes if writer.tokens else 1.0
-            needed = int(per_byte * size * writer.dtype.itemsize)
-            problem = f"{error.problem} About {needed / 1e6:,.1f} MB are needed."
+            needed_bytes = int(per_byte * size * writer.dtype.itemsize)
+            problem = f"{error.problem} About {needed_bytes / 1e6:,.1f} MB are needed."
             raise SaveError(problem, repair=error.repair, file=error.file) from error.__cause__
     report(size)
     return store

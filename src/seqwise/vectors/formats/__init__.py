@@ -43,15 +43,15 @@ def load_vectors(
     from seqwise.vectors.formats.vector_table import reject_other_formats
 
     path = Path(path)
-    resolved = _resolve_kind(path, kind)
+    resolved_kind = _resolve_kind(path, kind)
     with open_binary(path) as file:
-        reject_other_formats(path, file.read(64), resolved)
-    if resolved == "safetensors":
+        reject_other_formats(path, file.read(64), resolved_kind)
+    if resolved_kind == "safetensors":
         return read_tensors(path)
-    if resolved == "word2vec-binary":
+    if resolved_kind == "word2vec-binary":
         return read_binary(path, progress, log)
-    is_ambiguous = kind is None and resolved != "fasttext"  # .txt and unknown suffixes: the first line decides
-    return read_text(path, None if is_ambiguous else resolved != "glove", progress, log)
+    is_ambiguous = kind is None and resolved_kind != "fasttext"  # .txt and unknown suffixes: the first line decides
+    return read_text(path, None if is_ambiguous else resolved_kind != "glove", progress, log)
 
 
 def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None) -> None:
@@ -60,32 +60,32 @@ def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None)
     from seqwise.vectors.formats.text import write_text
 
     path = Path(path)
-    resolved = resolve_output_kind(path, kind)
-    if resolved == "safetensors":
+    resolved_kind = resolve_output_kind(path, kind)
+    if resolved_kind == "safetensors":
         write_tensors(path, keyed)
-    elif resolved == "word2vec-binary":
+    elif resolved_kind == "word2vec-binary":
         write_binary(path, keyed)
     else:
-        write_text(path, keyed, header=resolved != "glove")
+        write_text(path, keyed, header=resolved_kind != "glove")
 
 
 def resolve_output_kind(path: str | Path, kind: str | None = None) -> str:
     """Returns the kind of a file to write; raises an error if it cannot be written."""
     path = Path(path)
-    resolved = _resolve_kind(path, kind)
-    if resolved is None:
+    resolved_kind = _resolve_kind(path, kind)
+    if resolved_kind is None:
         problem = f"the suffix of {path.name!r} does not determine the format to write."
         repair = f"End it in {', '.join(KINDS_BY_SUFFIX)} (convert also accepts --to with {', '.join(KINDS)})."
         raise UsageError(problem, repair=repair)
     check_output_path(path)
-    return resolved
+    return resolved_kind
 
 
 def _resolve_kind(path: Path, kind: str | None) -> str | None:
     """Returns `kind` if it is set, otherwise that of the suffix; None for an unknown suffix."""
     if kind is not None and kind not in KINDS:
         raise UsageError(f"kind: {kind!r} is unknown.", repair=suggest(kind, KINDS))
-    resolved = kind or KINDS_BY_SUFFIX.get((path.with_suffix("") if is_gzip(path) else path).suffix.lower())
-    if resolved == "safetensors" and is_gzip(path):
+    resolved_kind = kind or KINDS_BY_SUFFIX.get((path.with_suffix("") if is_gzip(path) else path).suffix.lower())
+    if resolved_kind == "safetensors" and is_gzip(path):
         raise UsageError("safetensors files cannot be compressed.", repair="Remove .gz from the name.", file=path)
-    return resolved
+    return resolved_kind

@@ -83,26 +83,26 @@ def write_binary(path: Path, keyed: KeyedVectors) -> None:
 def _parse_block(data: bytes, table: VectorTable, num_declared: int) -> bytes:
     """Adds the complete words of `data` to the table; returns the bytes of an incomplete one at its end."""
     words: list[str] = []
-    width, start, skipped = 4 * table.dim, 0, 0
+    width, start, num_skipped = 4 * table.dim, 0, 0
     rows = table.reserve(min(len(data) // (width + 1) + 1, num_declared - table.num_read))
-    while len(words) + skipped < len(rows):
+    while len(words) + num_skipped < len(rows):
         space = data.find(b" ", start, start + MAX_WORD_BYTES)
         stop = space + 1 + width
         if space < 0 and len(data) - start > MAX_WORD_BYTES:
-            raise _word_error(table.path, table.num_read + len(words) + skipped)
+            raise _word_error(table.path, table.num_read + len(words) + num_skipped)
         if space < 0 or stop > len(data):
             break
         try:
             words.append(data[start:space].lstrip(b"\n").decode())
             rows[len(words) - 1] = np.frombuffer(data, "<f4", table.dim, space + 1)
         except UnicodeDecodeError:  # such as a word that was cut inside a character; its numbers are skipped
-            skipped += 1
+            num_skipped += 1
         start = stop
     row = find_nonfinite_row(rows[: len(words)])
     if row is not None:
         problem = f"the vector of {words[row]!r} holds an infinite number or nan."
         raise DataError(problem, repair=REPAIR, file=table.path)
-    table.append(words, skipped)
+    table.append(words, num_skipped)
     return data[start:]
 
 

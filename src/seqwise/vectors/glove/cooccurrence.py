@@ -191,10 +191,10 @@ def add_entries(entries, table, num_slots, prefix_bits, prefix, num_entries, max
 
     Returns (number of entries added, number of entries in the table).
     """
-    slots, bits, expected = np.uint64(num_slots), np.uint64(prefix_bits), np.uint64(prefix)
+    slots, bits, expected_prefix = np.uint64(num_slots), np.uint64(prefix_bits), np.uint64(prefix)
     for index in range(len(entries)):
         key = entries[index].key
-        if num_entries >= max_entries or (prefix_bits > 0 and key >> (np.uint64(64) - bits) != expected):
+        if num_entries >= max_entries or (prefix_bits > 0 and key >> (np.uint64(64) - bits) != expected_prefix):
             return index, num_entries
         num_entries += add_to_table(table, slots, bits, key, entries[index].sum)
     return len(entries), num_entries
@@ -355,8 +355,8 @@ def _merge_range(
     runs: SortedRuns, table: HashTable, positions: list[int], prefix_bits: int, prefix: int
 ) -> list[int] | None:
     """Adds one range of keys of every run to the table; returns the next position in each run, None if it is full."""
-    expected = runs.num_entries // (len(runs) << prefix_bits)
-    buffer = np.empty(min(PART, expected + expected // 8 + 32), dtype=ENTRY)  # mostly one read per run
+    expected_entries = runs.num_entries // (len(runs) << prefix_bits)
+    buffer = np.empty(min(PART, expected_entries + expected_entries // 8 + 32), dtype=ENTRY)  # mostly one read per run
     next_positions = list(positions)
     for run in range(len(runs)):
         while len(part := runs.read(next_positions[run], buffer, runs.bounds[run + 1])):

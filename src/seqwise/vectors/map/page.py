@@ -39,8 +39,8 @@ def find_neighbours(
         cosines = np.stack([normalize(keyed.vector(word)) for word in block]) @ keyed.matrix.T
         cosines /= keyed.norms
         for word, scores in zip(block, cosines):
-            own = [keyed.index(word)] if word in keyed else []
-            neighbours.append([(keyed.words[row], float(scores[row])) for row in find_top_rows(scores, n, own)])
+            own_rows = [keyed.index(word)] if word in keyed else []
+            neighbours.append([(keyed.words[row], float(scores[row])) for row in find_top_rows(scores, n, own_rows)])
         if progress:
             progress(len(neighbours), len(words))
     return neighbours

@@ -103,9 +103,9 @@ class WordMap:
 
 def choose_neighbourhood(keyed: KeyedVectors, words: Sequence[str], count: int) -> tuple[str, ...]:
     """Returns the words and then the `count` nearest neighbours of each, without repetitions."""
-    named = tuple(dict.fromkeys(words))
-    neighbours = {each.word for word in named for each in (keyed.nearest(word, n=count) if count else ())}
-    return (*named, *sorted(neighbours.difference(named), key=keyed.index))
+    named_words = tuple(dict.fromkeys(words))
+    neighbours = {each.word for word in named_words for each in (keyed.nearest(word, n=count) if count else ())}
+    return (*named_words, *sorted(neighbours.difference(named_words), key=keyed.index))
 
 
 def build_word_map(

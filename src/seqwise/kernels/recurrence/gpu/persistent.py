@@ -85,8 +85,8 @@ def run_scan(
     batch_outputs = packing.unpack(outputs.flatten(1)) if packing.is_padded else outputs.flatten(2).transpose(0, 1)
     last = tuple(packing.unsort(part) for part in last)
     directions = range(len(inputs.layout.reverse))
-    recorded = [{name: packing.unpack(value[:, n]) for name, value in activations.items()} for n in directions]
-    return batch_outputs, [tuple(part[:, n] for part in last) for n in directions], recorded
+    recorded_activations = [{name: packing.unpack(value[:, n]) for name, value in activations.items()} for n in directions]
+    return batch_outputs, [tuple(part[:, n] for part in last) for n in directions], recorded_activations
 
 
 def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
@@ -120,14 +120,14 @@ def _stack(tensors: list[Tensor], dim: int) -> Tensor:
 
 def _project(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: torch.dtype) -> Tensor:
     """x (N, D) → (N, directions, …), in one product where possible."""
-    plain = [project for project in projects if isinstance(project, Projection)]
-    weights = [project.weight for project in plain]
-    biases = [project.bias for project in plain if project.bias is not None]
+    linear_projections = [project for project in projects if isinstance(project, Projection)]
+    weights = [project.weight for project in linear_projections]
+    biases = [project.bias for project in linear_projections if project.bias is not None]
     if len(biases) < len(projects):
         return _stack([project(x).to(dtype) for project in projects], 1)
     weight, bias = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (weights, biases))
-    projected = _ProjectInputs.apply(x.to(dtype), weight.to(dtype), bias.to(dtype))
-    return projected.unflatten(1, (len(projects), -1))
+    projected_inputs = _ProjectInputs.apply(x.to(dtype), weight.to(dtype), bias.to(dtype))
+    return projected_inputs.unflatten(1, (len(projects), -1))
 
 
 class _ProjectInputs(torch.autograd.Function):

@@ -305,19 +305,19 @@ class GRUScan(Scan):
         return {"bias": inputs.vectors[0]}
 
     def adapt_backward_options(self, options: dict[str, Any], units: int, hidden: Tensor) -> dict[str, Any]:
-        padded = units + -units % PADDING
-        columns, size = 3 * padded // self.matrices, hidden.dtype.itemsize
+        padded_units = units + -units % PADDING
+        columns, size = 3 * padded_units // self.matrices, hidden.dtype.itemsize
         quarters = build_quarter_options(options["config"], columns, self.matrices, size, hidden.device)
-        return {**options, **quarters, "PADDED_UNITS": padded}
+        return {**options, **quarters, "PADDED_UNITS": padded_units}
 
     def launch_backward_padded(self, saved: ScanTensors, *tensors: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the gradients of the gates (N, D, 3U) and of the initial states. The kernel takes the weight as
         (D, 3V, U) with rows of zeros, and gradients (N, D, 3, V) with zeros from U to V."""
         gates, weight, units = saved.gates, saved.weight, saved.weight.shape[2]
-        missing = -units % PADDING
-        if missing:
-            weight = F.pad(weight.unflatten(1, (3, units)), (0, 0, 0, missing)).flatten(1, 2)
-        grads = allocate_unwritten((*gates.shape[:2], 3, units + missing), gates.dtype, gates.device)
+        num_padding = -units % PADDING
+        if num_padding:
+            weight = F.pad(weight.unflatten(1, (3, units)), (0, 0, 0, num_padding)).flatten(1, 2)
+        grads = allocate_unwritten((*gates.shape[:2], 3, units + num_padding), gates.dtype, gates.device)
         grads[..., units:] = 0
         grad_initial, _ = self.launch_backward(saved, gates, weight, saved.hidden, grads, *tensors)
         return grads.view(gates.dtype)[..., :units].reshape(gates.shape), grad_initial
