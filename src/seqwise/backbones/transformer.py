@@ -214,7 +214,8 @@ class LayerStepper:
     ) -> tuple[Tensor, Tensor]:
         """Self-attention with a mask (B, 1, k·T, slots). The new keys and values (B, k·T, …) fill the next slots."""
         layer, norm, filled = self.layer, self.layer.attention_norm, state.visible.shape[1]
-        stacked = self.project_self(layer.sublayer_input(norm, x)).unflatten(-1, (3, self.heads, -1))  # (B, k·T, 3, H, K)
+        inputs = layer.sublayer_input(norm, x)
+        stacked = self.project_self(inputs).unflatten(-1, (3, self.heads, -1))  # (B, k·T, 3, H, K)
         if layer.attention.rotary:
             rotated = stacked[:, :, :2].unflatten(1, (-1, steps)).transpose(2, -2)
             rotated = rotate(rotated, state.time).transpose(2, -2).flatten(1, 2)
