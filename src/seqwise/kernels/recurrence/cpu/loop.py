@@ -66,7 +66,7 @@ class Equation:
     backward_only: ClassVar[dict[str, Buffer]]
     # For each product, the blocks (first, end) of the recurrent matrix that it uses.
     weight_blocks: tuple[tuple[int, int], ...] = ((0, 1),)
-    # The matrix's gradient, product by product: the gradient after it, its first block, what was multiplied.
+    # For each product: the buffer with the gradient of its result, the first block in it, and the factor's buffer.
     weight_gradients: tuple[tuple[str, int, str], ...] = (("grad_gates", 0, "previous_h"),)
     vector_widths: tuple[int, ...] = ()  # in blocks, of the vectors beside the matrix
     saves_vectors = False
