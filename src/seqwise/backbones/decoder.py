@@ -194,7 +194,9 @@ class LayerStepper:
     def __init__(self, layer: Recurrent, x: Tensor):
         self.cell, self.recorder = layer.cell, StepRecorder(layer.cell, x.shape[1])
         self.weight_hidden = layer.recurrent_matrix()
-        weight_x, self.weight_feedback = self.cell.weight_input.split([x.shape[2], self.cell.inputs - x.shape[2]], dim=1)
+        weight_x, self.weight_feedback = self.cell.weight_input.split(
+            [x.shape[2], self.cell.inputs - x.shape[2]], dim=1
+        )
         self.is_linear = type(self.cell).project is Cell.project  # a layer norm needs the whole product
         self.x = (F.linear(x, weight_x, self.cell.bias) if self.is_linear else x).unbind(1)
 

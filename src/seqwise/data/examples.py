@@ -154,7 +154,9 @@ def split_examples(
     prefix = "" if len(parts) == 1 else f"{', '.join(parts)} as the files are named; "
     shares = describe_fractions(missing)
     rule = f"{description}{prefix}examples are held out at random among {len(examples):,}, always the same ({shares})."
-    return Splits(name, rule, {split: split_parts[split] or parts.get(split, []) for split in SPLITS}, findings, has_test)
+    return Splits(
+        name, rule, {split: split_parts[split] or parts.get(split, []) for split in SPLITS}, findings, has_test
+    )
 
 
 def select_evaluation_examples(

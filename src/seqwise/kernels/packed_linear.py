@@ -50,7 +50,9 @@ def _is_available() -> bool:
             x, weight = torch.ones(2, 4), torch.arange(12.0).view(3, 4) - 5
             packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight, 2)
             return all(
-                torch.allclose(_LINEAR(x, packed_weight, None, name, [], "none"), activate(F.linear(x, weight)), atol=1e-5)
+                torch.allclose(
+                    _LINEAR(x, packed_weight, None, name, [], "none"), activate(F.linear(x, weight)), atol=1e-5
+                )
                 for name, activate in ACTIVATIONS.items()
             )
     except (AttributeError, RuntimeError):

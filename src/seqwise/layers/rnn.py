@@ -139,7 +139,9 @@ class _TorchCompatible(nn.RNNBase):
         if lengths is not None:
             raise UsageError("lengths belong to a batch; received a single sequence with lengths.")
         batch = 0 if self.batch_first else 1
-        outputs, last_state = self._forward_padded(input.unsqueeze(batch), _map(hx, lambda part: part.unsqueeze(1)), None)
+        outputs, last_state = self._forward_padded(
+            input.unsqueeze(batch), _map(hx, lambda part: part.unsqueeze(1)), None
+        )
         return outputs.squeeze(batch), _map(last_state, lambda part: part.squeeze(1))
 
     def _forward_padded(self, input: Tensor, hx: State, lengths: Tensor | None) -> tuple[Tensor, State]:

@@ -222,7 +222,9 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, directi
 
 
 @_exclude_from_tracing
-def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, directions: int, fallback: str) -> str:
+def _choose_on_cpu(
+    spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, directions: int, fallback: str
+) -> str:
     has_failed = bool(_failed_kernels) and _failure_key(spec, x) in _failed_kernels
     if has_failed or not compiled.is_supported(x, cell.weight_input, cell.weight_hidden):
         return fallback

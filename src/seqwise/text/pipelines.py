@@ -219,7 +219,10 @@ def _train_wordpiece(
     pipeline = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size - len(first_tokens), min_frequency=max(2, min_count), special_tokens=letters, show_progress=False
+        vocab_size=size - len(first_tokens),
+        min_frequency=max(2, min_count),
+        special_tokens=letters,
+        show_progress=False,
     )
     repeated_words = (
         f"{word} " * min(MAX_REPEATS, counts[word] - start)

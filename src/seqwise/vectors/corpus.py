@@ -172,7 +172,9 @@ def _sort_by_frequency(counts: np.ndarray, min_count: int, corpus: Corpus) -> np
     return frequent[np.argsort(-counts[frequent], kind="stable")]
 
 
-def _write_ids(numbers_file: BinaryIO, ids_by_number: np.ndarray, folder: Path | None, corpus: Corpus) -> tuple[BinaryIO, int]:
+def _write_ids(
+    numbers_file: BinaryIO, ids_by_number: np.ndarray, folder: Path | None, corpus: Corpus
+) -> tuple[BinaryIO, int]:
     """Writes the provisional numbers as ids, without rare words; returns the file and how many items it holds."""
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  `Sentences` closes it
     num_items, longest, last_end = 0, 0, -1

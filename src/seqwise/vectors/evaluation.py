@@ -175,7 +175,9 @@ def _find_score_column(fields: Sequence[str]) -> int | None:
 
 def _find_number(fields: Sequence[str]) -> int | None:
     """Returns the column of the score in a file without column names: after both words, or after a part of speech."""
-    return next((column for column in (2, 3) if column < len(fields) and _parse_number(fields[column]) is not None), None)
+    return next(
+        (column for column in (2, 3) if column < len(fields) and _parse_number(fields[column]) is not None), None
+    )
 
 
 def _read_lines(path: str | Path) -> Iterator[tuple[int, str]]:

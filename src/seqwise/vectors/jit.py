@@ -202,7 +202,9 @@ def _declare_function(name, count):
     def function(builder, *arguments):
         full_name = f"llvm.{name}.v{LANES}f32"
         kind = ir.FunctionType(_FLOATS, [_FLOATS] * count)
-        return builder.call(builder.module.globals.get(full_name) or ir.Function(builder.module, kind, full_name), arguments)
+        return builder.call(
+            builder.module.globals.get(full_name) or ir.Function(builder.module, kind, full_name), arguments
+        )
 
     return function
 

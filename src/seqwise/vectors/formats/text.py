@@ -87,7 +87,9 @@ class _Reader:
         is_row[undecodable] = False
         self.offset, self.line = self.offset + len(data), self.line + len(stops)
         starts, stops, lines = starts[is_row], stops[is_row], lines[is_row]
-        num_left = len(lines) if self.num_declared is None else self.num_declared - self.table.num_read - len(undecodable)
+        num_left = (
+            len(lines) if self.num_declared is None else self.num_declared - self.table.num_read - len(undecodable)
+        )
         if num_left < len(lines):
             problem = f"the first line declares {self.num_declared:,} words, but more follow."
             raise DataError(problem, repair="Correct the first line.", file=self.path, line=int(lines[num_left]))

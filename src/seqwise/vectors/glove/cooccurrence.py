@@ -181,7 +181,9 @@ def count_ids(ids, start, stop, window, dense, row_starts, table, num_slots, num
             if row < dense_rows and column - row < row_starts[row + 1] - row_starts[row]:
                 dense[row_starts[row] + column - row] += amount
             else:
-                num_entries += add_to_table(table, slots, np.uint64(0), hash_pair(np.uint64(row), np.uint64(column)), amount)
+                num_entries += add_to_table(
+                    table, slots, np.uint64(0), hash_pair(np.uint64(row), np.uint64(column)), amount
+                )
     return stop, num_entries
 
 

@@ -116,7 +116,9 @@ class Word2VecTrainer(BaseWord2VecTrainer):
                 done, running = wait(running, TICK, FIRST_EXCEPTION)
                 for worker in done:
                     worker.result()  # raises the error of the thread, if there is one
-                while epoch < self.settings.epochs - 1 and self._items_done_per_epoch[epoch] == self.sentences.num_items:
+                while (
+                    epoch < self.settings.epochs - 1 and self._items_done_per_epoch[epoch] == self.sentences.num_items
+                ):
                     yield self.make_step(epoch, start, finished=True)
                     epoch += 1
                 yield self.make_step(epoch, start, finished=False)

@@ -143,7 +143,11 @@ class LayerNormLSTM(LSTM):
     previous: ClassVar = {"previous_h": PREVIOUS, "previous_c": PREVIOUS}
     scales: ClassVar = {"scale": SINGLE, "cell_scale": SINGLE}
     saved_buffers: ClassVar = {"gates": PACKED_4, "product": PACKED_4, "standardized_c": PACKED, **scales, **previous}
-    recorded_buffers: ClassVar = {"norm_output": Buffer("packed", 4, only_for="record"), "cell": RECORDED, "cell_norm_output": RECORDED}
+    recorded_buffers: ClassVar = {
+        "norm_output": Buffer("packed", 4, only_for="record"),
+        "cell": RECORDED,
+        "cell_norm_output": RECORDED,
+    }
     forward_only: ClassVar = {**recorded_buffers, "h": STATE, "c": STATE}
     backward_only: ClassVar = {"grad_gates": PACKED_4, "grad_product": PACKED_4, "grad_h": STATE, "grad_c": STATE}
     summed_gradients: ClassVar = {1: ("grad_gates", 0, 4)}
@@ -217,7 +221,11 @@ class LayerNormGRU(GRUBase):
     backward_only: ClassVar = {"grad_gates": PACKED_3, "grad_product": PACKED_3, "grad_h": STATE, "candidate_d": STATE}
     summed_gradients: ClassVar = {1: ("grad_gates", 0, 2)}
     weight_gradients = (("grad_product", 0, "previous_h"),)
-    recorded_values = (("gates_norm.norm", "norm_output", 0, 2), ("candidate_norm.norm", "norm_output", 2, 3), *GRUBase.recorded_values)
+    recorded_values = (
+        ("gates_norm.norm", "norm_output", 0, 2),
+        ("candidate_norm.norm", "norm_output", 2, 3),
+        *GRUBase.recorded_values,
+    )
     gates_norm = Norm("product", (0, 1), "scale", 0)
     candidate_norm = Norm("product", (2,), "candidate_scale", 2)
 

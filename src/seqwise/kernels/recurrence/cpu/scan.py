@@ -175,7 +175,9 @@ class Job:
         first = window.first_row if buffer.window_stride else 0
         return slice_rows(buffer.memory, first, first + window.end_row - window.first_row)
 
-    def arguments(self, window: Window, external: Tensor, direction: int, step_stride: int, sequence_stride: int) -> list[list[int]]:
+    def arguments(
+        self, window: Window, external: Tensor, direction: int, step_stride: int, sequence_stride: int
+    ) -> list[list[int]]:
         """For each worker the list of words that `loop.layout` describes."""
         plan, size = self.plan, self.matrix.element_size()
         order = window.step_offsets.data_ptr(), plan.packing.sorted_indices.data_ptr()
@@ -333,8 +335,12 @@ class WeightGradients:
             for weight, needed in zip(weights, self.needed)
         ]
         self.grad_biases: list[Tensor | None] = [None for _ in jobs]
-        self.grad_vectors: list[dict[int, Tensor | None]] = [dict.fromkeys(plan.equation.summed_gradients) for _ in jobs]
-        self.grad_matrices = [torch.empty_like(job.matrix) if needed[2] else None for job, needed in zip(jobs, self.needed)]
+        self.grad_vectors: list[dict[int, Tensor | None]] = [
+            dict.fromkeys(plan.equation.summed_gradients) for _ in jobs
+        ]
+        self.grad_matrices = [
+            torch.empty_like(job.matrix) if needed[2] else None for job, needed in zip(jobs, self.needed)
+        ]
         self.grad_x = None if x is None or not ctx.needs_input_grad[2] else torch.empty_like(x)
         self.windows_with_grad_x: set[int] = set()  # their first rows: a second direction is added to the first
         self.has_sums = [False for _ in jobs]

@@ -205,9 +205,7 @@ def differentiate_layer_norm_step(
         grad_value, c, partial_grad_c, factor, product_factor, grad_o_value, grad_o_value * u_o, cell_inverse,
         statistics_ring, iteration, NUM_PROGRAMS, config,
     )  # fmt: skip
-    total_grad_c = incoming_grad_c + differentiate_norm(
-        grad_value, c, cell_mean_grad, cell_mean_product, cell_inverse
-    )
+    total_grad_c = incoming_grad_c + differentiate_norm(grad_value, c, cell_mean_grad, cell_mean_product, cell_inverse)
     grad_i, grad_f, grad_g = total_grad_c * k_i, total_grad_c * k_f, total_grad_c * k_g
     product_i = differentiate_norm(grad_i * gain_i, u_i, mean_grad, mean_product, inverse)
     product_f = differentiate_norm(grad_f * gain_f, u_f, mean_grad, mean_product, inverse)

@@ -85,7 +85,9 @@ def run_scan(
     batch_outputs = packing.unpack(outputs.flatten(1)) if packing.is_padded else outputs.flatten(2).transpose(0, 1)
     last = tuple(packing.unsort(part) for part in last)
     directions = range(len(inputs.layout.reverse))
-    recorded_activations = [{name: packing.unpack(value[:, n]) for name, value in activations.items()} for n in directions]
+    recorded_activations = [
+        {name: packing.unpack(value[:, n]) for name, value in activations.items()} for n in directions
+    ]
     return batch_outputs, [tuple(part[:, n] for part in last) for n in directions], recorded_activations
 
 
