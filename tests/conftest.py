@@ -1,4 +1,4 @@
-"""Every test has a cache of its own, and small tensors are not worth a second thread."""
+"""Fixtures of all tests. Tests use a cache of their own, and one thread, since their tensors are small."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def benchmark_script() -> Iterator[Callable[[str], ModuleType]]:
 @pytest.fixture(scope="session")
 def book(tmp_path_factory) -> Path:
     """A text file of about 60 kB: lines of words from a small vocabulary."""
-    draw = random.Random(1)
-    lines = (" ".join(draw.choices(WORDS, k=draw.randint(4, 14))) + "." for _ in range(1300))
+    generator = random.Random(1)
+    lines = (" ".join(generator.choices(WORDS, k=generator.randint(4, 14))) + "." for _ in range(1300))
     path = tmp_path_factory.mktemp("text") / "book.txt"
     path.write_text("\n".join(lines) + "\n")
     return path

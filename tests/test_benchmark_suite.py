@@ -219,13 +219,13 @@ def test_variants_have_the_same_losses(transformer, tiny, tmp_path):
     assert len(losses["baseline"]) == 2
 
 
-def test_an_unknown_variant_is_refused(transformer):
+def test_an_unknown_variant_is_an_error(transformer):
     for variant in ("layers", "trainer+loop", "trainer+fast"):
         with pytest.raises(SystemExit, match="a variant is trainer or loop"):
             transformer.parse_variant(variant)
 
 
-def test_an_unknown_variant_is_refused_before_any_work(transformer, monkeypatch):
+def test_an_unknown_variant_is_an_error_before_any_work(transformer, monkeypatch):
     monkeypatch.setattr(transformer, "set_up_device", lambda options: pytest.fail("too late"))
     with pytest.raises(SystemExit, match="a variant is trainer or loop"):
         transformer.main(command("--variants", "trainer", "trainer+fast"))
@@ -334,10 +334,10 @@ def test_passes_keep_the_minimum_and_a_failed_point_affects_no_other(benchmark_s
     cost = benchmark_script("cost")
     monkeypatch.setitem(cost.MIDDLE, "cpu", {"T": 4, "B": 2, "H": 8})
     monkeypatch.setitem(cost.POINTS, "cpu", {"T": (2, 4), "B": (2,), "H": (4, 8)})
-    answers = {(2, 2, 8): [3.0, 2.0, 4.0], (4, 2, 8): [5.0, 6.0, 7.0], (4, 2, 4): [None]}
+    measurements = {(2, 2, 8): [3.0, 2.0, 4.0], (4, 2, 8): [5.0, 6.0, 7.0], (4, 2, 4): [None]}
 
     def measure(sizes, *_):
-        value = answers[tuple(sizes.values())].pop(0)
+        value = measurements[tuple(sizes.values())].pop(0)
         return dict.fromkeys(cost.FAMILIES, value / 1)
 
     monkeypatch.setattr(cost, "measure", measure)

@@ -31,7 +31,7 @@ def tiny(language, monkeypatch):
     return language
 
 
-def parameters(model: torch.nn.Module) -> int:
+def count_parameters(model: torch.nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
@@ -66,14 +66,14 @@ def test_the_table_has_a_line_per_row(tiny, capsys):
 def test_transformer_and_baseline_have_the_same_number_of_weights(tiny):
     row = tiny.ROWS[0]
     model = tiny.LanguageModel(tiny.build_settings(row), row.vocabulary)
-    assert parameters(model) == parameters(tiny.PlainGPT(row))
+    assert count_parameters(model) == count_parameters(tiny.PlainGPT(row))
 
 
 def test_lstm_and_baseline_give_the_same_loss_on_the_same_weights(tiny):
     row = next(row for row in tiny.ROWS if row.model == "lstm")
     model, baseline = tiny.LanguageModel(tiny.build_settings(row), row.vocabulary), tiny.PlainLSTM(row)
     second_biases = row.depth * 4 * row.width  # nn.LSTM has two biases per gate, which are added
-    assert parameters(model) == parameters(baseline) - second_biases
+    assert count_parameters(model) == count_parameters(baseline) - second_biases
     with torch.no_grad():
         baseline.tokens.weight.copy_(model.embedding.weight)
         baseline.head.bias.copy_(model.head.output.bias)
@@ -91,9 +91,9 @@ def test_lstm_and_baseline_give_the_same_loss_on_the_same_weights(tiny):
 def test_both_implementations_reduce_the_loss(tiny, tmp_path, model):
     row = next(row for row in tiny.ROWS if row.model == model)
     store = tiny.write_store(tmp_path / "store", row, batches=4)
-    ready = [(batch.ids, batch.targets) for batch in tiny.build_loader(row, store).epoch(0)]
-    ready = [pair for pair in ready if pair[0].shape == (row.rows, row.window)]
-    for steps in (tiny.seqwise_steps(row, store), tiny.baseline_steps(row, ready)):
+    batches = [(batch.ids, batch.targets) for batch in tiny.build_loader(row, store).epoch(0)]
+    batches = [pair for pair in batches if pair[0].shape == (row.rows, row.window)]
+    for steps in (tiny.seqwise_steps(row, store), tiny.baseline_steps(row, batches)):
         losses = [loss for loss, _ in zip(steps, range(60))]
         assert all(map(math.isfinite, losses))
         assert sum(losses[-4:]) < sum(losses[:4]) - 0.2

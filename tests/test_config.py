@@ -17,9 +17,9 @@ def test_settings_survive_being_written_and_read(tmp_path):
 
 
 def test_all_wrong_settings_are_reported_at_once_with_similar_names():
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         parse_settings({"network": {"widht": 3, "depth": 0}, "modl": "x", "data": {"window": 0}})
-    lines = str(caught.value).splitlines()
+    lines = str(excinfo.value).splitlines()
     assert "network.depth: input should be greater than or equal to 1; received 0." in lines
     assert "network.widht: no such setting. Perhaps you meant 'width'." in lines
     assert "modl: no such setting. Perhaps you meant 'model'." in lines
@@ -27,35 +27,35 @@ def test_all_wrong_settings_are_reported_at_once_with_similar_names():
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"data": {"window": "abc"}}, "data.window: input should be a valid integer or 'full'; received 'abc'."),
         ({"data": {"window": 2.5}}, "data.window: input should be a valid integer or 'full'; received 2.5."),
         ({"network": 3}, "network: input should be a valid dictionary; received 3."),
     ],
 )
-def test_a_setting_of_the_wrong_type_is_one_sentence(values, said):
-    with pytest.raises(UsageError) as caught:
+def test_a_setting_of_the_wrong_type_is_one_sentence(values, message):
+    with pytest.raises(UsageError) as excinfo:
         parse_settings(values)
-    assert str(caught.value) == said
+    assert str(excinfo.value) == message
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"network: [", "not valid YAML"),
         (b"- a\n- b\n", "expected a mapping of settings, found list"),
         (b"\xff\xfe\x00", "cannot be read"),
     ],
 )
-def test_a_file_that_holds_no_settings_is_refused(tmp_path, content, said):
+def test_a_file_that_holds_no_settings_is_an_error(tmp_path, content, message):
     path = tmp_path / "settings.yaml"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         load_settings(path)
 
 
-def test_a_folder_or_a_missing_file_is_refused(tmp_path):
+def test_a_folder_or_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
         load_settings(tmp_path)
     with pytest.raises(UsageError, match="does not exist"):

@@ -1,4 +1,4 @@
-"""What is said about the machine, and how the bfloat16 probe survives what it probes."""
+"""The description of the machine; the bfloat16 probe, which survives a crash of what it tries."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def probe(monkeypatch):
     children: list[list[str]] = []
     run = subprocess.run
 
-    def counted(command, **options):
+    def run_and_count(command, **options):
         children.append(command)
         return run(command, **options)
 
-    monkeypatch.setattr(environment.subprocess, "run", counted)
+    monkeypatch.setattr(environment.subprocess, "run", run_and_count)
 
     def replace(code: str) -> list[list[str]]:
         monkeypatch.setattr(environment, "_PROBE", code)
@@ -45,19 +45,19 @@ DIES = "import os, signal; os.kill(os.getpid(), signal.SIG{})"
 
 
 def test_the_description_names_versions_and_machine():
-    found = environment.describe()
-    assert found["python"] == platform.python_version()
-    assert found["packages"]["torch"] == torch.__version__
-    assert found["cpu"]["threads"] == torch.get_num_threads()
-    assert 1 <= found["cpu"]["count"] <= (os.cpu_count() or 1)
-    assert 0 < found["memory"]["free"] <= found["memory"]["total"]
-    assert json.loads(json.dumps(found)) == found
+    description = environment.describe()
+    assert description["python"] == platform.python_version()
+    assert description["packages"]["torch"] == torch.__version__
+    assert description["cpu"]["threads"] == torch.get_num_threads()
+    assert 1 <= description["cpu"]["count"] <= (os.cpu_count() or 1)
+    assert 0 < description["memory"]["free"] <= description["memory"]["total"]
+    assert json.loads(json.dumps(description)) == description
 
 
 def test_the_real_probe_agrees_with_bfloat16_layers_in_a_child():
     code = "import torch; x = torch.ones(9, 256, 256).bfloat16(); torch.nn.LSTM(256, 256).bfloat16()(x @ x)"
-    survives = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
-    assert environment.probe_cpu_bfloat16() is survives
+    works = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+    assert environment.probe_cpu_bfloat16() is works
 
 
 @pytest.mark.parametrize("name", ["ILL", "SEGV"])

@@ -23,9 +23,9 @@ def test_the_most_similar_word_is_suggested_and_otherwise_all_are_listed():
 
 
 @pytest.mark.parametrize(
-    ("asked", "suggested"),
+    ("path", "suggested"),
     [("bok.txt", "book.txt.gz"), ("/tmp/nope.txt", ""), ("runs/none", ""), ("elsewhere/ptb-gur", "runs/ptb-gru")],
 )
-def test_a_path_is_suggested_by_its_name_without_suffix_and_folder(asked, suggested):
+def test_a_path_is_suggested_by_its_name_without_suffix_and_folder(path, suggested):
     others = [Path("book.txt.gz"), Path("/tmp/bin.txt"), Path("runs/tf"), Path("runs/ptb-gru")]
-    assert suggest_path(Path(asked), others) == (f"Perhaps you meant {suggested!r}." if suggested else "")
+    assert suggest_path(Path(path), others) == (f"Perhaps you meant {suggested!r}." if suggested else "")

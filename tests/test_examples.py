@@ -14,7 +14,7 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
 @pytest.fixture
-def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def run_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Runs the example of a number in an empty folder; returns what it printed."""
 
     def run(number: int) -> str:
@@ -34,8 +34,8 @@ def test_examples_are_numbered_without_gaps_and_short():
 
 
 @pytest.mark.slow
-def test_the_language_model_learns_and_writes(printed, tmp_path: Path):
-    text = printed(1)
+def test_the_language_model_learns_and_writes(run_example, tmp_path: Path):
+    text = run_example(1)
     perplexities = [float(number) for number in re.findall(r"valid perplexity +([\d.]+)", text)]
     assert perplexities[-1] < perplexities[0] < 40
     assert re.search(r"bits_per_character +[1-5]\.\d{3}", text)
@@ -44,8 +44,8 @@ def test_the_language_model_learns_and_writes(printed, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_gates_of_every_layer_are_shown(printed):
-    text = printed(2)
+def test_gates_of_every_layer_are_printed(run_example):
+    text = run_example(2)
     means = [float(number) for number in re.findall(r"mean forget gate ([\d.]+)", text)]
     assert len(means) == 2
     assert all(0.5 < mean < 1 for mean in means)  # the bias of 1 begins at 0.73
@@ -53,16 +53,16 @@ def test_gates_of_every_layer_are_shown(printed):
 
 
 @pytest.mark.slow
-def test_a_cell_of_ones_own_learns_to_remember(printed):
-    text = printed(3)
+def test_a_custom_cell_learns_to_remember(run_example):
+    text = run_example(3)
     losses = [float(number) for number in re.findall(r"loss ([\d.]+)", text)]
     assert losses[-1] < 0.2 < losses[0]
     assert len(re.findall(r"gate at each step:(?: 0\.\d\d){10}$", text, re.MULTILINE)) == 1
 
 
 @pytest.mark.slow
-def test_the_classifier_learns_and_shows_which_words_it_looks_at(printed):
-    text = printed(4)
+def test_the_classifier_learns_and_prints_its_attention_weights(run_example):
+    text = run_example(4)
     accuracy = re.search(r"^accuracy +([\d.]+) ", text, re.MULTILINE)
     assert accuracy is not None
     assert float(accuracy[1]) > 0.6  # the most frequent label is a quarter
@@ -71,43 +71,43 @@ def test_the_classifier_learns_and_shows_which_words_it_looks_at(printed):
 
 
 @pytest.mark.slow
-def test_the_tagger_learns_the_kind_of_a_name_from_its_context(printed):
-    text = printed(5)
+def test_the_tagger_learns_the_kind_of_a_name_from_its_context(run_example):
+    text = run_example(5)
     assert float(re.findall(r"token accuracy ([\d.]+)", text)[0]) > 0.9
     assert re.findall(r"^read +(\w+)", text, re.MULTILINE) == ["method", "argument", "variable"]
 
 
 @pytest.mark.slow
-def test_the_translator_learns_answers_and_shows_where_it_looks(printed):
-    text = printed(6)
+def test_the_translator_learns_and_prints_hypotheses_and_attention_weights(run_example):
+    text = run_example(6)
     losses = [float(number) for number in re.findall(r"loss ([\d.]+)", text)]
     assert losses[-1] < losses[0] / 2
     assert "tok:13a" in text
-    written = "Sunday, May 3rd, 1998"
-    best = text.partition(f"{written}\n")[2].partition("\n\n")[0].splitlines()
+    source = "Sunday, May 3rd, 1998"
+    best = text.partition(f"{source}\n")[2].partition("\n\n")[0].splitlines()
     scores = [float(line.split()[0]) for line in best]
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
     rows = re.findall(r"^[\d-]  \|(.*)\|$", text, re.MULTILINE)
     assert len(rows) > 1
-    assert {len(row) for row in rows} == {len(written)}  # a weight for each character
+    assert {len(row) for row in rows} == {len(source)}  # a weight for each character
 
 
 @pytest.mark.slow
-def test_the_captioner_describes_an_image_and_attends_to_a_region(printed):
-    text = printed(7)
+def test_the_captioner_describes_an_image_and_attends_to_a_region(run_example):
+    text = run_example(7)
     chrf = re.search(r"^chrf +([\d.]+) ", text, re.MULTILINE)
     assert chrf is not None
     assert float(chrf[1]) > 5
     assert re.search(r"^in the data: \w+.*\ngenerated:   \w+", text, re.MULTILINE)
-    looked = re.search(r"attends most to region (\d+) of 16$", text, re.MULTILINE)
-    assert looked is not None
-    assert int(looked[1]) < 16
+    region = re.search(r"attends most to region (\d+) of 16$", text, re.MULTILINE)
+    assert region is not None
+    assert int(region[1]) < 16
 
 
 @pytest.mark.slow
-def test_the_forecast_is_better_than_the_naive_one_and_drawn(printed, tmp_path: Path):
-    text = printed(8)
+def test_the_forecast_is_better_than_the_naive_one_and_drawn(run_example, tmp_path: Path):
+    text = run_example(8)
     errors = re.findall(r"^(\w+) +([\d.]+) +naive +([\d.]+) +seasonal naive +([\d.]+)$", text, re.MULTILINE)
     assert [name for name, *_ in errors] == ["mse", "mae", "mase"]
     assert all(float(ours) < float(naive) for _, ours, naive, _ in errors)
@@ -115,9 +115,9 @@ def test_the_forecast_is_better_than_the_naive_one_and_drawn(printed, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_task_in_one_file_trains_evaluates_predicts_and_is_compared(printed, tmp_path: Path, monkeypatch):
-    monkeypatch.setenv("SEQWISE_TASKS", "")  # restored afterwards: worker processes are told the file of the task by it
-    text = printed(11)
+def test_a_task_in_one_file_trains_evaluates_predicts_and_is_compared(run_example, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("SEQWISE_TASKS", "")  # restored afterwards: worker processes read the file of the task from it
+    text = run_example(11)
     error = re.search(r"^mean squared error (0\.\d+)$", text, re.MULTILINE)
     assert error is not None
     assert float(error[1]) < 0.2  # always predicting the mean has an error of 1

@@ -1,4 +1,4 @@
-"""Files are written completely or not at all, and `--out` is refused before anything is computed."""
+"""Files are written completely or not at all; an invalid `--out` is an error before anything is computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seqwise.errors import SaveError, UsageError
 from seqwise.files import check_output_path, replace_file, write_text
 
 
-def test_what_can_be_written_passes(tmp_path: Path):
+def test_valid_output_paths_are_accepted(tmp_path: Path):
     check_output_path(None)
     check_output_path(Path("answers.txt"))
     check_output_path(tmp_path / "a.SVG", (".svg",))
@@ -27,13 +27,13 @@ def test_what_can_be_written_passes(tmp_path: Path):
         ("a.pdf", r"expected a file that ends in .svg; received 'a.pdf'"),
     ],
 )
-def test_what_cannot_be_written_is_refused(tmp_path: Path, name: str, fragment: str):
+def test_invalid_output_paths_are_an_error(tmp_path: Path, name: str, fragment: str):
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(UsageError, match=fragment):
         check_output_path(tmp_path / name, (".svg",))
 
 
-def test_a_file_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_without_permission_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UsageError, match="no permission"):
         check_output_path(tmp_path / "a.txt")
@@ -43,17 +43,17 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monke
     path = tmp_path / "a.txt"
     write_text(path, "old\n")
 
-    def full(self: Path, target: Path) -> None:
+    def fail_on_full_disk(self: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", fail_on_full_disk)
     with pytest.raises(SaveError, match="cannot write: the disk is full"):
         write_text(path, "new\n")
     assert path.read_text() == "old\n"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_link_stays_a_link(tmp_path: Path):
+def test_a_symbolic_link_is_kept(tmp_path: Path):
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to("real.txt")
     write_text(tmp_path / "link.txt", "new")
@@ -67,25 +67,25 @@ def test_a_device_is_written_to_and_not_replaced():
 
 
 def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path):
-    pipe, got = tmp_path / "pipe.txt", []
+    pipe, received = tmp_path / "pipe.txt", []
     os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: got.append(pipe.read_text()), daemon=True)
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()), daemon=True)
     reader.start()
     check_output_path(pipe)
     write_text(pipe, "through")
     reader.join(10)
-    assert got == ["through"]
+    assert received == ["through"]
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_a_link_into_a_missing_folder_is_refused(tmp_path: Path):
+def test_a_link_into_a_missing_folder_is_an_error(tmp_path: Path):
     (tmp_path / "link.txt").symlink_to("nowhere/real.txt")
     with pytest.raises(UsageError, match=f"its folder does not exist.\nMake it: mkdir -p {tmp_path}/nowhere"):
         check_output_path(tmp_path / "link.txt")
 
 
-def test_a_file_in_a_folder_without_write_permission_is_refused(tmp_path: Path, monkeypatch):
+def test_a_file_in_a_folder_without_write_permission_is_an_error(tmp_path: Path, monkeypatch):
     """The new file is written beside the old one."""
     (tmp_path / "a.txt").touch()
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)

@@ -54,22 +54,22 @@ def test_peak_memory_excludes_what_was_allocated_before(measuring):
 
 
 @pytest.fixture
-def report(measuring, tmp_path):
+def make_report(measuring, tmp_path):
     def make(quick: bool = False, check=None, planned=()):
-        options = argparse.Namespace(quick=quick, json=str(tmp_path / "made" / "rows.json"))
+        options = argparse.Namespace(quick=quick, json=str(tmp_path / "new" / "rows.json"))
         columns = (measuring.Column("name", "", width=-6), measuring.Column("ratio", "ratio", ".2f"))
         return measuring.Report("area", options, CPU, columns, ["--device", "cpu"], planned=planned, check=check)
 
     return make
 
 
-def test_a_failed_row_is_recorded_and_every_row_is_saved_at_once(report, tmp_path, capsys):
-    made, file = report(), tmp_path / "made" / "rows.json"
-    made.add_measurement({"name": "good"}, lambda: {"ratio": 1.5})
+def test_a_failed_row_is_recorded_and_every_row_is_saved_at_once(make_report, tmp_path, capsys):
+    report, file = make_report(), tmp_path / "new" / "rows.json"
+    report.add_measurement({"name": "good"}, lambda: {"ratio": 1.5})
     assert [row["name"] for row in json.loads(file.read_text())["rows"]] == ["good"]
-    made.add_measurement({"name": "bad"}, lambda: {"ratio": 1 / 0})
-    made.add_measurement({"name": "last"}, lambda: {"ratio": 2})
-    assert made.finish() == 1
+    report.add_measurement({"name": "bad"}, lambda: {"ratio": 1 / 0})
+    report.add_measurement({"name": "last"}, lambda: {"ratio": 2})
+    assert report.finish() == 1
     saved = json.loads(file.read_text())
     assert [row.get("failed") for row in saved["rows"]] == [None, "ZeroDivisionError: division by zero", None]
     assert saved["command"] == "python benchmarks/area.py --device cpu"
@@ -83,33 +83,33 @@ def test_a_failed_row_is_recorded_and_every_row_is_saved_at_once(report, tmp_pat
 
 
 @pytest.mark.parametrize(("quick", "missed", "status"), [(False, [], 0), (False, ["x: 1, not 2"], 1), (True, ["x"], 0)])
-def test_missed_requirements_set_the_exit_status_except_in_a_quick_run(report, tmp_path, quick, missed, status):
-    assert report(quick, check=lambda rows: missed).finish() == status
-    assert json.loads((tmp_path / "made" / "rows.json").read_text())["missed"] == ([] if quick else missed)
+def test_missed_requirements_set_the_exit_status_except_in_a_quick_run(make_report, tmp_path, quick, missed, status):
+    assert make_report(quick, check=lambda rows: missed).finish() == status
+    assert json.loads((tmp_path / "new" / "rows.json").read_text())["missed"] == ([] if quick else missed)
 
 
-def test_an_interrupted_run_is_saved_as_unfinished_with_its_missed_requirements(report, tmp_path):
-    made = report(
+def test_an_interrupted_run_is_saved_as_unfinished_with_its_missed_requirements(make_report, tmp_path):
+    report = make_report(
         check=lambda rows: [row["name"] for row in rows if row["ratio"] < 1], planned=["good", "bad", "never"]
     )
-    made.add_measurement({"name": "good"}, lambda: {"ratio": 1.5})
-    made.add_measurement({"name": "bad"}, lambda: {"ratio": 0.5})
-    saved = json.loads((tmp_path / "made" / "rows.json").read_text())
+    report.add_measurement({"name": "good"}, lambda: {"ratio": 1.5})
+    report.add_measurement({"name": "bad"}, lambda: {"ratio": 0.5})
+    saved = json.loads((tmp_path / "new" / "rows.json").read_text())
     assert (saved["finished"], saved["missed"], saved["planned"]) == (False, ["bad"], ["good", "bad", "never"])
-    made.finish()
-    assert json.loads((tmp_path / "made" / "rows.json").read_text())["finished"] is True
+    report.finish()
+    assert json.loads((tmp_path / "new" / "rows.json").read_text())["finished"] is True
 
 
-def test_rows_can_be_measured_again(report, tmp_path):
-    made = report()
-    made.add_measurement({"name": "a"}, lambda: {"ratio": 1.5})
-    made.add_measurement({"name": "b"}, lambda: {"ratio": 1.5})
-    made.update_rows(made.rows[:1], lambda: {"ratio": 1.2})
-    made.update_rows(made.rows[1:], lambda: {"ratio": 1 / 0})
-    rows = json.loads((tmp_path / "made" / "rows.json").read_text())["rows"]
+def test_rows_can_be_measured_again(make_report, tmp_path):
+    report = make_report()
+    report.add_measurement({"name": "a"}, lambda: {"ratio": 1.5})
+    report.add_measurement({"name": "b"}, lambda: {"ratio": 1.5})
+    report.update_rows(report.rows[:1], lambda: {"ratio": 1.2})
+    report.update_rows(report.rows[1:], lambda: {"ratio": 1 / 0})
+    rows = json.loads((tmp_path / "new" / "rows.json").read_text())["rows"]
     assert rows[0] == {"name": "a", "ratio": 1.2}
     assert rows[1]["failed"].startswith("ZeroDivisionError")
-    assert made.finish() == 1
+    assert report.finish() == 1
 
 
 def test_an_existing_file_that_is_not_json_is_not_overwritten(measuring, tmp_path, capsys):
@@ -144,9 +144,9 @@ def test_rows_are_selected_by_words_and_an_empty_selection_is_an_error(measuring
 def generate():
     path = Path(__file__).parents[1] / "docs" / "generate.py"
     spec = importlib.util.spec_from_file_location("generate_for_performance", path)
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_page_lists_the_rows_that_an_interrupted_run_lacks(generate, tmp_path, monkeypatch):

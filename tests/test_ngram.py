@@ -46,7 +46,7 @@ class SlowNGram:
             gram: times if len(gram) == order else len(before[gram]) + unpreceded[gram]
             for gram, times in occurrences.items()
         }
-        self.d = {n: self.estimate(n) for n in range(1, order + 1)}
+        self.discounts = {n: self.estimate_discounts(n) for n in range(1, order + 1)}
 
     def history(self, ids: list[int]) -> list[int]:
         if self.end is not None:
@@ -54,13 +54,13 @@ class SlowNGram:
             ids = ids[len(ids) - 1 - ids[::-1].index(self.end) :]
         return ids[-(self.order - 1) :] if self.order > 1 else []
 
-    def estimate(self, n: int) -> list[float]:
+    def estimate_discounts(self, n: int) -> list[float]:
         times = Counter(c for gram, c in self.counts.items() if len(gram) == n)
         if any(times[i] == 0 for i in range(1, 5)):
             return [0.5, 1.0, 1.5]
         y = times[1] / (times[1] + 2 * times[2])
-        d = [i - (i + 1) * y * times[i + 1] / times[i] for i in (1, 2, 3)]
-        return d if min(d) > 0 else [0.5, 1.0, 1.5]
+        discounts = [i - (i + 1) * y * times[i + 1] / times[i] for i in (1, 2, 3)]
+        return discounts if min(discounts) > 0 else [0.5, 1.0, 1.5]
 
     def probability(self, token: int, history: list[int]) -> float:
         n = len(history) + 1
@@ -68,7 +68,7 @@ class SlowNGram:
         followers = [self.counts.get((*history, w), 0) for w in range(self.vocabulary)]
         if not sum(followers):
             return shorter
-        discount = [self.d[n][min(c, 3) - 1] if c else 0.0 for c in followers]
+        discount = [self.discounts[n][min(c, 3) - 1] if c else 0.0 for c in followers]
         return (followers[token] - discount[token] + sum(discount) * shorter) / sum(followers)
 
     def score_tokens(self, ids: list[int]) -> list[float]:
@@ -76,7 +76,7 @@ class SlowNGram:
 
 
 def zipf_text(length: int, vocabulary: int, seed: int) -> np.ndarray:
-    """Tokens with the skew of words, each leaning on the one before it."""
+    """Tokens with the frequencies of words, each correlated with the one before it."""
     rng = np.random.default_rng(seed)
     noise = np.minimum(rng.zipf(1.5, length), vocabulary) - 1
     return (noise + np.where(rng.random(length) < 0.5, np.roll(noise, 1), 0)) % vocabulary
@@ -106,7 +106,7 @@ def test_the_three_discounts_equal_those_worked_out_by_hand():
     assert model.distribution([3, 1]) == pytest.approx(np.array(expected) + floor)
 
 
-def test_discounts_that_come_out_negative_give_way_to_fixed_ones():
+def test_negative_discounts_are_replaced_by_fixed_ones():
     # One token twice but four tokens three times: D₂ = 2 − 3 · (4 / 6) · 4 / 1 = −6.
     text = np.repeat(np.arange(10), [1, 1, 1, 1, 2, 3, 3, 3, 3, 4])
     model = NGram.count(text, vocabulary=11, order=1, end=None)
@@ -161,7 +161,7 @@ def test_tokens_never_seen_share_the_floor_equally():
     assert unseen[0] > 0
 
 
-def test_history_stops_at_the_line_end_where_one_is_given():
+def test_history_stops_at_the_end_of_a_line():
     train = zipf_text(2000, 20, seed=3)
     one, other = np.array([5, 6, 0, 1, 2, 3]), np.array([7, 8, 0, 1, 2, 3])
     lines = NGram.count(train, 20, 4, end=0)
@@ -179,7 +179,7 @@ def test_a_stream_in_pieces_counts_and_evaluates_like_the_whole():
 
 
 @pytest.mark.parametrize("end", [None, 0])
-def test_a_saved_model_comes_back_the_same(tmp_path, end):
+def test_a_saved_model_is_loaded_unchanged(tmp_path, end):
     text = zipf_text(1000, 20, seed=5)
     model = NGram.count(text, 21, 3, end)
     save_file(model.tensors(), tmp_path / "model.safetensors")
@@ -189,7 +189,7 @@ def test_a_saved_model_comes_back_the_same(tmp_path, end):
     assert np.array_equal(loaded.score_tokens(text), model.score_tokens(text))
 
 
-def test_a_saved_model_without_its_highest_order_is_refused():
+def test_a_saved_model_without_its_highest_order_is_an_error():
     model = NGram.count(zipf_text(100, 20, seed=6), 20, 3, None)
     tensors = {name: tensor for name, tensor in model.tensors().items() if name != "keys.3"}
     with pytest.raises(RunError, match="order 3"):
@@ -216,7 +216,7 @@ def test_a_vocabulary_of_one_is_certain():
         ([], 2, 0, "at least one token"),
     ],
 )
-def test_a_wrong_request_is_refused_with_what_was_expected(ids, order, end, message):
+def test_the_error_about_a_wrong_argument_says_what_was_expected(ids, order, end, message):
     with pytest.raises(UsageError, match=message):
         NGram.count(np.array(ids, np.int64), 4, order, end)
 

@@ -125,7 +125,7 @@ def test_a_rate_can_be_named_with_a_row(rare):
         rare.resolve_row("glove")
 
 
-def test_a_text_with_too_few_frequent_words_is_refused(rare, text):
+def test_a_text_with_too_few_frequent_words_is_an_error(rare, text):
     with pytest.raises(SystemExit, match="60 words occur 60 to 10,000 times, expected 480"):
         rare.main([str(text)])
 
@@ -181,7 +181,7 @@ def test_every_loss_is_timed_at_every_size(cost, text, monkeypatch, capsys):
     assert "exponent" in capsys.readouterr().out
 
 
-def test_a_vocabulary_larger_than_the_text_has_is_refused(cost, text):
+def test_a_vocabulary_larger_than_the_text_has_is_an_error(cost, text):
     with pytest.raises(SystemExit, match="has 60 different words"):
         cost.main([str(text), "--vocabularies", "100"])
 
@@ -220,7 +220,7 @@ def test_a_failed_row_is_recorded_and_the_others_are_measured(vectors, text, mon
     assert report["planned"] == ["skipgram, seed 1", "cbow, seed 1"]
 
 
-def test_an_unknown_row_is_refused_with_the_names(vectors, text):
+def test_the_error_about_an_unknown_row_lists_the_names(vectors, text):
     with pytest.raises(SystemExit, match=r"there is no row skipgran. The rows are: gensim-skipgram, skipgram, "):
         vectors.main([str(text), "--rows", "skipgran", "--tests"])
 

@@ -1,4 +1,4 @@
-"""Seqwise trains, compares and records sequence models, from the vanilla RNN to the Transformer.
+"""Seqwise trains, compares and inspects sequence models, from the vanilla RNN to the Transformer.
 
     text, values, images → tokens → batches → embedding → backbone → head → loss      (training)
                                                                         └→ decoding   (use)   → metrics

@@ -31,11 +31,11 @@ TASKS: tuple[str, ...] = get_args(TaskName)
 TOKENIZERS: tuple[str, ...] = get_args(TokenizerKind)
 DEVICES: tuple[str, ...] = get_args(Device)
 
-# Defaults of options of trained models, which are no settings of a run. Options of decoding: `decoding/options.py`.
+# Defaults for the use of trained models, which are not settings of a run. Those of decoding: `decoding/options.py`.
 DYNAMIC_RATE = 0.1  # learning rate of dynamic evaluation
 MAX_LENGTH = 200  # tokens generated after a prompt
 
-HELD_OUT = 0.05  # share of a text for validation, and as much for testing
+HELD_OUT_FRACTION = 0.05  # share of a text for validation, and as much for testing
 
 
 class Section(BaseModel):
@@ -67,7 +67,7 @@ class TextSettings(Section):
     min_count: int = Field(1, ge=1)
     """Characters or words rarer than this become <unk>."""
     lowercase: bool = False
-    """Fold upper case before tokenising."""
+    """Convert to lower case before tokenising."""
     extend_vocabulary: int = Field(0, ge=0)
     """classify, tag: number of the most frequent words of --vectors added to those of the training split."""
 
@@ -77,10 +77,10 @@ class DataSettings(Section):
 
     renamed = {"longest": "max_length", "tokens": "max_tokens"}
 
-    valid_fraction: float = Field(HELD_OUT, gt=0, lt=0.5)
-    """Share held out for validation when the data brings no validation split."""
-    test_fraction: float = Field(HELD_OUT, gt=0, lt=0.5)
-    """Share held out for testing when the data brings no test split."""
+    valid_fraction: float = Field(HELD_OUT_FRACTION, gt=0, lt=0.5)
+    """Share held out for validation when the data has no validation split."""
+    test_fraction: float = Field(HELD_OUT_FRACTION, gt=0, lt=0.5)
+    """Share held out for testing when the data has no test split."""
     window: Annotated[int, Field(ge=1)] | Literal["full"] | None = None
     """Tokens per training window (truncated backpropagation through time), or full."""
     order: Literal["streams", "windows"] | None = None
@@ -103,9 +103,9 @@ class NetworkSettings(Section):
     depth: int | None = Field(None, ge=1)
     """Number of layers."""
     embedding: int | None = Field(None, ge=1)
-    """Width of the token vectors; that of --vectors, else the width of the network unless set."""
+    """Width of the token vectors; by default that of --vectors, else the width of the network."""
     freeze_embedding: bool = False
-    """Tokens that --vectors has keep its vectors unchanged; the others learn."""
+    """Keep vectors from --vectors fixed in training; tokens without one are still trained."""
     dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout between layers (one mask per sequence in recurrent models)."""
     tie_weights: bool = True
@@ -193,11 +193,11 @@ class TranslateSettings(Section):
     attention: Literal["none", "additive", "dot", "general"] = "additive"
     """Attention of recurrent decoders: Bahdanau's additive, Luong's dot or general, or none."""
     input_feeding: bool = False
-    """dot, general: what a step saw enters the next one too (Luong et al.); step by step, so slower to train."""
+    """dot, general: the attention output of a step is also input to the next (Luong et al.); slower to train."""
     vocabulary: Literal["shared", "separate"] | None = None
     """One vocabulary for all languages, or one for each; shared bpe for one alphabet, else separate, unless set."""
     targets: Literal["decoders", "token"] = "decoders"
-    """Several targets: a decoder for each, or one decoder told by a token."""
+    """Several target languages: a decoder for each, or one decoder whose first token names the language."""
     teacher_forcing: float = Field(1.0, ge=0, le=1)
     """Share of true previous tokens at the end of training; it falls from 1 in a straight line."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
@@ -264,7 +264,7 @@ class MaskedSettings(Section):
     """Choices of the task masked."""
 
     rate: float = Field(0.15, gt=0, lt=1)
-    """Share of tokens to be filled in."""
+    """Share of tokens that are masked and predicted."""
 
 
 class TrainingSettings(Section):
@@ -390,7 +390,7 @@ def parse_settings(
 
 
 # Parts of pydantic's messages to leave out: the value, which follows the message, and names of Python types.
-_SURPLUS = re.compile(r"^Value error, |, (?:unable|got) .*| or instance of \w+")
+_OMITTED_PARTS = re.compile(r"^Value error, |, (?:unable|got) .*| or instance of \w+")
 
 
 def describe_errors(error: ValidationError, model: type[BaseModel], format_name: Callable[[str], str] = str) -> str:
@@ -399,7 +399,7 @@ def describe_errors(error: ValidationError, model: type[BaseModel], format_name:
     # A setting with a union of types has one error for each of them.
     for (path, section), group in groupby(error.errors(), key=lambda each: _find_setting(each["loc"], model)):
         errors = list(group)
-        problem = " or ".join(_SURPLUS.sub("", each["msg"]) for each in errors).replace("or Input should be", "or")
+        problem = " or ".join(_OMITTED_PARTS.sub("", each["msg"]) for each in errors).replace("or Input should be", "or")
         problem = f"{problem[:1].lower()}{problem[1:]}; received {errors[0]['input']!r}."
         if errors[0]["type"] == "extra_forbidden":
             problem = f"no such setting. {suggest(path[-1], section.model_fields)}"

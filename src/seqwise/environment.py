@@ -116,9 +116,9 @@ def memory() -> tuple[int | None, int | None]:
         return None, None
     kibibytes = {name: int(size) for name, size in re.findall(r"^(\w+):\s*(\d+)", text, re.MULTILINE)}
     total, free = kibibytes["MemTotal"] * 1024, kibibytes["MemAvailable"] * 1024
-    group = Path("/sys/fs/cgroup")
+    cgroup = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):  # ValueError: the word "max", no limit
-        limit, used = int((group / "memory.max").read_text()), int((group / "memory.current").read_text())
+        limit, used = int((cgroup / "memory.max").read_text()), int((cgroup / "memory.current").read_text())
         total, free = min(total, limit), min(free, max(limit - used, 0))
     return total, free
 

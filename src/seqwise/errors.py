@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-MAX_ERRORS = 10  # that are spelled out
+MAX_ERRORS = 10  # listed in one message
 
 
 class SeqwiseError(Exception):

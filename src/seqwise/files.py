@@ -16,22 +16,22 @@ from pathlib import Path
 from seqwise.errors import SaveError, UsageError
 
 PARTIAL_SUFFIX = ".writing"  # of temporary files and folders
-FREE_SPACE = "Make room there, or name another file."
+DEFAULT_REPAIR = "Make room there, or name another file."
 
 
-def write_text(path: Path, text: str, *, repair: str = FREE_SPACE, concurrent: bool = False) -> None:
+def write_text(path: Path, text: str, *, repair: str = DEFAULT_REPAIR, concurrent: bool = False) -> None:
     """Write a text file in UTF-8."""
     write_bytes(path, text.encode(), repair=repair, concurrent=concurrent)
 
 
-def write_bytes(path: Path, content: bytes, *, repair: str = FREE_SPACE, concurrent: bool = False) -> None:
+def write_bytes(path: Path, content: bytes, *, repair: str = DEFAULT_REPAIR, concurrent: bool = False) -> None:
     """Write a binary file."""
     with replace_file(path, repair=repair, concurrent=concurrent) as temporary:
         temporary.write_bytes(content)
 
 
 @contextmanager
-def replace_file(path: Path, *, repair: str = FREE_SPACE, concurrent: bool = False) -> Iterator[Path]:
+def replace_file(path: Path, *, repair: str = DEFAULT_REPAIR, concurrent: bool = False) -> Iterator[Path]:
     """Yield a temporary path to write to; at the end of the block the file written there replaces `path`.
 
     If the block raises, the temporary file is removed. Errors of the file system become a `SaveError` with `repair`.
@@ -117,7 +117,7 @@ def check_output_path(path: Path | None, suffixes: Sequence[str] = ()) -> None:
 
 
 @contextmanager
-def explain_write_errors(path: Path, repair: str = FREE_SPACE) -> Iterator[None]:
+def explain_write_errors(path: Path, repair: str = DEFAULT_REPAIR) -> Iterator[None]:
     """Turn an error of the file system or of safetensors inside the block into a `SaveError`."""
     try:
         yield

@@ -119,7 +119,7 @@ class ResolvedTrainingSettings(ResolvedSection, config.TrainingSettings):
 
 
 class ResolvedSettings(ResolvedSection, config.Settings):
-    """Everything that determines a run, without a gap."""
+    """Everything that determines a run, with every value chosen."""
 
     task: str = "language"
     budget: str = ""

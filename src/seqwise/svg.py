@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 64, 16, 34, 40  # pixels: of the image, and of its margins
-ROUNDING, SMALLEST = 1e-12, 1e-300  # a smaller difference, relative or absolute, is none
+ROUNDING, SMALLEST = 1e-12, 1e-300  # differences below these, relative and absolute, count as zero
 GREY, BLUE, ORANGE = "#888", "#5b8def", "#e07a3f"
 
 Point = tuple[float, float]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
 import pytest
+import small_comparison as small
 
 from seqwise.cli.compare import Compare
 from seqwise.cli.comparison_display import TrialsDisplay
@@ -21,8 +20,6 @@ from seqwise.compare.run import threads
 from seqwise.compare.run.jobs import Job, Outcome
 from seqwise.config import Family
 
-sys.path.append(str(Path(__file__).parents[1] / "compare"))  # where small comparisons are made
-small = import_module("small_comparison")
 
 SETTINGS = [
     *("--text.tokenizer", "characters", "--data.window", "16", "--network.width", "12", "--network.depth", "1"),

@@ -52,9 +52,9 @@ def parse_command(*words: str, default: Command | None = None) -> Command:
 
 
 def get_error_message(*words: str) -> str:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         parse_command(*words)
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 def test_values_arrive_with_their_types():

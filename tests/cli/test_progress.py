@@ -26,23 +26,23 @@ def terminal(monkeypatch) -> io.StringIO:
 
 
 @pytest.fixture
-def file(monkeypatch) -> io.StringIO:
+def log_file(monkeypatch) -> io.StringIO:
     page = io.StringIO()
     monkeypatch.setattr(console, "err", Console(file=page, force_terminal=False, width=100))
     return page
 
 
-def test_a_log_file_has_one_line_per_validation(file):
+def test_a_log_file_has_one_line_per_validation(log_file):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         for number in range(1, 11):
             display.show(make_step(number, 10, 7.5 if number % 5 == 0 else None, best=number == 5))
-    first, second = file.getvalue().splitlines()
+    first, second = log_file.getvalue().splitlines()
     assert first.startswith("step      5  epoch 1  loss  2.500  ")
     assert "7.5000 *" in first
     assert "*" not in second
     assert "12,345 tok/s" in first
     assert second.endswith("0:00 left")
-    assert "\x1b" not in file.getvalue()
+    assert "\x1b" not in log_file.getvalue()
 
 
 def test_a_terminal_shows_the_state_of_every_step(terminal):
@@ -72,17 +72,17 @@ def test_all_numbers_fit_into_80_columns(monkeypatch):
     assert "step 12,345  loss 2.500  valid ppl 123.46  12,345 tok/s  grad 0.40  0:01 left\n" in page.getvalue()
 
 
-def test_notes_of_the_training_loop_are_printed(file):
+def test_notes_of_the_training_loop_are_printed(log_file):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         display.show(make_step(1, 10, notes=("out of memory: smaller pieces now.",)))
-    assert file.getvalue() == "out of memory: smaller pieces now.\n"
+    assert log_file.getvalue() == "out of memory: smaller pieces now.\n"
 
 
-def test_a_progress_bar_writes_nothing_to_a_file(file):
+def test_a_progress_bar_writes_nothing_to_a_file(log_file):
     with progress.ProgressBar("reading") as bar:
         bar(1, 2)
         bar(2, 2)
-    assert file.getvalue().strip() == ""
+    assert log_file.getvalue().strip() == ""
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3_661, "1:01:01")])

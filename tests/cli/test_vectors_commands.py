@@ -16,7 +16,7 @@ from seqwise.cli.vectors import COMMANDS
 from seqwise.vectors.formats import load_vectors, save_vectors
 from seqwise.vectors.keyed import KeyedVectors, Subwords
 
-# Two numbers say royal or not, man or woman; the third makes "car" a stranger.
+# The first number means royal, the second male or female; the third sets "car" apart.
 TABLE = {
     "the": (0.1, 0.1, 0.2), "man": (0, 1, 0), "woman": (0, -1, 0), "king": (2, 1, 0), "queen": (2, -1, 0),
     "prince": (1.5, 1, 0.1), "car": (0, 0.1, 3),
@@ -112,7 +112,7 @@ def test_similarity_has_three_measures(seqwise_command, plain: Path, by: str, sc
     result = seqwise_command("vectors", "nearest", plain, "king", "--by", by, "--json")
     document = json.loads(result.out)
     assert (document["by"], document["words"], document["dim"]) == (by, 7, 3)
-    near = {one["word"]: one for one in document["answers"][0]["nearest"]}
+    near = {each["word"]: each for each in document["answers"][0]["nearest"]}
     assert near["queen"]["score"] == pytest.approx(score)
     assert near["queen"]["count"] is None
     assert "king" not in near
@@ -123,7 +123,7 @@ def test_a_word_built_from_ngrams_is_marked(seqwise_command, vectors: Path):
     assert result.status == 0
     assert result.out.startswith("nearest to kingdom, which is not in the vocabulary: composed from its n-grams\n")
     document = json.loads(seqwise_command("vectors", "nearest", vectors, "kingdom", "king", "--json").out)
-    assert [one["composed"] for one in document["answers"]] == [True, False]
+    assert [each["composed"] for each in document["answers"]] == [True, False]
 
 
 def test_control_characters_of_a_word_are_escaped(seqwise_command, tmp_path: Path):
@@ -151,7 +151,7 @@ def test_words_of_an_analogy_may_be_answers_and_are_marked(seqwise_command, plai
     assert rows(result.out)[2][1] == "man"
     assert rows(result.out)[2][3:] == ["a", "word", "of", "the", "question"]
     document = json.loads(seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--json").out)
-    assert [one["of_question"] for one in document["answers"]] == [False] * 5
+    assert [each["of_question"] for each in document["answers"]] == [False] * 5
     assert document["question"] == ["king", "king", "man"]
 
 
@@ -210,7 +210,7 @@ def test_the_usual_files_are_read(seqwise_command, plain: Path):
     document = json.loads(seqwise_command("vectors", "evaluate", plain, *files, "--json").out)["tests"]
     assert len(document[0]["sections"]) == 14
     assert document[0]["total"]["asked"] + document[0]["total"]["skipped"] == 19_544
-    assert [one["pairs"] for one in document[1:]] == [353, 999]
+    assert [each["pairs"] for each in document[1:]] == [353, 999]
 
 
 # --- convert
@@ -251,9 +251,9 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
     options = ["--neighbours", 2, "--clusters", 2, "--json", "--out", tmp_path / "m.html"]
     result = seqwise_command("vectors", "plot", vectors, "king", "kingdom", *options)
     document = json.loads(result.out)
-    assert [one["word"] for one in document["words"]][:2] == ["king", "kingdom"]
+    assert [each["word"] for each in document["words"]][:2] == ["king", "kingdom"]
     assert document["title"] == "Word map of small.safetensors: king, kingdom, each with its 2 nearest"
-    assert {one["group"] for one in document["words"]} == {0, 1}
+    assert {each["group"] for each in document["words"]} == {0, 1}
     assert "kingdom is not in the vocabulary; its vector is composed from its n-grams" in result.err
 
 

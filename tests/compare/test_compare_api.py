@@ -176,9 +176,9 @@ def test_engines_are_created_by_name(tmp_path: Path):
     assert all(int(variables["OMP_NUM_THREADS"]) >= 1 for variables in two.variables)
     with pytest.raises(UsageError, match="--workers: expected at least 1; received 0"):
         create_engine("local", tmp_path / "out", plan, 0)
-    with pytest.raises(UsageError, match="there is no engine 'lokal'") as caught:
+    with pytest.raises(UsageError, match="there is no engine 'lokal'") as excinfo:
         create_engine("lokal", tmp_path / "out", plan)
-    assert "local" in caught.value.repair
+    assert "local" in excinfo.value.repair
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,6 @@ def test_the_introduction_counts_values(tmp_path: Path, series: Path):
 
 
 def test_an_error_about_a_small_budget_counts_values(tmp_path: Path, series: Path):
-    with pytest.raises(UsageError, match=r"a training of \d+ values is too short") as caught:
+    with pytest.raises(UsageError, match=r"a training of \d+ values is too short") as excinfo:
         make_plan(tmp_path / "out", series, parse_settings(BASE), budget="90-tokens")
-    assert "tokens" not in caught.value.problem
+    assert "tokens" not in excinfo.value.problem

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "seqwise"
-OPEN = (
+# Modules that every other may import.
+SHARED = (
     *("errors", "families", "task_registry", "config", "resolved_settings"),
     *("environment", "budget", "files", "svg", "callbacks"),
 )
@@ -21,7 +22,7 @@ ORDER = [
 ROOT = ("__init__", "__main__")
 
 
-def part(path: Path) -> str:
+def get_part(path: Path) -> str:
     """The entry of the list that a file belongs to: its folder, or its own name."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -45,9 +46,9 @@ def imported_parts(tree: ast.AST, package: str) -> list[tuple[int, str]]:
 def may_import(importer: str, imported: str) -> bool:
     if importer in ROOT or imported == importer:
         return True
-    if importer in OPEN:
-        return imported in OPEN
-    return imported in OPEN or (imported in ORDER and ORDER.index(imported) < ORDER.index(importer))
+    if importer in SHARED:
+        return imported in SHARED
+    return imported in SHARED or (imported in ORDER and ORDER.index(imported) < ORDER.index(importer))
 
 
 def package_of(path: Path) -> str:
@@ -59,15 +60,15 @@ def sources() -> list[Path]:
 
 
 def test_every_module_is_in_the_list():
-    assert {part(path) for path in sources()} <= {*ORDER, *OPEN, *ROOT}
+    assert {get_part(path) for path in sources()} <= {*ORDER, *SHARED, *ROOT}
 
 
 def test_a_module_imports_only_from_modules_above_it():
     wrong = [
-        f"{path.relative_to(PACKAGE)} line {line}: {part(path)} must not import from {name}"
+        f"{path.relative_to(PACKAGE)} line {line}: {get_part(path)} must not import from {name}"
         for path in sources()
         for line, name in imported_parts(ast.parse(path.read_text(encoding="utf-8")), package_of(path))
-        if not may_import(part(path), name)
+        if not may_import(get_part(path), name)
     ]
     assert wrong == []
 

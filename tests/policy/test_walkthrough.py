@@ -12,7 +12,7 @@ ROW = re.compile(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \|", re.MULTILINE)
 
 
 def defined_names(path: Path) -> set[str]:
-    """Functions and classes of a module; methods as `Class.method`, fields of dataclasses as `Class.field`."""
+    """Functions and classes of a module; methods as `Class.method`."""
     names: set[str] = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

@@ -66,7 +66,7 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) ->
 def saved_step(folder: Path) -> int:
     """The step of the newest checkpoint."""
     names = os.listdir(folder / "checkpoints") if (folder / "checkpoints").is_dir() else []
-    return max((int(found[1]) for name in names if (found := re.fullmatch(r"step-(\d+)", name))), default=0)
+    return max((int(match[1]) for name in names if (match := re.fullmatch(r"step-(\d+)", name))), default=0)
 
 
 def logged_step(folder: Path) -> int:

@@ -38,7 +38,7 @@ def run_reference(
     """The same by the loop over the cell's own equation, one direction after another. `parameters` (D, …) take the
     place of the cell's own."""
     directions, steps, batch, _ = inputs.shape
-    real = None if lengths is None else torch.arange(steps) < torch.tensor(lengths)[:, None]
+    valid = None if lengths is None else torch.arange(steps) < torch.tensor(lengths)[:, None]
     results = []
     for n, is_reversed in enumerate(reverse or (False,) * directions):
         projected = reverse_steps(inputs[n], lengths) if is_reversed else inputs[n]
@@ -47,7 +47,7 @@ def run_reference(
             delattr(cell, name)
             setattr(cell, name, values[n])
         initial = tuple(state[n] for state in states)
-        outputs, last = reference_scan(cell, inputs.new_empty(batch, steps, 1), initial, weight[n], real)
+        outputs, last = reference_scan(cell, inputs.new_empty(batch, steps, 1), initial, weight[n], valid)
         outputs = outputs.transpose(0, 1)
         results.append((reverse_steps(outputs, lengths) if is_reversed else outputs, *last))
     return [torch.stack(parts) for parts in zip(*results, strict=True)]
@@ -69,7 +69,7 @@ def unpack(values: Tensor, packing: SequencePacking) -> Tensor:
 
 
 def reverse_steps(values: Tensor, lengths: Sequence[int] | None) -> Tensor:
-    """(T, B, …) with each sequence's real steps in reverse order."""
+    """(T, B, …) with each sequence's valid steps in reverse order."""
     if lengths is None:
         return values.flip(0)
     rows = [torch.cat([row[:n].flip(0), row[n:]]) for row, n in zip(values.unbind(1), lengths, strict=True)]

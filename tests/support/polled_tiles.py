@@ -60,19 +60,19 @@ def compile_kernel(kernel: Any, constants: dict[str, Any], warps: int, published
 
 def find_shared_tiles(code: str) -> list[str]:
     """Shapes of volatile loads whose tile is smaller than the threads that load it."""
-    form = (
+    layout_pattern = (
         r"^#(\w+) = #ttg\.blocked<\{sizePerThread = \[([\d, ]+)\], threadsPerWarp = \[([\d, ]+)\], "
         r"warpsPerCTA = \[([\d, ]+)\]"
     )
-    layouts = {m[1]: [[int(n) for n in m[i].split(",")] for i in (2, 3, 4)] for m in re.finditer(form, code, re.M)}
-    found = []
+    layouts = {m[1]: [[int(n) for n in m[i].split(",")] for i in (2, 3, 4)] for m in re.finditer(layout_pattern, code, re.M)}
+    shapes = []
     for load in re.finditer(r"(%\S+) = tt\.load .*isVolatile = true\} : tensor<([\dx]+)x!tt\.ptr<i\d+>, #(\w+)>", code):
         size = [int(n) for n in load[2].split("x")]
-        each, threads, warps = layouts[load[3]]
-        reach = math.prod(max(1, e * t * w // n) for n, e, t, w in zip(size, each, threads, warps, strict=True))
-        if reach > 1 and len(size) > 1:  # the probes, one value of each program, are not used
-            found.append(load[2])
-    return found
+        per_thread, threads, warps = layouts[load[3]]
+        copies = math.prod(max(1, e * t * w // n) for n, e, t, w in zip(size, per_thread, threads, warps, strict=True))
+        if copies > 1 and len(size) > 1:  # the probes, one value of each program, are not used
+            shapes.append(load[2])
+    return shapes
 
 
 def main(name: str, units: int, batch: int) -> None:
@@ -89,7 +89,7 @@ def main(name: str, units: int, batch: int) -> None:
         (scan.forward_kernel, options, PUBLISHED["forward"]),
         (scan.backward_kernel, backward_options, PUBLISHED["backward"]),
     ):
-        optional = {one.name for one in get_signature(kernel.fn).parameters.values() if one.default is None}
+        optional = {parameter.name for parameter in get_signature(kernel.fn).parameters.values() if parameter.default is None}
         plain = set(OPTIONAL.values())
         absent = dict.fromkeys(optional & plain if scan.norm else optional - {OPTIONAL.get(name)})
         code = compile_kernel(kernel, {**absent, **constants, **extra}, extra["num_warps"], published)

@@ -46,21 +46,21 @@ def complete(values: Values) -> Values:
 
 def family(name: str, metric: str, values: Sequence[float], **more: Any) -> Values:
     """Returns a family that finished, with its costs and curves."""
-    luck = random.Random(name)
+    generator = random.Random(name)
     lower = METRICS[metric][2]
     centre, seeds = mean(values), range(len(values))
-    half = QUANTILE[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
-    noise = 0.03 * abs(centre) * luck.uniform(0.5, 1.5)
-    speed = luck.uniform(15_000, 90_000)
-    rate = round(0.004 * luck.uniform(0.4, 2), 5)
-    latency = more.pop("latency", luck.uniform(0.0004, 0.009))
+    half_width = QUANTILE[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
+    noise = 0.03 * abs(centre) * generator.uniform(0.5, 1.5)
+    speed = generator.uniform(15_000, 90_000)
+    rate = round(0.004 * generator.uniform(0.4, 2), 5)
+    latency = more.pop("latency", generator.uniform(0.0004, 0.009))
     return {
         "name": name,
         "model": name,
         "status": "done",
         "reason": "",
         "is_baseline": False,
-        "parameters": int(412_000 * luck.uniform(0.98, 1.02)),
+        "parameters": int(412_000 * generator.uniform(0.98, 1.02)),
         "learning_rate": rate,
         "lr_trials": [
             {
@@ -72,8 +72,8 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> Valu
             for at, times in enumerate((1.0, 0.4, 2.5))
         ],
         "mean": centre,
-        "low": None if half is None else centre - half,
-        "high": None if half is None else centre + half,
+        "low": None if half_width is None else centre - half_width,
+        "high": None if half_width is None else centre + half_width,
         "values": [{"seed": seed, "value": value} for seed, value in zip(seeds, values)],
         "sampling": {"low": centre - noise, "high": centre + noise},
         "metrics": {metric: centre, "loss": centre / 3.7},
@@ -83,30 +83,30 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> Valu
             "tokens_per_second": speed,
             "updates": int(speed / 70),
         },
-        "memory": int(luck.uniform(300e6, 900e6)),
+        "memory": int(generator.uniform(300e6, 900e6)),
         "weights": 1_650_000,
         "latency": latency,
         "latencies": [] if latency is None else [0.9 * latency, latency, 1.3 * latency],
-        "evaluation_seconds": luck.uniform(0.2, 3),
-        "curves": [{"seed": seed, "points": points(value, lower, speed, luck)} for seed, value in zip(seeds, values)],
+        "evaluation_seconds": generator.uniform(0.2, 3),
+        "curves": [{"seed": seed, "points": points(value, lower, speed, generator)} for seed, value in zip(seeds, values)],
         "rank": "worse",
         "run": f"trials/{name}/seed-0",
         "settings": {
             "model": name,
             "seed": 0,
             "training": {"rate": rate, "batch_size": 32},
-            "network": {"width": luck.randint(100, 300), "depth": 2, "dropout": None},
+            "network": {"width": generator.randint(100, 300), "depth": 2, "dropout": None},
         },
         **more,
     }
 
 
-def points(end: float, lower: bool, speed: float, luck: random.Random) -> list[dict[str, float]]:
+def points(end: float, lower: bool, speed: float, generator: random.Random) -> list[dict[str, float]]:
     """Returns a curve that falls or rises to its end."""
     curve = []
     for number in range(1, 25):
         seconds = 15 * number / 24
-        gap = 1.6 * (1 / (1 + 8 * number / 24) ** 1.3 - 1 / 9**1.3) + luck.gauss(0, 0.006)
+        gap = 1.6 * (1 / (1 + 8 * number / 24) ** 1.3 - 1 / 9**1.3) + generator.gauss(0, 0.006)
         value = end * (1 + 3 * max(gap, -0.2)) if lower else end * (1 - 0.6 * max(gap, -0.05))
         curve.append({"tokens": int(speed * seconds), "seconds": seconds, "value": value, "loss": abs(value) / 3})
     return curve
@@ -139,11 +139,11 @@ def report(task: str, metric: str, families: list[Values], **more: Any) -> Value
     """Returns a complete report with these families: best first, pairs, verdict, trials."""
     name, definition, lower, unit = METRICS[metric]
     finished = sorted(
-        (one for one in families if one["mean"] is not None), key=lambda one: one["mean"] * (1 if lower else -1)
+        (each for each in families if each["mean"] is not None), key=lambda each: each["mean"] * (1 if lower else -1)
     )
     pairs = [pair(a, b) for at, a in enumerate(finished) for b in finished[at + 1 :]]
-    seeds = sorted({value["seed"] for one in finished for value in one["values"]}) or [0, 1, 2]
-    made: Values = {
+    seeds = sorted({value["seed"] for each in finished for value in each["values"]}) or [0, 1, 2]
+    values: Values = {
         "format": 2,
         "seqwise": "0.1.0",
         "task": task,
@@ -151,7 +151,7 @@ def report(task: str, metric: str, families: list[Values], **more: Any) -> Value
         "unit": "tokens",
         "split_rule": "The last 10 % of the text are held out: 5 % for validation, 5 % for testing.",
         "about": ["1,204,311 characters of English, with a vocabulary of 97."],
-        "command": f"seqwise compare builtin:docs --task {task} --models " + ",".join(one["name"] for one in families),
+        "command": f"seqwise compare builtin:docs --task {task} --models " + ",".join(each["name"] for each in families),
         "machine": {
             "seqwise": "0.1.0",
             "python": "3.11.2",
@@ -184,25 +184,25 @@ def report(task: str, metric: str, families: list[Values], **more: Any) -> Value
             "lower_is_better": lower,
             "example_unit": unit,
         },
-        "families": [*finished, *(one for one in families if one["mean"] is None)],
+        "families": [*finished, *(each for each in families if each["mean"] is None)],
         "pairs": pairs,
         "examples": [],
         "trials": trials(families, seeds),
         **more,
     }
-    return complete(made)
+    return complete(values)
 
 
 def pair(a: Values, b: Values) -> Values:
     difference = a["mean"] - b["mean"]
-    half = 0.02 * (abs(a["mean"]) + abs(b["mean"]))
-    p = min(1.0, 2.718 ** (-3 * abs(difference) / half)) if half else 1.0
+    half_width = 0.02 * (abs(a["mean"]) + abs(b["mean"]))
+    p = min(1.0, 2.718 ** (-3 * abs(difference) / half_width)) if half_width else 1.0
     return {
         "a": a["name"],
         "b": b["name"],
         "difference": difference,
-        "low": difference - half,
-        "high": difference + half,
+        "low": difference - half_width,
+        "high": difference + half_width,
         "p": p,
         "adjusted_p": min(1.0, 3 * p),
         "significant": 3 * p < 0.05,
@@ -213,33 +213,33 @@ def pair(a: Values, b: Values) -> Values:
 
 def trials(families: list[Values], seeds: list[int]) -> list[Values]:
     summaries = []
-    for one in families:
-        common = {"family": one["name"], "status": "done" if one["values"] else "failed", "reason": one["reason"]}
+    for each in families:
+        common = {"family": each["name"], "status": "done" if each["values"] else "failed", "reason": each["reason"]}
         spent = (
             {"tokens": 204_800, "seconds": 5.01, "updates": 200}
-            if one["values"]
+            if each["values"]
             else dict.fromkeys(("tokens", "seconds", "updates"))
         )
-        for number, tried in enumerate(one["lr_trials"], start=1):
+        for number, lr_trial in enumerate(each["lr_trials"], start=1):
             summaries.append(
                 {
-                    "name": f"{one['name']}/lr-{number}",
+                    "name": f"{each['name']}/lr-{number}",
                     "kind": "lr",
                     "seed": 0,
-                    "rate": tried["rate"],
-                    "validation": tried["validation"],
+                    "rate": lr_trial["rate"],
+                    "validation": lr_trial["validation"],
                     **common,
                     **spent,
                 }
             )
-        for seed in seeds[: len(one["values"])]:
+        for seed in seeds[: len(each["values"])]:
             summaries.append(
                 {
-                    "name": f"{one['name']}/seed-{seed}",
+                    "name": f"{each['name']}/seed-{seed}",
                     "kind": "train",
                     "seed": seed,
-                    "rate": one["learning_rate"],
-                    "validation": one["mean"],
+                    "rate": each["learning_rate"],
+                    "validation": each["mean"],
                     **common,
                     **spent,
                 }
@@ -265,12 +265,12 @@ def normal() -> Values:
         memory=None,
     )
     means = {"gru": 3.12, "lstm": 3.16, "transformer": 3.55, "rnn": 3.74, "attentive-rnn": 3.41}
-    made = [family(name, "perplexity", [end, end * 1.013, end * 0.99]) for name, end in means.items()]
+    families = [family(name, "perplexity", [end, end * 1.013, end * 0.99]) for name, end in means.items()]
     passage = (
         "The for statement is used to iterate over the elements of a sequence (such as a string, tuple or list). " * 2
     )
     names = [*means, "ngram"]
-    kept = [
+    examples = [
         {"input": passage, "expected": "", "answers": answers(names, [""] * 6, [2.1, 2.4, 5.2, 3.9, 3.3, 9.4])},
         {
             "input": "2.3.4. Formatted string literals\n\n    f_string: ...",
@@ -278,43 +278,43 @@ def normal() -> Values:
             "answers": answers(names, [""] * 6, [12.1, 8.4, 7.2, 14.9, 10.3, 39.4]),
         },
     ]
-    return report("language", "perplexity", [*made, ngram], examples=kept)
+    return report("language", "perplexity", [*families, ngram], examples=examples)
 
 
 def with_failures() -> Values:
     """Higher is better; one family failed, one lost a seed, one is probably worse than the best."""
     reason = "the loss became infinite at update 212; nothing was saved after update 200. Try a smaller learning rate."
-    made = [
+    families = [
         family("lstm", "accuracy", [0.842, 0.848, 0.839]),
         family("feedforward", "accuracy", [0.804, 0.800, 0.814]),
         family("gru", "accuracy", [0.846, 0.851], status="partly", reason="seed 2: the process was killed."),
     ]
     texts = ["a charming, quietly moving film", "it never quite decides what it wants to be"]
-    kept = [
-        {"input": text, "expected": expected, "answers": answers(["lstm", "feedforward", "gru"], given, right)}
-        for text, expected, given, right in (
+    examples = [
+        {"input": text, "expected": expected, "answers": answers(["lstm", "feedforward", "gru"], predictions, right)}
+        for text, expected, predictions, right in (
             (texts[0], "positive", ["positive", "negative", "positive"], [1.0, 0.0, 1.0]),
             (texts[1], "negative", ["positive", "negative", "negative"], [0.0, 1.0, 1.0]),
         )
     ]
-    simple = {"name": "most frequent label", "value": 0.5523, "about": "It always answers 'positive'."}
+    baseline = {"name": "most frequent label", "value": 0.5523, "about": "It always answers 'positive'."}
     return report(
         "classify",
         "accuracy",
-        [*made, failed("transformer", reason)],
+        [*families, failed("transformer", reason)],
         data="reviews.csv",
-        examples=kept,
-        baselines=[simple],
+        examples=examples,
+        baselines=[baseline],
     )
 
 
 def one_seed() -> Values:
     """No interval over seeds, no search for a rate, values instead of tokens."""
-    made = [
+    families = [
         family(name, "mse", [value], lr_trials=[])
         for name, value in {"lstm": 0.4213, "rnn": 0.4391, "transformer": 0.612}.items()
     ]
-    kept = [
+    examples = [
         {
             "input": "ETTh1, 2018-02-20 03:00",
             "expected": "12.1 11.8 11.9",
@@ -334,7 +334,7 @@ def one_seed() -> Values:
         "training_budget": "5M tokens",
         "sentences": ["One training each."],
     }
-    return report("forecast", "mse", made, unit="values", rules=rules, data="ETTh1.csv", examples=kept)
+    return report("forecast", "mse", families, unit="values", rules=rules, data="ETTh1.csv", examples=examples)
 
 
 def dozen() -> Values:
@@ -353,9 +353,9 @@ def dozen() -> Values:
         "narrow",
         "a-rather-long-name-that-a-user-chose-for-a-variant",
     ]
-    made = [family(name, "bleu", [base, base + 0.7, base - 0.5]) for name, base in zip(names, range(20, 44, 2))]
+    families = [family(name, "bleu", [base, base + 0.7, base - 0.5]) for name, base in zip(names, range(20, 44, 2))]
     texts = ["شاهد الرجل القطة على السطح"] * 6 + ["האיש ראה את החתול על הגג"] * 6
-    kept = [
+    examples = [
         {
             "input": "A man sees a cat on the roof. " * 30,
             "expected": "رأى رجل قطة على السطح",
@@ -370,16 +370,16 @@ def dozen() -> Values:
             for number in range(5)
         ),
     ]
-    return report("translate", "bleu", made, data="multi30k", examples=kept)
+    return report("translate", "bleu", families, data="multi30k", examples=examples)
 
 
 def hostile() -> Values:
     """Text that would be markup wherever text of the user can come from."""
-    made = [
+    families = [
         family(HOSTILE, "accuracy", [0.9, 0.91, 0.92], settings={HOSTILE: {HOSTILE: HOSTILE}, "x": [HOSTILE]}),
         family("__proto__", "accuracy", [0.7, 0.71, 0.72], status="partly", reason=HOSTILE),
     ]
-    kept = [
+    examples = [
         {
             "input": HOSTILE,
             "expected": HOSTILE,
@@ -393,23 +393,23 @@ def hostile() -> Values:
         "lower_is_better": False,
         "example_unit": HOSTILE,
     }
-    whole = report(
+    values = report(
         "classify",
         "accuracy",
-        [*made, failed("lstm", HOSTILE)],
+        [*families, failed("lstm", HOSTILE)],
         data=HOSTILE,
         baselines=[{"name": HOSTILE, "value": 0.5, "about": HOSTILE}],
         command=HOSTILE,
-        examples=kept,
+        examples=examples,
         split_rule=HOSTILE,
         about=[HOSTILE],
         unit=HOSTILE,
     )
-    whole["metric"] = metric
-    whole["verdict"]["sentences"] = [HOSTILE]
-    whole["machine"]["in_words"] = HOSTILE
-    whole["rules"]["sentences"] = [HOSTILE]
-    return whole
+    values["metric"] = metric
+    values["verdict"]["sentences"] = [HOSTILE]
+    values["machine"]["in_words"] = HOSTILE
+    values["rules"]["sentences"] = [HOSTILE]
+    return values
 
 
 def extreme() -> Values:
@@ -451,5 +451,5 @@ def alone() -> Values:
 
 
 SAMPLES: dict[str, Callable[[], Values]] = {
-    made.__name__: made for made in (normal, with_failures, one_seed, dozen, hostile, extreme, nothing, alone)
+    sample.__name__: sample for sample in (normal, with_failures, one_seed, dozen, hostile, extreme, nothing, alone)
 }

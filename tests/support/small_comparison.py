@@ -117,9 +117,9 @@ _FOLDERS: list[tempfile.TemporaryDirectory] = []  # removed when the tests are o
 @cache
 def _make_finished_comparison() -> Path:
     _FOLDERS.append(tempfile.TemporaryDirectory(prefix="seqwise-compared-"))
-    home = Path(_FOLDERS[-1].name)
-    data = write_text(home / "small.txt")
-    folder = home / "compared"
+    root = Path(_FOLDERS[-1].name)
+    data = write_text(root / "small.txt")
+    folder = root / "compared"
     plan = make_plan(folder, data, models=["rnn", "gru", "ngram"], variants=DIVERGING)
     finish(folder, plan)
     return folder
@@ -131,5 +131,5 @@ def finished_comparison(to: Path) -> Path:
     return to
 
 
-def data_of(folder: Path) -> str:
+def get_data_path(folder: Path) -> str:
     return Plan.open(folder).data

@@ -71,9 +71,9 @@ def test_the_settings_argument_is_not_modified(book, tmp_path):
     ],
 )
 def test_an_invalid_keyword_is_named_before_anything_is_read(tmp_path, wrong, expected):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         seqwise.train(tmp_path / "not there.txt", **wrong)
-    assert str(caught.value).startswith(expected)
+    assert str(excinfo.value).startswith(expected)
 
 
 def test_an_unknown_device_or_run_is_an_error(trained):

@@ -42,9 +42,9 @@ def test_the_error_about_an_invalid_budget_has_examples(text):
     ],
 )
 def test_a_budget_without_a_unit_gets_a_suggestion(text, words):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         Budget.parse(text)
-    assert caught.value.problem == f"the budget {text!r} is not understood. {words}"
+    assert excinfo.value.problem == f"the budget {text!r} is not understood. {words}"
     for word in words.rstrip(".").split():
         if word[0].isdigit():
             assert Budget.parse(word).amount > 0
@@ -52,9 +52,9 @@ def test_a_budget_without_a_unit_gets_a_suggestion(text, words):
 
 @pytest.mark.parametrize("text", ["soon", "0", "-5", "k", "60x"])
 def test_a_budget_that_is_not_a_number_gets_no_suggestion(text):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         Budget.parse(text)
-    assert "Perhaps" not in str(caught.value)
+    assert "Perhaps" not in str(excinfo.value)
 
 
 def test_numbers_may_be_abbreviated():

@@ -152,13 +152,13 @@ def test_a_full_disk_is_one_error_message_and_the_previous_checkpoint_stays(tmp_
     old_handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
-        with pytest.raises(SaveError, match=r"step-2: cannot write") as caught:
+        with pytest.raises(SaveError, match=r"step-2: cannot write") as excinfo:
             save_checkpoint(tmp_path, 2, snapshot(2.0, size=100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, old_handler)
-    assert caught.value.exit_status == 1
-    assert f"seqwise train --resume {tmp_path.parent}" in str(caught.value)
+    assert excinfo.value.exit_status == 1
+    assert f"seqwise train --resume {tmp_path.parent}" in str(excinfo.value)
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
     assert load_newest(tmp_path).state["value"] == 1.0
 

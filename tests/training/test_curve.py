@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from seqwise.svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, choose_ticks
-from seqwise.training.card import HEIGHT, MAX_POINTS, curve_svg, downsample, format_count, smooth
+from seqwise.training.card import HEIGHT, MAX_POINTS, build_curve_svg, downsample, format_count, smooth
 
 ROWS = [
     {"tokens": 1000, "loss": 4.0},
@@ -24,7 +24,7 @@ def parse_lines(picture: str) -> list[list[tuple[float, float]]]:
 
 
 def test_points_of_the_curve_have_the_coordinates_of_the_numbers():
-    training, validation = parse_lines(curve_svg(ROWS))
+    training, validation = parse_lines(build_curve_svg(ROWS))
     plot_width = WIDTH - LEFT - RIGHT
     assert [x for x, _ in training] == pytest.approx([LEFT + plot_width * share for share in (0.25, 0.5, 1)], abs=0.1)
     assert [x for x, _ in validation] == pytest.approx([LEFT + plot_width * share for share in (0.5, 1)], abs=0.1)
@@ -33,7 +33,7 @@ def test_points_of_the_curve_have_the_coordinates_of_the_numbers():
 
 
 def test_the_legend_names_the_best_validation_loss():
-    assert "validation loss (best 2.500)" in curve_svg(ROWS)
+    assert "validation loss (best 2.500)" in build_curve_svg(ROWS)
 
 
 TINY = [{"tokens": 5, "loss": 0.0}, {"tokens": 9, "loss": 0.0, "validation": {"loss": 1e-12}}]
@@ -44,7 +44,7 @@ ROUNDED = [{"tokens": 5, "loss": 2.3}, {"tokens": 9, "loss": 2.3, "validation": 
     "rows", [[], ROWS[:1], [{"tokens": 5, "loss": 0.0}], [*ROWS, {"tokens": 4000, "loss": 2.0}], TINY, ROUNDED]
 )
 def test_few_or_equal_points_are_a_valid_image(rows):
-    picture = curve_svg(rows)
+    picture = build_curve_svg(rows)
     ElementTree.fromstring(picture)
     assert not re.search(r"nan|inf", picture)
 
@@ -55,9 +55,9 @@ def test_smoothing_is_a_moving_average():
 
 def test_a_long_curve_is_drawn_with_few_points_and_keeps_its_ends():
     rows = [{"tokens": number + 1, "loss": 5.0} for number in range(20_000)]
-    training, _ = parse_lines(curve_svg(rows))
+    training, _ = parse_lines(build_curve_svg(rows))
     assert len(training) == MAX_POINTS == 500
-    assert len(curve_svg(rows)) < 12_000
+    assert len(build_curve_svg(rows)) < 12_000
     assert downsample([(i, 2.0 * i) for i in range(6)], 4) == [(0, 0), (1.5, 3), (3.5, 7), (5, 10)]
 
 

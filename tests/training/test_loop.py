@@ -36,16 +36,16 @@ class Toy(nn.Module):
         self.head = nn.Linear(4, VOCABULARY)
         self.max_rows = 1000  # rows that fit into the simulated memory
 
-    def forward(self, batch: TokenBatch, carry=None) -> tuple[Loss, object]:
+    def forward(self, batch: TokenBatch, state=None) -> tuple[Loss, object]:
         if batch.rows > self.max_rows:
             allocation = torch.zeros(1)
             self.allocation = weakref.ref(allocation)
             raise torch.OutOfMemoryError("simulated")
-        states, carry = self.lstm(self.embedding(batch.ids), carry)
+        states, state = self.lstm(self.embedding(batch.ids), state)
         losses = nn.functional.cross_entropy(
             self.head(self.drop(states)).flatten(0, 1), batch.targets.flatten(), reduction="none"
         )
-        return total(losses), carry
+        return total(losses), state
 
 
 class ToyBatches:
@@ -130,7 +130,7 @@ def test_a_snapshot_leads_to_the_same_bits(cut, settings):
     """Interrupted after `cut` updates and restored in a new trainer: weights, optimiser and metrics are identical."""
     losses = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0] * 10)
     whole = make_trainer(dropout=0.5, validate=lambda: {"loss": next(losses)}, **settings)
-    uncut = run(whole)
+    expected_steps = run(whole)
 
     other_losses = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0] * 10)
     validate = lambda: {"loss": next(other_losses)}  # noqa: E731
@@ -150,8 +150,8 @@ def test_a_snapshot_leads_to_the_same_bits(cut, settings):
         torch.equal(expected_snapshot.tensors[name], actual_snapshot.tensors[name])
         for name in expected_snapshot.tensors
     )
-    assert [step.loss for step in uncut] == [step.loss for step in head + tail]
-    assert [step.validation for step in uncut] == [step.validation for step in head + tail]
+    assert [step.loss for step in expected_steps] == [step.loss for step in head + tail]
+    assert [step.validation for step in expected_steps] == [step.validation for step in head + tail]
 
 
 def test_accumulation_gives_the_same_update_up_to_rounding():
@@ -188,10 +188,10 @@ def raise_out_of_memory(*args, **kwargs):
 def test_a_single_row_that_does_not_fit_into_memory_is_an_error():
     trainer = make_trainer()
     trainer.model.max_rows = 0
-    with pytest.raises(MemoryLimitError, match=r"one row of 6 steps does not fit into memory\.") as caught:
+    with pytest.raises(MemoryLimitError, match=r"one row of 6 steps does not fit into memory\.") as excinfo:
         run(trainer)
-    assert "smaller --data.window, --network.width or --text.vocabulary" in caught.value.repair
-    assert caught.value.exit_status == 1
+    assert "smaller --data.window, --network.width or --text.vocabulary" in excinfo.value.repair
+    assert excinfo.value.exit_status == 1
 
 
 def test_out_of_memory_in_the_update_and_in_validation_is_reported_as_such():
@@ -218,10 +218,10 @@ class ToyWithUnusedParameter(Toy):
         self.extra = nn.Parameter(torch.ones(3))
         self.calls = 0
 
-    def forward(self, batch: TokenBatch, carry=None) -> tuple[Loss, object]:
-        loss, carry = super().forward(batch, carry)
+    def forward(self, batch: TokenBatch, state=None) -> tuple[Loss, object]:
+        loss, state = super().forward(batch, state)
         self.calls += 1
-        return (Loss(loss.total + self.extra.sum(), loss.count) if self.calls % 2 else loss), carry
+        return (Loss(loss.total + self.extra.sum(), loss.count) if self.calls % 2 else loss), state
 
 
 def test_a_parameter_without_a_gradient_is_updated_as_with_zeros():
@@ -284,10 +284,10 @@ def test_a_non_finite_loss_stops_before_the_update_and_names_the_samples():
         trainer.model.embedding.weight[4] = math.nan
     before = trainer.snapshot()
     saved = {name: t.clone() for name, t in before.tensors.items()}
-    with pytest.raises(NonFiniteError) as caught:
+    with pytest.raises(NonFiniteError) as excinfo:
         next(stream)
-    assert "at step 2" in str(caught.value)
-    assert f"begin at token {', '.join(str(row * 7) for row in rows)}" in str(caught.value)
+    assert "at step 2" in str(excinfo.value)
+    assert f"begin at token {', '.join(str(row * 7) for row in rows)}" in str(excinfo.value)
     after = trainer.snapshot().tensors
     assert all(torch.equal(torch.nan_to_num(saved[name]), torch.nan_to_num(after[name])) for name in saved)
 

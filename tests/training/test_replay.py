@@ -216,13 +216,11 @@ def test_the_fused_loss_is_replayed_on_a_gpu() -> None:
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(
-    "settings", [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tie_weights": False}]
-)
+@pytest.mark.parametrize("settings", OUTPUTS)
 def test_replayed_steps_equal_computed_ones_for_every_output_layer(device: str, settings: dict[str, object]) -> None:
-    chosen = make_settings("lstm", **settings)
-    trainer = make_trainer(chosen, device)
-    train_both(without_replay(make_trainer(chosen, device)), trainer)
+    model_settings = make_settings("lstm", **settings)
+    trainer = make_trainer(model_settings, device)
+    train_both(without_replay(make_trainer(model_settings, device)), trainer)
     # An adaptive softmax reads on the host which clusters occur.
     synchronises_host = device == "cuda" and settings.get("output") == "adaptive"
     assert bool(trainer.replay.graphs) != synchronises_host
@@ -450,7 +448,7 @@ class CustomModel(nn.Module):
         self.embedding, self.side_effect, self.calls, self.flag = nn.Embedding(50, 50), side_effect, 0, False
         self.norm, self.drop = nn.BatchNorm1d(50), nn.Dropout(0.1)
 
-    def forward(self, batch: TokenBatch, carry: object = None) -> tuple[Loss, None]:
+    def forward(self, batch: TokenBatch, state: object = None) -> tuple[Loss, None]:
         scores = self.drop(self.norm(self.embedding(batch.ids).flatten(0, 1)))
         self.side_effect(self, scores)
         return total(nn.functional.cross_entropy(scores, batch.targets.flatten(), reduction="none")), None

@@ -49,7 +49,7 @@ class Compare:
     parameters: Annotated[str | None, UNSET] = None
     """Parameters of every family, such as 300k or 1M; the median of the default sizes unless set."""
     seeds: int = ComparisonOptions.seeds
-    """Trainings of each family."""
+    """Training runs of each family, each with another seed."""
     lr_trials: int = ComparisonOptions.lr_trials
     """Learning rates to search for each family, in at most a quarter of its budget; 1: no search."""
     out: Annotated[Path | None, UNSET] = None
@@ -104,7 +104,7 @@ def _check_option_names(argv: Sequence[str]) -> None:
 
 
 def _check(arguments: Compare) -> None:
-    """Refuses contradictory options, before anything slow is imported."""
+    """Raises an error if options contradict each other, before anything slow is imported."""
     if (arguments.data is None) == (arguments.resume is None):
         raise UsageError("name either DATA or --resume FOLDER.", repair=f"For example: {EXAMPLE}")
     allowed = Compare(resume=arguments.resume, engine=arguments.engine, workers=arguments.workers, json=arguments.json)

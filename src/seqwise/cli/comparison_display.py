@@ -16,7 +16,7 @@ from rich.table import Column
 
 from seqwise.cli import console
 from seqwise.cli.progress import LiveDisplay, format_duration
-from seqwise.compare.report.formatting import NONE, format_metric, format_metric_name, join_names
+from seqwise.compare.report.formatting import DASH, format_metric, format_metric_name, join_names
 from seqwise.compare.report.schema import Rank, Report
 from seqwise.compare.run.stages import RemainingTime
 
@@ -139,7 +139,7 @@ def build_table(report: Report) -> list[str]:
     head = ["", "family", report.metric.name, "95 % interval", *measured]
     rows = [head]
     for family in report.families:
-        texts = [str(family.text.get(column, NONE)) for column in TEXT_COLUMNS]
+        texts = [str(family.text.get(column, DASH)) for column in TEXT_COLUMNS]
         rows.append([RANKS[family.rank], family.name, *texts])
     rows += [["", f"({each.name})", each.value_text, *[""] * (len(head) - 3)] for each in report.baselines]
     about = [f"({each.name}) needs no model: {each.about[:1].lower()}{each.about[1:]}" for each in report.baselines]

@@ -69,7 +69,7 @@ def overview() -> str:
     commands = "\n".join(f"  {name:{width}}{purpose}" for name, purpose in COMMANDS.items())
     return f"""usage: seqwise COMMAND [OPTIONS]
 
-Train, compare and see inside sequence models on your own data.
+Train, compare and inspect sequence models on your own data.
 
 commands:
 {commands}

@@ -165,13 +165,13 @@ def _continue_text(trained: TrainedModel, args: Predict, options: InferenceOptio
 
 def _predict(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
     """Print one prediction per input, as they arrive."""
-    from seqwise.training.card import example_input
+    from seqwise.training.card import get_example_input
 
     inputs = trained.task.read_inputs(args.text, trained.settings)
     if inputs is None:
         inputs = read_lines(args.text)
     if not inputs or not any(each.strip() for each in inputs):
-        example = shlex.join(["seqwise", "predict", str(args.run), example_input(trained.run)])
+        example = shlex.join(["seqwise", "predict", str(args.run), get_example_input(trained.run)])
         raise UsageError("there is no input.", repair=f"For example: {example}")
     predictions: list[Prediction] = []
     for prediction in trained.predict_all(inputs, options):

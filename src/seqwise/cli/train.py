@@ -103,7 +103,7 @@ def _create_run(args: Train, command: str, world: World) -> tuple[Run, Task | No
 def _run_training(run: Run, task: Task | None, world: World) -> int:
     """Train until the budget is spent or a signal arrives; print what to do next."""
     from seqwise.cli.progress import TrainingDisplay
-    from seqwise.training.card import example_input
+    from seqwise.training.card import get_example_input
     from seqwise.training.checkpoints import resume_command
     from seqwise.training.distribution import defer_interrupts
     from seqwise.training.training_run import open_training
@@ -124,7 +124,7 @@ def _run_training(run: Run, task: Task | None, world: World) -> int:
         folder = shlex.quote(str(run.folder))
         console.log(f"done: {training.ended}. Saved in {folder}")
         console.log(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
-        console.log(f"  seqwise predict {folder} {shlex.quote(example_input(run))}")
+        console.log(f"  seqwise predict {folder} {shlex.quote(get_example_input(run))}")
     elif world.is_first:
         console.log(f"stopped and saved. Resume with: {resume_command(run.folder)}")
     return 0 if training.ended else INTERRUPTED

@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Any
 
 
-class _Callable(ModuleType):
+class _CallableModule(ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from seqwise.compare.api import compare
 
         return compare(*args, **kwargs)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _CallableModule

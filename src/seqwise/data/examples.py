@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from seqwise.config import HELD_OUT
+from seqwise.config import HELD_OUT_FRACTION
 from seqwise.data.reading import get_format_suffix, list_data
 from seqwise.data.shuffle import permute_indices
 from seqwise.errors import DataError, Findings, suggest
@@ -72,8 +72,8 @@ def open_examples(
     read: ReadFile[E],
     suffixes: Sequence[str],
     builtins: Builtins[E],
-    valid_fraction: float = HELD_OUT,
-    test_fraction: float = HELD_OUT,
+    valid_fraction: float = HELD_OUT_FRACTION,
+    test_fraction: float = HELD_OUT_FRACTION,
 ) -> Splits[E]:
     """Read and check everything once, and decide the splits. Errors of all files are raised together."""
     fractions = {"valid": valid_fraction, "test": test_fraction}

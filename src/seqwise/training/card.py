@@ -33,7 +33,7 @@ Use it:
 
 ```
 {shlex.join(["seqwise", "evaluate", str(run.folder), origin.data])}
-{shlex.join(["seqwise", "predict", str(run.folder), example_input(run)])}
+{shlex.join(["seqwise", "predict", str(run.folder), get_example_input(run)])}
 ```
 
 All settings are in `config.yaml`, the machine in `env.json`, the curve in `metrics.jsonl`.
@@ -70,7 +70,7 @@ def _list_results(run: Run, task: Task) -> list[str]:
     ]
 
 
-def example_input(run: Run) -> str:
+def get_example_input(run: Run) -> str:
     """Return an example input for the model."""
     return str(run.preprocessor.facts.get("example", get_task(run.settings.task).example))
 
@@ -79,7 +79,7 @@ HEIGHT = 320
 MAX_POINTS = 500  # of the training curve: more would be closer together than a line is wide
 
 
-def curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str:
+def build_curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str:
     """Return the image for the rows of `metrics.jsonl`."""
     train = downsample(smooth([(row["tokens"], row["loss"]) for row in rows]))
     valid = [(row["tokens"], row["validation"]["loss"]) for row in rows if row.get("validation")]

@@ -44,7 +44,7 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
         shutil.rmtree(final)
     temporary = folder / f".step-{step}{PARTIAL_SUFFIX}"
     shutil.rmtree(temporary, ignore_errors=True)
-    with explain_write_errors(final, how_to_resume(folder.parent)):
+    with explain_write_errors(final, get_resume_advice(folder.parent)):
         try:
             temporary.mkdir(parents=True)
             save_file({name: t.detach().contiguous() for name, t in snapshot.tensors.items()}, temporary / TENSORS)
@@ -117,7 +117,7 @@ def resume_command(run: Path) -> str:
     return shlex.join(["seqwise", "train", "--resume", str(run)])
 
 
-def how_to_resume(run: Path) -> str:
+def get_resume_advice(run: Path) -> str:
     """Return the advice for a write in a run folder that failed."""
     return f"What was saved before is complete. Fix the cause, then resume with: {resume_command(run)}"
 
@@ -131,7 +131,7 @@ def get_weights(model: nn.Module) -> dict[str, Tensor]:
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
     """Write the weights file of a run."""
-    with replace_file(path, repair=how_to_resume(path.parent)) as temporary:
+    with replace_file(path, repair=get_resume_advice(path.parent)) as temporary:
         save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
 
 

@@ -260,9 +260,9 @@ def _wait_for_workers(
     workers: list[Worker], store: dist.TCPStore, signals: list[int], stop: Callable[[], bool]
 ) -> list[int | None]:
     """Return the exit statuses once all workers have ended, or one has failed and the others had time to exit."""
-    patience = EXIT_SECONDS
+    seconds_left = EXIT_SECONDS
     has_stopped = False
-    while any(worker.poll() is None for worker in workers) and patience > 0:
+    while any(worker.poll() is None for worker in workers) and seconds_left > 0:
         if not has_stopped and stop():
             has_stopped = True
             signals.append(signal.SIGINT)
@@ -274,7 +274,7 @@ def _wait_for_workers(
                 worker.send_signal(number)
         time.sleep(POLL_SECONDS)
         if any(worker.returncode for worker in workers):
-            patience -= POLL_SECONDS
+            seconds_left -= POLL_SECONDS
     return [worker.returncode for worker in workers]
 
 

@@ -1,4 +1,7 @@
-"""Optimisers, gradient clipping and weight averaging. This module knows nothing of batches and of the loop."""
+"""Optimisers, learning-rate schedules, gradient clipping and weight averaging.
+
+This module knows nothing of batches and of the loop.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from seqwise.files import explain_write_errors, write_text
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Preprocessor
 from seqwise.text.tokenizer import Tokenizer
-from seqwise.training.checkpoints import how_to_resume, resume_command, save_weights
+from seqwise.training.checkpoints import get_resume_advice, resume_command, save_weights
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
@@ -69,7 +69,7 @@ class Run:
         start: dict[str, Tensor] | None = None,
     ) -> Run:
         """Create a new folder; an existing one is never overwritten. `start` are initial token vectors."""
-        cls.refuse_existing(folder)
+        cls.check_new_folder(folder)
         about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
         with _remove_on_failure(folder):
             with explain_write_errors(folder):
@@ -83,7 +83,7 @@ class Run:
         return cls(folder, settings, origin)
 
     @staticmethod
-    def refuse_existing(folder: Path) -> None:
+    def check_new_folder(folder: Path) -> None:
         """Raise an error unless the folder is missing or empty, so that no file is ever replaced."""
         if (folder / CONFIG).exists():
             repair = f"Resume it: {resume_command(folder)}\nOr name another folder with --out."
@@ -176,7 +176,7 @@ class Run:
         """Append a line to `metrics.jsonl`."""
         values = {key: value for key, value in asdict(step).items() if value not in ("", ())}
         row = {"step": values.pop("number"), **values}
-        with explain_write_errors(self.metrics_file, how_to_resume(self.folder)):
+        with explain_write_errors(self.metrics_file, get_resume_advice(self.folder)):
             with self.metrics_file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
@@ -197,7 +197,7 @@ class Run:
 
     def write_text(self, name: str, text: str) -> None:
         """Replace a small file of the run."""
-        write_text(self.folder / name, text, repair=how_to_resume(self.folder))
+        write_text(self.folder / name, text, repair=get_resume_advice(self.folder))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from seqwise.training.distribution import World
 from seqwise.training.memory import BatchShare
 
 T = TypeVar("T")
-MAX_NAMED = 8  # samples in the message about numbers that are not finite
+MAX_LISTED = 8  # samples in the message about numbers that are not finite
 
 
 def get_objective(validation: dict[str, float]) -> float:
@@ -122,8 +122,8 @@ def explain_non_finite(model: nn.Module, update: Update, step: int, world: World
             culprits.append(position)
     where = ""
     if samples := world.gather(culprits) or world.gather(positions):
-        listed = ", ".join(f"{position:,}" for position in samples[:MAX_NAMED])
-        more = " …" if len(samples) > MAX_NAMED else ""
+        listed = ", ".join(f"{position:,}" for position in samples[:MAX_LISTED])
+        more = " …" if len(samples) > MAX_LISTED else ""
         where = f", in the samples that begin at {batch.position_unit} {listed}{more}"
     return NonFiniteError(
         f"the loss is {update.loss:g} and the gradient norm {update.gradient_norm:g} at step {step}{where}. "

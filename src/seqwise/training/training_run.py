@@ -29,7 +29,7 @@ from seqwise.tasks.checks import check_precision
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.guess import guess_task
 from seqwise.tasks.task import Preprocessor, Task
-from seqwise.training.card import build_model_card, curve_svg
+from seqwise.training.card import build_model_card, build_curve_svg
 from seqwise.training.checkpoints import get_weights, load_newest_checkpoint, remove_leftovers, save_checkpoint
 from seqwise.training.distribution import World, handle_signals, interrupt_at_once, local_device
 from seqwise.training.initialization import (
@@ -63,7 +63,7 @@ def create_run(
         Budget.parse(settings.budget)  # reject a wrong budget before the data is read
     settings = fill_in_task(settings, data, log)
     folder = out or find_free_folder(f"{settings.task}-{settings.model}")
-    Run.refuse_existing(folder)
+    Run.check_new_folder(folder)
     settings, task, vectors = open_data(data, settings, log, progress)
     width = 0 if vectors is None else vectors.keyed.dim
     device = choose_device(settings)
@@ -252,7 +252,7 @@ class TrainingRun:
     def _describe(self) -> None:
         """Write the learning curve and the model card."""
         parameters = sum(p.numel() for p in self.trainer.model.parameters())
-        self.run.write_text("curve.svg", curve_svg(self.run.metrics(), self.task.unit))
+        self.run.write_text("curve.svg", build_curve_svg(self.run.metrics(), self.task.unit))
         self.run.write_text("README.md", build_model_card(self.run, self.task, f"{parameters:,} parameters"))
 
 

@@ -79,7 +79,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"variants": {"x": {"budget": "1h"}}}, "x: budget cannot be set for one variant alone", "Set these for all"),
         (
             {"variants": {"fast": {"model": "rnn", "training.learning_rate": 0.5}}},
-            "--lr-trials 2 searches a learning rate, but it is already set: fast 0.5.",
+            "--lr-trials 2 searches for a learning rate, but it is already set: fast 0.5.",
             "Use --lr-trials 1",
         ),
         ({"nproc": 3}, "4 rows cannot be divided among 3 processes", "--training.batch-size"),
@@ -87,10 +87,10 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=str,
 )
 def test_invalid_options_raise_an_error(text: Path, tmp_path: Path, options, words, repair):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         make_plan(tmp_path / "out" / "here", text, **options)
-    assert words in caught.value.problem
-    assert repair in caught.value.repair
+    assert words in excinfo.value.problem
+    assert repair in excinfo.value.repair
     assert [path.name for path in tmp_path.iterdir()] == ["small.txt"]
 
 
@@ -111,9 +111,9 @@ def _get_suggested_budget(error: UsageError) -> str:
     ids=str,
 )  # fmt: skip
 def test_the_error_about_a_small_budget_suggests_the_smallest_that_suffices(text: Path, tmp_path, budget, options):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         make_plan(tmp_path / "out", text, budget=budget, **options)
-    suggested = _get_suggested_budget(caught.value)
+    suggested = _get_suggested_budget(excinfo.value)
     assert Budget.parse(suggested).unit == Budget.parse(budget).unit
     make_plan(tmp_path / "out", text, budget=suggested, **options)
     # The suggestion has two digits, so it is rounded up by a tenth at most.
@@ -153,10 +153,10 @@ def test_every_family_starts_from_scratch(text: Path, tmp_path: Path):
     ],
 )
 def test_settings_that_a_comparison_chooses_cannot_be_set(text: Path, tmp_path: Path, training, words, repair):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         make_plan(tmp_path / "out", text, tiny(training=training))
-    assert words in caught.value.problem
-    assert repair in caught.value.repair
+    assert words in excinfo.value.problem
+    assert repair in excinfo.value.repair
     assert not (tmp_path / "out").exists()
 
 
@@ -171,9 +171,9 @@ def test_an_ngram_model_for_classification_raises_an_error(tmp_path: Path):
     data = tmp_path / "opinions.tsv"
     data.write_text("".join(f"{'good' if n % 2 else 'dull'} {n}\t{n % 2}\n" for n in range(80)))
     base = tiny(task="classify", text={"tokenizer": "words"}, data={"window": None})
-    with pytest.raises(UsageError, match="ngram") as caught:
+    with pytest.raises(UsageError, match="ngram") as excinfo:
         make_plan(tmp_path / "out", data, base, models=["rnn", "ngram"], budget="9k-tokens")
-    assert "Families for the task classify are feedforward, rnn, gru" in caught.value.repair
+    assert "Families for the task classify are feedforward, rnn, gru" in excinfo.value.repair
     assert not (tmp_path / "out").exists()
 
 
@@ -214,9 +214,9 @@ def test_an_existing_folder_raises_an_error_and_is_unchanged(text: Path, tmp_pat
     folder = tmp_path / "out"
     make_plan(folder, text)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(UsageError, match="already holds a comparison") as caught:
+    with pytest.raises(UsageError, match="already holds a comparison") as excinfo:
         make_plan(folder, text)
-    assert f"seqwise compare --resume {folder}" in caught.value.repair
+    assert f"seqwise compare --resume {folder}" in excinfo.value.repair
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
@@ -368,10 +368,10 @@ def test_a_failed_save_leaves_no_files(text: Path, tmp_path: Path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Plan, "save", fail_on_full_disk)
-    with pytest.raises(SaveError, match="No space left on device") as caught:
+    with pytest.raises(SaveError, match="No space left on device") as excinfo:
         make_plan(tmp_path / "out", text)
-    assert "--out" in caught.value.repair
-    assert "train --resume" not in str(caught.value)
+    assert "--out" in excinfo.value.repair
+    assert "train --resume" not in str(excinfo.value)
     assert not (tmp_path / "out").exists()
 
     def interrupt(self: Plan, folder: Path) -> None:
@@ -422,7 +422,7 @@ def test_sizes_are_matched_or_default(text: Path, tmp_path: Path):
 # Before the first trial: the speed of each family
 
 
-class SpeedOnly:
+class SpeedOnlyEngine:
     """An engine that only reports how long an update and a validation take."""
 
     def __init__(self, folder: Path, update: float, validation: float):
@@ -444,16 +444,16 @@ def test_a_time_too_short_for_one_validation_raises_an_error_before_training(tex
     folder = tmp_path / "out"
     plan = make_plan(folder, text, budget="8s", seeds=1)
     assert plan.budgets.lr_trial == "1s"
-    slow = SpeedOnly(folder, update=0.2, validation=0.5)
+    slow = SpeedOnlyEngine(folder, update=0.2, validation=0.5)
     with pytest.raises(UsageError, match="rnn: a learning-rate trial of 1 s is too short: 10 updates take 2 s"):
         run_stages(folder, plan, slow, lambda event: None)
     assert slow.stages == ["speed"]
     assert not folder.exists(), "the same command with another budget must be able to use the folder"
     plan = make_plan(folder, text, budget="8s", seeds=1, lr_trials=1)
     with pytest.raises(UsageError, match="a training of 8 s is too short: 20 updates and one validation take 9 s"):
-        run_stages(folder, plan, SpeedOnly(folder, update=0.2, validation=5.0), lambda event: None)
+        run_stages(folder, plan, SpeedOnlyEngine(folder, update=0.2, validation=5.0), lambda event: None)
     plan = make_plan(folder, text, budget="12s", seeds=1)
-    fast = SpeedOnly(folder, update=0.04, validation=0.5)
+    fast = SpeedOnlyEngine(folder, update=0.04, validation=0.5)
     with pytest.raises(SeqwiseError, match=r"4 of 4 jobs have no result(.|\n)*seqwise compare --resume"):
         run_stages(folder, plan, fast, lambda event: None)  # the engine trains nothing and was not interrupted
     assert fast.stages == ["speed", "train"]
@@ -462,18 +462,18 @@ def test_a_time_too_short_for_one_validation_raises_an_error_before_training(tex
 @pytest.mark.parametrize("lr_trials", [1, 2])
 def test_the_error_about_a_short_time_suggests_the_shortest_that_suffices(text: Path, tmp_path: Path, lr_trials: int):
     folder = tmp_path / "out"
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         run_stages(
             folder,
             make_plan(folder, text, budget="3s", lr_trials=lr_trials),
-            SpeedOnly(folder, 0.9, 4.0),
+            SpeedOnlyEngine(folder, 0.9, 4.0),
             lambda event: None,
         )
-    suggested = _get_suggested_budget(caught.value)
+    suggested = _get_suggested_budget(excinfo.value)
     for slowdown, is_rejected in ((1.0, False), (1.15, False), (1.3, True)):  # than the first measurement
         plan = make_plan(folder, text, budget=suggested, lr_trials=lr_trials)
         with pytest.raises(SeqwiseError, match="too short" if is_rejected else "have no result"):
-            run_stages(folder, plan, SpeedOnly(folder, 0.9 * slowdown, 4.0 * slowdown), lambda event: None)
+            run_stages(folder, plan, SpeedOnlyEngine(folder, 0.9 * slowdown, 4.0 * slowdown), lambda event: None)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -482,13 +482,13 @@ def test_removing_a_rejected_comparison_leaves_other_files(text: Path, tmp_path:
     plan = make_plan(folder, text, budget="8s", seeds=1)
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="too short"):
-        run_stages(folder, plan, SpeedOnly(folder, 10.0, 10.0), lambda event: None)
+        run_stages(folder, plan, SpeedOnlyEngine(folder, 10.0, 10.0), lambda event: None)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
 def test_a_budget_in_tokens_is_never_too_short(text: Path, tmp_path: Path):
     plan = make_plan(tmp_path / "out", text)
-    engine = SpeedOnly(tmp_path / "out", 1e6, 1e6)
+    engine = SpeedOnlyEngine(tmp_path / "out", 1e6, 1e6)
     with pytest.raises(SeqwiseError, match="have no result"):
         run_stages(tmp_path / "out", plan, engine, lambda event: None)
     assert engine.stages == ["speed", "train"]
@@ -496,7 +496,7 @@ def test_a_budget_in_tokens_is_never_too_short(text: Path, tmp_path: Path):
 
 def test_only_a_requested_stop_is_an_interruption(text: Path, tmp_path: Path):
     plan = make_plan(tmp_path / "out", text)
-    engine = SpeedOnly(tmp_path / "out", 1.0, 1.0)
+    engine = SpeedOnlyEngine(tmp_path / "out", 1.0, 1.0)
     assert not run_stages(tmp_path / "out", plan, engine, lambda event: None, should_stop=lambda: bool(engine.stages))
     assert engine.stages == ["speed"]
 
@@ -504,7 +504,7 @@ def test_only_a_requested_stop_is_an_interruption(text: Path, tmp_path: Path):
 def test_a_resumed_demo_is_still_not_strict(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, budget="8s", seeds=1, strict=False)
-    slow = SpeedOnly(folder, 10.0, 10.0)
+    slow = SpeedOnlyEngine(folder, 10.0, 10.0)
     with pytest.raises(SeqwiseError, match="have no result"):
         run_stages(folder, reopen_plan(folder), slow, lambda event: None)
     assert slow.stages == ["speed", "train"]
@@ -517,7 +517,7 @@ def test_a_comparison_with_a_checkpoint_is_not_rejected_for_its_speed(text: Path
     plan = make_plan(folder, text, budget="8s", seeds=1)
     checkpoint = folder / "trials" / "rnn" / "lr-1" / "checkpoints" / "step-7"
     checkpoint.mkdir(parents=True)
-    slow = SpeedOnly(folder, 10.0, 10.0)
+    slow = SpeedOnlyEngine(folder, 10.0, 10.0)
     with pytest.raises(SeqwiseError, match="have no result"):
         run_stages(folder, plan, slow, lambda event: None)
     assert slow.stages == ["train"]
@@ -550,7 +550,7 @@ def test_a_finished_comparison_needs_no_data(text: Path, tmp_path: Path):
     text.unlink()
     with pytest.raises(DataError):
         reopen_plan(folder)  # the tests are missing
-    for trial in plan.trainings():
+    for trial in plan.training_trials():
         Outcome("done").save(Job("test", trial.name).file(folder))
     with pytest.raises(DataError):
         reopen_plan(folder)  # nothing was timed
@@ -569,9 +569,9 @@ def test_a_relative_data_path_is_explained_in_another_folder(text: Path, tmp_pat
     monkeypatch.chdir(home)
     make_plan(Path("out"), "small.txt")
     monkeypatch.chdir(other)
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(RunError) as excinfo:
         reopen_plan(Path("../at home/out"))
-    assert caught.value.problem.startswith(f"small.txt is relative to {home}.")
-    assert caught.value.repair == f"Use: cd '{home}' && seqwise compare --resume '{home}/out'"
+    assert excinfo.value.problem.startswith(f"small.txt is relative to {home}.")
+    assert excinfo.value.repair == f"Use: cd '{home}' && seqwise compare --resume '{home}/out'"
     monkeypatch.chdir(home)
     assert reopen_plan(Path("out")).data == "small.txt"

@@ -104,11 +104,11 @@ def test_all_families_of_a_task_reach_any_target(prepare_task, name):
         assert spread(matched) <= TOLERANCE
         assert all(abs(count / target - 1) <= TOLERANCE for count in matched.parameters.values())
     for family, settings in matched.settings.items():
-        rule = resolve_sizes(families(base)[family], context)
+        default = resolve_sizes(families(base)[family], context)
         assert count_built_parameters(task, settings) == matched.parameters[family]
-        assert settings.network.depth == rule.network.depth
-        assert (settings.data, settings.text) == (rule.data, rule.text)
-        assert settings.training.batch_size == rule.training.batch_size
+        assert settings.network.depth == default.network.depth
+        assert (settings.data, settings.text) == (default.data, default.text)
+        assert settings.training.batch_size == default.training.batch_size
         task.check(settings)
 
 
@@ -222,15 +222,15 @@ def test_ngram_models_are_not_matched(prepare_task):
 
 def test_a_target_below_the_smallest_network_is_one_error_about_all_families(prepare_large_task):
     task, base, context = prepare_large_task("language")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         match_sizes(task, families(base, ["rnn", "transformer"]), context, 5_000)
-    rnn, transformer = caught.value.problem.splitlines()
+    rnn, transformer = excinfo.value.problem.splitlines()
     vocabulary = f"{task.size().vocabulary:,}"
     assert rnn.startswith("rnn: no network of this family has about 5,000 parameters: its smallest network has 1")
     assert transformer.startswith("transformer: no network")
     assert rnn.endswith(f"with a vocabulary of {vocabulary}.")
-    assert "--match tokens" in caught.value.repair
-    size = int(caught.value.repair.partition("--parameters ")[2].partition(",")[0])
+    assert "--match tokens" in excinfo.value.repair
+    size = int(excinfo.value.repair.partition("--parameters ")[2].partition(",")[0])
     assert spread(match_sizes(task, families(base, ["rnn", "transformer"]), context, size)) <= TOLERANCE
 
 
@@ -239,9 +239,9 @@ def test_an_unreachable_size_names_its_nearest_sizes(prepare_large_task):
     settings_by_name = {
         "rigid": variant(base, "transformer", {"transformer": {"heads": 16, "hidden": 8}, "network": {"embedding": 8}})
     }
-    with pytest.raises(UsageError, match=r"rigid: .* the nearest have [\d,]+ and [\d,]+\.") as caught:
+    with pytest.raises(UsageError, match=r"rigid: .* the nearest have [\d,]+ and [\d,]+\.") as excinfo:
         match_sizes(task, settings_by_name, context, 109_000)
-    below, above = _neighbours(caught.value.problem)
+    below, above = _neighbours(excinfo.value.problem)
     assert below < 109_000 < above
 
 

@@ -47,31 +47,31 @@ def test_batches_of_unequal_length_are_averaged(tmp_path):
 
 def test_a_training_has_a_minimum_number_of_updates():
     check({"gru": TrialCost(128)}, "2560-tokens")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         check({"gru": TrialCost(100), "mine": TrialCost(128)}, "2559-tokens")
-    assert caught.value.problem == "mine: a training of 2,559 tokens is too short: 20 updates take 2,560 tokens."
-    assert caught.value.repair == "Give a larger --budget, at least 2.6k-tokens."
+    assert excinfo.value.problem == "mine: a training of 2,559 tokens is too short: 20 updates take 2,560 tokens."
+    assert excinfo.value.repair == "Give a larger --budget, at least 2.6k-tokens."
     check({}, "1-tokens")
 
 
 def test_the_smallest_budget_is_named_in_epochs_if_it_was_given_in_epochs():
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         check({"gru": TrialCost(128)}, "1-epochs", epoch=1000)
-    assert caught.value.repair == "Give a larger --budget, at least 2.6-epochs."
+    assert excinfo.value.repair == "Give a larger --budget, at least 2.6-epochs."
 
 
 def test_a_time_must_hold_the_updates_and_one_validation():
     cost = {"gru": TrialCost(0.1, 3.0)}
     check(cost, "5s", unit="s")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         check(cost, "4.9s", unit="s")
-    assert caught.value.problem == ("gru: a training of 4.9 s is too short: 20 updates and one validation take 5 s.")
-    assert caught.value.repair == "Give a larger --budget, at least 6s."  # another measurement may be slower
+    assert excinfo.value.problem == ("gru: a training of 4.9 s is too short: 20 updates and one validation take 5 s.")
+    assert excinfo.value.repair == "Give a larger --budget, at least 6s."  # another measurement may be slower
     with pytest.raises(
         UsageError, match=r"a learning-rate trial of 0\.9 s is too short: 10 updates take 1 s"
-    ) as caught:
+    ) as excinfo:
         check(cost, "7.2s", lr_trials=2, unit="s")
-    assert caught.value.repair == "Give a larger --budget, at least 10s, or fewer --lr-trials."
+    assert excinfo.value.repair == "Give a larger --budget, at least 10s, or fewer --lr-trials."
 
 
 @pytest.mark.parametrize(

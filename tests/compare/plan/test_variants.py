@@ -17,7 +17,7 @@ BASE = parse_settings({"task": "language", "seed": 3, "network": {"dropout": 0.2
 
 
 @pytest.fixture
-def file(tmp_path):
+def write_variants(tmp_path):
     """A function that writes a variants file with a text and returns its path."""
 
     def write(text: str) -> Path:
@@ -29,9 +29,9 @@ def file(tmp_path):
 
 
 def get_error_message(variants, models=(), base: Settings = BASE) -> str:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         build_families(models, variants, base)
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 def test_each_family_is_the_base_settings_with_another_model():
@@ -44,8 +44,8 @@ def test_each_family_is_the_base_settings_with_another_model():
     assert BASE.model == "lstm"
 
 
-def test_a_variant_overrides_only_its_own_settings(file):
-    path = file("wide-gru: {model: gru, network: {width: 512}}\ndeep.2:\n  model: lstm\n  network.depth: 3\n")
+def test_a_variant_overrides_only_its_own_settings(write_variants):
+    path = write_variants("wide-gru: {model: gru, network: {width: 512}}\ndeep.2:\n  model: lstm\n  network.depth: 3\n")
     families = build_families(["rnn"], path, BASE)
     assert list(families) == ["rnn", "wide-gru", "deep.2"]
     assert families["wide-gru"].model == "gru"
@@ -62,14 +62,14 @@ def test_variants_can_be_given_as_a_mapping():
     assert families["a"].network.width == families["b"].network.width == 8
 
 
-def test_a_variant_named_like_a_family_is_of_that_family(file):
-    families = build_families(["rnn"], file("gru: {network.depth: 2}\ntransformer:\n"), BASE)
+def test_a_variant_named_like_a_family_is_of_that_family(write_variants):
+    families = build_families(["rnn"], write_variants("gru: {network.depth: 2}\ntransformer:\n"), BASE)
     assert {name: settings.model for name, settings in families.items()} == {
         "rnn": "rnn",
         "gru": "gru",
         "transformer": "transformer",
     }
-    assert "it is named like a family, but its model is 'lstm'" in get_error_message(file("gru: {model: lstm}"))
+    assert "it is named like a family, but its model is 'lstm'" in get_error_message(write_variants("gru: {model: lstm}"))
 
 
 def test_a_variant_must_name_its_model():
@@ -78,13 +78,13 @@ def test_a_variant_must_name_its_model():
     )
 
 
-def test_yaml_anchors_and_merges_work(file):
-    families = build_families([], file("a: &a {model: gru, network.width: 8}\nb: {<<: *a, network.depth: 2}\n"), BASE)
+def test_yaml_anchors_and_merges_work(write_variants):
+    families = build_families([], write_variants("a: &a {model: gru, network.width: 8}\nb: {<<: *a, network.depth: 2}\n"), BASE)
     assert (families["b"].model, families["b"].network.width, families["b"].network.depth) == ("gru", 8, 2)
 
 
-def test_all_mistakes_are_reported_at_once_with_name_and_line(file):
-    path = file(
+def test_all_mistakes_are_reported_at_once_with_name_and_line(write_variants):
+    path = write_variants(
         "one:\n"
         "  model: gruu\n"
         "  network:\n"
@@ -162,18 +162,18 @@ def test_valid_names_are_accepted(name):
     assert name in build_families([], {name: {"model": "gru"}}, BASE)
 
 
-def test_names_that_differ_only_in_case_raise_an_error(file):
+def test_names_that_differ_only_in_case_raise_an_error(write_variants):
     assert "the name differs from 'gru' only in case" in get_error_message({"GRU": {"model": "gru"}}, ["gru"])
     assert "the name is taken" in get_error_message({"gru": {"network.width": 3}}, ["gru"])
     text = "one: {model: gru}\nother: {model: rnn}\none: {model: lstm}\n"
-    assert "line 3, one: the name is taken" in get_error_message(file(text))
+    assert "line 3, one: the name is taken" in get_error_message(write_variants(text))
 
 
-def test_a_setting_given_twice_raises_an_error(file):
+def test_a_setting_given_twice_raises_an_error(write_variants):
     text = "one:\n  model: gru\n  network: {width: 3}\n  network.width: 4\n"
-    assert "line 4, one: network.width is given twice" in get_error_message(file(text))
+    assert "line 4, one: network.width is given twice" in get_error_message(write_variants(text))
     text = "one:\n  network: {width: 3}\n  network: {depth: 4}\n"
-    assert "line 3, one: network is given twice" in get_error_message(file(text))
+    assert "line 3, one: network is given twice" in get_error_message(write_variants(text))
 
 
 def test_unknown_and_repeated_families_are_reported_together():
@@ -214,8 +214,8 @@ def test_init_raises_an_error_in_a_comparison():
         ("a: \x07", "not valid YAML"),
     ],
 )
-def test_files_without_variants_raise_an_error(file, text, problem):
-    assert problem in get_error_message(file(text))
+def test_files_without_variants_raise_an_error(write_variants, text, problem):
+    assert problem in get_error_message(write_variants(text))
 
 
 def test_files_that_cannot_be_read_raise_an_error(tmp_path):
@@ -238,9 +238,9 @@ def language(book):
 
 
 def test_a_family_that_cannot_do_the_task_is_named(language):
-    task, base, facts = language
+    task, base, context = language
     families = build_families(["gru", "ngram"], {"both": {"model": "gru", "recurrent.bidirectional": True}}, base)
-    settings = {name: resolve(each, facts)[0] for name, each in families.items()}
+    settings = {name: resolve(each, context)[0] for name, each in families.items()}
     check_family(task, "gru", settings["gru"])
     check_family(task, "ngram", settings["ngram"])
     with pytest.raises(UsageError, match=r"^both: a language model must not see what it predicts"):
@@ -252,9 +252,9 @@ def test_an_ngram_model_for_another_task_raises_an_error_with_the_alternatives(t
     path.write_text("".join(f"text {n} is {'good' if n % 2 else 'bad'}\t{n % 2}\n" for n in range(80)), "utf-8")
     settings = parse_settings({"task": "classify", "model": "ngram"})
     task = get_task("classify").prepare(str(path), settings)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as excinfo:
         check_family(task, "baseline", ResolvedSettings.from_settings(settings))
-    assert caught.value.problem == (
+    assert excinfo.value.problem == (
         "baseline: the family ngram cannot do the task classify: it predicts the next token by counts."
     )
-    assert "feedforward, rnn, gru, lstm, attentive-rnn, transformer" in caught.value.repair
+    assert "feedforward, rnn, gru, lstm, attentive-rnn, transformer" in excinfo.value.repair

@@ -105,10 +105,10 @@ def test_names_are_joined():
 
 
 def test_metrics_have_bounds():
-    assert formatting.bounds("span_f1") == (0, 1)
-    assert formatting.bounds("bleu") == (0, 100)
-    assert formatting.bounds("perplexity") == (1, math.inf)
-    assert formatting.bounds("mse") == (0, math.inf)
+    assert formatting.get_bounds("span_f1") == (0, 1)
+    assert formatting.get_bounds("bleu") == (0, 100)
+    assert formatting.get_bounds("perplexity") == (1, math.inf)
+    assert formatting.get_bounds("mse") == (0, math.inf)
     assert not formatting.is_ratio("f1000")
 
 

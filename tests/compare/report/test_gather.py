@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from small_comparison import data_of, finish, finished_comparison, make_plan, write_text
+from small_comparison import get_data_path, finish, finished_comparison, make_plan, write_text
 
 import seqwise
 from seqwise.compare.plan.plan import Plan
@@ -70,7 +70,7 @@ def test_report_values_are_those_of_evaluate(folder: Path, report: dict):
     for name in ("rnn", "gru", "ngram"):
         result = family(report, name)
         each = {
-            seed: seqwise.load(folder / "trials" / name / f"seed-{seed}", "cpu").evaluate(data_of(folder)).metrics
+            seed: seqwise.load(folder / "trials" / name / f"seed-{seed}", "cpu").evaluate(get_data_path(folder)).metrics
             for seed in ([0] if name == "ngram" else [0, 1])
         }
         assert result["values"] == [{"seed": seed, "value": metrics["perplexity"]} for seed, metrics in each.items()]
@@ -138,9 +138,9 @@ def test_every_number_of_a_family_has_a_text(report: dict):
         texts = each["text"]
         assert (texts["mean"] == "–") == (each["mean"] is None)
         assert texts["metrics"].keys() == each["metrics"].keys()
-        assert all(one["rate_text"] for one in each["lr_trials"])
+        assert all(trial["rate_text"] for trial in each["lr_trials"])
     assert all(pair["text"] for pair in report["pairs"])
-    assert all(answer["value_text"] for one in report["examples"] for answer in one["answers"].values())
+    assert all(answer["value_text"] for example in report["examples"] for answer in example["answers"].values())
 
 
 def test_the_best_family_comes_first_and_failed_ones_last(report: dict):
@@ -251,7 +251,7 @@ def test_the_rules_describe_how_the_comparison_was_made_fair(report: dict):
         "the same vocabulary, the same split of the data and the same evaluation",
         "Each family was trained with 2 learning rates for 1,281 tokens each",
         "Then each of the others was trained with 2 seeds, on exactly 3,843 tokens each.",
-        "ngram was counted, not trained: the whole training split was read once, whatever the budget.",
+        "ngram was fitted by counting: the whole training split was read once, whatever the budget.",
         "The test split was read once, after all training",
     ):
         assert words in text
@@ -300,7 +300,7 @@ def test_trials_that_ran_at_the_same_time_are_reported(
     folder: Path, device_workers: int, workers: int, nodes: str, words: str
 ):
     plan = Plan.open(folder)
-    for number, trial in enumerate(plan.trainings()):
+    for number, trial in enumerate(plan.training_trials()):
         path = Job("train", trial.name).file(folder)
         outcome = json.loads(path.read_text())
         if outcome["result"]:
@@ -367,9 +367,9 @@ def test_missing_scores_are_an_error(folder: Path):
 
 
 def test_a_missing_or_damaged_report_is_an_error(tmp_path: Path):
-    with pytest.raises(RunError, match="has no report yet") as caught:
+    with pytest.raises(RunError, match="has no report yet") as excinfo:
         load_report(tmp_path)
-    assert f"seqwise compare --resume {tmp_path}" in caught.value.repair
+    assert f"seqwise compare --resume {tmp_path}" in excinfo.value.repair
     (tmp_path / "report.json").write_text("{")
     with pytest.raises(RunError, match="the report is damaged"):
         load_report(tmp_path)
@@ -454,10 +454,10 @@ def test_examples_are_those_on_which_families_differ_most(folder: Path, report: 
     ranges = np.ptp(logs, axis=0)
     segments = np.arange(len(ranges)) * 3 // len(ranges)
     widest = sorted((ranges[segments == each].max() for each in range(3)), reverse=True)  # one of each third
-    for at, example in enumerate(report["examples"]):
+    for index, example in enumerate(report["examples"]):
         assert example["answers"].keys() == {"rnn", "gru", "ngram"}
         values = [answer["value"] for answer in example["answers"].values()]
-        assert np.ptp(np.log(values)) == pytest.approx(widest[at])
+        assert np.ptp(np.log(values)) == pytest.approx(widest[index])
         assert max(values) > min(values)
         assert example["input"]
 
@@ -475,7 +475,7 @@ def test_no_examples_are_selected_with_examples_zero(folder: Path):
 
 def make_scores(*right: int) -> ExampleScores:
     sums = np.stack([np.array(right, dtype=float), np.ones(len(right))], axis=1)
-    texts = tuple(ExampleText(f"question {at}", "yes", "yes" if each else "no") for at, each in enumerate(right))
+    texts = tuple(ExampleText(f"question {index}", "yes", "yes" if each else "no") for index, each in enumerate(right))
     return ExampleScores("accuracy", "questions", sums, texts)
 
 

@@ -20,8 +20,8 @@ def cells(line: str) -> list[str]:
 
 def with_ranks(*ranks: str) -> Values:
     values = report("classify", "accuracy", [family(f"f{at}", "accuracy", [0.9, 0.91]) for at in range(len(ranks))])
-    for one, rank in zip(values["families"], ranks):
-        one["rank"] = rank
+    for each, rank in zip(values["families"], ranks):
+        each["rank"] = rank
     return values
 
 
@@ -64,9 +64,9 @@ def test_an_interval_over_examples_is_named_where_others_are_over_seeds():
 def test_the_table_prints_the_texts_of_the_report():
     for name in ("normal", "extreme", "with_failures"):
         values = SAMPLES[name]()
-        for one, line in zip(values["families"], table(values)[1:]):
+        for each, line in zip(values["families"], table(values)[1:]):
             keys = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "latency")
-            assert cells(line)[-7:] == [one["text"][key] for key in keys]
+            assert cells(line)[-7:] == [each["text"][key] for key in keys]
 
 
 def test_baselines_are_listed_below_in_brackets():
@@ -91,9 +91,9 @@ def test_a_number_looks_the_same_in_the_table_and_in_the_verdict():
     ]
     timed_report = report("classify", "accuracy", families)
     assert timed_report["verdict"]["fastest"] == "rnn"
-    latency = next(one for one in timed_report["families"] if one["name"] == "rnn")["text"]["latency"]
+    latency = next(each for each in timed_report["families"] if each["name"] == "rnn")["text"]["latency"]
     assert timed_report["verdict"]["fastest_text"] == latency == "1.1 ms"
-    assert any(f"rnn is fastest: {latency} per" in one for one in timed_report["verdict"]["sentences"])
+    assert any(f"rnn is fastest: {latency} per" in each for each in timed_report["verdict"]["sentences"])
 
 
 def test_gaps_look_the_same_in_the_verdict_and_in_the_pairs():

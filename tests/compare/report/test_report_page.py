@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from reading_back import BYTES, COUNTS, READ, TIMES, all_misread, read_back
+from reading_back import BYTES, COUNTS, READ, TIMES, find_mismatches, read_back
 from sample_report import HOSTILE, SAMPLES, Values, complete, failed, family, parse, report
 
 from seqwise.compare.report.page.page import SCRIPTS, make_page, make_title
@@ -141,21 +141,21 @@ def sample(
     request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OpenPage]:
     """Each sample, opened once in a wide window in light mode; a test that changes this restores it."""
-    one = open_page(browser, SAMPLES[request.param](), tmp_path_factory.mktemp("page"))
-    yield one
-    one.tab.close()
+    browser_page = open_page(browser, SAMPLES[request.param](), tmp_path_factory.mktemp("page"))
+    yield browser_page
+    browser_page.tab.close()
 
 
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
     tabs: list[Any] = []
 
-    def open_one(values: Values) -> OpenPage:
-        one = open_page(browser, values, tmp_path)
-        tabs.append(one.tab)
-        return one
+    def open_in_tab(values: Values) -> OpenPage:
+        browser_page = open_page(browser, values, tmp_path)
+        tabs.append(browser_page.tab)
+        return browser_page
 
-    yield open_one
+    yield open_in_tab
     for tab in tabs:
         tab.close()
 
@@ -182,12 +182,12 @@ CHARTS = """() => [...document.querySelectorAll("svg.chart")].flatMap((svg) => {
 })"""
 
 
-def count_charts(one: OpenPage) -> Counter[str]:
-    return Counter(one.tab.eval_on_selector_all("svg.chart", "all => all.map(svg => svg.dataset.chart)"))
+def count_charts(browser_page: OpenPage) -> Counter[str]:
+    return Counter(browser_page.tab.eval_on_selector_all("svg.chart", "all => all.map(svg => svg.dataset.chart)"))
 
 
 def select_finished(values: Values) -> list[dict[str, Any]]:
-    return [one for one in values["families"] if one["mean"] is not None]
+    return [each for each in values["families"] if each["mean"] is not None]
 
 
 def test_the_page_has_no_errors_and_requests_nothing_but_the_file(sample: OpenPage):
@@ -210,29 +210,29 @@ def test_every_family_has_its_line_and_its_point(sample: OpenPage):
     get_families = "(all, wanted) => [...new Set(all.map(mark => mark.dataset.family))].filter(Boolean)"
     for chart in ("curves-tokens", "curves-seconds"):
         lines = sample.tab.eval_on_selector_all(f"svg[data-chart={chart}] .mark", get_families)
-        assert set(lines) == {one["name"] for one in families if any(curve["points"] for curve in one["curves"])}
+        assert set(lines) == {each["name"] for each in families if any(curve["points"] for curve in each["curves"])}
     points = sample.tab.eval_on_selector_all("svg[data-chart=tradeoff] .mark", get_families)
-    assert set(points) == {one["name"] for one in families if one["latency"] is not None}
+    assert set(points) == {each["name"] for each in families if each["latency"] is not None}
 
 
 def cells(values: Values) -> Counter[tuple[str, str, float]]:
     """Count (family, key, value) of every number in a table that belongs to a family."""
     numbers: list[tuple[str, str, float | None]] = []
-    for one in values["families"]:
-        name, training = one["name"], one["training"] or {}
+    for each in values["families"]:
+        name, training = each["name"], each["training"] or {}
         costs = {
-            "cost.tokens_per_second": None if one["is_baseline"] else training.get("tokens_per_second"),
-            "cost.memory": one["memory"],
-            "cost.weights": one["weights"],
-            "cost.latency": one["latency"],
-            "cost.evaluation_seconds": one["evaluation_seconds"],
+            "cost.tokens_per_second": None if each["is_baseline"] else training.get("tokens_per_second"),
+            "cost.memory": each["memory"],
+            "cost.weights": each["weights"],
+            "cost.latency": each["latency"],
+            "cost.evaluation_seconds": each["evaluation_seconds"],
         }
-        rates = {f"lr-{number}": trial["validation"] for number, trial in enumerate(one["lr_trials"], start=1)}
+        rates = {f"lr-{number}": trial["validation"] for number, trial in enumerate(each["lr_trials"], start=1)}
         board = {"tokens_per_second": costs["cost.tokens_per_second"]}
         board |= {key: training.get(key) for key in ("seconds", "tokens")}
-        board |= {key: one[key] for key in ("mean", "parameters", "memory", "latency", "learning_rate")}
-        metrics = {f"metrics.{key}": value for key, value in one["metrics"].items()}
-        ranked = {**board, **metrics} if one["mean"] is not None else {}
+        board |= {key: each[key] for key in ("mean", "parameters", "memory", "latency", "learning_rate")}
+        metrics = {f"metrics.{key}": value for key, value in each["metrics"].items()}
+        ranked = {**board, **metrics} if each["mean"] is not None else {}
         numbers += [(name, key, value) for key, value in {**ranked, **costs, **rates}.items()]
     for pair in values["pairs"]:
         numbers += [(pair["a"], "difference", pair["difference"]), (pair["b"], "difference", -pair["difference"])]
@@ -249,7 +249,7 @@ def test_every_number_of_the_tables_is_that_of_the_report(sample: OpenPage):
 
 
 def test_accessible_numbers_are_those_of_the_report(sample: OpenPage):
-    assert all_misread(sample.tab, sample.report) == []
+    assert find_mismatches(sample.tab, sample.report) == []
     bare = "all => all.filter(one => /NaN|undefined|null|Infinity|object/.test(one.innerText)).length"
     assert sample.tab.eval_on_selector_all(".value", bare) == 0
 
@@ -271,7 +271,7 @@ def test_a_wrong_number_on_the_page_would_be_noticed(browser: Any, tmp_path: Pat
     (tmp_path / "wrong.html").write_text(text.replace(right, wrong), encoding="utf-8")
     tab = browser.new_page()
     tab.goto((tmp_path / "wrong.html").as_uri())
-    assert all_misread(tab, values) != []
+    assert find_mismatches(tab, values) != []
     tab.close()
 
 
@@ -290,7 +290,7 @@ def test_formatted_numbers_parse_back(text: str, units: dict[str, float], value:
 def test_every_trial_is_listed(sample: OpenPage):
     read = sample.tab.eval_on_selector_all("[data-trial][data-value]", READ)
     keys = ("rate", "updates", "tokens", "seconds", "validation")
-    expected = [(one["name"], key, one[key]) for one in sample.report["trials"] for key in keys]
+    expected = [(each["name"], key, each[key]) for each in sample.report["trials"] for key in keys]
     assert [(name, key, float(value)) for name, key, value, _ in read] == [
         each for each in expected if each[2] is not None
     ]
@@ -336,8 +336,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(ink: str, background: str) -> float:
+    light, dark = sorted((luminance(ink), luminance(background)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -424,8 +424,8 @@ def test_tied_families_are_named(show: Any):
     row_texts = tab.eval_on_selector_all(
         "#leaderboard tbody tr", "all => Object.fromEntries(all.map(row => [row.dataset.row, row.textContent]))"
     )
-    for one in values["families"]:
-        assert ("no significant difference from the best" in row_texts[one["name"]]) == (one["rank"] == "tied")
+    for each in values["families"]:
+        assert ("no significant difference from the best" in row_texts[each["name"]]) == (each["rank"] == "tied")
     words = tab.eval_on_selector_all("#pairs td.outcome", "all => all.map(one => one.textContent)")
     templates = {
         "significant": "{} is better",
@@ -433,7 +433,7 @@ def test_tied_families_are_named(show: Any):
         "inconclusive": "no significant difference",
     }
     # The first of a pair is always the better one here.
-    assert words == [templates[one["outcome"]].format(one["a"]) for one in values["pairs"]]
+    assert words == [templates[each["outcome"]].format(each["a"]) for each in values["pairs"]]
     assert {word.partition(" is ")[2] for word in words} == {"better", ""}
 
 
@@ -474,9 +474,9 @@ def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_expla
             family("lstm", "accuracy", [0.55, 0.56, 0.57]),
         ],
     )
-    for one in values["pairs"]:
-        if "rnn" in (one["a"], one["b"]):
-            one |= {"covers": "examples", "significant": False}
+    for each in values["pairs"]:
+        if "rnn" in (each["a"], each["b"]):
+            each |= {"covers": "examples", "significant": False}
     values = complete(values)
     assert values["verdict"]["unsure"] == ["rnn"]
     tab = show(values).tab
@@ -531,7 +531,7 @@ def test_a_failed_family_is_last_with_its_reason(show: Any):
     assert last.get_attribute("data-row") == "transformer"
     assert "the loss became infinite at update 212" in last.text_content()
     assert "seed 2: the process was killed." in tab.text_content("tr[data-row=gru]")
-    failures = [one["name"] for one in values["trials"] if one["status"] == "failed"]
+    failures = [each["name"] for each in values["trials"] if each["status"] == "failed"]
     assert tab.eval_on_selector_all("td[data-failed]", "all => all.map(one => one.dataset.failed)") == failures
 
 
@@ -558,7 +558,7 @@ def test_the_range_of_latencies_is_drawn_beside_their_median(show: Any):
     values = complete(values)
     tab = show(values).tab
     name = values["families"][0]["name"]
-    longest = max(max(one["latencies"]) for one in values["families"])
+    longest = max(max(each["latencies"]) for each in values["families"])
     row = tab.locator("#costs figure", has_text="One prediction").locator("tr", has_text=name)
     bar, line = (
         row.locator(which).evaluate("one => one.getBoundingClientRect().toJSON()") for which in (".bar", ".range")
@@ -624,19 +624,19 @@ def test_the_legend_hides_a_family_in_every_chart(show: Any):
 
 
 def test_switches_redraw_the_charts(show: Any):
-    one = show(SAMPLES["normal"]())
+    browser_page = show(SAMPLES["normal"]())
     line = "svg[data-chart=curves-tokens] .line"
-    log = one.tab.get_attribute(line, "d")
-    one.tab.click("[aria-label=perplexity] [data-choice=linear]")
-    assert one.tab.get_attribute(line, "d") != log
-    faint = one.tab.locator("svg[data-chart=curves-tokens] .faint")
+    log = browser_page.tab.get_attribute(line, "d")
+    browser_page.tab.click("[aria-label=perplexity] [data-choice=linear]")
+    assert browser_page.tab.get_attribute(line, "d") != log
+    faint = browser_page.tab.locator("svg[data-chart=curves-tokens] .faint")
     assert faint.count() == 15  # five families, three seeds
-    one.tab.click("[data-choice=hidden]")
+    browser_page.tab.click("[data-choice=hidden]")
     assert faint.count() == 0
     for price in ("seconds", "parameters", "memory", "weights", "latency"):
-        one.tab.click(f"[data-choice={price}]")
-        assert one.tab.evaluate(CHARTS) == [], price
-    assert one.errors == []
+        browser_page.tab.click(f"[data-choice={price}]")
+        assert browser_page.tab.evaluate(CHARTS) == [], price
+    assert browser_page.errors == []
 
 
 def test_the_frontier_holds_the_families_that_no_other_dominates(show: Any):
@@ -681,11 +681,11 @@ def test_a_cell_of_the_matrix_shows_its_interval(show: Any):
 
 
 def test_the_command_can_be_copied(show: Any):
-    one = show(SAMPLES["normal"]())
-    one.tab.click(".copy")
-    one.tab.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
-    selection = one.tab.evaluate("String(getSelection())")
-    assert one.tab.text_content(".copy") == "Copied" or selection == one.report["command"]
+    browser_page = show(SAMPLES["normal"]())
+    browser_page.tab.click(".copy")
+    browser_page.tab.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
+    selection = browser_page.tab.evaluate("String(getSelection())")
+    assert browser_page.tab.text_content(".copy") == "Copied" or selection == browser_page.report["command"]
 
 
 def test_settings_that_differ_are_listed_together(show: Any):
@@ -694,7 +694,7 @@ def test_settings_that_differ_are_listed_together(show: Any):
     keys = tab.eval_on_selector_all("[data-setting]", "all => [...new Set(all.map(one => one.dataset.setting))]")
     assert set(keys) == {"model", "network.width", "training.rate"}  # not the depth, which is the same for all
     assert tab.text_content("[data-family=gru][data-setting='network.width']") == str(
-        next(one for one in values["families"] if one["name"] == "gru")["settings"]["network"]["width"]
+        next(each for each in values["families"] if each["name"] == "gru")["settings"]["network"]["width"]
     )
 
 
@@ -711,9 +711,9 @@ def test_printing_unfolds_all_sections(show: Any):
 
 def test_missing_values_and_failed_families_are_drawn(show: Any):
     bare = {**failed("gru", ""), "values": [], "lr_trials": []}
-    one = show(report("tag", "accuracy", [family("rnn", "accuracy", [0.5]), bare]))
-    assert one.errors == []
-    assert "No training finished." in one.tab.text_content("#leaderboard")
+    browser_page = show(report("tag", "accuracy", [family("rnn", "accuracy", [0.5]), bare]))
+    assert browser_page.errors == []
+    assert "No training finished." in browser_page.tab.text_content("#leaderboard")
 
 
 def test_curves_of_different_length_are_averaged(show: Any):
@@ -742,10 +742,10 @@ def test_baselines_are_below_the_families(show: Any):
 @pytest.mark.parametrize("old", [{}, {"baselines": []}])
 def test_a_report_without_baselines_has_no_such_row(show: Any, old: dict[str, Any]):
     values = {key: value for key, value in SAMPLES["with_failures"]().items() if key != "baselines"}
-    one = show({**values, **old})
-    assert one.errors == []
-    assert one.tab.locator(".baseline").count() == 0
-    assert one.tab.locator("#leaderboard .cards tbody tr").count() == len(values["families"])
+    browser_page = show({**values, **old})
+    assert browser_page.errors == []
+    assert browser_page.tab.locator(".baseline").count() == 0
+    assert browser_page.tab.locator("#leaderboard .cards tbody tr").count() == len(values["families"])
 
 
 @pytest.mark.parametrize(

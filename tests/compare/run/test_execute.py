@@ -22,7 +22,7 @@ from small_comparison import InProcessEngine, finish, finished_comparison, make_
 
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.gather import load_report
-from seqwise.compare.run import execute as trials
+from seqwise.compare.run import execute as execute_module
 from seqwise.compare.run import memory as memory_module
 from seqwise.compare.run.execute import InterruptedJob, LostProcess, execute, open_shared
 from seqwise.compare.run.jobs import (
@@ -32,7 +32,7 @@ from seqwise.compare.run.jobs import (
     SpeedResult,
     TrainingResult,
     choose_rate,
-    find_done,
+    find_trained,
     find_missing,
     is_unfinished,
     remove_failures,
@@ -71,7 +71,7 @@ def test_a_finished_job_is_not_executed_again(text: Path, tmp_path: Path, monkey
     assert outcome.result is not None
     assert outcome.result.tokens == 5124
     before = job.file(folder).stat().st_mtime_ns
-    monkeypatch.setattr(trials._Execution, "train", lambda self: pytest.fail("executed again"))
+    monkeypatch.setattr(execute_module._Execution, "train", lambda self: pytest.fail("executed again"))
     assert execute(folder, job) == outcome
     assert job.file(folder).stat().st_mtime_ns == before
 
@@ -140,7 +140,7 @@ def test_changed_data_fails_training_and_test(text: Path, tmp_path: Path):
     make_plan(folder, text, lr_trials=1)
     assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
     text.write_text(text.read_text() + "one more line.\n")
-    trials._tasks.clear()  # as in a new process
+    execute_module._tasks.clear()  # as in a new process
     for job in (Job("train", "gru/seed-0"), Job("test", "rnn/seed-0")):
         outcome = execute(folder, job)
         assert outcome.status == "failed"
@@ -221,7 +221,7 @@ def test_two_workers_never_execute_one_job_at_the_same_time(text: Path, tmp_path
         semaphore.release()
         return result
 
-    monkeypatch.setattr(trials._Execution, "train", work)
+    monkeypatch.setattr(execute_module._Execution, "train", work)
     outcomes: list[Outcome] = []
     threads = [threading.Thread(target=lambda: outcomes.append(execute(folder, job))) for _ in range(3)]
     for thread in threads:
@@ -270,19 +270,19 @@ def test_an_error_of_any_kind_becomes_a_failed_outcome(text: Path, tmp_path: Pat
     def divide_by_zero(*args: Any, **options: Any) -> Any:
         raise ZeroDivisionError("of unknown origin")
 
-    monkeypatch.setattr(trials, "open_training", divide_by_zero)
+    monkeypatch.setattr(execute_module, "open_training", divide_by_zero)
     assert execute(folder, Job("train", "rnn/seed-0")) == Outcome("failed", "ZeroDivisionError: of unknown origin")
 
     def diverge(*args: Any, **options: Any) -> Any:
         raise NonFiniteError("the loss is nan.", repair="Try half the rate.")
 
-    monkeypatch.setattr(trials, "open_training", diverge)
+    monkeypatch.setattr(execute_module, "open_training", diverge)
     assert execute(folder, Job("train", "gru/seed-0")) == Outcome("failed", "the loss is nan.\nTry half the rate.")
 
     def fill_disk(run: Run, **options: Any) -> Any:
         raise SaveError("the disk is full.", repair=f"Free some space, then resume with: {resume_command(run.folder)}")
 
-    monkeypatch.setattr(trials, "open_training", fill_disk)
+    monkeypatch.setattr(execute_module, "open_training", fill_disk)
     outcome = execute(folder, Job("train", "gru/seed-1"))
     assert outcome.reason.endswith(f"then resume with: seqwise compare --resume {folder}")
 
@@ -301,7 +301,7 @@ def test_a_failing_family_does_not_affect_the_others(tmp_path: Path):
     assert "The update was not made" in lr_trial.reason or "no longer finite" in lr_trial.reason
     assert training.reason.startswith("none of its 2 learning rates worked: ")
     assert choose_rate(folder, plan, "too-fast")[0] is None
-    assert {trial.family for trial in find_done(folder, plan.trainings())} == {"rnn", "gru", "ngram"}
+    assert {trial.family for trial in find_trained(folder, plan.training_trials())} == {"rnn", "gru", "ngram"}
     assert Job("test", "too-fast/seed-0").load(folder) is None
 
 
@@ -557,7 +557,7 @@ def test_the_error_of_a_process_is_the_reason_of_the_failure(text: Path, tmp_pat
         )
         return 1
 
-    monkeypatch.setattr(trials, "launch", launch)
+    monkeypatch.setattr(execute_module, "launch", launch)
     assert execute(folder, Job("train", "rnn/seed-0")) == Outcome("failed", "the loss is nan.\nTry half the rate.")
     assert execute(folder, Job("train", "rnn/seed-1")) == Outcome("failed", "its processes ended with status 1.")
     assert (folder / "trials/rnn/seed-0.log").read_text().startswith("resuming at step 5.")
@@ -570,7 +570,7 @@ def test_a_lost_process_is_not_a_failure_of_the_trial(text: Path, tmp_path: Path
     def launch(processes: int, device: Any, arguments: list[str], run: Path, log: Any, stop: Any) -> int:
         raise LostProcessError("process 1 of 2 was ended by SIGKILL.", repair=resume_command(run))
 
-    monkeypatch.setattr(trials, "launch", launch)
+    monkeypatch.setattr(execute_module, "launch", launch)
     with pytest.raises(LostProcess, match=r"^when process 1 of 2 was ended by SIGKILL$"):
         execute(folder, Job("train", "rnn/seed-0"))
     assert Job("train", "rnn/seed-0").load(folder) is None
@@ -579,5 +579,5 @@ def test_a_lost_process_is_not_a_failure_of_the_trial(text: Path, tmp_path: Path
 def test_speed_is_not_measured_for_trials_of_several_processes(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2)
-    monkeypatch.setattr(trials, "Trainer", lambda *args: pytest.fail("trained"))
+    monkeypatch.setattr(execute_module, "Trainer", lambda *args: pytest.fail("trained"))
     assert execute(folder, Job("speed", "rnn")) == Outcome("done", result=SpeedResult())

@@ -93,7 +93,7 @@ class Killer:
         self.folder, self.generator = folder, generator
         self.victims, self.num_missed = set(victims), 0
         self.events: list[dict[str, Any]] = []
-        self.written: dict[str, int] = {}  # outcome file → its modification time at the end of the job
+        self.outcome_times: dict[str, int] = {}  # outcome file → its modification time at the end of the job
         self.threads: list[threading.Thread] = []
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ class Killer:
             self.threads[-1].start()
         if event["event"] == "end":
             path = Job(event["kind"], name).file(self.folder)
-            self.written[str(path)] = path.stat().st_mtime_ns
+            self.outcome_times[str(path)] = path.stat().st_mtime_ns
 
     def _kill(self, name: str, pid: int, updates: int, sleep: float) -> None:
         """Kill the process shortly after `updates` updates of the trial are saved."""
@@ -131,32 +131,32 @@ def test_killing_eight_of_twenty_workers_changes_no_result(text: Path, tmp_path:
     generator = random.Random(seed)
     base = tiny(training={"save_every": 3})
     options = {"models": FAMILIES, "budget": BUDGET, "seeds": 3}
-    undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
-    finish(undisturbed, make_plan(undisturbed, text, base, **options))
-    plan = make_plan(disturbed, text, base, **options)
+    uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
+    finish(uninterrupted, make_plan(uninterrupted, text, base, **options))
+    plan = make_plan(interrupted, text, base, **options)
     names = [trial.name for trial in plan.trials()]
     assert len(names) == 20
-    killer = Killer(disturbed, generator.sample(names, 8), generator)
-    run_with(disturbed, plan, LocalEngine(disturbed, workers=2), on_event=killer)
+    killer = Killer(interrupted, generator.sample(names, 8), generator)
+    run_with(interrupted, plan, LocalEngine(interrupted, workers=2), on_event=killer)
 
     assert killer.names("lost").total() == 8
     assert set(killer.names("lost").values()) == {1}
     assert killer.names("end") == Counter(names)
     assert killer.names("begin").total() == 28
-    for path, when in killer.written.items():
+    for path, when in killer.outcome_times.items():
         assert Path(path).stat().st_mtime_ns == when, f"{path} was written again"
-    assert {trial.name: load_training(disturbed, trial).result.tokens for trial in plan.trials()} == {  # type: ignore
+    assert {trial.name: load_training(interrupted, trial).result.tokens for trial in plan.trials()} == {  # type: ignore
         trial.name: 1282 if trial.kind == "lr" else 2991 for trial in plan.trials()
     }
-    actual, expected = results(disturbed), results(undisturbed)
+    actual, expected = results(interrupted), results(uninterrupted)
     for name in names:
         assert actual[name] == expected[name], name
-    reports = [json.loads((folder / "report.json").read_text()) for folder in (undisturbed, disturbed)]
+    reports = [json.loads((folder / "report.json").read_text()) for folder in (uninterrupted, interrupted)]
     assert [family["values"] for family in reports[0]["families"]] == [
         family["values"] for family in reports[1]["families"]
     ]
     assert reports[0]["pairs"] == reports[1]["pairs"]
-    assert not list(disturbed.rglob("*.writing"))
+    assert not list(interrupted.rglob("*.writing"))
 
 
 # The command
@@ -211,7 +211,7 @@ def read_finished_files(folder: Path) -> dict[Path, tuple[int, bytes]]:
 
 @pytest.mark.slow
 def test_a_killed_and_interrupted_command_resumes_with_the_same_results(text: Path, tmp_path: Path):
-    folder, undisturbed = tmp_path / "out", tmp_path / "undisturbed"
+    folder, uninterrupted = tmp_path / "out", tmp_path / "uninterrupted"
     settings = [
         "--text.tokenizer",
         "characters",
@@ -281,8 +281,8 @@ def test_a_killed_and_interrupted_command_resumes_with_the_same_results(text: Pa
     assert status == 0, errors
     assert json.loads(output) == json.loads((folder / "report.json").read_text())
     assert read_finished_files(folder).items() >= before.items()
-    finish(undisturbed, make_plan(undisturbed, text, tiny(training={"save_every": 3}), budget="10240-tokens", seeds=1))
-    actual, expected = results(folder), results(undisturbed)
+    finish(uninterrupted, make_plan(uninterrupted, text, tiny(training={"save_every": 3}), budget="10240-tokens", seeds=1))
+    actual, expected = results(folder), results(uninterrupted)
     for name in expected:
         assert actual[name] == expected[name], name
 

@@ -29,7 +29,7 @@ from seqwise.compare.run.engine import MAX_LOSSES
 from seqwise.compare.run.execute import InterruptedJob, LostProcess
 from seqwise.compare.run.jobs import Event, Job, Outcome
 from seqwise.compare.run.local_engine import LocalEngine
-from seqwise.compare.run.ray_cluster import Node, Probe, allocate_slots, describe_cluster, find_unfit
+from seqwise.compare.run.ray_cluster import Node, Probe, allocate_slots, describe_cluster, find_node_error
 from seqwise.compare.run.ray_engine import RayEngine
 from seqwise.compare.run.stages import run_stages
 from seqwise.config import Settings
@@ -80,7 +80,7 @@ FINE = Probe(folder=True, data=True, seqwise=environment.version(), cpu="EPYC")
 
 
 @pytest.mark.parametrize(
-    ("report", "words"),
+    ("probe", "words"),
     [
         (None, "1 of 2 nodes of the cluster did not answer within 60 s: small."),
         (Probe(True, True, "", ""), "cannot import seqwise: small"),
@@ -89,15 +89,15 @@ FINE = Probe(folder=True, data=True, seqwise=environment.version(), cpu="EPYC")
         (Probe(True, False, FINE.seqwise, "EPYC"), "cannot read the data book.txt: small"),
     ],
 )
-def test_unfit_nodes_are_named(report: Probe | None, words: str):
-    problem = find_unfit({BIG: FINE, SMALL: report}, Path("somewhere"), "book.txt")
+def test_unsuitable_nodes_are_named(probe: Probe | None, words: str):
+    problem = find_node_error({BIG: FINE, SMALL: probe}, Path("somewhere"), "book.txt")
     assert words in str(problem)
     assert "big" not in str(problem)
     assert problem.repair  # type: ignore[union-attr]
 
 
-def test_fit_nodes_are_described():
-    assert find_unfit({BIG: FINE, SMALL: FINE}, Path("somewhere"), "book.txt") is None
+def test_suitable_nodes_are_described():
+    assert find_node_error({BIG: FINE, SMALL: FINE}, Path("somewhere"), "book.txt") is None
     assert describe_cluster({BIG: FINE}) == "a Ray cluster of 1 node with EPYC, 8 cores, 4 GPUs"
     twins = {CPU: FINE, Node("d", "other", 6, 0): FINE}
     assert describe_cluster(twins) == "a Ray cluster of 2 nodes, each with EPYC, 6 cores, no GPU"
@@ -139,10 +139,10 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float,
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(execute, "execute", job)
-        neighbours = {DEVICE_WORKERS_VARIABLE: "3", WORKERS_VARIABLE: "6"}
-        for name in neighbours:
+        variables = {DEVICE_WORKERS_VARIABLE: "3", WORKERS_VARIABLE: "6"}
+        for name in variables:
             monkeypatch.setenv(name, "1")
-        return engine_module._Process(str(tmp_path), str(tmp_path), 1, 1, lease, neighbours)
+        return engine_module._Process(str(tmp_path), str(tmp_path), 1, 1, lease, variables)
 
     return make
 
@@ -332,7 +332,7 @@ def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_pa
     plan, recorder = Plan.open(folder), Recorder()
     assert run_stages(folder, plan, engine_on(folder), recorder)
     training_jobs = [Job("train", trial.name) for trial in plan.trials()]
-    test_jobs = [Job("test", trial.name) for trial in plan.trainings()]
+    test_jobs = [Job("test", trial.name) for trial in plan.training_trials()]
     assert_same_results(folder, reference, [*training_jobs, *test_jobs])
     assert sorted(recorder.names("end")) == sorted(
         ["rnn", "gru", "all", *(job.name for job in [*training_jobs, *test_jobs])]
@@ -340,7 +340,7 @@ def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_pa
     assert recorder.names("lost") == []
     assert len({event["pid"] for event in recorder.events if event["event"] == "begin"}) == 2  # processes are reused
     assert max(event.get("progress", 0) for event in recorder.events) == 1.0
-    assert list(folder.glob(".seen-*")) == []
+    assert list(folder.glob(".probe-*")) == []
     values = json.loads(training_jobs[0].file(folder).read_text())["result"]
     assert (values["device_workers"], values["workers"]) == (1, 2)
     assert json.loads((folder / "env.json").read_text())["in_words"].startswith("a Ray cluster of 2 nodes")

@@ -1,6 +1,6 @@
-"""Divides the budget of a family among its trials, and refuses one that is too small for them.
+"""Divides the budget of a family among its trials; a budget that is too small for them is an error.
 
-A training of a handful of updates shows how a family begins, not how it learns.
+A training run of a handful of updates shows how a family begins, not how it learns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TrialBudgets:
         if budget.unit == "seconds" and smallest < MIN_SECONDS:
             problem = f"the budget {text} is too small to be divided among the trials."
             raise UsageError(problem, repair="Give a larger --budget, or fewer --lr-trials.")
-        if budget.unit == "tokens" and smallest < 1:  # `check` refuses it, and names a budget that suffices
+        if budget.unit == "tokens" and smallest < 1:  # `check` raises an error that names a budget that suffices
             lr_trial, training = 1.0, 1.0
         total, *parts = (_format_amount(amount, budget.unit) for amount in (budget.amount, lr_trial, training))
         return cls(total, lr_trials, seeds, *parts)
@@ -61,7 +61,7 @@ class TrialBudgets:
         return Budget.parse(self.training).unit == "seconds"
 
     def check(self, costs: Mapping[str, TrialCost], unit: str, tokens_per_epoch: int | None = None) -> None:
-        """Refuses budgets below the costs of some family; proposes a total in epochs if `tokens_per_epoch` is given."""
+        """Raises an error if a trial is too short; `tokens_per_epoch`: the error suggests a total in epochs."""
         kinds: list[TrialKind] = ["train", "lr"] if self.lr_trials > 1 else ["train"]
         for name, cost in costs.items():
             for kind in kinds:

@@ -40,7 +40,7 @@ from seqwise.training.training_run import (
 )
 
 INDEPENDENT_EXAMPLES = ("texts", "sentences", "pairs", "images")
-MIN_EXAMPLES = 3  # of a split: below, every difference is chance
+MIN_EXAMPLES = 3  # of a split: with fewer, every difference is chance
 BUDGET_UNITS = {"time": ("seconds",), "tokens": ("tokens", "epochs")}  # required by --match
 # Training settings that a comparison chooses itself, and why.
 FIXED_SETTINGS = {
@@ -151,11 +151,11 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
 
 
 def _check_splits(task: Task, log: LogFunction) -> None:
-    """Refuses splits too small for any comparison; logs a note where only large differences can be found."""
+    """Raises an error if a split is too small to compare on; logs a note where only large differences can be found."""
     report = task.report()
     unit = report.columns[0]
     if unit not in INDEPENDENT_EXAMPLES:
-        return  # a text is counted in tokens, a series in steps: its own checks refuse what is too short
+        return  # a text is counted in tokens, a series in steps: its own checks raise an error if it is too short
     sizes = {split: rows[0] for split, rows in report.rows.items() if split != "train"}
     advice = "Give more data, or hold out more of it: --data.valid-fraction 0.2 --data.test-fraction 0.2"
     for split, count in sizes.items():
@@ -167,7 +167,7 @@ def _check_splits(task: Task, log: LogFunction) -> None:
 
 
 def _check_options(options: ComparisonOptions, settings: Settings) -> None:
-    """Refuses wrong and contradictory options and settings, before the data is read."""
+    """Raises an error if options or settings are wrong or contradictory, before the data is read."""
     budget = Budget.parse(options.budget)
     minimums = {"seeds": 1, "lr_trials": 1, "nproc": 1, "examples": 0}
     for name, minimum in minimums.items():
@@ -193,12 +193,12 @@ def _check_options(options: ComparisonOptions, settings: Settings) -> None:
 
 
 def _check_rates(families: Mapping[str, Settings], lr_trials: int) -> None:
-    """Refuses to search a learning rate that is set."""
+    """Raises an error if a learning rate is set that would be searched for."""
     fixed = [
         f"{name} {each.training.learning_rate:g}"
         for name, each in families.items()
         if get_family(each.model).has_gradients and each.training.learning_rate is not None
     ]
     if lr_trials > 1 and fixed:
-        problem = f"--lr-trials {lr_trials} searches a learning rate, but it is already set: {', '.join(fixed)}."
+        problem = f"--lr-trials {lr_trials} searches for a learning rate, but it is already set: {', '.join(fixed)}."
         raise UsageError(problem, repair="Use --lr-trials 1 to train with it, or leave out training.learning_rate.")

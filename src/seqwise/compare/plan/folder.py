@@ -61,7 +61,7 @@ def remove_untrained(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses a folder unless it is missing, empty, or left by a process that was killed while it read the data."""
+    """Raises an error unless the folder is missing, empty, or left by a process that was killed while reading data."""
     if (folder / PLAN_FILE).exists():
         repair = f"Resume it: {resume_command(folder)}\nOr name another folder with --out."
         raise FolderTakenError(f"{folder} already holds a comparison.", repair=repair)
@@ -74,7 +74,7 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def claim_folder(folder: Path) -> Iterator[None]:
-    """Creates the folder; of two processes that try at the same time, one is refused. On failure removes it again."""
+    """Creates the folder; if two processes try at the same time, one fails. On failure removes it again."""
     created = [each for each in (folder, *folder.parents) if not each.exists()]
     claim = folder / CLAIM_FILE
     try:
@@ -92,7 +92,7 @@ def claim_folder(folder: Path) -> Iterator[None]:
         try:
             check_folder(folder)  # the process that had it may have finished meanwhile
             if is_locked:
-                _remove_unplanned(folder)
+                _remove_partial_plan(folder)
             (folder / PREPROCESSOR_FOLDER).mkdir()  # succeeds in one process only
         except (OSError, FolderTakenError) as error:
             claim.unlink(missing_ok=True)
@@ -104,7 +104,7 @@ def claim_folder(folder: Path) -> Iterator[None]:
             yield
         except BaseException:
             (folder / PLAN_FILE).unlink(missing_ok=True)
-            _remove_unplanned(folder)
+            _remove_partial_plan(folder)
             claim.unlink(missing_ok=True)
             _remove_empty(created)
             raise
@@ -138,7 +138,7 @@ def _taken_error(folder: Path) -> FolderTakenError:
     return FolderTakenError(f"another process is creating {folder}.", repair="Name another folder with --out.")
 
 
-def _remove_unplanned(folder: Path) -> None:
+def _remove_partial_plan(folder: Path) -> None:
     shutil.rmtree(folder / PREPROCESSOR_FOLDER, ignore_errors=True)
     (folder / PARTIAL_PLAN).unlink(missing_ok=True)
 

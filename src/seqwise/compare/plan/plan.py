@@ -74,7 +74,7 @@ class Plan:
     nproc: int
     num_examples: int  # on which families disagree, for the report
     families: dict[str, ResolvedSettings]
-    strict: bool = True  # a time too short for one validation is refused
+    strict: bool = True  # raise an error for a time budget too short for one validation
     working_folder: str = ""  # of the command, to which file names are relative
     threads: int | None = None  # of a trial on the CPU, where they are limited
     lr_prefix: str = "lr"  # of the names of trials; "try" in format 1
@@ -90,24 +90,24 @@ class Plan:
             Trial(f"{name}/{self.lr_prefix}-{number}", name, "lr", number, seed)
             for number in range(1, count + 1)
             for name in self.families
-            if not self.is_counted(name)
+            if self.has_gradients(name)
         ]
 
-    def trainings(self) -> list[Trial]:
+    def training_trials(self) -> list[Trial]:
         """Returns the trainings of all seeds; an n-gram model is fitted once."""
         first = self.budgets.seeds[0]
         return [
-            self.training(name, seed)
+            self.training_trial(name, seed)
             for seed in self.budgets.seeds
             for name in self.families
-            if seed == first or not self.is_counted(name)
+            if seed == first or self.has_gradients(name)
         ]
 
-    def training(self, family: str, seed: int) -> Trial:
+    def training_trial(self, family: str, seed: int) -> Trial:
         return Trial(f"{family}/seed-{seed}", family, "train", seed, seed)
 
     def trials(self) -> list[Trial]:
-        return [*self.lr_trials(), *self.trainings()]
+        return [*self.lr_trials(), *self.training_trials()]
 
     def get_trial(self, name: str) -> Trial:
         for trial in self.trials():
@@ -115,9 +115,9 @@ class Plan:
                 return trial
         raise RunError(f"the plan has no trial {name!r}.", repair="Was another comparison copied into its folder?")
 
-    def is_counted(self, family: str) -> bool:
-        """Returns whether a family is fitted once by counting: no learning rate, no seed."""
-        return not get_family(self.families[family].model).has_gradients
+    def has_gradients(self, family: str) -> bool:
+        """Returns whether a family is trained by gradient descent; others have no learning rate and no seed."""
+        return get_family(self.families[family].model).has_gradients
 
     def rates(self, family: str) -> list[float]:
         """Returns the learning rates of the search: the default one, then its neighbours at growing distance."""
@@ -135,7 +135,7 @@ class Plan:
         if trial.kind == "lr":
             settings.training.validate_every = NEVER
             rate = self.get_rate(trial)
-        if rate is not None and not self.is_counted(trial.family):
+        if rate is not None and self.has_gradients(trial.family):
             settings.training.learning_rate = rate
         return settings
 

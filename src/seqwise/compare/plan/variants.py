@@ -6,7 +6,7 @@
       network.depth: 3
 
 A variant has settings of its own; the others are those of the whole comparison. Settings that would give one variant
-another tokeniser, split, evaluation or budget than the others are refused. The module knows nothing of sizes or trials.
+another tokeniser, split, evaluation or budget than the others are errors. The module knows nothing of sizes or trials.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ class _Variant:
         self.problems.append(f"{self.name}: {problem}" if line is None else f"line {line}, {self.name}: {problem}")
 
     def remove_common_settings(self) -> bool:
-        """Refuses settings that a variant may not change; returns whether there were any."""
-        reasons = {key: reason for key, value in self.values.items() if (reason := _why_common(key, value))}
+        """Removes settings that a variant may not change, and adds problems; returns whether there were any."""
+        reasons = {key: reason for key, value in self.values.items() if (reason := _explain_common_setting(key, value))}
         for key, reason in reasons.items():
             self.add_problem(f"{key} cannot be set for one variant alone, because {reason}.", key)
             del self.values[key]
         return bool(reasons)
 
     def check_name(self, others: Mapping[str, Settings]) -> None:
-        """Refuses a name that cannot become a folder, also on disks that ignore case."""
+        """Adds a problem if the name cannot become a folder, also on disks that ignore case."""
         if not NAME_PATTERN.fullmatch(self.name):
             self.add_problem(
                 "a name has at most 60 letters (a to z), digits, - _ and ., with a letter or digit first and no . "
@@ -118,7 +118,7 @@ class _Variant:
         elif is_family and model != self.name:
             self.add_problem(f"it is named like a family, but its model is {model!r}. Rename it.", "model")
         try:
-            family = model if isinstance(model, str) else base.model  # the settings refuse other types
+            family = model if isinstance(model, str) else base.model  # parsing reports other types
             return parse_settings(_merge(_make_family_settings(family, base), self.values))
         except UsageError as error:
             for problem in error.problem.splitlines():
@@ -154,7 +154,7 @@ def build_families(
 
 
 def check_distinct(settings: Mapping[str, Settings]) -> None:
-    """Refuses families with identical settings."""
+    """Raises an error if two families have identical settings."""
     names: dict[str, str] = {}
     for name, each in settings.items():
         content = each.model_dump_json()
@@ -165,7 +165,7 @@ def check_distinct(settings: Mapping[str, Settings]) -> None:
 
 
 def check_family(task: Task, name: str, settings: ResolvedSettings, nproc: int = 1) -> None:
-    """Refuses a family whose resolved settings cannot work with the task, its data or this machine."""
+    """Raises an error if the resolved settings of a family cannot work with the task, its data or this machine."""
     try:
         task.check(settings)
     except UsageError as error:
@@ -175,13 +175,13 @@ def check_family(task: Task, name: str, settings: ResolvedSettings, nproc: int =
             repair = f"Leave it out. Families for the task {settings.task} are {others}."
         raise UsageError(f"{name}: {error.problem}", repair=repair) from None
     if get_family(settings.model).has_gradients:
-        task.batches(settings, 0, nproc)  # refuses batches that cannot be divided among the processes
+        task.batches(settings, 0, nproc)  # raises an error if batches cannot be divided among the processes
 
 
 def _check_names(models: Sequence[str]) -> list[str]:
     problems = [f"there is no family {name!r}. {suggest(name, FAMILIES)}" for name in models if name not in FAMILIES]
-    twice = sorted({name for name in models if models.count(name) > 1})
-    problems += [f"{name} is named more than once in --models." for name in twice]
+    repeated = sorted({name for name in models if models.count(name) > 1})
+    problems += [f"{name} is named more than once in --models." for name in repeated]
     if problems:
         raise UsageError("\n".join(problems), repair="Write --models rnn,gru,lstm,attentive-rnn,transformer")
     return list(models)
@@ -195,7 +195,7 @@ def _make_family_settings(family: str, base: Settings) -> Settings:
     return settings
 
 
-def _why_common(key: str, value: Any) -> str:
+def _explain_common_setting(key: str, value: Any) -> str:
     """Returns why a variant may not change a setting; empty if it may."""
     key = RENAMED_SETTINGS.get(key, key)
     if key == "vectors":  # a variant without them is allowed; other vectors would need another vocabulary
@@ -214,7 +214,7 @@ def _merge(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
         parent = merged
         for section in sections:
             if not isinstance(parent.get(section), dict):
-                parent[section] = {}  # no such section: parsing refuses it
+                parent[section] = {}  # no such section: parsing reports it
             parent = parent[section]
         parent[last] = value
     return merged

@@ -92,12 +92,12 @@ def _list_edge_rates(families: tuple[Family, ...]) -> list[str]:
 
 def _describe_trainings(folder: Path, plan: Plan) -> list[str]:
     """Describes the length of the trainings and how many ran at the same time."""
-    counted = [name for name in plan.families if plan.is_counted(name)]
+    ngram_models = [name for name in plan.families if not plan.has_gradients(name)]
     sentences = []
-    if len(counted) < len(plan.families):
+    if len(ngram_models) < len(plan.families):
         seeds = len(plan.budgets.seeds)
         times = "once" if seeds == 1 else f"with {seeds} seeds"
-        subject = "each of the others" if counted else "each"
+        subject = "each of the others" if ngram_models else "each"
         length, sharing = format_budget(plan.budgets.training, plan.unit), _describe_sharing(folder, plan)
         if plan.budgets.is_timed:
             sentences = [f"Then {subject} was trained {times}, {length} each, validation included, {sharing}."]
@@ -105,11 +105,11 @@ def _describe_trainings(folder: Path, plan: Plan) -> list[str]:
             sentences = [f"Then {subject} was trained {times}, on exactly {length} each."]
             if not sharing.startswith("one after another"):
                 sentences.append(f"Trials ran {sharing}, so that speeds are not those of a trial by itself.")
-    if counted:
-        verb = "was" if len(counted) == 1 else "were"
+    if ngram_models:
+        verb = "was" if len(ngram_models) == 1 else "were"
         sentences.append(
-            f"{join_names(counted)} {verb} counted, not trained: the whole training split was read once, whatever the "
-            "budget."
+            f"{join_names(ngram_models)} {verb} fitted by counting: the whole training split was read once, whatever "
+            "the budget."
         )
     return sentences
 
@@ -157,8 +157,8 @@ def find_noise(folder: Path, plan: Plan) -> str:
         return ""
     seconds = Budget.parse(plan.budgets.training).amount
     for name in plan.families:
-        results = load_training_results(folder, [trial for trial in plan.trainings() if trial.family == name])
-        if not results or plan.is_counted(name):
+        results = load_training_results(folder, [trial for trial in plan.training_trials() if trial.family == name])
+        if not results or not plan.has_gradients(name):
             continue
         tokens = [result.tokens for result in results]
         updates, longest = min(result.updates for result in results), max(result.seconds for result in results)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-NONE = "–"
+DASH = "–"
 _RATIOS = frozenset({"accuracy", "exact_match", "f1", "precision", "recall"})  # the last word of a metric's key
 _PERCENT_SCORES = frozenset({"bleu", "chrf"})  # from 0 to 100 by their definition
 _DIGITS = 4  # significant digits of a number without an interval
@@ -33,7 +33,7 @@ def is_perplexity(metric: str) -> bool:
     return metric == "perplexity" or metric.endswith("_perplexity")
 
 
-def bounds(metric: str) -> tuple[float, float]:
+def get_bounds(metric: str) -> tuple[float, float]:
     """Returns the smallest and the largest possible value of a metric."""
     if is_ratio(metric):
         return 0.0, 1.0
@@ -56,8 +56,8 @@ def is_noticeable(metric: str, step: float, value: float) -> bool:
 
 def format_metric(metric: str, value: float | None, spread: float | None = None) -> str:
     """Formats a value of a metric: 84.2 %, 36.9, 3.12. `spread`, half of its interval, determines the digits."""
-    number = _number(metric, value, spread)
-    return f"{number} %" if is_ratio(metric) and number != NONE else number
+    number = _format_number(metric, value, spread)
+    return f"{number} %" if is_ratio(metric) and number != DASH else number
 
 
 def format_interval(metric: str, low: float | None, high: float | None) -> str:
@@ -66,16 +66,16 @@ def format_interval(metric: str, low: float | None, high: float | None) -> str:
     Ends with the same text ("100.0 to 100.0 %") become a dash.
     """
     if low is None or high is None:
-        return NONE
+        return DASH
     spread = (high - low) / 2
-    ends = _number(metric, low, spread), _number(metric, high, spread)
-    return NONE if ends[0] == ends[1] else f"{ends[0]} to {format_metric(metric, high, spread)}"
+    ends = _format_number(metric, low, spread), _format_number(metric, high, spread)
+    return DASH if ends[0] == ends[1] else f"{ends[0]} to {format_metric(metric, high, spread)}"
 
 
 def format_difference(metric: str, difference: float | None, spread: float | None = None) -> str:
     """Formats the size of a difference, without its sign; ratios differ by percentage points."""
-    number = _number(metric, None if difference is None else abs(difference), spread)
-    return f"{number} percentage points" if is_ratio(metric) and number != NONE else number
+    number = _format_number(metric, None if difference is None else abs(difference), spread)
+    return f"{number} percentage points" if is_ratio(metric) and number != DASH else number
 
 
 def format_gain(metric: str, step: float) -> str:
@@ -89,24 +89,24 @@ def format_gain(metric: str, step: float) -> str:
 def format_signed(metric: str, difference: float | None, spread: float | None = None) -> str:
     """Formats a difference with its sign and without a unit: "−0.21", "+2.1", "0.00"."""
     if difference is None or not math.isfinite(difference):
-        return NONE
-    number = _number(metric, abs(difference), spread)
+        return DASH
+    number = _format_number(metric, abs(difference), spread)
     is_zero = not any(digit in number for digit in "123456789")
     return number if is_zero else f"{'+' if difference > 0 else '−'}{number}"
 
 
-def difference_precision(difference: float, half: float | None) -> float | None:
+def difference_precision(difference: float, half_width: float | None) -> float | None:
     """Returns the `spread` for formatting a difference: half of its interval, or the difference if that is smaller.
 
     A difference within its noise still gets a digit that is not zero.
     """
-    return (min(half, abs(difference)) or half) if half else None
+    return (min(half_width, abs(difference)) or half_width) if half_width else None
 
 
 def format_p(p: float | None) -> str:
     """Formats a p-value: "p = 0.012", "p < 0.001". A p below 0.05 is never rounded to 0.05."""
     if p is None:
-        return f"p = {NONE}"
+        return f"p = {DASH}"
     rounded = f"{p:.2g}"
     return "p < 0.001" if p < 0.001 else "p < 0.05" if p < 0.05 <= float(rounded) else f"p = {rounded}"
 
@@ -114,7 +114,7 @@ def format_p(p: float | None) -> str:
 def format_seconds(seconds: float | None) -> str:
     """Formats a duration: "80 µs", "2.1 ms", "15 s", "2 min 5 s", "1 h 3 min"."""
     if seconds is None or not math.isfinite(seconds):
-        return NONE
+        return DASH
     if seconds < 59.95:
         size, unit = next(pair for pair in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")) if seconds < 999.5 * pair[0])
         return f"{_format_digits(seconds / size, 2)} {unit}"
@@ -128,8 +128,8 @@ def format_seconds(seconds: float | None) -> str:
 def format_seconds_range(low: float | None, high: float | None) -> str:
     """Formats two durations: "1.9 to 2.4 ms"; a dash where both have the same text."""
     ends = format_seconds(low), format_seconds(high)
-    if NONE in ends or ends[0] == ends[1]:
-        return NONE
+    if DASH in ends or ends[0] == ends[1]:
+        return DASH
     (first, *unit), (_, *other) = ends[0].split(), ends[1].split()
     return f"{first if unit == other and len(unit) == 1 else ends[0]} to {ends[1]}"
 
@@ -137,7 +137,7 @@ def format_seconds_range(low: float | None, high: float | None) -> str:
 def format_count(count: float | None) -> str:
     """Formats a count: "412,001" in full, or "24.3 B" from a billion on."""
     if count is None or not math.isfinite(count):
-        return NONE
+        return DASH
     if abs(count) < _MAX_FULL_COUNT:
         return f"{count:,.0f}" if count >= 10 or count == round(count) else _format_digits(count, 2)
     size, unit = (1e9, "B") if abs(count) < 999.5e9 else (1e12, "T")
@@ -147,14 +147,14 @@ def format_count(count: float | None) -> str:
 def format_rate(rate: float | None) -> str:
     """Formats a learning rate with at most three significant digits and no trailing zeros."""
     if rate is None or not math.isfinite(rate):
-        return NONE
+        return DASH
     return f"{float(f'{rate:.3g}'):.9f}".rstrip("0").rstrip(".") if 1e-5 <= rate < 1e7 else _format_power(rate, 2)
 
 
 def format_bytes(count: float | None) -> str:
     """Formats a size: "512 MB"; a megabyte is a million bytes."""
     if count is None:
-        return NONE
+        return DASH
     sizes = (1, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB")
     size, unit = next((pair for pair in sizes if count < 999.5 * pair[0]), (1e12, "TB"))
     return f"{_format_digits(count / size, 2)} {unit}"
@@ -170,9 +170,9 @@ def join_names(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _number(metric: str, value: float | None, spread: float | None) -> str:
+def _format_number(metric: str, value: float | None, spread: float | None) -> str:
     if value is None or not math.isfinite(value):
-        return NONE
+        return DASH
     scale = 100 if is_ratio(metric) else 1
     value *= scale
     if spread is None or not spread > 0 or not math.isfinite(spread):

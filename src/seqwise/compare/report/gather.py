@@ -21,7 +21,7 @@ from seqwise.compare.plan.folder import resume_command
 from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.report.disagreement import ScoresBySeed, select_disagreements
 from seqwise.compare.report.fairness import describe_rules
-from seqwise.compare.report.formatting import bounds, format_metric_name, is_ratio, join_names
+from seqwise.compare.report.formatting import get_bounds, format_metric_name, is_ratio, join_names
 from seqwise.compare.report.page.page import make_page
 from seqwise.compare.report.schema import (
     BaselineResult,
@@ -91,7 +91,7 @@ def gather_report(folder: Path, plan: Plan) -> Report:
     """Returns the report (docs/compare.md explains its entries)."""
     scores = {name: _load_scores(folder, plan, name) for name in plan.families}
     _check_alignment(scores)
-    tests = [outcome.result for trial in plan.trainings() if (outcome := load_test(folder, trial)) and outcome.result]
+    tests = [outcome.result for trial in plan.training_trials() if (outcome := load_test(folder, trial)) and outcome.result]
     latency_result: LatencyResult | None = LATENCY_JOB.load_result(folder)
     latencies = {} if latency_result is None else latency_result.families
     families = [_gather_family(folder, plan, name, scores[name], latencies.get(name, ())) for name in plan.families]
@@ -121,7 +121,7 @@ def gather_report(folder: Path, plan: Plan) -> Report:
 def _load_scores(folder: Path, plan: Plan, family: str) -> ScoresBySeed:
     """Returns the scores of the test examples by seed, of the trainings that were tested."""
     scores = {}
-    for trial in plan.trainings():
+    for trial in plan.training_trials():
         outcome = load_test(folder, trial) if trial.family == family else None
         if outcome is not None and outcome.status == "done":
             scores[trial.seed] = ExampleScores.load(Job("test", trial.name).scores(folder))
@@ -142,13 +142,13 @@ def _check_alignment(scores: dict[str, ScoresBySeed]) -> None:
 
 
 def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, latencies: tuple[float, ...]) -> Family:
-    trials = [trial for trial in plan.trainings() if trial.family == name]
+    trials = [trial for trial in plan.training_trials() if trial.family == name]
     trainings = {trial: load_training(folder, trial) for trial in trials}
     evaluations = {trial: load_test(folder, trial) for trial in trials}
     trained = {trial: outcome.result for trial, outcome in trainings.items() if outcome and outcome.result}
     tested = {trial: outcome.result for trial, outcome in evaluations.items() if outcome and outcome.result}
     is_complete = len(tested) == len(trials)
-    is_counted = plan.is_counted(name)
+    has_gradients = plan.has_gradients(name)
     values = {trial.seed: result.metrics[plan.metric] for trial, result in tested.items()}
     infinite = [seed for seed, value in values.items() if not math.isfinite(value)]
     reason = _explain_infinite(plan, infinite)
@@ -157,7 +157,7 @@ def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, la
         reason = next(reasons, UNFINISHED.reason)
     interval = None
     if values and not infinite:
-        interval = compute_mean_interval(list(values.values()), bounds(plan.metric))
+        interval = compute_mean_interval(list(values.values()), get_bounds(plan.metric))
     metric = partial(compute_metric, plan.metric)
     sampling = bootstrap_interval(metric, [each.sums for each in scores.values()]) if scores else None
     run = None
@@ -178,8 +178,8 @@ def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, la
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
         parameters=plan.parameters[name] or None,
-        is_baseline=is_counted,
-        learning_rate=None if is_counted else choose_rate(folder, plan, name)[0],
+        is_baseline=not has_gradients,
+        learning_rate=choose_rate(folder, plan, name)[0] if has_gradients else None,
         lr_trials=tuple(_gather_lr_trial(folder, plan, trial) for trial in plan.lr_trials() if trial.family == name),
         values=tuple(SeedValue(seed, value) for seed, value in values.items()),
         sampling=None if sampling is None else Range(*sampling),
@@ -253,7 +253,7 @@ def _summarize_trial(folder: Path, plan: Plan, trial: Trial) -> TrialSummary:
 
 def _compare_families(plan: Plan, scores: dict[str, ScoresBySeed]) -> list[Pair]:
     families = {name: [each.sums for each in by_seed.values()] for name, by_seed in scores.items() if by_seed}
-    deterministic = {name for name in families if plan.is_counted(name)}
+    deterministic = {name for name in families if not plan.has_gradients(name)}
     examples = max((len(sums) for seeds in families.values() for sums in seeds), default=0)
     step = 1 / examples if examples and is_ratio(plan.metric) else 0.0
     return compare_pairs(partial(compute_metric, plan.metric), families, deterministic=deterministic, step=step)

@@ -1,7 +1,7 @@
 """The report of a comparison as frozen dataclasses: the one schema of `report.json`, the page and the terminal table.
 
-`to_json` writes and `from_json` reads any dataclass; both also serve the results of jobs. Keys of version 0.1 are
-accepted when reading. A number that does not exist, or is infinite, is None. This module computes nothing.
+`to_json` writes and `from_json` reads any dataclass. Keys of version 0.1 are accepted when reading, also in the results
+of jobs (`accept_old_key`). A number that does not exist, or is infinite, is None. This module computes nothing.
 """
 
 from __future__ import annotations
@@ -131,9 +131,7 @@ class Family:
     latency: Annotated[Number, accept_old_key("latency", "answer")] = None  # median seconds of one prediction
     latencies: Annotated[tuple[float, ...], accept_old_key("latencies", "answers")] = ()  # one per round
     # To predict the whole test split in batches.
-    evaluation_seconds: Annotated[Number, accept_old_key("evaluation_seconds", AliasPath("evaluation", "seconds"))] = (
-        None
-    )
+    evaluation_seconds: Annotated[Number, _OLD_EVALUATION_SECONDS] = None
     curves: tuple[Curve, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     run: str | None = None  # folder of the run with the best validation, relative to the comparison
@@ -225,7 +223,7 @@ class Example:
     answers: dict[str, Answer]
 
 
-# The whole
+# The report
 
 
 @dataclass(frozen=True)
@@ -297,7 +295,7 @@ class Report:
     about: tuple[str, ...]  # sentences about the data
     command: str
     unit: str  # what is counted as a token
-    machine: dict[str, Any]  # `environment.describe()`, and `in_words`
+    machine: dict[str, Any]  # `environment.describe()`, and as text under "in_words"
     rules: Rules
     metric: Metric
     families: tuple[Family, ...]

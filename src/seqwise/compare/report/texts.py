@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from seqwise.compare.report.formatting import (
-    NONE,
+    DASH,
     difference_precision,
     format_bytes,
     format_count,
@@ -70,7 +70,7 @@ def _format_family(metric: str, family: Family) -> dict[str, Any]:
         "interval": _format_interval(metric, low, high, source),
         "interval_source": source,
         "seeds_interval": _format_interval(metric, family.low, family.high, "seeds"),
-        "examples_interval": _format_interval(metric, sampling.low, sampling.high, "examples") if sampling else NONE,
+        "examples_interval": _format_interval(metric, sampling.low, sampling.high, "examples") if sampling else DASH,
         "metrics": {
             key: format_metric(key, value, family.half_width if key == metric else None)
             for key, value in family.metrics.items()
@@ -82,7 +82,7 @@ def _format_family(metric: str, family: Family) -> dict[str, Any]:
         "memory": format_bytes(family.memory),
         "weights": format_bytes(family.weights),
         "latency": format_seconds(family.latency),
-        "latency_range": format_seconds_range(min(latencies), max(latencies)) if latencies else NONE,
+        "latency_range": format_seconds_range(min(latencies), max(latencies)) if latencies else DASH,
         "evaluation_seconds": format_seconds(family.evaluation_seconds),
         "learning_rate": format_rate(family.learning_rate),
     }
@@ -91,9 +91,9 @@ def _format_family(metric: str, family: Family) -> dict[str, Any]:
 def _format_interval(metric: str, low: float | None, high: float | None, source: Source | None) -> str:
     """Formats an interval; ends with the same text are described in words."""
     if low is None or high is None:
-        return NONE
+        return DASH
     ends = format_interval(metric, low, high)
-    return f"all {source} alike" if ends == NONE else ends
+    return f"all {source} alike" if ends == DASH else ends
 
 
 def _format_pair(metric: str, pair: Pair) -> dict[str, str]:

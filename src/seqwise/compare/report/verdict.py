@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from seqwise.compare.report.formatting import (
-    NONE,
+    DASH,
     difference_precision,
     format_bytes,
     format_count,
@@ -88,8 +88,8 @@ def _describe_best(ranking: Ranking, best: Family) -> str:
     if len(ranking.ranked) == 1:
         return f"{best.name} reached {value}; no other family was tried."
     if ranking.tied:
-        clear = "" if ranking.behind else "There is no clear winner: "
-        return f"{clear}{best.name} has the best {metric.name}, {number}."
+        prefix = "" if ranking.behind else "There is no clear winner: "
+        return f"{prefix}{best.name} has the best {metric.name}, {number}."
     if ranking.unsure:
         return f"{best.name} is probably best: {value}{_describe_worse(ranking)}."
     second = ranking.worse[0]
@@ -114,16 +114,16 @@ def _describe_unsure(ranking: Ranking) -> Iterator[str]:
     if not unsure:
         return
     pairs = [ranking.get_pair(family) for family in unsure]
-    chance = format_p(max(ranking.adjust_with_best(pair) or 0.0 for pair in pairs))
-    chance = chance.replace("=", "≤") if len(unsure) > 1 else chance
+    p_text = format_p(max(ranking.adjust_with_best(pair) or 0.0 for pair in pairs))
+    p_text = p_text.replace("=", "≤") if len(unsure) > 1 else p_text
     if ranking.num_tests_with_best > 1:
-        chance += f" among the {ranking.num_tests_with_best} pairs with the best"
+        p_text += f" among the {ranking.num_tests_with_best} pairs with the best"
     if all(pair is not None and pair.covers == "examples" for pair in pairs):
-        chance += ", by the test examples alone"
+        p_text += ", by the test examples alone"
     more = _suggest_more(ranking, unsure)
     advice = f": {more} would be needed to be certain" if more else ""
     verb = "is" if len(unsure) == 1 else "are"
-    yield f"{_join_with_means(ranking, unsure)} {verb} probably worse ({chance}){advice}."
+    yield f"{_join_with_means(ranking, unsure)} {verb} probably worse ({p_text}){advice}."
 
 
 def _describe_worse(ranking: Ranking) -> str:
@@ -310,8 +310,8 @@ def _format_interval(ranking: Ranking, family: Family) -> str:
     low, high, source = interval
     ends = format_interval(ranking.metric.key, low, high)
     if source == "seeds":
-        return f" (all {len(family.values)} seeds alike)" if ends == NONE else f" (95 % interval {ends})"
-    return "" if ends == NONE else f" (95 % interval over the test examples {ends})"
+        return f" (all {len(family.values)} seeds alike)" if ends == DASH else f" (95 % interval {ends})"
+    return "" if ends == DASH else f" (95 % interval over the test examples {ends})"
 
 
 def _format_gap(ranking: Ranking, family: Family) -> str:

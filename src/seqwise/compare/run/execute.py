@@ -37,7 +37,7 @@ from seqwise.compare.run.jobs import (
     SpeedResult,
     TrainingResult,
     choose_rate,
-    find_done,
+    find_trained,
 )
 from seqwise.compare.run.memory import measure_added_memory
 from seqwise.errors import RunError, SeqwiseError
@@ -153,10 +153,10 @@ class _Execution:
             raise SeqwiseError(problem)
         settings = plan.make_settings(trial, rate)
         run, task = self._open_run(settings)
-        is_counted = plan.is_counted(trial.family)
+        has_gradients = plan.has_gradients(trial.family)
         is_new = not any(run.checkpoints.glob("step-*"))
         with measure_added_memory(choose_device(settings)) as get_peak:
-            if plan.nproc > 1 and not is_counted:
+            if plan.nproc > 1 and has_gradients:
                 self._train_in_processes(run)
             else:
                 self._train_here(run, task)
@@ -165,8 +165,8 @@ class _Execution:
         validations = [row["validation"] for row in rows if row.get("validation")]
         finite = [validation for validation in validations if math.isfinite(get_objective(validation))]
         best = min(finite, key=get_objective, default=None)
-        # Not known for other processes, for a part before a kill, and for counting n-grams.
-        has_memory = is_new and plan.nproc == 1 and not is_counted
+        # Memory is not known of child processes, of the time before a kill, and of n-gram models.
+        has_memory = is_new and plan.nproc == 1 and has_gradients
         return TrainingResult(
             rate=settings.training.learning_rate,
             tokens=rows[-1]["tokens"],
@@ -240,14 +240,14 @@ class _Execution:
             validation: dict[str, float] = next((r["validation"] for r in reversed(rows) if r.get("validation")), {})
             self.report(_describe_progress(SimpleNamespace(**rows[-1]), validation.get(self.plan.metric)))
 
-    # Before and after
+    # The other kinds of jobs
 
     def measure_speed(self) -> SpeedResult:
         """Times a few updates and one validation of a family."""
         plan, family = self.plan, self.job.name
-        if plan.is_counted(family) or plan.nproc > 1:
+        if not plan.has_gradients(family) or plan.nproc > 1:
             return SpeedResult()
-        settings = plan.make_settings(plan.training(family, plan.budgets.seeds[0]), None)
+        settings = plan.make_settings(plan.training_trial(family, plan.budgets.seeds[0]), None)
         task = open_shared(self.folder, plan, settings)
         torch.manual_seed(0)
         model = task.build(settings).to(choose_device(settings))
@@ -293,7 +293,7 @@ class _Execution:
         It is one job for all families, executed when nothing else runs: a model that is timed beside other trials
         measures their load. It goes round by round, so that a slow phase of the machine affects all families.
         """
-        models = {trial.family: trial for trial in reversed(find_done(self.folder, self.plan.trainings()))}
+        models = {trial.family: trial for trial in reversed(find_trained(self.folder, self.plan.training_trials()))}
         measurements: dict[str, Callable[[], float]] = {}
         latencies: dict[str, tuple[float, ...]] = {name: () for name in self.plan.families if name in models}
         with self._check_data_after(next(iter(self.plan.families.values()))):

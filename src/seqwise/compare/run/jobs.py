@@ -26,7 +26,8 @@ from seqwise.files import explain_write_errors, write_text
 from seqwise.metrics.evaluation import Baseline
 
 JobKind = Literal["speed", "train", "test", "latency"]
-# event: begin, progress, end or lost, with kind and name of the job and its report; or waiting, with a reason.
+# "event": begin, progress, end, lost or stopped, with "kind" and "name" of the job and its report; or waiting, with a
+# reason.
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
 R = TypeVar("R")
@@ -64,7 +65,7 @@ class EvaluationResult:
 
     metrics: dict[str, float]
     definitions: dict[str, str]
-    on: str
+    on: str  # what was evaluated
     seconds: float | None
     weights: int  # bytes
     warnings: Annotated[tuple[str, ...], accept_old_key("warnings", "remarks")] = ()
@@ -163,7 +164,7 @@ def find_missing(folder: Path, jobs: list[Job]) -> list[Job]:
     return [job for job in jobs if job.load(folder) is None]
 
 
-def find_done(folder: Path, trials: list[Trial]) -> list[Trial]:
+def find_trained(folder: Path, trials: list[Trial]) -> list[Trial]:
     """Returns the trials that were trained successfully."""
     outcomes = {trial: load_training(folder, trial) for trial in trials}
     return [trial for trial, outcome in outcomes.items() if outcome is not None and outcome.status == "done"]
@@ -172,7 +173,7 @@ def find_done(folder: Path, trials: list[Trial]) -> list[Trial]:
 def is_unfinished(folder: Path, plan: Plan) -> bool:
     """Returns whether a job is left, or failed and can be repeated."""
     jobs = [Job("train", trial.name) for trial in plan.trials()]
-    jobs += [*(Job("test", trial.name) for trial in find_done(folder, plan.trainings())), LATENCY_JOB]
+    jobs += [*(Job("test", trial.name) for trial in find_trained(folder, plan.training_trials())), LATENCY_JOB]
     return bool(find_missing(folder, jobs) or _find_failed(folder, plan))
 
 
@@ -185,7 +186,7 @@ def remove_failures(folder: Path, plan: Plan) -> None:
 
 def _find_failed(folder: Path, plan: Plan) -> list[Job]:
     """Returns the failed jobs; once a family was trained, its learning-rate search is over and not repeated."""
-    trained = {trial.family for trial in find_done(folder, plan.trainings())}
+    trained = {trial.family for trial in find_trained(folder, plan.training_trials())}
     trials = [trial for trial in plan.trials() if trial.kind == "train" or trial.family not in trained]
     jobs = [*(Job(kind, trial.name) for trial in trials for kind in ("train", "test")), LATENCY_JOB]
     return [job for job in jobs if (outcome := job.load(folder)) and outcome.status != "done"]
@@ -193,7 +194,7 @@ def _find_failed(folder: Path, plan: Plan) -> list[Job]:
 
 def choose_rate(folder: Path, plan: Plan, family: str) -> tuple[float | None, str]:
     """Returns the learning rate with the best validation, or the default one without a search; or None and why."""
-    if plan.is_counted(family) or plan.budgets.lr_trials == 1:
+    if not plan.has_gradients(family) or plan.budgets.lr_trials == 1:
         return plan.families[family].training.learning_rate, ""
     objectives: dict[float, float] = {}  # of learning rates
     reason = ""

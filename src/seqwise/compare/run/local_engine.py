@@ -22,7 +22,7 @@ from seqwise.compare.plan.folder import WORKER_LOG
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE
 from seqwise.compare.run.engine import JobQueue
 from seqwise.compare.run.jobs import Event, Job, OnEvent
-from seqwise.compare.run.worker import STOPPED
+from seqwise.compare.run.worker import STOPPED_STATUS
 from seqwise.training.distribution import build_worker_environment, python_command
 
 STOP_SECONDS = 60.0  # for a worker to save its state and exit
@@ -40,7 +40,7 @@ class LocalEngine:
         processes: int = 1,
         thread_limit: int | None = None,
     ):
-        """`processes` are those of one trial, `thread_limit` the most threads of one trial on the CPU."""
+        """`processes` is the number in one trial, `thread_limit` the maximum number of threads of a trial on the CPU."""
         self.folder = folder
         count = workers or max(1, gpus)
         threads = max(1, (thread_limit or environment.cpu_count() // count) // processes)
@@ -145,7 +145,7 @@ class _Worker:
 
     def _explain_exit(self) -> str:
         status = self.process.wait()
-        if status == STOPPED:
+        if status == STOPPED_STATUS:
             return "because it was stopped"
         return f"by {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
 

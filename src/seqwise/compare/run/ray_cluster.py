@@ -125,13 +125,13 @@ class Slot:
     device_workers: int = 1  # slots that share its device, this one included
 
 
-def allocate_slots(nodes: Sequence[Node], workers: int | None, processes: int, gpus: bool) -> list[Slot]:
+def allocate_slots(nodes: Sequence[Node], workers: int | None, processes: int, use_gpus: bool) -> list[Slot]:
     """Returns a slot for each GPU, or for each group of GPUs of a job of several processes; else one for each node.
 
     All have the same number of cores, that of the smallest, so that equal times are equal work on machines of one
     kind. `workers` is another number of slots; they share devices where there are more of them than devices.
     """
-    per_node = {node: node.gpus // processes if gpus else 0 for node in nodes}
+    per_node = {node: node.gpus // processes if use_gpus else 0 for node in nodes}
     on_gpus = any(per_node.values())
     if not on_gpus:
         per_node = {node: min(1, node.cores) for node in nodes}
@@ -142,19 +142,28 @@ def allocate_slots(nodes: Sequence[Node], workers: int | None, processes: int, g
     count = workers or len(devices)
     if on_gpus and processes > 1:
         count = min(count, len(devices))  # a job of several processes needs a whole group of GPUs
-    share = math.ceil(count / len(devices))
+    workers_per_device = math.ceil(count / len(devices))
     cores = min(node.cores // per_node[node] for node in devices)
     slots: list[Slot] = []
-    for node in (devices[at % len(devices)] for at in range(count)):
+    for node in (devices[index % len(devices)] for index in range(count)):
         number = sum(slot.node == node for slot in slots)
-        size = processes if on_gpus else 0
-        slots.append(Slot(node, number, _divide(cores, share), _divide(size, share), max(1, cores // share), share))
+        gpus = processes if on_gpus else 0
+        slots.append(
+            Slot(
+                node,
+                number,
+                cores=_divide(cores, workers_per_device),
+                gpus=_divide(gpus, workers_per_device),
+                threads=max(1, cores // workers_per_device),
+                device_workers=workers_per_device,
+            )
+        )
     return slots
 
 
-def _divide(amount: int, share: int) -> float:
-    """Returns a whole number if it is at least one; else a fraction rounded down, so that `share` of them fit."""
-    return amount // share if amount >= share else math.floor(1e4 * amount / share) / 1e4
+def _divide(amount: int, parts: int) -> float:
+    """Returns a whole number if it is at least one; else a fraction rounded down, so that all parts fit."""
+    return amount // parts if amount >= parts else math.floor(1e4 * amount / parts) / 1e4
 
 
 # Whether nodes can take part
@@ -224,14 +233,12 @@ def _wait_for_file(path: Path) -> bool:
     return path.exists()
 
 
-def find_unfit(probes: dict[Node, Probe | None], folder: Path, data: str) -> UsageError | None:
+def find_node_error(probes: dict[Node, Probe | None], folder: Path, data: str) -> UsageError | None:
     """Returns why the comparison cannot start on these nodes, with their names; None if it can."""
     version = environment.version()
     install = f"Install it there with: pip install 'seqwise[ray]=={version}'"
-    share_folder, share_data = (
-        "Name a folder with --out that all nodes share.",
-        "Put it on a path that all nodes share.",
-    )
+    share_folder = "Name a folder with --out that all nodes share."
+    share_data = "Put it on a path that all nodes share."
     checks: list[tuple[str, Callable[[Any], bool], str]] = [
         (f"did not answer within {PROBE_SECONDS:.0f} s", lambda probe: probe is not None, "See: ray status"),
         ("cannot import seqwise", lambda probe: probe.seqwise, install),

@@ -31,7 +31,7 @@ from seqwise.compare.run.ray_cluster import (
     allocate_slots,
     connect,
     describe_cluster,
-    find_unfit,
+    find_node_error,
     import_ray,
     list_nodes,
     pin_to_node,
@@ -100,21 +100,21 @@ class RayEngine:
         """Finds the nodes. At first all must be able to take part; of later ones, those that can are added."""
         self._is_connected = connect() or self._is_connected
         plan = Plan.open(self.folder)
-        gpus = any(settings.device != "cpu" for settings in plan.families.values())
+        use_gpus = any(settings.device != "cpu" for settings in plan.families.values())
         alive = list_nodes()
-        useful = {slot.node for slot in allocate_slots(alive, self.workers, plan.nproc, gpus)}
+        useful = {slot.node for slot in allocate_slots(alive, self.workers, plan.nproc, use_gpus)}
         new_nodes = [node for node in alive if node in useful and node not in self._nodes]
         probes = probe_nodes(self.folder, plan.data, new_nodes)
         if not self._nodes:
             if not useful:
                 raise UsageError("the Ray cluster offers no processor for jobs.", repair="See: ray status")
-            if problem := find_unfit(probes, self.folder, plan.data):
+            if problem := find_node_error(probes, self.folder, plan.data):
                 raise problem
             description = {"in_words": describe_cluster(probes)}
             write_text(self.folder / ENVIRONMENT, json.dumps(description, ensure_ascii=False) + "\n")
-        fit = [node for node, probe in probes.items() if find_unfit({node: probe}, self.folder, plan.data) is None]
-        self._nodes = [node for node in self._nodes if node in alive] + fit
-        self._slots = allocate_slots(self._nodes, self.workers, plan.nproc, gpus)
+        suitable = [node for node, probe in probes.items() if find_node_error({node: probe}, self.folder, plan.data) is None]
+        self._nodes = [node for node in self._nodes if node in alive] + suitable
+        self._slots = allocate_slots(self._nodes, self.workers, plan.nproc, use_gpus)
         self._nproc = plan.nproc
         self._stop_workers([slot for slot in self._workers if slot not in self._slots])
 
@@ -156,7 +156,8 @@ class RayEngine:
             return
         answered, _ = self.ray.wait(list(polls), num_returns=len(polls), timeout=POLL_SECONDS)
         for poll in answered:
-            worker, errors = polls[poll], self.ray.exceptions
+            worker = polls[poll]
+            errors = self.ray.exceptions
             worker.poll = None
             try:
                 answer = self.ray.get(poll)
@@ -168,7 +169,8 @@ class RayEngine:
                 self._handle_answer(worker, answer, queue)
 
     def _handle_answer(self, worker: _RayWorker, answer: dict[str, Any], queue: JobQueue) -> None:
-        job, worker.last_answer = worker.job, time.monotonic()
+        job = worker.job
+        worker.last_answer = time.monotonic()
         self._failed_starts.pop(worker.slot, None)
         if job is None:
             return
@@ -215,7 +217,8 @@ class _StartTimeout:
             self.since, self.has_warned = None, False
             return
         self.since = time.monotonic() if self.since is None else self.since
-        waited, minutes = time.monotonic() - self.since, f"{GIVE_UP_SECONDS / 60:g} minutes"
+        waited = time.monotonic() - self.since
+        minutes = f"{GIVE_UP_SECONDS / 60:g} minutes"
         demand = _describe_demand(list(workers))
         if waited > GIVE_UP_SECONDS:
             repair = f"See what keeps it busy: ray status. Then resume with: {resume_command(folder)}"
@@ -250,7 +253,8 @@ class _RayWorker:
     last_answer: float = 0.0  # time; 0: never
 
     def assign(self, job: Job) -> None:
-        self.job, self.ticket, self.has_started, self.last_progress = job, self.ticket + 1, False, None
+        self.job, self.ticket = job, self.ticket + 1
+        self.has_started, self.last_progress = False, None
 
 
 class _Process:
@@ -266,7 +270,9 @@ class _Process:
         os.environ["OMP_NUM_THREADS"] = str(max(1, threads // nproc))  # of the processes of --nproc
         with suppress(Exception):  # standard error may have no file
             faulthandler.enable()
-        self.ticket, self.should_stop, self.last_poll = 0, False, time.monotonic()
+        self.ticket = 0
+        self.should_stop = False
+        self.last_poll = time.monotonic()
         self.progress: Event | None = None
         self.result: Event | None = None
         threading.Thread(target=self._watch_lease, daemon=True).start()

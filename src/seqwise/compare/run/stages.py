@@ -26,7 +26,7 @@ from seqwise.compare.run.jobs import (
     Job,
     OnEvent,
     SpeedResult,
-    find_done,
+    find_trained,
     find_missing,
     is_unfinished,
     remove_failures,
@@ -44,13 +44,13 @@ DEFAULT_SECONDS = 5.0  # of a job of unknown duration
 
 
 def reopen_plan(folder: Path, progress: ProgressCallback | None = None) -> Plan:
-    """Returns the plan of a comparison to resume; refuses if its data is needed and missing or changed."""
+    """Returns the plan of a comparison to resume; raises an error if its data is needed and missing or changed."""
     plan = Plan.open(folder)
     if is_unfinished(folder, plan):
         try:
             read_data(folder, plan, next(iter(plan.families.values())), progress)
         except DataError as error:
-            if not _is_elsewhere(plan):
+            if not _is_data_elsewhere(plan):
                 raise
             command = f"cd {shlex.quote(plan.working_folder)} && {resume_command(folder.resolve())}"
             problem = f"{plan.data} is relative to {plan.working_folder}. {error.problem}"
@@ -58,7 +58,7 @@ def reopen_plan(folder: Path, progress: ProgressCallback | None = None) -> Plan:
     return plan
 
 
-def _is_elsewhere(plan: Plan) -> bool:
+def _is_data_elsewhere(plan: Plan) -> bool:
     """Returns whether the data is relative to another working folder and missing here."""
     is_relative = not plan.data.startswith("builtin:") and not Path(plan.data).is_absolute()
     return is_relative and plan.working_folder not in ("", os.getcwd()) and not Path(plan.data).exists()
@@ -86,7 +86,7 @@ def run_stages(
         return not left
 
     lr_jobs = [Job("train", trial.name) for trial in plan.lr_trials()]
-    training_jobs = [Job("train", trial.name) for trial in plan.trainings()]
+    training_jobs = [Job("train", trial.name) for trial in plan.training_trials()]
     if has_trained(folder) or len(find_missing(folder, lr_jobs + training_jobs)) < len(lr_jobs + training_jobs):
         remove_failures(folder, plan)
     else:
@@ -96,13 +96,13 @@ def run_stages(
             _check_time_budget(folder, plan)
     if not run_stage("learning rates", lr_jobs) or not run_stage("training", training_jobs):
         return False
-    if not run_stage("test", [Job("test", trial.name) for trial in find_done(folder, plan.trainings())]):
+    if not run_stage("test", [Job("test", trial.name) for trial in find_trained(folder, plan.training_trials())]):
         return False
     return run_stage("latency", [LATENCY_JOB])
 
 
 def _check_time_budget(folder: Path, plan: Plan) -> None:
-    """Refuses a time that is too short for the measured speed, and removes the folder for another attempt."""
+    """Raises an error if the time is too short for the measured speed; removes the folder for another attempt."""
     costs = {}
     for name in plan.families:
         speed = Job("speed", name).load_result(folder) or SpeedResult()
@@ -128,7 +128,7 @@ class RemainingTime:
     def refresh(self) -> None:
         """Finds the jobs without an outcome and the measured speeds in the folder."""
         jobs = [Job("train", trial.name) for trial in self.plan.trials()]
-        jobs += [Job("test", trial.name) for trial in self.plan.trainings()]
+        jobs += [Job("test", trial.name) for trial in self.plan.training_trials()]
         self.remaining = {job: self._estimate_job(job) for job in jobs if job.load(self.folder) is None}
 
     def _estimate_job(self, job: Job) -> float:
@@ -137,7 +137,7 @@ class RemainingTime:
         speed = Job("speed", trial.family).load_result(self.folder) or SpeedResult()
         budget = Budget.parse(self.plan.budgets.lr_trial if is_search else self.plan.budgets.training)
         if speed.update_seconds is None or speed.validation_seconds is None:
-            is_timed = job.kind == "train" and budget.unit == "seconds" and not self.plan.is_counted(trial.family)
+            is_timed = job.kind == "train" and budget.unit == "seconds" and self.plan.has_gradients(trial.family)
             return OVERHEAD_SECONDS + budget.amount if is_timed else DEFAULT_SECONDS
         if job.kind == "test":
             return OVERHEAD_SECONDS + TEST_VALIDATIONS * speed.validation_seconds

@@ -1,6 +1,6 @@
 """Limits the threads of timed trials to the cores that are free when the comparison starts.
 
-The threads of one operation wait for each other, and spin while they wait. On two cores, one of them taken, two threads
+The threads of one operation wait for each other, and spin while they wait. On two cores, one of them busy, two threads
 were measured to train up to a hundred times slower than one. OMP_NUM_THREADS or --workers overrides this module.
 It starts no process, and knows nothing of what a trial does.
 """
@@ -53,7 +53,7 @@ def limit_threads(folder: Path, plan: Plan, workers: int | None = None) -> tuple
 
 
 def get_thread_limit(plan: Plan, workers: int | None = None) -> int | None:
-    """Returns the most threads of a trial; None: PyTorch's default."""
+    """Returns the maximum number of threads of a trial; None: PyTorch's default."""
     if plan.threads is None or not _should_limit(plan, workers):
         return None
     return plan.threads if plan.threads < _get_default_threads(plan) else None

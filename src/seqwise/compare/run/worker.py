@@ -18,7 +18,7 @@ from seqwise.compare.run.execute import execute_to_event
 from seqwise.compare.run.jobs import Event, Job, OnEvent
 from seqwise.training.distribution import defer_interrupts
 
-STOPPED = 130  # exit status
+STOPPED_STATUS = 130  # exit status
 
 
 def main(folder: Path) -> int:
@@ -37,7 +37,7 @@ def main(folder: Path) -> int:
             send({"event": "begin", "pid": os.getpid()})
             result = execute_to_event(folder, job, report, lambda: is_interrupted() or input_ended.is_set())
             if result["event"] == "stopped":
-                return STOPPED
+                return STOPPED_STATUS
             send(result)
     return 0
 

@@ -32,7 +32,7 @@ def compute_last_doubling_gain(curves: Sequence[Curve], lower_is_better: bool, s
     Positive is better. The last few validations alone would show nothing: the learning rate has decayed to almost zero,
     so every curve ends flat. Over half a budget that gain is mixed with the effect of training longer; as an estimate
     of one more doubling it is rough.
-    A curve is left out with fewer than three validations, without one in the first half, and without one in the
+    Curves with fewer than three validations are left out, and those without one in the first half or without one in the
     second half before the last.
     """
     gains = []

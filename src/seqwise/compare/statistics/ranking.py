@@ -9,7 +9,7 @@ import math
 from functools import partial
 from typing import Literal
 
-from seqwise.compare.report.formatting import bounds, is_noticeable, scale_metric
+from seqwise.compare.report.formatting import get_bounds, is_noticeable, scale_metric
 from seqwise.compare.report.schema import BaselineResult, Family, Pair, Rank, Report, Significance
 from seqwise.compare.statistics.learning_curves import Overfitting, compute_last_doubling_gain, find_overfitting
 from seqwise.compare.statistics.significance import CONFIDENCE, adjust_holm
@@ -146,7 +146,7 @@ class Ranking:
     @property
     def challengers(self) -> tuple[Family, ...]:
         """Families that would overtake the best if both gained as in their last doubling, up to the metric's bound."""
-        optimum = self._scale(bounds(self.metric.key)[0 if self.metric.lower_is_better else 1])
+        optimum = self._scale(get_bounds(self.metric.key)[0 if self.metric.lower_is_better else 1])
 
         def next_gain(family: Family) -> float:
             return min(self.compute_gain(family) or 0.0, abs(optimum - self._scale(family.mean)))

@@ -38,8 +38,8 @@ def compute_mean_interval(values: Sequence[float], bounds: tuple[float, float] =
     mean = float(np.mean(values))
     if len(values) < 2 or not math.isfinite(mean):
         return MeanInterval(mean, None, None)
-    reach = t_quantile(CONFIDENCE, len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return MeanInterval(mean, max(mean - reach, bounds[0]), min(mean + reach, bounds[1]))
+    half_width = t_quantile(CONFIDENCE, len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return MeanInterval(mean, max(mean - half_width, bounds[0]), min(mean + half_width, bounds[1]))
 
 
 def bootstrap_interval(
@@ -115,32 +115,32 @@ class _Models:
         return max(float(np.var(self.values, ddof=1)), self.step**2 / count) / count, count - 1.0
 
 
-def _compare_pair(a: str, b: str, models_a: _Models, models_b: _Models, examples: int, covers: Covers) -> Pair:
+def _compare_pair(a: str, b: str, models_a: _Models, models_b: _Models, num_examples: int, covers: Covers) -> Pair:
     difference = float(models_a.values.mean() - models_b.values.mean())
-    example_variance = _example_variance(models_a.resampled, models_b.resampled, examples)
+    example_variance = _example_variance(models_a.resampled, models_b.resampled, num_examples)
     if example_variance is None or not math.isfinite(difference):
         finite = difference if math.isfinite(difference) else None
         return Pair(a, b, finite, None, None, None, None, False, covers, "examples")
-    parts = [(example_variance, examples - 1.0), models_a.seed_variance(), models_b.seed_variance()]
-    error = math.sqrt(sum(variance for variance, _ in parts))
-    reach = mixture_quantile(CONFIDENCE, parts) * error if error else 0.0
-    p = mixture_p(difference / error, parts) if error else float(difference == 0)
+    parts = [(example_variance, num_examples - 1.0), models_a.seed_variance(), models_b.seed_variance()]
+    standard_error = math.sqrt(sum(variance for variance, _ in parts))
+    half_width = mixture_quantile(CONFIDENCE, parts) * standard_error if standard_error else 0.0
+    p = mixture_p(difference / standard_error, parts) if standard_error else float(difference == 0)
     # However equal the answers are to each other, E examples cannot decide more than E tosses of a coin.
-    p = max(p, 2.0 ** (1 - examples))
+    p = max(p, 2.0 ** (1 - num_examples))
     # The few degrees of freedom count too: with two seeds the interval is six times as wide as their noise.
     widths = [variance * t_quantile(CONFIDENCE, freedom) ** 2 for variance, freedom in parts]
     seeds_dominate = covers == "examples" or sum(widths[1:]) > widths[0]
-    low, high = difference - reach, difference + reach
+    low, high = difference - half_width, difference + half_width
     return Pair(a, b, difference, low, high, p, None, False, covers, "seeds" if seeds_dominate else "examples")
 
 
-def _example_variance(resampled_a: np.ndarray, resampled_b: np.ndarray, examples: int) -> float | None:
+def _example_variance(resampled_a: np.ndarray, resampled_b: np.ndarray, num_examples: int) -> float | None:
     """Returns the variance of the difference due to the examples; None where too few draws have a finite value."""
     resampled = np.concatenate([resampled_a, resampled_b], axis=1)
     finite = resampled[np.isfinite(resampled).all(axis=1)]
-    if examples < 2 or len(finite) <= len(resampled) / 2:
+    if num_examples < 2 or len(finite) <= len(resampled) / 2:
         return None
-    covariance = np.cov(finite, rowvar=False) * examples / (examples - 1)
+    covariance = np.cov(finite, rowvar=False) * num_examples / (num_examples - 1)
     columns_a = np.arange(resampled_a.shape[1])
     columns_b = np.arange(resampled_a.shape[1], resampled.shape[1])
     between = covariance[np.ix_(columns_a, columns_b)].mean()
@@ -156,7 +156,7 @@ def _mean_covariance(covariance: np.ndarray, models: np.ndarray) -> float:
 
 
 def _adjust_pairs(pairs: Sequence[Pair]) -> list[Pair]:
-    """Adds adjusted p-values, and calls significant the differences that are all real with 95 % confidence."""
+    """Adds adjusted p-values; with 95 % confidence all differences that it marks as significant are real."""
     adjusted = adjust_holm([pair.p for pair in pairs])
     return [
         replace(pair, adjusted_p=p, significant=p is not None and p < 1 - CONFIDENCE and pair.covers != "examples")
@@ -165,7 +165,7 @@ def _adjust_pairs(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def adjust_holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Returns each p adjusted for their number (Holm 1979), from the smallest upwards; None is left out."""
+    """Returns the p-values adjusted for multiple testing (Holm 1979); None stays None and is not counted."""
     order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     result: list[float | None] = [None] * len(p_values)
     adjusted = 0.0
@@ -182,15 +182,15 @@ def _bootstrap(metric: MetricFunction, tables: Sequence[np.ndarray], draws: int,
     shapes = {table.shape for table in tables}
     if len(shapes) > 1:
         raise ValueError(f"the families were not tested on the same examples: their sums have the shapes {shapes}.")
-    examples, parts = tables[0].shape
+    num_examples, parts = tables[0].shape
     joined = np.concatenate(tables, axis=1)
     generator = np.random.default_rng(seed)
-    chunk = max(1, _CHUNK_SIZE // max(1, examples))
+    chunk = max(1, _CHUNK_SIZE // max(1, num_examples))
     results = []
     for start in range(0, draws, chunk):
         count = min(chunk, draws - start)
-        indices = generator.integers(examples, size=(count, examples)) + examples * np.arange(count)[:, None]
-        weights = np.bincount(indices.ravel(), minlength=count * examples).reshape(count, examples)
+        indices = generator.integers(num_examples, size=(count, num_examples)) + num_examples * np.arange(count)[:, None]
+        weights = np.bincount(indices.ravel(), minlength=count * num_examples).reshape(count, num_examples)
         with np.errstate(all="ignore"):  # draws where the metric is undefined are left out by the caller
             results.append(metric((weights.astype(np.float64) @ joined).reshape(count, len(tables), parts)))
     return np.concatenate(results)

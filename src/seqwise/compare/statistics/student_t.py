@@ -11,14 +11,14 @@ from collections.abc import Sequence
 VarianceParts = Sequence[tuple[float, float]]  # (variance, degrees of freedom)
 
 _TINY = 1e-300  # keeps the continued fraction from dividing by zero
-_NORMAL_FROM = 1e6  # degrees of freedom from which t and the normal distribution agree to six digits
+_MIN_NORMAL_FREEDOM = 1e6  # degrees of freedom from which t and the normal distribution agree to six digits
 
 
 def two_sided_p(t: float, freedom: float) -> float:
     """Returns the probability that |T| is at least |t|."""
     if math.isinf(t):
         return 0.0
-    if freedom > _NORMAL_FROM:
+    if freedom > _MIN_NORMAL_FREEDOM:
         return math.erfc(abs(t) / math.sqrt(2))
     return _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
 
@@ -64,8 +64,8 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):  # beyond this the fraction converges slowly, and its mirror image fast
         return 1 - _incomplete_beta(1 - x, b, a)
-    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    return math.exp(front) * _continued_fraction(x, a, b) / a
+    log_factor = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    return math.exp(log_factor) * _continued_fraction(x, a, b) / a
 
 
 def _continued_fraction(x: float, a: float, b: float) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seqwise.config import HELD_OUT
+from seqwise.config import HELD_OUT_FRACTION
 from seqwise.data.examples import (
     SPLIT_FILES,
     SPLITS,
@@ -154,7 +154,7 @@ class Corpus:
 
 
 def open_corpus(
-    spec: str | Path, valid_fraction: float = HELD_OUT, test_fraction: float = HELD_OUT, split_by_name: bool = True
+    spec: str | Path, valid_fraction: float = HELD_OUT_FRACTION, test_fraction: float = HELD_OUT_FRACTION, split_by_name: bool = True
 ) -> Corpus:
     """Read and check everything once, and decide the splits: by the names of files, else by the fractions."""
     if not str(spec).strip():

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
-from seqwise.config import HELD_OUT, Settings
+from seqwise.config import HELD_OUT_FRACTION, Settings
 from seqwise.data.batch import BucketLoader
 from seqwise.data.examples import SPLITS
 from seqwise.data.tables import parse_columns
@@ -293,7 +293,7 @@ def _choose_splits(settings: Settings) -> str:
     """Fills in and returns the splits: the common fractions if they were changed, else those of the task."""
     if settings.forecast.splits is None:
         valid, test = settings.data.valid_fraction, settings.data.test_fraction
-        is_default = (valid, test) == (HELD_OUT, HELD_OUT)
+        is_default = (valid, test) == (HELD_OUT_FRACTION, HELD_OUT_FRACTION)
         settings.forecast.splits = DEFAULT_SPLITS if is_default else f"{1 - valid - test:g},{valid:g},{test:g}"
     return settings.forecast.splits
 

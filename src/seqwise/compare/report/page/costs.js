@@ -19,9 +19,9 @@ function barOf(name, part, whisker = null) {
 function costTable({ key, name, about, of, range = () => null, after = "", more }) {
   const some = families.filter((family) => exists(of(family))).sort((a, b) => (of(a) - of(b)) * (more ? -1 : 1));
   if (some.length === 0) return null;
-  const most = Math.max(...some.flatMap((family) => [of(family), ...(range(family) ?? [])]), 1e-300);
+  const maximum = Math.max(...some.flatMap((family) => [of(family), ...(range(family) ?? [])]), 1e-300);
   const rows = some.map((family) => make("tr", {}, rowHead(family.name),
-    make("td", { class: "bars", "aria-hidden": "true" }, barOf(family.name, of(family) / most, range(family)?.map((end) => end / most))),
+    make("td", { class: "bars", "aria-hidden": "true" }, barOf(family.name, of(family) / maximum, range(family)?.map((end) => end / maximum))),
     cell(family.name, "cost." + key, of(family), family.text[key] + after, range(family) && latencyRangeText(family))));
   return make("figure", {}, make("figcaption", {}, name, make("small", {}, about)),
     make("table", { class: "costs" }, make("caption", { class: "unseen" }, `${name}: ${about}`),

@@ -62,8 +62,8 @@ function paintCurves(by, svg, width, height) {
   const drawn = all.flatMap((line) => [line.mean, ...(curveState.seeds ? line.seeds : [])]).flat();
   const x = scale(drawn.map((point) => point[0]), place.left, place.right, curveState.x === "log");
   const y = scale(padded(drawn.map((point) => point[1]), curveState.y === "log", 0.04), place.bottom, place.top, curveState.y === "log");
-  const units = by === "tokens" ? (ticks) => ticks.map((tick) => lean(count(tick))) : (ticks) => ticks.map((tick) => lean(duration(tick)));
-  svg.append(frame(place, x, y, { x: by === "tokens" ? report.unit + " learned from" : "time spent training", y: qualityName, time: by === "seconds" },
+  const units = by === "tokens" ? (ticks) => ticks.map((tick) => trimZeros(count(tick))) : (ticks) => ticks.map((tick) => trimZeros(duration(tick)));
+  svg.append(frame(place, x, y, { x: by === "tokens" ? report.unit + " trained on" : "time spent training", y: qualityName, time: by === "seconds" },
     { x: units, y: qualityTicks }));
   if (all.length === 0)
     svg.append(draw("text", { class: "name", x: width / 2, y: height / 2, "text-anchor": "middle" }, "every family is switched off"));
@@ -87,7 +87,7 @@ function explore(box, svg, by, state) {
   let at = 1;
   const show = (spot) => {
     const { lines, x, place, rule, width } = state.now;
-    const reached = Math.max(place.left, Math.min(place.right, spot)), where = x.back(reached);
+    const reached = Math.max(place.left, Math.min(place.right, spot)), where = x.invert(reached);
     const rows = lines.map((line) => [line.name, valueAt(line.mean, Math.min(where, line.mean.at(-1)[0] * 1.0000001 >= where ? where : Infinity))])
       .filter(([, value]) => value !== null).sort((a, b) => better(a[1], b[1]) ? -1 : 1);
     at = (reached - place.left) / (place.right - place.left);
@@ -118,11 +118,11 @@ function curveChart(by) {
   const label = `Learning curves: validation ${metric.name} of ${joinNames(curved.map((family) => family.name))} against ` +
     (by === "tokens" ? report.unit : "seconds of training");
   const state = { now: null };
-  const made = chart("curves-" + by, label, 330, (svg, width, height) => { state.now = paintCurves(by, svg, width, height); });
-  explore(made.box, made.svg, by, state);
-  listeners.push(made.again);
+  const drawing = chart("curves-" + by, label, 330, (svg, width, height) => { state.now = paintCurves(by, svg, width, height); });
+  explore(drawing.box, drawing.svg, by, state);
+  listeners.push(drawing.again);
   const name = by === "tokens" ? "By " + report.unit : "By time";
-  return make("figure", {}, make("figcaption", {}, name), made.box);
+  return make("figure", {}, make("figcaption", {}, name), drawing.box);
 }
 
 function legend(names) {
@@ -142,8 +142,8 @@ function legend(names) {
 function curves() {
   if (curved.length === 0) return part("curves", "Learning curves", "No training left a curve: nothing was validated on the way.");
   const values = curved.flatMap((family) => family.curves.flatMap((curve) => pointsOf(curve, "tokens").map((point) => point[1])));
-  const [least, most] = within(values), canLog = byFactors && least > 0;
-  if (canLog && most / least > 3) curveState.y = "log";
+  const [minimum, maximum] = extent(values), canLog = allowsLog && minimum > 0;
+  if (canLog && maximum / minimum > 3) curveState.y = "log";
   const change = (key) => (value) => { curveState[key] = value; for (const again of listeners) again(); };
   const kinds = [["linear", "linear"], ["log", "log"]];
   const several = curved.some((family) => family.curves.length > 1);

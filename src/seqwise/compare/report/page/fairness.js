@@ -3,14 +3,14 @@ const NUM_RATES = Math.max(0, ...families.map((family) => (family.lr_trials ?? [
 
 function rateCell(family, one, place) {
   const key = `lr-${place + 1}`;
-  if (!one) return make("td", {}, NONE);
+  if (!one) return make("td", {}, DASH);
   const chosen = one.status === "done" && exists(family.learning_rate) && Math.abs(one.rate / family.learning_rate - 1) < 1e-9;
   const about = { "data-family": family.name, "data-key": key };
-  const made = make("td", about, make("span", { class: "rate" }, one.rate_text),
+  const field = make("td", about, make("span", { class: "rate" }, one.rate_text),
     one.status === "failed" ? make("span", { class: "wrong", title: one.reason }, "failed") : number(about, one.validation, one.validation_text, "b"),
     chosen && make("small", {}, "✓ chosen"));
-  if (chosen) made.classList.add("chosen");
-  return made;
+  if (chosen) field.classList.add("chosen");
+  return field;
 }
 
 function learningRates() {

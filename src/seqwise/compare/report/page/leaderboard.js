@@ -6,7 +6,7 @@ const DRAWN = { width: 170, height: 34, margin: 10 };
 const speed = (f) => f.is_baseline ? null : f.training?.tokens_per_second;
 
 // The lowest and highest latency of the rounds; null where both have the same text.
-const latencyRange = (f) => f.text.latency_range === NONE ? null : within(f.latencies);
+const latencyRange = (f) => f.text.latency_range === DASH ? null : extent(f.latencies);
 const latencyRangeText = (f) => make("small", { "data-family": f.name, "data-range": "latencies" }, f.text.latency_range);
 
 const COLUMNS = [
@@ -25,7 +25,7 @@ function sharedAxis() {
     const range = interval(family);
     return [family.mean, ...(range ? [range.low, range.high] : []), ...(family.values ?? []).map((one) => one.value)];
   }).filter(exists);
-  const [least, most] = within(numbers), log = byFactors && least > 0 && most / least > 5;
+  const [minimum, maximum] = extent(numbers), log = allowsLog && minimum > 0 && maximum / minimum > 5;
   return scale(padded(numbers, log), DRAWN.margin, DRAWN.width - DRAWN.margin, log);
 }
 
@@ -60,7 +60,7 @@ function axisHead(axis, ticks) {
 
 function familyPills(family) {
   const marks = [];
-  if (family.is_baseline) marks.push(make("span", { class: "pill" }, "baseline, counted and not trained"));
+  if (family.is_baseline) marks.push(make("span", { class: "pill" }, "baseline, fitted by counting"));
   if (MARKS[family.rank] && finished.length > 1) marks.push(make("span", { class: "pill " + family.rank }, MARKS[family.rank]));
   if (family.status === "partly") marks.push(make("span", { class: "pill warn" }, family.reason || "not all of it worked"));
   return marks;
@@ -70,7 +70,7 @@ function familyRow(family, place, axis, ticks) {
   const head = make("th", { scope: "row" }, familyLabel(family.name), ...familyPills(family));
   const number = make("td", { class: "place" }, String(place + 1));
   if (!exists(family.mean)) {
-    return make("tr", { class: "failed", "data-row": family.name }, make("td", { class: "place" }, NONE), head,
+    return make("tr", { class: "failed", "data-row": family.name }, make("td", { class: "place" }, DASH), head,
       make("td", { colspan: COLUMNS.length + 2, class: "reason", "data-family": family.name, "data-key": "reason" },
         make("b", {}, family.status === "failed" ? "Failed. " : "Not ranked. "), family.reason || "No training finished."));
   }
@@ -80,10 +80,10 @@ function familyRow(family, place, axis, ticks) {
   mean.setAttribute("data-label", metric.name);
   const rest = COLUMNS.map((column) => {
     const there = exists(column.of(family)), text = family.text[column.key];
-    const made = cell(family.name, column.key, column.of(family), there ? text + (column.after ?? "") : NONE, there && column.more?.(family));
-    made.setAttribute("data-label", column.name);
-    made.classList.toggle("none", !there);
-    return made;
+    const field = cell(family.name, column.key, column.of(family), there ? text + (column.after ?? "") : DASH, there && column.more?.(family));
+    field.setAttribute("data-label", column.name);
+    field.classList.toggle("none", !there);
+    return field;
   });
   return make("tr", { class: family.rank, "data-row": family.name }, number, head, mean,
     make("td", { class: "drawn" }, drawnInterval(family, axis, ticks)), ...rest);
@@ -92,7 +92,7 @@ function familyRow(family, place, axis, ticks) {
 // A rule without a model, below the families.
 function baselineRow({ name, value, about, value_text }) {
   const own = { "data-baseline": name };
-  return make("tr", { class: "baseline", ...own }, make("td", { class: "place" }, NONE),
+  return make("tr", { class: "baseline", ...own }, make("td", { class: "place" }, DASH),
     make("th", { scope: "row" }, make("bdi", {}, name), make("span", { class: "pill" }, "needs no model, not ranked")),
     make("td", { "data-key": "mean", "data-label": metric.name }, number({ ...own, "data-key": "value" }, value, make("b", {}, value_text))),
     make("td", { colspan: COLUMNS.length + 1, class: "reason" }, about));
@@ -118,7 +118,7 @@ function allMetrics() {
     heading("over seeds", { title: "95 % interval of " + metric.name + " over the seeds" }),
     heading("over examples", { title: "95 % interval of " + metric.name + " over the test examples" }));
   const rows = finished.map((family) => make("tr", {}, rowHead(family.name),
-    ...keys.map((key) => cell(family.name, "metrics." + key, family.metrics?.[key], family.text.metrics[key] ?? NONE)),
+    ...keys.map((key) => cell(family.name, "metrics." + key, family.metrics?.[key], family.text.metrics[key] ?? DASH)),
     make("td", {}, family.text.seeds_interval), make("td", {}, family.text.examples_interval)));
   return folded("Every metric of the test split", table("every metric of the test split, mean over the seeds", head, rows));
 }

@@ -2,7 +2,7 @@
 // print the same; here are those of axes and tooltips. Unformatted numbers are in the attribute `data-value`.
 const { report, title } = JSON.parse(document.getElementById("data").textContent);
 const metric = report.metric, lower = metric.lower_is_better;
-const NONE = "–";
+const DASH = "–";
 const exists = (value) => typeof value === "number" && Number.isFinite(value);
 const fixed = (value, decimals) => value.toLocaleString("en-GB",
   { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).replace(/^-/, "−");
@@ -15,7 +15,7 @@ function scientific(value, digits) {
 
 // Formats so many significant digits.
 function plain(value, digits = 3) {
-  if (!exists(value)) return NONE;
+  if (!exists(value)) return DASH;
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-4) return scientific(value, digits);
@@ -23,7 +23,7 @@ function plain(value, digits = 3) {
 }
 
 function scaled(value, steps, names, space = " ") {
-  if (!exists(value)) return NONE;
+  if (!exists(value)) return DASH;
   let at = 0;
   while (at < names.length - 1 && Math.abs(value) >= 999.5 * steps ** at) at++;
   const reduced = value / steps ** at;
@@ -32,10 +32,10 @@ function scaled(value, steps, names, space = " ") {
 
 const count = (value) => scaled(value, 1000, ["", "k", "M", "B", "T"]);
 const bytes = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB"]);
-const whole = (value) => exists(value) ? fixed(value, 0) : NONE;
+const whole = (value) => exists(value) ? fixed(value, 0) : DASH;
 
 function duration(seconds) {
-  if (!exists(seconds)) return NONE;
+  if (!exists(seconds)) return DASH;
   if (seconds === 0) return "0 s";
   if (seconds < 9.995e-4) return plain(seconds * 1e6) + " µs";
   if (seconds < 0.9995) return plain(seconds * 1e3) + " ms";
@@ -46,17 +46,17 @@ function duration(seconds) {
 }
 
 // Ticks are round numbers: 5 ms, not 5.00 ms.
-const lean = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
+const trimZeros = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
 // Keeps a number on the line of its unit, and a p with its number.
 const tight = (text) => text.replace(/(\d) (?=%|[kMGT]?B\b|s\b|ms\b|min\b|h\b)/g, "$1\u00a0")
   .replace(/(\bp )?([=<≤≥]) (?=\d)/g, (_, p, sign) => (p ? "p\u00a0" : "") + sign + "\u00a0");
 
 // The metric. Shares between 0 and 1 are shown in per cent. On the curves it has the digits of the best mean.
-const share = /(^|_)(accuracy|exact_match|f1|precision|recall)$/.test(metric.key);
-const factor = share ? 100 : 1;
+const isRatio = /(^|_)(accuracy|exact_match|f1|precision|recall)$/.test(metric.key);
+const factor = isRatio ? 100 : 1;
 // Errors and perplexities may have a logarithmic axis; shares and scores may be 0.
-const byFactors = lower && !share;
+const allowsLog = lower && !isRatio;
 const decimals = (/\.(\d+)/.exec(report.families.find((family) => exists(family.mean))?.text.mean ?? "")?.[1] ?? "").length;
 
 // Returns the interval over the seeds, or with a single seed over the test examples.
@@ -67,11 +67,11 @@ function interval(family) {
 }
 
 function quality(value) {
-  if (!exists(value)) return NONE;
+  if (!exists(value)) return DASH;
   const scaledValue = value * factor;
   if (Math.abs(scaledValue) >= 1e6) return scientific(scaledValue, 3);
   const rounds = Math.abs(scaledValue) < 0.5 * 10 ** -decimals && scaledValue !== 0;  // to zero
-  return (rounds ? plain(scaledValue, 2) : fixed(scaledValue, decimals)) + (share ? " %" : "");
+  return (rounds ? plain(scaledValue, 2) : fixed(scaledValue, decimals)) + (isRatio ? " %" : "");
 }
 
 // Changes the sign of a formatted difference.

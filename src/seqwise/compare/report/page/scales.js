@@ -1,53 +1,53 @@
 // --- scales, axes and the frame of a chart. A chart is drawn in pixels of its box, and again when the box changes.
-const within = (numbers) => numbers.reduce(([least, most], number) => [Math.min(least, number), Math.max(most, number)],
+const extent = (numbers) => numbers.reduce(([minimum, maximum], number) => [Math.min(minimum, number), Math.max(maximum, number)],
   [Infinity, -Infinity]);
 
 function scale(numbers, start, end, log = false) {
-  let [least, most] = within(numbers);
-  if (!Number.isFinite(least)) [least, most] = log ? [1, 10] : [0, 1];
-  if (least === most) {
-    const room = log ? 1.5 : Math.abs(least) * 0.1 || 1;
-    [least, most] = log ? [least / room, most * room] : [least - room, most + room];
+  let [minimum, maximum] = extent(numbers);
+  if (!Number.isFinite(minimum)) [minimum, maximum] = log ? [1, 10] : [0, 1];
+  if (minimum === maximum) {
+    const room = log ? 1.5 : Math.abs(minimum) * 0.1 || 1;
+    [minimum, maximum] = log ? [minimum / room, maximum * room] : [minimum - room, maximum + room];
   }
-  const bend = log ? Math.log : (value) => value;
-  const from = bend(least), span = bend(most) - from;
-  const at = (value) => start + (end - start) * (bend(value) - from) / span;
-  const back = (place) => {
+  const transform = log ? Math.log : (value) => value;
+  const from = transform(minimum), span = transform(maximum) - from;
+  const at = (value) => start + (end - start) * (transform(value) - from) / span;
+  const invert = (place) => {
     const value = from + span * (place - start) / (end - start);
     return log ? Math.exp(value) : value;
   };
-  return Object.assign(at, { back, least, most, log, ticks: (wanted, unit = 1) =>
-    (log ? logTicks : linearTicks)(least / unit, most / unit, wanted).map((tick) => tick * unit) });
+  return Object.assign(at, { invert, minimum, maximum, log, ticks: (wanted, unit = 1) =>
+    (log ? logTicks : linearTicks)(minimum / unit, maximum / unit, wanted).map((tick) => tick * unit) });
 }
 
 // A little room on both sides, so that no mark lies upon the frame.
 function padded(numbers, log, amount = 0.06) {
-  const [least, most] = within(numbers);
-  if (!Number.isFinite(least) || least === most) return numbers;
-  const room = log ? (most / least) ** amount : (most - least) * amount;
-  return log ? [least / room, most * room] : [least - room, most + room];
+  const [minimum, maximum] = extent(numbers);
+  if (!Number.isFinite(minimum) || minimum === maximum) return numbers;
+  const room = log ? (maximum / minimum) ** amount : (maximum - minimum) * amount;
+  return log ? [minimum / room, maximum * room] : [minimum - room, maximum + room];
 }
 
-function linearTicks(least, most, wanted) {
-  const rough = (most - least) / Math.max(1, wanted), power = 10 ** Math.floor(Math.log10(rough));
+function linearTicks(minimum, maximum, wanted) {
+  const rough = (maximum - minimum) / Math.max(1, wanted), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((times) => times * power).find((one) => one >= rough * 0.999) ?? 10 * power;
   const ticks = [];
-  for (let n = Math.ceil(least / step - 1e-9); n * step <= most + step * 1e-9; n++) ticks.push(Number((n * step).toPrecision(12)));
+  for (let n = Math.ceil(minimum / step - 1e-9); n * step <= maximum + step * 1e-9; n++) ticks.push(Number((n * step).toPrecision(12)));
   return ticks;
 }
 
-function logTicks(least, most, wanted) {
-  const decades = Math.log10(most / least);
-  if (decades < 0.7) return linearTicks(least, most, wanted);
+function logTicks(minimum, maximum, wanted) {
+  const decades = Math.log10(maximum / minimum);
+  if (decades < 0.7) return linearTicks(minimum, maximum, wanted);
   const every = Math.max(1, Math.ceil(decades / wanted));
   const times = decades < wanted / 3 ? [1, 2, 3, 5, 7] : decades < wanted / 1.8 ? [1, 2, 5] : decades < wanted ? [1, 3] : [1];
   const ticks = [];
-  for (let power = Math.floor(Math.log10(least)); power <= Math.ceil(Math.log10(most)); power++)
+  for (let power = Math.floor(Math.log10(minimum)); power <= Math.ceil(Math.log10(maximum)); power++)
     for (const time of power % every === 0 ? times : []) {
       const tick = Number((time * 10 ** power).toPrecision(12));
-      if (tick >= least * 0.9999 && tick <= most * 1.0001) ticks.push(tick);
+      if (tick >= minimum * 0.9999 && tick <= maximum * 1.0001) ticks.push(tick);
     }
-  return ticks.length > 1 ? ticks : linearTicks(least, most, wanted);
+  return ticks.length > 1 ? ticks : linearTicks(minimum, maximum, wanted);
 }
 
 // As few digits as all ticks need.
@@ -59,10 +59,10 @@ function tickLabels(ticks) {
   return ticks.map((tick) => odd(tick) ? scientific(tick, 2).replace(".0 ", " ").replace(/^(−?)1 × /, "$1") : each(tick));
 }
 
-const qualityTicks = (ticks) => share ? tickLabels(ticks.map((tick) => tick * 100)).map((text) => text + " %") : tickLabels(ticks);
+const qualityTicks = (ticks) => isRatio ? tickLabels(ticks.map((tick) => tick * 100)).map((text) => text + " %") : tickLabels(ticks);
 
 // Long times are round in minutes or hours, not in hundreds of seconds.
-const timeUnit = (x) => x.log && x.most / x.least > 1000 ? 1 : x.most > 7200 ? 3600 : x.most > 120 ? 60 : 1;
+const timeUnit = (x) => x.log && x.maximum / x.minimum > 1000 ? 1 : x.maximum > 7200 ? 3600 : x.maximum > 120 ? 60 : 1;
 
 // Grid, ticks and titles. `place` is { left, right, top, bottom } in pixels.
 function frame(place, x, y, names, labels) {

@@ -6,7 +6,7 @@ function flat(value, prefix = "", into = new Map()) {
   return into;
 }
 
-const formatSetting = (value) => value === null || value === undefined ? NONE : typeof value === "string" ? value
+const formatSetting = (value) => value === null || value === undefined ? DASH : typeof value === "string" ? value
   : typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value) : String(Number(value.toPrecision(6)))) : JSON.stringify(value);
 
 function differing(withSettings) {

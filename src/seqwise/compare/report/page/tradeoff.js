@@ -43,12 +43,12 @@ function paintTradeoff(price, svg, width, height) {
   const some = usable(price).filter((family) => !hidden.has(family.name));
   const place = { left: 58, right: width - 16, top: 34, bottom: height - 46 };
   const ends = some.flatMap((family) => { const range = interval(family); return [family.mean, ...(range ? [range.low, range.high] : [])]; });
-  const [least, most] = within(ends), log = byFactors && least > 0 && most / least > 8;
+  const [minimum, maximum] = extent(ends), log = allowsLog && minimum > 0 && maximum / minimum > 8;
   const costs = some.flatMap((family) => [price.of(family), ...(price.range?.(family) ?? [])]);
   const x = scale(padded(costs, true, 0.12), place.left, place.right, true);
   const y = scale(padded(ends, log), place.bottom, place.top, log);
-  svg.append(frame(place, x, y, { x: price.axis + (x.most / x.least > 5 ? " (log)" : ""), y: qualityName, time: price.show === duration },
-    { x: (ticks) => ticks.map((tick) => lean(price.show(tick))), y: qualityTicks }));
+  svg.append(frame(place, x, y, { x: price.axis + (x.maximum / x.minimum > 5 ? " (log)" : ""), y: qualityName, time: price.show === duration },
+    { x: (ticks) => ticks.map((tick) => trimZeros(price.show(tick))), y: qualityTicks }));
   const points = some.map((family) => ({ family, cost: price.of(family), at: [x(price.of(family)), y(family.mean)], across: price.range?.(family)?.map(x) }));
   const efficient = frontier(points);
   if (efficient.length) svg.append(draw("path", { class: "mark frontier", d: staircase(efficient, x, y, place) }));
@@ -62,10 +62,10 @@ function paintTradeoff(price, svg, width, height) {
       svg.append(draw("line", { ...own, x1: across[0], x2: across[1], y1: cy, y2: cy }));
       for (const end of across) svg.append(draw("line", { ...own, x1: end, x2: end, y1: cy - 4, y2: cy + 4 }));
     }
-    const made = mark(family.name, cx, cy, 5.5, efficient.some((one) => one.family === family) ? {}
+    const symbol = mark(family.name, cx, cy, 5.5, efficient.some((one) => one.family === family) ? {}
       : { style: `fill: var(--card); stroke: ${colour(family.name)}; stroke-width: 2` });
-    made.append(draw("title", {}, `${family.name}: ${metric.name} ${family.text.mean}, ${family.text[price.key]}`));
-    svg.append(made);
+    symbol.append(draw("title", {}, `${family.name}: ${metric.name} ${family.text.mean}, ${family.text[price.key]}`));
+    svg.append(symbol);
   }
   nameMarks(svg, points, place);
   return efficient.map((point) => point.family.name);
@@ -77,7 +77,7 @@ function tradeoff() {
   let price = prices[0];
   const explanation = note();
   const label = (one) => `${metric.name} against ${one.axis}`;
-  const made = chart("tradeoff", label(price), 380, (svg, width, height) => {
+  const drawing = chart("tradeoff", label(price), 380, (svg, width, height) => {
     svg.setAttribute("aria-label", label(price));
     const names = paintTradeoff(price, svg, width, height);
     const left = finished.filter((family) => !usable(price).includes(family)).map((family) => family.name);
@@ -85,12 +85,12 @@ function tradeoff() {
       price.range && finished.some(price.range) ? "Lines across: the range of latencies over several rounds. " : "",
       names.length ? "Cheapest first: " + names.join(", ") + "." : "", left.length ? " Not measured: " + joinNames(left) + "." : "");
   });
-  listeners.push(made.again);
+  listeners.push(drawing.again);
   return part("tradeoff", "Quality against cost",
     "The best family may not be worth its price. " + (lower ? "Lower" : "Higher") + " is better, further left is cheaper.",
     make("div", { class: "controls" }, choice("cost", prices.map((one) => [one.key, one.name]), price.key, (key) => {
       price = prices.find((one) => one.key === key);
-      made.again();
+      drawing.again();
     })),
-    make("figure", { class: "wide" }, made.box), explanation);
+    make("figure", { class: "wide" }, drawing.box), explanation);
 }

@@ -34,10 +34,10 @@ function conditions() {
   const names = families.length === 1 ? "1 family" : families.length + " families";
   const how = { parameters: "equal parameters", time: "equal time", tokens: "equal " + (report.unit ?? "tokens") };
   const rows = [
-    ["Budget", (rules.budget ?? NONE) + " for each family and seed"],
+    ["Budget", (rules.budget ?? DASH) + " for each family and seed"],
     ["Compared", names + ", " + plural(seeds.length, "seed")],
-    ["Matched by", (how[rules.match] ?? rules.match ?? NONE) + (rules.match === "parameters" && exists(rules.parameters) ? " (" + rules.parameters_text + ")" : "")],
-    ["Machine", report.machine?.in_words ?? NONE],
+    ["Matched by", (how[rules.match] ?? rules.match ?? DASH) + (rules.match === "parameters" && exists(rules.parameters) ? " (" + rules.parameters_text + ")" : "")],
+    ["Machine", report.machine?.in_words ?? DASH],
   ];
   return make("dl", { class: "facts" }, ...rows.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));
 }
