@@ -430,7 +430,7 @@ def test_only_single_token_words_extend_the_vocabulary():
         ({"vectors": "f.vec", "text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary is for classify and tag"),
         (
             {"vectors": "f.vec", "task": "classify", "text": {"extend_vocabulary": 5, "tokenizer": "bpe"}},
-            "--text.extend-vocabulary adds words; tokens of kind bpe are none",
+            "--text.extend-vocabulary adds words, but bpe tokens are not words",
         ),
         ({"network": {"freeze_embedding": True}}, "--network.freeze-embedding needs word vectors"),
         ({"text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary needs word vectors"),

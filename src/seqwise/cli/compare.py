@@ -51,7 +51,7 @@ class Compare:
     seeds: int = ComparisonOptions.seeds
     """Training runs of each family, each with another seed."""
     lr_trials: int = ComparisonOptions.lr_trials
-    """Learning rates to search for each family, in at most a quarter of its budget; 1: no search."""
+    """Number of learning rates to search among for each family, in at most a quarter of its budget; 1: no search."""
     out: Annotated[Path | None, UNSET] = None
     """Folder to create; runs/compare-N unless set."""
     resume: Annotated[Path | None, UNSET] = None
@@ -178,11 +178,12 @@ def _warn_if_busy(plan: Plan) -> None:
     """Warns where timed trials would run on a busy machine."""
     from seqwise import environment
 
-    cores, load = environment.cpu_count(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    cores = environment.cpu_count()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if plan.budgets.is_timed and load >= max(1.0, cores / 2):
         console.warn(
-            f"this machine is busy: a load of {load:.1f} on {cores} cores in the last minute. The same time then means "
-            "fewer updates, and not equally for each family. Wait until it is idle, or give a budget in tokens."
+            f"this machine is busy: a load of {load:.1f} on {cores} cores in the last minute. Timed trials make fewer "
+            "updates then, to a different degree for each family. Wait until it is idle, or give a budget in tokens."
         )
 
 
@@ -194,7 +195,7 @@ def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = N
 
     orchestrator = Orchestrator(folder, plan, engine, workers)
     if orchestrator.thread_note:
-        advice = "The same time then means fewer updates: wait until the machine is idle, or give a budget in tokens."
+        advice = "Trials make fewer updates then: wait until the machine is idle, or give a budget in tokens."
         console.warn(f"{orchestrator.thread_note} {advice}")
     elif engine == "local":
         _warn_if_busy(plan)

@@ -64,7 +64,7 @@ def check_vectors(settings: Settings) -> None:
         problem = f"--text.extend-vocabulary is for {' and '.join(EXTENDABLE_TASKS)}: {reason}."
         repair = "Leave out --text.extend-vocabulary."
     elif text.extend_vocabulary and text.tokenizer not in (None, *WORD_TOKENIZERS):
-        problem = f"--text.extend-vocabulary adds words; tokens of kind {text.tokenizer} are none."
+        problem = f"--text.extend-vocabulary adds words, but {text.tokenizer} tokens are not words."
         repair = "Leave out --text.tokenizer or --text.extend-vocabulary."
     if problem:
         raise UsageError(problem, repair=repair)
@@ -196,7 +196,7 @@ def _explain_low_coverage(name: str, tokenizer: Tokenizer) -> str:
     if tokenizer.kind in WORD_TOKENIZERS:
         question = "is it of the same language, and tokenised in the same way?"
         return f"few words of the vocabulary {name!r} are in the file: {question}"
-    problem = f"tokens of kind {tokenizer.kind} are rarely words, and the file has vectors of words only"
+    problem = f"{tokenizer.kind} tokens are rarely words, and the file has vectors of words only"
     return f"{problem}. Try --text.tokenizer words."
 
 

@@ -255,6 +255,6 @@ def test_an_ngram_model_for_another_task_raises_an_error_with_the_alternatives(t
     with pytest.raises(UsageError) as excinfo:
         check_family(task, "baseline", ResolvedSettings.from_settings(settings))
     assert excinfo.value.problem == (
-        "baseline: the family ngram cannot do the task classify: it predicts the next token by counts."
+        "baseline: the family ngram cannot do the task classify: it predicts the next token from n-gram counts."
     )
     assert "feedforward, rnn, gru, lstm, attentive-rnn, transformer" in excinfo.value.repair

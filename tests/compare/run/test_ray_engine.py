@@ -84,7 +84,7 @@ FINE = Probe(folder=True, data=True, seqwise=environment.version(), cpu="EPYC")
     [
         (None, "1 of 2 nodes of the cluster did not answer within 60 s: small."),
         (Probe(True, True, "", ""), "cannot import seqwise: small"),
-        (Probe(True, True, "0.0.1", "EPYC"), f"have another Seqwise than {environment.version()}: small"),
+        (Probe(True, True, "0.0.1", "EPYC"), f"have another version of Seqwise than {environment.version()}: small"),
         (Probe(False, True, FINE.seqwise, "EPYC"), "cannot read and write the folder somewhere: small"),
         (Probe(True, False, FINE.seqwise, "EPYC"), "cannot read the data book.txt: small"),
     ],
@@ -252,7 +252,7 @@ def reference(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[Any]:
-    """A head that has no processor for jobs, and two nodes with one core each."""
+    """A head that has no core for jobs, and two nodes with one core each."""
     import_ray_or_skip()
     from ray.cluster_utils import Cluster
 

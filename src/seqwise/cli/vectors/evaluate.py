@@ -95,7 +95,7 @@ def _describe_analogies(vocabulary_size: int, options: Evaluate) -> str:
     which = f"the {known:,} most frequent words" if known < vocabulary_size else f"all {known:,} words"
     return (
         f"{RULES[options.by]}, the question's words {policy}, answers among {which}; "
-        "questions with an unknown word are skipped, accuracy is of those asked."
+        "questions with an unknown word are skipped and do not count."
     )
 
 

@@ -70,7 +70,7 @@ def _describe_sizes(plan: Plan, families: tuple[Family, ...]) -> list[str]:
 def _describe_search(plan: Plan) -> str:
     count = plan.budgets.lr_trials
     if count == 1:
-        return "No learning rate was searched: each family has its default one."
+        return "There was no learning-rate search: each family has its default rate."
     factors = [f"{factor:g}" for factor in get_rate_factors(count)]
     return (
         f"Each family was trained with {count} learning rates for {format_budget(plan.budgets.lr_trial, plan.unit)} "

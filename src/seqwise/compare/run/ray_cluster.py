@@ -242,7 +242,7 @@ def find_node_error(probes: dict[Node, Probe | None], folder: Path, data: str) -
     checks: list[tuple[str, Callable[[Any], bool], str]] = [
         (f"did not answer within {PROBE_SECONDS:.0f} s", lambda probe: probe is not None, "See: ray status"),
         ("cannot import seqwise", lambda probe: probe.seqwise, install),
-        (f"have another Seqwise than {version}", lambda probe: probe.seqwise == version, install),
+        (f"have another version of Seqwise than {version}", lambda probe: probe.seqwise == version, install),
         (f"cannot read and write the folder {folder}", lambda probe: probe.folder, share_folder),
         (f"cannot read the data {data}", lambda probe: probe.data, share_data),
     ]

@@ -107,7 +107,7 @@ class RayEngine:
         probes = probe_nodes(self.folder, plan.data, new_nodes)
         if not self._nodes:
             if not useful:
-                raise UsageError("the Ray cluster offers no processor for jobs.", repair="See: ray status")
+                raise UsageError("the Ray cluster offers no CPU core for jobs.", repair="See: ray status")
             if problem := find_node_error(probes, self.folder, plan.data):
                 raise problem
             description = {"in_words": describe_cluster(probes)}

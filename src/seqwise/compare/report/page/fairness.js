@@ -15,7 +15,7 @@ function rateCell(family, one, place) {
 
 function learningRates() {
   const some = families.filter((family) => (family.lr_trials ?? []).length > 0);
-  if (some.length === 0) return note("No learning rates were searched: each family used its default one.");
+  if (some.length === 0) return note("There was no learning-rate search: each family used its default rate.");
   const head = make("tr", {}, heading("Family"), ...Array.from({ length: NUM_RATES }, (_, at) => heading(`Rate ${at + 1}`, { class: "number" })));
   const rows = some.map((family) => make("tr", {}, rowHead(family.name),
     ...Array.from({ length: NUM_RATES }, (_, at) => rateCell(family, family.lr_trials[at], at))));
