@@ -37,19 +37,19 @@ def find_unsafe(tree: ast.AST) -> Iterator[str]:
     """Yield what in the tree can run code that came with a file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found = [alias.name for alias in node.names if alias.name.split(".")[0] in UNSAFE_MODULES]
+            unsafe_names = [alias.name for alias in node.names if alias.name.split(".")[0] in UNSAFE_MODULES]
         elif isinstance(node, ast.ImportFrom):
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found = [*(names & UNSAFE_CALLS), *({(node.module or "").split(".")[0]} & UNSAFE_MODULES)]
+            unsafe_names = [*(names & UNSAFE_CALLS), *({(node.module or "").split(".")[0]} & UNSAFE_MODULES)]
         elif isinstance(node, ast.Call):
-            found = [get_dotted_name(node.func)] if get_dotted_name(node.func) in UNSAFE_CALLS else []
+            unsafe_names = [get_dotted_name(node.func)] if get_dotted_name(node.func) in UNSAFE_CALLS else []
             dangers = {("allow_pickle", True), ("shell", True)}
-            found += [
+            unsafe_names += [
                 str(word.arg) for word in node.keywords if (word.arg, getattr(word.value, "value", None)) in dangers
             ]
         else:
             continue
-        yield from (f"line {node.lineno}: {name}" for name in found)
+        yield from (f"line {node.lineno}: {name}" for name in unsafe_names)
 
 
 def find_prints(tree: ast.AST) -> list[int]:
@@ -91,8 +91,8 @@ def relative_name(path: Path) -> str:
 
 def violations(check: Callable[[ast.AST], Iterable[object]], paths: Iterable[Path]) -> dict[str, list[object]]:
     """File → what `check` finds in it, for the files in which it finds anything."""
-    found = {relative_name(path): list(check(ast.parse(path.read_text(encoding="utf-8")))) for path in paths}
-    return {name: problems for name, problems in found.items() if problems}
+    problems_by_file = {relative_name(path): list(check(ast.parse(path.read_text(encoding="utf-8")))) for path in paths}
+    return {name: problems for name, problems in problems_by_file.items() if problems}
 
 
 def test_nothing_in_the_package_can_run_code_from_a_file():
@@ -142,12 +142,12 @@ def test_no_file_has_a_meaningless_name():
 
 def test_no_file_contains_a_path_of_one_machine():
     machine = re.compile(r"(?<![\w.~])/(home|root|work|Users)/")
-    found = {
+    offenders = {
         str(path.relative_to(ROOT)): match[0]
         for path in project_files()
         if (match := machine.search(path.read_text(encoding="utf-8", errors="replace")))
     }
-    assert found == {}
+    assert offenders == {}
 
 
 def test_every_module_begins_with_a_docstring_and_postponed_annotations():

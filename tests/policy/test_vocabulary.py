@@ -43,13 +43,13 @@ def is_retired(name: str) -> bool:
 
 
 def test_no_identifier_contains_a_retired_word():
-    found = [
+    offenders = [
         f"{path.relative_to(PACKAGE)}:{line} {name}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for line, name in identifiers(ast.parse(path.read_text(encoding="utf-8")))
         if is_retired(name)
     ]
-    assert found == []
+    assert offenders == []
 
 
 def test_no_module_is_named_by_a_retired_word():

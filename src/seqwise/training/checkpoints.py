@@ -138,10 +138,10 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
 @torch.no_grad()
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path | str) -> None:
     """Copy saved weights into the model; names and shapes must agree exactly."""
-    own = get_weights(model)
-    if missing := sorted(own.keys() ^ tensors.keys()):
+    model_weights = get_weights(model)
+    if missing := sorted(model_weights.keys() ^ tensors.keys()):
         raise RunError(f"the weights do not fit the model: {missing[0]!r} is on one side only.", file=source)
-    for name, tensor in own.items():
+    for name, tensor in model_weights.items():
         if tensor.shape != tensors[name].shape:
             saved, expected = tuple(tensors[name].shape), tuple(tensor.shape)
             raise RunError(f"{name} has shape {saved}, the model needs {expected}.", file=source)

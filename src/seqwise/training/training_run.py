@@ -67,7 +67,7 @@ def create_run(
     settings, task, vectors = open_data(data, settings, log, progress)
     width = 0 if vectors is None else vectors.keyed.dim
     device = choose_device(settings)
-    resolved, chosen = resolve(settings, build_defaults_context(task, device, processes, width))
+    resolved, chosen_names = resolve(settings, build_defaults_context(task, device, processes, width))
     task.check(resolved)
     family = get_family(resolved.model)
     if resolved.training.compile:
@@ -75,8 +75,8 @@ def create_run(
     if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if the rows cannot be divided
     run = create_run_folder(folder, data, resolved, task, vectors, command, log)
-    if chosen:
-        log("chosen by rule: " + ", ".join(list_values(resolved, chosen)))
+    if chosen_names:
+        log("chosen by rule: " + ", ".join(list_values(resolved, chosen_names)))
     return run, task
 
 

@@ -164,8 +164,8 @@ class Plan:
     def _parse(cls, values: dict[str, Any], path: Path) -> Plan:
         version = int(values.pop("format"))
         if version > FORMAT:
-            written = f"this comparison was written by Seqwise {values.get('seqwise')} in format {version}"
-            problem = f"{written}; this version reads formats up to {FORMAT}."
+            writer = f"this comparison was written by Seqwise {values.get('seqwise')} in format {version}"
+            problem = f"{writer}; this version reads formats up to {FORMAT}."
             raise RunError(problem, file=path, repair="Update with: pip install --upgrade seqwise")
         if version == 1:
             values = {RENAMED_KEYS.get(key, key): value for key, value in values.items()} | {"lr_prefix": "try"}

@@ -251,10 +251,10 @@ def _parse_file(text: str, file: Path | str) -> Iterator[_Variant]:
             kind = "nothing" if is_empty else f"a {type(top).__name__.removesuffix('Node').lower()}"
             raise UsageError(f"expected names with settings, found {kind}.", file=file, repair=f"Write {_EXAMPLE}")
         for key, node in top.value:
-            found = list(_find_lines(node))
-            lines = {"": key.start_mark.line + 1, **dict(found)}
+            key_lines = list(_find_lines(node))
+            lines = {"": key.start_mark.line + 1, **dict(key_lines)}
             variant = _Variant(str(key.value), loader.construct_object(node, deep=True), lines)
-            counts = Counter(path for path, _ in found)
+            counts = Counter(path for path, _ in key_lines)
             for path in (path for path, count in counts.items() if count > 1):
                 variant.add_problem(f"{path} is given twice.", path)
             yield variant

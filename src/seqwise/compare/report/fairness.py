@@ -82,9 +82,10 @@ def _list_edge_rates(families: tuple[Family, ...]) -> list[str]:
     """Names the families whose learning rate is the lowest or highest of the search."""
     edges = []
     for family in families:
-        rates, chosen = [trial.rate for trial in family.lr_trials if trial.rate is not None], family.learning_rate
-        if chosen is not None and len(rates) > 1 and chosen in (min(rates), max(rates)):
-            edges.append(f"{family.name} ({'lowest' if chosen == min(rates) else 'highest'})")
+        rates = [trial.rate for trial in family.lr_trials if trial.rate is not None]
+        rate = family.learning_rate
+        if rate is not None and len(rates) > 1 and rate in (min(rates), max(rates)):
+            edges.append(f"{family.name} ({'lowest' if rate == min(rates) else 'highest'})")
     if not edges:
         return []
     return [f"At the edge of the searched learning rates, beyond which a better one may exist: {join_names(edges)}."]

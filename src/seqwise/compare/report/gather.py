@@ -136,9 +136,9 @@ def _check_alignment(scores: dict[str, ScoresBySeed]) -> None:
         if len(each.texts) != len(other.texts):
             raise SeqwiseError(f"{first} was tested on {len(other.texts)} examples, {name} on {len(each.texts)}.")
         pairs = enumerate(zip(other.texts, each.texts), start=1)
-        wrong = next((index for index, (a, b) in pairs if (a.input, a.expected) != (b.input, b.expected)), None)
-        if wrong is not None:
-            raise SeqwiseError(f"{first} and {name} were not tested on the same examples: number {wrong} differs.")
+        mismatch = next((index for index, (a, b) in pairs if (a.input, a.expected) != (b.input, b.expected)), None)
+        if mismatch is not None:
+            raise SeqwiseError(f"{first} and {name} were not tested on the same examples: number {mismatch} differs.")
 
 
 def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, latencies: tuple[float, ...]) -> Family:

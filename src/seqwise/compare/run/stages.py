@@ -75,15 +75,15 @@ def run_stages(
     """Executes the remaining jobs; returns False if `should_stop()` ended it before."""
 
     def run_stage(stage: Stage, jobs: list[Job]) -> bool:
-        left = find_missing(folder, jobs)
-        if left and not should_stop():
-            on_stage(stage, left)
-            engine.run(left, on_event, should_stop)
-            left = find_missing(folder, jobs)
-        if left and not should_stop():
-            problem = f"{len(left)} of {len(jobs)} jobs have no result and are not running: {left[0].name} …"
+        missing = find_missing(folder, jobs)
+        if missing and not should_stop():
+            on_stage(stage, missing)
+            engine.run(missing, on_event, should_stop)
+            missing = find_missing(folder, jobs)
+        if missing and not should_stop():
+            problem = f"{len(missing)} of {len(jobs)} jobs have no result and are not running: {missing[0].name} …"
             raise SeqwiseError(problem, repair=f"Resume with: {resume_command(folder)}")
-        return not left
+        return not missing
 
     lr_jobs = [Job("train", trial.name) for trial in plan.lr_trials()]
     training_jobs = [Job("train", trial.name) for trial in plan.training_trials()]

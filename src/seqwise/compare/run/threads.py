@@ -86,15 +86,17 @@ def count_free_cores(requested: int) -> int | None:
 
 def _measure_busy_cores(seconds: float) -> float | None:
     """Returns how many cores other processes keep busy, on average over some time."""
-    before, own_before, start = _read_core_times(), time.process_time(), time.monotonic()
+    before = _read_core_times()
+    own_start, start = time.process_time(), time.monotonic()
     time.sleep(seconds)
-    after, own, elapsed = _read_core_times(), time.process_time() - own_before, time.monotonic() - start
+    after = _read_core_times()
+    own_seconds, elapsed = time.process_time() - own_start, time.monotonic() - start
     idle_shares = [
         (after[core][0] - idle) / (after[core][1] - total)
         for core, (idle, total) in before.items()
         if core in after and after[core][1] > total
     ]
-    return max(0.0, len(idle_shares) - sum(idle_shares) - own / elapsed) if idle_shares else None
+    return max(0.0, len(idle_shares) - sum(idle_shares) - own_seconds / elapsed) if idle_shares else None
 
 
 def _read_core_times() -> dict[int, tuple[int, int]]:

@@ -183,7 +183,7 @@ def _bootstrap(metric: MetricFunction, tables: Sequence[np.ndarray], draws: int,
     if len(shapes) > 1:
         raise ValueError(f"the families were not tested on the same examples: their sums have the shapes {shapes}.")
     num_examples, parts = tables[0].shape
-    joined = np.concatenate(tables, axis=1)
+    stacked = np.concatenate(tables, axis=1)
     generator = np.random.default_rng(seed)
     chunk = max(1, _CHUNK_SIZE // max(1, num_examples))
     results = []
@@ -192,5 +192,5 @@ def _bootstrap(metric: MetricFunction, tables: Sequence[np.ndarray], draws: int,
         indices = generator.integers(num_examples, size=(count, num_examples)) + num_examples * np.arange(count)[:, None]
         weights = np.bincount(indices.ravel(), minlength=count * num_examples).reshape(count, num_examples)
         with np.errstate(all="ignore"):  # draws where the metric is undefined are left out by the caller
-            results.append(metric((weights.astype(np.float64) @ joined).reshape(count, len(tables), parts)))
+            results.append(metric((weights.astype(np.float64) @ stacked).reshape(count, len(tables), parts)))
     return np.concatenate(results)
