@@ -92,7 +92,7 @@ def outcome(folder: Path) -> dict[str, object]:
 
 
 def kill_often(arguments: list[str | Path], folder: Path, steps: int, kills: int, generator: random.Random) -> None:
-    """Kill a training of `steps` steps at `kills` random moments and resume it each time, at last to its end."""
+    """Kill a training run of `steps` steps at `kills` random moments and resume it each time, at last to its end."""
     for target in sorted(generator.choices(range(2 * steps // 3), k=kills)):
         first_step = saved_step(folder)
         process = start(*arguments)

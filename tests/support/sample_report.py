@@ -171,7 +171,7 @@ def report(task: str, metric: str, families: list[Values], **more: Any) -> Value
             "training_budget": "15 s",
             "sentences": [
                 "Every family had 20 s for each seed, everything included.",
-                "A quarter of it went into three short trainings with different learning rates.",
+                "A quarter of it went into three short training runs with different learning rates.",
                 "Widths were solved so that parameter counts agree within 3 %.",
                 "Trials ran one after another on the same cores.",
             ],

@@ -170,8 +170,8 @@ def describe_plan(plan: Plan) -> list[str]:
     if budgets.lr_trials > 1:
         search = f"{budgets.lr_trials} learning rates of {format_budget(budgets.lr_trial, plan.unit)} each, then "
     seeds = len(budgets.seeds)
-    trainings = f"{seeds} training{'s' if seeds > 1 else ''} of {training}"
-    return [f"parameters: {sizes}", f"{families}: {seeds} × {total}: {search}{trainings}.", *plan.notes]
+    runs = f"{seeds} training run{'s' if seeds > 1 else ''} of {training}"
+    return [f"parameters: {sizes}", f"{families}: {seeds} × {total}: {search}{runs}.", *plan.notes]
 
 
 def _warn_if_busy(plan: Plan) -> None:

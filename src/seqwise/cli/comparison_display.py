@@ -154,7 +154,7 @@ def _legend(report: Report) -> str:
     source = f"mean over {seeds} seeds" if seeds > 1 else "one seed: the interval is over test examples"
     single = [each.name for each in families if each.text.get("interval_source") == "examples"]
     if seeds > 1 and single:
-        source += f" ({join_names(single)}: one training, the interval is over test examples)"
+        source += f" ({join_names(single)}: one training run, the interval is over test examples)"
     ranks = {family.rank for family in families}
     marks = "; ".join(words for rank, words in LEGEND.items() if rank in ranks)
     return f"{metric.name} on the test split, {source}; {direction}." + (f" {marks}." if marks else "")

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a training, seen from one of them."""
+    """The processes of a training run, seen from one of them."""
 
     rank: int = 0
     size: int = 1
@@ -161,7 +161,7 @@ def _exit_unless_first_failure(error: BaseException, store: dist.Store, rank: in
         if os.environ.get(HAS_LAUNCHER):
             store.set(LOST, str(error))
             raise SystemExit(1) from None
-        raise SeqwiseError(f"another process of this training has ended ({error}).") from error
+        raise SeqwiseError(f"another process of this training run has ended ({error}).") from error
     status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)
     own_failure = f"{rank} {status}"
     try:

@@ -46,7 +46,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"models": []}, "there is nothing to compare", "--models"),
         ({"budget": "much"}, "the budget 'much' is not understood", "2M-tokens"),
         ({"budget": "0s"}, "is empty", "90s"),
-        ({"budget": "3-tokens"}, "a training of 1 tokens is too short", "larger --budget"),
+        ({"budget": "3-tokens"}, "a training run of 1 tokens is too short", "larger --budget"),
         (
             {"budget": "2k-tokens"},
             "rnn: a learning-rate trial of 500 tokens is too short: 10 updates take 640 tokens",
@@ -54,7 +54,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             {"budget": "1k-tokens", "lr_trials": 1},
-            "a training of 1,000 tokens is too short: 20 updates take 1,280 tokens",
+            "a training run of 1,000 tokens is too short: 20 updates take 1,280 tokens",
             "larger --budget",
         ),
         ({"seeds": 0}, "--seeds: expected at least 1; received 0", ""),
@@ -450,7 +450,7 @@ def test_a_time_too_short_for_one_validation_raises_an_error_before_training(tex
     assert slow.stages == ["speed"]
     assert not folder.exists(), "the same command with another budget must be able to use the folder"
     plan = make_plan(folder, text, budget="8s", seeds=1, lr_trials=1)
-    with pytest.raises(UsageError, match="a training of 8 s is too short: 20 updates and one validation take 9 s"):
+    with pytest.raises(UsageError, match="a training run of 8 s is too short: 20 updates and one validation take 9 s"):
         run_stages(folder, plan, SpeedOnlyEngine(folder, update=0.2, validation=5.0), lambda event: None)
     plan = make_plan(folder, text, budget="12s", seeds=1)
     fast = SpeedOnlyEngine(folder, update=0.04, validation=0.5)

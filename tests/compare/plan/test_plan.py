@@ -41,7 +41,7 @@ def make_plan(budget: str = "12k-tokens", lr_trials: int = 3, seeds: int = 3, mo
     ("budget", "lr_trials", "seeds", "lr_trial", "training"),
     [
         ("12k-tokens", 3, 3, "3000-tokens", "9000-tokens"),  # a quarter for the learning rates, of all seeds together
-        ("12k-tokens", 1, 3, "0-tokens", "12000-tokens"),  # no search: all for the trainings
+        ("12k-tokens", 1, 3, "0-tokens", "12000-tokens"),  # no search: all for the training runs
         ("12k-tokens", 3, 1, "1000-tokens", "9000-tokens"),
         (
             "12k-tokens",

@@ -45,11 +45,11 @@ def test_batches_of_unequal_length_are_averaged(tmp_path):
     assert 0.7 * mean < estimate_token_cost(task, settings).update < 1.4 * mean
 
 
-def test_a_training_has_a_minimum_number_of_updates():
+def test_a_training_run_has_a_minimum_number_of_updates():
     check({"gru": TrialCost(128)}, "2560-tokens")
     with pytest.raises(UsageError) as excinfo:
         check({"gru": TrialCost(100), "mine": TrialCost(128)}, "2559-tokens")
-    assert excinfo.value.problem == "mine: a training of 2,559 tokens is too short: 20 updates take 2,560 tokens."
+    assert excinfo.value.problem == "mine: a training run of 2,559 tokens is too short: 20 updates take 2,560 tokens."
     assert excinfo.value.repair == "Give a larger --budget, at least 2.6k-tokens."
     check({}, "1-tokens")
 
@@ -65,7 +65,8 @@ def test_a_time_must_hold_the_updates_and_one_validation():
     check(cost, "5s", unit="s")
     with pytest.raises(UsageError) as excinfo:
         check(cost, "4.9s", unit="s")
-    assert excinfo.value.problem == ("gru: a training of 4.9 s is too short: 20 updates and one validation take 5 s.")
+    problem = "gru: a training run of 4.9 s is too short: 20 updates and one validation take 5 s."
+    assert excinfo.value.problem == problem
     assert excinfo.value.repair == "Give a larger --budget, at least 6s."  # another measurement may be slower
     with pytest.raises(
         UsageError, match=r"a learning-rate trial of 0\.9 s is too short: 10 updates take 1 s"

@@ -58,7 +58,7 @@ def test_an_interval_of_width_zero_is_described_in_words():
 
 def test_an_interval_over_examples_is_named_where_others_are_over_seeds():
     values = report("classify", "accuracy", [family("gru", "accuracy", [0.9, 0.91]), family("rnn", "accuracy", [0.8])])
-    assert "mean over 2 seeds (rnn: one training, the interval is over test examples)" in table(values)[-1]
+    assert "mean over 2 seeds (rnn: one training run, the interval is over test examples)" in table(values)[-1]
 
 
 def test_the_table_prints_the_texts_of_the_report():

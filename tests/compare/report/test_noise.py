@@ -31,7 +31,7 @@ def save_training(folder: Path, seed: int, tokens: int = 5000, seconds: float = 
     Outcome("done", result=result).save(Job("train", f"gru/seed-{seed}").file(folder))
 
 
-def test_equal_trainings_give_no_noise_warning(plan: Plan, tmp_path: Path):
+def test_equal_training_runs_give_no_noise_warning(plan: Plan, tmp_path: Path):
     save_training(tmp_path, 0)
     save_training(tmp_path, 1, tokens=7400)
     assert find_noise(tmp_path, plan) == ""
@@ -46,7 +46,7 @@ def test_equal_trainings_give_no_noise_warning(plan: Plan, tmp_path: Path):
         ({"seconds": 13.0}, "took 13.0 s instead of 10 s"),
     ],
 )
-def test_unequal_trainings_give_a_noise_warning(plan: Plan, tmp_path: Path, second: dict, words: str):
+def test_unequal_training_runs_give_a_noise_warning(plan: Plan, tmp_path: Path, second: dict, words: str):
     save_training(tmp_path, 0)
     save_training(tmp_path, 1, **second)
     assert words in find_noise(tmp_path, plan)

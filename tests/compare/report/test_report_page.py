@@ -486,7 +486,7 @@ def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_expla
     assert outcomes == ["gru is better", "gru is probably better", "lstm is probably better"]
     tab.click("#pairs td[data-family=gru][data-other=rnn] button")
     assert tab.text_content(".pair-details").endswith(", by the test examples alone.")
-    note = "Of rnn a single training was tested: its whiskers, dashed, are over the test examples"
+    note = "Of rnn a single training run was tested: its whiskers, dashed, are over the test examples"
     assert note in tab.text_content("#leaderboard .note")
     assert note not in show(SAMPLES["normal"]()).tab.text_content("#leaderboard .note")
 
@@ -713,7 +713,7 @@ def test_missing_values_and_failed_families_are_drawn(show: Any):
     bare = {**failed("gru", ""), "values": [], "lr_trials": []}
     browser_page = show(report("tag", "accuracy", [family("rnn", "accuracy", [0.5]), bare]))
     assert browser_page.errors == []
-    assert "No training finished." in browser_page.tab.text_content("#leaderboard")
+    assert "No training run finished." in browser_page.tab.text_content("#leaderboard")
 
 
 def test_curves_of_different_length_are_averaged(show: Any):

@@ -223,7 +223,7 @@ def test_an_unadjusted_p_does_not_make_a_family_worse():
 
 
 def trained_once(*families: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """A report of families of which lstm has one training."""
+    """A report of families of which lstm has one training run."""
     report = make_report(*families, **options)
     for pair in report["pairs"]:
         if "lstm" in (pair["a"], pair["b"]):
@@ -450,7 +450,7 @@ def test_failed_and_partly_failed_families_are_named():
     assert sentences[0].startswith("gru is the only family that finished: perplexity 3.12")
     expected = (
         "rnn failed (the loss became infinite); lstm failed; "
-        "gru is judged by the only training that finished, as others failed (seed 2: killed)."
+        "gru is judged by the only training run that finished, as others failed (seed 2: killed)."
     )
     assert expected in sentences
     assert [each["rank"] for each in report["families"]] == ["best", "failed", "failed"]

@@ -283,7 +283,7 @@ def engine_on(ray_cluster) -> Iterator[Callable[..., RayEngine]]:
 
 @pytest.fixture
 def untrained(reference: Path, tmp_path: Path) -> Path:
-    """The same comparison, before its trainings."""
+    """The same comparison, before its training runs."""
     folder = tmp_path / "compare"
     shutil.copytree(reference, folder)
     for path in folder.glob("trials/*/seed-*"):

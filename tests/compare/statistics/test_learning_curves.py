@@ -1,4 +1,4 @@
-"""The overfitting check: trainings that got worse are distinguished from those whose validations are only noisy."""
+"""The overfitting check: training runs that got worse are distinguished from those whose validations are only noisy."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def measure_error_rates(
     trials: int, *, shift: float = 0.0, seeds: tuple[float, float], own: float, examples: int = 60, once: bool = False
 ) -> tuple[float, float]:
     """Return how often p < 0.05 and p < 0.01; `seeds`: standard deviation of seeds in a and in b, `own`: of the
-    families on an example. With `once`, b is deterministic: one training, the same each time."""
+    families on an example. With `once`, b is deterministic: one training run, the same each time."""
     generator = np.random.default_rng(8)
     p_values = []
     for trial in range(trials):

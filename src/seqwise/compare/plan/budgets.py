@@ -26,12 +26,12 @@ NUM_SAMPLE_BATCHES = 8  # from which the tokens of an update are estimated
 TrialKind = Literal["lr", "train"]
 # Below 20 updates even the learning rate has hardly risen and fallen; the search has only to rank learning rates.
 MIN_UPDATES: dict[TrialKind, int] = {"train": 20, "lr": 10}
-TRIAL_NAMES: dict[TrialKind, str] = {"train": "training", "lr": "learning-rate trial"}
+TRIAL_NAMES: dict[TrialKind, str] = {"train": "training run", "lr": "learning-rate trial"}
 
 
 @dataclass(frozen=True)
 class TrialBudgets:
-    """How the budget of a family is divided: `lr_trials` short trainings, then one training for each seed."""
+    """How the budget of a family is divided: `lr_trials` short training runs, then one for each seed."""
 
     total: str  # per seed
     lr_trials: int

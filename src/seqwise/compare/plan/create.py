@@ -45,8 +45,8 @@ BUDGET_UNITS = {"time": ("seconds",), "tokens": ("tokens", "epochs")}  # require
 # Training settings that a comparison chooses itself, and why.
 FIXED_SETTINGS = {
     "patience": "every family spends all of its budget, so that none is stopped before another",
-    "validate_every": "one rule decides for all families when to validate, and a learning-rate trial is validated at its "
-    "end",
+    "validate_every": "one rule decides for all families when to validate, and learning-rate trials are validated at "
+    "their end",
 }
 
 

@@ -1,6 +1,6 @@
 """`Plan`: the trials of a comparison, their settings and budgets, saved as `compare.yaml`.
 
-Everything is decided before the first trial, except the learning rate of the trainings, which the learning-rate
+Everything is decided before the first trial, except the learning rate of each family, which the learning-rate
 search decides. The plan knows nothing of how trials are executed.
 """
 
@@ -30,7 +30,7 @@ FORMAT = 2  # 1 was written by version 0.1
 DEVICE_WORKERS_VARIABLE = "SEQWISE_DEVICE_WORKERS"
 WORKERS_VARIABLE = "SEQWISE_WORKERS"
 RATE_FACTOR = 2.5  # between neighbouring learning rates
-NEVER = 10**9  # updates between validations in the learning-rate search, and the patience of a training
+NEVER = 10**9  # updates between validations in the learning-rate search, and the patience of a training run
 
 # Keys of format 1.
 RENAMED_KEYS = {
@@ -42,7 +42,7 @@ RENAMED_BUDGET_KEYS = {"budget": "total", "tries": "lr_trials", "a_try": "lr_tri
 
 @dataclass(frozen=True)
 class Trial:
-    """One training: a short one of the learning-rate search, or the training with one seed."""
+    """One training run: a short one of the learning-rate search, or that of one seed."""
 
     name: str  # family/lr-1, family/seed-0
     family: str
@@ -94,7 +94,7 @@ class Plan:
         ]
 
     def training_trials(self) -> list[Trial]:
-        """Returns the trainings of all seeds; an n-gram model is fitted once."""
+        """Returns the training runs of all seeds; an n-gram model is fitted once."""
         first = self.budgets.seeds[0]
         return [
             self.training_trial(name, seed)
@@ -128,7 +128,7 @@ class Plan:
         return self.rates(lr_trial.family)[lr_trial.number - 1]
 
     def make_settings(self, trial: Trial, rate: float | None) -> ResolvedSettings:
-        """Returns the settings of a trial; `rate` is the learning rate of a training."""
+        """Returns the settings of a trial; `rate` is that of a training run, which the search has chosen."""
         settings = self.families[trial.family].model_copy(deep=True)
         settings.seed = trial.seed
         settings.budget = self.budgets.lr_trial if trial.kind == "lr" else self.budgets.training

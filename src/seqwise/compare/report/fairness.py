@@ -12,8 +12,8 @@ from seqwise.compare.report.schema import Family, Rules
 from seqwise.compare.run.jobs import Job, load_training_results
 from seqwise.metrics.evaluation import SCORES_FILE
 
-MAX_TOKEN_RATIO = 1.5  # between two trainings of a family
-MAX_OVERTIME = 1.1  # ratio of the time of a training, which ends with an update, to its budget
+MAX_TOKEN_RATIO = 1.5  # between two training runs of a family
+MAX_OVERTIME = 1.1  # ratio of the time of a training run, which ends with an update, to its budget
 
 
 def describe_rules(folder: Path, plan: Plan, families: tuple[Family, ...]) -> Rules:
@@ -47,7 +47,7 @@ def _write_sentences(folder: Path, plan: Plan, families: tuple[Family, ...]) -> 
         *(sentence if sentence.endswith(".") else f"{sentence}." for sentence in plan.notes),
         _describe_search(plan),
         *_list_edge_rates(families),
-        *_describe_trainings(folder, plan),
+        *_describe_training_runs(folder, plan),
         "The weights of the best validation were kept.",
         _describe_test(folder, plan),
     ]
@@ -91,8 +91,8 @@ def _list_edge_rates(families: tuple[Family, ...]) -> list[str]:
     return [f"At the edge of the searched learning rates, beyond which a better one may exist: {join_names(edges)}."]
 
 
-def _describe_trainings(folder: Path, plan: Plan) -> list[str]:
-    """Describes the length of the trainings and how many ran at the same time."""
+def _describe_training_runs(folder: Path, plan: Plan) -> list[str]:
+    """Describes the length of the training runs and how many ran at the same time."""
     ngram_models = [name for name in plan.families if not plan.has_gradients(name)]
     sentences = []
     if len(ngram_models) < len(plan.families):
@@ -151,8 +151,8 @@ def _modification_times(paths: list[Path]) -> list[float]:
 def find_noise(folder: Path, plan: Plan) -> str:
     """Returns a warning where times cannot be trusted; empty without signs of noise or a budget in time.
 
-    On a busy machine, timed trials of one family get less done than those of another. Trainings of one family do the
-    same work, so in the same time they should process about as many tokens.
+    On a busy machine, timed trials of one family make fewer updates than those of another. Training runs of one family
+    do the same work, so in the same time they should process about as many tokens.
     """
     if not plan.budgets.is_timed:
         return ""
@@ -164,12 +164,12 @@ def find_noise(folder: Path, plan: Plan) -> str:
         tokens = [result.tokens for result in results]
         updates, longest = min(result.updates for result in results), max(result.seconds for result in results)
         if updates < MIN_UPDATES["train"]:
-            sign = f"A training of {name} made only {updates} update{'s' if updates > 1 else ''}."
+            sign = f"A training run of {name} made only {updates} update{'s' if updates > 1 else ''}."
         elif max(tokens) > MAX_TOKEN_RATIO * min(tokens):
             extremes = f"{min(tokens):,} {plan.unit} once and on {max(tokens):,} another time"
             sign = f"In the same time {name} was trained on {extremes}."
         elif longest > MAX_OVERTIME * seconds + 1:
-            sign = f"A training of {name} took {longest:.1f} s instead of {seconds:g} s."
+            sign = f"A training run of {name} took {longest:.1f} s instead of {seconds:g} s."
         else:
             continue
         advice = "Repeat it when the machine is idle, or with a budget in tokens."

@@ -119,7 +119,7 @@ def gather_report(folder: Path, plan: Plan) -> Report:
 
 
 def _load_scores(folder: Path, plan: Plan, family: str) -> ScoresBySeed:
-    """Returns the scores of the test examples by seed, of the trainings that were tested."""
+    """Returns the scores of the test examples by seed, of the training runs that were tested."""
     scores = {}
     for trial in plan.training_trials():
         outcome = load_test(folder, trial) if trial.family == family else None
@@ -228,7 +228,7 @@ def _gather_lr_trial(folder: Path, plan: Plan, trial: Trial) -> LearningRateTria
 
 
 def _read_curve(folder: Path, plan: Plan, trial: Trial) -> Curve:
-    """Returns the validations of a training, with the mean training loss since the validation before."""
+    """Returns the validations of a training run, with the mean training loss since the validation before."""
     points, losses = [], []
     for row in Run.open(Job("train", trial.name).run_folder(folder)).metrics():
         validation = row.get("validation")

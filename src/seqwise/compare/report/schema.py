@@ -59,7 +59,7 @@ class Range:
 
 @dataclass(frozen=True)
 class SeedValue:
-    """The metric of the training with one seed on the test split."""
+    """The metric of the training run with one seed on the test split."""
 
     seed: int
     value: Number
@@ -67,7 +67,7 @@ class SeedValue:
 
 @dataclass(frozen=True)
 class LearningRateTrial:
-    """A short training with one of the learning rates of the search."""
+    """A short training run with one of the learning rates of the search."""
 
     rate: Number
     validation: Number
@@ -79,7 +79,7 @@ class LearningRateTrial:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What one training took, mean over the seeds."""
+    """What one training run took, mean over the seeds."""
 
     tokens: float
     seconds: float
@@ -100,7 +100,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """The validations of the training with one seed."""
+    """The validations of the training run with one seed."""
 
     seed: int
     points: tuple[CurvePoint, ...]
@@ -163,7 +163,7 @@ class Pair:
 
     `p` is of this pair alone; `adjusted_p` is corrected for all pairs (Holm), `adjusted_p_with_best` for the pairs with
     the best family only, and None for a pair without it. `covers` names the sources of noise that the interval
-    includes: with a single training of a family the noise of seeds is missing, and no difference is called significant.
+    includes: with a single run of a family the noise of seeds is missing, and no difference is called significant.
     `larger_noise` is the larger source, or the missing one: more of it separates the families best.
     """
 
@@ -189,7 +189,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class TrialSummary:
-    """One training, of the learning-rate search or with one seed."""
+    """One training run, of the learning-rate search or with one seed."""
 
     name: str
     family: str

@@ -255,8 +255,8 @@ def _describe_failures(ranking: Ranking) -> Iterator[str]:
             others.append(f"{family.name} cannot be ranked{reason}")
         elif family.status == "partly":
             count = len(family.values)
-            trainings = "only training" if count == 1 else f"{count} trainings"
-            others.append(f"{family.name} is judged by the {trainings} that finished, as others failed{reason}")
+            runs = "only training run" if count == 1 else f"{count} training runs"
+            others.append(f"{family.name} is judged by the {runs} that finished, as others failed{reason}")
     parts = [*(f"{join_names(names)} failed{reason}" for reason, names in failed.items()), *others]
     if parts:
         yield "; ".join(parts) + "."

@@ -40,7 +40,7 @@ class LocalEngine:
         processes: int = 1,
         thread_limit: int | None = None,
     ):
-        """`processes` is the number in one trial, `thread_limit` the maximum number of threads of a trial on the CPU."""
+        """`processes` is the number in one trial, `thread_limit` the maximum number of threads of a trial on CPUs."""
         self.folder = folder
         count = workers or max(1, gpus)
         threads = max(1, (thread_limit or environment.cpu_count() // count) // processes)

@@ -77,7 +77,7 @@ def compare_pairs(
     The difference over its standard error is compared with Student's t, with few degrees of freedom as far as it
     comes from few seeds (`student_t.mixture_p`). Resampling three seeds with replacement instead would estimate a third
     less variance than there is, and find differences where there are none.
-    Families named in `deterministic` have one training because every other would be the same.
+    Families named in `deterministic` have one training run because every other would be the same.
     `step` is what one example can change in the metric, where that is a share of correct answers. Three seeds may agree
     by chance, and would then have no noise at all: s² is at least its value where one of them differs by a step.
     A family whose metric is infinite is not tested; the others are.

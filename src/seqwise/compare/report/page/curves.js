@@ -140,7 +140,7 @@ function legend(names) {
 }
 
 function curves() {
-  if (curved.length === 0) return part("curves", "Learning curves", "No training left a curve: nothing was validated on the way.");
+  if (curved.length === 0) return part("curves", "Learning curves", "There is no learning curve: nothing was validated during training.");
   const values = curved.flatMap((family) => family.curves.flatMap((curve) => pointsOf(curve, "tokens").map((point) => point[1])));
   const [minimum, maximum] = extent(values), canLog = allowsLog && minimum > 0;
   if (canLog && maximum / minimum > 3) curveState.y = "log";

@@ -20,7 +20,7 @@ function learningRates() {
   const rows = some.map((family) => make("tr", {}, rowHead(family.name),
     ...Array.from({ length: NUM_RATES }, (_, at) => rateCell(family, family.lr_trials[at], at))));
   return make("div", {}, make("h3", {}, "Learning-rate search"),
-    note(`Short trainings${rules.lr_trial_budget ? " of " + rules.lr_trial_budget : ""} with different learning rates; each field is the rate and its validation ${metric.name}.`),
+    note(`Short training runs${rules.lr_trial_budget ? " of " + rules.lr_trial_budget : ""} with different learning rates; each field is the rate and its validation ${metric.name}.`),
     table("learning-rate search", head, rows, { class: "rates" }));
 }
 

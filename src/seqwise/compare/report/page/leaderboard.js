@@ -13,8 +13,8 @@ const COLUMNS = [
   { key: "parameters", name: "Parameters", title: "Numbers that training adjusts", of: (f) => f.parameters },
   { key: "tokens_per_second", name: "Training speed", title: `${report.unit} per second of training`,
     of: speed, after: "/s" },
-  { key: "seconds", name: "Trained for", title: "Time of one training, mean over the seeds", of: (f) => f.training?.seconds },
-  { key: "tokens", name: "Trained on", title: `${report.unit} of one training, mean over the seeds`, of: (f) => f.training?.tokens },
+  { key: "seconds", name: "Trained for", title: "Time of one training run, mean over the seeds", of: (f) => f.training?.seconds },
+  { key: "tokens", name: "Trained on", title: `${report.unit} of one training run, mean over the seeds`, of: (f) => f.training?.tokens },
   { key: "memory", name: "Memory", title: "Peak memory while training", of: (f) => f.memory },
   { key: "latency", name: "One prediction", title: "Latency of a single prediction: median and range over several rounds", of: (f) => f.latency, more: (f) => latencyRange(f) && latencyRangeText(f) },
   { key: "learning_rate", name: "Learning rate", title: "The learning rate with the best validation", of: (f) => f.learning_rate },
@@ -72,7 +72,7 @@ function familyRow(family, place, axis, ticks) {
   if (!exists(family.mean)) {
     return make("tr", { class: "failed", "data-row": family.name }, make("td", { class: "place" }, DASH), head,
       make("td", { colspan: COLUMNS.length + 2, class: "reason", "data-family": family.name, "data-key": "reason" },
-        make("b", {}, family.status === "failed" ? "Failed. " : "Not ranked. "), family.reason || "No training finished."));
+        make("b", {}, family.status === "failed" ? "Failed. " : "Not ranked. "), family.reason || "No training run finished."));
   }
   const range = interval(family);
   const mean = cell(family.name, "mean", family.mean, make("b", {}, family.text.mean),
@@ -103,7 +103,7 @@ function footnotes() {
     : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
   const dashed = (which) => single ? [] : finished.filter((family) => family.text.interval_source === "examples" && Boolean(family.is_baseline) === which).map((family) => family.name);
   const once = dashed(false), baseline = (dashed(true).length ? " The baseline has no seeds: its whiskers, dashed, are over the test examples." : "") +
-    (once.length ? ` Of ${joinNames(once)} a single training was tested: ${once.length === 1 ? "its" : "their"} whiskers, dashed, are over the test examples and do not include the noise of seeds.` : "");
+    (once.length ? ` Of ${joinNames(once)} a single training run was tested: ${once.length === 1 ? "its" : "their"} whiskers, dashed, are over the test examples and do not include the noise of seeds.` : "");
   const text = [make("b", {}, metric.name), ": ", metric.definition ?? "", /[.!?]$/.test(metric.definition ?? "") ? " " : ". ",
     lower ? "Lower is better. " : "Higher is better. ", whiskers + baseline];
   const many = metric.example_unit ? ` Test examples are ${exists(metric.num_examples) ? whole(metric.num_examples) + " " : ""}${metric.example_unit}.` : "";

@@ -1,7 +1,7 @@
 // --- quality against cost: which families are worth their price
 const PRICES = [
   { key: "latency", name: "one prediction", axis: "median latency of one prediction", of: (f) => f.latency, show: duration, range: latencyRange },
-  { key: "seconds", name: "training time", axis: "time of one training", of: (f) => f.training?.seconds, show: duration },
+  { key: "seconds", name: "training time", axis: "time of one training run", of: (f) => f.training?.seconds, show: duration },
   { key: "parameters", name: "parameters", axis: "parameters", of: (f) => f.parameters, show: count },
   { key: "memory", name: "memory", axis: "peak memory while training", of: (f) => f.memory, show: bytes },
   { key: "weights", name: "size on disk", axis: "size of the saved weights", of: (f) => f.weights, show: bytes },
