@@ -64,7 +64,7 @@ class VectorSettings(Section):
     tokenizer: WordTokenizer | None = None
     """spaces: split at blanks. words: split off punctuation too; chosen where the text has punctuation on words."""
     lowercase: bool = False
-    """Fold upper case."""
+    """Convert to lower case."""
     seed: int = Field(0, ge=0)
     """Random seed; with one thread on the CPU the same seed gives the same bits."""
     threads: int | None = Field(None, ge=1, le=1024)
