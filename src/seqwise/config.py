@@ -399,7 +399,9 @@ def describe_errors(error: ValidationError, model: type[BaseModel], format_name:
     # A setting with a union of types has one error for each of them.
     for (path, section), group in groupby(error.errors(), key=lambda each: _find_setting(each["loc"], model)):
         errors = list(group)
-        problem = " or ".join(_OMITTED_PARTS.sub("", each["msg"]) for each in errors).replace("or Input should be", "or")
+        problem = " or ".join(_OMITTED_PARTS.sub("", each["msg"]) for each in errors).replace(
+            "or Input should be", "or"
+        )
         problem = f"{problem[:1].lower()}{problem[1:]}; received {errors[0]['input']!r}."
         if errors[0]["type"] == "extra_forbidden":
             problem = f"no such setting. {suggest(path[-1], section.model_fields)}"

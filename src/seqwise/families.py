@@ -33,7 +33,9 @@ MODEL_FAMILIES = {
         ModelFamily("lstm", is_recurrent=True),
         ModelFamily("attentive-rnn", is_recurrent=True),
         ModelFamily("transformer"),
-        ModelFamily("ngram", has_gradients=False, tasks=("language",), description="predicts the next token from n-gram counts"),
+        ModelFamily(
+            "ngram", has_gradients=False, tasks=("language",), description="predicts the next token from n-gram counts"
+        ),
     )
 }
 RECURRENT = tuple(family.name for family in MODEL_FAMILIES.values() if family.is_recurrent)

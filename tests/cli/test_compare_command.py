@@ -20,7 +20,6 @@ from seqwise.compare.run import threads
 from seqwise.compare.run.jobs import Job, Outcome
 from seqwise.config import Family
 
-
 SETTINGS = [
     *("--text.tokenizer", "characters", "--data.window", "16", "--network.width", "12", "--network.depth", "1"),
     *("--training.batch-size", "4", "--device", "cpu", "--task", "language"),

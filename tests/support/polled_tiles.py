@@ -64,7 +64,9 @@ def find_shared_tiles(code: str) -> list[str]:
         r"^#(\w+) = #ttg\.blocked<\{sizePerThread = \[([\d, ]+)\], threadsPerWarp = \[([\d, ]+)\], "
         r"warpsPerCTA = \[([\d, ]+)\]"
     )
-    layouts = {m[1]: [[int(n) for n in m[i].split(",")] for i in (2, 3, 4)] for m in re.finditer(layout_pattern, code, re.M)}
+    layouts = {
+        m[1]: [[int(n) for n in m[i].split(",")] for i in (2, 3, 4)] for m in re.finditer(layout_pattern, code, re.M)
+    }
     shapes = []
     for load in re.finditer(r"(%\S+) = tt\.load .*isVolatile = true\} : tensor<([\dx]+)x!tt\.ptr<i\d+>, #(\w+)>", code):
         size = [int(n) for n in load[2].split("x")]
@@ -89,7 +91,9 @@ def main(name: str, units: int, batch: int) -> None:
         (scan.forward_kernel, options, PUBLISHED["forward"]),
         (scan.backward_kernel, backward_options, PUBLISHED["backward"]),
     ):
-        optional = {parameter.name for parameter in get_signature(kernel.fn).parameters.values() if parameter.default is None}
+        optional = {
+            parameter.name for parameter in get_signature(kernel.fn).parameters.values() if parameter.default is None
+        }
         plain = set(OPTIONAL.values())
         absent = dict.fromkeys(optional & plain if scan.norm else optional - {OPTIONAL.get(name)})
         code = compile_kernel(kernel, {**absent, **constants, **extra}, extra["num_warps"], published)

@@ -88,7 +88,9 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> Valu
         "latency": latency,
         "latencies": [] if latency is None else [0.9 * latency, latency, 1.3 * latency],
         "evaluation_seconds": generator.uniform(0.2, 3),
-        "curves": [{"seed": seed, "points": points(value, lower, speed, generator)} for seed, value in zip(seeds, values)],
+        "curves": [
+            {"seed": seed, "points": points(value, lower, speed, generator)} for seed, value in zip(seeds, values)
+        ],
         "rank": "worse",
         "run": f"trials/{name}/seed-0",
         "settings": {
@@ -151,7 +153,8 @@ def report(task: str, metric: str, families: list[Values], **more: Any) -> Value
         "unit": "tokens",
         "split_rule": "The last 10 % of the text are held out: 5 % for validation, 5 % for testing.",
         "about": ["1,204,311 characters of English, with a vocabulary of 97."],
-        "command": f"seqwise compare builtin:docs --task {task} --models " + ",".join(each["name"] for each in families),
+        "command": f"seqwise compare builtin:docs --task {task} --models "
+        + ",".join(each["name"] for each in families),
         "machine": {
             "seqwise": "0.1.0",
             "python": "3.11.2",

@@ -19,7 +19,9 @@ def test_the_full_softmax_and_every_neural_family_are_accepted():
 
 @pytest.mark.parametrize("task", ["classify", "tag", "caption", "forecast", "translate", "masked"])
 def test_only_the_language_task_has_an_ngram_model(task: str):
-    with pytest.raises(UsageError, match=f"ngram cannot do the task {task}: it predicts the next token from n-gram counts"):
+    with pytest.raises(
+        UsageError, match=f"ngram cannot do the task {task}: it predicts the next token from n-gram counts"
+    ):
         check_family(ResolvedSettings(task=task, model="ngram"))
 
 

@@ -29,7 +29,7 @@ from seqwise.tasks.checks import check_precision
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.guess import guess_task
 from seqwise.tasks.task import Preprocessor, Task
-from seqwise.training.card import build_model_card, build_curve_svg
+from seqwise.training.card import build_curve_svg, build_model_card
 from seqwise.training.checkpoints import get_weights, load_newest_checkpoint, remove_leftovers, save_checkpoint
 from seqwise.training.distribution import World, handle_signals, interrupt_at_once, local_device
 from seqwise.training.initialization import (

@@ -69,7 +69,9 @@ def test_a_variant_named_like_a_family_is_of_that_family(write_variants):
         "gru": "gru",
         "transformer": "transformer",
     }
-    assert "it is named like a family, but its model is 'lstm'" in get_error_message(write_variants("gru: {model: lstm}"))
+    assert "it is named like a family, but its model is 'lstm'" in get_error_message(
+        write_variants("gru: {model: lstm}")
+    )
 
 
 def test_a_variant_must_name_its_model():
@@ -79,7 +81,9 @@ def test_a_variant_must_name_its_model():
 
 
 def test_yaml_anchors_and_merges_work(write_variants):
-    families = build_families([], write_variants("a: &a {model: gru, network.width: 8}\nb: {<<: *a, network.depth: 2}\n"), BASE)
+    families = build_families(
+        [], write_variants("a: &a {model: gru, network.width: 8}\nb: {<<: *a, network.depth: 2}\n"), BASE
+    )
     assert (families["b"].model, families["b"].network.width, families["b"].network.depth) == ("gru", 8, 2)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from small_comparison import get_data_path, finish, finished_comparison, make_plan, write_text
+from small_comparison import finish, finished_comparison, get_data_path, make_plan, write_text
 
 import seqwise
 from seqwise.compare.plan.plan import Plan

@@ -264,7 +264,7 @@ def test_accessible_numbers_are_those_of_the_report(sample: OpenPage):
         ("f.text.latency_range);", "families[0].text.latency_range);"),
     ],
 )
-def test_a_wrong_number_on_the_page_would_be_noticed(browser: Any, tmp_path: Path, right: str, wrong: str):
+def test_a_wrong_number_on_the_page_is_detected(browser: Any, tmp_path: Path, right: str, wrong: str):
     values = SAMPLES["normal"]()
     text = page(values)
     assert text.count(right) == 1

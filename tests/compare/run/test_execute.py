@@ -32,8 +32,8 @@ from seqwise.compare.run.jobs import (
     SpeedResult,
     TrainingResult,
     choose_rate,
-    find_trained,
     find_missing,
+    find_trained,
     is_unfinished,
     remove_failures,
 )

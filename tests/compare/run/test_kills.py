@@ -281,7 +281,9 @@ def test_a_killed_and_interrupted_command_resumes_with_the_same_results(text: Pa
     assert status == 0, errors
     assert json.loads(output) == json.loads((folder / "report.json").read_text())
     assert read_finished_files(folder).items() >= before.items()
-    finish(uninterrupted, make_plan(uninterrupted, text, tiny(training={"save_every": 3}), budget="10240-tokens", seeds=1))
+    finish(
+        uninterrupted, make_plan(uninterrupted, text, tiny(training={"save_every": 3}), budget="10240-tokens", seeds=1)
+    )
     actual, expected = results(folder), results(uninterrupted)
     for name in expected:
         assert actual[name] == expected[name], name

@@ -52,7 +52,7 @@ def test_a_curve_without_a_certain_fall_is_not_reported(values: list[float]):
     assert find_overfitting([curve(values)], lower_is_better=False) is None
 
 
-def test_noise_alone_is_seldom_reported():
+def test_noise_alone_is_rarely_reported():
     generator = np.random.default_rng(3)
     flat = [curve((0.8 + 0.01 * generator.standard_normal(20)).tolist()) for _ in range(200)]
     assert sum(find_overfitting([each], lower_is_better=False) is not None for each in flat) <= 16

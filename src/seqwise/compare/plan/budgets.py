@@ -135,7 +135,7 @@ def _lr_trial_share(lr_trials: int, seeds: int) -> float:
 
 
 def _format_amount(amount: float, unit: str) -> str:
-    """Formats whole tokens or hundredths of seconds for `Budget.parse`, rounded down lest parts exceed the total."""
+    """Formats whole tokens or hundredths of seconds for `Budget.parse`, rounded down to keep within the total."""
     if unit == "tokens":
         return f"{math.floor(amount + ROUNDING)}-tokens"
     return f"{math.floor(100 * amount + ROUNDING) / 100:.2f}".rstrip("0").rstrip(".") + "s"

@@ -1,7 +1,7 @@
 """The folder of a comparison: its files, and how it is claimed, so that one process creates it.
 
 Reading the data may take long, and meanwhile the folder has no plan. The process that creates it locks a file in it:
-what a killed process left behind is thereby distinguished from what a running one is still creating.
+a locked file belongs to a running process, an unlocked one was left behind by a process that was killed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from seqwise.compare.plan.folder import resume_command
 from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.report.disagreement import ScoresBySeed, select_disagreements
 from seqwise.compare.report.fairness import describe_rules
-from seqwise.compare.report.formatting import get_bounds, format_metric_name, is_ratio, join_names
+from seqwise.compare.report.formatting import format_metric_name, get_bounds, is_ratio, join_names
 from seqwise.compare.report.page.page import make_page
 from seqwise.compare.report.schema import (
     BaselineResult,
@@ -91,7 +91,9 @@ def gather_report(folder: Path, plan: Plan) -> Report:
     """Returns the report (docs/compare.md explains its entries)."""
     scores = {name: _load_scores(folder, plan, name) for name in plan.families}
     _check_alignment(scores)
-    tests = [outcome.result for trial in plan.training_trials() if (outcome := load_test(folder, trial)) and outcome.result]
+    tests = [
+        outcome.result for trial in plan.training_trials() if (outcome := load_test(folder, trial)) and outcome.result
+    ]
     latency_result: LatencyResult | None = LATENCY_JOB.load_result(folder)
     latencies = {} if latency_result is None else latency_result.families
     families = [_gather_family(folder, plan, name, scores[name], latencies.get(name, ())) for name in plan.families]

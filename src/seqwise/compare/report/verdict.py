@@ -244,7 +244,7 @@ def _list_caveats(report: Report, ranking: Ranking) -> Iterator[str]:
 
 
 def _describe_failures(ranking: Ranking) -> Iterator[str]:
-    """The families that failed, wholly or for some seeds, and why."""
+    """The families that failed, completely or for some seeds, and why."""
     failed: dict[str, list[str]] = {}  # reason → families
     others = []
     for family in (*ranking.failed, *ranking.ranked):

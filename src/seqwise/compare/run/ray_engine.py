@@ -112,7 +112,9 @@ class RayEngine:
                 raise problem
             description = {"in_words": describe_cluster(probes)}
             write_text(self.folder / ENVIRONMENT, json.dumps(description, ensure_ascii=False) + "\n")
-        suitable = [node for node, probe in probes.items() if find_node_error({node: probe}, self.folder, plan.data) is None]
+        suitable = [
+            node for node, probe in probes.items() if find_node_error({node: probe}, self.folder, plan.data) is None
+        ]
         self._nodes = [node for node in self._nodes if node in alive] + suitable
         self._slots = allocate_slots(self._nodes, self.workers, plan.nproc, use_gpus)
         self._nproc = plan.nproc

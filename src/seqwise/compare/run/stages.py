@@ -26,8 +26,8 @@ from seqwise.compare.run.jobs import (
     Job,
     OnEvent,
     SpeedResult,
-    find_trained,
     find_missing,
+    find_trained,
     is_unfinished,
     remove_failures,
 )

@@ -189,7 +189,9 @@ def _bootstrap(metric: MetricFunction, tables: Sequence[np.ndarray], draws: int,
     results = []
     for start in range(0, draws, chunk):
         count = min(chunk, draws - start)
-        indices = generator.integers(num_examples, size=(count, num_examples)) + num_examples * np.arange(count)[:, None]
+        indices = (
+            generator.integers(num_examples, size=(count, num_examples)) + num_examples * np.arange(count)[:, None]
+        )
         weights = np.bincount(indices.ravel(), minlength=count * num_examples).reshape(count, num_examples)
         with np.errstate(all="ignore"):  # draws where the metric is undefined are left out by the caller
             results.append(metric((weights.astype(np.float64) @ stacked).reshape(count, len(tables), parts)))

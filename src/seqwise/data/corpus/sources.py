@@ -154,7 +154,10 @@ class Corpus:
 
 
 def open_corpus(
-    spec: str | Path, valid_fraction: float = HELD_OUT_FRACTION, test_fraction: float = HELD_OUT_FRACTION, split_by_name: bool = True
+    spec: str | Path,
+    valid_fraction: float = HELD_OUT_FRACTION,
+    test_fraction: float = HELD_OUT_FRACTION,
+    split_by_name: bool = True,
 ) -> Corpus:
     """Read and check everything once, and decide the splits: by the names of files, else by the fractions."""
     if not str(spec).strip():
