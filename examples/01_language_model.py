@@ -19,22 +19,22 @@ def print_validation(step: Step) -> None:
 
 
 def main() -> None:
-    trained = seqwise.train(
+    trained_model = seqwise.train(
         "builtin:docs",  # or a .txt file, a .jsonl file, a folder
         model="lstm",
         budget="200k-tokens",
         settings={"network": {"width": 64}, "training": {"validate_every": 50}},
         on_step=print_validation,
     )
-    print(f"\nSaved in {trained.run.folder}")
+    print(f"\nSaved in {trained_model.run.folder}")
 
-    run = seqwise.load(trained.run.folder)  # as in another process
-    result = run.evaluate("builtin:docs")
+    loaded_model = seqwise.load(trained_model.run.folder)  # as in another process
+    result = loaded_model.evaluate("builtin:docs")
     for name, value in result.metrics.items():
         print(f"{name:20} {value:,.3f}")
     print(f"on {result.on}: {result.how}\n")
 
-    for piece in run.predict("The ", temperature=0.8, seed=1, max_length=80):
+    for piece in loaded_model.predict("The ", temperature=0.8, seed=1, max_length=80):
         print(piece, end="", flush=True)
     print()
 

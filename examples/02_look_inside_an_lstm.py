@@ -18,8 +18,8 @@ TEXT = "The following statement is executed in a new scope."
 
 def main() -> None:
     settings = {"network": {"width": 64, "depth": 2}, "training": {"validate_every": 100}}
-    trained = seqwise.train("builtin:docs", model="lstm", budget="100k-tokens", settings=settings)
-    model, tokenizer = trained.model, trained.run.tokenizer
+    trained_model = seqwise.train("builtin:docs", model="lstm", budget="100k-tokens", settings=settings)
+    model, tokenizer = trained_model.model, trained_model.run.tokenizer
     assert isinstance(model, nn.Module)  # an n-gram model has no gates
 
     ids = torch.tensor(tokenizer.encode(TEXT).ids)[None]

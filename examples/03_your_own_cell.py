@@ -32,7 +32,8 @@ class MinimalGatedCell(Cell):
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embedding, self.scores = nn.Embedding(8, 16), nn.Linear(32, 8)
+        self.embedding = nn.Embedding(8, 16)
+        self.scores = nn.Linear(32, 8)
         self.layer = Recurrent(MinimalGatedCell(16, 32))
 
     def forward(self, batch, state=None):  # as the trainer calls it: → (summed loss, state)

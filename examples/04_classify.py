@@ -17,7 +17,7 @@ TEXT = "Move forward, then draw a circle of the given radius."
 
 
 def main() -> None:
-    trained = seqwise.train(
+    trained_model = seqwise.train(
         "builtin:modules",  # or a .csv, .tsv or .jsonl file with text and label, or a folder
         task="classify",
         model="gru",
@@ -30,18 +30,18 @@ def main() -> None:
         },
         on_step=lambda step: step.validation and print(f"step {step.number}  valid {step.validation['accuracy']:.3f}"),
     )
-    result = trained.evaluate("builtin:modules")
+    result = trained_model.evaluate("builtin:modules")
     for name in ("accuracy", "macro_f1"):
         print(f"{name:10} {result.metrics[name]:.3f}   {result.definitions[name]}")
 
-    prediction = trained.predict(TEXT)
+    prediction = trained_model.predict(TEXT)
     print(f"\n{TEXT}\n{prediction.text}")
 
     # The pooled vector of the text is the mean of the encoder states with these attention weights.
-    tokens = trained.run.preprocessor.tokenizer.encode(TEXT)
+    tokens = trained_model.run.preprocessor.tokenizer.encode(TEXT)
     ids, lengths = torch.from_numpy(tokens.ids)[None], torch.tensor([len(tokens)])
-    with record(trained.model, "head.pooling.weights") as recording, torch.no_grad():
-        trained.model.scores(ids, lengths)
+    with record(trained_model.model, "head.pooling.weights") as recording, torch.no_grad():
+        trained_model.model.scores(ids, lengths)
     for (start, end), weight in zip(tokens.offsets, recording["head.pooling.weights"][0].tolist()):
         print(f"{TEXT[start:end]:>12} {weight:.2f} {'█' * round(40 * weight)}")
 

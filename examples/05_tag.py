@@ -20,7 +20,7 @@ def print_validation(step: Step) -> None:
 
 
 def main() -> None:
-    trained = seqwise.train(
+    trained_model = seqwise.train(
         "builtin:code",  # or a file with a word and its tag per line, or .jsonl with tokens and tags
         task="tag",
         model="gru",
@@ -28,12 +28,12 @@ def main() -> None:
         settings={"training": {"batch_size": 8, "validate_every": 100}},
         on_step=print_validation,
     )
-    result = trained.evaluate("builtin:code")
+    result = trained_model.evaluate("builtin:code")
     print(f"\ntoken accuracy {result.metrics['token_accuracy']:.4f} on {result.on}\n")
 
     line = "data = file.read(size, read=read)"
-    with record(trained.model, "head.scores") as activations:
-        prediction = trained.predict(line)
+    with record(trained_model.model, "head.scores") as activations:
+        prediction = trained_model.predict(line)
     probabilities = activations["head.scores"][0].softmax(dim=-1).amax(dim=-1)
     for word, tag, probability in zip(prediction.values["tokens"], prediction.values["tags"], probabilities):
         print(f"{word:8} {tag:10} {probability:.3f}")

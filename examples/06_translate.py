@@ -19,7 +19,7 @@ def print_validation(step: Step) -> None:
 
 
 def main() -> None:
-    trained = seqwise.train(
+    trained_model = seqwise.train(
         "builtin:dates",  # or a folder with train.en and train.de, or a table with source and target
         task="translate",
         model="gru",
@@ -31,16 +31,16 @@ def main() -> None:
         },
         on_step=print_validation,
     )
-    result = trained.evaluate("builtin:dates", beam=5)
+    result = trained_model.evaluate("builtin:dates", beam=5)
     print(f"\nexact {result.metrics['exact_match']:.1%}, BLEU {result.metrics['bleu']:.1f} on {result.on}")
     print(f"{result.definitions['bleu']}\n")
 
     source = "Sunday, May 3rd, 1998"
-    prediction = trained.predict(source, beam=5, n_best=3)
+    prediction = trained_model.predict(source, beam=5, n_best=3)
     print(f"{source}\n{prediction.text}\n")
 
-    with record(trained.model, "writers.0.decoder.weights") as recording:
-        translation = trained.predict(source).values["translation"]
+    with record(trained_model.model, "writers.0.decoder.weights") as recording:
+        translation = trained_model.predict(source).values["translation"]
     attention = recording.every("writers.0.decoder.weights")  # one per output character: (1, 1, S)
     for character, weights in zip(translation, attention):
         bars = "".join(" .:-=+*#%@"[int(9.99 * weight)] for weight in weights[0, -1].tolist())

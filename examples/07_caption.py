@@ -17,24 +17,24 @@ from seqwise.tasks.caption.shapes import draw_shapes
 
 
 def main() -> None:
-    trained = seqwise.train(
+    trained_model = seqwise.train(
         "builtin:shapes",  # or a folder with captions.csv and images/
         task="caption",
         model="gru",
         budget="12k-tokens",
         settings={"network": {"width": 32}, "training": {"validate_every": 1000}},
     )
-    run = seqwise.load(trained.run.folder)
-    result = run.evaluate("builtin:shapes")
+    loaded_model = seqwise.load(trained_model.run.folder)
+    result = loaded_model.evaluate("builtin:shapes")
     for name, value in result.metrics.items():
         print(f"{name:12} {value:8.2f}   {result.definitions[name]}")
 
     images, captions = draw_shapes()
-    (caption,) = run.predict(["builtin:shapes/3"])
+    (caption,) = loaded_model.predict(["builtin:shapes/3"])
     print(f"\nin the data: {captions[3]}\ngenerated:   {caption.text}")
 
     # The regions of an image are a 4 × 4 grid; the decoder attends to them once per word.
-    model, begin = run.model.eval(), run.run.preprocessor.tokenizer.id("<bos>")
+    model, begin = loaded_model.model.eval(), loaded_model.run.preprocessor.tokenizer.id("<bos>")
     with record(model, "*weights") as activations, torch.no_grad():
         memory = model.encode(torch.from_numpy(images[3:4]))
         model.writer.next(torch.tensor([[begin]]), None, memory)

@@ -15,7 +15,7 @@ from seqwise.tasks.forecast.output import forecast_svg
 
 
 def main() -> None:
-    trained = seqwise.train(
+    trained_model = seqwise.train(
         "builtin:sunspots",
         task="forecast",
         model="gru",
@@ -23,13 +23,13 @@ def main() -> None:
         horizon=11,
         settings={"forecast": {"quantiles": "0.1,0.9"}},
     )
-    result = trained.evaluate("builtin:sunspots")
+    result = trained_model.evaluate("builtin:sunspots")
     for name in ("mse", "mae", "mase"):
         model, naive, seasonal = (result.metrics[f"{kind}{name}"] for kind in ("", "naive_", "seasonal_naive_"))
         print(f"{name:5} {model:6.3f}   naive {naive:6.3f}   seasonal naive {seasonal:6.3f}")
     print(f"on {result.on}; {result.how}\n")
 
-    prediction = trained.predict("builtin:sunspots")
+    prediction = trained_model.predict("builtin:sunspots")
     print(prediction.text)
     Path("forecast.svg").write_text(forecast_svg(prediction.values["series"]), encoding="utf-8")
 

@@ -136,12 +136,12 @@ def predict_values(bundle: ModelBundle, examples: Sequence[Example]) -> np.ndarr
 def main() -> None:
     pairs = random.Random(0).sample([(a, b) for a in range(100) for b in range(100)], 1800)
     Path("sums.csv").write_text("text,value\n" + "".join(f"{a}+{b},{a + b}\n" for a, b in pairs), encoding="utf-8")
-    small: dict[str, Any] = {"network": {"width": 32}, "training": {"learning_rate": 0.01}}
-    trained = seqwise.train("sums.csv", task="regress", model="gru", budget="8-epochs", settings=small)
-    print(f"mean squared error {trained.evaluate('sums.csv').metrics['mse']:.4f}")
-    print(f"12+30 is about {trained.predict('12+30').text}, 90+9 about {trained.predict('90+9').text}")
+    small_model: dict[str, Any] = {"network": {"width": 32}, "training": {"learning_rate": 0.01}}
+    trained_model = seqwise.train("sums.csv", task="regress", model="gru", budget="8-epochs", settings=small_model)
+    print(f"mean squared error {trained_model.evaluate('sums.csv').metrics['mse']:.4f}")
+    print(f"12+30 is about {trained_model.predict('12+30').text}, 90+9 about {trained_model.predict('90+9').text}")
     print(
-        seqwise.compare("sums.csv", task="regress", models="rnn,gru", budget="4k-tokens", seeds=2, lr_trials=1, **small)
+        seqwise.compare("sums.csv", task="regress", models="rnn,gru", budget="4k-tokens", seeds=2, lr_trials=1, **small_model)
     )
 
 

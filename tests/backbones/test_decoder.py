@@ -1,4 +1,4 @@
-"""Every decoder through the same checks, each equation by hand, and the Transformer beside its own layers."""
+"""Every decoder through the same checks, each equation by hand, and comparisons with PyTorch."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ VARIANTS = {
     "lstm none": {"model": "lstm", "translate": {"attention": "none"}},
     "gru none": {"model": "gru", "translate": {"attention": "none"}},
     "lstm additive": {"model": "lstm", "translate": {"attention": "additive"}},
-    "gru before additive": {"model": "gru", "recurrent": {"reset": "before"}},
-    "lstm norm additive": {"model": "lstm", "recurrent": {"layer_norm": True}},
-    "gru norm additive": {"model": "gru", "recurrent": {"layer_norm": True}},
+    "gru reset before additive": {"model": "gru", "recurrent": {"reset": "before"}},
+    "lstm layer norm additive": {"model": "lstm", "recurrent": {"layer_norm": True}},
+    "gru layer norm additive": {"model": "gru", "recurrent": {"layer_norm": True}},
     "rnn dot": {"model": "rnn", "translate": {"attention": "dot"}},
     "lstm general": {"model": "lstm", "translate": {"attention": "general"}},
-    "lstm general fed": {"model": "lstm", "translate": {"attention": "general", "input_feeding": True}},
-    "gru norm dot fed": {
+    "lstm general input feeding": {"model": "lstm", "translate": {"attention": "general", "input_feeding": True}},
+    "gru layer norm dot input feeding": {
         "model": "gru",
         "recurrent": {"layer_norm": True},
         "translate": {"attention": "dot", "input_feeding": True},
@@ -47,14 +47,14 @@ VARIANTS = {
     "attentive general": {"model": "attentive-rnn", "translate": {"attention": "general"}},
     "feedforward additive": {"model": "feedforward", "context": {"length": 3}},
     "transformer": {"model": "transformer"},
-    "transformer post": {
+    "transformer post-norm": {
         "model": "transformer",
         "transformer": {"norm": "post", "positions": "sinusoidal", "activation": "relu"},
     },
-    "transformer learned": {"model": "transformer", "transformer": {"positions": "learned"}},
+    "transformer learned positions": {"model": "transformer", "transformer": {"positions": "learned"}},
 }
 WITH_ATTENTION = [name for name in VARIANTS if "none" not in name]
-every = pytest.mark.parametrize("variant", VARIANTS)
+each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def build(variant: str, depth: int = 2, inputs: int = WIDTH, memory: int = WIDTH, **network) -> Decoder:
@@ -83,7 +83,7 @@ def step_by_step(decoder: Decoder, x: Tensor, state) -> Tensor:
     return torch.cat(outputs, dim=1)
 
 
-@every
+@each_variant
 def test_inputs_and_memory_may_have_any_width(variant):
     other = WIDTH if "dot" in variant else 6  # dot products need one width
     decoder = build(variant, inputs=5, memory=other)
@@ -91,13 +91,13 @@ def test_inputs_and_memory_may_have_any_width(variant):
     assert states.vectors.shape == (2, TIME, decoder.width)
 
 
-@every
+@each_variant
 def test_decoding_step_by_step_equals_the_whole_sequence(variant):
     decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     torch.testing.assert_close(step_by_step(decoder, x, decoder.start(memory)), decoder(x, None, memory).vectors)
 
 
-@every
+@each_variant
 def test_a_forced_prefix_may_be_read_at_once_and_continued(variant):
     decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     first = decoder(x[:, :3], decoder.start(memory))
@@ -106,7 +106,7 @@ def test_a_forced_prefix_may_be_read_at_once_and_continued(variant):
     torch.testing.assert_close(both, decoder(x, None, memory).vectors)
 
 
-@every
+@each_variant
 def test_outputs_do_not_depend_on_later_inputs(variant):
     decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     changed = x.clone()
@@ -116,7 +116,7 @@ def test_outputs_do_not_depend_on_later_inputs(variant):
     assert not torch.equal(before[:, 3:], after[:, 3:])
 
 
-@every
+@each_variant
 def test_padding_of_the_memory_changes_nothing(variant):
     decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     noisy = memory.vectors.clone()
@@ -125,16 +125,16 @@ def test_padding_of_the_memory_changes_nothing(variant):
     torch.testing.assert_close(decoder(x, None, Memory(noisy, memory.lengths)).vectors[1:], alone)
 
 
-@every
+@each_variant
 def test_outputs_depend_on_the_memory(variant):
     decoder, x = build(variant), random_tensor(1, TIME, WIDTH)
     one, other = (decoder(x, None, Memory(random_tensor(1, SOURCE, WIDTH, seed=seed))).vectors for seed in (2, 3))
     assert (one - other).abs().max() > 1e-3
 
 
-@every
+@each_variant
 def test_beams_attend_to_the_memory_of_their_row(variant):
-    """Three beams per row, split, reordered and thinned out, equal sequences that were read alone."""
+    """Three beams per row, reordered and partly removed, equal sequences that were read alone."""
     decoder, memory, beams = build(variant), build_memory(3), 3
     x = random_tensor(9, TIME, WIDTH)  # row r belongs to memory row r // 3
     state = decoder(x[::3, :1], decoder.start(memory)).state
@@ -144,11 +144,11 @@ def test_beams_attend_to_the_memory_of_their_row(variant):
     parents = torch.tensor([2, 0, 0, 5, 5, 4, 6, 8, 7])
     state, x[:, :2] = decoder.select(state, parents), x[parents, :2]
     state = decoder(x[:, 2:3], state).state
-    kept, rows = torch.tensor([0, 2]), torch.tensor([0, 1, 2, 6, 7, 8])
-    state, x = decoder.select(state, rows, kept), x[rows]
+    memory_rows, rows = torch.tensor([0, 2]), torch.tensor([0, 1, 2, 6, 7, 8])
+    state, x = decoder.select(state, rows, memory_rows), x[rows]
     last = decoder(x[:, 3:], state).vectors
-    chosen = kept.repeat_interleave(beams)
-    whole = decoder(x, None, Memory(memory.vectors[chosen], memory.lengths[chosen])).vectors
+    memory_of_beam = memory_rows.repeat_interleave(beams)
+    whole = decoder(x, None, Memory(memory.vectors[memory_of_beam], memory.lengths[memory_of_beam])).vectors
     torch.testing.assert_close(last, whole[:, 3:])
 
 
@@ -165,7 +165,7 @@ def test_attention_weights_sum_to_one_over_valid_positions(variant):
 
 @pytest.mark.parametrize("variant", WITH_ATTENTION)
 def test_returning_the_weights_does_not_change_gradients(variant):
-    """In single precision and with several rows, where a search would copy the weights."""
+    """In single precision and with several rows, where beam search would use packed copies of the weights."""
     decoder, x = build(variant).float(), random_tensor(4, TIME, WIDTH).float()
     memory, gradients = Memory(random_tensor(4, SOURCE, WIDTH, seed=2).float()), []
     for weights in (False, True):
@@ -175,14 +175,14 @@ def test_returning_the_weights_does_not_change_gradients(variant):
     torch.testing.assert_close(gradients[1], gradients[0], atol=1e-4, rtol=1e-4)
 
 
-@every
+@each_variant
 def test_recording_changes_nothing(variant):
     decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     plain = decoder(x, None, memory).vectors
     with record(decoder) as recording:
-        watched = decoder(x, None, memory).vectors
+        recorded = decoder(x, None, memory).vectors
         stepped = step_by_step(decoder, x, decoder.start(memory))
-    torch.testing.assert_close(plain, watched)
+    torch.testing.assert_close(plain, recorded)
     torch.testing.assert_close(plain, stepped)
     assert len(recording) > 0
 
@@ -192,7 +192,7 @@ def test_recorded_names_are_stable():
     names = {
         "lstm additive": ("weights", "first.lstm.forget"),
         "lstm general": ("weights", "backbone.deep.layer.1.lstm.cell"),
-        "lstm general fed": ("weights", "layer.1.lstm.cell"),
+        "lstm general input feeding": ("weights", "layer.1.lstm.cell"),
         "transformer": ("decoder.layer.1.cross.weights", "decoder.layer.0.attention.weights"),
     }
     for variant, expected in names.items():
@@ -203,7 +203,7 @@ def test_recorded_names_are_stable():
         assert recording[expected[0]].shape[-2:] == (TIME, SOURCE)
 
 
-@every
+@each_variant
 def test_gradients_match_finite_differences(variant):
     decoder, x, source = build(variant, depth=1), random_tensor(1, 2, WIDTH), random_tensor(1, 3, WIDTH, seed=2)
     parts = [x.requires_grad_(), source.requires_grad_(), *decoder.parameters()][:4]
@@ -214,14 +214,14 @@ def test_gradients_match_finite_differences(variant):
     assert torch.autograd.gradcheck(run, parts)
 
 
-@every
+@each_variant
 def test_every_parameter_gets_a_gradient(variant):
     decoder, x, memory = build(variant).train(), random_tensor(2, TIME, WIDTH), build_memory()
     decoder(x, None, memory).vectors.square().sum().backward()
     assert [name for name, weight in decoder.named_parameters() if weight.grad is None] == []
 
 
-@every
+@each_variant
 def test_dropout_acts_in_training_only(variant):
     decoder, x, memory = build(variant, dropout=0.5), random_tensor(2, TIME, WIDTH), build_memory()
     assert torch.equal(decoder(x, None, memory).vectors, decoder(x, None, memory).vectors)
@@ -241,10 +241,10 @@ def test_the_memory_summary_is_first_last_and_mean():
 
 def test_memories_are_concatenated():
     parts = [Memory(torch.ones(2, 3, 1)), Memory(torch.full((1, 4, 1), 2.0), torch.tensor([2]))]
-    joined = concat_memories(parts)
-    assert joined.vectors.shape == (3, 4, 1)
-    assert joined.lengths.tolist() == [3, 3, 2]
-    assert joined.vectors[0, :, 0].tolist() == [1, 1, 1, 0]
+    concatenated = concat_memories(parts)
+    assert concatenated.vectors.shape == (3, 4, 1)
+    assert concatenated.lengths.tolist() == [3, 3, 2]
+    assert concatenated.vectors[0, :, 0].tolist() == [1, 1, 1, 0]
 
 
 def plain_softmax(scores: list[float]) -> list[float]:
@@ -253,7 +253,7 @@ def plain_softmax(scores: list[float]) -> list[float]:
 
 
 def build_one_unit_decoder(attention: str, input_feeding: bool = False) -> Decoder:
-    """Width 1, a vanilla RNN, weights that can be followed by eye: the state begins at tanh(0.1) = 0.0997."""
+    """Width 1, a vanilla RNN, all weights 0.5; the initial state is tanh(0.1) = 0.0997."""
     values = {"attention": attention, "input_feeding": input_feeding}
     settings = ResolvedSettings.model_validate(
         {"model": "rnn", "network": {"width": 1, "depth": 1}, "translate": values}
@@ -332,8 +332,8 @@ def test_an_lstm_decoder_without_attention_equals_pytorch():
             getattr(torch_layer, f"weight_hh_l{depth}").copy_(layer.cell.weight_hidden)
             getattr(torch_layer, f"bias_ih_l{depth}").copy_(layer.cell.bias)
             getattr(torch_layer, f"bias_hh_l{depth}").zero_()
-    _, own = decoder.start(memory)
-    state = tuple(torch.stack([layer[part] for layer in own]) for part in (0, 1))
+    _, layer_states = decoder.start(memory)
+    state = tuple(torch.stack([layer[part] for layer in layer_states]) for part in (0, 1))
     torch.testing.assert_close(decoder(x, None, memory).vectors, torch_layer(x, state)[0])
 
 
@@ -355,8 +355,8 @@ def test_the_transformer_decoder_equals_pytorch():
         torch_layer.linear1.load_state_dict(layer.feedforward.inward.state_dict())
         torch_layer.linear2.load_state_dict(layer.feedforward.outward.state_dict())
     mask = torch.nn.Transformer.generate_square_subsequent_mask(TIME, dtype=torch.float64)
-    hidden = torch.arange(SOURCE) >= memory.lengths[:, None]
-    expected = decoder.decoder.norm(torch_layer(x, memory.vectors, mask, memory_key_padding_mask=hidden))
+    padding = torch.arange(SOURCE) >= memory.lengths[:, None]
+    expected = decoder.decoder.norm(torch_layer(x, memory.vectors, mask, memory_key_padding_mask=padding))
     torch.testing.assert_close(decoder(x, None, memory).vectors, expected)
 
 
@@ -367,7 +367,7 @@ def test_prepared_keys_give_the_same_scores(score):
     torch.testing.assert_close(score.compare(queries, score.prepare(keys)), score(queries, keys))
 
 
-# What cannot be
+# What is refused
 
 
 def test_dot_attention_with_different_widths_is_refused():

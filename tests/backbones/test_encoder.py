@@ -1,4 +1,4 @@
-"""Two stacks side by side against joined directions, and the states of every layer."""
+"""Joined and separate directions of bidirectional encoders, and the states of every layer."""
 
 from __future__ import annotations
 
@@ -55,10 +55,12 @@ def test_padding_changes_nothing(model: str):
     assert torch.allclose(out[:, :4], encoder(x).vectors, atol=1e-6)
 
 
-@pytest.mark.parametrize("both", [(False, None), (True, True), (True, False)])
+@pytest.mark.parametrize(("bidirectional", "joined"), [(False, None), (True, True), (True, False)])
 @pytest.mark.parametrize("model", FAMILIES)
-def test_the_last_layer_states_are_the_encoder_output(model: str, both: tuple[bool, bool | None]):
-    encoder, x = build_small_encoder(model, bidirectional=both[0], concat_directions=both[1]), vectors()
+def test_the_last_layer_states_are_the_encoder_output(
+    model: str, bidirectional: bool, joined: bool | None
+):
+    encoder, x = build_small_encoder(model, bidirectional=bidirectional, concat_directions=joined), vectors()
     lengths = torch.tensor([6, 4])
     layers = compute_layer_states(encoder, x, lengths)
     assert torch.equal(layers[0], x)

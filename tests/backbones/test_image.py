@@ -97,9 +97,9 @@ def test_a_patch_is_its_pixels_row_by_row_times_a_matrix():
     with record(encoder) as activations:
         encoder(image)
     patch = image[0, 4:8, 8:12].float().flatten() / 127.5 - 1  # second row, third column
-    entered = encoder.enter.weight @ patch + encoder.enter.bias + encoder.positions.weight[5]
+    embedded = encoder.enter.weight @ patch + encoder.enter.bias + encoder.positions.weight[5]
     first = encoder.encoder.layer[0].attention_norm
-    expected = first.normalise(entered)  # type: ignore[operator]
+    expected = first.normalise(embedded)  # type: ignore[operator]
     assert torch.allclose(activations["encoder.layer.0.attention_norm.norm"][0, 5], expected, atol=1e-5)
 
 
@@ -130,18 +130,18 @@ def test_encoder_gradients_match_finite_differences(name: str):
         nn.init.normal_(parameter, std=0.3)
     image = (torch.rand(1, 16, 16, 3, dtype=torch.float64) * 255).requires_grad_()
     names = [n for n, _ in encoder.named_parameters() if n.endswith(("bias", "positions.weight"))][:4]
-    some = [dict(encoder.named_parameters())[n] for n in names]
-    assert torch.autograd.gradcheck(lambda *_: encoder(image).vectors.sum((0, 1)), some, atol=1e-4)
+    parameters = [dict(encoder.named_parameters())[n] for n in names]
+    assert torch.autograd.gradcheck(lambda *_: encoder(image).vectors.sum((0, 1)), parameters, atol=1e-4)
 
 
 def test_regions_have_positions():
-    """The same paint in two corners gives two different regions, once positions are learned."""
+    """Two regions of the same colour have different vectors, once positions are learned."""
     encoder = ConvolutionalEncoder(8, 32).eval()
     nn.init.normal_(encoder.positions.weight)
     regions = encoder(torch.full((1, 32, 32, 3), 99, dtype=torch.uint8))[0].unflatten(0, (8, 8))
     assert not torch.allclose(regions[3, 3], regions[4, 4], atol=1e-2)
-    without = regions - encoder.positions.weight.unflatten(0, (8, 8))
-    assert torch.allclose(without[3, 3], without[4, 4], atol=1e-5)
+    without_positions = regions - encoder.positions.weight.unflatten(0, (8, 8))
+    assert torch.allclose(without_positions[3, 3], without_positions[4, 4], atol=1e-5)
 
 
 def test_frames_beyond_the_length_of_a_clip_change_nothing():
@@ -157,11 +157,11 @@ def test_frames_beyond_the_length_of_a_clip_change_nothing():
 
 def test_the_regions_of_a_frame_are_pooled_and_get_time_positions():
     torch.manual_seed(0)
-    still = ConvolutionalEncoder(8, 16)
-    encoder = ClipEncoder(still).eval()
+    image_encoder = ConvolutionalEncoder(8, 16)
+    encoder = ClipEncoder(image_encoder).eval()
     clip = pixels(1, 16, 16, 3).repeat(2, 1, 1, 1)[None]
     first, second = encoder(clip, torch.tensor([2])).vectors[0].unflatten(0, (2, 16))
-    grid = still(clip[0, :1]).unflatten(1, (8, 8))[0]
+    grid = image_encoder(clip[0, :1]).unflatten(1, (8, 8))[0]
     # Position 0 is (0, 1, 0, 1, …): sin 0 and cos 0.
     assert torch.allclose(first[0] - torch.tensor([0.0, 1.0] * 4), grid[:2, :2].mean((0, 1)), atol=1e-5)
     shift = second - first
@@ -169,7 +169,7 @@ def test_the_regions_of_a_frame_are_pooled_and_get_time_positions():
     assert shift.abs().max() > 0.1
 
 
-def test_features_pass_one_matrix_and_a_norm():
+def test_features_are_projected_and_normalised():
     encoder = FeatureEncoder(5, 8, 3)
     values = torch.randn(2, 3, 5)
     memory = encoder(values, torch.tensor([3, 2]))
@@ -184,13 +184,13 @@ def test_shifting_moves_pixels_and_repeats_the_edge():
     image = pixels(20, 6, 6, 3)
     moved = shift_and_flip(image, 2, flip=False)
     for before, after in zip(image, moved):
-        fits = []
+        matches = []
         for down in range(-2, 3):
             for right in range(-2, 3):
                 rows = (torch.arange(6) + down).clamp(0, 5)
                 columns = (torch.arange(6) + right).clamp(0, 5)
-                fits.append(torch.equal(before[rows][:, columns], after))
-        assert sum(fits) == 1
+                matches.append(torch.equal(before[rows][:, columns], after))
+        assert sum(matches) == 1
     assert torch.equal(shift_and_flip(image, 0, flip=False), image)
 
 
@@ -214,7 +214,7 @@ def test_all_frames_of_a_clip_move_together():
 
 
 @pytest.mark.parametrize(
-    ("caption", "kind"),
+    ("caption", "encoder_class"),
     [
         ({"encoder": "convolutional", "image_size": 16, "blocks": 0}, ImageEncoder),
         ({"encoder": "patches", "image_size": 16, "patch": 4}, ImageEncoder),
@@ -222,10 +222,10 @@ def test_all_frames_of_a_clip_move_together():
         ({"encoder": "features"}, FeatureEncoder),
     ],
 )
-def test_settings_choose_the_encoder(caption: dict, kind: type):
+def test_settings_choose_the_encoder(caption: dict, encoder_class: type):
     settings = ResolvedSettings(caption=caption, network={"width": 8}, transformer={"heads": 2})
     encoder = build_image_encoder(settings, 5, 3)
-    assert isinstance(encoder, kind)
+    assert isinstance(encoder, encoder_class)
     assert encoder.width == 8
 
 

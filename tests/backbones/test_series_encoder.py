@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from seqwise.backbones.encoder import SeriesEncoder, split_into_patches
-from seqwise.config import Settings
 from seqwise.resolved_settings import ResolvedSettings
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 
 
-def settings(model: str, patch: int = 4) -> Settings:
+def build_settings(model: str, patch: int = 4) -> ResolvedSettings:
     return ResolvedSettings.model_validate(
         {
             "model": model,
@@ -27,25 +26,25 @@ def test_patches_equal_a_hand_computed_result():
     x = torch.arange(1.0, 6.0)[None, :, None]
     assert split_into_patches(x, 2).tolist() == [[[0, 1], [2, 3], [4, 5]]]  # zeros before the first step
     assert split_into_patches(x, 5).tolist() == [[[1, 2, 3, 4, 5]]]
-    two = torch.stack([x, -x], dim=-1).squeeze(2)  # two values a step stay together
-    assert split_into_patches(two, 2)[0, 1].tolist() == [2, -2, 3, -3]
+    two_values = torch.stack([x, -x], dim=-1).squeeze(2)  # two values a step stay together
+    assert split_into_patches(two_values, 2)[0, 1].tolist() == [2, -2, 3, -3]
 
 
 @pytest.mark.parametrize("model", FAMILIES)
 def test_every_family_encodes_a_window(model: str):
     torch.manual_seed(0)
-    encoder = SeriesEncoder(settings(model), 3, 10)
+    encoder = SeriesEncoder(build_settings(model), 3, 10)
     x = torch.randn(5, 10, 3)
     summary = encoder(x)
     assert summary.shape == (5, encoder.width)
     assert encoder.width == (24 if model == "transformer" else 8)
-    assert torch.allclose(summary[:2], encoder(x[:2]), atol=1e-6)  # rows do not see each other
+    assert torch.allclose(summary[:2], encoder(x[:2]), atol=1e-6)  # rows are independent
 
 
 @pytest.mark.parametrize("model", FAMILIES)
 def test_the_summary_depends_on_every_past_step(model: str):
     torch.manual_seed(0)
-    encoder = SeriesEncoder(settings(model), 1, 8).double()
+    encoder = SeriesEncoder(build_settings(model), 1, 8).double()
     x = torch.randn(1, 8, 1, dtype=torch.float64, requires_grad=True)
     (encoder(x) * torch.randn(1, encoder.width, dtype=torch.float64)).sum().backward()
     assert bool((x.grad != 0).all())
@@ -54,6 +53,6 @@ def test_the_summary_depends_on_every_past_step(model: str):
 @pytest.mark.parametrize("model", ["feedforward", "gru", "transformer"])
 def test_gradients_match_finite_differences(model: str):
     torch.manual_seed(0)
-    encoder = SeriesEncoder(settings(model, 2), 1, 4).double()
+    encoder = SeriesEncoder(build_settings(model, 2), 1, 4).double()
     x = torch.randn(1, 4, 1, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(encoder, x)

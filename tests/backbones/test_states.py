@@ -1,3 +1,5 @@
+"""States of models: nested tuples of tensors, flattened for checkpoints."""
+
 from __future__ import annotations
 
 import torch
@@ -5,21 +7,21 @@ import torch
 from seqwise.backbones.states import concat_states, detach, flatten, map_state, structure, unflatten
 
 
-def example():
+def example_state():
     return ((torch.arange(6.0).view(3, 2), None), torch.ones(3, 1))
 
 
 def test_a_flattened_state_is_restored():
-    state = example()
-    back = unflatten(structure(state), flatten(state))
-    assert back[0][1] is None
-    assert torch.equal(back[0][0], state[0][0])
-    assert torch.equal(back[1], state[1])
+    state = example_state()
+    restored = unflatten(structure(state), flatten(state))
+    assert restored[0][1] is None
+    assert torch.equal(restored[0][0], state[0][0])
+    assert torch.equal(restored[1], state[1])
     assert sorted(flatten(state)) == ["carry.0.0", "carry.1"]
 
 
 def test_split_states_are_concatenated_again():
-    state = example()
+    state = example_state()
     parts = [map_state(lambda t, i=i: t[i : i + 1], state) for i in range(3)]
     assert torch.equal(concat_states(parts)[0][0], state[0][0])
 

@@ -21,21 +21,21 @@ def build(positions: str, inputs: int = WIDTH) -> TransformerBackbone:
 
 
 @pytest.mark.parametrize(
-    ("positions", "kind"),
+    ("positions", "position_class"),
     [("sinusoidal", SinusoidalPositions), ("learned", LearnedPositions), ("rotary", type(None)), ("none", type(None))],
 )
-def test_the_positions_of_the_settings_are_built(positions, kind):
-    assert type(build(positions).positions) is kind
+def test_the_positions_of_the_settings_are_built(positions, position_class):
+    assert type(build(positions).positions) is position_class
 
 
 @pytest.mark.parametrize("inputs", [WIDTH, 48])
 @pytest.mark.parametrize(("positions", "ratio"), [("sinusoidal", 2.0), ("learned", 1.0)])
 def test_positions_do_not_dominate_the_vectors_they_are_added_to(positions, ratio, inputs):
-    """Sines and cosines have variance ½ and rows variance 1, as published; learned positions begin like rows."""
+    """Sines and cosines have variance ½, inputs 1, as published; learned positions are initialised like inputs."""
     backbone = build(positions, inputs)
-    rows = 0.02 * torch.randn(64, WINDOW, inputs)
+    x = 0.02 * torch.randn(64, WINDOW, inputs)
     with record(backbone, "positions.*") as recording:
-        backbone(rows)
+        backbone(x)
     added = recording["positions.positions"]
-    entering = backbone.factor * backbone.enter(rows)
+    entering = backbone.factor * backbone.enter(x)
     assert entering.var().item() / added.square().mean().item() == pytest.approx(ratio, rel=0.1)

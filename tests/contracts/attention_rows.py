@@ -222,10 +222,10 @@ def torch_layer(ours: Any) -> nn.Module:
 
 
 def torch_stack(stack: Any, x: Tensor, causal: bool = True, memory: Tensor | None = None) -> Tensor:
-    hidden = ~causal_mask(x.shape[1]) if causal else None
+    mask = ~causal_mask(x.shape[1]) if causal else None
     for layer in stack.layer:
         reference = torch_layer(layer)
-        x = reference(x, hidden) if memory is None else reference(x, memory, hidden)
+        x = reference(x, mask) if memory is None else reference(x, memory, mask)
     if isinstance(stack.norm, nn.Identity):
         return x
     return F.layer_norm(x, (D,), stack.norm.weight, stack.norm.bias)
@@ -373,8 +373,8 @@ def torch_adaptive(layer: Any, x: Tensor) -> Tensor:
     return reference.log_prob(x.flatten(0, 1)).view(*x.shape[:2], V)
 
 
-def add_positions(rows_of: Callable[[int], list[float]]) -> Callable:
-    return lambda layer, x: plain.add(x, [rows_of(t) for t in range(len(x))])
+def add_positions(position_vector: Callable[[int], list[float]]) -> Callable:
+    return lambda layer, x: plain.add(x, [position_vector(t) for t in range(len(x))])
 
 
 def sinusoid(t: int) -> list[float]:

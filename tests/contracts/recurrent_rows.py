@@ -19,7 +19,7 @@ Vector = list[float]
 Matrix = list[Vector]
 
 INPUT = [[0.5, -1.0], [1.5, 0.25], [-0.75, 2.0]]  # three steps of two inputs
-PHI: dict[str, Callable[[float], float]] = {
+ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "tanh": math.tanh,
     "relu": lambda a: max(a, 0.0),
     "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
@@ -62,7 +62,8 @@ def weights(cell: nn.Module) -> dict[str, Any]:
 
 
 def rnn_by_hand(cell: cells.RNNCell, xs: Matrix) -> Matrix:
-    w, phi, h, hs = weights(cell), PHI[cell.activation], [0.0, 0.0], []
+    w, phi = weights(cell), ACTIVATIONS[cell.activation]
+    h, hs = [0.0, 0.0], []
     for x in xs:
         a = add_vectors(matvec(w["weight_input"], x), matvec(w["weight_hidden"], h))
         a = add_vectors(a, w["bias"]) if "bias" in w else norm_by_hand(a, w["norm.weight"], w["norm.bias"])
@@ -72,7 +73,8 @@ def rnn_by_hand(cell: cells.RNNCell, xs: Matrix) -> Matrix:
 
 
 def lstm_by_hand(cell: cells.LSTMCell, xs: Matrix) -> Matrix:
-    w, h, c, hs = weights(cell), [0.0, 0.0], [0.0, 0.0], []
+    w = weights(cell)
+    h, c, hs = [0.0, 0.0], [0.0, 0.0], []
     for x in xs:
         from_input, from_hidden = matvec(w["weight_input"], x), matvec(w["weight_hidden"], h)
         if "input_norm.weight" in w:
@@ -126,7 +128,9 @@ def norm_gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, update_keeps: bool) -
 
 
 def attentive_by_hand(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
-    w, attention_weights, h, hs, keys, values = weights(layer.cell), weights(layer), [0.0, 0.0], [], [], []
+    w, attention_weights = weights(layer.cell), weights(layer)
+    h, hs = [0.0, 0.0], []
+    keys, values = [], []
     for x in xs:
         a = add_vectors(matvec(w["weight_input"], x), matvec(w["weight_hidden"], h), w["bias"])
         h = [math.tanh(e) for e in a]
@@ -246,14 +250,14 @@ CELL_ROWS = [
     cell_row("rnn sigmoid", rnn("sigmoid"), rnn_by_hand),
     cell_row("rnn identity", rnn("identity"), rnn_by_hand),
     cell_row("lstm", cells.LSTMCell, lstm_by_hand, nn.LSTM),
-    cell_row("gru after keeps", cells.GRUCell, gru(reset_after=True, update_keeps=True), nn.GRU),
-    cell_row("gru after replaces", cells.ReplacingGRUCell, gru(reset_after=True, update_keeps=False)),
-    cell_row("gru before keeps", cells.EarlyResetGRUCell, gru(reset_after=False, update_keeps=True)),
-    cell_row("gru before replaces", cells.EarlyResetReplacingGRUCell, gru(reset_after=False, update_keeps=False)),
+    cell_row("gru reset after, z keeps", cells.GRUCell, gru(reset_after=True, update_keeps=True), nn.GRU),
+    cell_row("gru reset after, z replaces", cells.ReplacingGRUCell, gru(reset_after=True, update_keeps=False)),
+    cell_row("gru reset before, z keeps", cells.EarlyResetGRUCell, gru(reset_after=False, update_keeps=True)),
+    cell_row("gru reset before, z replaces", cells.EarlyResetReplacingGRUCell, gru(reset_after=False, update_keeps=False)),
     cell_row("rnn layer norm", rnn("tanh", cells.LayerNormRNNCell), rnn_by_hand),
     cell_row("lstm layer norm", cells.LayerNormLSTMCell, lstm_by_hand),
-    cell_row("gru layer norm keeps", cells.LayerNormGRUCell, norm_gru(update_keeps=True)),
-    cell_row("gru layer norm replaces", cells.LayerNormReplacingGRUCell, norm_gru(update_keeps=False)),
+    cell_row("gru layer norm, z keeps", cells.LayerNormGRUCell, norm_gru(update_keeps=True)),
+    cell_row("gru layer norm, z replaces", cells.LayerNormReplacingGRUCell, norm_gru(update_keeps=False)),
 ]
 
 
@@ -288,7 +292,7 @@ def stacked_row() -> Row:
         return lstm_by_hand(layer.layer[1].cell, lstm_by_hand(layer.layer[0].cell, INPUT))
 
     return Row(
-        name="deep lstm",
+        name="stacked lstm",
         build=lambda: build_stack(4, 3),
         inputs=inputs,
         run=run,
@@ -349,8 +353,8 @@ def compare_state_attention_with_torch() -> tuple[Tensor, Tensor]:
         reference.in_proj_weight.copy_(ours.weight)
         reference.out_proj.weight.copy_(torch.eye(4))
     distance = torch.arange(6)[:, None] - torch.arange(6)
-    forbidden = (distance < 0) | (distance > 2)
-    return run(ours, x, None), x + reference(x, x, x, attn_mask=forbidden)[0]
+    masked = (distance < 0) | (distance > 2)
+    return run(ours, x, None), x + reference(x, x, x, attn_mask=masked)[0]
 
 
 STATE_ATTENTION_ROW = Row(
@@ -392,7 +396,7 @@ NORM_ROW = Row(
     compare_by_hand=compare_norm_by_hand,
     compare_with_torch=compare_norm_with_torch,
     causal=True,
-    pads=False,
+    supports_padding=False,
     records=("norm",),
 )
 

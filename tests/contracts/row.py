@@ -23,5 +23,5 @@ class Row:
     # (layer, x, state) → (outputs, state)
     run_with_state: Callable[[Any, Tensor, Any], tuple[Tensor, Any]] | None = None
     causal: bool = False  # an output depends on no later input
-    pads: bool = True  # takes lengths; padding changes nothing
+    supports_padding: bool = True  # takes lengths; padding changes nothing
     records: tuple[str, ...] = ()  # dotted names that `record(layer)` must contain

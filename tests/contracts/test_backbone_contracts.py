@@ -15,14 +15,14 @@ VARIANTS = {
     "feedforward": {"model": "feedforward", "context": {"length": 3}},
     "rnn": {"model": "rnn"},
     "gru": {"model": "gru"},
-    "gru before": {"model": "gru", "recurrent": {"reset": "before", "update": "replaces"}},
+    "gru reset before, z replaces": {"model": "gru", "recurrent": {"reset": "before", "update": "replaces"}},
     "lstm": {"model": "lstm"},
     "lstm layer norm": {"model": "lstm", "recurrent": {"layer_norm": True}},
     "attentive": {"model": "attentive-rnn", "recurrent": {"attention_span": 4}},
     "transformer": {"model": "transformer"},
-    "transformer post": {"model": "transformer", "transformer": {"norm": "post", "positions": "sinusoidal"}},
-    "transformer learned": {"model": "transformer", "transformer": {"positions": "learned"}},
-    "transformer none": {"model": "transformer", "transformer": {"positions": "none", "activation": "relu"}},
+    "transformer post-norm": {"model": "transformer", "transformer": {"norm": "post", "positions": "sinusoidal"}},
+    "transformer learned positions": {"model": "transformer", "transformer": {"positions": "learned"}},
+    "transformer no positions": {"model": "transformer", "transformer": {"positions": "none", "activation": "relu"}},
 }
 
 

@@ -81,7 +81,7 @@ def test_a_layer_equals_that_of_pytorch_with_the_same_weights(row: Row) -> None:
 @each_row(lambda row: row.inputs().is_floating_point() or list(row.build().parameters()))
 def test_gradients_match_finite_differences(row: Row) -> None:
     module, x = RunModule(build(row, torch.float64), row), inputs(row, torch.float64)
-    lengths = lengths_for(x) if row.pads else None
+    lengths = lengths_for(x) if row.supports_padding else None
     names = [name for name, _ in module.named_parameters()]
     parameters = [parameter.detach().clone().requires_grad_() for parameter in module.parameters()]
     x.requires_grad_(x.is_floating_point())
@@ -93,7 +93,7 @@ def test_gradients_match_finite_differences(row: Row) -> None:
     assert torch.autograd.gradcheck(run, (x, *parameters), fast_mode=True)
 
 
-@each_row(lambda row: row.pads)
+@each_row(lambda row: row.supports_padding)
 def test_a_padded_row_equals_the_row_without_padding(row: Row) -> None:
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
     lengths = lengths_for(x)
@@ -103,7 +103,7 @@ def test_a_padded_row_equals_the_row_without_padding(row: Row) -> None:
         torch.testing.assert_close(together[number, :length], alone[0], rtol=1e-9, atol=1e-9)
 
 
-@each_row(lambda row: row.pads)
+@each_row(lambda row: row.supports_padding)
 def test_values_in_the_padding_do_not_change_the_result(row: Row) -> None:
     layer, x = build(row), inputs(row)
     lengths = lengths_for(x)
@@ -155,7 +155,7 @@ def select_row(state: Any, number: int) -> Any:
 @each_row(lambda row: row.records)
 def test_recording_has_every_documented_name_and_does_not_change_the_result(row: Row) -> None:
     layer, x = build(row), inputs(row)
-    lengths = lengths_for(x) if row.pads else None
+    lengths = lengths_for(x) if row.supports_padding else None
     plain = row.run(layer, x, lengths)
     with record(layer) as recording:
         recorded = row.run(layer, x, lengths)
@@ -168,7 +168,7 @@ def test_recording_has_every_documented_name_and_does_not_change_the_result(row:
 def test_the_fast_backend_equals_the_computation_from_recorded_values(row: Row) -> None:
     """Outputs and gradients of the fast backend against those of the reference implementation."""
     layer, x = build(row, torch.float64), inputs(row, torch.float64)
-    lengths = lengths_for(x) if row.pads else None
+    lengths = lengths_for(x) if row.supports_padding else None
     x.requires_grad_(x.is_floating_point())
     variables = [*layer.parameters(), *([x] if x.requires_grad else [])]
     fast = row.run(layer, x, lengths)

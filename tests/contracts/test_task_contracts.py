@@ -147,9 +147,9 @@ def test_a_resumed_run_gives_identical_weights(prepared_run, task, family, tmp_p
         return Run.create(tmp_path / name, run.settings, run.origin, prepared.preprocessor, {})
 
     uninterrupted = train_steps(TrainingRun(create_copy("whole"), prepared), 5)
-    broken = create_copy("broken")
-    train_steps(TrainingRun(broken, prepared), 2)
-    resumed = train_steps(open_training(Run.open(broken.folder)), 3)  # reads the data again
+    interrupted = create_copy("interrupted")
+    train_steps(TrainingRun(interrupted, prepared), 2)
+    resumed = train_steps(open_training(Run.open(interrupted.folder)), 3)  # reads the data again
     assert all(torch.equal(a, b) for a, b in zip(uninterrupted, resumed, strict=True))
 
 
@@ -180,9 +180,9 @@ def test_every_metric_is_finite_and_defined(prepared_run, trained_model, task, f
 def test_predictions_have_the_order_of_the_inputs_and_are_independent(prepared_run, trained_model, task, family):
     inputs = prediction_inputs(task, prepared_run(task, family)[2])
     loaded = trained_model(task, family)
-    together = [round_values(answer.values) for answer in loaded.predict(inputs)]
+    together = [round_values(prediction.values) for prediction in loaded.predict(inputs)]
     assert together == [round_values(loaded.predict(each).values) for each in inputs]
-    assert together[::-1] == [round_values(answer.values) for answer in loaded.predict(inputs[::-1])]
+    assert together[::-1] == [round_values(prediction.values) for prediction in loaded.predict(inputs[::-1])]
 
 
 @pytest.mark.parametrize(("task", "family"), SOME_PAIRS)

@@ -19,9 +19,9 @@ quick_settings = settings(max_examples=60, deadline=None, suppress_health_check=
 
 
 def is_equal(a: TokenBatch, b: TokenBatch) -> bool:
-    masks = a.mask is b.mask if a.mask is None or b.mask is None else torch.equal(a.mask, b.mask)
+    equal_masks = a.mask is b.mask if a.mask is None or b.mask is None else torch.equal(a.mask, b.mask)
     return (
-        torch.equal(a.ids, b.ids) and torch.equal(a.targets, b.targets) and a.resets_state == b.resets_state and masks
+        torch.equal(a.ids, b.ids) and torch.equal(a.targets, b.targets) and a.resets_state == b.resets_state and equal_masks
     )
 
 
@@ -128,9 +128,9 @@ def test_all_ranks_together_have_the_rows_of_one_process(
     ]
     assert {len(batches) for batches in batches_by_rank} == {len(alone)}
     for batch, *parts in zip(alone, *batches_by_rank):
-        joined = torch.cat([part.ids for part in parts])
-        assert torch.equal(joined, batch.ids[: len(joined)])
-        assert batch.rows - len(joined) < world_size
+        together = torch.cat([part.ids for part in parts])
+        assert torch.equal(together, batch.ids[: len(together)])
+        assert batch.rows - len(together) < world_size
 
 
 @quick_settings
@@ -176,9 +176,9 @@ def test_rows_that_cannot_be_divided_among_ranks_are_refused(loader_class: type,
 
 @pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
 def test_a_text_shorter_than_a_window_is_refused_with_numbers(loader_class: type, counting_store: BuildStore) -> None:
-    with pytest.raises(DataError, match=r"the train text has 50 tokens; .* windows of 64 need at least 65") as caught:
+    with pytest.raises(DataError, match=r"the train text has 50 tokens; .* windows of 64 need at least 65") as excinfo:
         loader_class(counting_store(50), 1, 64, seed=0)
-    assert "--data.window" in caught.value.repair
+    assert "--data.window" in excinfo.value.repair
 
 
 def test_fewer_tokens_than_rows_are_refused(counting_store: BuildStore) -> None:

@@ -19,19 +19,19 @@ LENGTHS = np.random.default_rng(0).integers(1, 80, 203)
 
 @dataclass(frozen=True)
 class IndexBatch(Batch):
-    """A batch that only knows which examples it holds."""
+    """A batch of the indices of its examples."""
 
-    numbers: Tensor
+    indices: Tensor
 
 
 def build_loader(lengths=LENGTHS, rows=16, tokens=400, seed=0, rank=0, world_size=1) -> BucketLoader[IndexBatch]:
     return BucketLoader(
-        lengths, lambda numbers: IndexBatch(torch.from_numpy(numbers)), rows, tokens, seed, rank, world_size
+        lengths, lambda indices: IndexBatch(torch.from_numpy(indices)), rows, tokens, seed, rank, world_size
     )
 
 
-def list_epoch(source: BucketLoader[IndexBatch], number: int = 0, start: int = 0) -> list[list[int]]:
-    return [batch.numbers.tolist() for batch in source.epoch(number, start)]
+def list_epoch(source: BucketLoader[IndexBatch], epoch: int = 0, start: int = 0) -> list[list[int]]:
+    return [batch.indices.tolist() for batch in source.epoch(epoch, start)]
 
 
 @given(
@@ -41,14 +41,14 @@ def list_epoch(source: BucketLoader[IndexBatch], number: int = 0, start: int = 0
     st.integers(0, 3),
 )
 def test_every_example_occurs_once_within_the_token_budget(
-    lengths: list[int], rows: int, tokens: int | None, number: int
+    lengths: list[int], rows: int, tokens: int | None, epoch: int
 ):
     source = build_loader(lengths, rows, tokens)
-    batches = list_epoch(source, number)
+    batches = list_epoch(source, epoch)
     assert len(batches) == source.steps
-    assert sorted(each for batch in batches for each in batch) == list(range(len(lengths)))
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
-        longest = max(lengths[each] for each in batch)
+        longest = max(lengths[index] for index in batch)
         assert len(batch) <= rows
         assert len(batch) == 1 or tokens is None or len(batch) * longest <= tokens
 
@@ -78,7 +78,7 @@ def test_batches_are_not_sorted_by_length():
 def test_batches_have_other_examples_in_each_epoch():
     lengths = [50, *np.random.default_rng(2).integers(1, 80, 2_000)]
     partners = [
-        set(next(batch for batch in list_epoch(build_loader(lengths), number) if 0 in batch)) for number in (0, 1)
+        set(next(batch for batch in list_epoch(build_loader(lengths), epoch) if 0 in batch)) for epoch in (0, 1)
     ]
     assert len(partners[0] & partners[1]) < len(partners[0]) / 2
 
@@ -97,10 +97,10 @@ def test_several_processes_share_the_batches_of_one(world_size: int):
         for rank in range(world_size)
     ]
     for batch, *parts in zip(one, *batches_by_rank, strict=True):
-        joined = [each for part in parts for each in part]
+        together = [index for part in parts for index in part]
         extra = max(0, world_size - len(batch))  # only a last batch with fewer rows than processes is filled up
-        assert len(joined) == len(batch) + extra
-        assert set(batch) <= set(joined)
+        assert len(together) == len(batch) + extra
+        assert set(batch) <= set(together)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
         assert min(map(len, parts)) >= 1
 
@@ -110,7 +110,7 @@ def test_each_process_gets_an_example_even_if_the_budget_allows_one():
         list_epoch(build_loader([50] * 8, rows=4, tokens=60, rank=rank, world_size=2)) for rank in (0, 1)
     ]
     assert [len(batch) for batches in batches_by_rank for batch in batches] == [1] * 8
-    assert sorted(each for batches in batches_by_rank for batch in batches for each in batch) == list(range(8))
+    assert sorted(index for batches in batches_by_rank for batch in batches for index in batch) == list(range(8))
 
 
 def test_rows_and_examples_that_cannot_be_divided_among_processes_are_refused():
@@ -123,10 +123,10 @@ def test_rows_and_examples_that_cannot_be_divided_among_processes_are_refused():
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_evaluation_reads_each_example_once_with_the_long_ones_first(world_size: int):
     batches_by_rank = [
-        [numbers.tolist() for numbers in iterate_by_length(LENGTHS, 16, 400, rank, world_size)]
+        [indices.tolist() for indices in iterate_by_length(LENGTHS, 16, 400, rank, world_size)]
         for rank in range(world_size)
     ]
-    assert sorted(each for batches in batches_by_rank for batch in batches for each in batch) == list(
+    assert sorted(index for batches in batches_by_rank for batch in batches for index in batch) == list(
         range(len(LENGTHS))
     )
     for batches in batches_by_rank:

@@ -123,9 +123,9 @@ def test_builtin_data_is_split():
 
 
 def test_errors_of_all_files_are_reported_together(tmp_path: Path):
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as excinfo:
         open_words(write_files(tmp_path, train_txt="a wrong", valid_txt="broken", test_txt="wrong b"))
-    text = str(caught.value)
+    text = str(excinfo.value)
     assert "3 errors" in text
     assert all(
         part in text for part in ("train.txt:2: a wrong", "valid.txt: the file is broken", "test.txt:1: a wrong")
@@ -174,10 +174,10 @@ def select_words(spec: Path, split: str | None = None, trained_on: str = "") -> 
 
 
 def test_the_default_split_for_evaluation(tmp_path: Path):
-    named = write_files(tmp_path / "named", train_txt="a b c", test_txt="d")
+    split_folder = write_files(tmp_path / "named", train_txt="a b c", test_txt="d")
     single = write_files(tmp_path / "single", a_txt=" ".join(map(str, range(20)))) / "a.txt"
     too_few = write_files(tmp_path / "few", a_txt="a b") / "a.txt"
-    assert select_words(named) == (["d"], "the test split")
+    assert select_words(split_folder) == (["d"], "the test split")
     assert select_words(single)[1] == "all of it"
     assert len(select_words(single, trained_on=open_words(single).fingerprint)[0]) == 1
     assert select_words(too_few) == (["a", "b"], "all of it")
@@ -199,11 +199,11 @@ def test_split_all_evaluates_every_example_in_file_order(tmp_path: Path):
 
 
 def test_a_requested_split_is_evaluated(tmp_path: Path):
-    named = write_files(tmp_path / "named", train_txt="a b c", valid_txt="e", test_txt="d")
-    assert select_words(named, "valid") == (["e"], "the valid split")
-    assert select_words(named, "all") == (["a", "b", "c", "e", "d"], "all of it")
+    split_folder = write_files(tmp_path / "named", train_txt="a b c", valid_txt="e", test_txt="d")
+    assert select_words(split_folder, "valid") == (["e"], "the valid split")
+    assert select_words(split_folder, "all") == (["a", "b", "c", "e", "d"], "all of it")
     with pytest.raises(DataError, match=r"no split 'vaild'.*\n.*'valid'"):
-        select_words(named, "vaild")
+        select_words(split_folder, "vaild")
     with pytest.raises(TooShortError):
         select_words(write_files(tmp_path / "few", a_txt="a b") / "a.txt", "test")
 

@@ -16,10 +16,10 @@ def test_no_findings_raise_no_error():
 def test_a_single_error_is_raised_unchanged():
     findings = Findings()
     findings.error("the label is empty.", repair="Fill it in.", file="a.csv", line=3)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as excinfo:
         findings.raise_errors()
-    assert str(caught.value) == "a.csv:3: the label is empty.\nFill it in."
-    assert caught.value.line == 3
+    assert str(excinfo.value) == "a.csv:3: the label is empty.\nFill it in."
+    assert excinfo.value.line == 3
 
 
 def test_several_errors_are_raised_as_one_with_each_repair_once():
@@ -27,9 +27,9 @@ def test_several_errors_are_raised_as_one_with_each_repair_once():
     for line in (2, 5):
         findings.error("the label is empty.", repair="Fill it in.", file="a.csv", line=line)
     findings.error("not valid JSON.", repair="Correct it.", file="b.jsonl", line=1)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as excinfo:
         findings.raise_errors()
-    assert str(caught.value).splitlines() == [
+    assert str(excinfo.value).splitlines() == [
         "3 errors in the data:",
         "a.csv:2: the label is empty.",
         "a.csv:5: the label is empty.",
@@ -43,9 +43,9 @@ def test_the_first_of_many_errors_are_listed_and_the_rest_counted():
     findings = Findings()
     for line in range(1, MAX_ERRORS + 4):
         findings.error("empty.", file="a.csv", line=line)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as excinfo:
         findings.raise_errors()
-    lines = str(caught.value).splitlines()
+    lines = str(excinfo.value).splitlines()
     assert lines[0] == f"{MAX_ERRORS + 3} errors in the data:"
     assert lines[-2:] == [f"a.csv:{MAX_ERRORS}: empty.", "… and 3 more."]
 

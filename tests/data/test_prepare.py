@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seqwise.config import TOKENIZERS
-from seqwise.data.corpus import store as module
+from seqwise.data.corpus import store as store_module
 from seqwise.data.corpus.sources import Corpus, open_corpus
 from seqwise.data.corpus.store import StoreWriter, cache_folder, prepare
 from seqwise.errors import SaveError
@@ -110,11 +110,11 @@ def test_the_error_for_a_full_disk_says_how_much_is_needed(
             super().__init__(path, vocabulary)
             self._file = open("/dev/full", "wb")  # noqa: SIM115
 
-    monkeypatch.setattr(module, "StoreWriter", FullDisk)
-    with pytest.raises(SaveError, match=r"the disk is full. About 0\.1 MB are needed") as caught:
+    monkeypatch.setattr(store_module, "StoreWriter", FullDisk)
+    with pytest.raises(SaveError, match=r"the disk is full. About 0\.1 MB are needed") as excinfo:
         prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))
-    assert isinstance(caught.value.__cause__, OSError)
-    assert caught.value.__cause__.errno == errno.ENOSPC
+    assert isinstance(excinfo.value.__cause__, OSError)
+    assert excinfo.value.__cause__.errno == errno.ENOSPC
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 

@@ -230,11 +230,11 @@ def test_no_paragraph_of_the_reference_is_in_two_splits() -> None:
 
 
 def assert_refused(spec: str | Path, message: str) -> DataError:
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError, match=message) as excinfo:
         open_corpus(spec)
-    assert caught.value.exit_status == 2
-    assert caught.value.repair
-    return caught.value
+    assert excinfo.value.exit_status == 2
+    assert excinfo.value.repair
+    return excinfo.value
 
 
 def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
@@ -245,24 +245,24 @@ def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
-def test_an_empty_file(content: bytes, tmp_path: Path) -> None:
+def test_an_empty_file_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(content)
     assert assert_refused(tmp_path / "a.txt", "the file is empty").file == str(tmp_path / "a.txt")
 
 
-def test_an_empty_validation_file(tmp_path: Path) -> None:
+def test_an_empty_validation_file_is_refused(tmp_path: Path) -> None:
     assert assert_refused(write_files(tmp_path, train_txt=LINES, valid_txt=""), "empty").file == str(
         tmp_path / "valid.txt"
     )
 
 
-def test_a_folder_without_texts(tmp_path: Path) -> None:
+def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
     assert_refused(tmp_path, "the folder is empty")
     (tmp_path / "a.png").write_bytes(b"x")
     assert_refused(tmp_path, r"contains no text \(1 other files\)")
 
 
-def test_a_binary_file(tmp_path: Path) -> None:
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"line\nELF\0\1\2")
     error = assert_refused(tmp_path / "a.txt", "binary file, not text: byte 0x00 at offset 8")
     assert error.line == 2
@@ -284,12 +284,12 @@ def test_utf_16_is_recognised(tmp_path: Path) -> None:
     assert "iconv -f utf-16" in assert_refused(tmp_path / "a.txt", "UTF-16").repair
 
 
-def test_a_file_that_ends_inside_a_character(tmp_path: Path) -> None:
+def test_a_file_that_ends_inside_a_character_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\ntwo \xe6\x97")
     assert assert_refused(tmp_path / "a.txt", "byte 0xE6 at offset 8").line == 2
 
 
-def test_a_bad_json_line(tmp_path: Path) -> None:
+def test_a_bad_json_line_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(to_jsonl("a") + '{"text": \n')
     assert assert_refused(tmp_path / "a.jsonl", "not valid JSON: Expecting value").line == 2
 
@@ -298,24 +298,24 @@ def test_a_bad_json_line(tmp_path: Path) -> None:
     ("line", "received"),
     [('{"body": "a", "id": 1}', "body, id"), ("[1]", "list"), ('{"text": 3}', "text"), ("{}", "empty")],
 )
-def test_json_without_text(line: str, received: str, tmp_path: Path) -> None:
+def test_json_without_text_is_refused(line: str, received: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(to_jsonl("a") + line)
     assert assert_refused(tmp_path / "a.jsonl", f"string under `text`, found .*{received}").line == 2
 
 
-def test_json_in_the_wrong_encoding(tmp_path: Path) -> None:
+def test_json_in_the_wrong_encoding_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "caf\xe9"}\n')
     assert assert_refused(tmp_path / "a.jsonl", "byte 0xE9 at offset 27").line == 2
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz"])
-def test_a_truncated_gzip_file(name: str, tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_is_refused(name: str, tmp_path: Path) -> None:
     content = to_jsonl(*(os.urandom(50).hex() for _ in range(200)))
     (tmp_path / name).write_bytes(gzip.compress(content.encode())[:-100])
     assert "gzip -t" in assert_refused(tmp_path / name, "gzip file is damaged: it ends too early").repair
 
 
-def test_a_file_with_a_gzip_suffix_that_is_not_gzip(tmp_path: Path) -> None:
+def test_a_file_with_a_gzip_suffix_that_is_not_gzip_is_refused(tmp_path: Path) -> None:
     assert_refused(write_files(tmp_path, a_txt_gz="plain text") / "a.txt.gz", "gzip file is damaged")
 
 
@@ -323,19 +323,19 @@ def test_an_unknown_built_in_suggests_the_nearest() -> None:
     assert assert_refused("builtin:doc", "no built-in text 'doc'").repair == "Perhaps you meant 'docs'."
 
 
-def test_an_unknown_suffix(tmp_path: Path) -> None:
+def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     assert_refused(write_files(tmp_path, a_pdf="x") / "a.pdf", "files ending in '.pdf' are not read")
 
 
-def test_a_text_too_short_to_split(tmp_path: Path) -> None:
+def test_a_text_too_short_to_split_is_refused(tmp_path: Path) -> None:
     assert_refused(write_files(tmp_path, a_txt="hi") / "a.txt", "too short to split: 2 bytes")
 
 
-def test_too_few_documents(tmp_path: Path) -> None:
+def test_too_few_documents_are_refused(tmp_path: Path) -> None:
     assert_refused(write_files(tmp_path, a_jsonl=to_jsonl("a", "b")) / "a.jsonl", "2 documents are too few")
 
 
-def test_a_file_without_read_permission(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_refused(tmp_path: Path) -> None:
     path = write_files(tmp_path, a_txt=LINES) / "a.txt"
     path.chmod(0)
     if os.access(path, os.R_OK):
@@ -343,8 +343,8 @@ def test_a_file_without_read_permission(tmp_path: Path) -> None:
     assert_refused(path, "cannot be read: Permission denied")
 
 
-def test_a_folder_without_read_permission(tmp_path: Path) -> None:
-    """It must not be taken for an empty one."""
+def test_a_folder_without_read_permission_is_refused(tmp_path: Path) -> None:
+    """It must not be treated as an empty one."""
     inner = tmp_path / "inner"
     inner.mkdir()
     write_files(tmp_path, a_txt=LINES)
@@ -356,11 +356,11 @@ def test_a_folder_without_read_permission(tmp_path: Path) -> None:
     inner.chmod(0o700)
 
 
-def test_an_invalid_file_name(tmp_path: Path) -> None:
+def test_an_invalid_file_name_is_refused(tmp_path: Path) -> None:
     assert_refused(tmp_path / f"{'a' * 300}.txt", "cannot be read: File name too long")
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that opens but cannot be read")
-def test_a_read_error_in_the_middle_of_a_file(tmp_path: Path) -> None:
+def test_a_read_error_in_the_middle_of_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to("/proc/self/mem")
     assert_refused(tmp_path / "a.txt", "cannot be read: Input/output error")

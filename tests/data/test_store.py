@@ -112,11 +112,11 @@ def test_a_full_disk_is_reported_and_the_old_store_is_kept(count: int, tmp_path:
             writer.finish(INFO)
 
     write_store(tmp_path / "train", np.arange(10))
-    with pytest.raises(SaveError, match="the disk is full") as caught:
+    with pytest.raises(SaveError, match="the disk is full") as excinfo:
         write_too_much()
-    assert isinstance(caught.value.__cause__, OSError)
-    assert caught.value.__cause__.errno == errno.ENOSPC
-    assert "SEQWISE_CACHE" in caught.value.repair
+    assert isinstance(excinfo.value.__cause__, OSError)
+    assert excinfo.value.__cause__.errno == errno.ENOSPC
+    assert "SEQWISE_CACHE" in excinfo.value.repair
     assert TokenStore(tmp_path / "train").read(0, 10).tolist() == list(range(10))
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -155,9 +155,9 @@ def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
     ],
 )  # fmt: skip
 def test_unreadable_tables_are_refused(tmp_path: Path, name: str, content, columns: str | None, parts: list[str]):
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as excinfo:
         write_and_read_table(tmp_path, name, content, columns)
-    assert all(part in str(caught.value) for part in parts), str(caught.value)
+    assert all(part in str(excinfo.value) for part in parts), str(excinfo.value)
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ WITH_HEADER = "review,mood\nthe film is good,1\nthe film is bad,0\n"
         (WITH_HEADER, "1,2", True),
         (WITH_HEADER, "review,mood", False),
         (WITH_HEADER.partition("\n")[2], "1,2", False),  # the first line is like the others
-        ("dog,Hund\ncat,Katze\ncow,Kuh\n", "1,2", False),  # words are all there is
-        ("fine,yes\nthe film is good,yes\nthe film is bad,no\n", "1,2", False),  # its label comes again
+        ("dog,Hund\ncat,Katze\ncow,Kuh\n", "1,2", False),  # all fields are single words
+        ("fine,yes\nthe film is good,yes\nthe film is bad,no\n", "1,2", False),  # its label occurs again
     ],
 )
-def test_a_header_read_as_an_example_is_warned_about(tmp_path: Path, content: str, columns: str, warns: bool):
+def test_a_header_read_as_an_example_gives_a_warning(tmp_path: Path, content: str, columns: str, warns: bool):
     _, findings = write_and_read_table(tmp_path, "a.csv", content, columns)
     assert findings.warning_messages() == ([f"1 {HEADER_READ_AS_EXAMPLE} ({tmp_path / 'a.csv'}:1)."] if warns else [])
 

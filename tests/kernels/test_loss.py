@@ -13,7 +13,6 @@ from seqwise.kernels.loss import linear_cross_entropy
 N, D, V = 23, 6, 11
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
-
 BACKENDS = ["plain", "triton"]
 CHUNKS = {"one chunk": N * V, "chunks of three rows": 3 * V, "row by row": 1}
 
@@ -156,7 +155,7 @@ def test_a_target_outside_the_vocabulary_is_refused():
 @pytest.fixture
 def few_scores(monkeypatch):
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, N * V + 1))
-    monkeypatch.setattr(kernel, "_compute", lambda *_: pytest.fail("in chunks"))
+    monkeypatch.setattr(kernel, "_compute", lambda *_: pytest.fail("the loss was computed in chunks"))
 
 
 @pytest.mark.usefixtures("few_scores")
@@ -167,7 +166,7 @@ def test_small_losses_use_pytorchs_separate_functions():
 
 @pytest.mark.usefixtures("few_scores")
 @pytest.mark.parametrize("autocast", [False, True])
-def test_few_losses_of_16_bit_products_are_float32_and_exact(autocast):
+def test_small_losses_of_16_bit_products_are_float32_and_exact(autocast):
     *leaves, targets = random_inputs(torch.float32 if autocast else torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         losses = linear_cross_entropy(*leaves, targets)
@@ -178,9 +177,9 @@ def test_few_losses_of_16_bit_products_are_float32_and_exact(autocast):
     assert [gradient.dtype for gradient in gradients] == [leaf.dtype for leaf in leaves]
 
 
-@pytest.mark.parametrize("number", [0, N * V + 1], ids=["in chunks", "few_scores"])
-def test_autocast_does_not_change_float64(monkeypatch, number):
-    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, number))
+@pytest.mark.parametrize("min_scores", [0, N * V + 1], ids=["in chunks", "few scores"])
+def test_autocast_does_not_change_float64(monkeypatch, min_scores):
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, min_scores))
     *leaves, targets = random_inputs(torch.float64)
     with torch.autocast("cpu", torch.bfloat16):
         losses = linear_cross_entropy(*leaves, targets)

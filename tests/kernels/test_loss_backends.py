@@ -111,14 +111,14 @@ def test_a_failed_launch_warns_once_and_the_result_is_right(failing_triton, afte
     leaves, targets = leaves_and_targets()
     factors = torch.linspace(-1, 2, N)
     expected = F.cross_entropy(F.linear(*leaves), targets, reduction="none")
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as recorded_warnings:
         warnings.simplefilter("always")
         for _ in range(3):
             losses = linear_cross_entropy(*leaves, targets)
             torch.testing.assert_close(losses, expected)
             actual = torch.autograd.grad(losses, leaves, factors)
             torch.testing.assert_close(actual, torch.autograd.grad(expected, leaves, factors, retain_graph=True))
-    (message,) = [str(each.message) for each in caught]
+    (message,) = [str(warning.message) for warning in recorded_warnings]
     assert message.startswith("the fused loss cannot run on cpu; using PyTorch's instead.")
     assert message.endswith("(RuntimeError: out of resource: shared memory)")
     assert len(failures) == 1, "a failed kernel was launched again"

@@ -54,7 +54,7 @@ def random_scores(rows: int, words: int, scale: float = 3.0) -> tuple[Tensor, Te
 
 @pytest.mark.parametrize("words", [1, 2, 7, 8, 9, 127, 128, 129, 255, 257, 520])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_losses_and_error_equal_those_in_float64(words, dtype):
+def test_losses_and_errors_equal_those_in_float64(words, dtype):
     scores, targets = random_scores(5, words)
     scores = to_kernel_layout(scores, dtype)
     losses, error = compute_expected(scores, targets)
@@ -189,7 +189,7 @@ def test_chunks_cover_all_rows_and_limit_memory():
     assert kernel._split_rows(8192, 768, 128_000, "triton")[0].stop == 768
 
 
-# On the device
+# On a GPU
 
 SHAPES = [(8192, 128_000, 768), (4096, 50_257, 512), (1000, 32_001, 100)]
 
@@ -214,19 +214,19 @@ def _default_blocks(monkeypatch, _several_blocks):
 @pytest.mark.usefixtures("_default_blocks")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_on_the_device_ours_is_as_near_to_float32_as_eager(shape, dtype):
+def test_on_a_gpu_our_loss_is_as_near_to_float32_as_the_eager_one(shape, dtype):
     leaves, targets = random_inputs(*shape, dtype)
     with torch.autocast("cuda", enabled=False):
         exact = [leaf.detach().float().requires_grad_() for leaf in leaves]
-        true = reference_losses(*exact, targets)
-        true_gradients = torch.autograd.grad(true.mean(), exact)
+        exact_losses = reference_losses(*exact, targets)
+        exact_gradients = torch.autograd.grad(exact_losses.mean(), exact)
     relative_errors = {}
     with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.float32):
         for name, loss in (("ours", linear_cross_entropy), ("eager", reference_losses)):
             losses = loss(*leaves, targets)
             gradients = torch.autograd.grad(losses.float().mean(), leaves)
             assert all(gradient.dtype == dtype for gradient in gradients)
-            pairs = zip((losses, *gradients), (true, *true_gradients))
+            pairs = zip((losses, *gradients), (exact_losses, *exact_gradients))
             relative_errors[name] = [float((actual - exact).norm() / exact.norm()) for actual, exact in pairs]
     assert kernel._choose_backend(DEVICE, dtype) == "triton"
     for ours, eager in zip(relative_errors["ours"], relative_errors["eager"]):
@@ -235,14 +235,14 @@ def test_on_the_device_ours_is_as_near_to_float32_as_eager(shape, dtype):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("_default_blocks")
-def test_on_the_device_16_bit_products_are_added_in_float32():
+def test_on_a_gpu_16_bit_products_are_added_in_float32():
     assert kernel._adds_in_float32(DEVICE, torch.bfloat16)
     assert kernel._adds_in_float32(DEVICE, torch.float16)
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("_default_blocks")
-def test_on_the_device_repeated_runs_are_the_same_to_the_bit():
+def test_on_a_gpu_repeated_runs_are_the_same_to_the_bit():
     leaves, targets = random_inputs(8192, 32_001, 256, torch.bfloat16)
     factors = torch.rand(8192, device="cuda")
 
@@ -257,7 +257,7 @@ def test_on_the_device_repeated_runs_are_the_same_to_the_bit():
 @pytest.mark.gpu
 @pytest.mark.usefixtures("_default_blocks")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_on_the_device_a_tenth_of_the_memory_is_enough(dtype):
+def test_on_a_gpu_a_tenth_of_the_memory_is_enough(dtype):
     leaves, targets = random_inputs(8192, 128_000, 768, dtype)
 
     def peak(loss) -> int:

@@ -48,11 +48,11 @@ def test_values_states_and_gradients_equal_the_reference_implementation(
         lengths = torch.arange(batch) * 3 % (time + 1) if padded else None  # from empty to full
         ours = run_compiled(spec, cell, x, state, lengths, reverse)
         theirs = run_reference(cell, x, state, lengths, reverse)
-        for actual, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(actual, other, atol=tolerance, rtol=tolerance)
+        for actual, expected in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
         leaves = [x, *state, *cell.parameters()]
-        for actual, other in zip(compute_gradients(ours, leaves), compute_gradients(theirs, leaves), strict=True):
-            torch.testing.assert_close(actual, other, atol=gradient_tolerance, rtol=gradient_tolerance)
+        for actual, expected in zip(compute_gradients(ours, leaves), compute_gradients(theirs, leaves), strict=True):
+            torch.testing.assert_close(actual, expected, atol=gradient_tolerance, rtol=gradient_tolerance)
 
 
 @each_cell_spec
@@ -60,15 +60,16 @@ def test_values_states_and_gradients_equal_the_reference_implementation(
 def test_gradients_are_those_of_finite_differences(spec, lengths):
     cell = build_cell(spec, 2, 3, torch.float64)
     x, state = random_inputs(spec, 3, 3, 2, 3, torch.float64)
-    sizes = None if lengths is None else torch.tensor(lengths)
+    length_tensor = None if lengths is None else torch.tensor(lengths)
 
     def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        names, count = [name for name, _ in cell.named_parameters()], len(state)
+        names = [name for name, _ in cell.named_parameters()]
+        count = len(state)
         parameters = dict(zip(names, rest[count:], strict=True))
 
         class Scan(nn.Module):
             def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-                return tuple(run_compiled(spec, cell, x, list(rest[:count]), sizes, reverse=False))
+                return tuple(run_compiled(spec, cell, x, list(rest[:count]), length_tensor, reverse=False))
 
         module = Scan()
         module.cell = cell
@@ -83,11 +84,11 @@ def test_gradients_are_those_of_finite_differences(spec, lengths):
 def test_recorded_gates_equal_the_reference_implementation(spec, lengths):
     cell = build_cell(spec, 3, 5, torch.float64)
     x, state = random_inputs(spec, 3, 4, 3, 5, torch.float64)
-    sizes = None if lengths is None else torch.tensor(lengths)
+    length_tensor = None if lengths is None else torch.tensor(lengths)
     with record(cell) as recording:
-        run_reference(cell, x, state, sizes, reverse=False)
+        run_reference(cell, x, state, length_tensor, reverse=False)
     direction = Direction(build_projection(cell), cell.weight_hidden, get_vectors(cell), tuple(state))
-    _, _, (gates,) = scan(spec, x, [direction], SequencePacking(3, 4, sizes), record=True)
+    _, _, (gates,) = scan(spec, x, [direction], SequencePacking(3, 4, length_tensor), record=True)
     assert list(gates) == list(cell.gates)
     for name in cell.gates:
         torch.testing.assert_close(gates[name], recording[name], atol=1e-13, rtol=1e-13)
@@ -97,7 +98,10 @@ def test_recorded_gates_equal_the_reference_implementation(spec, lengths):
 
 
 def test_one_step_of_an_lstm_by_hand():
-    sigmoid, (i, f, g, o) = lambda a: 1 / (1 + math.exp(-a)), (0.3, -0.2, 0.5, 1.1)
+    def sigmoid(a: float) -> float:
+        return 1 / (1 + math.exp(-a))
+
+    i, f, g, o = 0.3, -0.2, 0.5, 1.1
     projected = torch.tensor([[i, f, g, o]])
     direction = Direction(lambda _: projected, torch.zeros(4, 1), (), (torch.tensor([[0.7]]), torch.tensor([[0.4]])))
     outputs, ((h, c),), _ = scan(CellSpec("lstm"), torch.zeros(1, 1, 1), [direction], SequencePacking(1, 1))
@@ -115,11 +119,11 @@ def test_bidirectional_scans_equal_pytorch(spec, lengths):
     x = torch.randn(5, 6, 8, requires_grad=True)
     state = [torch.randn(2, 5, 20, requires_grad=True) for _ in range(2 if spec.name == "lstm" else 1)]
     initial = tuple(state) if len(state) == 2 else state[0]
-    sizes = None if lengths is None else torch.tensor(lengths)
-    if sizes is None:
+    length_tensor = None if lengths is None else torch.tensor(lengths)
+    if length_tensor is None:
         expected, after = theirs(x.transpose(0, 1), initial)
     else:
-        packed, after = theirs(pack_padded_sequence(x.transpose(0, 1), sizes, enforce_sorted=False), initial)
+        packed, after = theirs(pack_padded_sequence(x.transpose(0, 1), length_tensor, enforce_sorted=False), initial)
         expected, _ = pad_packed_sequence(packed)
     directions = []
     for index, suffix in enumerate(("", "_reverse")):
@@ -134,15 +138,16 @@ def test_bidirectional_scans_equal_pytorch(spec, lengths):
         vectors = (bias_hidden[40:],) if spec.name == "gru" else ()
         initial_state = tuple(part[index] for part in state)
         directions.append(Direction(project, weight, vectors, initial_state, reverse=index == 1))
-    outputs, states, _ = scan(spec, x, directions, SequencePacking(5, 6, sizes))
+    outputs, states, _ = scan(spec, x, directions, SequencePacking(5, 6, length_tensor))
     torch.testing.assert_close(outputs, expected.transpose(0, 1), atol=1e-5, rtol=1e-5)
     finals = [torch.stack(parts) for parts in zip(*states, strict=True)]
-    for actual, other in zip(finals, after if len(state) == 2 else [after], strict=True):
-        torch.testing.assert_close(actual, other, atol=1e-5, rtol=1e-5)
+    for actual, last in zip(finals, after if len(state) == 2 else [after], strict=True):
+        torch.testing.assert_close(actual, last, atol=1e-5, rtol=1e-5)
     leaves = [x, *state, *theirs.parameters()]
-    actual, other = compute_gradients([outputs], leaves), compute_gradients([expected.transpose(0, 1)], leaves)
-    for one, two in zip(actual, other, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-4)
+    gradients = compute_gradients([outputs], leaves)
+    expected_gradients = compute_gradients([expected.transpose(0, 1)], leaves)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, atol=1e-4, rtol=1e-4)
 
 
 # --- what must not change the result ---------------------------------------------------------------------------------
@@ -158,7 +163,7 @@ def test_padding_affects_no_result(spec):
     with_nan.requires_grad_()
     results = run_compiled(spec, cell, with_nan, state, lengths, reverse=False)
     leaves = [with_nan, *state, *cell.parameters()]
-    assert all(bool(one.isfinite().all()) for one in [*results, *compute_gradients(results, leaves)])
+    assert all(bool(value.isfinite().all()) for value in [*results, *compute_gradients(results, leaves)])
     assert not results[0][0, 2:].any()
     assert not results[0][1].any()
     torch.testing.assert_close(results[1][1], state[0][1])  # an empty row keeps its state
@@ -169,25 +174,27 @@ def test_results_without_gradients_are_bit_identical(spec):
     cell = build_cell(spec, 6, 20, torch.float32)
     x, state = random_inputs(spec, 4, 5, 6, 20, torch.float32)
     lengths = torch.tensor([5, 2, 4, 1])
-    for sizes in (None, lengths):
-        trained = run_compiled(spec, cell, x, state, sizes, reverse=False)
+    for length_tensor in (None, lengths):
+        trained = run_compiled(spec, cell, x, state, length_tensor, reverse=False)
         with torch.inference_mode():
-            inferred = run_compiled(spec, cell, x, state, sizes, reverse=False)
-        assert all(torch.equal(actual, other) for actual, other in zip(trained, inferred, strict=True))
+            inferred = run_compiled(spec, cell, x, state, length_tensor, reverse=False)
+        assert all(torch.equal(actual, expected) for actual, expected in zip(trained, inferred, strict=True))
 
 
 @each_cell_spec
 def test_backward_can_run_twice(spec):
     cell = build_cell(spec, 3, 5, torch.float32)
     x, state = random_inputs(spec, 2, 3, 3, 5, torch.float32)
-    results, leaves = run_compiled(spec, cell, x, state, None, reverse=False), [x, *state, *cell.parameters()]
+    results = run_compiled(spec, cell, x, state, None, reverse=False)
+    leaves = [x, *state, *cell.parameters()]
     first, second = compute_gradients(results, leaves, keep=True), compute_gradients(results, leaves)
-    assert all(torch.equal(actual, other) for actual, other in zip(first, second, strict=True))
+    assert all(torch.equal(actual, expected) for actual, expected in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("lengths", [None, [3, 1]])
 def test_inputs_may_have_any_strides(lengths):
-    spec, sizes = CellSpec("lstm"), None if lengths is None else torch.tensor(lengths)
+    spec = CellSpec("lstm")
+    length_tensor = None if lengths is None else torch.tensor(lengths)
     cell = build_cell(spec, 3, 5, torch.float32)
     x, state = random_inputs(spec, 2, 3, 3, 5, torch.float32)
     column_major = cell.weight_hidden.detach().t().contiguous().t().requires_grad_()
@@ -195,10 +202,10 @@ def test_inputs_may_have_any_strides(lengths):
     strided = torch.stack([strided.detach(), strided.detach()], 3).flatten(2)[..., ::2].requires_grad_()
     wide = [torch.cat([part, part], 1)[:, ::2].detach() for part in state]
     direction = Direction(cell.project, column_major, (), tuple(wide))
-    outputs, _, _ = scan(spec, strided, [direction], SequencePacking(2, 3, sizes))
-    expected, *_ = run_reference(cell, x, wide, sizes, reverse=False)
+    outputs, _, _ = scan(spec, strided, [direction], SequencePacking(2, 3, length_tensor))
+    expected, *_ = run_reference(cell, x, wide, length_tensor, reverse=False)
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
-    outputs.sum().backward()  # its gradient is expanded: all entries share one place in memory
+    outputs.sum().backward()  # its gradient is expanded: all entries share one address
     expected.sum().backward()
     torch.testing.assert_close(strided.grad, x.grad, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(column_major.grad, cell.weight_hidden.grad, atol=1e-5, rtol=1e-5)
@@ -209,17 +216,16 @@ def test_inputs_may_have_any_strides(lengths):
 def test_empty_batches_are_accepted(spec, batch, lengths):
     cell = build_cell(spec, 3, 5, torch.float32)
     x, state = random_inputs(spec, batch, 4, 3, 5, torch.float32)
-    sizes = None if lengths is None else torch.tensor(lengths, dtype=torch.long)
-    outputs, *after = run_compiled(spec, cell, x, state, sizes, reverse=False)
+    length_tensor = None if lengths is None else torch.tensor(lengths, dtype=torch.long)
+    outputs, *after = run_compiled(spec, cell, x, state, length_tensor, reverse=False)
     assert outputs.shape == (batch, 4, 5)
     assert not outputs.any()
     assert all(torch.equal(actual, before) for actual, before in zip(after, state, strict=True))
     weights = [torch.ones_like(outputs), *(torch.full_like(part, 3.0) for part in after)]
     leaves = [x, *state, *cell.parameters()]
     gradients = torch.autograd.grad([outputs, *after], leaves, weights)
-    for leaf, gradient in zip(
-        leaves, gradients, strict=True
-    ):  # states are returned unchanged, nothing else has any effect
+    # States are returned unchanged; nothing else has any effect.
+    for leaf, gradient in zip(leaves, gradients, strict=True):
         expected = 3.0 if any(leaf is part for part in state) else 0.0
         assert torch.equal(gradient, torch.full_like(leaf, expected))
 
@@ -248,7 +254,8 @@ def test_packing_and_unpacking():
 
 
 def test_a_scan_packs_its_rows_once(monkeypatch):
-    calls, flatten = [], packing_module._flatten
+    calls = []
+    flatten = packing_module._flatten
     monkeypatch.setattr(packing_module, "_flatten", lambda *arguments: calls.append(arguments) or flatten(*arguments))
     monkeypatch.setattr(compiled_scan, "WINDOW_ROWS", 5)
     spec, lengths = CellSpec("rnn"), torch.tensor([9, 2, 7, 0])
@@ -294,7 +301,8 @@ def test_the_window_size_does_not_change_the_result(spec, padded, monkeypatch):
     lengths = torch.tensor([9, 2, 7, 0]) if padded else None
     project = Projection(cell.weight_input, cell.bias)
     direction = Direction(project, cell.weight_hidden, get_vectors(cell), tuple(state))
-    leaves, results = [x, *state, *cell.parameters()], []
+    leaves = [x, *state, *cell.parameters()]
+    results = []
     for rows in (5, 1000):
         monkeypatch.setattr(compiled_scan, "WINDOW_ROWS", rows)
         packing = SequencePacking(4, 9, lengths)
@@ -307,5 +315,5 @@ def test_the_window_size_does_not_change_the_result(spec, padded, monkeypatch):
         assert torch.equal(again, outputs)
         recorded = [value for direction in gates for value in direction.values()]
         results.append([outputs, *first, *second, *recorded, *compute_gradients([outputs, *first, *second], leaves)])
-    for actual, other in zip(*results, strict=True):
-        torch.testing.assert_close(actual, other, atol=1e-13, rtol=1e-13)
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-13, rtol=1e-13)

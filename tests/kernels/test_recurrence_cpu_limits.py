@@ -72,14 +72,20 @@ def test_results_do_not_depend_on_the_number_of_threads(spec, batch, openmp, thr
     cell = build_cell(spec, 21, 37, torch.float32)
     x, state = random_inputs(spec, batch, 7, 21, 37, torch.float32)
     lengths = torch.arange(batch) * 5 % 8
-    # PyTorch's own products and norms may depend on threads: what the cell itself projects is projected before.
-    project, leaves = build_projection(cell), [x, *state, cell.weight_hidden, *get_vectors(cell)]
+    # PyTorch's own products and norms may depend on threads: inputs that the cell itself projects are projected once.
+    project = build_projection(cell)
+    leaves = [x, *state, cell.weight_hidden, *get_vectors(cell)]
     if isinstance(project, Projection):
         leaves += [part for part in project if part is not None]
     else:
         gates = cell.project(SequencePacking(batch, 7, lengths).pack(x)).detach().requires_grad_()
-        project, leaves = (lambda rows: gates.clone()), [gates, *leaves[1:]]
-    direction, results = Direction(project, cell.weight_hidden, get_vectors(cell), tuple(state)), []
+
+        def project(rows: Tensor) -> Tensor:
+            return gates.clone()
+
+        leaves = [gates, *leaves[1:]]
+    direction = Direction(project, cell.weight_hidden, get_vectors(cell), tuple(state))
+    results = []
     for count in range(1, 6):
         threads(count)
         outputs, (after,), _ = scan(spec, x, [direction], SequencePacking(batch, 7, lengths))
@@ -168,12 +174,13 @@ def test_an_input_of_width_zero_leaves_the_bias(spec):
     x, state = random_inputs(spec, 3, 4, 0, 20, torch.float32)
     garbage = [torch.full((12, cell.blocks * 20), math.nan) for _ in range(4)]
     del garbage  # memory that is not written would show up as NaN
-    leaves, both = [*state, cell.bias, cell.weight_hidden], []
+    leaves = [*state, cell.bias, cell.weight_hidden]
+    both = []
     for run in (partial(run_compiled, spec), run_reference):
         results = run(cell, x, state, None, reverse=False)
         both.append([*results, *compute_gradients(results, leaves)])
-    for mine, other in zip(*both, strict=True):
-        torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
+    for actual, expected in zip(*both, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
 # --- activations -----------------------------------------------------------------------------------------------------

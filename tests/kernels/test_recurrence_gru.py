@@ -23,10 +23,10 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 
 CPU = torch.device("cpu")
 CELLS: dict[str, type[GatedCell]] = {
-    "after keeps": GRUCell,
-    "after replaces": ReplacingGRUCell,
-    "before keeps": EarlyResetGRUCell,
-    "before replaces": EarlyResetReplacingGRUCell,
+    "reset after, z keeps": GRUCell,
+    "reset after, z replaces": ReplacingGRUCell,
+    "reset before, z keeps": EarlyResetGRUCell,
+    "reset before, z replaces": EarlyResetReplacingGRUCell,
 }
 FORWARD, REVERSE = (False,), (True,)
 SHAPES = {  # which directions are reversed, steps, sequences, units, lengths
@@ -59,18 +59,18 @@ def always_split(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     build_quarter_options.cache_clear()
 
 
-def make_tensors(variant: str, directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
+def random_tensors(variant: str, directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
     """Projected inputs, matrices, the inner bias if there is one, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, 3 * units, units) / units**0.5
-    bias = [torch.randn(directions, units)] if variant.startswith("after") else []
+    bias = [torch.randn(directions, units)] if variant.startswith("reset after") else []
     inputs = torch.randn(directions, steps, batch, 3 * units)
     tensors = [inputs, weight, *bias, torch.randn(directions, batch, units)]
     return [tensor.requires_grad_() for tensor in tensors]
 
 
 def get_scan(variant: str) -> Scan:
-    scan = GRUScan if variant.startswith("after") else ResetBeforeGRUScan
+    scan = GRUScan if variant.startswith("reset after") else ResetBeforeGRUScan
     return scan(UPDATE_REPLACES=variant.endswith("replaces"))
 
 
@@ -90,8 +90,10 @@ def run_cell(
     return run_reference(CELLS[variant](1, weight.shape[2]), gates, weight, (h,), lengths, reverse, parameters)
 
 
-def compare(variant: str, inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, ...] = FORWARD) -> None:
-    """Compare the values, and the gradients of everything."""
+def assert_matches_reference(
+    variant: str, inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, ...] = FORWARD
+) -> None:
+    """Checks that values and all gradients equal those of the reference implementation."""
     expected = run_cell(variant, inputs, lengths, reverse)
     grads = [torch.randn_like(part) for part in expected]
     with run_concurrently():
@@ -101,37 +103,37 @@ def compare(variant: str, inputs: list[Tensor], lengths: list[int] | None, rever
     torch.testing.assert_close(gradients, torch.autograd.grad(expected, inputs, grads), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 @pytest.mark.parametrize("name", mark_slow(SHAPES, "one program"))
 def test_values_and_gradients_are_those_of_the_cell(variant: str, name: str) -> None:
     reverse, *sizes, lengths = SHAPES[name]
-    compare(variant, make_tensors(variant, len(reverse), *sizes), lengths, reverse)
+    assert_matches_reference(variant, random_tensors(variant, len(reverse), *sizes), lengths, reverse)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("always_split")
-@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 @pytest.mark.parametrize(("units", "reverse"), [(22, REVERSE), (70, FORWARD)])
 def test_four_programs_that_share_64_units_agree(variant: str, units: int, reverse: tuple[bool, ...]) -> None:
-    compare(variant, make_tensors(variant, len(reverse), 2, 3, units), [2, 0, 1], reverse)
+    assert_matches_reference(variant, random_tensors(variant, len(reverse), 2, 3, units), [2, 0, 1], reverse)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_gpu")
-@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_batch_of_several_launches_the_last_not_full(variant: str, padded: bool) -> None:
+def test_the_last_of_several_launches_may_be_partly_filled(variant: str, padded: bool) -> None:
     tiling = choose_tiling(4, 16, 150, 1, 4, CPU)
     assert tiling is not None
     assert (tiling.batch_capacity, tiling.batch_tile) == (128, 64), "a group of the second launch is empty"
     lengths = [row % 3 for row in range(150)] if padded else None
-    compare(variant, make_tensors(variant, 1, 2, 150, 4), lengths, REVERSE if padded else FORWARD)
+    assert_matches_reference(variant, random_tensors(variant, 1, 2, 150, 4), lengths, REVERSE if padded else FORWARD)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["after replaces", "before replaces"])
+@pytest.mark.parametrize("variant", ["reset after, z replaces", "reset before, z replaces"])
 def test_the_other_convention_of_the_update_gate(variant: str) -> None:
-    compare(variant, make_tensors(variant, 1, 3, 3, 20), [3, 1, 2])
+    assert_matches_reference(variant, random_tensors(variant, 1, 3, 3, 20), [3, 1, 2])
 
 
 def test_values_and_gradients_are_those_of_pytorch() -> None:
@@ -141,20 +143,20 @@ def test_values_and_gradients_are_those_of_pytorch() -> None:
     expected = layer(x, h)
     gates = nn.functional.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)[None]
     with run_concurrently():
-        outputs, last = run("after keeps", [gates, layer.weight_hh_l0[None], layer.bias_hh_l0[None, 12:], h])
+        outputs, last = run("reset after, z keeps", [gates, layer.weight_hh_l0[None], layer.bias_hh_l0[None, 12:], h])
     torch.testing.assert_close((outputs[0], last), expected)
     leaves, grads = [h, *layer.parameters()], [torch.randn_like(part) for part in expected]
-    true = torch.autograd.grad(expected, leaves, grads)
+    reference = torch.autograd.grad(expected, leaves, grads)
     with run_concurrently():
         gradients = torch.autograd.grad([outputs[0], last], leaves, grads)
-    torch.testing.assert_close(gradients[:4], true[:4], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(gradients[4][12:], true[4][12:], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(gradients[:4], reference[:4], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(gradients[4][12:], reference[4][12:], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(variant: str) -> None:
-    gates, weight, *bias, h = (tensor.detach() for tensor in make_tensors(variant, 1, 3, 2, 20))
+    gates, weight, *bias, h = (tensor.detach() for tensor in random_tensors(variant, 1, 3, 2, 20))
     layout, gates, h = PackedLayout(2, 3, 6), gates[0].flatten(0, 1)[:, None], h[0, :, None]  # rows, directions, units
     with run_concurrently():
         overwritten, unchanged = gates.clone(), gates.clone()
@@ -175,9 +177,9 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(var
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_a_nan_propagates_and_blocks_no_program(variant: str) -> None:
-    inputs = [tensor.detach() for tensor in make_tensors(variant, 1, 3, 3, 20)]
+    inputs = [tensor.detach() for tensor in random_tensors(variant, 1, 3, 3, 20)]
     inputs[0][0, 1, 2].view(torch.int32).fill_(-1)  # the bits of `UNWRITTEN`
     with run_concurrently():
         outputs, _ = run(variant, inputs)
@@ -186,9 +188,9 @@ def test_a_nan_propagates_and_blocks_no_program(variant: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_a_second_backward_pass_gives_the_same_bits(variant: str) -> None:
-    inputs = make_tensors(variant, 1, 3, 3, 20)
+    inputs = random_tensors(variant, 1, 3, 3, 20)
     with run_concurrently():
         outputs, _ = run(variant, inputs)
         runs = [torch.autograd.grad(outputs.sum(), inputs, retain_graph=True) for _ in range(2)]
@@ -196,30 +198,30 @@ def test_a_second_backward_pass_gives_the_same_bits(variant: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_one_gradient_alone_is_the_same(variant: str) -> None:
-    inputs = make_tensors(variant, 1, 2, 2, 8)
+    inputs = random_tensors(variant, 1, 2, 2, 8)
     expected = torch.autograd.grad(run_cell(variant, inputs)[0].sum(), inputs)
-    for index, true in enumerate(expected[1:], 1):
+    for index, reference in enumerate(expected[1:], 1):
         leaves = [tensor.detach().requires_grad_(n == index) for n, tensor in enumerate(inputs)]
         with run_concurrently():
             (gradient,) = torch.autograd.grad(run(variant, leaves)[0].sum(), leaves[index])
-        torch.testing.assert_close(gradient, true, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(gradient, reference, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["after keeps", "before keeps"])
+@pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_half_precision_stays_near_float32(variant: str) -> None:
-    exact = make_tensors(variant, 1, 3, 3, 20)
+    exact = random_tensors(variant, 1, 3, 3, 20)
     rounded = [tensor.detach().half().requires_grad_() for tensor in exact]
     expected = run_cell(variant, exact)
     with run_concurrently():
         results = run(variant, rounded)
         gradients = torch.autograd.grad(results[0].float().sum(), rounded)
     torch.testing.assert_close(results[0].float(), expected[0], atol=5e-3, rtol=5e-3)
-    for gradient, true in zip(gradients, torch.autograd.grad(expected[0].sum(), exact), strict=True):
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected[0].sum(), exact), strict=True):
         assert gradient.dtype == torch.float16
-        assert float((gradient.float() - true).norm() / true.norm()) < 5e-3
+        assert float((gradient.float() - reference).norm() / reference.norm()) < 5e-3
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ CELLS: dict[str, tuple[Callable[[int, int], cells.Cell], Scan]] = {
     },
     "lstm": (cells.LayerNormLSTMCell, LSTMScan(True)),
     "gru": (cells.LayerNormGRUCell, LayerNormGRUScan(True, UPDATE_REPLACES=False)),
-    "gru replaces": (cells.LayerNormReplacingGRUCell, LayerNormGRUScan(True, UPDATE_REPLACES=True)),
+    "gru z replaces": (cells.LayerNormReplacingGRUCell, LayerNormGRUScan(True, UPDATE_REPLACES=True)),
 }
 NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # of a step
 SHAPES = {  # cell, which directions are reversed, steps, sequences, units, lengths
@@ -60,7 +60,7 @@ SHAPES = {  # cell, which directions are reversed, steps, sequences, units, leng
     "gru, the second program not full": ("gru", FORWARD, 3, 4, 20, [3, 0, 2, 1]),
     "gru, reversed, with lengths": ("gru", REVERSE, 3, 4, 5, [1, 3, 0, 2]),
     "gru, two directions, with lengths": ("gru", FORWARD + REVERSE, 2, 3, 5, [1, 2, 0]),
-    "gru replaces, reversed": ("gru replaces", REVERSE, 2, 2, 5, None),
+    "gru z replaces, reversed": ("gru z replaces", REVERSE, 2, 2, 5, None),
 }
 
 
@@ -134,38 +134,38 @@ def replace_parameters(norm: LayerNorm, gain: Tensor, bias: Tensor) -> None:
     norm.weight, norm.bias = gain, bias  # type: ignore[assignment]
 
 
-def check(case: Case, tolerance: float = 1e-5) -> None:
-    """Compare the values, and the gradients of everything."""
+def assert_matches_reference(case: Case, tolerance: float = 1e-5) -> None:
+    """Checks that values and all gradients equal those of the reference implementation."""
     leaves, expected, _ = case.run_cell()
     grads = [torch.randn_like(part) for part in expected]
     with run_concurrently():
         results, _ = case.run()
         gradients = torch.autograd.grad(results, case.inputs, [grad.float() for grad in grads])
-    for result, true in zip(results, expected, strict=True):
-        torch.testing.assert_close(result.double(), true, atol=tolerance, rtol=tolerance)
-    for gradient, true in zip(gradients, torch.autograd.grad(expected, leaves, grads), strict=True):
-        torch.testing.assert_close(gradient.double(), true, atol=3 * tolerance, rtol=10 * tolerance)
+    for result, reference in zip(results, expected, strict=True):
+        torch.testing.assert_close(result.double(), reference, atol=tolerance, rtol=tolerance)
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected, leaves, grads), strict=True):
+        torch.testing.assert_close(gradient.double(), reference, atol=3 * tolerance, rtol=10 * tolerance)
 
 
-FAST = ("rnn, one program", "lstm, one program forward", "gru replaces, reversed")
+FAST = ("rnn, one program", "lstm, one program forward", "gru z replaces, reversed")
 
 
 @pytest.mark.parametrize("name", mark_slow(SHAPES, *FAST))
 def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
-    check(Case(*SHAPES[name]))
+    assert_matches_reference(Case(*SHAPES[name]))
 
 
 @pytest.mark.slow
 def test_statistics_that_are_loaded_in_parts_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three programs, two at a time: the last part is a program that is not full and one that does not exist."""
     monkeypatch.setattr(layer_norm, "MAX_LOADED", constexpr(32))
-    check(Case("rnn", FORWARD, 3, 3, 130))
+    assert_matches_reference(Case("rnn", FORWARD, 3, 3, 130))
 
 
 @pytest.mark.slow
 def test_statistics_of_two_norms_are_loaded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_norm, "MAX_LOADED", constexpr(32))
-    check(Case("gru", FORWARD, 2, 2, 20))
+    assert_matches_reference(Case("gru", FORWARD, 2, 2, 20))
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_a_batch_that_needs_several_launches(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(
         launch, "choose_tiling", lambda *sizes: dataclasses.replace(choose_tiling(*sizes), batch_groups=2, batch_tile=8)
     )
-    check(Case("rnn", REVERSE, 3, 20, 20, [3, 1, 2, 1, 3] * 3 + [3, 1, 2, 0, 3]))
+    assert_matches_reference(Case("rnn", REVERSE, 3, 20, 20, [3, 1, 2, 1, 3] * 3 + [3, 1, 2, 0, 3]))
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_a_mean_far_from_zero_costs_no_precision() -> None:
     """The difference of the mean square and the squared mean would be off by a tenth here."""
     case = Case("rnn", FORWARD, 2, 3, 130)
     case.inputs[0] = (case.inputs[0].detach() + 1000).requires_grad_()
-    check(case, tolerance=1e-3)
+    assert_matches_reference(case, tolerance=1e-3)
 
 
 def test_epsilon_is_that_of_the_layer() -> None:
@@ -203,8 +203,8 @@ def test_recorded_activations_are_those_of_the_cell(
         _, activations = case.run(record=True)
     assert set(activations) == set(expected[0])
     for name, value in activations.items():
-        true = pack(torch.stack([direction[name] for direction in expected]), packing)
-        torch.testing.assert_close(value.double(), true, atol=1e-5, rtol=1e-5)
+        reference = pack(torch.stack([direction[name] for direction in expected]), packing)
+        torch.testing.assert_close(value.double(), reference, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -37,21 +37,21 @@ SHAPES = {  # which directions are reversed, steps, sequences, units, lengths
 }
 
 
-def make_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
+def random_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
     torch.manual_seed(0)
-    parts = [
+    shapes = [
         (directions, steps, batch, 4 * units),
         (directions, 4 * units, units),
         (directions, batch, units),
         (directions, batch, units),
     ]
-    tensors = [torch.randn(shape) for shape in parts]
+    tensors = [torch.randn(shape) for shape in shapes]
     tensors[1] /= units**0.5
     return [tensor.requires_grad_() for tensor in tensors]
 
 
-def check(inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, ...]) -> None:
-    """Compare the values, and the gradients of everything."""
+def assert_matches_reference(inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, ...]) -> None:
+    """Checks that values and all gradients equal those of the reference implementation."""
     expected = run_reference(LSTMCell(1, inputs[1].shape[2]), *inputs[:2], inputs[2:], lengths, reverse)
     grads = [torch.randn_like(part) for part in expected]
     with run_concurrently():
@@ -64,7 +64,7 @@ def check(inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, 
 @pytest.mark.parametrize("name", mark_slow(SHAPES, "one step, one sequence, one unit"))
 def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
     reverse, *sizes, lengths = SHAPES[name]
-    check(make_tensors(len(reverse), *sizes), lengths, reverse)
+    assert_matches_reference(random_tensors(len(reverse), *sizes), lengths, reverse)
 
 
 @pytest.mark.slow
@@ -72,12 +72,12 @@ def test_a_matrix_that_does_not_fit_on_chip_and_a_batch_that_needs_several_launc
     tiling = choose_tiling(40, UNITS_PER_PROGRAM, 5, 1, 4, torch.device("cpu"))
     small = replace(tiling, k_tile=32, resident_chunks=1, batch_tile=2, batch_groups=1)
     monkeypatch.setattr(launch, "choose_tiling", lambda *_: small)
-    check(make_tensors(2, 3, 5, 40), [3, 1, 0, 2, 3], FORWARD + REVERSE)
+    assert_matches_reference(random_tensors(2, 3, 5, 40), [3, 1, 0, 2, 3], FORWARD + REVERSE)
 
 
 @pytest.mark.slow
 def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed() -> None:
-    gates, weight, h, c = (tensor.detach() for tensor in make_tensors(1, 3, 2, 20))
+    gates, weight, h, c = (tensor.detach() for tensor in random_tensors(1, 3, 2, 20))
     layout, gates = PackedLayout(2, 3, 6), gates.transpose(0, 2).transpose(0, 1).flatten(0, 1)
     h, c = h[0, :, None], c[0, :, None]
     with run_concurrently():
@@ -95,7 +95,7 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed() -
 
 @pytest.mark.slow
 def test_a_nan_propagates_and_blocks_no_program() -> None:
-    gates, weight, h, c = (tensor.detach() for tensor in make_tensors(1, 3, 3, 20))
+    gates, weight, h, c = (tensor.detach() for tensor in random_tensors(1, 3, 3, 20))
     gates[0, 1, 2] = float("nan")
     gates[0, 1, 2, ::2].view(torch.int32).fill_(-1)  # the bits of `UNWRITTEN`
     h[0, 1].view(torch.int32).fill_(-1)
@@ -108,7 +108,7 @@ def test_a_nan_propagates_and_blocks_no_program() -> None:
 
 @pytest.mark.slow
 def test_two_runs_give_the_same_bits() -> None:
-    inputs = make_tensors(1, 4, 5, 40)
+    inputs = random_tensors(1, 4, 5, 40)
     runs = []
     with run_concurrently():
         for _ in range(2):

@@ -22,7 +22,7 @@ CELLS: dict[str, Callable[[int, int], cells.Cell]] = {
     "rnn": cells.RNNCell,
     "lstm": cells.LSTMCell,
     "gru": cells.GRUCell,
-    "gru before": cells.EarlyResetGRUCell,
+    "gru reset before": cells.EarlyResetGRUCell,
     "layer-norm rnn": cells.LayerNormRNNCell,
     "layer-norm lstm": cells.LayerNormLSTMCell,
     "layer-norm gru": cells.LayerNormReplacingGRUCell,
@@ -70,16 +70,17 @@ def run(layer: nn.Module, x: Tensor, states: list[Tensor], lengths: Tensor | Non
 def test_layers_give_the_results_of_the_reference(
     name: str, bidirectional: bool, lengths: list[int] | None, backend
 ) -> None:
-    layer, sizes = build_layer(name, bidirectional), None if lengths is None else torch.tensor(lengths)
+    layer = build_layer(name, bidirectional)
+    length_tensor = None if lengths is None else torch.tensor(lengths)
     x, states = torch.randn(len(LENGTHS), 4, 3, requires_grad=True), build_states(name, bidirectional)
     backend("reference")
-    expected = run(layer, x, states, sizes, bidirectional)
+    expected = run(layer, x, states, length_tensor, bidirectional)
     backend("triton")
     with run_concurrently():
-        results = run(layer, x, states, sizes, bidirectional)
+        results = run(layer, x, states, length_tensor, bidirectional)
     assert all(part.backend == "triton" for part in layer.modules() if isinstance(part, Recurrent))
-    for mine, true in zip(results, expected, strict=True):
-        torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
+    for actual, reference in zip(results, expected, strict=True):
+        torch.testing.assert_close(actual, reference, atol=5e-5, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -92,8 +93,8 @@ def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend)
         with run_concurrently():
             outputs, last = layer(torch.ones(len(LENGTHS), 4, 3), (h, *others))
             results.append(torch.autograd.grad([outputs, *last][part].sum(), [h, layer.cell.weight_hidden]))
-    for true, mine in zip(*results, strict=True):
-        torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
+    for reference, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, reference, atol=5e-5, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -107,8 +108,8 @@ def test_recorded_values_are_those_of_the_reference(name: str, backend) -> None:
             layer(x, None, lengths)
         recordings.append(dict(recorded))
     assert recordings[0].keys() == recordings[1].keys()
-    for key, true in recordings[0].items():
-        torch.testing.assert_close(recordings[1][key], true, atol=1e-4, rtol=1e-3)
+    for key, reference in recordings[0].items():
+        torch.testing.assert_close(recordings[1][key], reference, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -120,18 +121,18 @@ def test_an_initial_state_of_another_type_is_converted(name: str, backend) -> No
         backend(backend_name)
         with run_concurrently(), record(layer) as recorded:
             results.append([layer(x, tuple(states))[0], *dict(recorded).values()])
-    for true, mine in zip(*results, strict=True):
-        torch.testing.assert_close(mine, true, atol=1e-4, rtol=1e-3)
+    for reference, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, reference, atol=1e-4, rtol=1e-3)
 
 
 def test_padding_may_be_nan_and_gets_no_gradient(backend) -> None:
     layer, lengths = build_layer("lstm", True), torch.tensor(LENGTHS)
-    dirty = torch.randn(len(LENGTHS), 4, 3)
-    dirty[torch.arange(4) >= lengths[:, None]] = float("nan")
+    with_nan = torch.randn(len(LENGTHS), 4, 3)
+    with_nan[torch.arange(4) >= lengths[:, None]] = float("nan")
     backend("triton")
     with run_concurrently():
-        outputs, _ = layer(dirty.requires_grad_(), None, lengths)
-        (gradient,) = torch.autograd.grad(outputs.sum(), dirty)
+        outputs, _ = layer(with_nan.requires_grad_(), None, lengths)
+        (gradient,) = torch.autograd.grad(outputs.sum(), with_nan)
     assert outputs.isfinite().all()
     assert gradient.isfinite().all()
     assert not gradient[torch.arange(4) >= lengths[:, None]].any()

@@ -30,7 +30,7 @@ SHAPES = {  # which directions are reversed, steps, sequences, units, lengths
 }
 
 
-def make_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
+def random_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
     """Projected inputs, matrices, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, units, units) / units**0.5
@@ -38,10 +38,10 @@ def make_tensors(directions: int, steps: int, batch: int, units: int) -> list[Te
     return [tensor.requires_grad_() for tensor in tensors]
 
 
-def compare(
+def assert_matches_reference(
     activation: str, leaves: list[Tensor], lengths: list[int] | None = None, reverse: tuple[bool, ...] = FORWARD
 ) -> None:
-    """Compare the values, and the gradients of everything."""
+    """Checks that values and all gradients equal those of the reference implementation."""
     inputs, weight, h = leaves
     expected = run_reference(RNNCell(1, weight.shape[2], activation), inputs, weight, [h], lengths, reverse)
     grads = [torch.randn_like(part) for part in expected]
@@ -55,18 +55,18 @@ def compare(
 @pytest.mark.parametrize("name", mark_slow(SHAPES, "one program"))
 def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
     reverse, *sizes, lengths = SHAPES[name]
-    compare("tanh", make_tensors(len(reverse), *sizes), lengths, reverse)
+    assert_matches_reference("tanh", random_tensors(len(reverse), *sizes), lengths, reverse)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "tanh"])
 def test_all_activations(activation: str) -> None:
-    compare(activation, make_tensors(1, 3, 3, 16), [3, 1, 2])
+    assert_matches_reference(activation, random_tensors(1, 3, 3, 16), [3, 1, 2])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_batch_of_several_launches_the_last_not_full(padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_of_several_launches_may_be_partly_filled(padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "get_device_limits", lambda device: (2, 232448))  # a small GPU
     launch.choose_tiling.cache_clear()
     try:
@@ -75,7 +75,8 @@ def test_a_batch_of_several_launches_the_last_not_full(padded: bool, monkeypatch
         assert (tiling.batch_capacity, tiling.batch_tile) == (128, 64), (
             "the second launch has a group without sequences"
         )
-        compare("tanh", make_tensors(1, 2, 150, 4), [row % 3 for row in range(150)] if padded else None)
+        lengths = [row % 3 for row in range(150)] if padded else None
+        assert_matches_reference("tanh", random_tensors(1, 2, 150, 4), lengths)
     finally:
         launch.choose_tiling.cache_clear()
 
@@ -97,7 +98,7 @@ def test_values_and_gradients_are_those_of_pytorch(activation: str) -> None:
 
 @pytest.mark.slow
 def test_the_inputs_are_only_read_and_a_scan_without_gradients_is_the_same() -> None:
-    inputs, weight, h = make_tensors(1, 3, 3, 20)
+    inputs, weight, h = random_tensors(1, 3, 3, 20)
     leaves, layout = [inputs[0].flatten(0, 1)[:, None], weight, h[0][:, None]], PackedLayout(3, 3, 9)
     inputs_before, h_before = leaves[0].detach().clone(), h.detach().clone()
     with run_concurrently():
@@ -115,7 +116,7 @@ def test_the_inputs_are_only_read_and_a_scan_without_gradients_is_the_same() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_nan_propagates_and_blocks_no_program(activation: str) -> None:
-    inputs, weight, h = (tensor.detach() for tensor in make_tensors(1, 3, 3, 20))
+    inputs, weight, h = (tensor.detach() for tensor in random_tensors(1, 3, 3, 20))
     inputs[0, 1, 2].view(torch.int32).fill_(-1)  # the bits of `UNWRITTEN`
     with run_concurrently():
         (outputs, _), _ = run_packed(RNNScan(ACTIVATION=activation), inputs, weight, (), [h])
@@ -125,7 +126,7 @@ def test_a_nan_propagates_and_blocks_no_program(activation: str) -> None:
 
 @pytest.mark.slow
 def test_a_second_backward_pass_gives_the_same_bits() -> None:
-    leaves = make_tensors(1, 3, 3, 70)
+    leaves = random_tensors(1, 3, 3, 70)
     with run_concurrently():
         (outputs, _), _ = run_packed(RNNScan(ACTIVATION="tanh"), *leaves[:2], (), leaves[2:])
         runs = [torch.autograd.grad(outputs.sum(), leaves, retain_graph=True) for _ in range(2)]
@@ -134,12 +135,12 @@ def test_a_second_backward_pass_gives_the_same_bits() -> None:
 
 @pytest.mark.slow
 def test_half_precision_stays_near_float32() -> None:
-    exact = make_tensors(1, 3, 3, 20)
+    exact = random_tensors(1, 3, 3, 20)
     rounded = [tensor.detach().half().requires_grad_() for tensor in exact]
     expected, _ = run_reference(RNNCell(1, 20), *exact[:2], exact[2:])
     with run_concurrently():
         (outputs, _), _ = run_packed(RNNScan(ACTIVATION="tanh"), *rounded[:2], (), rounded[2:])
         gradients = torch.autograd.grad(outputs.float().sum(), rounded)
     torch.testing.assert_close(outputs.float(), expected, atol=5e-3, rtol=5e-3)
-    for gradient, true in zip(gradients, torch.autograd.grad(expected.sum(), exact), strict=True):
-        assert float((gradient.float() - true).norm() / true.norm()) < 5e-3
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected.sum(), exact), strict=True):
+        assert float((gradient.float() - reference).norm() / reference.norm()) < 5e-3

@@ -23,7 +23,7 @@ from seqwise.layers.attention import (
 from seqwise.layers.record import record
 
 SCORES = [Dot(), ScaledDot(), General(8, 8), Additive(8, 8, 5)]
-names = [type(score).__name__ for score in SCORES]
+SCORE_NAMES = [type(score).__name__ for score in SCORES]
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_additive_score_with_different_widths_equals_a_hand_computed_value():
     torch.testing.assert_close(score(q, k), torch.tensor([expected]))
 
 
-@pytest.mark.parametrize("score", SCORES, ids=names)
+@pytest.mark.parametrize("score", SCORES, ids=SCORE_NAMES)
 @pytest.mark.parametrize("leading_shape", [(3,), (3, 2)], ids=["rows", "heads"])
 def test_one_query_can_be_scored(score, leading_shape):
     q, k = torch.randn(*leading_shape, 1, 8), torch.randn(*leading_shape, 5, 8)
@@ -83,7 +83,7 @@ def test_one_query_can_be_scored(score, leading_shape):
     torch.testing.assert_close(attend(q, k, k, score=score), context)
 
 
-@pytest.mark.parametrize("score", SCORES, ids=names)
+@pytest.mark.parametrize("score", SCORES, ids=SCORE_NAMES)
 @pytest.mark.parametrize("variant", ["fused", "explicit"])
 def test_a_fully_masked_query_gives_zeros_and_finite_gradients(score, variant):
     x = torch.randn(2, 4, 8, requires_grad=True)
@@ -96,7 +96,7 @@ def test_a_fully_masked_query_gives_zeros_and_finite_gradients(score, variant):
     assert torch.equal(x.grad[0], torch.zeros(4, 8))
 
 
-@pytest.mark.parametrize("score", SCORES, ids=names)
+@pytest.mark.parametrize("score", SCORES, ids=SCORE_NAMES)
 @pytest.mark.parametrize("causal", [False, True])
 def test_fused_attention_equals_explicit_attention_with_gradients(score, causal):
     q, k, v = torch.randn(3, 2, 4, 6, 8, dtype=torch.float64, requires_grad=True).unbind(0)

@@ -1,3 +1,5 @@
+"""Recurrent layers that attend to their earlier states."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -90,10 +92,10 @@ def test_rows_of_different_length_continue_independently(kind: str, memory: int)
     for window, length in zip(x.split(4, dim=1), lengths.T, strict=True):
         outputs, state = layer(window, state, length)
         windows.append(outputs)
-    for number, ends in enumerate(lengths.tolist()):
+    for row, ends in enumerate(lengths.tolist()):
         valid = [slice(4 * window, 4 * window + end) for window, end in enumerate(ends)]
-        alone, _ = layer(torch.cat([x[number : number + 1, part] for part in valid], dim=1))
-        together = torch.cat([outputs[number, :end] for outputs, end in zip(windows, ends, strict=True)])
+        alone, _ = layer(torch.cat([x[row : row + 1, part] for part in valid], dim=1))
+        together = torch.cat([outputs[row, :end] for outputs, end in zip(windows, ends, strict=True)])
         torch.testing.assert_close(together, alone[0], rtol=1e-10, atol=1e-10)
 
 
@@ -106,12 +108,12 @@ def test_the_recorded_weights_cover_states_of_this_and_of_earlier_segments(kind:
     assert recording["weights"].shape == (3, 2, 5)
 
 
-@pytest.mark.parametrize("kind", ["tanh", "relu"])
-def test_states_do_not_grow_over_four_hundred_steps(kind: str) -> None:
-    layer = AttentiveRecurrent(cells.RNNCell(20, 60, kind), 64)
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_states_do_not_grow_over_four_hundred_steps(activation: str) -> None:
+    layer = AttentiveRecurrent(cells.RNNCell(20, 60, activation), 64)
     with torch.no_grad():
-        lengths = layer(torch.randn(2, 400, 20))[0].norm(dim=-1).mean(0)
-    assert lengths[300:].mean() < 3 * lengths[10:60].mean()
+        norms = layer(torch.randn(2, 400, 20))[0].norm(dim=-1).mean(0)
+    assert norms[300:].mean() < 3 * norms[10:60].mean()
 
 
 def test_padding_gives_zeros() -> None:

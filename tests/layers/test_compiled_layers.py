@@ -24,9 +24,9 @@ from seqwise.layers.scan import scan
 CELLS = {
     "lstm": cells.LSTMCell,
     "gru": cells.GRUCell,
-    "gru before": cells.EarlyResetGRUCell,
-    "rnn norm": cells.LayerNormRNNCell,
-    "lstm norm": cells.LayerNormLSTMCell,
+    "gru reset before": cells.EarlyResetGRUCell,
+    "rnn layer norm": cells.LayerNormRNNCell,
+    "lstm layer norm": cells.LayerNormLSTMCell,
 }
 each_cell = pytest.mark.parametrize("name", CELLS)
 LENGTHS = torch.tensor([20, 3, 0, 11, 20, 7, 1, 19])
@@ -148,7 +148,7 @@ from torch.func import functional_call, grad
 from seqwise.layers import GRUCell, Recurrent
 layer, x = Recurrent(GRUCell(8, 16)), torch.randn(4, 40, 8)
 parameters = {name: part.detach() for name, part in layer.named_parameters()}
-grad(lambda given: functional_call(layer, given, (x,))[0].sum())(parameters)
+grad(lambda values: functional_call(layer, values, (x,))[0].sum())(parameters)
 with torch.device("meta"):
     layer(x)
 print(layer.backend)
@@ -165,7 +165,7 @@ def test_a_traced_layer_depends_on_its_inputs() -> None:
     torch.testing.assert_close(traced(again)[0], layer(again)[0])
 
 
-def test_a_layer_on_the_meta_device_gives_shapes() -> None:
+def test_fake_tensors_give_shapes() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     layer = build_layer("gru")
@@ -239,7 +239,7 @@ def test_a_weight_modified_before_backward_is_an_error(weight: str) -> None:
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_layers_support_activation_checkpointing(reentrant: bool) -> None:
-    layer, x = build_layer("lstm norm"), random_input().requires_grad_()
+    layer, x = build_layer("lstm layer norm"), random_input().requires_grad_()
     (expected,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
     checkpoint(lambda inputs: layer(inputs)[0], x, use_reentrant=reentrant).square().sum().backward()
     assert torch.equal(x.grad, expected)
@@ -263,13 +263,13 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
     monkeypatch.setattr(compiled_scan.CompiledCell, "loop", fail)
     monkeypatch.setattr(scan_module, "_failed_kernels", set())
     x = random_input()
-    for name, other in (("gru", "aten"), ("gru before", "reference")):
+    for name, backend in (("gru", "aten"), ("gru reset before", "reference")):
         both = Bidirectional(build_layer(name), build_layer(name))
-        with pytest.warns(UserWarning, match="gru with 16 units cannot run here.*cannot select") as warnings_caught:
+        with pytest.warns(UserWarning, match="gru with 16 units cannot run here.*cannot select") as recorded_warnings:
             outputs, _ = both(x)
-        assert len(warnings_caught) == 1
-        assert warnings_caught[0].filename == recurrent.__file__
-        assert both.forwards.backend == both.backwards.backend == other
+        assert len(recorded_warnings) == 1
+        assert recorded_warnings[0].filename == recurrent.__file__
+        assert both.forwards.backend == both.backwards.backend == backend
         torch.testing.assert_close(outputs[..., :16], run_reference(both.forwards, x))
 
 

@@ -24,10 +24,10 @@ def test_one_hot_follows_the_dtype_of_the_model():
 
 
 @pytest.mark.parametrize("width", [16, 400])
-def test_initial_vectors_have_length_one_at_any_width(width):
+def test_initial_vectors_have_norm_one_at_any_width(width):
     torch.manual_seed(0)
-    lengths = Embedding(2000, width).weight.norm(dim=-1)
-    assert lengths.mean().item() == pytest.approx(1.0, abs=0.02)
+    norms = Embedding(2000, width).weight.norm(dim=-1)
+    assert norms.mean().item() == pytest.approx(1.0, abs=0.02)
 
 
 def test_dropout_drops_all_occurrences_of_a_word_together_and_scales_the_others():

@@ -27,7 +27,7 @@ def test_every_layer_is_public():
             if isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == loaded.__name__
         }
     layer_names = {name for name in layer_names if not name.startswith("_")}
-    assert layer_names - {"GatedCell", "Stack", "TransformerLayer"} <= set(layers.__all__)  # base classes only
+    assert layer_names - {"GatedCell", "Stack", "TransformerLayer"} <= set(layers.__all__)  # base classes
 
 
 def test_an_unknown_layer_is_an_attribute_error():

@@ -17,12 +17,12 @@ ATEN_CELLS = {
     "rnn relu": lambda: cells.RNNCell(4, 3, "relu"),
     "lstm": lambda: cells.LSTMCell(4, 3),
     "gru": lambda: cells.GRUCell(4, 3),
-    "gru replaces": lambda: cells.ReplacingGRUCell(4, 3),
+    "gru z replaces": lambda: cells.ReplacingGRUCell(4, 3),
 }
 OTHER_CELLS = {
     "rnn sigmoid": lambda: cells.RNNCell(4, 3, "sigmoid"),
-    "gru before": lambda: cells.EarlyResetGRUCell(4, 3),
-    "lstm norm": lambda: cells.LayerNormLSTMCell(4, 3),
+    "gru reset before": lambda: cells.EarlyResetGRUCell(4, 3),
+    "lstm layer norm": lambda: cells.LayerNormLSTMCell(4, 3),
 }
 ALL_CELLS = ATEN_CELLS | OTHER_CELLS
 
@@ -108,9 +108,9 @@ def test_an_empty_row_keeps_its_state_exactly(name: str) -> None:
     before = tuple(torch.randn_like(part) for part in layer.cell.start(4, x))
     outputs, after = layer(x, before, torch.tensor([6, 0, 3, 0]))
     assert outputs[[1, 3]].abs().max() == 0
-    for previous_c, new in zip(before, after, strict=True):
-        assert torch.equal(previous_c[[1, 3]], new[[1, 3]])
-        assert not torch.equal(previous_c[[0, 2]], new[[0, 2]])
+    for old, new in zip(before, after, strict=True):
+        assert torch.equal(old[[1, 3]], new[[1, 3]])
+        assert not torch.equal(old[[0, 2]], new[[0, 2]])
 
 
 @pytest.mark.parametrize("name", ALL_CELLS)
@@ -249,7 +249,7 @@ def test_autocast_on_a_gpu_stays_near_single_precision(name: str) -> None:
     assert all(torch.isfinite(parameter.grad).all() for parameter in layer.parameters())
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru before"])
+@pytest.mark.parametrize("name", ["lstm", "gru reset before"])
 @pytest.mark.parametrize("shape", [(1, 3), (9, 3), (4, 2), (4, 3, 1)])
 def test_a_state_of_another_size_is_refused(name: str, shape: tuple[int, ...]) -> None:
     layer = build_layer(name)
@@ -261,7 +261,7 @@ def test_a_state_of_another_size_is_refused(name: str, shape: tuple[int, ...]) -
 
 
 def test_a_second_derivative_is_refused_where_it_would_be_wrong() -> None:
-    layer, x = build_layer("gru before"), random_input().requires_grad_()
+    layer, x = build_layer("gru reset before"), random_input().requires_grad_()
     outputs, _ = layer(x)
     assert layer.backend == "compiled"
     with pytest.raises(UsageError, match="no gradient of its own"):

@@ -23,9 +23,11 @@ from seqwise.layers.transformer import (
     cached_length,
 )
 
-PAIRS = {"attention": "self_attn", "cross": "multihead_attn"}
-NORMS = {"EncoderLayer": ("attention_norm", "feedforward_norm")}
-NORMS["DecoderLayer"] = ("attention_norm", "cross_norm", "feedforward_norm")
+ATTENTION_NAMES = {"attention": "self_attn", "cross": "multihead_attn"}
+NORMS = {
+    "EncoderLayer": ("attention_norm", "feedforward_norm"),
+    "DecoderLayer": ("attention_norm", "cross_norm", "feedforward_norm"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +45,7 @@ def add_noise(layer: nn.Module) -> nn.Module:
 
 def load_into(torch_layer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None:
     """Give PyTorch's layer our weights."""
-    for name, theirs in PAIRS.items():
+    for name, theirs in ATTENTION_NAMES.items():
         if hasattr(ours, name):
             mine, target = getattr(ours, name), getattr(torch_layer, theirs)
             target.in_proj_weight, target.in_proj_bias = mine.inward.weight, mine.inward.bias

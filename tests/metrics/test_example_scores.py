@@ -29,25 +29,25 @@ from seqwise.tasks.tag.spans import compute_f1
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", ",", ".", "today"]
 
 
-def corpus(seed: int, shortest: int = 0, longest: int = 12) -> tuple[list[str], list[list[str]]]:
+def corpus(seed: int, min_words: int = 0, max_words: int = 12) -> tuple[list[str], list[list[str]]]:
     """Outputs that share words with one to three references each."""
-    draw = random.Random(seed)
+    generator = random.Random(seed)
 
     def text() -> str:
-        return " ".join(draw.choices(WORDS, k=draw.randint(shortest, longest)))
+        return " ".join(generator.choices(WORDS, k=generator.randint(min_words, max_words)))
 
-    references = [[text() or "a" for _ in range(draw.randint(1, 3))] for _ in range(20)]
-    return [draw.choice(texts) if draw.random() < 0.3 else text() for texts in references], references
+    references = [[text() or "a" for _ in range(generator.randint(1, 3))] for _ in range(20)]
+    return [generator.choice(texts) if generator.random() < 0.3 else text() for texts in references], references
 
 
-def example(**changed: object) -> ExampleScores:
-    given = {
+def example_scores(**changes: object) -> ExampleScores:
+    defaults = {
         "metric": "accuracy",
         "unit": "texts",
         "sums": count_correct([True, False]),
         "texts": (ExampleText("a"), ExampleText("b", "c")),
     }
-    return ExampleScores(**{**given, **changed})  # type: ignore[arg-type]
+    return ExampleScores(**{**defaults, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -67,32 +67,32 @@ def test_metrics_are_computed_from_sums(metric, sums, value):
 
 
 def test_f1_and_perplexity_equal_their_other_implementations():
-    draw = np.random.RandomState(0)
+    generator = np.random.RandomState(0)
     for correct in range(4):
-        counts = np.array([correct, *correct + draw.randint(0, 3, 2)])
+        counts = np.array([correct, *correct + generator.randint(0, 3, 2)])
         assert compute_metric("span_f1", counts) == pytest.approx(compute_f1(*counts)[2])
     for nats in (0.5, 699.0, 701.0, 9e9):
         assert compute_metric("perplexity", np.array([nats, 1.0])) == pytest.approx(exp_or_inf(nats))
 
 
 @pytest.mark.parametrize(
-    ("seed", "shortest", "longest"), [*((seed, 0, 12) for seed in range(12)), (1, 0, 3), (2, 4, 5)]
+    ("seed", "min_words", "max_words"), [*((seed, 0, 12) for seed in range(12)), (1, 0, 3), (2, 4, 5)]
 )
-def test_added_counts_give_the_corpus_bleu_of_any_subset(seed, shortest, longest):
-    outputs, references = corpus(seed, shortest, longest)
+def test_added_counts_give_the_corpus_bleu_of_any_subset(seed, min_words, max_words):
+    outputs, references = corpus(seed, min_words, max_words)
     counts = count_bleu_ngrams(outputs, references)
-    for chosen in (range(20), range(3), [0, 0, 7], *([at] for at in range(20))):
-        some = bleu([outputs[at] for at in chosen], [references[at] for at in chosen]).value
-        assert compute_metric("bleu", counts[list(chosen)].sum(0)) == pytest.approx(some, abs=1e-9)
+    for subset in (range(20), range(3), [0, 0, 7], *([index] for index in range(20))):
+        expected = bleu([outputs[index] for index in subset], [references[index] for index in subset]).value
+        assert compute_metric("bleu", counts[list(subset)].sum(0)) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_bleu_subsets_cover_all_special_cases():
-    """Some choices above have no match of an order, some none at all, some no run of four words."""
+    """Some subsets have no matching n-gram of one length, some none at all, some no 4-gram."""
     single = np.concatenate([count_bleu_ngrams(*corpus(seed)) for seed in range(12)])
-    matches, runs = single[:, :4], single[:, 4:8]
-    assert ((matches == 0).any(1) & (matches > 0).any(1) & (runs > 0).all(1)).sum() > 5
-    assert ((matches == 0).all(1) & (runs > 0).all(1)).any()
-    assert ((runs == 0).any(1) & (matches > 0).any(1)).any()
+    matches, ngrams = single[:, :4], single[:, 4:8]
+    assert ((matches == 0).any(1) & (matches > 0).any(1) & (ngrams > 0).all(1)).sum() > 5
+    assert ((matches == 0).all(1) & (ngrams > 0).all(1)).any()
+    assert ((ngrams == 0).any(1) & (matches > 0).any(1)).any()
     assert (single[:, 8] == 0).any()
 
 
@@ -128,67 +128,67 @@ def test_lower_is_better_for_errors_and_perplexities_only():
 
 
 def test_score_sums_do_not_depend_on_the_order():
-    tally = ScoreSums(3)
-    tally.add(np.array([2, 0, 2]), np.array([1.5, 2.0, 3.0]))
-    tally.add(np.array([0]), np.array([4.0]), np.array([6]))
-    assert tally.sums.tolist() == [[6.0, 7.0], [0.0, 0.0], [4.5, 2.0]]
+    score_sums = ScoreSums(3)
+    score_sums.add(np.array([2, 0, 2]), np.array([1.5, 2.0, 3.0]))
+    score_sums.add(np.array([0]), np.array([4.0]), np.array([6]))
+    assert score_sums.sums.tolist() == [[6.0, 7.0], [0.0, 0.0], [4.5, 2.0]]
 
 
 def test_texts_are_truncated_to_single_valid_lines():
-    shown = ExampleText.single_line("two\nlines ", "x" * 1000, "\ud800")
-    assert shown.input == "two lines"
-    assert shown.expected == "x" * (MAX_TEXT_LENGTH - 1) + "…"
-    assert shown.answer == "?"
+    text = ExampleText.single_line("two\nlines ", "x" * 1000, "\ud800")
+    assert text.input == "two lines"
+    assert text.expected == "x" * (MAX_TEXT_LENGTH - 1) + "…"
+    assert text.answer == "?"
     assert ExampleText.single_line("y" * MAX_TEXT_LENGTH).input == "y" * MAX_TEXT_LENGTH
 
 
 def test_multi_line_texts_keep_line_breaks_and_blanks():
-    shown = ExampleText.multi_line("two\n\n  lines ", "x\n" * 500, "\ud800")
-    assert shown.input == "two\n\n  lines "
-    assert len(shown.expected) == MAX_TEXT_LENGTH
-    assert shown.expected == ("x\n" * 500)[: MAX_TEXT_LENGTH - 1] + "…"
-    assert shown.answer == "?"
+    text = ExampleText.multi_line("two\n\n  lines ", "x\n" * 500, "\ud800")
+    assert text.input == "two\n\n  lines "
+    assert len(text.expected) == MAX_TEXT_LENGTH
+    assert text.expected == ("x\n" * 500)[: MAX_TEXT_LENGTH - 1] + "…"
+    assert text.answer == "?"
 
 
 def test_loaded_example_scores_equal_the_saved_ones(tmp_path):
-    saved = example(sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), texts=(ExampleText("ä", "b", "c"), ExampleText("")))
+    saved = example_scores(sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), texts=(ExampleText("ä", "b", "c"), ExampleText("")))
     saved.save(tmp_path / "test")
-    read = ExampleScores.load(tmp_path / "test")
-    assert (read.metric, read.unit, read.texts) == (saved.metric, saved.unit, saved.texts)
-    assert read.sums.dtype == np.float64
-    assert np.array_equal(read.sums, saved.sums)
+    loaded = ExampleScores.load(tmp_path / "test")
+    assert (loaded.metric, loaded.unit, loaded.texts) == (saved.metric, saved.unit, saved.texts)
+    assert loaded.sums.dtype == np.float64
+    assert np.array_equal(loaded.sums, saved.sums)
     assert sorted(path.name for path in (tmp_path / "test").iterdir()) == [TEXTS_FILE, SCORES_FILE]
 
 
 def test_an_interrupted_save_is_not_mixed_with_an_earlier_one(tmp_path, monkeypatch):
-    example().save(tmp_path)
+    example_scores().save(tmp_path)
     written: list[str] = []
 
-    def stops(self: Path, target: Path) -> None:
+    def fail_on_texts(self: Path, target: Path) -> None:
         written.append(target.name)
         if target.name == TEXTS_FILE:
             raise OSError("the disk is full")
         os.replace(self, target)
 
-    monkeypatch.setattr(Path, "replace", stops)
+    monkeypatch.setattr(Path, "replace", fail_on_texts)
     with pytest.raises(SaveError, match="the disk is full"):
-        example(sums=count_correct([False, False])).save(tmp_path)
+        example_scores(sums=count_correct([False, False])).save(tmp_path)
     assert written == [SCORES_FILE, TEXTS_FILE]
     with pytest.raises(RunError):
         ExampleScores.load(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["missing", "no scores", "cut", "other rows", "no json"])
+@pytest.mark.parametrize("damage", ["missing", "no scores", "truncated", "other rows", "no json"])
 def test_damaged_files_are_named(tmp_path, damage):
-    example().save(tmp_path)
+    example_scores().save(tmp_path)
     if damage == "missing":
         (tmp_path / TEXTS_FILE).unlink()
     elif damage == "no scores":
         (tmp_path / SCORES_FILE).unlink()
-    elif damage == "cut":
+    elif damage == "truncated":
         (tmp_path / SCORES_FILE).write_bytes((tmp_path / SCORES_FILE).read_bytes()[:-3])
     elif damage == "other rows":
-        example(sums=count_correct([True]), texts=(ExampleText("a"),)).save(tmp_path / "other")
+        example_scores(sums=count_correct([True]), texts=(ExampleText("a"),)).save(tmp_path / "other")
         (tmp_path / "other" / SCORES_FILE).replace(tmp_path / SCORES_FILE)
     else:
         (tmp_path / TEXTS_FILE).write_text("[")
@@ -199,9 +199,9 @@ def test_damaged_files_are_named(tmp_path, damage):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="cannot write"):
-        example().save(tmp_path / "file")
+        example_scores().save(tmp_path / "file")
 
 
 def test_sums_and_texts_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="do not belong"):
-        example(texts=(ExampleText("a"),))
+        example_scores(texts=(ExampleText("a"),))

@@ -1,4 +1,4 @@
-"""Tokens that come one by one give the text of all of them, nothing lost and nothing twice."""
+"""Text streamed token by token equals the decoded text: nothing is lost and nothing is repeated."""
 
 from __future__ import annotations
 
@@ -17,66 +17,66 @@ TEXT = (
 KINDS = {"characters": None, "words": None, "spaces": None, "bpe": 300, "wordpiece": 90}
 TOKENIZERS = {kind: Tokenizer.train(kind, [TEXT], size) for kind, size in KINDS.items()}
 
-every = pytest.mark.parametrize("kind", KINDS)
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def streamed(tokenizer: Tokenizer, ids: list[int], known: int = 0) -> list[str]:
-    stream = TextStream(tokenizer, ids[:known])
-    return [*(stream.add(number) for number in ids[known:]), stream.end()]
+def stream_tokens(tokenizer: Tokenizer, ids: list[int], prompt_length: int = 0) -> list[str]:
+    stream = TextStream(tokenizer, ids[:prompt_length])
+    return [*(stream.add(token) for token in ids[prompt_length:]), stream.end()]
 
 
-@every
+@each_kind
 def test_streamed_texts_joined_are_the_decoded_text(kind):
     tokenizer = TOKENIZERS[kind]
     ids = tokenizer.encode(TEXT).ids.tolist()
-    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
+    assert "".join(stream_tokens(tokenizer, ids)) == tokenizer.decode(ids)
 
 
-@every
+@each_kind
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_sequence_of_tokens_is_streamed_completely(kind, data):
     tokenizer = TOKENIZERS[kind]
     ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=40))
-    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
+    assert "".join(stream_tokens(tokenizer, ids)) == tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "spaces", "bpe"])
-@pytest.mark.parametrize("known", [1, 5, 20, 60])
-def test_a_stream_after_a_prompt_returns_only_the_new_text(kind, known):
+@pytest.mark.parametrize("prompt_length", [1, 5, 20, 60])
+def test_a_stream_after_a_prompt_returns_only_the_new_text(kind, prompt_length):
     tokenizer = TOKENIZERS[kind]
     text = "the walking\nwalkers walked; well-known, 3.14 and the others\n" * 4
     ids = tokenizer.encode(text).ids.tolist()
-    whole, before = tokenizer.decode(ids), tokenizer.decode(ids[:known])
-    assert before + "".join(streamed(tokenizer, ids, known)) == whole
+    whole, prompt = tokenizer.decode(ids), tokenizer.decode(ids[:prompt_length])
+    assert prompt + "".join(stream_tokens(tokenizer, ids, prompt_length)) == whole
 
 
 def test_a_character_of_several_bpe_tokens_is_returned_as_a_whole():
     tokenizer = TOKENIZERS["bpe"]
     ids = Tokenizer.encode(tokenizer, "a🙃b").ids.tolist()  # not in the text: byte by byte
     assert len(ids) > 3
-    assert [piece for piece in streamed(tokenizer, ids) if piece] == ["a", "🙃", "b"]
+    assert [piece for piece in stream_tokens(tokenizer, ids) if piece] == ["a", "🙃", "b"]
 
 
 def test_an_incomplete_character_is_returned_at_the_end():
     tokenizer = TOKENIZERS["bpe"]
     ids = tokenizer.encode("a🙃").ids.tolist()[:-1]
-    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids) != "a"
+    assert "".join(stream_tokens(tokenizer, ids)) == tokenizer.decode(ids) != "a"
 
 
 def test_a_wordpiece_word_is_returned_when_it_is_complete():
     tokenizer = TOKENIZERS["wordpiece"]
     ids = tokenizer.encode("talk talking").ids.tolist()
-    assert [piece for piece in streamed(tokenizer, ids) if piece] == ["talk", " talking"]
+    assert [piece for piece in stream_tokens(tokenizer, ids) if piece] == ["talk", " talking"]
 
 
-@every
+@each_kind
 def test_the_cost_per_token_does_not_grow_with_the_number_of_lines(kind, monkeypatch):
     tokenizer, decoded = TOKENIZERS[kind], []
     original = Tokenizer.decode
     monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: decoded.append(len(list(ids))) or original(self, ids))
     line = tokenizer.encode(TEXT.splitlines()[2] + "\n").ids.tolist()
-    streamed(tokenizer, line * 10)
+    stream_tokens(tokenizer, line * 10)
     assert max(decoded) <= len(line)
 
 

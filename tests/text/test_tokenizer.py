@@ -26,28 +26,28 @@ any_text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_si
 known_text = st.text(st.sampled_from(sorted(set(TEXT))), max_size=80)
 
 
-def trained(kind: str, **options: object) -> Tokenizer:
+def train_tokenizer(kind: str, **options: object) -> Tokenizer:
     return Tokenizer.train(kind, [TEXT] * 3, size=SIZES.get(kind), **options)  # type: ignore[arg-type]
 
 
-ALL = {kind: trained(kind) for kind in TOKENIZERS}
+BY_KIND = {kind: train_tokenizer(kind) for kind in TOKENIZERS}
 
 
 @given(known_text)
 def test_character_tokens_decode_to_the_same_text(text: str) -> None:
-    tokenizer = ALL["characters"]
+    tokenizer = BY_KIND["characters"]
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
 @given(any_text)
 def test_bpe_tokens_decode_to_the_same_text(text: str) -> None:
-    tokenizer = ALL["bpe"]
+    tokenizer = BY_KIND["bpe"]
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
 @given(any_text)
 def test_an_unknown_character_is_one_replacement_character(text: str) -> None:
-    tokenizer = ALL["characters"]
+    tokenizer = BY_KIND["characters"]
     expected = "".join(character if character in TEXT else "�" for character in text)
     assert tokenizer.decode(tokenizer.encode(text).ids) == expected
 
@@ -55,7 +55,7 @@ def test_an_unknown_character_is_one_replacement_character(text: str) -> None:
 @pytest.mark.parametrize("kind", ["characters", "words", "spaces"])
 @given(text=st.one_of(known_text, any_text))
 def test_each_known_token_equals_the_text_at_its_offsets(kind: str, text: str) -> None:
-    tokenizer = ALL[kind]
+    tokenizer = BY_KIND[kind]
     encoding = tokenizer.encode(text)
     for number, (start, stop) in zip(encoding.ids, encoding.offsets):
         token = tokenizer.token(number)
@@ -65,19 +65,19 @@ def test_each_known_token_equals_the_text_at_its_offsets(kind: str, text: str) -
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @given(text=any_text)
 def test_offsets_increase_and_omit_only_blanks(kind: str, text: str) -> None:
-    encoding = ALL[kind].encode(text)
+    encoding = BY_KIND[kind].encode(text)
     covered = np.zeros(len(text), dtype=bool)
     last = 0
     for start, stop in encoding.offsets:
-        assert last <= start <= stop <= len(text) or kind == "bpe"  # pieces of one character share its place
+        assert last <= start <= stop <= len(text) or kind == "bpe"  # pieces of one character share its position
         covered[start:stop] = True
         last = start
-    assert all(text[place].isspace() for place in np.flatnonzero(~covered))
+    assert all(text[position].isspace() for position in np.flatnonzero(~covered))
 
 
 @given(any_text)
 def test_bpe_offsets_cover_the_characters_of_a_token(text: str) -> None:
-    encoding = ALL["bpe"].encode(text)
+    encoding = BY_KIND["bpe"].encode(text)
     starts = encoding.offsets[:, 0]
     assert (np.diff(starts) >= 0).all()
     assert len(set(starts) & set(range(len(text)))) == len(set(starts))
@@ -87,7 +87,7 @@ def test_bpe_offsets_cover_the_characters_of_a_token(text: str) -> None:
 @given(first=any_text, second=any_text)
 @settings(max_examples=50)
 def test_a_text_split_after_a_line_break_has_the_same_tokens(kind: str, first: str, second: str) -> None:
-    tokenizer = ALL[kind]
+    tokenizer = BY_KIND[kind]
     whole = tokenizer.encode(f"{first}\n{second}").ids
     parts = np.concatenate(tokenizer.encode_many([f"{first}\n", second]))
     assert whole.tolist() == parts.tolist()
@@ -103,14 +103,14 @@ def test_chunks_joined_are_the_text(text: str, size: int) -> None:
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_encode_and_encode_many_agree(kind: str) -> None:
     texts = [TEXT, "", "the train\n", "zebra 日本"]
-    for ids, text in zip(ALL[kind].encode_many(texts), texts):
+    for ids, text in zip(BY_KIND[kind].encode_many(texts), texts):
         assert ids.dtype == np.int64
-        assert ids.tolist() == ALL[kind].encode(text).ids.tolist()
+        assert ids.tolist() == BY_KIND[kind].encode(text).ids.tolist()
 
 
 @pytest.mark.parametrize("kind", ["characters", "words", "spaces"])
-def test_ids_are_sorted_by_falling_frequency(kind: str) -> None:
-    counts = np.bincount(ALL[kind].encode(TEXT).ids, minlength=len(ALL[kind]))
+def test_ids_are_sorted_by_decreasing_frequency(kind: str) -> None:
+    counts = np.bincount(BY_KIND[kind].encode(TEXT).ids, minlength=len(BY_KIND[kind]))
     assert (np.diff(counts) <= 0).all()
 
 
@@ -149,35 +149,35 @@ def test_subword_vocabularies_reach_the_requested_size(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_specials_have_the_first_ids_and_text_does_not_produce_them(kind: str) -> None:
-    tokenizer = trained(kind, specials=("<pad>", "<bos>"))
+    tokenizer = train_tokenizer(kind, specials=("<pad>", "<bos>"))
     assert (tokenizer.id("<pad>"), tokenizer.id("<bos>")) == (0, 1)
-    if kind != "spaces":  # there the user spells tokens out
+    if kind != "spaces":  # its texts may contain special tokens
         assert not set(tokenizer.encode("a <pad> <bos>").ids.tolist()) & {0, 1}
 
 
 def test_bpe_writes_specials_between_the_exact_text() -> None:
-    tokenizer = trained("bpe", specials=("<bos>",))
+    tokenizer = train_tokenizer("bpe", specials=("<bos>",))
     assert tokenizer.decode([0, *tokenizer.encode("é!").ids, 0]) == "<bos>é!<bos>"
 
 
 def test_only_bpe_has_no_unknown_token() -> None:
-    assert {kind: ALL[kind].unknown is None for kind in TOKENIZERS} == {kind: kind == "bpe" for kind in TOKENIZERS}
-    assert {kind: ALL[kind].end is None for kind in TOKENIZERS} == {
+    assert {kind: BY_KIND[kind].unknown is None for kind in TOKENIZERS} == {kind: kind == "bpe" for kind in TOKENIZERS}
+    assert {kind: BY_KIND[kind].end is None for kind in TOKENIZERS} == {
         kind: kind in ("bpe", "characters") for kind in TOKENIZERS
     }
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_offsets_of_lowercased_text_are_those_of_the_original(kind: str) -> None:
-    tokenizer = trained(kind, lowercase=True)
-    upper, small = tokenizer.encode("İ THE TRAIN"), tokenizer.encode("i the train")
-    assert upper.ids[-1] == small.ids[-1]
+    tokenizer = train_tokenizer(kind, lowercase=True)
+    upper, lower = tokenizer.encode("İ THE TRAIN"), tokenizer.encode("i the train")
+    assert upper.ids[-1] == lower.ids[-1]
     assert "TRAIN".endswith("İ THE TRAIN"[slice(*upper.offsets[-1])].strip())
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_loaded_tokenizer_equals_the_saved_one(kind: str, tmp_path: Path) -> None:
-    tokenizer = trained(kind, specials=("<pad>",), lowercase=True)
+    tokenizer = train_tokenizer(kind, specials=("<pad>",), lowercase=True)
     tokenizer.save(tmp_path / "tokenizer.json")
     again = Tokenizer.load(tmp_path / "tokenizer.json")
     assert again.fingerprint == tokenizer.fingerprint
@@ -196,11 +196,11 @@ def test_training_does_not_depend_on_the_process_or_on_chunks(kind: str) -> None
     )
     arguments = [sys.executable, "-c", code, TEXT * 3, kind, str(SIZES.get(kind, 0))]
     printed = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == ALL[kind].fingerprint
+    assert printed.strip() == BY_KIND[kind].fingerprint
 
 
 def test_different_vocabularies_have_different_fingerprints() -> None:
-    assert len({tokenizer.fingerprint for tokenizer in ALL.values()}) == len(TOKENIZERS)
+    assert len({tokenizer.fingerprint for tokenizer in BY_KIND.values()}) == len(TOKENIZERS)
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -233,7 +233,7 @@ def test_too_small_a_vocabulary_is_refused(kind: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [
         ("{", "damaged"),
         ("[]", "not a tokeniser file"),
@@ -246,12 +246,12 @@ def test_too_small_a_vocabulary_is_refused(kind: str, size: int) -> None:
         ),
     ],
 )
-def test_a_damaged_or_newer_file_is_named(content: str, complaint: str, tmp_path: Path) -> None:
+def test_a_damaged_or_newer_file_is_named(content: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(content)
-    with pytest.raises(DataError, match=complaint) as caught:
+    with pytest.raises(DataError, match=message) as excinfo:
         Tokenizer.load(file)
-    assert str(caught.value).startswith(f"{file}: ")
+    assert str(excinfo.value).startswith(f"{file}: ")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_folder_instead_of_the_tokenizer_file_is_named(tmp_path: Path) -> None
 
 
 def test_a_vocabulary_without_consecutive_ids_is_refused(tmp_path: Path) -> None:
-    ALL["words"].save(tmp_path / "tokenizer.json")
+    BY_KIND["words"].save(tmp_path / "tokenizer.json")
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["tokenizer"]["model"]["vocab"]["the"] = 9999
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
@@ -276,26 +276,26 @@ def test_a_vocabulary_without_consecutive_ids_is_refused(tmp_path: Path) -> None
 def test_the_tokenizers_library_reads_the_saved_pipeline(tmp_path: Path) -> None:
     import tokenizers
 
-    ALL["words"].save(tmp_path / "tokenizer.json")
+    BY_KIND["words"].save(tmp_path / "tokenizer.json")
     inner = json.loads((tmp_path / "tokenizer.json").read_text())["tokenizer"]
     assert (
         tokenizers.Tokenizer.from_str(json.dumps(inner)).encode("the man").ids
-        == ALL["words"].encode("the man").ids.tolist()
+        == BY_KIND["words"].encode("the man").ids.tolist()
     )
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_bytes_that_python_could_not_decode_are_one_unknown_character(kind: str) -> None:
     text = b"the \xe9 man".decode("utf-8", "surrogateescape")
-    encoding = ALL[kind].encode(text)
-    assert "the" in ALL[kind].decode(encoding.ids)
+    encoding = BY_KIND[kind].encode(text)
+    assert "the" in BY_KIND[kind].decode(encoding.ids)
     assert text[slice(*encoding.offsets[-1])].endswith("n")
-    assert ALL[kind].encode_many([text])[0].tolist() == encoding.ids.tolist()
+    assert BY_KIND[kind].encode_many([text])[0].tolist() == encoding.ids.tolist()
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_word_of_a_million_letters_can_be_encoded(kind: str) -> None:
-    assert len(ALL[kind].encode("a" * 1_000_000).ids) >= 1
+    assert len(BY_KIND[kind].encode("a" * 1_000_000).ids) >= 1
 
 
 def test_text_imports_no_torch() -> None:

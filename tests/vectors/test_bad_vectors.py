@@ -87,9 +87,9 @@ CASES = {
 
 
 def load_error(path: Path) -> DataError:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as excinfo:
         load_vectors(path)
-    return caught.value
+    return excinfo.value
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -109,19 +109,19 @@ def test_a_damaged_file_raises_one_error_with_file_and_line(case: str, compiled:
 
 
 WORDS = list(json.dumps(["a", "b"]).encode())
-OURS = {"format": "seqwise-vectors", "about": "{}"}
+METADATA = {"format": "seqwise-vectors", "about": "{}"}
 
 
 @pytest.mark.parametrize(
     ("tensors", "metadata", "message"),
     [
         ({"embed.weight": np.ones((2, 2))}, {}, "tensors of a model .embed.weight."),
-        ({"vectors": np.ones((2, 2), np.float64), "words": np.array(WORDS, np.uint8)}, OURS, "float32; found float64"),
-        ({"vectors": np.ones((3, 2), np.float32), "words": np.array(WORDS, np.uint8)}, OURS, "each of 2 words"),
-        ({"vectors": np.ones((2, 2), np.float32), "words": np.array(WORDS[:-1], np.uint8)}, OURS, "cannot be read"),
+        ({"vectors": np.ones((2, 2), np.float64), "words": np.array(WORDS, np.uint8)}, METADATA, "float32; found float64"),
+        ({"vectors": np.ones((3, 2), np.float32), "words": np.array(WORDS, np.uint8)}, METADATA, "each of 2 words"),
+        ({"vectors": np.ones((2, 2), np.float32), "words": np.array(WORDS[:-1], np.uint8)}, METADATA, "cannot be read"),
         (
             {"vectors": np.ones((2, 2), np.float32), "words": np.array(list(b'"ab"'), np.uint8)},
-            OURS,
+            METADATA,
             "not a list of strings",
         ),
         (
@@ -130,10 +130,10 @@ OURS = {"format": "seqwise-vectors", "about": "{}"}
                 "words": np.array(WORDS, np.uint8),
                 "subwords": np.ones((4, 2), np.float32),
             },
-            OURS,
+            METADATA,
             "cannot be read",
         ),
-        ({"vectors": np.full((2, 2), np.inf, np.float32), "words": np.array(WORDS, np.uint8)}, OURS, "vector of 'a'"),
+        ({"vectors": np.full((2, 2), np.inf, np.float32), "words": np.array(WORDS, np.uint8)}, METADATA, "vector of 'a'"),
     ],
 )
 def test_a_safetensors_file_without_word_vectors_raises_an_error(

@@ -105,10 +105,10 @@ def test_punctuation_is_split_off_if_it_is_attached_to_words(tmp_path):
     ],
 )
 def test_a_corpus_without_frequent_neighbours_raises_an_error(tmp_path, text, options, messages):
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as excinfo:
         write_and_read(tmp_path, text, **options)
     for part in messages:
-        assert part in str(caught.value)
+        assert part in str(excinfo.value)
 
 
 def test_a_missing_or_binary_corpus_raises_an_error(tmp_path):

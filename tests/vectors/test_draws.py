@@ -25,29 +25,29 @@ def expected_state(state: int) -> int:
     return state ^ (state >> 27)
 
 
-def bits(state: int) -> int:
+def expected_bits(state: int) -> int:
     return (state * 2685821657736338717 & UINT64_MAX) >> 32
 
 
 @njit
-def draw_arrays(state, number, alias_table):
-    states, upper_bits, reaches = np.empty(number, np.uint64), np.empty(number, np.uint32), np.empty(number, np.int64)
-    words = np.empty(number, np.int64)
-    for index in range(number):
+def draw_arrays(state, count, alias_table):
+    states, upper_bits, integers = np.empty(count, np.uint64), np.empty(count, np.uint32), np.empty(count, np.int64)
+    words = np.empty(count, np.int64)
+    for index in range(count):
         state = next_state(state)
-        states[index], upper_bits[index], reaches[index] = (
+        states[index], upper_bits[index], integers[index] = (
             state,
             random_bits(state),
             random_below(random_bits(state), 7),
         )
         words[index] = draw_word(state, alias_table)
-    return states, upper_bits, reaches, words
+    return states, upper_bits, integers, words
 
 
 @njit
-def read_all(block, keep, state, longest, window, width):
+def read_all(block, keep, state, max_length, window, width):
     """Every sentence of a block, and the neighbours (times width) of each of its words."""
-    sentence, rows = np.empty(longest, np.int32), np.empty(2 * window, np.int64)
+    sentence, rows = np.empty(max_length, np.int32), np.empty(2 * window, np.int64)
     sentences, neighbours = [], []
     index = 0
     while index < len(block):
@@ -59,10 +59,10 @@ def read_all(block, keep, state, longest, window, width):
     return sentences, neighbours
 
 
-def read_block(block, keep=None, longest=50, window=2, width=16, state=1):
+def read_block(block, keep=None, max_length=50, window=2, width=16, state=1):
     block = np.array(block, dtype=np.int32)
     keep = np.full(100, UINT32_MAX, dtype=np.uint32) if keep is None else keep
-    sentences, neighbours = read_all(block, keep, np.uint64(state), longest, window, width)
+    sentences, neighbours = read_all(block, keep, np.uint64(state), max_length, window, width)
     return [list(map(int, s)) for s in sentences], [list(map(int, rows)) for rows in neighbours]
 
 
@@ -77,7 +77,7 @@ def test_random_states_follow_xorshift64_star(draws):
     for index in range(50):
         state = expected_state(state)
         assert int(states[index]) == state
-        assert int(upper_bits[index]) == bits(state)
+        assert int(upper_bits[index]) == expected_bits(state)
 
 
 def test_random_integers_are_uniform(draws):
@@ -145,10 +145,10 @@ def test_windows_hold_neighbours_and_never_cross_the_end_of_a_sentence():
 
 
 def test_a_sentence_longer_than_the_buffer_is_cut_and_nothing_is_lost():
-    sentences, neighbours = read_block([*range(25), -1, 40, 41, -1], longest=10)
+    sentences, neighbours = read_block([*range(25), -1, 40, 41, -1], max_length=10)
     assert sentences == [list(range(10)), list(range(10, 20)), list(range(20, 25)), [40, 41]]
     assert neighbours[10] in ([11 * 16], [11 * 16, 12 * 16])  # the first word of the second part has no left neighbour
-    exact, _ = read_block([*range(10), -1, 40, -1], longest=10)
+    exact, _ = read_block([*range(10), -1, 40, -1], max_length=10)
     assert [s for s in exact if s] == [list(range(10)), [40]]
 
 
@@ -163,5 +163,5 @@ def test_subsampling_drops_words_before_windows_are_taken():
 def test_occurrences_are_kept_with_their_probability():
     keep = np.full(100, UINT32_MAX, dtype=np.uint32)
     keep[7] = UINT32_MAX // 4
-    sentences, _ = read_block([7] * 20_000, keep, longest=30_000, window=1)
+    sentences, _ = read_block([7] * 20_000, keep, max_length=30_000, window=1)
     assert len(sentences[0]) == pytest.approx(5_000, abs=310)  # five standard deviations

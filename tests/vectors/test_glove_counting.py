@@ -186,9 +186,9 @@ class FullDisk:
 def test_a_full_disk_raises_a_save_error(tmp_path, monkeypatch):
     create_file = cooccurrence.tempfile.TemporaryFile
     monkeypatch.setattr(cooccurrence.tempfile, "TemporaryFile", lambda dir: FullDisk(create_file(dir=dir), writes=3))
-    with pytest.raises(SaveError, match=r"the disk is full after [\d.]+ MB of counted pairs") as caught:
+    with pytest.raises(SaveError, match=r"the disk is full after [\d.]+ MB of counted pairs") as excinfo:
         count_to_dictionary(random_ids(20_000, 2_000), 2_000, 5, tmp_path, memory=20_000)
-    assert "Make room there" in caught.value.repair
+    assert "Make room there" in excinfo.value.repair
 
 
 def test_a_folder_that_cannot_be_created_raises_a_save_error(tmp_path):

@@ -95,7 +95,7 @@ def test_the_adagrad_step_follows_the_gradient_of_the_loss():
 
     point = np.concatenate([before[0, 0, : dim + 1], before[1, 1, :dim], before[1, 1, [dim + 1]]])
     offsets = 1e-5 * np.eye(len(point))
-    gradient = [(loss(point + one) - loss(point - one)) / 2e-5 for one in offsets]
+    gradient = [(loss(point + offset) - loss(point - offset)) / 2e-5 for offset in offsets]
     actual = np.concatenate([scaled_steps[0, 0, : dim + 1], scaled_steps[1, 1, :dim], scaled_steps[1, 1, [dim + 1]]])
     assert actual == pytest.approx(gradient, rel=0.01, abs=1e-3)
 
@@ -190,9 +190,9 @@ def test_progress_reports_epoch_pairs_and_loss(tmp_path):
 
 def test_a_learning_rate_that_is_too_high_raises_a_divergence_error(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
-    with pytest.raises(NonFiniteError, match="smaller --learning-rate than 1e") as caught:
+    with pytest.raises(NonFiniteError, match="smaller --learning-rate than 1e") as excinfo:
         train(counts, 60, 8, 20, learning_rate=1e18)
-    assert "epoch" in caught.value.problem
+    assert "epoch" in excinfo.value.problem
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -151,9 +151,9 @@ def test_an_unknown_word_is_composed_where_there_are_ngrams():
     with pytest.raises(UsageError, match="too short for its n-grams"):
         keyed.vector("")
     for query in (keyed.index, keyed.__getitem__):
-        with pytest.raises(UsageError, match=r"not among the 1 words\.\nvector\('walked'\) composes one") as caught:
+        with pytest.raises(UsageError, match=r"not among the 1 words\.\nvector\('walked'\) composes one") as excinfo:
             query("walked")
-        assert "too short" not in str(caught.value)
+        assert "too short" not in str(excinfo.value)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_an_unknown_word_is_composed_where_there_are_ngrams():
 def test_an_unknown_word_is_reported_with_suggestions(word: str, message: str):
     keyed = KeyedVectors(WORDS, np.eye(8))
     for query in (keyed.vector, keyed.nearest, keyed.index, keyed.__getitem__):
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(UsageError) as excinfo:
             query(word)
-        assert str(caught.value).endswith(message)
+        assert str(excinfo.value).endswith(message)
 
 
 @pytest.mark.parametrize(

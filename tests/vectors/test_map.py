@@ -50,7 +50,7 @@ ODD_WORDS = [
 ]
 
 
-def unit(matrix: np.ndarray) -> np.ndarray:
+def normalise_rows(matrix: np.ndarray) -> np.ndarray:
     return (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -58,7 +58,7 @@ def unit(matrix: np.ndarray) -> np.ndarray:
 def clusters() -> np.ndarray:
     """Three tight clusters of 20 unit vectors in 10 dimensions, one after the other."""
     rng = np.random.default_rng(0)
-    return unit(np.repeat(np.eye(10)[:3], 20, axis=0) + 0.1 * rng.normal(size=(60, 10)))
+    return normalise_rows(np.repeat(np.eye(10)[:3], 20, axis=0) + 0.1 * rng.normal(size=(60, 10)))
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_labels_cover_neither_each_other_nor_dots_and_stay_inside():
 
 
 def test_a_required_label_may_cover_a_dot():
-    ring = [(100 + 20 * np.cos(turn), 100 + 20 * np.sin(turn)) for turn in np.arange(0, 6.3, 0.2)]
+    ring = [(100 + 20 * np.cos(angle), 100 + 20 * np.sin(angle)) for angle in np.arange(0, 6.3, 0.2)]
     dots = np.array([(100.0, 100.0), *ring])
     sizes = [(40.0, 12.0)] + [(9999.0, 9999.0)] * len(ring)
     assert place_labels(dots, [3.0] * len(dots), sizes, (0, 0, 200, 200))[0] is None
@@ -231,7 +231,7 @@ def test_a_required_label_may_cover_a_dot():
 
 def test_named_words_come_first_and_neighbours_are_not_repeated(keyed: KeyedVectors):
     words = choose_neighbourhood(keyed, ["w25", "w26", "w25"], 3)
-    near = {one.word for word in ("w25", "w26") for one in keyed.nearest(word, 3)}
+    near = {neighbour.word for word in ("w25", "w26") for neighbour in keyed.nearest(word, 3)}
     assert words[:2] == ("w25", "w26")
     assert set(words[2:]) == near - {"w25", "w26"}
     assert choose_neighbourhood(keyed, ["w1"], 0) == ("w1",)
@@ -341,7 +341,7 @@ def test_neighbours_of_a_batch_equal_those_of_single_words(keyed: KeyedVectors, 
     neighbours = find_neighbours(keyed, keyed.words[:9], 4, lambda done, total: reports.append(done))
     assert reports == [2, 4, 6, 8, 9]
     for word, near in zip(keyed.words, neighbours):
-        assert [one for one, _ in near] == [one.word for one in keyed.nearest(word, 4)]
+        assert [name for name, _ in near] == [neighbour.word for neighbour in keyed.nearest(word, 4)]
 
 
 def test_the_script_of_the_page_is_well_formed(odd_page, tmp_path):
@@ -362,6 +362,6 @@ def test_errors_of_the_map_name_no_command_line_options(keyed: KeyedVectors, mon
         "by PCA": lambda: project(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne"),
     }
     for message, call in calls.items():
-        with pytest.raises(UsageError, match=message) as caught:
+        with pytest.raises(UsageError, match=message) as excinfo:
             call()
-        assert "--" not in str(caught.value)
+        assert "--" not in str(excinfo.value)

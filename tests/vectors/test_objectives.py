@@ -2,7 +2,7 @@
 and a corpus whose structure is known.
 
 The reference implementation computes the loss of a window from the equation, and its gradients by central differences.
- Nothing is random: all words are kept, windows span the whole sentence, every negative is the same word.
+Nothing is random: all words are kept, windows span the whole sentence, every negative is the same word.
 """
 
 from __future__ import annotations
@@ -126,10 +126,10 @@ def train_block(objective: Objective, rate: float, state: int = 5) -> np.ndarray
     return tally
 
 
-contract = pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind in KINDS for method in METHODS])
+each_objective = pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind in KINDS for method in METHODS])
 
 
-@contract
+@each_objective
 def test_a_pass_equals_gradient_steps_of_the_equations(kind, method):
     objective = random_objective(kind, method)
     reference = ReferenceTrainer(kind, objective)
@@ -147,7 +147,7 @@ def test_a_pass_equals_gradient_steps_of_the_equations(kind, method):
         assert not rows[:, DIM:].any()
 
 
-@contract
+@each_objective
 def test_with_learning_rate_zero_nothing_changes_and_the_loss_is_exact(kind, method):
     objective = random_objective(kind, method)
     inputs, outputs = objective.inputs.copy(), objective.outputs.copy()
@@ -172,7 +172,7 @@ def test_gensims_update_gives_each_neighbour_all_of_the_gradient(kind):
     )
 
 
-@contract
+@each_objective
 def test_same_seed_gives_same_bits_with_a_used_workspace(kind, method):
     options = {"window": 3, "subsample": 0.05}
     results = []
@@ -188,7 +188,7 @@ def test_same_seed_gives_same_bits_with_a_used_workspace(kind, method):
     assert results[0] == results[1]
 
 
-@contract
+@each_objective
 def test_the_seed_determines_small_initial_inputs(kind, method):
     first, second = (build_objective(WORDS, COUNTS, resolve_settings(kind, method, seed=seed)) for seed in (0, 1))
     assert not np.array_equal(first.inputs, second.inputs)
@@ -219,7 +219,7 @@ def build_topic_corpus() -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]
     )
 
 
-@contract
+@each_objective
 def test_words_of_one_topic_become_neighbours(kind, method):
     words, counts, block, topic = build_topic_corpus()
     rate = RATES[kind][METHODS.index(method)]

@@ -92,7 +92,7 @@ def lanes():
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_an_operation_on_two_values_goes_lane_by_lane(lanes, name):
+def test_an_operation_on_two_values_works_lane_by_lane(lanes, name):
     x, y, _, out, _ = lanes
     assert np.array_equal(out[BINARY[name]], getattr(np, name)(x, y))
 
@@ -168,12 +168,12 @@ def test_extreme_values_stay_finite():
     assert (probability[4:][x[4:] < 0] < 1.7e-38).all()
 
 
-@pytest.mark.parametrize(("width", "full"), [(1, 16), (16, 16), (17, 32), (100, 112)])
-def test_rows_are_padded_and_aligned_to_cache_lines(width, full):
-    assert pad_width(width) == full
+@pytest.mark.parametrize(("width", "padded_width"), [(1, 16), (16, 16), (17, 32), (100, 112)])
+def test_rows_are_padded_and_aligned_to_cache_lines(width, padded_width):
+    assert pad_width(width) == padded_width
     for rows in (1, 3):
         matrix = allocate_rows(rows, width)
-        assert matrix.shape == (rows, full)
+        assert matrix.shape == (rows, padded_width)
         assert matrix.dtype == np.float32
         assert matrix.ctypes.data % CACHE_LINE == 0
         assert not matrix.any()

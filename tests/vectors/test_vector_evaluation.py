@@ -236,9 +236,9 @@ def test_a_damaged_file_of_questions_raises_an_error_with_its_line(
 ):
     path = tmp_path / "questions"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError, match=message) as excinfo:
         read(path)
-    assert caught.value.line == line
+    assert excinfo.value.line == line
 
 
 def test_invalid_evaluation_settings_raise_an_error():

@@ -308,8 +308,8 @@ def test_ngrams_of_length_zero_raise_an_error(keyed: KeyedVectors, tmp_path: Pat
 
     path = tmp_path / "v.safetensors"
     KeyedVectors(["a"], np.ones((1, 2)), subwords=Subwords(3, 5, np.ones((4, 2)))).save(path)
-    for least, most in (("5", "3"), ("0", "3"), ("-2", "-1")):
-        metadata = {"format": "seqwise-vectors", "about": "{}", "least": least, "most": most}
+    for min_n, max_n in (("5", "3"), ("0", "3"), ("-2", "-1")):
+        metadata = {"format": "seqwise-vectors", "about": "{}", "least": min_n, "most": max_n}
         save_file(load_file(path), path, metadata)
-        with pytest.raises(UsageError, match=f"damaged: expected n-grams of 1 character or more.*{least} to {most}"):
+        with pytest.raises(UsageError, match=f"damaged: expected n-grams of 1 character or more.*{min_n} to {max_n}"):
             load_vectors(path)

@@ -146,13 +146,13 @@ def test_the_public_package_exports_word_vectors():
 # ---- the command
 
 
-def arguments(corpus, out, *options: str) -> list[str]:
+def build_arguments(corpus, out, *options: str) -> list[str]:
     small = ["--dim", "16", "--min-count", "1", "--subsample", "0", "--threads", "1", "--device", "cpu"]
     return ["vectors", "train", str(corpus), *small, "--out", str(out), *options]
 
 
 def test_the_command_reports_sizes_losses_and_the_file(corpus, tmp_path, capsys):
-    assert main(arguments(corpus, tmp_path / "v.safetensors", "--epochs", "2")) == 0
+    assert main(build_arguments(corpus, tmp_path / "v.safetensors", "--epochs", "2")) == 0
     output = capsys.readouterr()
     assert "10,500 words, 15 different" in output.err
     assert "skip-gram: 16 dimensions, window 5, 5 negatives, learning rate 0.025, 2 epochs, 1 thread" in output.err
@@ -164,14 +164,14 @@ def test_the_command_reports_sizes_losses_and_the_file(corpus, tmp_path, capsys)
 
 
 def test_old_options_are_accepted_with_a_note(corpus, tmp_path, capsys):
-    assert main(arguments(corpus, tmp_path / "v.bin", "--epochs", "1", "--rate", "0.05")) == 0
+    assert main(build_arguments(corpus, tmp_path / "v.bin", "--epochs", "1", "--rate", "0.05")) == 0
     messages = capsys.readouterr().err
     assert "--rate is now called --learning-rate" in messages
     assert "learning rate 0.05" in messages
 
 
 def test_json_is_one_document(corpus, tmp_path, capsys):
-    assert main(arguments(corpus, tmp_path / "v.bin", "--method", "glove", "--epochs", "2", "--json")) == 0
+    assert main(build_arguments(corpus, tmp_path / "v.bin", "--method", "glove", "--epochs", "2", "--json")) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["vectors"] == 15
     assert len(report["losses"]) == 2
@@ -188,13 +188,13 @@ def test_json_is_one_document(corpus, tmp_path, capsys):
     ],
 )
 def test_invalid_options_exit_with_status_2(corpus, tmp_path, capsys, options, message):
-    assert main(arguments(corpus, tmp_path / "v.bin", *options)) == 2
+    assert main(build_arguments(corpus, tmp_path / "v.bin", *options)) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("out", "message"), [("v.pickle", "suffix"), ("no/where.bin", "mkdir -p")])
 def test_an_unwritable_output_fails_before_training(corpus, tmp_path, capsys, out, message):
-    assert main(arguments(corpus, tmp_path / out)) == 2
+    assert main(build_arguments(corpus, tmp_path / out)) == 2
     output = capsys.readouterr().err
     assert message in output
     assert "words" not in output
@@ -206,7 +206,7 @@ def test_an_unwritable_output_fails_before_training(corpus, tmp_path, capsys, ou
 @pytest.mark.parametrize("method", ["skipgram", "glove"])
 def test_ctrl_c_saves_the_vectors_trained_so_far(corpus, tmp_path, method):
     out = tmp_path / "v.safetensors"
-    command = [sys.executable, "-m", "seqwise", *arguments(corpus, out, "--method", method, "--epochs", "100000")]
+    command = [sys.executable, "-m", "seqwise", *build_arguments(corpus, out, "--method", method, "--epochs", "100000")]
     # A test run in the background ignores Ctrl-C, and its child processes would too.
     accept_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=accept_interrupts)
@@ -249,7 +249,7 @@ def test_a_zero_character_in_json_is_a_blank(tmp_path):
 
 
 def test_too_little_memory_raises_a_memory_error(corpus, monkeypatch):
-    def refuse(*arguments):
+    def refuse(*_):
         raise MemoryError("Unable to allocate 1 TiB")
 
     monkeypatch.setattr("seqwise.vectors.training.build_trainer", refuse)
@@ -281,7 +281,7 @@ def test_a_missing_device_raises_an_error_before_reading(tmp_path):
 
 def test_unfinished_vectors_do_not_replace_finished_ones(corpus, tmp_path, monkeypatch, capsys):
     out = tmp_path / "v.safetensors"
-    assert main(arguments(corpus, out, "--epochs", "1")) == 0
+    assert main(build_arguments(corpus, out, "--epochs", "1")) == 0
     finished = out.read_bytes()
 
     def interrupt(self):
@@ -291,7 +291,7 @@ def test_unfinished_vectors_do_not_replace_finished_ones(corpus, tmp_path, monke
             yield step
 
     monkeypatch.setattr(VectorTraining, "steps", interrupt)
-    assert main(arguments(corpus, out, "--epochs", "500")) == 130
+    assert main(build_arguments(corpus, out, "--epochs", "500")) == 130
     assert out.read_bytes() == finished
     capsys.readouterr()
     assert main(["vectors", "nearest", str(tmp_path / "v.unfinished.safetensors"), "cat"]) == 0
