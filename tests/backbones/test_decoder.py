@@ -181,9 +181,9 @@ def test_recording_changes_nothing(variant):
     plain = decoder(x, None, memory).vectors
     with record(decoder) as recording:
         recorded = decoder(x, None, memory).vectors
-        stepped = step_by_step(decoder, x, decoder.start(memory))
+        step_outputs = step_by_step(decoder, x, decoder.start(memory))
     torch.testing.assert_close(plain, recorded)
-    torch.testing.assert_close(plain, stepped)
+    torch.testing.assert_close(plain, step_outputs)
     assert len(recording) > 0
 
 

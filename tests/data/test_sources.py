@@ -78,8 +78,8 @@ def test_chunks_of_long_lines_joined_are_the_text(text: str, tmp_path: Path, mon
     assert join_texts(corpus, "train").rstrip("\n") == text.replace("\r\n", "\n").rstrip("\n")
     assert corpus.split_rule == "all of it is one split."
     splits = open_corpus(tmp_path / "a.txt", 0.2, 0.2)
-    joined = "".join(join_texts(splits, split).removesuffix("\n") for split in splits.parts)
-    assert joined.replace("\n", "") == text.replace("\r\n", "")
+    text_of_splits = "".join(join_texts(splits, split).removesuffix("\n") for split in splits.parts)
+    assert text_of_splits.replace("\n", "") == text.replace("\r\n", "")
 
 
 def test_line_numbers_of_a_later_split_count_from_the_top_of_the_file(tmp_path: Path) -> None:

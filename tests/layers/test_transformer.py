@@ -45,18 +45,18 @@ def add_noise(layer: nn.Module) -> nn.Module:
 
 def load_into(torch_layer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None:
     """Give PyTorch's layer our weights."""
-    for name, theirs in ATTENTION_NAMES.items():
+    for name, torch_name in ATTENTION_NAMES.items():
         if hasattr(ours, name):
-            mine, target = getattr(ours, name), getattr(torch_layer, theirs)
-            target.in_proj_weight, target.in_proj_bias = mine.inward.weight, mine.inward.bias
-            target.out_proj.weight, target.out_proj.bias = mine.outward.weight, mine.outward.bias
+            our_layer, target = getattr(ours, name), getattr(torch_layer, torch_name)
+            target.in_proj_weight, target.in_proj_bias = our_layer.inward.weight, our_layer.inward.bias
+            target.out_proj.weight, target.out_proj.bias = our_layer.outward.weight, our_layer.outward.bias
     layer_name = "DecoderLayer" if isinstance(ours, DecoderLayer) else "EncoderLayer"
     for number, name in enumerate(NORMS[layer_name], start=1):
         norm, target = getattr(ours, name), getattr(torch_layer, f"norm{number}")
         target.weight, target.bias = norm.weight, norm.bias
-    for theirs, mine in (("linear1", ours.feedforward.inward), ("linear2", ours.feedforward.outward)):
-        target = getattr(torch_layer, theirs)
-        target.weight, target.bias = mine.weight, mine.bias
+    for torch_name, our_layer in (("linear1", ours.feedforward.inward), ("linear2", ours.feedforward.outward)):
+        target = getattr(torch_layer, torch_name)
+        target.weight, target.bias = our_layer.weight, our_layer.bias
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
@@ -105,8 +105,8 @@ def test_stacks_with_final_norm_equal_pytorch():
         norm=nn.LayerNorm(8).double(),
         enable_nested_tensor=False,
     )
-    for mine, theirs in zip(ours.layer, torch_layer.layers):
-        load_into(theirs, mine)
+    for our_layer, theirs in zip(ours.layer, torch_layer.layers):
+        load_into(theirs, our_layer)
     torch_layer.norm.weight, torch_layer.norm.bias = ours.norm.weight, ours.norm.bias
     x = random_doubles(2, 5, 8)
     torch.testing.assert_close(ours(x, causal=False)[0], torch_layer(x))
@@ -157,10 +157,10 @@ def test_a_cache_is_a_nested_tuple_whose_rows_can_be_selected():
 def test_encoder_decoder_equals_pytorch():
     ours = EncoderDecoder(build_encoder(), build_decoder())
     torch_layer = nn.Transformer(8, 2, 2, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True).double()
-    for mine, theirs in ((ours.encoder, torch_layer.encoder), (ours.decoder, torch_layer.decoder)):
-        for layer, other in zip(mine.layer, theirs.layers):
-            load_into(other, layer)
-        theirs.norm.weight, theirs.norm.bias = mine.norm.weight, mine.norm.bias
+    for our_stack, torch_stack in ((ours.encoder, torch_layer.encoder), (ours.decoder, torch_layer.decoder)):
+        for layer, their_layer in zip(our_stack.layer, torch_stack.layers):
+            load_into(their_layer, layer)
+        torch_stack.norm.weight, torch_stack.norm.bias = our_stack.norm.weight, our_stack.norm.bias
     source, target, lengths = random_doubles(3, 6, 8), random_doubles(3, 4, 8), torch.tensor([6, 1, 4])
     masked = ~padding_mask(lengths, 6)[:, 0]
     expected = torch_layer(

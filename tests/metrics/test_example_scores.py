@@ -162,10 +162,10 @@ def test_loaded_example_scores_equal_the_saved_ones(tmp_path):
 
 def test_an_interrupted_save_is_not_mixed_with_an_earlier_one(tmp_path, monkeypatch):
     example_scores().save(tmp_path)
-    written: list[str] = []
+    replaced_files: list[str] = []
 
     def fail_on_texts(self: Path, target: Path) -> None:
-        written.append(target.name)
+        replaced_files.append(target.name)
         if target.name == TEXTS_FILE:
             raise OSError("the disk is full")
         os.replace(self, target)
@@ -173,7 +173,7 @@ def test_an_interrupted_save_is_not_mixed_with_an_earlier_one(tmp_path, monkeypa
     monkeypatch.setattr(Path, "replace", fail_on_texts)
     with pytest.raises(SaveError, match="the disk is full"):
         example_scores(sums=count_correct([False, False])).save(tmp_path)
-    assert written == [SCORES_FILE, TEXTS_FILE]
+    assert replaced_files == [SCORES_FILE, TEXTS_FILE]
     with pytest.raises(RunError):
         ExampleScores.load(tmp_path)
 

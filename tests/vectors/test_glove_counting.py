@@ -171,11 +171,11 @@ class FullDisk:
     """A file that accepts the first writes and then fails as on a full disk."""
 
     def __init__(self, file, writes: int):
-        self.file, self.left = file, writes
+        self.file, self.writes_left = file, writes
 
     def write(self, data):
-        self.left -= 1
-        if self.left < 0:
+        self.writes_left -= 1
+        if self.writes_left < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         return self.file.write(data)
 
