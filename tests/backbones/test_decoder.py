@@ -167,7 +167,8 @@ def test_attention_weights_sum_to_one_over_valid_positions(variant):
 def test_returning_the_weights_does_not_change_gradients(variant):
     """In single precision and with several rows, where beam search would use packed copies of the weights."""
     decoder, x = build(variant).float(), random_tensor(4, TIME, WIDTH).float()
-    memory, gradients = Memory(random_tensor(4, SOURCE, WIDTH, seed=2).float()), []
+    memory = Memory(random_tensor(4, SOURCE, WIDTH, seed=2).float())
+    gradients = []
     for weights in (False, True):
         decoder.zero_grad()
         decoder(x, None, memory, weights=weights).vectors.square().sum().backward()

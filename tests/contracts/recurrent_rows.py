@@ -148,7 +148,8 @@ def attentive_by_hand(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
 
 
 def state_attention_by_hand(layer: StateAttention, xs: Matrix) -> Matrix:
-    w, outputs = weights(layer)["weight"], []
+    w = weights(layer)["weight"]
+    outputs = []
     for t, s in enumerate(xs):
         visible = xs[max(0, t - layer.memory) : t + 1]
         keys, values = [matvec(w[2:4], past) for past in visible], [matvec(w[4:6], past) for past in visible]

@@ -130,7 +130,8 @@ def test_2048_units(cell_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("cell_name", CELLS)
 def test_two_runs_give_the_same_bits(cell_name: str) -> None:
-    layer, runs = build_layer(cell_name, 64, 256, torch.bfloat16), []
+    layer = build_layer(cell_name, 64, 256, torch.bfloat16)
+    runs = []
     leaves = random_leaves(layer, 40, 30)
     for _ in range(2):
         outputs, state = layer(leaves[0], tuple(leaves[1:]))

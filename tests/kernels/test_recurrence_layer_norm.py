@@ -96,7 +96,8 @@ class Case:
         """Leaves in float64, outputs and last states, and per direction the recorded activations, (T, B, …)."""
         leaves = [tensor.detach().double().requires_grad_() for tensor in self.inputs]
         gates, weight, *_ = leaves
-        steps, results, activations = gates.shape[1], [], []
+        steps = gates.shape[1]
+        results, activations = [], []
         valid = torch.ones(gates.shape[2], steps, dtype=torch.bool)
         if self.lengths is not None:
             valid = torch.arange(steps) < torch.tensor(self.lengths)[:, None]
@@ -104,7 +105,8 @@ class Case:
             for m, name in enumerate(self.names):
                 norm, at = getattr(cell, name), self.norms.start + 2 * m
                 replace_parameters(norm, leaves[at][n], leaves[at + 1][n])
-            state, outputs = tuple(leaf[n] for leaf in leaves[self.norms.stop :]), []
+            state = tuple(leaf[n] for leaf in leaves[self.norms.stop :])
+            outputs = []
             recorded: dict[str, list[Tensor]] = {}
             inputs = self.reorder(gates[n], n)
             for t in range(steps):
@@ -211,8 +213,10 @@ def test_recorded_activations_are_those_of_the_cell(
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_without_a_recording_the_inputs_are_not_overwritten(cell: str) -> None:
     case = Case(cell, FORWARD, 2, 2, 5)
-    gates, weight, states = pack(case.inputs[0], SequencePacking(2, 2)), case.inputs[1], case.inputs[case.norms.stop :]
-    initial, unchanged = [state.transpose(0, 1).contiguous() for state in states], gates.clone()
+    gates = pack(case.inputs[0], SequencePacking(2, 2))
+    weight, states = case.inputs[1], case.inputs[case.norms.stop :]
+    initial = [state.transpose(0, 1).contiguous() for state in states]
+    unchanged = gates.clone()
     with run_concurrently(), torch.no_grad():
         *_, activations = case.scan.run(
             ScanInputs(unchanged, weight, case.inputs[case.norms], initial, PackedLayout(2, 2, 4))

@@ -101,7 +101,8 @@ def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend)
 @pytest.mark.parametrize("name", CELLS)
 def test_recorded_values_are_those_of_the_reference(name: str, backend) -> None:
     layer, lengths = build_layer(name, False), torch.tensor(LENGTHS)
-    x, recordings = torch.randn(len(LENGTHS), 4, 3), []
+    x = torch.randn(len(LENGTHS), 4, 3)
+    recordings = []
     for backend_name in ("reference", "triton"):
         backend(backend_name)
         with run_concurrently(), record(layer) as recorded:
@@ -115,7 +116,8 @@ def test_recorded_values_are_those_of_the_reference(name: str, backend) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_an_initial_state_of_another_type_is_converted(name: str, backend) -> None:
-    layer, results = build_layer(name, False), []
+    layer = build_layer(name, False)
+    results = []
     x, states = torch.randn(len(LENGTHS), 4, 3), [part.detach().double() for part in build_states(name, False)]
     for backend_name in ("reference", "triton"):
         backend(backend_name)

@@ -111,7 +111,8 @@ def test_two_recordings_can_be_nested() -> None:
 
 
 def test_a_recording_is_local_to_its_thread() -> None:
-    model, recorded_in_thread = Double(), []
+    model = Double()
+    recorded_in_thread = []
     with record(model):
         thread = threading.Thread(target=lambda: recorded_in_thread.append(is_recorded(model)))
         thread.start()

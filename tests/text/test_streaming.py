@@ -72,7 +72,8 @@ def test_a_wordpiece_word_is_returned_when_it_is_complete():
 
 @each_kind
 def test_the_cost_per_token_does_not_grow_with_the_number_of_lines(kind, monkeypatch):
-    tokenizer, decoded = TOKENIZERS[kind], []
+    tokenizer = TOKENIZERS[kind]
+    decoded = []
     original = Tokenizer.decode
     monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: decoded.append(len(list(ids))) or original(self, ids))
     line = tokenizer.encode(TEXT.splitlines()[2] + "\n").ids.tolist()

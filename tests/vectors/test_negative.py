@@ -62,14 +62,16 @@ def test_a_word_is_not_its_own_negative(method):
 @pytest.mark.parametrize("negative", [1, 2, 14, 15, 16, 17, 31, 32, 40])
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 def test_any_number_of_negatives(method, negative):
-    random, dim = np.random.default_rng(negative), 20
+    random = np.random.default_rng(negative)
+    dim = 20
     # In CBOW equal negatives of a window are updated one after another: a difference of second order in the rate.
     rate = 1e-3 if method == "skipgram" else 1e-4
     objective = build_sampling(method, dim=dim, negative=negative, window=1000)
     for rows in (objective.inputs, objective.outputs):
         rows[:, :dim] = random.normal(0, 0.5, (len(rows), dim))
     u, v = objective.inputs[:, :dim].astype(np.float64), objective.outputs[:, :dim].astype(np.float64)
-    sentence, loss, pairs = [0, 1, 3], 0.0, 0
+    sentence = [0, 1, 3]
+    loss, pairs = 0.0, 0
     for position, word in enumerate(sentence):
         context = sentence[:position] + sentence[position + 1 :]
         hidden = u[context] if method == "skipgram" else u[context].mean(axis=0, keepdims=True)

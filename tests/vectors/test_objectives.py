@@ -226,7 +226,8 @@ def test_words_of_one_topic_become_neighbours(kind, method):
     objective = build_objective(
         words, counts, resolve_settings(kind, method, dim=16, window=3, negative=5, learning_rate=rate)
     )
-    workspace, losses, passes = objective.allocate_workspace(), [], 12
+    workspace = objective.allocate_workspace()
+    losses, passes = [], 12
     for number in range(passes):
         tally = np.zeros(2)
         objective.train(block, seed_block(0, number, 0), rate * (1 - number / passes), workspace, tally)

@@ -15,7 +15,8 @@ from seqwise.vectors.word2vec.trainer import Word2VecTrainer
 @pytest.fixture(scope="module")
 def sentences(tmp_path_factory) -> Sentences:
     """Two blocks of text, with words that occur twice in a window."""
-    random, path = np.random.default_rng(0), tmp_path_factory.mktemp("text") / "text.txt"
+    random = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("text") / "text.txt"
     ranks = (60 * random.random(12_000) ** 2).astype(int)
     lines = np.split(ranks, np.cumsum(random.integers(1, 25, 1_200))[:-1].clip(max=len(ranks)))
     path.write_text("\n".join(" ".join(f"w{rank}" for rank in line) for line in lines) + "\n")

@@ -263,7 +263,8 @@ def test_links_and_pipes_are_written_through(name: str, keyed: KeyedVectors, tmp
     keyed.save(tmp_path / name)
     assert (tmp_path / name).is_symlink()
     assert is_same(load_vectors(tmp_path / name), keyed)
-    pipe, received = tmp_path / f"pipe{name}", []
+    pipe = tmp_path / f"pipe{name}"
+    received = []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
     reader.start()
