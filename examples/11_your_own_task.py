@@ -141,7 +141,9 @@ def main() -> None:
     print(f"mean squared error {trained_model.evaluate('sums.csv').metrics['mse']:.4f}")
     print(f"12+30 is about {trained_model.predict('12+30').text}, 90+9 about {trained_model.predict('90+9').text}")
     print(
-        seqwise.compare("sums.csv", task="regress", models="rnn,gru", budget="4k-tokens", seeds=2, lr_trials=1, **small_model)
+        seqwise.compare(
+            "sums.csv", task="regress", models="rnn,gru", budget="4k-tokens", seeds=2, lr_trials=1, **small_model
+        )
     )
 
 

@@ -57,9 +57,7 @@ def test_padding_changes_nothing(model: str):
 
 @pytest.mark.parametrize(("bidirectional", "joined"), [(False, None), (True, True), (True, False)])
 @pytest.mark.parametrize("model", FAMILIES)
-def test_the_last_layer_states_are_the_encoder_output(
-    model: str, bidirectional: bool, joined: bool | None
-):
+def test_the_last_layer_states_are_the_encoder_output(model: str, bidirectional: bool, joined: bool | None):
     encoder, x = build_small_encoder(model, bidirectional=bidirectional, concat_directions=joined), vectors()
     lengths = torch.tensor([6, 4])
     layers = compute_layer_states(encoder, x, lengths)

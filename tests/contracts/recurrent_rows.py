@@ -254,7 +254,9 @@ CELL_ROWS = [
     cell_row("gru reset after, z keeps", cells.GRUCell, gru(reset_after=True, update_keeps=True), nn.GRU),
     cell_row("gru reset after, z replaces", cells.ReplacingGRUCell, gru(reset_after=True, update_keeps=False)),
     cell_row("gru reset before, z keeps", cells.EarlyResetGRUCell, gru(reset_after=False, update_keeps=True)),
-    cell_row("gru reset before, z replaces", cells.EarlyResetReplacingGRUCell, gru(reset_after=False, update_keeps=False)),
+    cell_row(
+        "gru reset before, z replaces", cells.EarlyResetReplacingGRUCell, gru(reset_after=False, update_keeps=False)
+    ),
     cell_row("rnn layer norm", rnn("tanh", cells.LayerNormRNNCell), rnn_by_hand),
     cell_row("lstm layer norm", cells.LayerNormLSTMCell, lstm_by_hand),
     cell_row("gru layer norm, z keeps", cells.LayerNormGRUCell, norm_gru(update_keeps=True)),

@@ -21,7 +21,10 @@ quick_settings = settings(max_examples=60, deadline=None, suppress_health_check=
 def is_equal(a: TokenBatch, b: TokenBatch) -> bool:
     equal_masks = a.mask is b.mask if a.mask is None or b.mask is None else torch.equal(a.mask, b.mask)
     return (
-        torch.equal(a.ids, b.ids) and torch.equal(a.targets, b.targets) and a.resets_state == b.resets_state and equal_masks
+        torch.equal(a.ids, b.ids)
+        and torch.equal(a.targets, b.targets)
+        and a.resets_state == b.resets_state
+        and equal_masks
     )
 
 

@@ -151,7 +151,9 @@ def test_multi_line_texts_keep_line_breaks_and_blanks():
 
 
 def test_loaded_example_scores_equal_the_saved_ones(tmp_path):
-    saved = example_scores(sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), texts=(ExampleText("ä", "b", "c"), ExampleText("")))
+    saved = example_scores(
+        sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), texts=(ExampleText("ä", "b", "c"), ExampleText(""))
+    )
     saved.save(tmp_path / "test")
     loaded = ExampleScores.load(tmp_path / "test")
     assert (loaded.metric, loaded.unit, loaded.texts) == (saved.metric, saved.unit, saved.texts)

@@ -116,7 +116,11 @@ METADATA = {"format": "seqwise-vectors", "about": "{}"}
     ("tensors", "metadata", "message"),
     [
         ({"embed.weight": np.ones((2, 2))}, {}, "tensors of a model .embed.weight."),
-        ({"vectors": np.ones((2, 2), np.float64), "words": np.array(WORDS, np.uint8)}, METADATA, "float32; found float64"),
+        (
+            {"vectors": np.ones((2, 2), np.float64), "words": np.array(WORDS, np.uint8)},
+            METADATA,
+            "float32; found float64",
+        ),
         ({"vectors": np.ones((3, 2), np.float32), "words": np.array(WORDS, np.uint8)}, METADATA, "each of 2 words"),
         ({"vectors": np.ones((2, 2), np.float32), "words": np.array(WORDS[:-1], np.uint8)}, METADATA, "cannot be read"),
         (
@@ -133,7 +137,11 @@ METADATA = {"format": "seqwise-vectors", "about": "{}"}
             METADATA,
             "cannot be read",
         ),
-        ({"vectors": np.full((2, 2), np.inf, np.float32), "words": np.array(WORDS, np.uint8)}, METADATA, "vector of 'a'"),
+        (
+            {"vectors": np.full((2, 2), np.inf, np.float32), "words": np.array(WORDS, np.uint8)},
+            METADATA,
+            "vector of 'a'",
+        ),
     ],
 )
 def test_a_safetensors_file_without_word_vectors_raises_an_error(
