@@ -140,11 +140,8 @@ def main() -> None:
     trained_model = seqwise.train("sums.csv", task="regress", model="gru", budget="8-epochs", settings=small_model)
     print(f"mean squared error {trained_model.evaluate('sums.csv').metrics['mse']:.4f}")
     print(f"12+30 is about {trained_model.predict('12+30').text}, 90+9 about {trained_model.predict('90+9').text}")
-    print(
-        seqwise.compare(
-            "sums.csv", task="regress", models="rnn,gru", budget="4k-tokens", seeds=2, lr_trials=1, **small_model
-        )
-    )
+    options: dict[str, Any] = {"models": "rnn,gru", "budget": "4k-tokens", "seeds": 2, "lr_trials": 1}
+    print(seqwise.compare("sums.csv", task="regress", **options, **small_model))
 
 
 if __name__ == "__main__":
