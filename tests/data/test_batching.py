@@ -41,7 +41,7 @@ def target_positions(batches: list[TokenBatch]) -> list[int]:
 
 
 def test_streams_equal_hand_written_batches(counting_store: BuildStore) -> None:
-    """21 tokens, 2 rows, windows of 4, no shift in this epoch: two streams of 9, the last window is one token long."""
+    """21 tokens, 2 rows, windows of 4, epoch with offset 0: two streams of 9, the last window is one token long."""
     streams = StreamLoader(counting_store(21), rows=2, window=4, seed=0)
     epoch = next(number for number in range(20) if next(streams.epoch(number)).ids[0, 0] == 0)
     batches = list(streams.epoch(epoch))

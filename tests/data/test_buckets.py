@@ -1,4 +1,4 @@
-"""Batches of whole examples: each once, within the budget, the same in any number of processes."""
+"""Batches of whole examples: each once, within the token limit, the same in any number of processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def list_epoch(source: BucketLoader[IndexBatch], epoch: int = 0, start: int = 0)
     st.one_of(st.none(), st.integers(1, 500)),
     st.integers(0, 3),
 )
-def test_every_example_occurs_once_within_the_token_budget(
+def test_every_example_occurs_once_within_the_token_limit(
     lengths: list[int], rows: int, tokens: int | None, epoch: int
 ):
     source = build_loader(lengths, rows, tokens)
@@ -105,7 +105,7 @@ def test_several_processes_share_the_batches_of_one(world_size: int):
         assert min(map(len, parts)) >= 1
 
 
-def test_each_process_gets_an_example_even_if_the_budget_allows_one():
+def test_each_process_gets_an_example_even_if_the_token_limit_allows_only_one():
     batches_by_rank = [
         list_epoch(build_loader([50] * 8, rows=4, tokens=60, rank=rank, world_size=2)) for rank in (0, 1)
     ]

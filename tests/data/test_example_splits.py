@@ -91,7 +91,7 @@ def test_one_file_is_split_by_exact_fractions_with_each_example_once(tmp_path: P
     assert not splits.has_predefined_splits
 
 
-def test_splits_are_balanced_if_labels_alternate(tmp_path: Path):
+def test_splits_are_balanced_if_labels_alternate():
     splits = split_examples(
         "x", {"train": [Word("ab"[i % 2]) for i in range(400)]}, {"valid": 0.05, "test": 0.05}, Findings()
     )
@@ -166,9 +166,9 @@ def test_a_split_name_as_suffix_is_accepted_if_no_suffix_is_required():
     assert not has_known_suffix(Path("eng.testa"), (".txt",))
 
 
-def select_words(spec: Path, split: str | None = None, trained_on: str = "") -> tuple[list[str], str]:
+def select_words(spec: Path, split: str | None = None, training_fingerprint: str = "") -> tuple[list[str], str]:
     _, examples, on = select_evaluation_examples(
-        lambda valid, test: open_words(spec, valid, test), (0.05, 0.05), split, trained_on
+        lambda valid, test: open_words(spec, valid, test), (0.05, 0.05), split, training_fingerprint
     )
     return [each.word for each in examples], on
 
@@ -179,7 +179,7 @@ def test_the_default_split_for_evaluation(tmp_path: Path):
     too_few = write_files(tmp_path / "few", a_txt="a b") / "a.txt"
     assert select_words(split_folder) == (["d"], "the test split")
     assert select_words(single)[1] == "all of it"
-    assert len(select_words(single, trained_on=open_words(single).fingerprint)[0]) == 1
+    assert len(select_words(single, training_fingerprint=open_words(single).fingerprint)[0]) == 1
     assert select_words(too_few) == (["a", "b"], "all of it")
 
 

@@ -46,7 +46,7 @@ def test_a_store_has_the_tokens_of_its_split(kind: str, corpus: Corpus, monkeypa
         assert store.info.split == split
 
 
-def test_words_split_between_slices_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_split_between_chunks_are_counted_once(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("ab" * 100_000 + " " + "cd" * 70_000 + "\n")
     corpus = open_corpus(tmp_path / "a.txt", 0, 0)
     store = prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))["train"]
@@ -128,9 +128,9 @@ def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, ca
         "print(len(store), store.read(0, len(store)).sum())\n"
     )
     runs = [subprocess.Popen([sys.executable, "-c", code, corpus.name], stdout=subprocess.PIPE) for _ in range(3)]
-    printed = {run.communicate()[0] for run in runs}
+    outputs = {run.communicate()[0] for run in runs}
     assert [run.returncode for run in runs] == [0, 0, 0]
-    assert len(printed) == 1
+    assert len(outputs) == 1
     assert len([path for path in cache.rglob("*") if path.is_file()]) == 6
 
 

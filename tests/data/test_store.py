@@ -102,7 +102,7 @@ def test_a_store_truncated_while_it_is_read_is_detected(tmp_path: Path) -> None:
         store.read(0, 10)
 
 
-@pytest.mark.parametrize("count", [10, 100_000])  # noticed when it is flushed, noticed when it is written
+@pytest.mark.parametrize("count", [10, 100_000])  # noticed when the file is flushed; noticed while it is written
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_reported_and_the_old_store_is_kept(count: int, tmp_path: Path) -> None:
     def write_too_much() -> None:

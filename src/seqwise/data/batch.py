@@ -33,6 +33,7 @@ class Batch:
 
     @property
     def rows(self) -> int:
+        """Number of sequences."""
         return len(next(tensor for tensor in self.tensors().values()))
 
     @property
@@ -123,10 +124,10 @@ class BucketLoader(Generic[B]):
     """Training batches of whole examples; `lengths[i]` is the length of example i, `collate` builds a batch of some.
 
     A batch has at most `rows` examples, and at most `max_tokens` tokens with its padding, so that one long line does
-    not exhaust the memory, but always one example per process. Only if the last batch has fewer than that, it is filled
-    up with the shortest examples. Every example is in exactly one batch of an epoch. Which examples are in which batch,
-    and the order of the batches, are pure functions of (seed, epoch). Processes share each batch, so their number
-    changes no batch.
+    not exhaust the memory, but always at least one example per process. A last batch with fewer examples than processes
+    is filled up with the shortest examples; otherwise every example is in exactly one batch of an epoch. Which examples
+    are in which batch, and the order of the batches, are pure functions of (seed, epoch). Processes share each batch:
+    their number changes only batches with fewer rows than processes.
     """
 
     def __init__(

@@ -114,15 +114,15 @@ def _begins_with_names(rows: Sequence[Row]) -> bool:
 
     These are single words that occur nowhere else in their column, while most other rows are not single words.
     """
-    if len(rows) < 2 or not _is_words(rows[0]):
+    if len(rows) < 2 or not _has_only_single_words(rows[0]):
         return False
     first, others = rows[0], rows[1:]
     if any(row.values[name].strip() == field.strip() for row in others for name, field in first.values.items()):
         return False
-    return 2 * sum(map(_is_words, others)) < len(others)
+    return 2 * sum(map(_has_only_single_words, others)) < len(others)
 
 
-def _is_words(row: Row) -> bool:
+def _has_only_single_words(row: Row) -> bool:
     return all(WORD.fullmatch(field.strip()) for field in row.values.values())
 
 

@@ -109,12 +109,12 @@ class CorpusTask(Task):
     @classmethod
     def open_store(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[TokenStore, str]:
         """Returns the tokens to evaluate on, and which part of the data they are, in words."""
-        corpus, split = select_split(data, bundle.settings, split, bundle.trained_on)
+        corpus, split = select_split(data, bundle.settings, split, bundle.training_fingerprint)
         part = "all of it" if split == "all" else f"the {split} split"
         return prepare_stores(corpus, bundle.preprocessor.tokenizer)[split], f"{data}, {part}"
 
 
-def select_split(data: str, settings: ResolvedSettings, split: str | None, trained_on: str) -> tuple[Corpus, str]:
+def select_split(data: str, settings: ResolvedSettings, split: str | None, training_fingerprint: str) -> tuple[Corpus, str]:
     """Returns the corpus, and the split to evaluate on: the test split of known data, else all of the text."""
     try:
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
@@ -122,7 +122,7 @@ def select_split(data: str, settings: ResolvedSettings, split: str | None, train
         if split not in (None, "all"):
             raise
         return open_unsplit(data), "all"
-    is_known = corpus.has_predefined_splits or corpus.fingerprint == trained_on
+    is_known = corpus.has_predefined_splits or corpus.fingerprint == training_fingerprint
     if split == "all" or (split is None and not is_known):
         return merge_splits(corpus), "all"
     if split is not None and split not in corpus.parts:

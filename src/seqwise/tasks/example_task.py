@@ -131,7 +131,7 @@ class ExampleTask(Task):
             return cls.open_splits(data, bundle.settings.model_copy(update={"data": data_settings}), None)
 
         fractions = bundle.settings.data.valid_fraction, bundle.settings.data.test_fraction
-        splits, examples, part = select_evaluation_examples(open_data, fractions, split, bundle.trained_on)
+        splits, examples, part = select_evaluation_examples(open_data, fractions, split, bundle.training_fingerprint)
         return splits, examples, f"{data}, {part}"
 
     @classmethod

@@ -98,7 +98,7 @@ class ModelBundle:
     model: Any
     settings: ResolvedSettings
     preprocessor: Preprocessor
-    trained_on: str = ""  # fingerprint of the training data
+    training_fingerprint: str = ""  # fingerprint of the training data
 
 
 @dataclass(frozen=True)

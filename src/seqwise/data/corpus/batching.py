@@ -19,7 +19,7 @@ from seqwise.data.shuffle import hash_integers, permute_indices
 from seqwise.errors import DataError, UsageError
 
 Window = int | Literal["full"]
-LOOKAHEAD = 64  # batches whose windows are permuted at once, which is faster than one by one
+BATCHES_PER_PERMUTATION = 64  # batches whose windows are permuted at once, which is faster than one by one
 
 
 class StreamLoader:
@@ -84,8 +84,8 @@ class WindowLoader:
     def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
         """Yield the batches of an epoch from batch `start` on."""
         offset = hash_integers(self.seed, number) % self.num_offsets
-        for first in range(start, self.steps, LOOKAHEAD):
-            indices = [self._window_indices(step) for step in range(first, min(first + LOOKAHEAD, self.steps))]
+        for first in range(start, self.steps, BATCHES_PER_PERMUTATION):
+            indices = [self._window_indices(step) for step in range(first, min(first + BATCHES_PER_PERMUTATION, self.steps))]
             windows = permute_indices(np.concatenate(indices), self.num_windows, self.seed, number)
             starts = offset + self.window * windows
             for part in np.split(starts, np.cumsum([len(each) for each in indices])[:-1]):
@@ -99,7 +99,7 @@ class WindowLoader:
 
 
 def read_token_batch(store: TokenStore, starts: np.ndarray, length: int, resets_state: bool = True) -> TokenBatch:
-    """Return rows of `length` inputs from the given tokens on; the targets are the tokens one further."""
+    """Return rows of `length` tokens that begin at `starts`; the targets are the same rows one token later."""
     tokens = torch.from_numpy(store.read_rows(starts, length + 1))
     positions = torch.from_numpy(starts)
     return TokenBatch(tokens[:, :-1], tokens[:, 1:], positions=positions, resets_state=resets_state)
@@ -129,11 +129,11 @@ class StreamEvaluationLoader(StreamLoader):
         rank_rows = shard_rows(rows, rank, world_size)
         require_targets(store, 1, rows, window)
         stream = np.arange(rows + 1, dtype=np.int64)
-        length, longer = divmod(len(store) - 1, rows)
-        bounds = stream * length + np.minimum(stream, longer)  # the first `longer` streams have one target more
+        length, num_longer = divmod(len(store) - 1, rows)
+        bounds = stream * length + np.minimum(stream, num_longer)  # the first `num_longer` streams have one target more
         self.starts = bounds[rank_rows.start : rank_rows.stop]
         self.stops = bounds[rank_rows.start + 1 : rank_rows.stop + 1]
-        self.length = length + (longer > 0)
+        self.length = length + (num_longer > 0)
         self.window = self.length if window == "full" else min(window, self.length)
 
     def _read(self, starts: np.ndarray, width: int, resets_state: bool) -> TokenBatch:
@@ -186,7 +186,7 @@ class WindowEvaluationLoader:
     def _read(self, windows: np.ndarray) -> TokenBatch:
         window_numbers = np.minimum(windows, self.num_windows - 1)
         starts = np.minimum(window_numbers * self.stride, self.num_targets - self.window)
-        # Windows before number k have counted the targets up to this one.
+        # Earlier windows have counted the targets up to this one.
         last_counted = np.where(window_numbers > 0, (window_numbers - 1) * self.stride + self.window, 0)
         targets = starts[:, None] + 1 + np.arange(self.window)
         mask = (targets > last_counted[:, None]) & (windows < self.num_windows)[:, None]

@@ -27,9 +27,9 @@ from seqwise.data.examples import (
 from seqwise.data.reading import Document, JsonLines, Source, SourceSummary, TextFile, get_format_suffix, list_data
 from seqwise.errors import DataError, suggest
 
-MIN_WHOLE_FILES = 100  # a folder with so many text files is split by files, not inside each file
+MIN_WHOLE_FILES = 100  # with so many text files, whole files are held out; with fewer, the end of each file
 CODE_BYTES = 4_000_000
-BLOCK = 1_000  # characters of a document of the language reference: small, so that the splits are similar
+BLOCK = 1_000  # characters of a document of Python's language reference: small, so that the splits are similar
 
 
 class Builtin(Source):
@@ -128,7 +128,7 @@ class Corpus:
     fingerprint: str  # hash of the content of each split
     parts: dict[str, list[Part]] = field(repr=False)  # by split
     files: list[str] = field(repr=False)
-    has_predefined_splits: bool = False  # the data came with all three splits
+    has_predefined_splits: bool = False  # no split was held out of the training text
 
     def documents(self, split: str) -> Iterator[Document]:
         """Stream a split; at most one chunk of about 4 MB is in memory."""
@@ -272,7 +272,7 @@ def _cut_file(source: TextFile, size: int, missing: dict[str, float]) -> dict[st
 
 
 def _open_source(path: Path) -> Source | None:
-    """Return how to read a file, by its suffix; `eng.train` is text too."""
+    """Return the source for a file by its suffix, or None if it is not read; `eng.train` is text too."""
     suffix = get_format_suffix(path)
     if suffix == ".jsonl":
         return JsonLines(path)

@@ -238,8 +238,8 @@ def _create_store(
             counts = writer.tokens, words + lines, characters, lines, unknown, len(tokenizer)
             store = writer.finish(StoreInfo(*counts, tokenizer.fingerprint, corpus.fingerprint, split))
         except SaveError as error:
-            per_byte = writer.tokens / num_bytes if writer.tokens else 1.0
-            needed_bytes = int(per_byte * size * writer.dtype.itemsize)
+            tokens_per_byte = writer.tokens / num_bytes if writer.tokens else 1.0
+            needed_bytes = int(tokens_per_byte * size * writer.dtype.itemsize)
             problem = f"{error.problem} About {needed_bytes / 1e6:,.1f} MB are needed."
             raise SaveError(problem, repair=error.repair, file=error.file) from error.__cause__
     report(size)

@@ -335,7 +335,7 @@ def _select_part(series: SeriesData, bundle: ModelBundle, split: str | None) -> 
     has_splits = split is not None or series.split_ends is not None
     if not has_splits:
         with suppress(UsageError):  # another table may be too short for these splits
-            has_splits = compute_fingerprint(series, describe_splits(series, splits)) == bundle.trained_on
+            has_splits = compute_fingerprint(series, describe_splits(series, splits)) == bundle.training_fingerprint
     if split == "all" or not has_splits:
         return 0, series.end, "all of it"
     start, stop = compute_borders(series, splits)[split or "test"]
