@@ -74,8 +74,8 @@ def test_all_numbers_fit_into_80_columns(monkeypatch):
 
 def test_notes_of_the_training_loop_are_printed(log_file):
     with progress.TrainingDisplay(("perplexity", "ppl")) as display:
-        display.show(make_step(1, 10, notes=("out of memory: smaller pieces now.",)))
-    assert log_file.getvalue() == "out of memory: smaller pieces now.\n"
+        display.show(make_step(1, 10, notes=("out of memory: smaller micro-batches now.",)))
+    assert log_file.getvalue() == "out of memory: smaller micro-batches now.\n"
 
 
 def test_a_progress_bar_writes_nothing_to_a_file(log_file):

@@ -21,15 +21,15 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def trained(book, tmp_path_factory):
+def trained_model(book, tmp_path_factory):
     return seqwise.train(book, out=tmp_path_factory.mktemp("run") / "a", settings=SMALL, model="gru")
 
 
-def test_a_trained_run_evaluates_and_predicts_as_it_does_when_it_is_loaded(trained, book):
-    loaded = seqwise.load(trained.run.folder, device="cpu")
-    assert loaded.settings == trained.settings
-    assert loaded.evaluate(book).as_dict() == trained.evaluate(book).as_dict()
-    assert "".join(loaded.predict("the", seed=3)) == "".join(trained.predict("the", seed=3))
+def test_a_trained_run_evaluates_and_predicts_as_it_does_when_it_is_loaded(trained_model, book):
+    loaded = seqwise.load(trained_model.run.folder, device="cpu")
+    assert loaded.settings == trained_model.settings
+    assert loaded.evaluate(book).as_dict() == trained_model.evaluate(book).as_dict()
+    assert "".join(loaded.predict("the", seed=3)) == "".join(trained_model.predict("the", seed=3))
 
 
 def test_the_callback_gets_every_step(book, tmp_path):
@@ -76,43 +76,43 @@ def test_an_invalid_keyword_is_named_before_anything_is_read(tmp_path, wrong, ex
     assert str(excinfo.value).startswith(expected)
 
 
-def test_an_unknown_device_or_run_is_an_error(trained):
+def test_an_unknown_device_or_run_is_an_error(trained_model):
     with pytest.raises(UsageError, match="there is no device 'gpu'"):
-        seqwise.load(trained.run.folder, device="gpu")
+        seqwise.load(trained_model.run.folder, device="gpu")
     with pytest.raises(RunError, match="is not a run"):
-        seqwise.load(trained.run.folder.parent / "b")
+        seqwise.load(trained_model.run.folder.parent / "b")
 
 
-def test_prediction_is_a_stream_of_pieces(trained):
-    pieces = list(trained.predict("the old", sampling=SamplingOptions(temperature=0.5), max_length=25))
+def test_prediction_is_a_stream_of_pieces(trained_model):
+    pieces = list(trained_model.predict("the old", sampling=SamplingOptions(temperature=0.5), max_length=25))
     assert len(pieces) == 25
     assert all(pieces)
 
 
-def test_evaluation_scores_the_test_split_of_training_data_and_all_of_other_data(trained, book, tmp_path):
+def test_evaluation_scores_the_test_split_of_training_data_and_all_of_other_data(trained_model, book, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("the old gate forgets a word.\n" * 40)
-    assert trained.evaluate(book).on == f"{book}, the test split"
-    assert trained.evaluate(other).on == f"{other}, all of it"
-    assert trained.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
-    assert trained.evaluate(other, split="valid").on == f"{other}, the valid split"
+    assert trained_model.evaluate(book).on == f"{book}, the test split"
+    assert trained_model.evaluate(other).on == f"{other}, all of it"
+    assert trained_model.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
+    assert trained_model.evaluate(other, split="valid").on == f"{other}, the valid split"
     with pytest.raises(UsageError, match=r"there is no split 'vlaid'\.\nPerhaps you meant 'valid'\."):
-        trained.evaluate(book, split="vlaid")
+        trained_model.evaluate(book, split="vlaid")
 
 
-def test_sampling_options_are_keywords_of_predict(trained):
+def test_sampling_options_are_keywords_of_predict(trained_model):
     plain = "".join(
-        trained.predict(
+        trained_model.predict(
             "the", options=InferenceOptions(sampling=SamplingOptions(temperature=0.5, top_k=3)), seed=2, max_length=30
         )
     )
-    assert "".join(trained.predict("the", temperature=0.5, top_k=3, seed=2, max_length=30)) == plain
-    combined = trained.predict(
+    assert "".join(trained_model.predict("the", temperature=0.5, top_k=3, seed=2, max_length=30)) == plain
+    combined = trained_model.predict(
         "the", options=InferenceOptions(sampling=SamplingOptions(temperature=0.5)), top_k=3, seed=2, max_length=30
     )
     assert "".join(combined) == plain
     with pytest.raises(UsageError, match=r"there is no option 'topk'\.\nPerhaps you meant 'top_k"):
-        trained.predict("the", topk=3)
+        trained_model.predict("the", topk=3)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_an_evaluation_says_which_softmax_it_used(book, tmp_path, output, expect
     assert expected in seqwise.train(book, out=tmp_path / "run", settings=settings).evaluate(book).how
 
 
-def test_a_text_is_read_once_for_its_evaluation(trained, book, tmp_path, monkeypatch):
+def test_a_text_is_read_once_for_its_evaluation(trained_model, book, tmp_path, monkeypatch):
     other = tmp_path / "other.txt"
     other.write_text("the old gate forgets a word.\n" * 40)
     names = []
     original = TextFile.summarize
     monkeypatch.setattr(TextFile, "summarize", lambda self: names.append(self.name) or original(self))
-    assert trained.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
+    assert trained_model.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
     assert names == [str(other)]

@@ -22,39 +22,39 @@ SMALL = {
 
 
 @pytest.fixture(scope="module", params=["lstm", "ngram"])
-def trained(request, book, tmp_path_factory):
+def trained_model(request, book, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "plain"
     return seqwise.train(book, out=out, settings=SMALL, model=request.param)
 
 
-def test_the_card_names_task_data_split_and_validation(trained, book):
-    card = (trained.run.folder / "README.md").read_text()
-    best = min(row["validation"]["perplexity"] for row in trained.run.metrics() if row.get("validation"))
-    assert card.startswith(f"# {trained.settings.model}, language\n")
-    assert f"- data: `{book}` (fingerprint `{trained.run.origin.fingerprint}`)" in card
+def test_the_card_names_task_data_split_and_validation(trained_model, book):
+    card = (trained_model.run.folder / "README.md").read_text()
+    best = min(row["validation"]["perplexity"] for row in trained_model.run.metrics() if row.get("validation"))
+    assert card.startswith(f"# {trained_model.settings.model}, language\n")
+    assert f"- data: `{book}` (fingerprint `{trained_model.run.origin.fingerprint}`)" in card
     assert "- split: the end of the text is held out" in card
     assert "- vocabulary of text: characters, 22 tokens, learned from the training split" in card
     assert re.search(rf"^- validation perplexity at the best step \(\d[\d,]*\): {best:.4g}$", card, re.MULTILINE)
 
 
-def test_the_card_reports_the_metric_of_the_best_step_even_if_another_step_has_a_better_one(trained, monkeypatch):
+def test_the_card_reports_the_metric_of_the_best_step_even_if_another_step_has_a_better_one(trained_model, monkeypatch):
     """The best step is that of the smallest loss; its BLEU need not be the largest."""
     rows = [
         {"step": step, "tokens": step, "seconds": 1.0, "validation": {"loss": loss, "bleu": score}}
         for step, loss, score in ((10, 2.0, 30.0), (20, 1.0, 20.0))
     ]
-    monkeypatch.setattr(trained.run, "metrics", lambda: rows)
+    monkeypatch.setattr(trained_model.run, "metrics", lambda: rows)
     task = SimpleNamespace(primary_metric=("bleu", "BLEU"), unit="tokens")
-    card = build_model_card(trained.run, task, "small")
+    card = build_model_card(trained_model.run, task, "small")
     assert "- validation bleu at the best step (20): 20\n" in card
 
 
-def test_the_commands_of_the_card_can_be_run(trained, capsys):
-    card = (trained.run.folder / "README.md").read_text()
+def test_the_commands_of_the_card_can_be_run(trained_model, capsys):
+    card = (trained_model.run.folder / "README.md").read_text()
     commands = [shlex.split(line)[1:] for line in card.splitlines() if line.startswith(("seqwise ev", "seqwise pr"))]
     assert len(commands) == 2
     assert [main(arguments) for arguments in commands] == [0, 0]
 
 
-def test_no_setting_is_shown_as_none(trained):
-    assert "None" not in (trained.run.folder / "README.md").read_text()
+def test_no_setting_is_shown_as_none(trained_model):
+    assert "None" not in (trained_model.run.folder / "README.md").read_text()

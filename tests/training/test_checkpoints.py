@@ -30,7 +30,7 @@ from seqwise.training.checkpoints import (
 )
 
 
-def snapshot(value: float, size: int = 4) -> Snapshot:
+def make_snapshot(value: float, size: int = 4) -> Snapshot:
     return Snapshot({"weight": torch.full((size,), value)}, {"value": value, "nested": [1, None]})
 
 
@@ -39,7 +39,7 @@ def load_newest(folder, warnings=None):
 
 
 def test_a_saved_checkpoint_is_loaded(tmp_path):
-    save_checkpoint(tmp_path, 7, snapshot(1.5))
+    save_checkpoint(tmp_path, 7, make_snapshot(1.5))
     loaded = load_newest(tmp_path)
     assert torch.equal(loaded.tensors["weight"], torch.full((4,), 1.5))
     assert loaded.state == {"value": 1.5, "nested": [1, None]}
@@ -47,7 +47,7 @@ def test_a_saved_checkpoint_is_loaded(tmp_path):
 
 def test_the_newest_checkpoint_is_loaded_and_old_ones_are_removed(tmp_path):
     for step in (5, 10, 15, 100):
-        save_checkpoint(tmp_path, step, snapshot(step))
+        save_checkpoint(tmp_path, step, make_snapshot(step))
     assert load_newest(tmp_path).state["value"] == 100
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100", "step-15"]
     assert NUM_CHECKPOINTS == 2
@@ -70,8 +70,8 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path):
     ids=["truncated", "missing", "altered", "half a manifest", "no manifest"],
 )
 def test_a_damaged_newest_checkpoint_is_skipped_with_a_message(tmp_path, name, damage, problem):
-    save_checkpoint(tmp_path, 1, snapshot(1.0))
-    path = save_checkpoint(tmp_path, 2, snapshot(2.0))
+    save_checkpoint(tmp_path, 1, make_snapshot(1.0))
+    path = save_checkpoint(tmp_path, 2, make_snapshot(2.0))
     damage(path / name)
     warnings: list[str] = []
     assert load_newest(tmp_path, warnings).state["value"] == 1.0
@@ -81,14 +81,14 @@ def test_a_damaged_newest_checkpoint_is_skipped_with_a_message(tmp_path, name, d
 
 
 def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path):
-    (save_checkpoint(tmp_path, 2, snapshot(2.0)) / TENSORS).unlink()
-    save_checkpoint(tmp_path, 2, snapshot(3.0))
+    (save_checkpoint(tmp_path, 2, make_snapshot(2.0)) / TENSORS).unlink()
+    save_checkpoint(tmp_path, 2, make_snapshot(3.0))
     assert load_newest(tmp_path).state["value"] == 3.0
 
 
 def test_leftovers_are_removed(tmp_path):
     for step in (1, 2):
-        save_checkpoint(tmp_path, step, snapshot(step))
+        save_checkpoint(tmp_path, step, make_snapshot(step))
     (tmp_path / "step-3").mkdir()
     (tmp_path / ".step-4.writing").mkdir()
     assert load_newest(tmp_path, []).state["value"] == 2
@@ -132,8 +132,8 @@ def save_and_die(folder: Path, saved: Snapshot, fatal_call: int) -> bool:
 def test_a_kill_at_any_point_of_the_write_leaves_a_complete_checkpoint(tmp_path):
     for call in range(1, 40):
         folder = tmp_path / str(call)
-        save_checkpoint(folder, 1, snapshot(1.0))
-        completed = save_and_die(folder, snapshot(2.0), call)
+        save_checkpoint(folder, 1, make_snapshot(1.0))
+        completed = save_and_die(folder, make_snapshot(2.0), call)
         warnings: list[str] = []
         loaded = load_newest(folder, warnings)
         assert loaded.state["value"] in (1.0, 2.0)
@@ -147,13 +147,13 @@ def test_a_kill_at_any_point_of_the_write_leaves_a_complete_checkpoint(tmp_path)
 
 def test_a_full_disk_is_one_error_message_and_the_previous_checkpoint_stays(tmp_path):
     """A limit on file size makes the kernel refuse the write, as a full disk does."""
-    save_checkpoint(tmp_path, 1, snapshot(1.0))
+    save_checkpoint(tmp_path, 1, make_snapshot(1.0))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     old_handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(SaveError, match=r"step-2: cannot write") as excinfo:
-            save_checkpoint(tmp_path, 2, snapshot(2.0, size=100_000))
+            save_checkpoint(tmp_path, 2, make_snapshot(2.0, size=100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, old_handler)
@@ -184,13 +184,13 @@ def test_a_tied_matrix_is_saved_once_and_loaded_into_both_places(tmp_path):
 
 
 def test_weights_of_another_model_are_an_error_that_names_them():
-    with pytest.raises(RunError, match="'bias' is on one side only"):
+    with pytest.raises(RunError, match="'bias' is missing from the file"):
         load_weights(nn.Linear(2, 2), {"weight": torch.zeros(2, 2)}, "file")
     with pytest.raises(RunError, match=r"weight has shape \(3, 2\), the model needs \(2, 2\)"):
         load_weights(nn.Linear(2, 2, bias=False), {"weight": torch.zeros(3, 2)}, "file")
 
 
 def test_nothing_in_a_checkpoint_is_executable(tmp_path):
-    path = save_checkpoint(tmp_path, 1, snapshot(1.0))
+    path = save_checkpoint(tmp_path, 1, make_snapshot(1.0))
     assert sorted(file.name for file in path.iterdir()) == [MANIFEST, STATE, TENSORS]
     json.loads((path / STATE).read_text())

@@ -165,7 +165,7 @@ def test_evaluation_is_not_compiled():
 
 
 @pytest.mark.parametrize(
-    "make_copy", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))], ids=["copy", "file"]
+    "make_copy", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))], ids=["deepcopy", "pickle"]
 )
 def test_a_copy_is_the_same_model_and_not_compiled(make_copy):
     compiled, counter = make_encoder_decoder(), GraphCounter()

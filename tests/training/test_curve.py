@@ -50,7 +50,7 @@ def test_few_or_equal_points_are_a_valid_image(rows):
 
 
 def test_smoothing_is_a_moving_average():
-    assert smooth([(0, 1.0), (1, 2.0), (2, 2.0)], keep=0.5) == [(0, 1.0), (1, 1.5), (2, 1.75)]
+    assert smooth([(0, 1.0), (1, 2.0), (2, 2.0)], decay=0.5) == [(0, 1.0), (1, 1.5), (2, 1.75)]
 
 
 def test_a_long_curve_is_drawn_with_few_points_and_keeps_its_ends():

@@ -78,8 +78,8 @@ runpy.run_module("seqwise", run_name="__main__")
 """
 
 
-def rare_words(folder: Path) -> Path:
-    """Words of the last two clusters of an adaptive softmax occur in a few lines of the first half only."""
+def write_rare_words(folder: Path) -> Path:
+    """Write a text whose words of the last two clusters of an adaptive softmax occur only in its first half."""
     lines = ["the old gate . " * 4] * 600
     for number in range(40):
         lines[7 * number] += f"rare{number}"
@@ -99,7 +99,7 @@ def adaptive_command(root: Path, folder: Path) -> list[str]:
 
 def run_with_different_weights(root: Path) -> tuple[int, str]:
     (root / "different_weights.py").write_text(DIFFERENT_WEIGHTS)
-    rare_words(root)
+    write_rare_words(root)
     return run(*adaptive_command(root, root / "adaptive"), program=[*TORCHRUN[:-2], str(root / "different_weights.py")])
 
 
@@ -130,11 +130,11 @@ def scenarios(book, tmp_path_factory):
         yield root, results
 
 
-def tensors(folder: Path) -> dict[str, torch.Tensor]:
+def load_tensors(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / f"checkpoints/step-{saved_step(folder)}/tensors.safetensors")
 
 
-def losses(folder: Path) -> list[float]:
+def read_losses(folder: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -155,8 +155,8 @@ def test_two_processes_train_as_one_process_with_the_same_global_batch(scenarios
     assert stderr.count("chosen by rule") == 1
     assert main(train_command(book, family, tmp_path / "one")) == 0
     assert saved_step(root / family) == STEPS
-    assert_tensors_close(tensors(root / family), tensors(tmp_path / "one"), 1e-4)
-    assert losses(root / family) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    assert_tensors_close(load_tensors(root / family), load_tensors(tmp_path / "one"), 1e-4)
+    assert read_losses(root / family) == pytest.approx(read_losses(tmp_path / "one"), rel=1e-4)
 
 
 @pytest.mark.slow
@@ -166,10 +166,10 @@ def test_processes_with_other_initial_weights_and_missing_gradients_train_as_one
     status, stderr = results["adaptive"].result()
     assert status == 0, stderr
     assert main(adaptive_command(root, tmp_path / "one")) == 0
-    actual, expected = tensors(root / "adaptive"), tensors(tmp_path / "one")
+    actual, expected = load_tensors(root / "adaptive"), load_tensors(tmp_path / "one")
     assert "optimizer.head.output.softmax.tail.1.0.weight.exp_avg" in actual
     assert_tensors_close(actual, expected, 1e-4)
-    assert losses(root / "adaptive") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    assert read_losses(root / "adaptive") == pytest.approx(read_losses(tmp_path / "one"), rel=1e-4)
 
 
 @pytest.mark.slow
@@ -211,8 +211,8 @@ def test_a_run_of_two_processes_is_resumed_in_one(scenarios, tmp_path):
     shutil.rmtree(tmp_path / f"alone/checkpoints/step-{STEPS}")
     assert main(["train", "--resume", str(tmp_path / "alone")]) == 0
     assert saved_step(tmp_path / "alone") == STEPS
-    assert_tensors_close(tensors(tmp_path / "alone"), tensors(root / "lstm"), 1e-5)
-    assert losses(tmp_path / "alone") == pytest.approx(losses(root / "lstm"), rel=1e-6)
+    assert_tensors_close(load_tensors(tmp_path / "alone"), load_tensors(root / "lstm"), 1e-5)
+    assert read_losses(tmp_path / "alone") == pytest.approx(read_losses(root / "lstm"), rel=1e-6)
 
 
 @pytest.mark.slow

@@ -166,10 +166,10 @@ def test_out_of_memory_halves_the_micro_batch_and_keeps_the_update():
     steps = run(limited)
     run(plain)
     torch.testing.assert_close(weights(plain), weights(limited), rtol=1e-4, atol=1e-6)
-    assert limited.micro_batches.num_pieces == 4
+    assert limited.micro_batches.num_micro_batches == 4
     assert [note for step in steps for note in step.notes] == [
-        "out of memory: the batch of 8 rows is now computed in 2 pieces; the updates stay the same.",
-        "out of memory: the batch of 8 rows is now computed in 4 pieces; the updates stay the same.",
+        "out of memory: the batch of 8 rows is now computed in 2 micro-batches; the updates stay the same.",
+        "out of memory: the batch of 8 rows is now computed in 4 micro-batches; the updates stay the same.",
     ]
 
 
@@ -177,7 +177,7 @@ def test_tensors_of_a_failed_attempt_are_released_before_the_next():
     trainer = make_trainer()
     trainer.model.max_rows = 4
     next(trainer.steps())
-    assert trainer.micro_batches.num_pieces == 2
+    assert trainer.micro_batches.num_micro_batches == 2
     assert trainer.model.allocation() is None
 
 
@@ -188,7 +188,7 @@ def raise_out_of_memory(*args, **kwargs):
 def test_a_single_row_that_does_not_fit_into_memory_is_an_error():
     trainer = make_trainer()
     trainer.model.max_rows = 0
-    with pytest.raises(MemoryLimitError, match=r"one row of 6 steps does not fit into memory\.") as excinfo:
+    with pytest.raises(MemoryLimitError, match=r"one row of 6 time steps does not fit into memory\.") as excinfo:
         run(trainer)
     assert "smaller --data.window, --network.width or --text.vocabulary" in excinfo.value.repair
     assert excinfo.value.exit_status == 1
@@ -405,8 +405,8 @@ def test_averaged_weights_are_evaluated():
     expected = weights(trainer)
     for count, _ in enumerate(trainer.steps(), start=2):
         raw.append(weights(trainer))
-        keep = min(0.5, count / (count + 10))
-        expected = keep * expected + (1 - keep) * raw[-1]
+        decay = min(0.5, count / (count + 10))
+        expected = decay * expected + (1 - decay) * raw[-1]
         torch.testing.assert_close(evaluated[-1], expected)
     assert not torch.allclose(evaluated[-1], raw[-1])
 

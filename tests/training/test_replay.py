@@ -40,7 +40,7 @@ from seqwise.training.replay import (
 )
 
 ROWS, TIME = 4, 6
-CAPTURE_STEP = WARMUP_CALLS + 2  # the update of a shape that is recorded first
+CAPTURE_STEP = WARMUP_CALLS + 2  # the call with a new shape at which its graph is captured
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 MODELS = ["rnn", "lstm", "gru", "transformer"]
 OUTPUTS = [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tie_weights": False}]
@@ -59,7 +59,7 @@ class FakeGraph:
         states = torch.default_generator.get_state()
         self.work, self.results = work, work()
         self.gradients = [parameter.grad for parameter in self.parameters]
-        torch.default_generator.set_state(states)  # what is recorded has not happened yet
+        torch.default_generator.set_state(states)  # a capture runs nothing
         for result in self._tensors(self.results):
             result.fill_(float("nan"))
         return self.results
@@ -89,7 +89,7 @@ class FailingGraph(FakeGraph):
 
 
 @pytest.fixture(autouse=True)
-def _no_graphs_yet() -> None:
+def _clear_fake_graphs() -> None:
     FakeGraph.instances = []
 
 
@@ -169,14 +169,14 @@ def train_both(one: Trainer, other: Trainer) -> int:
 def count_replays(trainer: Trainer) -> list[int]:
     """Return a list whose only number counts all replays from now on."""
     count = [0]
-    for recorded in trainer.replay.graphs.values():
-        original = recorded.graph.replay
+    for captured_gradients in trainer.replay.graphs.values():
+        original = captured_gradients.graph.replay
 
         def counting_replay(original: Callable[[], None] = original) -> None:
             count[0] += 1
             original()
 
-        recorded.graph.replay = counting_replay
+        captured_gradients.graph.replay = counting_replay
     return count
 
 
@@ -333,15 +333,15 @@ def replace_a_module(model: nn.Module) -> None:
     model.drop_out = nn.Identity()
 
 
-def stop_training(model: nn.Module) -> None:
-    model.backbone.train = lambda mode=True: model.backbone  # as users do who freeze a part
+def override_train(model: nn.Module) -> None:
+    model.backbone.train = lambda mode=True: model.backbone  # as users do to freeze a part
     model.backbone.dropout = 0.9
 
 
 CHANGES = [
     change_a_number, change_a_number_deep_inside, change_the_class, add_a_hook, add_a_hook_of_a_tensor,
     add_a_hook_after_a_gradient, replace_forward, move_the_weights, freeze_some_words, freeze_a_weight,
-    replace_a_module, stop_training,
+    replace_a_module, override_train,
 ]  # fmt: skip
 
 
@@ -359,7 +359,7 @@ def test_a_changed_model_is_not_replayed(device: str, change: Callable[[nn.Modul
         change(trainer.model)
         for _ in range(5):
             next(steps)
-        assert replays[0] == 0, "what was recorded before is not replayed"
+        assert replays[0] == 0, "the graph captured before the change is not replayed"
     for p, q in zip(one.parameters, other.parameters, strict=True):
         assert torch.equal(p, q)
 
@@ -397,7 +397,7 @@ def test_only_repeatable_hooks_allow_replay() -> None:
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
-def test_values_recorded_during_replay_come_from_every_step(device: str) -> None:
+def test_nothing_is_replayed_while_activations_are_recorded(device: str) -> None:
     trainer = make_trainer(make_settings("lstm"), device, batches=Batches(steps=20))
     steps = trainer.steps()
     for _ in range(CAPTURE_STEP + 2):
@@ -488,9 +488,9 @@ def synchronises(model: CustomModel, scores: Tensor) -> None:
 
 
 def draws_with_own_generator(model: CustomModel, scores: Tensor) -> None:
-    if not hasattr(model, "chance"):
-        model.chance = np.random.default_rng(0)
-    model.chance.random()
+    if not hasattr(model, "generator"):
+        model.generator = np.random.default_rng(0)
+    model.generator.random()
 
 
 DRAWS = "it draws random numbers on the CPU, or with a generator of its own"
@@ -545,7 +545,7 @@ def test_training_continues_without_graphs_after_a_failed_capture_on_a_gpu() -> 
         notes += step.notes
     assert not other.replay.graphs
     assert len(notes) == 1
-    assert notes[0].startswith("gradients could not be recorded")
+    assert notes[0].startswith("a CUDA graph could not be captured")
     for a, b in zip(plain.parameters, other.parameters, strict=True):
         assert torch.equal(a, b)
 
@@ -644,7 +644,7 @@ def test_training_continues_without_graphs_after_a_failed_capture() -> None:
     notes = []
     for _, step in zip(one.steps(), other.steps(), strict=True):
         notes += step.notes
-    assert notes == ["gradients could not be recorded and are computed one by one: operation not permitted."]
+    assert notes == ["a CUDA graph could not be captured (operation not permitted); training continues without graphs."]
     for a, b in zip(one.parameters, other.parameters, strict=True):
         assert torch.equal(a, b)
 
@@ -686,10 +686,10 @@ def test_a_graph_needs_memory_beside_the_others(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 def test_too_little_memory_for_a_graph_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "has_memory_for_graph", lambda device, recorded: False)
+    monkeypatch.setattr(replay, "has_memory_for_graph", lambda device, num_graphs: False)
     trainer = make_trainer(make_settings("lstm"))
     notes = [note for step in trainer.steps() for note in step.notes]
-    assert notes == ["gradients could not be recorded and are computed one by one: there is too little memory."]
+    assert notes == ["a CUDA graph could not be captured (there is too little memory); training continues without graphs."]
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
@@ -711,10 +711,10 @@ def test_out_of_memory_frees_graphs_first_and_then_splits_the_batch() -> None:
     for step in steps:
         notes += step.notes
     assert notes == [
-        "out of memory: gradients are no longer recorded, but computed one by one.",
-        "out of memory: the batch of 4 rows is now computed in 2 pieces; the updates stay the same.",
+        "out of memory: CUDA graphs are freed; training continues without them.",
+        "out of memory: the batch of 4 rows is now computed in 2 micro-batches; the updates stay the same.",
     ]
-    assert trainer.micro_batches.num_pieces == 2
+    assert trainer.micro_batches.num_micro_batches == 2
     assert not trainer.replay.graphs
 
 
@@ -737,7 +737,7 @@ def test_a_validation_that_never_fits_into_memory_is_an_error() -> None:
         calls.append(None)
         raise torch.OutOfMemoryError("simulated")
 
-    for number in (1, CAPTURE_STEP + 2):  # with nothing recorded, and with something
+    for number in (1, CAPTURE_STEP + 2):  # without a graph, and with one
         trainer, calls = make_trainer(make_settings("lstm", {"validate_every": number}, dropout=0.0)), []
         trainer.model.backbone.deep.layer[0].weight_dropout = trainer.model.backbone.deep.layer[1].weight_dropout = 0.0
         trainer.validate = validate

@@ -40,10 +40,10 @@ def run_copy(finished_run, tmp_path) -> Path:
     return shutil.copytree(finished_run, tmp_path / "copy")
 
 
-def run_failing(capsys, *words: str | Path) -> tuple[int, list[str]]:
+def run_failing(capsys, *arguments: str | Path) -> tuple[int, list[str]]:
     """Run a command that fails; return its exit status and the lines of its error message."""
     capsys.readouterr()
-    status = main([str(word) for word in words])
+    status = main([str(argument) for argument in arguments])
     stderr = capsys.readouterr().err
     assert stderr.count("error: ") == 1
     assert "Traceback" not in stderr
@@ -55,8 +55,8 @@ def test_a_run_of_a_newer_version_is_rejected_with_its_version(run_copy, capsys)
     content["run"] |= {"format": 99, "seqwise": "9.0.0"}
     content["new_section"] = {"unheard_of": 1}
     (run_copy / "config.yaml").write_text(yaml.safe_dump(content))
-    for words in (["train", "--resume", run_copy], ["predict", run_copy, "a"], ["evaluate", run_copy, "builtin:docs"]):
-        status, lines = run_failing(capsys, *words)
+    for arguments in (["train", "--resume", run_copy], ["predict", run_copy, "a"], ["evaluate", run_copy, "builtin:docs"]):
+        status, lines = run_failing(capsys, *arguments)
         assert status == 2
         assert lines == [
             f"error: {run_copy / 'config.yaml'}: this run was written by Seqwise 9.0.0 in format 99; "

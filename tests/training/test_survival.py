@@ -18,7 +18,7 @@ from live_runs import SEQWISE, SMALL, finish, kill_often, logged_step, outcome, 
 
 pytestmark = pytest.mark.slow  # `test_training_run.py` checks the same inside one process
 
-STEPS, SAVE = 400, 4
+STEPS, SAVE_EVERY = 400, 4
 FAMILIES = {"lstm": "streams", "transformer": "windows"}
 
 
@@ -30,7 +30,7 @@ def text(tmp_path_factory, book) -> Path:
     return path
 
 
-def train_command(text: Path, family: str, folder: Path, save_every: int = SAVE) -> list[str | Path]:
+def train_command(text: Path, family: str, folder: Path, save_every: int = SAVE_EVERY) -> list[str | Path]:
     intervals = ["--training.save-every", str(save_every), "--training.validate-every", "50"]
     return ["train", text, "--model", family, *SMALL, *intervals, "--budget", f"{64 * STEPS}-tokens", "--out", folder]
 
@@ -94,7 +94,6 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(scenarios, family)
     assert outcome(scenarios[f"{family} killed"].result()) == expected
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_killed_thirty_times_ends_with_the_same_bits(text, tmp_path, scenarios, family):
     assert outcome(run_with_kills(text, family, tmp_path / "run", 30)) == outcome(scenarios[family].result())
@@ -119,7 +118,7 @@ def test_a_truncated_newest_checkpoint_is_skipped_and_the_run_ends_with_the_same
     folder, status, stderr = scenarios["truncated"].result()
     assert status == 0, stderr
     assert stderr.count(f"step-{STEPS} is damaged (tensors.safetensors has ") == 1
-    assert f"resuming at step {STEPS - SAVE}." in stderr
+    assert f"resuming at step {STEPS - SAVE_EVERY}." in stderr
     assert outcome(folder) == outcome(scenarios["lstm"].result())
 
 
@@ -132,38 +131,38 @@ from seqwise.cli.main import main
 from seqwise.training import checkpoints, distribution, loop, training_run
 from seqwise.cli import train, progress
 
-def kill_at_call(function, calls, last):
+def kill_at_call(function, calls, fatal_call):
     def call(*args, **kwargs):
         calls.append(function.__name__)
-        if len(calls) == last:
+        if len(calls) == fatal_call:
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*args, **kwargs)
     return call
 
-def run_in_fork(arguments, last=0):
+def run_in_fork(arguments, fatal_call=0):
     child = os.fork()
     if not child:
         calls = []
-        os.fsync = kill_at_call(os.fsync, calls, last)
+        os.fsync = kill_at_call(os.fsync, calls, fatal_call)
         for name in ("mkdir", "rename", "replace"):
-            setattr(Path, name, kill_at_call(getattr(Path, name), calls, last))
-        checkpoints.save_file = kill_at_call(checkpoints.save_file, calls, last)
+            setattr(Path, name, kill_at_call(getattr(Path, name), calls, fatal_call))
+        checkpoints.save_file = kill_at_call(checkpoints.save_file, calls, fatal_call)
         os._exit(main(arguments))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-uncut, cut, *arguments = sys.argv[1:]
-assert run_in_fork([*arguments, "--out", uncut]) == 0
-assert run_in_fork([*arguments, "--out", cut], 12) == -signal.SIGKILL
+whole, killed, *arguments = sys.argv[1:]
+assert run_in_fork([*arguments, "--out", whole]) == 0
+assert run_in_fork([*arguments, "--out", killed], 12) == -signal.SIGKILL
 for call in range(1, 41):
-    assert run_in_fork(["train", "--resume", cut], call) == -signal.SIGKILL, call
-assert run_in_fork(["train", "--resume", cut]) == 0
+    assert run_in_fork(["train", "--resume", killed], call) == -signal.SIGKILL, call
+assert run_in_fork(["train", "--resume", killed]) == 0
 """
 
 
 def run_with_kills_in_writes(text: Path, root: Path) -> tuple[int, str]:
     arguments = ["train", text, "--model", "lstm", *SMALL, "--budget", f"{64 * 200}-tokens"]
     arguments += ["--training.save-every", "2", "--training.validate-every", "25"]
-    return run(root / "uncut", root / "cut", *arguments, program=[sys.executable, "-c", DRIVER])
+    return run(root / "whole", root / "killed", *arguments, program=[sys.executable, "-c", DRIVER])
 
 
 def test_a_kill_inside_any_write_of_a_run_changes_nothing(scenarios):
@@ -171,9 +170,9 @@ def test_a_kill_inside_any_write_of_a_run_changes_nothing(scenarios):
     status, stderr = scenarios["killed in writes"].result()
     assert status == 0, stderr
     assert "damaged" not in stderr
-    cut, uncut = scenarios["root"] / "cut", scenarios["root"] / "uncut"
-    assert outcome(cut) == outcome(uncut)
-    assert sorted(os.listdir(cut)) == sorted(os.listdir(uncut))
+    killed, whole = scenarios["root"] / "killed", scenarios["root"] / "whole"
+    assert outcome(killed) == outcome(whole)
+    assert sorted(os.listdir(killed)) == sorted(os.listdir(whole))
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
@@ -189,7 +188,7 @@ def test_a_signal_while_the_data_is_read_leaves_nothing_behind(tmp_path, book, m
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
-FULL = """
+FULL_DISK_SCRIPT = """
 disk=$1; shift
 mount -t tmpfs -o size=800k tmpfs "$disk" || exit 77
 "$@" --out "$disk/run" 2> "$disk.stderr"; echo $? > "$disk.statuses"
@@ -205,7 +204,7 @@ def test_a_full_disk_is_one_message_and_the_run_can_be_resumed_later(text, tmp_p
     """The disk holds one checkpoint of this model, but not two."""
     (tmp_path / "disk").mkdir()
     arguments = ["train", text, "--model", "lstm", *SMALL, "--network.width", "64", "--budget", f"{64 * 30}-tokens"]
-    script = ["unshare", "-rm", "bash", "-c", FULL, "bash", str(tmp_path / "disk"), *SEQWISE]
+    script = ["unshare", "-rm", "bash", "-c", FULL_DISK_SCRIPT, "bash", str(tmp_path / "disk"), *SEQWISE]
     status, _ = run(*arguments, "--training.save-every", "10", program=script)
     if status == 77 or not (tmp_path / "disk.statuses").exists():
         pytest.skip("this system does not let a user mount a small disk")

@@ -88,20 +88,19 @@ def run_trainer(trainer: Trainer) -> list[Step]:
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_ends_with_exactly_its_tokens(prepare_task, task):
     settings, prepared = prepare_task(task)
-    first, second, rows = first_batches(settings, prepared)
-    assert max(rows) > 1
-    inside = next(at for at in range(1, len(rows)) if rows[at] > 1)
-    for extra, updates in [
-        (1, 2),  # a single token of the first row
-        (rows[0], 2),  # one whole row
-        (sum(rows[:inside]) + 1, 2),  # some rows, and a token of the next
-        (second.num_tokens - 1, 2),  # all but one
-        (second.num_tokens, 2),  # the whole batch
+    first, second, row_tokens = first_batches(settings, prepared)
+    assert max(row_tokens) > 1
+    divisible_row = next(row for row in range(1, len(row_tokens)) if row_tokens[row] > 1)
+    for extra in [
+        1,  # a single token of the first row
+        row_tokens[0],  # one whole row
+        sum(row_tokens[:divisible_row]) + 1,  # some rows, and a token of the next
+        second.num_tokens - 1,  # all but one
+        second.num_tokens,  # the whole batch
     ]:
         budget = first.num_tokens + extra
         steps = run_trainer(make_trainer(settings, prepared, f"{budget}-tokens"))
         assert [step.tokens for step in steps] == [first.num_tokens, budget]
-        assert len(steps) == updates
         assert steps[-1].ended == "the budget is spent"
         assert steps[-1].progress == 1
         assert steps[0].ended == ""
@@ -114,19 +113,19 @@ def test_a_budget_smaller_than_one_batch_makes_one_update(prepare_task):
 
 
 @pytest.mark.parametrize(("task", "family"), [*((task, "lstm") for task in TASKS), ("language", "transformer")])
-@pytest.mark.parametrize("pieces", [1, 2])
-def test_the_last_update_is_the_weighted_sum_over_its_rows(prepare_task, task, family, pieces):
+@pytest.mark.parametrize("num_micro_batches", [1, 2])
+def test_the_last_update_is_the_weighted_sum_over_its_rows(prepare_task, task, family, num_micro_batches):
     """By hand: each row's gradient, the first rows fully, the next one by the share of its tokens that is left."""
     settings, prepared = prepare_task(task, family)
-    first, second, rows = first_batches(settings, prepared)
-    whole = next(at for at in range(1, len(rows)) if rows[at] > 1)
-    part = (rows[whole] // 2) / rows[whole]
-    budget = first.num_tokens + sum(rows[:whole]) + rows[whole] // 2
-    trainer = make_trainer(settings, prepared, f"{budget}-tokens", accumulate=pieces)
+    first, second, row_tokens = first_batches(settings, prepared)
+    num_whole_rows = next(row for row in range(1, len(row_tokens)) if row_tokens[row] > 1)
+    part = (row_tokens[num_whole_rows] // 2) / row_tokens[num_whole_rows]
+    budget = first.num_tokens + sum(row_tokens[:num_whole_rows]) + row_tokens[num_whole_rows] // 2
+    trainer = make_trainer(settings, prepared, f"{budget}-tokens", accumulate=num_micro_batches)
     stream = trainer.steps()
     next(stream)
     before, batch_state = weights(trainer.model), trainer.model_state
-    shares = [1.0] * whole + [part] + [0.0] * (second.rows - whole - 1)
+    shares = [1.0] * num_whole_rows + [part] + [0.0] * (second.rows - num_whole_rows - 1)
     total, count = torch.zeros(()), 0.0
     trainer.model.zero_grad()
     if hasattr(trainer.model, "progress"):
@@ -147,7 +146,7 @@ def test_the_last_update_is_the_weighted_sum_over_its_rows(prepare_task, task, f
     torch.testing.assert_close(weights(trainer.model), before - 0.5 * gradient, rtol=1e-4, atol=1e-6)
     assert step.loss == pytest.approx(float(total.detach()) / count, rel=1e-4)
     assert step.gradient_norm == pytest.approx(float(gradient.norm()), rel=1e-3)
-    assert 0 < part < 1 or rows[whole] == 1
+    assert 0 < part < 1 or row_tokens[num_whole_rows] == 1
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
@@ -169,7 +168,7 @@ def test_other_budgets_never_use_part_of_a_batch(prepare_task, monkeypatch, budg
     monkeypatch.setattr(memory, "select_rows", lambda *args: pytest.fail("a batch was cut"))
     steps = run_trainer(make_trainer(settings, prepared, budget))
     sizes = [batch.num_tokens for batch, _ in zip(prepared.batches(settings).epoch(0), steps)]
-    assert [step.tokens for step in steps[: len(sizes)]] == [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    assert [step.tokens for step in steps[: len(sizes)]] == [sum(sizes[: index + 1]) for index in range(len(sizes))]
 
 
 # Selected rows

@@ -248,9 +248,9 @@ def test_a_batch_size_chosen_by_rule_is_divisible_by_the_number_of_processes(boo
 
 def test_an_ngram_run_has_one_step(book, tmp_path):
     steps: list[Step] = []
-    trained = seqwise.train(book, out=tmp_path / "run", model="ngram", on_step=steps.append)
+    trained_model = seqwise.train(book, out=tmp_path / "run", model="ngram", on_step=steps.append)
     assert [(step.number, step.ended) for step in steps] == [(1, "all n-grams are counted")]
-    assert steps[0].validation == trained.run.metrics()[0]["validation"]
+    assert steps[0].validation == trained_model.run.metrics()[0]["validation"]
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])

@@ -247,9 +247,9 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_
 def test_the_run_records_its_vectors_and_predicts_without_the_file(data, file: str, tmp_path: Path):
     copy = tmp_path / "copy.vec"
     copy.write_bytes(Path(file).read_bytes())
-    trained = seqwise.train(data["classify"], out=tmp_path / "run", settings=SMALL, task="classify", vectors=str(copy))
+    trained_model = seqwise.train(data["classify"], out=tmp_path / "run", settings=SMALL, task="classify", vectors=str(copy))
     copy.unlink()
-    about = trained.run.preprocessor.facts["vectors"]
+    about = trained_model.run.preprocessor.facts["vectors"]
     assert len(about["fingerprint"]) == 32
     card = (tmp_path / "run/README.md").read_text()
     assert f"- word vectors: `{copy}` (fingerprint `{about['fingerprint']}`): 5 of 13 vocabulary words" in card
@@ -275,14 +275,14 @@ def test_a_classifier_with_trainable_vectors_has_a_smaller_learning_rate(data, f
 # Which words are found
 
 
-def vectors(keyed: KeyedVectors) -> WordVectors:
+def make_word_vectors(keyed: KeyedVectors) -> WordVectors:
     return WordVectors("words.vec", keyed, "0" * 32)
 
 
 def test_a_token_is_looked_up_as_it_is_and_then_in_lower_case():
     keyed = KeyedVectors(["Old", "old", "the"], np.array([[1.0, 0], [2, 0], [3, 0]]))
     tokenizer = Tokenizer.train("words", ["Old old OLD The <unk>\n"])
-    matches = vectors(keyed).match(tokenizer)
+    matches = make_word_vectors(keyed).match(tokenizer)
     values_by_token = {tokenizer.token(number): float(row[0]) for number, row in zip(matches.ids, matches.rows)}
     assert values_by_token == {"Old": 1, "old": 2, "OLD": 2, "The": 3}
     assert (matches.words, matches.composed, matches.share) == (4, 0, None)
@@ -291,7 +291,7 @@ def test_a_token_is_looked_up_as_it_is_and_then_in_lower_case():
 def test_only_bpe_tokens_that_begin_a_word_have_a_vector():
     keyed = KeyedVectors(["king", "the", "making", "été", "ing"], np.arange(10.0).reshape(5, 2))
     tokenizer = Tokenizer.train("bpe", ["is making the king été is making the king été\n"] * 50, size=310)
-    matches = vectors(keyed).match(tokenizer)
+    matches = make_word_vectors(keyed).match(tokenizer)
     values_by_token = {tokenizer.decode([number]): float(row[0]) for number, row in zip(matches.ids, matches.rows)}
     assert tokenizer.id("king") > 0
     assert values_by_token == {" king": 0, " the": 2, " making": 4, " été": 6}
@@ -301,7 +301,7 @@ def test_wordpiece_continuations_have_no_vector():
     tokenizer = Tokenizer.train("wordpiece", ["the king is making the taking of baking\n"] * 50, size=40)
     pieces = [token for token in tokenizer.tokens(range(len(tokenizer))) if token.startswith("##")]
     keyed = KeyedVectors(["king", "the", *pieces], np.ones((len(pieces) + 2, 2)))
-    matches = vectors(keyed).match(tokenizer)
+    matches = make_word_vectors(keyed).match(tokenizer)
     assert pieces
     assert sorted(tokenizer.token(number) for number in matches.ids) == ["king", "the"]
 
@@ -309,7 +309,7 @@ def test_wordpiece_continuations_have_no_vector():
 def test_special_tokens_keep_their_random_rows():
     keyed = KeyedVectors(["<unk>", "<eos>", "<pad>", "a"], np.ones((4, 2)))
     tokenizer = Tokenizer.train("words", ["a b\nb a\n"], specials=("<pad>",))
-    assert [tokenizer.token(number) for number in vectors(keyed).match(tokenizer).ids] == ["a"]
+    assert [tokenizer.token(number) for number in make_word_vectors(keyed).match(tokenizer).ids] == ["a"]
 
 
 def test_the_share_of_the_training_tokens_counts_unknown_words_but_no_ends_of_lines():
@@ -318,7 +318,7 @@ def test_the_share_of_the_training_tokens_counts_unknown_words_but_no_ends_of_li
     counts = torch.zeros(len(tokenizer), dtype=torch.int64)
     for token, count in (("a", 5), ("b", 2), ("<unk>", 1), ("<eos>", 1)):
         counts[tokenizer.id(token)] = count
-    matches = vectors(keyed).match(tokenizer, counts)
+    matches = make_word_vectors(keyed).match(tokenizer, counts)
     assert matches.share == 5 / 8
     assert str(matches) == "1 of 2 vocabulary words (50.0%), 62.5% of the training tokens"
 
@@ -327,7 +327,7 @@ def test_vectors_of_n_grams_give_one_to_every_word():
     parts = Subwords(3, 4, np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32))
     keyed = KeyedVectors(["old"], np.ones((1, 2)), subwords=parts)
     tokenizer = Tokenizer.train("words", ["old older a\n"])
-    matches = vectors(keyed).match(tokenizer)
+    matches = make_word_vectors(keyed).match(tokenizer)
     values_by_token = {tokenizer.token(number): row for number, row in zip(matches.ids, matches.rows)}
     assert set(values_by_token) == {"old", "older", "a"}
     np.testing.assert_array_equal(values_by_token["older"], keyed.vector("older"))
@@ -382,7 +382,7 @@ def test_words_of_the_file_extend_the_vocabulary(task: str, data, keyed: KeyedVe
 def test_a_vocabulary_that_cannot_be_extended_is_reported(data, file: str, tmp_path: Path):
     values = {"task": "tag", "vectors": file, "text": {"extend_vocabulary": 1}}  # `the` is there already
     run, training_run, _, messages = start_run(data["tag"], tmp_path / "run", **values)
-    assert any(each.startswith("note: --text.extend-vocabulary: no word was added") for each in messages)
+    assert any(each.startswith("note: --text.extend-vocabulary: no words were added") for each in messages)
     list(training_run.steps())
     assert "of the word vectors\n" not in (run.folder / "README.md").read_text()
 
@@ -398,9 +398,9 @@ def test_a_classifier_with_vectors_reads_words_even_where_there_are_hardly_any_b
     assert plain.settings.text.tokenizer == "characters"
 
 
-@pytest.mark.parametrize("large", [1e25, 1e-25])
-def test_rows_of_any_scale_are_scaled_to_the_same_norm(large: float, data, keyed: KeyedVectors, tmp_path: Path):
-    KeyedVectors(KNOWN, keyed.matrix * np.float32(large)).save(tmp_path / "v.safetensors")
+@pytest.mark.parametrize("scale", [1e25, 1e-25])
+def test_rows_of_any_scale_are_scaled_to_the_same_norm(scale: float, data, keyed: KeyedVectors, tmp_path: Path):
+    KeyedVectors(KNOWN, keyed.matrix * np.float32(scale)).save(tmp_path / "v.safetensors")
     values = {"task": "classify", "vectors": str(tmp_path / "v.safetensors")}
     run, training_run, _, _ = start_run(data["classify"], tmp_path / "run", **values)
     rows = training_run.model.embedding.weight.detach()[list(ids_with_vectors(run.preprocessor.tokenizer))]
@@ -449,8 +449,8 @@ def test_a_different_embedding_width_raises_an_error(data, file: str, tmp_path: 
 
 
 def test_the_command_line_reports_the_coverage(data, file: str, tmp_path: Path, capsys):
-    words = ["train", data["classify"], "--task", "classify", "--vectors", file, "--network.freeze-embedding"]
-    assert main([*words, "--budget", "200-tokens", "--network.width", "8", "--out", str(tmp_path / "run")]) == 0
+    arguments = ["train", data["classify"], "--task", "classify", "--vectors", file, "--network.freeze-embedding"]
+    assert main([*arguments, "--budget", "200-tokens", "--network.width", "8", "--out", str(tmp_path / "run")]) == 0
     messages = capsys.readouterr().err
     assert f"{file}: 5 of 13 vocabulary words (38.5%), 66.7% of the training tokens" in messages.replace("\n", "")
     assert main(["train", data["classify"], "--vectors", "missing.vec", "--out", str(tmp_path / "other")]) == 2

@@ -36,7 +36,7 @@ class DefaultsContext:
     examples: int = 0  # in the training split: sentences, pairs, images or windows
     max_length: int = 0  # tokens of the longest example
     outputs: int = 0  # labels, tags or values to choose from
-    vectors: int = 0  # width of the pretrained word vectors; 0: none
+    vector_width: int = 0  # of the pretrained word vectors; 0: none
 
 
 def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSettings, list[str]]:
@@ -54,8 +54,8 @@ def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSetti
     if not get_family(resolved.model).has_gradients:
         return resolved, names  # these settings do not apply to it
     fill("budget", DEFAULT_BUDGET)
-    if context.vectors:
-        fill("network.embedding", context.vectors)
+    if context.vector_width:
+        fill("network.embedding", context.vector_width)
     find_task(resolved.task).fill_defaults(resolved, context, fill)
     fill("training.ema", 0.0)  # unless the rules of the task have set it
     if not resolved.training.validate_every:

@@ -36,7 +36,7 @@ def train(
     on_step: Callable[[Step], None] = lambda step: None,
     **overrides: Any,
 ) -> TrainedModel:
-    """Train on `data` and return the trained run. Keywords are settings: `train("a.txt", model="gru", budget="2m")`.
+    """Train on `data` and return the trained model. Keywords are settings: `train("a.txt", model="gru", budget="2m")`.
 
     Ctrl-C ends training after the current update; the model so far is saved and returned.
     """
@@ -49,10 +49,10 @@ def train(
     return TrainedModel(run, run.settings.device)
 
 
-def merge_settings(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Return `base` updated with `over`, section by section: setting the width keeps the depth."""
-    sections = {key for key in base.keys() & over if isinstance(base[key], dict) and isinstance(over[key], dict)}
-    return base | over | {key: merge_settings(base[key], over[key]) for key in sections}
+def merge_settings(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """Return `base` updated with `overrides`, section by section: setting the width keeps the depth."""
+    sections = {key for key in base.keys() & overrides if isinstance(base[key], dict) and isinstance(overrides[key], dict)}
+    return base | overrides | {key: merge_settings(base[key], overrides[key]) for key in sections}
 
 
 def load(folder: str | Path, device: str = "auto") -> TrainedModel:
@@ -97,7 +97,7 @@ class TrainedModel:
         progress: ProgressCallback | None = None,
         **overrides: Any,
     ) -> Evaluation:
-        """Return metrics on the test split of the training data, on that of a folder, or on all of other data.
+        """Return metrics on the test split of the training data or of a folder that has one; on all of any other data.
 
         Further keywords are fields of `InferenceOptions`, `BeamSearchOptions` and `SamplingOptions`, such as `beam=5`
         or `dynamic=True`.

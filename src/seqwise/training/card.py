@@ -45,8 +45,8 @@ def _list_facts(run: Run, size: str) -> list[str]:
     settings, origin, vectors = run.settings, run.origin, run.preprocessor.facts.get("vectors", {})
     facts = [f"- data: `{origin.data}` (fingerprint `{origin.fingerprint}`)", f"- split: {origin.split}"]
     source = "learned from the training split"
-    if added := vectors.get("joined", 0):
-        source += f", with {added:,} words of the word vectors"
+    if num_added := vectors.get("joined", 0):
+        source += f", with {num_added:,} words of the word vectors"
     for name, tokenizer in run.preprocessor.tokenizers.items():
         facts.append(f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, {source}")
     if vectors:
@@ -102,12 +102,12 @@ def build_curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str
     return build_document(chart.parts, HEIGHT, "learning curve")
 
 
-def smooth(points: list[Point], keep: float = 0.7) -> list[Point]:
+def smooth(points: list[Point], decay: float = 0.7) -> list[Point]:
     """Return an exponential moving average, which shows the trend behind the noise of single batches."""
     smoothed: list[Point] = []
     for x, y in points:
-        before = smoothed[-1][1] if smoothed else y
-        smoothed.append((x, keep * before + (1 - keep) * y))
+        previous = smoothed[-1][1] if smoothed else y
+        smoothed.append((x, decay * previous + (1 - decay) * y))
     return smoothed
 
 

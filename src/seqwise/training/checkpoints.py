@@ -139,8 +139,9 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path | str) -> None:
     """Copy saved weights into the model; names and shapes must agree exactly."""
     model_weights = get_weights(model)
-    if missing := sorted(model_weights.keys() ^ tensors.keys()):
-        raise RunError(f"the weights do not fit the model: {missing[0]!r} is on one side only.", file=source)
+    if differences := sorted(model_weights.keys() ^ tensors.keys()):
+        reason = "is missing from the file" if differences[0] in model_weights else "is not a weight of the model"
+        raise RunError(f"the weights do not fit the model: {differences[0]!r} {reason}.", file=source)
     for name, tensor in model_weights.items():
         if tensor.shape != tensors[name].shape:
             saved, expected = tuple(tensors[name].shape), tuple(tensor.shape)

@@ -202,12 +202,12 @@ def launch(
     device: torch.device,
     arguments: Sequence[str],
     folder: Path,
-    log: IO[bytes] | None = None,
+    log_file: IO[bytes] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> int:
     """Run `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; return the exit status.
 
-    Their messages go to standard error, or into `log`. `stop()` returning true has the effect of Ctrl-C.
+    Their messages go to standard error, or into `log_file`. `stop()` returning true has the effect of Ctrl-C.
     """
     check_process_count(processes, device)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -215,7 +215,7 @@ def launch(
     workers: list[Worker] = []
     with handle_signals(lambda number, frame: signals.append(number)):
         try:
-            workers += [_start(rank, processes, store.port, arguments, log) for rank in range(processes)]
+            workers += [_start(rank, processes, store.port, arguments, log_file) for rank in range(processes)]
             return _get_exit_status(_wait_for_workers(workers, store, signals, stop), store, folder)
         finally:
             for worker in workers:
@@ -230,7 +230,7 @@ def check_process_count(processes: int, device: torch.device) -> None:
         raise UsageError(problem, repair=f"Use --nproc {num_gpus}, or train on the CPU with --device cpu.")
 
 
-def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log: IO[bytes] | None) -> Worker:
+def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log_file: IO[bytes] | None) -> Worker:
     threads = max(1, environment.cpu_count() // processes)
     variables = {"OMP_NUM_THREADS": str(threads), **build_worker_environment()}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
@@ -239,7 +239,7 @@ def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log: 
     # After setsid the workers do not get the terminal's Ctrl-C, which this process forwards.
     # Their standard input closes when this process ends, however that happens; then they end too.
     command = [*python_command("seqwise"), *arguments]
-    return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stderr=log, start_new_session=True)
+    return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stderr=log_file, start_new_session=True)
 
 
 def python_command(module: str) -> list[str]:

@@ -24,7 +24,7 @@ from seqwise.training.word_vectors import check_vectors, initialize_embeddings
 
 
 def inherit_from_run(settings: Settings, log: LogFunction) -> tuple[Settings, Preprocessor | None]:
-    """Return settings and vocabulary with those of the run in `--init`; without it, the settings and None."""
+    """Return settings and vocabulary inherited from the run of `--init`; without `--init`, the settings and None."""
     check_vectors(settings)
     if settings.init is None:
         return settings, None
@@ -63,7 +63,10 @@ def compile_layers(model: nn.Module, device: torch.device, **options: Any) -> No
 
 
 def find_compilable_stacks(device: torch.device, build: Callable[[], nn.Module] | None) -> list[Stack]:
-    """Return the stacks of Transformer layers; raise an error if there are none. `build` is None without a network."""
+    """Return the stacks of Transformer layers; raise an error if there are none.
+
+    `build` returns the model; it is None for an n-gram model, which has no layers.
+    """
     problem = (
         "there is nothing to compile: only Transformer layers are compiled; recurrent ones have their own kernels."
     )

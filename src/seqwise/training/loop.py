@@ -30,7 +30,7 @@ from seqwise.errors import MemoryLimitError
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
 from seqwise.training.distribution import World
-from seqwise.training.memory import MicroBatches, limit_to_budget, within_memory
+from seqwise.training.memory import MicroBatches, limit_to_budget, explain_out_of_memory
 from seqwise.training.optimizers import (
     SCHEDULES,
     Average,
@@ -78,13 +78,13 @@ class Trainer:
         self.state = TrainerState()
         self.model_state: ModelState = None
         self.notes: list[str] = []
-        self._started = 0.0  # on the clock, had training never been interrupted
+        self._started = 0.0  # `time.perf_counter()` at which training would have started if it had never paused
 
         compute = partial(forward_backward, model, self.device, settings.precision == "bfloat16")
         on_one_gpu = world.size == 1 and self.device.type == "cuda"
         self.replay = GraphReplay(compute, model, self.device, self.notes.append, enabled=on_one_gpu)
         self.micro_batches = MicroBatches(self.replay, self.parameters, self.notes.append, settings.accumulate)
-        # A GPU skips an update that is not finite by itself, so that the host need not wait before the next batch.
+        # The GPU itself skips an update that is not finite, so the host launches the next batch without waiting.
         self.checks_on_device = on_one_gpu and supports_skipping(self.optimizer)
 
     def steps(self) -> Iterator[Step]:
@@ -103,9 +103,9 @@ class Trainer:
                     step = self.run_validation(step)
                 self.state.ended = self._find_reason_to_stop(step)
 
-                paused = time.perf_counter()
+                pause_start = time.perf_counter()
                 yield self._complete(step)
-                self._started += time.perf_counter() - paused  # the caller's time is not training time
+                self._started += time.perf_counter() - pause_start  # the caller's time is not training time
                 if self.state.ended:
                     return
             self.state.epoch, self.state.step_in_epoch = self.state.epoch + 1, 0
@@ -116,7 +116,7 @@ class Trainer:
         if getattr(self.model, "progress", None) is not None:  # a model that changes in the course of training
             self.model.progress = self._budget_progress()  # type: ignore[assignment]
         share = limit_to_budget(batch, self.budget.tokens_left(self.state.tokens), self.world)
-        with within_memory(UPDATE_TOO_LARGE):
+        with explain_out_of_memory(UPDATE_TOO_LARGE):
             batch = batch.to(self.device)
         model_state = None if batch.resets_state else self.model_state
         seed = ((self.seed * 1_000_003 + self.state.step) * 1_000_003 + self.world.rank) % 2**63  # of dropout
@@ -125,7 +125,7 @@ class Trainer:
 
     def clip_gradients(self, update: Update) -> None:
         """Sum the gradients over all processes and clip them; start copying the loss and the norm to the host."""
-        with within_memory(UPDATE_TOO_LARGE):
+        with explain_out_of_memory(UPDATE_TOO_LARGE):
             # Zeros where this batch gives no gradient (unused clusters of adaptive softmax), so that the list is the
             # same in all processes, and one process makes the same update as several.
             for parameter in self.parameters:
@@ -134,21 +134,21 @@ class Trainer:
             self.world.sum_gradients([p.grad for p in self.parameters if p.grad is not None])
             norm = clip_gradients(self.parameters, self.settings.clip, self.settings.clip_threshold)
             update.not_finite = ~torch.isfinite(update.loss_sum + norm)
-            update.numbers = torch.stack((update.loss_sum, norm.to(update.loss_sum))).to("cpu", non_blocking=True)
+            update.loss_and_norm = torch.stack((update.loss_sum, norm.to(update.loss_sum))).to("cpu", non_blocking=True)
         if self.device.type == "cuda":
             update.ready = torch.cuda.Event()
             update.ready.record(torch.cuda.current_stream(self.device))
 
     def apply_update(self, update: Update) -> None:
         """Step the optimizer, unless the loss or the norm of the gradients is not finite."""
-        update.before = replace(self.state)
+        update.trainer_state = replace(self.state)
         update.learning_rate = self.settings.learning_rate * self.schedule.factor(self._budget_progress())
         for group in self.optimizer.param_groups:
             group["lr"] = update.learning_rate
         if not self.checks_on_device:
             self._require_finite(update)
         skip = update.not_finite if self.checks_on_device else None
-        with within_memory(UPDATE_TOO_LARGE), skip_step_if(self.optimizer, skip):
+        with explain_out_of_memory(UPDATE_TOO_LARGE), skip_step_if(self.optimizer, skip):
             self.optimizer.step()
         self.state.step += 1
         self.state.step_in_epoch += 1
@@ -160,7 +160,7 @@ class Trainer:
         if self.checks_on_device:
             self._require_finite(update)
         if self.average:
-            with within_memory(UPDATE_TOO_LARGE):
+            with explain_out_of_memory(UPDATE_TOO_LARGE):
                 self.average.update()
         state = self.state
         tokens_per_second = update.share.num_tokens / max(1e-9, update.seconds - state.seconds)
@@ -174,7 +174,7 @@ class Trainer:
         """Evaluate the model, and pass the result to the schedule and to averaged SGD."""
         state = self.state
         state.validations = max(state.validations + 1, self._count_due_validations(step.progress))
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             metrics = self._evaluate()
         except MemoryLimitError:
@@ -182,10 +182,10 @@ class Trainer:
                 raise
             self.replay.release_memory()
             metrics = self._evaluate()
-        seconds, spent = self.world.sum(self._seconds_since(self._started), self._seconds_since(began))
+        seconds, validation_seconds = self.world.sum(self._seconds_since(self._started), self._seconds_since(start))
         if step.progress < 1:  # the last validation is not part of the budget
             state.seconds = seconds
-        state.validating += spent
+        state.validating += validation_seconds
         loss = get_objective(metrics)
         is_best = math.isfinite(loss) and (state.best_loss is None or loss < state.best_loss)
         if is_best:
@@ -207,18 +207,18 @@ class Trainer:
         """Wait for loss and norm, and raise if they are not finite, with the trainer as before the update."""
         if update.ready is not None:
             update.ready.synchronize()
-        assert update.numbers is not None
-        own_loss_sum, update.gradient_norm = update.numbers.tolist()
+        assert update.loss_and_norm is not None
+        own_loss_sum, update.gradient_norm = update.loss_and_norm.tolist()
         loss_sum, update.seconds = self.world.sum(own_loss_sum, self._seconds_since(self._started))
         update.loss = loss_sum / update.share.num_targets
         if not math.isfinite(loss_sum + update.gradient_norm):
-            self.state, self.model_state = update.before, update.model_state
-            with within_memory("the search for what is not finite does not fit into memory"):
+            self.state, self.model_state = update.trainer_state, update.model_state
+            with explain_out_of_memory("the search for what is not finite does not fit into memory"):
                 raise explain_non_finite(self.model, update, self.state.step + 1, self.world)
 
     def _evaluate(self) -> dict[str, float]:
         assert self.validate is not None
-        with self.averaged(), within_memory("validation does not fit into memory"):
+        with self.averaged(), explain_out_of_memory("validation does not fit into memory"):
             return self.validate()
 
     def _is_validation_due(self) -> bool:
@@ -266,7 +266,8 @@ class Trainer:
         tensors = {f"model.{name}": tensor for name, tensor in get_weights(self.model).items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in get_moments(self.optimizer, self.model).items()}
         tensors |= flatten(model_state)
-        progress = vars(self.state) | {"history": list(self.state.history), "pieces": self.micro_batches.num_pieces}
+        progress = vars(self.state) | {"history": list(self.state.history), "pieces": self.micro_batches.num_micro_batches}
+        # The keys "place" (progress), "carry" (model state) and "pieces" are those of existing checkpoints.
         state: dict[str, Any] = {
             "place": progress,
             "carry": structure(model_state),
@@ -288,7 +289,7 @@ class Trainer:
         restore_moments(self.optimizer, self.model, select("optimizer."))
         self.schedule.load_state_dict(state["schedule"])
         progress = dict(state["place"])
-        self.micro_batches.num_pieces = progress.pop("pieces")
+        self.micro_batches.num_micro_batches = progress.pop("pieces")
         self.state = TrainerState(**progress)
         model_state = map_state(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
         self.model_state = self.world.select_own_rows(model_state)

@@ -1,9 +1,9 @@
-"""The gradients of a batch: in micro-batches when memory runs out, of fewer rows when a token budget does.
+"""Micro-batches, for batches that do not fit into memory, and the last batch of a token budget.
 
 Gradients of micro-batches add up, so the update stays the same except for rounding; an error is raised when one row
-alone does not fit. The last batch of a budget in tokens usually has more than are left. Its first rows are trained on
-as far as the tokens suffice; the loss of the next row is weighted by the fraction of its tokens that is left; the other
-rows are skipped.
+alone does not fit. The last batch of a token budget usually has more tokens than are left: its first rows are trained
+on as far as the tokens suffice, the loss of the next row is weighted by the fraction of its tokens that is left, and
+the other rows are skipped.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class MicroBatches:
     """
 
     def __init__(
-        self, replay: GraphReplay, parameters: Sequence[nn.Parameter], note: Callable[[str], None], num_pieces: int = 1
+        self, replay: GraphReplay, parameters: Sequence[nn.Parameter], note: Callable[[str], None], num_micro_batches: int = 1
     ):
         self.replay, self.parameters, self.note = replay, parameters, note
         self.device = parameters[0].device
-        self.num_pieces = num_pieces  # micro-batches per update
+        self.num_micro_batches = num_micro_batches  # per update
 
     def __call__(self, batch: Batch, state: ModelState, share: BatchShare, seed: int) -> tuple[Tensor, ModelState]:
         """Set `.grad` to the gradients of the mean loss; return the summed loss and the state after the batch."""
@@ -86,34 +86,34 @@ class MicroBatches:
             for parameter in self.parameters:
                 parameter.grad = None
             try:
-                with within_memory(f"one row of {batch.length:,} steps does not fit into memory"):
-                    if self.num_pieces == 1 and share.ranges == (RowRange(0, batch.rows),):
+                with explain_out_of_memory(f"one row of {batch.length:,} time steps does not fit into memory"):
+                    if self.num_micro_batches == 1 and share.ranges == (RowRange(0, batch.rows),):
                         return self.replay(batch, state, self._scalar(1 / share.num_targets))
                     return self._accumulate(batch, state, share)
             except MemoryLimitError:
-                if self.num_pieces >= batch.rows and not self.replay.holds_memory:
+                if self.num_micro_batches >= batch.rows and not self.replay.holds_memory:
                     raise
             # Outside the handler, so that the tensors of the failed attempt are released first.
             self._use_less_memory(batch.rows)
 
     def _accumulate(self, batch: Batch, state: ModelState, share: BatchShare) -> tuple[Tensor, ModelState]:
         loss_sum, states = torch.zeros((), dtype=torch.float64, device=self.device), []
-        for start, stop, weight in split_ranges(share.ranges, math.ceil(batch.rows / self.num_pieces)):
-            piece_state = map_state(lambda tensor: tensor[start:stop], state)  # noqa: B023 - used at once
+        for start, stop, weight in split_ranges(share.ranges, math.ceil(batch.rows / self.num_micro_batches)):
+            micro_batch_state = map_state(lambda tensor: tensor[start:stop], state)  # noqa: B023 - used at once
             scale = self._scalar(weight / share.num_targets)
-            loss, piece_state = self.replay.compute(batch.slice(start, stop), piece_state, scale)
+            loss, micro_batch_state = self.replay.compute(batch.slice(start, stop), micro_batch_state, scale)
             loss_sum += weight * loss
-            states.append(piece_state)
+            states.append(micro_batch_state)
         return loss_sum, states[0] if len(states) == 1 else concat_states(states) if states else None
 
     def _use_less_memory(self, num_rows: int) -> None:
         if self.replay.holds_memory:
             self.replay.release_memory()
         else:
-            self.num_pieces = min(self.num_pieces * 2, num_rows)
+            self.num_micro_batches = min(self.num_micro_batches * 2, num_rows)
             self.note(
-                f"out of memory: the batch of {num_rows} rows is now computed in {self.num_pieces} pieces; "
-                "the updates stay the same."
+                f"out of memory: the batch of {num_rows} rows is now computed in {self.num_micro_batches} "
+                "micro-batches; the updates stay the same."
             )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -141,7 +141,7 @@ def seed_dropout(seed: int, device: torch.device) -> None:
 
 
 @contextmanager
-def within_memory(problem: str) -> Iterator[None]:
+def explain_out_of_memory(problem: str) -> Iterator[None]:
     """Turn an out-of-memory error inside the block into a `MemoryLimitError` that says what does not fit."""
     try:
         yield

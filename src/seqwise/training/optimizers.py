@@ -20,7 +20,7 @@ from seqwise.resolved_settings import ResolvedTrainingSettings
 def make_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> torch.optim.Optimizer:
     """Return AdamW or SGD. Weight decay applies to matrices, not to biases, norms and frozen token vectors.
 
-    Neither changes a weight whose gradient is always zero.
+    The gradient of a frozen vector is zero, so without weight decay neither optimiser changes it.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, Embedding)]
     frozen = {id(layer.weight) for layer in layers if layer.frozen is not None}
@@ -112,10 +112,10 @@ class Average:
         if not self.is_running:
             return
         self.count += 1
-        # Early on, the moving average forgets the random initial weights faster than `decay` would.
-        keep = 1 - 1 / self.count if self.decay is None else min(self.decay, self.count / (self.count + 10))
+        # Early on, a smaller decay lets the moving average forget the random initial weights faster.
+        decay = 1 - 1 / self.count if self.decay is None else min(self.decay, self.count / (self.count + 10))
         current = {name: p.detach() for name, p in self.model.named_parameters()}
-        torch._foreach_lerp_([self.weights[name] for name in current], list(current.values()), 1 - keep)
+        torch._foreach_lerp_([self.weights[name] for name in current], list(current.values()), 1 - decay)
 
     @contextmanager
     def apply(self) -> Iterator[None]:

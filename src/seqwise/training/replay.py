@@ -36,7 +36,7 @@ from seqwise.layers.record import is_recording
 GradientFunction = Callable[[Batch, ModelState, Tensor], tuple[Tensor, ModelState]]
 
 WARMUP_CALLS = 2  # per shape, before it is checked whether it can be captured
-MAX_CHECKS = 8  # per shape: one, and another one whenever the model has changed
+MAX_CHECKS = 8  # per shape, after the first: one whenever the model has changed
 MAX_GRAPHS = 8
 COMPARABLE_TYPES = (bool, int, float, str, type(None))
 SYNC_ERROR = "synchronizing CUDA operation"  # part of PyTorch's message
@@ -46,7 +46,7 @@ GENERATOR_TYPES = (torch.Generator, np.random.Generator, np.random.RandomState, 
 
 
 class ModelSignature(NamedTuple):
-    """Everything Python reads from a model, as a key. It holds the objects, so that no other can get their ids."""
+    """Everything Python reads from a model, as a key. It holds the objects, so that their ids are not reused."""
 
     key: Hashable
     objects: list[object]
@@ -93,7 +93,7 @@ class GraphReplay:
     def release_memory(self) -> None:
         """Free all graphs because memory has run out."""
         self.disable("out of memory")
-        self.note("out of memory: gradients are no longer recorded, but computed one by one.")
+        self.note("out of memory: CUDA graphs are freed; training continues without them.")
 
     def __call__(self, batch: Batch, state: ModelState, scale: Tensor) -> tuple[Tensor, ModelState]:
         """Return what `compute` would, and leave the same gradients."""
@@ -171,7 +171,7 @@ class GraphReplay:
             problem = (str(cause).strip() or "no reason given").splitlines()[0].rstrip(".")
             random_states.replace_device_state()
         self.disable(problem)
-        self.note(f"gradients could not be recorded and are computed one by one: {problem}.")
+        self.note(f"a CUDA graph could not be captured ({problem}); training continues without graphs.")
         self._undo(random_states)
         return None
 
@@ -344,7 +344,7 @@ def forbid_synchronization(device: torch.device) -> Iterator[None]:
 
 
 def has_memory_for_graph(device: torch.device, num_graphs: int) -> bool:
-    """Return whether one more graph fits beside those there are, with room for a computation without a graph."""
+    """Return whether one more graph fits beside the existing ones, with room for a computation without a graph."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
@@ -362,7 +362,7 @@ class RandomStates:
         self.device_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
     def have_changed(self) -> bool:
-        """Return whether random numbers were drawn on the CPU since."""
+        """Return whether random numbers were drawn on the CPU since the states were saved."""
         (tensor, *others), (tensor_now, *others_now) = self.host, get_host_states()
         return not torch.equal(tensor, tensor_now) or others != others_now
 
@@ -389,6 +389,6 @@ class RandomStates:
 
 
 def get_host_states() -> tuple[Tensor, Any, tuple[Any, ...]]:
-    """Return the states of the generators of PyTorch's CPU, of Python and of NumPy."""
+    """Return the states of PyTorch's CPU generator, of Python's `random` and of `numpy.random`."""
     kind, numbers, *rest = tuple(np.random.get_state(legacy=True))
     return torch.default_generator.get_state(), random.getstate(), (kind, np.asarray(numbers).tobytes(), *rest)

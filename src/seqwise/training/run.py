@@ -48,7 +48,7 @@ class Origin:
     fingerprint: str  # of the content and the split of the data
     split: str  # the split rule in words
     command: str
-    seqwise: str
+    seqwise: str  # version
     format: int = FORMAT
 
 

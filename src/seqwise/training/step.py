@@ -66,7 +66,7 @@ class TrainerState:
 
 @dataclass
 class Update:
-    """One update in progress. Its numbers are tensors on the device until the host waits for them."""
+    """One update in progress. Its loss and gradient norm are on the device until the host waits for them."""
 
     batch: Batch
     model_state: ModelState  # before the update
@@ -74,9 +74,9 @@ class Update:
     share: BatchShare
     loss_sum: torch.Tensor  # over the targets of this process
     learning_rate: float = 0.0
-    before: TrainerState = field(default_factory=TrainerState)
+    trainer_state: TrainerState = field(default_factory=TrainerState)  # before the update
     not_finite: torch.Tensor | None = None  # whether loss or norm are infinite or NaN, on the device
-    numbers: torch.Tensor | None = None  # (loss_sum, gradient norm) on the host, once `ready` has happened
+    loss_and_norm: torch.Tensor | None = None  # (loss_sum, gradient norm) on the host, once `ready` has happened
     ready: torch.cuda.Event | None = None
     loss: float = 0.0  # mean over the targets of all processes
     gradient_norm: float = 0.0

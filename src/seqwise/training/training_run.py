@@ -40,7 +40,7 @@ from seqwise.training.initialization import (
     list_values,
 )
 from seqwise.training.loop import Step, Trainer
-from seqwise.training.memory import within_memory
+from seqwise.training.memory import explain_out_of_memory
 from seqwise.training.run import Origin, Run
 from seqwise.training.word_vectors import WordVectors
 
@@ -73,7 +73,7 @@ def create_run(
     if resolved.training.compile:
         find_compilable_stacks(device, (lambda: task.build(resolved)) if family.has_gradients else None)
     if family.has_gradients:
-        task.batches(resolved, 0, processes)  # raises an error if the rows cannot be divided
+        task.batches(resolved, 0, processes)  # raises an error if the rows cannot be divided among the processes
     run = create_run_folder(folder, data, resolved, task, vectors, command, log)
     if chosen_names:
         log("chosen by rule: " + ", ".join(list_values(resolved, chosen_names)))
@@ -145,7 +145,7 @@ class TrainingRun:
         settings = run.settings
         check_precision(settings)
         torch.manual_seed(settings.seed)
-        with within_memory("the model does not fit into memory"):
+        with explain_out_of_memory("the model does not fit into memory"):
             self.model = model = task.build(settings).to(local_device(choose_device(settings)))
         initialize_weights(model, task, run, log)
         if settings.training.compile:
@@ -218,7 +218,7 @@ class TrainingRun:
     def _record_backends(self) -> None:
         """Save which backend computed each recurrent layer, which is known after the first batch."""
         parts = [(name, part) for name, part in self.model.named_modules() if isinstance(part, Recurrent)]
-        # A cell that other modules call directly has none.
+        # A recurrent layer whose cell other modules call directly has no backend.
         layers = {name: part.backend for name, part in parts if part.backend}
         if layers and self.world.is_first:
             self.run.add_to_environment(recurrent_layers=layers)
@@ -265,15 +265,15 @@ def choose_device(settings: Settings) -> torch.device:
     return torch.device(settings.device)
 
 
-def build_defaults_context(task: Task, device: torch.device, processes: int, vectors: int = 0) -> DefaultsContext:
-    """Return what the rules for defaults depend on; `vectors` is the width of the word vectors to start from."""
+def build_defaults_context(task: Task, device: torch.device, processes: int, vector_width: int = 0) -> DefaultsContext:
+    """Return what the default rules depend on; `vector_width` is that of the word vectors to start from, if any."""
     cuda = device.type == "cuda"
     return DefaultsContext(
         **asdict(task.size()),
         cuda=cuda,
         cores=environment.cpu_count(),
         processes=processes,
-        vectors=vectors,
+        vector_width=vector_width,
         bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
     )
 
@@ -297,7 +297,7 @@ class SinglePassRun:
         self.ended = str(self.model.finish_reason) if is_complete else ""
 
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
-        """Yields the only step, unless it was made before."""
+        """Yield the only step, unless the model was fitted before."""
         if self.ended or self.world.sum(stop())[0]:
             return
         step = None

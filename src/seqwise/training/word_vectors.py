@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 EXTENDABLE_TASKS = ("classify", "tag")  # they predict no words, so that words outside the training split do no harm
 WORD_TOKENIZERS = ("words", "spaces")  # tokenisers whose tokens are words
-# Norm of the vectors. Measured on validation with 100-dimensional vectors from 6 M words of film reviews, one seed; in
-# brackets without vectors.
+# Initial norm of the vectors. Measured on validation with 100-dimensional vectors from 6 M words of film reviews, one
+# seed; in brackets without vectors.
 # SST-2, four epochs, accuracy at norms 1, 2, 4: LSTM 82.2, 84.5, 85.2 % (80.3); at 0.2, 1, 2: Transformer
 # 80.3, 80.6, 82.2 % (79.6). CoNLL-2003, 250k tokens, F1 at 1, 2: LSTM 76.7, 78.3 % (74.5). PTB, 150k tokens, perplexity
 # at 1, 2, 4: LSTM 300, 279, 277 (335); at 0.2, 1, 2: Transformer 372, 319, 315 (382).
 INITIAL_NORM = 2.0
 NO_WORDS_ADDED = (
-    "--text.extend-vocabulary: no word was added: the vocabulary has them already or cannot hold them as one token."
+    "--text.extend-vocabulary: no words were added: the vocabulary already has them, or they are not single tokens."
 )
 MIN_COVERAGE = 0.2  # share of the tokens with a vector; a note is logged if it is lower
 
@@ -77,7 +77,7 @@ class VocabularyMatch:
     ids: np.ndarray  # (n,) int64
     rows: np.ndarray  # (n, D) float32, as in the file
     composed: int  # how many of them have a vector composed from n-grams
-    words: int  # tokens of the vocabulary without the special ones
+    words: int  # number of tokens of the vocabulary without the special ones
     share: float | None  # of the tokens of the training split; None if they were not counted
 
     @property
@@ -94,9 +94,9 @@ class VocabularyMatch:
 class WordVectors:
     """The word vectors of a file, from which a run starts."""
 
-    def __init__(self, file: str, keyed: KeyedVectors, fingerprint: str, extend: int = 0):
+    def __init__(self, file: str, keyed: KeyedVectors, fingerprint: str, max_extra_words: int = 0):
         self.file, self.keyed, self.fingerprint = file, keyed, fingerprint
-        self.extend = extend  # number of its words to add to the vocabulary
+        self.max_extra_words = max_extra_words  # words of the file to add to the vocabulary
 
     @classmethod
     def read(cls, settings: Settings, log: LogFunction, progress: ProgressCallback | None = None) -> WordVectors | None:
@@ -131,7 +131,7 @@ class WordVectors:
             repair = "Are these vectors of the same language, and of text that was tokenised in the same way?"
             raise UsageError("no token of the vocabulary is a word of the file.", repair=repair, file=self.file)
         num_added = sum(tokenizer.num_extra_words for tokenizer, _ in vocabularies.values())
-        if self.extend:
+        if self.max_extra_words:
             note = f"{self.file}: {num_added:,} of its words were added to the vocabulary"
             log(note if num_added else f"note: {NO_WORDS_ADDED}")
         about = {"file": self.file, "fingerprint": self.fingerprint, "found": coverage, "joined": num_added}
@@ -144,26 +144,26 @@ class WordVectors:
         If the file has n-grams, the vectors of other words are composed from them.
         """
         special = {*tokenizer.specials, UNKNOWN, END}
-        numbers = [number for number in range(len(tokenizer)) if tokenizer.token(number) not in special]
+        word_ids = [token_id for token_id in range(len(tokenizer)) if tokenizer.token(token_id) not in special]
         matched: dict[int, np.ndarray] = {}
-        for number in numbers:
-            token = _get_word(tokenizer, number)
+        for token_id in word_ids:
+            token = _get_word(tokenizer, token_id)
             word = next((form for form in (token, token and token.lower()) if form in self.keyed), None)
             if word is not None:
-                matched[number] = self.keyed[word]
+                matched[token_id] = self.keyed[word]
         composed: dict[int, np.ndarray] = {}
         if self.keyed.subwords is not None and tokenizer.kind in WORD_TOKENIZERS:
-            for number in numbers:
-                vector = None if number in matched else self.keyed.subwords.compose(tokenizer.token(number))
+            for token_id in word_ids:
+                vector = None if token_id in matched else self.keyed.subwords.compose(tokenizer.token(token_id))
                 if vector is not None:
-                    composed[number] = vector
+                    composed[token_id] = vector
         ids = np.array([*matched, *composed], dtype=np.int64)
         rows = np.array([*matched.values(), *composed.values()], dtype=np.float32).reshape(-1, self.keyed.dim)
         share = None
         if counts is not None:  # the end of a line is not a word, but <unk> replaces words
-            words = [*numbers, *(() if tokenizer.unknown is None else (tokenizer.unknown,))]
-            share = float(counts[ids].sum() / counts[words].sum().clamp(min=1))
-        return VocabularyMatch(ids, rows, len(composed), len(numbers), share)
+            counted_ids = [*word_ids, *(() if tokenizer.unknown is None else (tokenizer.unknown,))]
+            share = float(counts[ids].sum() / counts[counted_ids].sum().clamp(min=1))
+        return VocabularyMatch(ids, rows, len(composed), len(word_ids), share)
 
 
 def _find_distinct_vocabularies(task: Task) -> dict[str, tuple[Tokenizer, Tensor | None]]:
@@ -179,13 +179,13 @@ def _find_distinct_vocabularies(task: Task) -> dict[str, tuple[Tokenizer, Tensor
     return vocabularies
 
 
-def _get_word(tokenizer: Tokenizer, number: int) -> str | None:
+def _get_word(tokenizer: Tokenizer, token_id: int) -> str | None:
     """Returns the word of a token; None for a token that continues a word, or may do so."""
-    token = tokenizer.token(number)
+    token = tokenizer.token(token_id)
     if tokenizer.kind == "wordpiece":
         return None if token.startswith("##") and len(token) > 2 else token
     if tokenizer.kind == "bpe":
-        text = tokenizer.decode([number])
+        text = tokenizer.decode([token_id])
         return text[1:] if text[:1] == " " and len(text) > 1 else None
     if tokenizer.kind == "characters":
         return None  # a letter can be a word, but mostly is a part of one

@@ -279,7 +279,7 @@ def test_pretrained_vectors_fix_the_embedding_size(prepare_large_task):
     base = base.model_copy(update={"vectors": "words.txt"}, deep=True)
     settings_by_name = families(base, ["gru", "transformer"])
     settings_by_name["plain"] = base.model_copy(update={"model": "gru", "vectors": None}, deep=True)
-    matched = match_sizes(task, settings_by_name, replace(context, vectors=50), 560_000)
+    matched = match_sizes(task, settings_by_name, replace(context, vector_width=50), 560_000)
     assert matched.settings["gru"].network.embedding == 50
     assert matched.settings["transformer"].network.embedding == 50
     assert matched.settings["plain"].network.embedding > 50

@@ -58,7 +58,7 @@ def resolve_sizes(requested: Settings, context: DefaultsContext, width: int | No
     if width is not None:
         requested = _replace_values(requested, "network", width=width)
     if requested.vectors is None:
-        context = replace(context, vectors=0)  # a variant may do without the vectors of the others
+        context = replace(context, vector_width=0)  # a variant may do without the vectors of the others
     return resolve(requested, context)[0]
 
 
@@ -253,7 +253,7 @@ class _SizeSolver:
         """Returns whether a size is not set by the user and exists in this model."""
         if size in ("heads", "hidden"):
             return self.heads is not None and getattr(self.requested.transformer, size) is None
-        return self.requested.network.embedding is None and not (self.requested.vectors and self.context.vectors)
+        return self.requested.network.embedding is None and not (self.requested.vectors and self.context.vector_width)
 
     def _unreachable_error(self, target: int, counts: list[int]) -> _UnreachableSizeError:
         below, above = [count for count in counts if count < target], [count for count in counts if count > target]

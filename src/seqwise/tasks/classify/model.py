@@ -152,7 +152,7 @@ def _fill_optimisation(settings: ResolvedSettings, context: DefaultsContext, fil
     82.2 % with 0.01.
     """
     is_adam = settings.training.optimizer == "adamw"
-    has_pretrained_vectors = context.vectors and not settings.network.freeze_embedding
+    has_pretrained_vectors = context.vector_width and not settings.network.freeze_embedding
     rate = 1e-2 if is_small and not has_pretrained_vectors else 3e-3
     if settings.model == "transformer":
         rate = 3e-3 if is_small else 1e-3
