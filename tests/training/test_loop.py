@@ -421,7 +421,7 @@ def test_averaged_sgd_starts_when_validation_stalls_and_is_then_the_mean():
         notes += [(step.number, note) for note in step.notes]
         raw.append(weights(trainer))
     assert notes == [(6, "validation has stalled: weights are averaged from here on.")]
-    with trainer.averaged():
+    with trainer.averaged_weights():
         torch.testing.assert_close(weights(trainer), torch.stack(raw[5:]).mean(0))
 
 

@@ -689,7 +689,9 @@ def test_too_little_memory_for_a_graph_is_reported(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(replay, "has_memory_for_graph", lambda device, num_graphs: False)
     trainer = make_trainer(make_settings("lstm"))
     notes = [note for step in trainer.steps() for note in step.notes]
-    assert notes == ["a CUDA graph could not be captured (there is too little memory); training continues without graphs."]
+    assert notes == [
+        "a CUDA graph could not be captured (there is too little memory); training continues without graphs."
+    ]
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")

@@ -55,7 +55,11 @@ def test_a_run_of_a_newer_version_is_rejected_with_its_version(run_copy, capsys)
     content["run"] |= {"format": 99, "seqwise": "9.0.0"}
     content["new_section"] = {"unheard_of": 1}
     (run_copy / "config.yaml").write_text(yaml.safe_dump(content))
-    for arguments in (["train", "--resume", run_copy], ["predict", run_copy, "a"], ["evaluate", run_copy, "builtin:docs"]):
+    for arguments in (
+        ["train", "--resume", run_copy],
+        ["predict", run_copy, "a"],
+        ["evaluate", run_copy, "builtin:docs"],
+    ):
         status, lines = run_failing(capsys, *arguments)
         assert status == 2
         assert lines == [

@@ -247,7 +247,9 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_
 def test_the_run_records_its_vectors_and_predicts_without_the_file(data, file: str, tmp_path: Path):
     copy = tmp_path / "copy.vec"
     copy.write_bytes(Path(file).read_bytes())
-    trained_model = seqwise.train(data["classify"], out=tmp_path / "run", settings=SMALL, task="classify", vectors=str(copy))
+    trained_model = seqwise.train(
+        data["classify"], out=tmp_path / "run", settings=SMALL, task="classify", vectors=str(copy)
+    )
     copy.unlink()
     about = trained_model.run.preprocessor.facts["vectors"]
     assert len(about["fingerprint"]) == 32

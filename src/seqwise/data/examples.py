@@ -160,7 +160,10 @@ def split_examples(
 
 
 def select_evaluation_examples(
-    open_splits: Callable[[float, float], Splits[E]], fractions: tuple[float, float], split: str | None, training_fingerprint: str
+    open_splits: Callable[[float, float], Splits[E]],
+    fractions: tuple[float, float],
+    split: str | None,
+    training_fingerprint: str,
 ) -> tuple[Splits[E], list[E], str]:
     """Return the data, the examples to evaluate on, and which they are, in words. `open_splits` takes fractions.
 
@@ -174,7 +177,9 @@ def select_evaluation_examples(
         except TooShortError:
             if split is not None:
                 raise
-    if splits is None or (split is None and not (splits.has_predefined_splits or splits.fingerprint == training_fingerprint)):
+    if splits is None or (
+        split is None and not (splits.has_predefined_splits or splits.fingerprint == training_fingerprint)
+    ):
         splits = open_splits(0.0, 0.0)
         return splits, splits.all_examples(), "all of it"
     split = split or "test"

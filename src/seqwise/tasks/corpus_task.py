@@ -114,7 +114,9 @@ class CorpusTask(Task):
         return prepare_stores(corpus, bundle.preprocessor.tokenizer)[split], f"{data}, {part}"
 
 
-def select_split(data: str, settings: ResolvedSettings, split: str | None, training_fingerprint: str) -> tuple[Corpus, str]:
+def select_split(
+    data: str, settings: ResolvedSettings, split: str | None, training_fingerprint: str
+) -> tuple[Corpus, str]:
     """Returns the corpus, and the split to evaluate on: the test split of known data, else all of the text."""
     try:
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)

@@ -51,7 +51,9 @@ def train(
 
 def merge_settings(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """Return `base` updated with `overrides`, section by section: setting the width keeps the depth."""
-    sections = {key for key in base.keys() & overrides if isinstance(base[key], dict) and isinstance(overrides[key], dict)}
+    sections = {
+        key for key in base.keys() & overrides if isinstance(base[key], dict) and isinstance(overrides[key], dict)
+    }
     return base | overrides | {key: merge_settings(base[key], overrides[key]) for key in sections}
 
 

@@ -30,7 +30,7 @@ from seqwise.errors import MemoryLimitError
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
 from seqwise.training.distribution import World
-from seqwise.training.memory import MicroBatches, limit_to_budget, explain_out_of_memory
+from seqwise.training.memory import MicroBatches, explain_out_of_memory, limit_to_budget
 from seqwise.training.optimizers import (
     SCHEDULES,
     Average,
@@ -156,7 +156,7 @@ class Trainer:
         self.model_state = update.next_model_state
 
     def finish_step(self, update: Update) -> Step:
-        """Wait for the loss of an update and average the weights, if they are averaged."""
+        """Wait for the loss of an update; update the average of the weights, if the settings ask for one."""
         if self.checks_on_device:
             self._require_finite(update)
         if self.average:
@@ -199,8 +199,8 @@ class Trainer:
             self.notes.append("validation has stalled: weights are averaged from here on.")
         return replace(step, validation=metrics, best=is_best)
 
-    def averaged(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the weights to be evaluated and saved."""
+    def averaged_weights(self) -> AbstractContextManager[None]:
+        """Return a context in which the model has its averaged weights, if any: those to evaluate and save."""
         return self.average.apply() if self.average else nullcontext()
 
     def _require_finite(self, update: Update) -> None:
@@ -218,7 +218,7 @@ class Trainer:
 
     def _evaluate(self) -> dict[str, float]:
         assert self.validate is not None
-        with self.averaged(), explain_out_of_memory("validation does not fit into memory"):
+        with self.averaged_weights(), explain_out_of_memory("validation does not fit into memory"):
             return self.validate()
 
     def _is_validation_due(self) -> bool:
@@ -266,7 +266,10 @@ class Trainer:
         tensors = {f"model.{name}": tensor for name, tensor in get_weights(self.model).items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in get_moments(self.optimizer, self.model).items()}
         tensors |= flatten(model_state)
-        progress = vars(self.state) | {"history": list(self.state.history), "pieces": self.micro_batches.num_micro_batches}
+        progress = vars(self.state) | {
+            "history": list(self.state.history),
+            "pieces": self.micro_batches.num_micro_batches,
+        }
         # The keys "place" (progress), "carry" (model state) and "pieces" are those of existing checkpoints.
         state: dict[str, Any] = {
             "place": progress,

@@ -73,7 +73,11 @@ class MicroBatches:
     """
 
     def __init__(
-        self, replay: GraphReplay, parameters: Sequence[nn.Parameter], note: Callable[[str], None], num_micro_batches: int = 1
+        self,
+        replay: GraphReplay,
+        parameters: Sequence[nn.Parameter],
+        note: Callable[[str], None],
+        num_micro_batches: int = 1,
     ):
         self.replay, self.parameters, self.note = replay, parameters, note
         self.device = parameters[0].device

@@ -182,7 +182,7 @@ class TrainingRun:
             remove_leftovers(self.run.checkpoints, state.step)
             self.run.drop_metrics_after(state.step)
             if snapshot is not None:
-                self._describe()  # a kill may have prevented it
+                self._write_card_and_curve()  # a kill may have prevented it
         if state.step and not state.ended:
             self.log(f"resuming at step {state.step:,}.")
 
@@ -235,7 +235,7 @@ class TrainingRun:
             self.run.log(step)
 
     def _save_best(self) -> None:
-        with self.trainer.averaged():
+        with self.trainer.averaged_weights():
             if self.world.is_first:
                 self.run.save_weights(get_weights(self.trainer.model))
 
@@ -247,9 +247,9 @@ class TrainingRun:
             raise NonFiniteError(problem, repair=repair)
         if self.world.is_first:
             save_checkpoint(self.run.checkpoints, step, snapshot)
-            self._describe()  # last, so that on a nearly full disk the checkpoint comes first
+            self._write_card_and_curve()  # last, so that on a nearly full disk the checkpoint comes first
 
-    def _describe(self) -> None:
+    def _write_card_and_curve(self) -> None:
         """Write the learning curve and the model card."""
         parameters = sum(p.numel() for p in self.trainer.model.parameters())
         self.run.write_text("curve.svg", build_curve_svg(self.run.metrics(), self.task.unit))

@@ -38,7 +38,7 @@ class StreamLoader:
         require_targets(store, max(rows, 1 if window == "full" else window), rows, window)
         # The offsets between epochs cost a short text at most a twentieth of its tokens.
         self.num_offsets = 1 if window == "full" else min(window, 1 + targets // 20, targets - rows + 1)
-        self.length = (targets - (self.num_offsets - 1)) // rows
+        self.length = (targets - (self.num_offsets - 1)) // rows  # targets per stream
         self.window = self.length if window == "full" else min(window, self.length)
         self.starts = self.length * np.arange(rank_rows.start, rank_rows.stop, dtype=np.int64)
 
@@ -85,7 +85,9 @@ class WindowLoader:
         """Yield the batches of an epoch from batch `start` on."""
         offset = hash_integers(self.seed, number) % self.num_offsets
         for first in range(start, self.steps, BATCHES_PER_PERMUTATION):
-            indices = [self._window_indices(step) for step in range(first, min(first + BATCHES_PER_PERMUTATION, self.steps))]
+            indices = [
+                self._window_indices(step) for step in range(first, min(first + BATCHES_PER_PERMUTATION, self.steps))
+            ]
             windows = permute_indices(np.concatenate(indices), self.num_windows, self.seed, number)
             starts = offset + self.window * windows
             for part in np.split(starts, np.cumsum([len(each) for each in indices])[:-1]):
