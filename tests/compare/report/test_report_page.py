@@ -207,7 +207,7 @@ def test_every_chart_is_drawn_inside_its_box(sample: OpenPage):
 
 def test_every_family_has_its_line_and_its_point(sample: OpenPage):
     families = select_finished(sample.report)
-    get_families = "(all, wanted) => [...new Set(all.map(mark => mark.dataset.family))].filter(Boolean)"
+    get_families = "all => [...new Set(all.map(mark => mark.dataset.family))].filter(Boolean)"
     for chart in ("curves-tokens", "curves-seconds"):
         lines = sample.tab.eval_on_selector_all(f"svg[data-chart={chart}] .mark", get_families)
         assert set(lines) == {each["name"] for each in families if any(curve["points"] for curve in each["curves"])}
@@ -257,10 +257,10 @@ def test_accessible_numbers_are_those_of_the_report(sample: OpenPage):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("family.text[key] + after", "family.text[key].replace(/\\d+/, (digits) => 2 * digits) + after"),
-        ("family.text[key] + after", "family.text[key].replace('ms', 'µs') + after"),
+        ("family.text[key] + suffix", "family.text[key].replace(/\\d+/, (digits) => 2 * digits) + suffix"),
+        ("family.text[key] + suffix", "family.text[key].replace('ms', 'µs') + suffix"),
         ('make("b", {}, family.text.mean)', 'make("b", {}, families[0].text.mean)'),
-        ("pair.text[key], tag);", "negated(pair.text[key]), tag);"),
+        ("pair.text[key], tag);", "negate(pair.text[key]), tag);"),
         ("f.text.latency_range);", "families[0].text.latency_range);"),
     ],
 )
@@ -458,7 +458,7 @@ def test_probably_worse_families_are_named(show: Any):
     assert details.startswith("feedforward is probably worse than gru: difference −4.2 (95 % interval ")
     assert details.endswith("p 0.042 among the pairs with the best, adjusted p 0.064.")
     lead, note = tab.text_content("#pairs .lead"), tab.locator("#pairs .note").last.text_content()
-    assert lead == "No pair differs significantly; 1 of 3 pairs differs probably."
+    assert lead == "No pair differs significantly; 1 of 3 pairs probably differs."
     assert "probably differ, but not certainly" in note
     clear = show(report("classify", "accuracy", [family(name, "accuracy", [0.1 * len(name)]) for name in ("a", "bbb")]))
     assert "not certain" not in clear.tab.text_content("#pairs")
@@ -486,7 +486,7 @@ def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_expla
     assert outcomes == ["gru is better", "gru is probably better", "lstm is probably better"]
     tab.click("#pairs td[data-family=gru][data-other=rnn] button")
     assert tab.text_content(".pair-details").endswith(", by the test examples alone.")
-    note = "Of rnn a single training run was tested: its whiskers, dashed, are over the test examples"
+    note = "rnn was tested with a single training run: its whiskers, dashed, are over the test examples"
     assert note in tab.text_content("#leaderboard .note")
     assert note not in show(SAMPLES["normal"]()).tab.text_content("#leaderboard .note")
 
@@ -717,7 +717,7 @@ def test_missing_values_and_failed_families_are_drawn(show: Any):
 
 
 def test_curves_of_different_length_are_averaged(show: Any):
-    """On a busy machine one training may end before another is first validated."""
+    """On a busy machine one training run may end before another is first validated."""
     curves = [
         {"seed": 0, "points": [{"tokens": 100, "seconds": 1.0, "value": 9.0, "loss": 2.0}]},
         {"seed": 1, "points": [{"tokens": n, "seconds": n / 100, "value": 6.0, "loss": 1.8} for n in (500, 1000)]},
@@ -752,7 +752,7 @@ def test_a_report_without_baselines_has_no_such_row(show: Any, old: dict[str, An
     ("name", "metric", "count"),
     [("normal", "perplexity", 1), ("one_seed", "mse", 1), ("with_failures", "accuracy", 0), ("dozen", "BLEU", 0)],
 )
-def test_only_perplexities_have_a_logarithmic_axis(show: Any, name: str, metric: str, count: int):
+def test_only_errors_and_perplexities_have_a_logarithmic_axis(show: Any, name: str, metric: str, count: int):
     assert show(SAMPLES[name]()).tab.locator(f"#curves [aria-label={metric}] [data-choice=log]").count() == count
 
 
@@ -766,7 +766,7 @@ def test_ratios_are_drawn_on_a_linear_axis(show: Any):
     assert float(positions["lstm"]) == pytest.approx((float(positions["gru"]) + float(positions["rnn"])) / 2, abs=0.1)
 
 
-def test_the_ends_of_lines_are_visible(show: Any):
+def test_line_breaks_are_marked(show: Any):
     tab = show(SAMPLES["normal"]()).tab
     passage = tab.locator(".example .quoted .passage").nth(1)
     assert passage.evaluate("one => one.textContent") == "2.3.4. Formatted string literals↵\n↵\n    f_string: ..."

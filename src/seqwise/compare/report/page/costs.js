@@ -1,14 +1,14 @@
 // --- costs: small tables with a bar in each row, cheapest first
 const COSTS = [
-  { key: "tokens_per_second", name: "Training speed", more: true, about: `${report.unit} per second, more is better`,
-    of: speed, after: "/s" },
-  { key: "memory", name: "Memory", about: "peak while training", of: (f) => f.memory },
-  { key: "weights", name: "Size on disk", about: "the saved weights", of: (f) => f.weights },
-  { key: "latency", name: "One prediction", about: "latency of a single prediction: median and range over several rounds", of: (f) => f.latency, range: latencyRange },
-  { key: "evaluation_seconds", name: "Test split", about: "time to predict all of it, in batches", of: (f) => f.evaluation_seconds },
+  { key: "tokens_per_second", name: "Training speed", higherIsBetter: true, about: `${report.unit} per second, more is better`,
+    getValue: speed, suffix: "/s" },
+  { key: "memory", name: "Memory", about: "peak while training", getValue: (f) => f.memory },
+  { key: "weights", name: "Size on disk", about: "the saved weights", getValue: (f) => f.weights },
+  { key: "latency", name: "One prediction", about: "latency of a single prediction: median and range over several rounds", getValue: (f) => f.latency, range: latencyRange },
+  { key: "evaluation_seconds", name: "Test split", about: "time to predict all of it, in batches", getValue: (f) => f.evaluation_seconds },
 ];
 
-function barOf(name, part, whisker = null) {
+function makeBar(name, part, whisker = null) {
   const bar = make("i", { class: "bar" }), line = whisker && make("i", { class: "range" });
   bar.style.width = Math.max(0.8, 100 * Math.abs(part)) + "%";
   bar.style.background = colour(name);
@@ -16,13 +16,13 @@ function barOf(name, part, whisker = null) {
   return make("div", { class: "bar-box" }, bar, line);
 }
 
-function costTable({ key, name, about, of, range = () => null, after = "", more }) {
-  const some = families.filter((family) => exists(of(family))).sort((a, b) => (of(a) - of(b)) * (more ? -1 : 1));
-  if (some.length === 0) return null;
-  const maximum = Math.max(...some.flatMap((family) => [of(family), ...(range(family) ?? [])]), 1e-300);
-  const rows = some.map((family) => make("tr", {}, rowHead(family.name),
-    make("td", { class: "bars", "aria-hidden": "true" }, barOf(family.name, of(family) / maximum, range(family)?.map((end) => end / maximum))),
-    cell(family.name, "cost." + key, of(family), family.text[key] + after, range(family) && latencyRangeText(family))));
+function costTable({ key, name, about, getValue, range = () => null, suffix = "", higherIsBetter }) {
+  const measured = families.filter((family) => exists(getValue(family))).sort((a, b) => (getValue(a) - getValue(b)) * (higherIsBetter ? -1 : 1));
+  if (measured.length === 0) return null;
+  const maximum = Math.max(...measured.flatMap((family) => [getValue(family), ...(range(family) ?? [])]), 1e-300);
+  const rows = measured.map((family) => make("tr", {}, rowHead(family.name),
+    make("td", { class: "bars", "aria-hidden": "true" }, makeBar(family.name, getValue(family) / maximum, range(family)?.map((end) => end / maximum))),
+    cell(family.name, "cost." + key, getValue(family), family.text[key] + suffix, range(family) && latencyRangeText(family))));
   return make("figure", {}, make("figcaption", {}, name, make("small", {}, about)),
     make("table", { class: "costs" }, make("caption", { class: "unseen" }, `${name}: ${about}`),
       make("colgroup", {}, make("col", { class: "who" }), make("col"), make("col", { class: "what" })),

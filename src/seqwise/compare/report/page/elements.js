@@ -14,40 +14,40 @@ const find = (id) => document.getElementById(id);
 
 // --- colour, mark and dash of a family, so that no information depends on colour alone. Model families have the same
 // in every report; variants take the others.
-const COLOURS = 8;
+const NUM_COLOURS = 8;
 const SHAPES = ["circle", "square", "diamond", "up", "down", "cross", "hexagon"];
 const DASHES = ["", "8 3", "2 3", "10 3 2 3", "5 3", "1 4", "12 4 4 4"];
-const KNOWN = ["gru", "lstm", "transformer", "rnn", "attentive-rnn", "feedforward", "ngram"];
+const MODEL_FAMILIES = ["gru", "lstm", "transformer", "rnn", "attentive-rnn", "feedforward", "ngram"];
 const families = report.families;
 const finished = families.filter((family) => exists(family.mean));
-const looks = new Map();
+const styleIndices = new Map();
 {
-  for (const { name } of families) if (KNOWN.includes(name)) looks.set(name, KNOWN.indexOf(name));
-  const used = new Set(looks.values());
+  for (const { name } of families) if (MODEL_FAMILIES.includes(name)) styleIndices.set(name, MODEL_FAMILIES.indexOf(name));
+  const used = new Set(styleIndices.values());
   let next = 0;
   for (const family of families) {
-    if (looks.has(family.name)) continue;
+    if (styleIndices.has(family.name)) continue;
     while (used.has(next)) next++;
-    looks.set(family.name, next);
+    styleIndices.set(family.name, next);
     used.add(next);
   }
 }
-const slot = (name) => looks.get(name) ?? 0;
-const colour = (name) => `var(--c${slot(name) % COLOURS})`;
-const dash = (name) => DASHES[(slot(name) + Math.floor(slot(name) / COLOURS)) % DASHES.length];
-const shape = (name) => SHAPES[(slot(name) + Math.floor(slot(name) / COLOURS)) % SHAPES.length];
+const styleIndex = (name) => styleIndices.get(name) ?? 0;
+const colour = (name) => `var(--c${styleIndex(name) % NUM_COLOURS})`;
+const dash = (name) => DASHES[(styleIndex(name) + Math.floor(styleIndex(name) / NUM_COLOURS)) % DASHES.length];
+const shape = (name) => SHAPES[(styleIndex(name) + Math.floor(styleIndex(name) / NUM_COLOURS)) % SHAPES.length];
 
-const around = (x, y, r, angles) => "M" + angles.map((angle) => {
+const polygon = (x, y, r, angles) => "M" + angles.map((angle) => {
   const radians = angle * Math.PI / 180;
   return (x + r * Math.cos(radians)).toFixed(2) + " " + (y + r * Math.sin(radians)).toFixed(2);
 }).join("L") + "Z";
 
 function outline(kind, x, y, r) {
-  if (kind === "square") return around(x, y, 1.25 * r, [45, 135, 225, 315]);
-  if (kind === "diamond") return around(x, y, 1.35 * r, [0, 90, 180, 270]);
-  if (kind === "up") return around(x, y + 0.2 * r, 1.4 * r, [-90, 30, 150]);
-  if (kind === "down") return around(x, y - 0.2 * r, 1.4 * r, [90, 210, 330]);
-  if (kind === "hexagon") return around(x, y, 1.2 * r, [0, 60, 120, 180, 240, 300]);
+  if (kind === "square") return polygon(x, y, 1.25 * r, [45, 135, 225, 315]);
+  if (kind === "diamond") return polygon(x, y, 1.35 * r, [0, 90, 180, 270]);
+  if (kind === "up") return polygon(x, y + 0.2 * r, 1.4 * r, [-90, 30, 150]);
+  if (kind === "down") return polygon(x, y - 0.2 * r, 1.4 * r, [90, 210, 330]);
+  if (kind === "hexagon") return polygon(x, y, 1.2 * r, [0, 60, 120, 180, 240, 300]);
   if (kind === "cross") {
     const a = 1.25 * r, b = 0.45 * r;
     return `M${x - a} ${y - b}H${x - b}V${y - a}H${x + b}V${y - b}H${x + a}V${y + b}H${x + b}V${y + a}H${x - b}V${y + b}H${x - a}Z`;
@@ -82,21 +82,21 @@ function table(label, head, rows, attributes = {}) {
 const parts = [];
 function part(id, name, lead, ...content) {
   const section = make("section", { id, "aria-labelledby": id + "-title" },
-    make("h2", { id: id + "-title" }, name), lead && make("p", { class: "lead" }, tight(lead)), ...content);
+    make("h2", { id: id + "-title" }, name), lead && make("p", { class: "lead" }, keepUnitsTogether(lead)), ...content);
   parts.push({ id, name, section });
   return section;
 }
 
-const folded = (summary, ...content) => make("details", {}, make("summary", {}, summary), ...content);
-const note = (...content) => make("p", { class: "note" }, ...content.map((one) => typeof one === "string" ? tight(one) : one));
+const foldable = (summary, ...content) => make("details", {}, make("summary", {}, summary), ...content);
+const note = (...content) => make("p", { class: "note" }, ...content.map((one) => typeof one === "string" ? keepUnitsTogether(one) : one));
 
 // A group of buttons of which one is pressed.
-function choice(label, options, selected, act) {
+function choice(label, options, selected, onSelect) {
   const buttons = options.map(([value, text]) => {
     const button = make("button", { type: "button", "aria-pressed": String(value === selected), "data-choice": value }, text);
     button.addEventListener("click", () => {
       for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
-      act(value);
+      onSelect(value);
     });
     return button;
   });

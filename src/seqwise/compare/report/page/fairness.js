@@ -1,13 +1,13 @@
 // --- how it was made fair: the rules, the learning-rate search, every trial
 const NUM_RATES = Math.max(0, ...families.map((family) => (family.lr_trials ?? []).length));
 
-function rateCell(family, one, place) {
-  const key = `lr-${place + 1}`;
-  if (!one) return make("td", {}, DASH);
-  const chosen = one.status === "done" && exists(family.learning_rate) && Math.abs(one.rate / family.learning_rate - 1) < 1e-9;
+function rateCell(family, trial, index) {
+  const key = `lr-${index + 1}`;
+  if (!trial) return make("td", {}, DASH);
+  const chosen = trial.status === "done" && exists(family.learning_rate) && Math.abs(trial.rate / family.learning_rate - 1) < 1e-9;
   const about = { "data-family": family.name, "data-key": key };
-  const field = make("td", about, make("span", { class: "rate" }, one.rate_text),
-    one.status === "failed" ? make("span", { class: "wrong", title: one.reason }, "failed") : number(about, one.validation, one.validation_text, "b"),
+  const field = make("td", about, make("span", { class: "rate" }, trial.rate_text),
+    trial.status === "failed" ? make("span", { class: "wrong", title: trial.reason }, "failed") : number(about, trial.validation, trial.validation_text, "b"),
     chosen && make("small", {}, "✓ chosen"));
   if (chosen) field.classList.add("chosen");
   return field;
@@ -32,7 +32,7 @@ function failures() {
   return make("div", {}, make("h3", {}, "What failed"), table("failed trials", head, rows));
 }
 
-function everyTrial() {
+function trialTable() {
   const trials = report.trials ?? [];
   if (trials.length === 0) return null;
   const names = ["Trial", "Status", "Seed", "Rate", "Updates", report.unit, "Time", "Validation"];
@@ -42,14 +42,14 @@ function everyTrial() {
     return make("tr", {}, make("th", { scope: "row" }, trial.name), make("td", { class: "words" }, trial.status), make("td", {}, String(trial.seed)),
       ...["rate", "updates", "tokens", "seconds", "validation"].map(field));
   });
-  return folded(`Every trial (${trials.length})`, table("every trial", head, rows));
+  return foldable(`Every trial (${trials.length})`, table("every trial", head, rows));
 }
 
 function fairness() {
   const sentences = rules.sentences ?? [];
   const about = [report.split_rule, ...(report.about ?? [])].filter(Boolean);
   return part("fairness", "How it was made fair", null,
-    sentences.length > 0 && make("ul", { class: "sentences" }, ...sentences.map((one) => make("li", {}, tight(one)))),
-    about.length > 0 && make("div", {}, make("h3", {}, "The data"), make("ul", { class: "sentences" }, ...about.map((one) => make("li", {}, tight(one))))),
-    learningRates(), failures(), everyTrial());
+    sentences.length > 0 && make("ul", { class: "sentences" }, ...sentences.map((one) => make("li", {}, keepUnitsTogether(one)))),
+    about.length > 0 && make("div", {}, make("h3", {}, "The data"), make("ul", { class: "sentences" }, ...about.map((one) => make("li", {}, keepUnitsTogether(one))))),
+    learningRates(), failures(), trialTable());
 }

@@ -1,6 +1,6 @@
 // --- the leaderboard: a row per family, best first, with its interval drawn on an axis they all share
 const MARKS = { best: "best", tied: "no significant difference from the best", unsure: "probably worse" };
-const DRAWN = { width: 170, height: 34, margin: 10 };
+const INTERVAL_CHART = { width: 170, height: 34, margin: 10 };
 
 // An n-gram model is not trained: it has no speed that could be compared.
 const speed = (f) => f.is_baseline ? null : f.training?.tokens_per_second;
@@ -10,14 +10,14 @@ const latencyRange = (f) => f.text.latency_range === DASH ? null : extent(f.late
 const latencyRangeText = (f) => make("small", { "data-family": f.name, "data-range": "latencies" }, f.text.latency_range);
 
 const COLUMNS = [
-  { key: "parameters", name: "Parameters", title: "Numbers that training adjusts", of: (f) => f.parameters },
+  { key: "parameters", name: "Parameters", title: "Numbers that training adjusts", getValue: (f) => f.parameters },
   { key: "tokens_per_second", name: "Training speed", title: `${report.unit} per second of training`,
-    of: speed, after: "/s" },
-  { key: "seconds", name: "Trained for", title: "Time of one training run, mean over the seeds", of: (f) => f.training?.seconds },
-  { key: "tokens", name: "Trained on", title: `${report.unit} of one training run, mean over the seeds`, of: (f) => f.training?.tokens },
-  { key: "memory", name: "Memory", title: "Peak memory while training", of: (f) => f.memory },
-  { key: "latency", name: "One prediction", title: "Latency of a single prediction: median and range over several rounds", of: (f) => f.latency, more: (f) => latencyRange(f) && latencyRangeText(f) },
-  { key: "learning_rate", name: "Learning rate", title: "The learning rate with the best validation", of: (f) => f.learning_rate },
+    getValue: speed, suffix: "/s" },
+  { key: "seconds", name: "Trained for", title: "Time of one training run, mean over the seeds", getValue: (f) => f.training?.seconds },
+  { key: "tokens", name: "Trained on", title: `${report.unit} of one training run, mean over the seeds`, getValue: (f) => f.training?.tokens },
+  { key: "memory", name: "Memory", title: "Peak memory while training", getValue: (f) => f.memory },
+  { key: "latency", name: "One prediction", title: "Latency of a single prediction: median and range over several rounds", getValue: (f) => f.latency, makeDetails: (f) => latencyRange(f) && latencyRangeText(f) },
+  { key: "learning_rate", name: "Learning rate", title: "The learning rate with the best validation", getValue: (f) => f.learning_rate },
 ];
 
 function sharedAxis() {
@@ -26,19 +26,19 @@ function sharedAxis() {
     return [family.mean, ...(range ? [range.low, range.high] : []), ...(family.values ?? []).map((one) => one.value)];
   }).filter(exists);
   const [minimum, maximum] = extent(numbers), log = allowsLog && minimum > 0 && maximum / minimum > 5;
-  return scale(padded(numbers, log), DRAWN.margin, DRAWN.width - DRAWN.margin, log);
+  return scale(addMargins(numbers, log), INTERVAL_CHART.margin, INTERVAL_CHART.width - INTERVAL_CHART.margin, log);
 }
 
 // Mean, interval, and a faint dot for each seed.
-function drawnInterval(family, axis, ticks) {
-  const middle = DRAWN.height / 2, range = interval(family), own = `stroke: ${colour(family.name)}`;
+function intervalChart(family, axis, ticks) {
+  const middle = INTERVAL_CHART.height / 2, range = interval(family), own = `stroke: ${colour(family.name)}`;
   const description = !range ? "" : family.text.interval.startsWith("all ") ? ", " + family.text.interval
     : `, 95 % interval over the ${range.source} ${family.text.interval}`;
   const svg = draw("svg", { class: "chart", "data-chart": "interval", "data-family": family.name, role: "img",
-    viewBox: `0 0 ${DRAWN.width} ${DRAWN.height}`, "aria-label": `${family.name}: ${family.text.mean}${description}` });
+    viewBox: `0 0 ${INTERVAL_CHART.width} ${INTERVAL_CHART.height}`, "aria-label": `${family.name}: ${family.text.mean}${description}` });
   qualityTicks(ticks).forEach((text, at) => svg.append(
-    draw("line", { class: "grid", x1: axis(ticks[at]), x2: axis(ticks[at]), y1: 0, y2: DRAWN.height }),
-    draw("text", { class: "below", x: axis(ticks[at]), y: DRAWN.height + 8, "text-anchor": "middle" }, text)));
+    draw("line", { class: "grid", x1: axis(ticks[at]), x2: axis(ticks[at]), y1: 0, y2: INTERVAL_CHART.height }),
+    draw("text", { class: "below", x: axis(ticks[at]), y: INTERVAL_CHART.height + 8, "text-anchor": "middle" }, text)));
   for (const { value } of (family.values ?? []).filter((one) => exists(one.value)))
     svg.append(draw("circle", { class: "seed", cx: axis(value), cy: middle + 9, r: 2.6, style: `fill: ${colour(family.name)}` }));
   if (range) {
@@ -54,8 +54,8 @@ function drawnInterval(family, axis, ticks) {
 function axisHead(axis, ticks) {
   const labels = qualityTicks(ticks);
   return draw("svg", { class: "chart", "data-chart": "axis", role: "img", "aria-label": `axis of ${metric.name}`,
-    viewBox: `0 0 ${DRAWN.width} 20` }, ...ticks.map((tick, at) =>
-    draw("text", { class: "mark", x: Math.max(12, Math.min(DRAWN.width - 12, axis(tick))), y: 15, "text-anchor": "middle" }, labels[at])));
+    viewBox: `0 0 ${INTERVAL_CHART.width} 20` }, ...ticks.map((tick, at) =>
+    draw("text", { class: "mark", x: Math.max(12, Math.min(INTERVAL_CHART.width - 12, axis(tick))), y: 15, "text-anchor": "middle" }, labels[at])));
 }
 
 function familyPills(family) {
@@ -79,14 +79,14 @@ function familyRow(family, place, axis, ticks) {
     range && make("small", { "data-family": family.name, "data-range": "interval" }, family.text.interval));
   mean.setAttribute("data-label", metric.name);
   const rest = COLUMNS.map((column) => {
-    const there = exists(column.of(family)), text = family.text[column.key];
-    const field = cell(family.name, column.key, column.of(family), there ? text + (column.after ?? "") : DASH, there && column.more?.(family));
+    const hasValue = exists(column.getValue(family)), text = family.text[column.key];
+    const field = cell(family.name, column.key, column.getValue(family), hasValue ? text + (column.suffix ?? "") : DASH, hasValue && column.makeDetails?.(family));
     field.setAttribute("data-label", column.name);
-    field.classList.toggle("none", !there);
+    field.classList.toggle("none", !hasValue);
     return field;
   });
   return make("tr", { class: family.rank, "data-row": family.name }, number, head, mean,
-    make("td", { class: "drawn" }, drawnInterval(family, axis, ticks)), ...rest);
+    make("td", { class: "drawn" }, intervalChart(family, axis, ticks)), ...rest);
 }
 
 // A rule without a model, below the families.
@@ -101,13 +101,13 @@ function baselineRow({ name, value, about, value_text }) {
 function footnotes() {
   const whiskers = single ? "One seed: the noise of training was not measured. Whiskers are 95 % intervals over the test examples alone."
     : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
-  const dashed = (which) => single ? [] : finished.filter((family) => family.text.interval_source === "examples" && Boolean(family.is_baseline) === which).map((family) => family.name);
-  const once = dashed(false), baseline = (dashed(true).length ? " The baseline has no seeds: its whiskers, dashed, are over the test examples." : "") +
-    (once.length ? ` Of ${joinNames(once)} a single training run was tested: ${once.length === 1 ? "its" : "their"} whiskers, dashed, are over the test examples and do not include the noise of seeds.` : "");
+  const findDashed = (isBaseline) => single ? [] : finished.filter((family) => family.text.interval_source === "examples" && Boolean(family.is_baseline) === isBaseline).map((family) => family.name);
+  const once = findDashed(false), baseline = (findDashed(true).length ? " The baseline has no seeds: its whiskers, dashed, are over the test examples." : "") +
+    (once.length ? ` ${joinNames(once)} ${once.length === 1 ? "was tested with a single training run: its" : "were tested with a single training run each: their"} whiskers, dashed, are over the test examples and do not include the noise of seeds.` : "");
   const text = [make("b", {}, metric.name), ": ", metric.definition ?? "", /[.!?]$/.test(metric.definition ?? "") ? " " : ". ",
     lower ? "Lower is better. " : "Higher is better. ", whiskers + baseline];
-  const many = metric.example_unit ? ` Test examples are ${exists(metric.num_examples) ? whole(metric.num_examples) + " " : ""}${metric.example_unit}.` : "";
-  return note(...text, many, ...(metric.warnings ?? []).map((warning) => " " + warning));
+  const unitNote = metric.example_unit ? ` Test examples are ${exists(metric.num_examples) ? formatWhole(metric.num_examples) + " " : ""}${metric.example_unit}.` : "";
+  return note(...text, unitNote, ...(metric.warnings ?? []).map((warning) => " " + warning));
 }
 
 // Every number that was measured on the test split.
@@ -120,7 +120,7 @@ function allMetrics() {
   const rows = finished.map((family) => make("tr", {}, rowHead(family.name),
     ...keys.map((key) => cell(family.name, "metrics." + key, family.metrics?.[key], family.text.metrics[key] ?? DASH)),
     make("td", {}, family.text.seeds_interval), make("td", {}, family.text.examples_interval)));
-  return folded("Every metric of the test split", table("every metric of the test split, mean over the seeds", head, rows));
+  return foldable("Every metric of the test split", table("every metric of the test split, mean over the seeds", head, rows));
 }
 
 function leaderboard() {

@@ -4,7 +4,7 @@ const { report, title } = JSON.parse(document.getElementById("data").textContent
 const metric = report.metric, lower = metric.lower_is_better;
 const DASH = "–";
 const exists = (value) => typeof value === "number" && Number.isFinite(value);
-const fixed = (value, decimals) => value.toLocaleString("en-GB",
+const formatFixed = (value, decimals) => value.toLocaleString("en-GB",
   { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).replace(/^-/, "−");
 const superscript = (power) => [...String(power)].map((sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign] ?? "⁻").join("");
 
@@ -14,42 +14,42 @@ function scientific(value, digits) {
 }
 
 // Formats so many significant digits.
-function plain(value, digits = 3) {
+function formatDigits(value, digits = 3) {
   if (!exists(value)) return DASH;
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-4) return scientific(value, digits);
-  return fixed(value, Math.max(0, digits - 1 - Math.floor(Math.log10(size))));
+  return formatFixed(value, Math.max(0, digits - 1 - Math.floor(Math.log10(size))));
 }
 
-function scaled(value, steps, names, space = " ") {
+function formatScaled(value, steps, names, space = " ") {
   if (!exists(value)) return DASH;
   let at = 0;
   while (at < names.length - 1 && Math.abs(value) >= 999.5 * steps ** at) at++;
   const reduced = value / steps ** at;
-  return (at === 0 && Number.isInteger(value) ? String(value) : plain(reduced)) + (names[at] ? space + names[at] : "");
+  return (at === 0 && Number.isInteger(value) ? String(value) : formatDigits(reduced)) + (names[at] ? space + names[at] : "");
 }
 
-const count = (value) => scaled(value, 1000, ["", "k", "M", "B", "T"]);
-const bytes = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB"]);
-const whole = (value) => exists(value) ? fixed(value, 0) : DASH;
+const formatCount = (value) => formatScaled(value, 1000, ["", "k", "M", "B", "T"]);
+const formatBytes = (value) => formatScaled(value, 1000, ["B", "kB", "MB", "GB", "TB"]);
+const formatWhole = (value) => exists(value) ? formatFixed(value, 0) : DASH;
 
-function duration(seconds) {
+function formatDuration(seconds) {
   if (!exists(seconds)) return DASH;
   if (seconds === 0) return "0 s";
-  if (seconds < 9.995e-4) return plain(seconds * 1e6) + " µs";
-  if (seconds < 0.9995) return plain(seconds * 1e3) + " ms";
-  if (seconds < 59.95) return plain(seconds) + " s";
+  if (seconds < 9.995e-4) return formatDigits(seconds * 1e6) + " µs";
+  if (seconds < 0.9995) return formatDigits(seconds * 1e3) + " ms";
+  if (seconds < 59.95) return formatDigits(seconds) + " s";
   const minutes = Math.floor(Math.round(seconds) / 60), rest = Math.round(seconds) % 60;
   if (minutes < 60) return minutes + " min" + (rest ? " " + rest + " s" : "");
-  return whole(Math.floor(minutes / 60)) + " h" + (minutes % 60 ? " " + (minutes % 60) + " min" : "");
+  return formatWhole(Math.floor(minutes / 60)) + " h" + (minutes % 60 ? " " + (minutes % 60) + " min" : "");
 }
 
 // Ticks are round numbers: 5 ms, not 5.00 ms.
 const trimZeros = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
 // Keeps a number on the line of its unit, and a p with its number.
-const tight = (text) => text.replace(/(\d) (?=%|[kMGT]?B\b|s\b|ms\b|min\b|h\b)/g, "$1\u00a0")
+const keepUnitsTogether = (text) => text.replace(/(\d) (?=%|[kMGT]?B\b|s\b|ms\b|min\b|h\b)/g, "$1\u00a0")
   .replace(/(\bp )?([=<≤≥]) (?=\d)/g, (_, p, sign) => (p ? "p\u00a0" : "") + sign + "\u00a0");
 
 // The metric. Shares between 0 and 1 are shown in per cent. On the curves it has the digits of the best mean.
@@ -66,16 +66,16 @@ function interval(family) {
   return sampling && exists(sampling.low) && exists(sampling.high) ? { ...sampling, source: "examples" } : null;
 }
 
-function quality(value) {
+function formatQuality(value) {
   if (!exists(value)) return DASH;
   const scaledValue = value * factor;
   if (Math.abs(scaledValue) >= 1e6) return scientific(scaledValue, 3);
-  const rounds = Math.abs(scaledValue) < 0.5 * 10 ** -decimals && scaledValue !== 0;  // to zero
-  return (rounds ? plain(scaledValue, 2) : fixed(scaledValue, decimals)) + (isRatio ? " %" : "");
+  const roundsToZero = Math.abs(scaledValue) < 0.5 * 10 ** -decimals && scaledValue !== 0;
+  return (roundsToZero ? formatDigits(scaledValue, 2) : formatFixed(scaledValue, decimals)) + (isRatio ? " %" : "");
 }
 
 // Changes the sign of a formatted difference.
-const negated = (text) => text.replace(/^[+−]/, (sign) => sign === "+" ? "−" : "+");
+const negate = (text) => text.replace(/^[+−]/, (sign) => sign === "+" ? "−" : "+");
 const shorten = (text, limit) => [...text].length > limit ? [...text].slice(0, Math.max(1, limit - 1)).join("") + "…" : text;
 const better = (a, b) => lower ? a < b : a > b;
 const plural = (number, word) => number + " " + word + (number === 1 ? "" : "s");

@@ -3,36 +3,36 @@ const comparedPairs = (report.pairs ?? []).filter((pair) => exists(pair.differen
 const points = isRatio ? "percentage points" : metric.name;
 
 function findPair(a, b) {
-  const straight = comparedPairs.find((pair) => pair.a === a && pair.b === b);
-  if (straight) return straight;
+  const pair = comparedPairs.find((pair) => pair.a === a && pair.b === b);
+  if (pair) return pair;
   const other = comparedPairs.find((pair) => pair.a === b && pair.b === a);
-  const minus = (value) => exists(value) ? 0 - value : null;
-  return other && { ...other, a, b, difference: minus(other.difference), low: minus(other.high), high: minus(other.low),
-    text: { ...other.text, difference: negated(other.text.difference), low: negated(other.text.high), high: negated(other.text.low) } };
+  const negateNumber = (value) => exists(value) ? 0 - value : null;
+  return other && { ...other, a, b, difference: negateNumber(other.difference), low: negateNumber(other.high), high: negateNumber(other.low),
+    text: { ...other.text, difference: negate(other.text.difference), low: negate(other.text.high), high: negate(other.text.low) } };
 }
 
-const probable = (pair) => pair.outcome === "probable";
-const inconclusive = (pair) => pair.outcome === "inconclusive";
-const direction = (pair) => (probable(pair) ? "probably " : "") + (better(pair.difference, 0) ? "better" : "worse");
-const kind = (pair) => inconclusive(pair) ? "inconclusive" : probable(pair) ? "unsure" : direction(pair);
-const spread = (pair) => exists(pair.low) && exists(pair.high) ? pair.text.low + " to " + pair.text.high : DASH;
+const isProbable = (pair) => pair.outcome === "probable";
+const isInconclusive = (pair) => pair.outcome === "inconclusive";
+const describeDirection = (pair) => (isProbable(pair) ? "probably " : "") + (better(pair.difference, 0) ? "better" : "worse");
+const getCellClass = (pair) => isInconclusive(pair) ? "inconclusive" : isProbable(pair) ? "unsure" : describeDirection(pair);
+const formatPairInterval = (pair) => exists(pair.low) && exists(pair.high) ? pair.text.low + " to " + pair.text.high : DASH;
 const NOISE = { "seeds and examples": "seeds, examples", examples: "examples alone" };
-const sentence = (pair) =>
-  (inconclusive(pair) ? `no significant difference between ${pair.a} and ${pair.b}: ` : `${pair.a} is ${direction(pair)} than ${pair.b}: difference `) +
-  `${pair.text.difference} (95 % interval ${spread(pair)}), ` +
-  (probable(pair) && exists(pair.adjusted_p_with_best) ? `p ${pair.text.adjusted_p_with_best} among the pairs with the best, ` : "") + `adjusted p ${pair.text.adjusted_p}` +
+const describePair = (pair) =>
+  (isInconclusive(pair) ? `no significant difference between ${pair.a} and ${pair.b}: ` : `${pair.a} is ${describeDirection(pair)} than ${pair.b}: difference `) +
+  `${pair.text.difference} (95 % interval ${formatPairInterval(pair)}), ` +
+  (isProbable(pair) && exists(pair.adjusted_p_with_best) ? `p ${pair.text.adjusted_p_with_best} among the pairs with the best, ` : "") + `adjusted p ${pair.text.adjusted_p}` +
   (pair.covers === "examples" ? ", by the test examples alone" : "");
 
 function matrix(names) {
   const details = make("p", { class: "note pair-details", role: "status" }, "Select a field for its interval and p.");
-  const head = make("tr", {}, heading(make("span", { class: "quiet" }, "row against column")), ...names.map((name) => heading(familyLabel(name), { class: "turn" })));
+  const head = make("tr", {}, heading(make("span", { class: "quiet" }, "row against column")), ...names.map((name) => heading(familyLabel(name))));
   const rows = names.map((a) => make("tr", {}, rowHead(a), ...names.map((b) => {
     const pair = a === b ? null : findPair(a, b);
     if (!pair) return make("td", { class: "empty" }, a === b ? "" : DASH);
-    const field = make("button", { type: "button", title: sentence(pair), "aria-label": sentence(pair) },
-      number({ "data-family": a, "data-other": b, "data-key": "difference" }, pair.difference, pair.text.difference, "b"), make("small", {}, inconclusive(pair) ? "≈ not significant" : direction(pair)));
-    field.addEventListener("click", () => details.replaceChildren(sentence(pair) + "."));
-    return make("td", { class: "field " + kind(pair), "data-family": a, "data-other": b }, field);
+    const field = make("button", { type: "button", title: describePair(pair), "aria-label": describePair(pair) },
+      number({ "data-family": a, "data-other": b, "data-key": "difference" }, pair.difference, pair.text.difference, "b"), make("small", {}, isInconclusive(pair) ? "≈ not significant" : describeDirection(pair)));
+    field.addEventListener("click", () => details.replaceChildren(describePair(pair) + "."));
+    return make("td", { class: "field " + getCellClass(pair), "data-family": a, "data-other": b }, field);
   })));
   return [table("differences between families, row against column", head, rows, { class: "matrix" }), details];
 }
@@ -46,22 +46,23 @@ function pairList() {
   const rows = comparedPairs.map((pair) => {
     const field = (key, tag = "td") => number({ "data-family": pair.a, "data-other": pair.b, "data-key": "pair." + key }, pair[key], pair.text[key], tag);
     const ahead = better(pair.difference, 0) ? pair.a : pair.b;
-    const words = inconclusive(pair) ? [make("span", {}, "no significant difference")] : [make("bdi", {}, ahead), probable(pair) ? " is probably better" : " is better"];
+    const words = isInconclusive(pair) ? [make("span", {}, "no significant difference")] : [make("bdi", {}, ahead), isProbable(pair) ? " is probably better" : " is better"];
     return make("tr", {}, make("th", { scope: "row" }, familyLabel(pair.a), make("span", { class: "quiet" }, " and "), familyLabel(pair.b)),
       make("td", { class: "words outcome" }, ...words), field("difference"),
       exists(pair.low) ? make("td", { class: "between" }, field("low", "span"), " to ", field("high", "span")) : make("td", {}, DASH),
       field("p"), field("adjusted_p_with_best"), field("adjusted_p"), make("td", { class: "words", "data-covers": pair.covers }, NOISE[pair.covers] ?? DASH));
   });
-  return folded(plural(comparedPairs.length, "pair") + " with intervals and p", table("all pairs", head, rows));
+  return foldable(plural(comparedPairs.length, "pair") + " with intervals and p", table("all pairs", head, rows));
 }
 
 function pairs() {
   if (comparedPairs.length === 0) return part("pairs", "Who beats whom", finished.length < 2 ? "There is no pair to compare." : "Pairs were not compared.");
   const names = finished.map((family) => family.name).filter((name) => comparedPairs.some((pair) => pair.a === name || pair.b === name));
-  const significant = comparedPairs.filter((pair) => pair.significant).length, likely = comparedPairs.filter(probable).length;
-  const among = (number) => `${number} of ${plural(comparedPairs.length, "pair")} ${number === 1 ? "differs" : "differ"}`;
-  const lead = significant && likely ? `${among(significant)} significantly, ${likely} more probably.` : significant ? `${among(significant)} significantly.`
-    : likely ? `No pair differs significantly; ${among(likely)} probably.`
+  const significant = comparedPairs.filter((pair) => pair.significant).length, likely = comparedPairs.filter(isProbable).length;
+  const differ = (number) => number === 1 ? "differs" : "differ";
+  const among = (number) => `${number} of ${plural(comparedPairs.length, "pair")}`;
+  const lead = significant && likely ? `${among(significant)} ${differ(significant)} significantly; ${likely} more probably ${differ(likely)}.` : significant ? `${among(significant)} ${differ(significant)} significantly.`
+    : likely ? `No pair differs significantly; ${among(likely)} probably ${differ(likely)}.`
     : "No pair differs significantly: this experiment does not separate these families.";
   return part("pairs", "Who beats whom", lead, ...matrix(names),
     note(`Differences are ${metric.name} of the row minus that of the column, in ${points}; ${lower ? "below" : "above"} 0 the row is better. `,

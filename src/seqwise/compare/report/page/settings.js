@@ -1,7 +1,7 @@
 // --- everything needed to repeat it: settings, the command, the machine
-function flat(value, prefix = "", into = new Map()) {
+function flatten(value, prefix = "", into = new Map()) {
   if (value !== null && typeof value === "object" && !Array.isArray(value))
-    for (const [key, inner] of Object.entries(value)) flat(inner, prefix ? prefix + "." + key : key, into);
+    for (const [key, inner] of Object.entries(value)) flatten(inner, prefix ? prefix + "." + key : key, into);
   else into.set(prefix, value);
   return into;
 }
@@ -9,18 +9,18 @@ function flat(value, prefix = "", into = new Map()) {
 const formatSetting = (value) => value === null || value === undefined ? DASH : typeof value === "string" ? value
   : typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value) : String(Number(value.toPrecision(6)))) : JSON.stringify(value);
 
-function differing(withSettings) {
+function differingSettings(withSettings) {
   const keys = [...new Set(withSettings.flatMap(([, settings]) => [...settings.keys()]))];
-  const several = keys.filter((key) => new Set(withSettings.map(([, settings]) => JSON.stringify(settings.get(key) ?? null))).size > 1);
+  const differingKeys = keys.filter((key) => new Set(withSettings.map(([, settings]) => JSON.stringify(settings.get(key) ?? null))).size > 1);
   if (withSettings.length < 2) return null;
-  if (several.length === 0) return note("All families have the same settings.");
+  if (differingKeys.length === 0) return note("All families have the same settings.");
   const head = make("tr", {}, heading("Setting"), ...withSettings.map(([name]) => heading(familyLabel(name))));
-  const rows = several.map((key) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, key)),
+  const rows = differingKeys.map((key) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, key)),
     ...withSettings.map(([name, settings]) => make("td", { class: "words", "data-family": name, "data-setting": key }, formatSetting(settings.get(key))))));
   return make("div", {}, make("h3", {}, "Settings that differ"), table("settings that differ between families", head, rows, { class: "settings" }));
 }
 
-const pairsTable = (label, entries) => table(label, make("tr", {}, heading("Name"), heading("Value")),
+const nameValueTable = (label, entries) => table(label, make("tr", {}, heading("Name"), heading("Value")),
   entries.map(([key, value]) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, key)), make("td", { class: "words" }, formatSetting(value)))), { class: "settings" });
 
 function copyButton(text) {
@@ -42,16 +42,16 @@ function copyButton(text) {
 }
 
 function settings() {
-  const withSettings = families.filter((family) => family.settings && Object.keys(family.settings).length > 0).map((family) => [family.name, flat(family.settings)]);
-  const machine = [...flat(report.machine ?? {})].filter(([key]) => key !== "in_words");
+  const withSettings = families.filter((family) => family.settings && Object.keys(family.settings).length > 0).map((family) => [family.name, flatten(family.settings)]);
+  const machine = [...flatten(report.machine ?? {})].filter(([key]) => key !== "in_words");
   return part("settings", "Repeat it", "The same command on the same data repeats this comparison, in a new folder.",
     report.command && make("div", { class: "command" }, make("pre", { tabindex: "0" }, make("code", { id: "command" }, report.command)), copyButton(report.command)),
-    differing(withSettings),
+    differingSettings(withSettings),
     withSettings.length > 0 && make("h3", {}, "Every setting"),
     ...withSettings.map(([name, own]) => {
       const run = byName.get(name).run;
-      return folded(familyLabel(name), run && note("Run folder: ", make("code", {}, run)), pairsTable("settings of " + name, [...own]));
+      return foldable(familyLabel(name), run && note("Run folder: ", make("code", {}, run)), nameValueTable("settings of " + name, [...own]));
     }),
     make("h3", {}, "Machine and versions"), note(report.machine?.in_words ?? "", report.seqwise ? ` · Seqwise ${report.seqwise}` : ""),
-    machine.length > 0 && folded("All details", pairsTable("machine and versions", machine)));
+    machine.length > 0 && foldable("All details", nameValueTable("machine and versions", machine)));
 }

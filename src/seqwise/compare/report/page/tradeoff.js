@@ -1,12 +1,12 @@
 // --- quality against cost: which families are worth their price
 const PRICES = [
-  { key: "latency", name: "one prediction", axis: "median latency of one prediction", of: (f) => f.latency, show: duration, range: latencyRange },
-  { key: "seconds", name: "training time", axis: "time of one training run", of: (f) => f.training?.seconds, show: duration },
-  { key: "parameters", name: "parameters", axis: "parameters", of: (f) => f.parameters, show: count },
-  { key: "memory", name: "memory", axis: "peak memory while training", of: (f) => f.memory, show: bytes },
-  { key: "weights", name: "size on disk", axis: "size of the saved weights", of: (f) => f.weights, show: bytes },
+  { key: "latency", name: "one prediction", axis: "median latency of one prediction", getValue: (f) => f.latency, format: formatDuration, range: latencyRange },
+  { key: "seconds", name: "training time", axis: "time of one training run", getValue: (f) => f.training?.seconds, format: formatDuration },
+  { key: "parameters", name: "parameters", axis: "parameters", getValue: (f) => f.parameters, format: formatCount },
+  { key: "memory", name: "memory", axis: "peak memory while training", getValue: (f) => f.memory, format: formatBytes },
+  { key: "weights", name: "size on disk", axis: "size of the saved weights", getValue: (f) => f.weights, format: formatBytes },
 ];
-const usable = (price) => finished.filter((family) => exists(price.of(family)) && price.of(family) > 0);
+const usable = (price) => finished.filter((family) => exists(price.getValue(family)) && price.getValue(family) > 0);
 
 // Families that no other beats in both respects, cheapest first.
 function frontier(points) {
@@ -16,16 +16,16 @@ function frontier(points) {
   return efficient;
 }
 
-function staircase(efficient, x, y, place) {
+function staircase(efficient, x, y, area) {
   const steps = efficient.map((point, at) => (at ? "H" : "M") + x(point.cost).toFixed(1) + (at ? "V" : " ") + y(point.family.mean).toFixed(1));
-  return steps.join("") + "H" + place.right;
+  return steps.join("") + "H" + area.right;
 }
 
-// Each name beside its mark, at the first place where it lies upon nothing else.
-function nameMarks(svg, points, place) {
-  const taken = points.flatMap(({ at: [x, y], across }) => [[x - 8, y - 8, x + 8, y + 8], ...(across ? [[across[0], y - 4, across[1], y + 4]] : [])]);
-  const free = (box) => box[0] >= 0 && box[2] <= place.right + 8 && box[1] >= place.top - 14 && box[3] <= place.bottom &&
-    taken.every((other) => other[0] >= box[2] || other[2] <= box[0] || other[1] >= box[3] || other[3] <= box[1]);
+// Each name beside its mark, at the first position where it lies upon nothing else.
+function nameMarks(svg, points, area) {
+  const obstacles = points.flatMap(({ at: [x, y], costRange }) => [[x - 8, y - 8, x + 8, y + 8], ...(costRange ? [[costRange[0], y - 4, costRange[1], y + 4]] : [])]);
+  const free = (box) => box[0] >= 0 && box[2] <= area.right + 8 && box[1] >= area.top - 14 && box[3] <= area.bottom &&
+    obstacles.every((other) => other[0] >= box[2] || other[2] <= box[0] || other[1] >= box[3] || other[3] <= box[1]);
   for (const { family: { name }, at: [x, y] } of points) {
     const text = draw("text", { class: "end", style: `fill: ${colour(name)}` }, shorten(name, 18));
     svg.append(text);
@@ -34,40 +34,40 @@ function nameMarks(svg, points, place) {
       [x - wide / 2, y - 28], [x - wide / 2, y + 14]];
     const [left, up] = positions.find(([a, b]) => free([a, b, a + wide, b + tall])) ?? [];
     if (left === undefined) { text.remove(); continue; }  // the list below the chart still names it
-    taken.push([left, up, left + wide, up + tall]);
+    obstacles.push([left, up, left + wide, up + tall]);
     text.setAttribute("x", left); text.setAttribute("y", up + 11);
   }
 }
 
 function paintTradeoff(price, svg, width, height) {
-  const some = usable(price).filter((family) => !hidden.has(family.name));
-  const place = { left: 58, right: width - 16, top: 34, bottom: height - 46 };
-  const ends = some.flatMap((family) => { const range = interval(family); return [family.mean, ...(range ? [range.low, range.high] : [])]; });
+  const visible = usable(price).filter((family) => !hidden.has(family.name));
+  const area = { left: 58, right: width - 16, top: 34, bottom: height - 46 };
+  const ends = visible.flatMap((family) => { const range = interval(family); return [family.mean, ...(range ? [range.low, range.high] : [])]; });
   const [minimum, maximum] = extent(ends), log = allowsLog && minimum > 0 && maximum / minimum > 8;
-  const costs = some.flatMap((family) => [price.of(family), ...(price.range?.(family) ?? [])]);
-  const x = scale(padded(costs, true, 0.12), place.left, place.right, true);
-  const y = scale(padded(ends, log), place.bottom, place.top, log);
-  svg.append(frame(place, x, y, { x: price.axis + (x.maximum / x.minimum > 5 ? " (log)" : ""), y: qualityName, time: price.show === duration },
-    { x: (ticks) => ticks.map((tick) => trimZeros(price.show(tick))), y: qualityTicks }));
-  const points = some.map((family) => ({ family, cost: price.of(family), at: [x(price.of(family)), y(family.mean)], across: price.range?.(family)?.map(x) }));
+  const costs = visible.flatMap((family) => [price.getValue(family), ...(price.range?.(family) ?? [])]);
+  const x = scale(addMargins(costs, true, 0.12), area.left, area.right, true);
+  const y = scale(addMargins(ends, log), area.bottom, area.top, log);
+  svg.append(frame(area, x, y, { x: price.axis + (x.maximum / x.minimum > 5 ? " (log)" : ""), y: qualityName, time: price.format === formatDuration },
+    { x: (ticks) => ticks.map((tick) => trimZeros(price.format(tick))), y: qualityTicks }));
+  const points = visible.map((family) => ({ family, cost: price.getValue(family), at: [x(price.getValue(family)), y(family.mean)], costRange: price.range?.(family)?.map(x) }));
   const efficient = frontier(points);
-  if (efficient.length) svg.append(draw("path", { class: "mark frontier", d: staircase(efficient, x, y, place) }));
-  for (const { family, at: [cx, cy], across } of points) {
+  if (efficient.length) svg.append(draw("path", { class: "mark frontier", d: staircase(efficient, x, y, area) }));
+  for (const { family, at: [cx, cy], costRange } of points) {
     const range = interval(family), own = { class: "whisker", style: `stroke: ${colour(family.name)}` };
     if (range) {
       svg.append(draw("line", { ...own, x1: cx, x2: cx, y1: y(range.low), y2: y(range.high), "stroke-dasharray": range.source === "seeds" ? null : "3 2" }));
       for (const end of [range.low, range.high]) svg.append(draw("line", { ...own, x1: cx - 4, x2: cx + 4, y1: y(end), y2: y(end) }));
     }
-    if (across) {
-      svg.append(draw("line", { ...own, x1: across[0], x2: across[1], y1: cy, y2: cy }));
-      for (const end of across) svg.append(draw("line", { ...own, x1: end, x2: end, y1: cy - 4, y2: cy + 4 }));
+    if (costRange) {
+      svg.append(draw("line", { ...own, x1: costRange[0], x2: costRange[1], y1: cy, y2: cy }));
+      for (const end of costRange) svg.append(draw("line", { ...own, x1: end, x2: end, y1: cy - 4, y2: cy + 4 }));
     }
     const symbol = mark(family.name, cx, cy, 5.5, efficient.some((one) => one.family === family) ? {}
       : { style: `fill: var(--card); stroke: ${colour(family.name)}; stroke-width: 2` });
     symbol.append(draw("title", {}, `${family.name}: ${metric.name} ${family.text.mean}, ${family.text[price.key]}`));
     svg.append(symbol);
   }
-  nameMarks(svg, points, place);
+  nameMarks(svg, points, area);
   return efficient.map((point) => point.family.name);
 }
 
@@ -80,17 +80,17 @@ function tradeoff() {
   const drawing = chart("tradeoff", label(price), 380, (svg, width, height) => {
     svg.setAttribute("aria-label", label(price));
     const names = paintTradeoff(price, svg, width, height);
-    const left = finished.filter((family) => !usable(price).includes(family)).map((family) => family.name);
+    const notMeasured = finished.filter((family) => !usable(price).includes(family)).map((family) => family.name);
     explanation.replaceChildren(names.length ? "Filled marks, joined by the line: nothing measured here is both cheaper and better. " : "",
       price.range && finished.some(price.range) ? "Lines across: the range of latencies over several rounds. " : "",
-      names.length ? "Cheapest first: " + names.join(", ") + "." : "", left.length ? " Not measured: " + joinNames(left) + "." : "");
+      names.length ? "Cheapest first: " + names.join(", ") + "." : "", notMeasured.length ? " Not measured: " + joinNames(notMeasured) + "." : "");
   });
-  listeners.push(drawing.again);
+  redrawFunctions.push(drawing.redraw);
   return part("tradeoff", "Quality against cost",
     "The best family may not be worth its price. " + (lower ? "Lower" : "Higher") + " is better, further left is cheaper.",
     make("div", { class: "controls" }, choice("cost", prices.map((one) => [one.key, one.name]), price.key, (key) => {
       price = prices.find((one) => one.key === key);
-      drawing.again();
+      drawing.redraw();
     })),
     make("figure", { class: "wide" }, drawing.box), explanation);
 }

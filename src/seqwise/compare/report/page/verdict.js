@@ -7,21 +7,21 @@ function winner() {
   const best = byName.get(verdict.best);
   if (!best) return [make("p", { class: "label" }, "Result"), make("p", { class: "winner none" }, "No family finished")];
   const tied = verdict.tied ?? [], unsure = verdict.unsure ?? [];
-  const place = finished.length === 1 ? "Only one finished" : tied.length ? "Ahead, but not significantly" : unsure.length ? "Probably best" : "Best";
+  const headline = finished.length === 1 ? "Only one finished" : tied.length ? "Ahead, but not significantly" : unsure.length ? "Probably best" : "Best";
   return [
-    make("p", { class: "label" }, place),
-    make("p", { class: "winner" + (best.name.length > 26 ? " longest" : best.name.length > 9 ? " long" : "") }, crest(best.name), make("bdi", {}, best.name)),
+    make("p", { class: "label" }, headline),
+    make("p", { class: "winner" + (best.name.length > 26 ? " longest" : best.name.length > 9 ? " long" : "") }, winnerMark(best.name), make("bdi", {}, best.name)),
     make("p", { class: "score" }, metric.name + " ", make("b", {}, best.text.mean)),
-    tied.length > 0 && make("p", { class: "equals" }, "no significant difference: ", ...joined(tied)),
-    unsure.length > 0 && make("p", { class: "equals" }, "probably worse: ", ...joined(unsure)),
+    tied.length > 0 && make("p", { class: "equals" }, "no significant difference: ", ...joinElements(tied)),
+    unsure.length > 0 && make("p", { class: "equals" }, "probably worse: ", ...joinElements(unsure)),
   ].filter(Boolean);
 }
 
-const crest = (name) => draw("svg", { class: "crest", viewBox: "0 0 24 24", "aria-hidden": "true" }, mark(name, 12, 12, 8.5));
-const joined = (names) => names.flatMap((name, at) => [at ? ", " : "", make("bdi", {}, name)]);
+const winnerMark = (name) => draw("svg", { class: "crest", viewBox: "0 0 24 24", "aria-hidden": "true" }, mark(name, 12, 12, 8.5));
+const joinElements = (names) => names.flatMap((name, at) => [at ? ", " : "", make("bdi", {}, name)]);
 
 // The fastest and the smallest of several leaders.
-function prizes() {
+function distinctions() {
   const kinds = [["fastest", "Fastest predictions among the best"], ["smallest", "Smallest among the best"]];
   return kinds.filter(([key]) => byName.has(verdict[key]) && (verdict.tied ?? []).length > 0).map(([key, text]) => {
     const family = byName.get(verdict[key]);
@@ -32,24 +32,24 @@ function prizes() {
 
 function conditions() {
   const names = families.length === 1 ? "1 family" : families.length + " families";
-  const how = { parameters: "equal parameters", time: "equal time", tokens: "equal " + (report.unit ?? "tokens") };
+  const matchNames = { parameters: "equal parameters", time: "equal time", tokens: "equal " + (report.unit ?? "tokens") };
   const rows = [
     ["Budget", (rules.budget ?? DASH) + " for each family and seed"],
     ["Compared", names + ", " + plural(seeds.length, "seed")],
-    ["Matched by", (how[rules.match] ?? rules.match ?? DASH) + (rules.match === "parameters" && exists(rules.parameters) ? " (" + rules.parameters_text + ")" : "")],
+    ["Matched by", (matchNames[rules.match] ?? rules.match ?? DASH) + (rules.match === "parameters" && exists(rules.parameters) ? " (" + rules.parameters_text + ")" : "")],
     ["Machine", report.machine?.in_words ?? DASH],
   ];
   return make("dl", { class: "facts" }, ...rows.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));
 }
 
-function head() {
-  const second = prizes();
+function pageHeader() {
+  const fastestAndSmallest = distinctions();
   find("top").append(
     make("p", { class: "label" }, "Seqwise comparison"),
     make("h1", {}, title),
     make("div", { class: "verdict" },
       make("div", { class: "winner-box" }, ...winner()),
-      make("div", { class: "sentences-box" }, ...(verdict.sentences ?? []).map((sentence) => make("p", {}, tight(sentence))),
-        second.length > 0 && make("dl", { class: "prizes" }, ...second))),
+      make("div", { class: "sentences-box" }, ...(verdict.sentences ?? []).map((sentence) => make("p", {}, keepUnitsTogether(sentence))),
+        fastestAndSmallest.length > 0 && make("dl", { class: "prizes" }, ...fastestAndSmallest))),
     conditions());
 }
