@@ -51,13 +51,13 @@ TINY: dict[str, Any] = {
     "network": {"depth": 1, "dropout": 0.2, "width": 12},
     "training": {"batch_size": 4, "save_every": 20},
 }
-# The smallest that is accepted, and no whole number of updates: a learning rate gets 1,281 tokens, a training 3,843.
+# The smallest that is accepted, and no whole number of updates: a learning rate gets 1,281 tokens, a run 3,843.
 BUDGET = "5124-tokens"
 DIVERGING = {"too-fast": {"model": "rnn", "training": {"weight_decay": 1e9}}}  # whatever its learning rate
 
 
 def write_text(path: Path, lines: int = 200) -> Path:
-    """A text of about 9 kB, a third of which one training reads."""
+    """A text of about 9 kB, a third of which one training run reads."""
     generator = random.Random(1)
     rows = (" ".join(generator.choices(WORDS, k=generator.randint(4, 14))) + "." for _ in range(lines))
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")

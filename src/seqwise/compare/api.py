@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def curves(self) -> dict[str, list[dict[str, Any]]]:
-        """Family → for each seed the validations of its training."""
+        """Family → for each seed the validations of its training run."""
         return {family.name: [asdict(curve) for curve in family.curves] for family in self.report.families}
 
     @property

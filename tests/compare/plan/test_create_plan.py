@@ -486,7 +486,7 @@ def test_removing_a_rejected_comparison_leaves_other_files(text: Path, tmp_path:
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
-def test_a_budget_in_tokens_is_never_too_short(text: Path, tmp_path: Path):
+def test_a_budget_in_tokens_is_not_rejected_for_the_speed(text: Path, tmp_path: Path):
     plan = make_plan(tmp_path / "out", text)
     engine = SpeedOnlyEngine(tmp_path / "out", 1e6, 1e6)
     with pytest.raises(SeqwiseError, match="have no result"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seqwise.budget import Budget
 from seqwise.compare.plan.budgets import TrialBudgets
-from seqwise.compare.plan.folder import PLAN_FILE, remove_untrained
+from seqwise.compare.plan.folder import PLAN_FILE, remove_untrained_comparison
 from seqwise.compare.plan.plan import NEVER, Plan, Trial, parse_names, prepare_settings
 from seqwise.config import Settings
 from seqwise.errors import RunError, UsageError
@@ -132,7 +132,7 @@ def test_a_trial_that_is_not_in_the_plan_raises_an_error():
         make_plan().get_trial("lstm/seed-0")
 
 
-def test_an_ngram_model_has_one_training_and_no_learning_rate_search():
+def test_an_ngram_model_has_one_training_run_and_no_learning_rate_search():
     plan = make_plan(models="ngram", seeds=3)
     assert plan.lr_trials() == []
     assert [trial.name for trial in plan.training_trials()] == ["ngram/seed-0"]
@@ -163,7 +163,7 @@ def test_the_learning_rates_are_the_default_and_its_neighbours(lr_trials, rates)
     assert make_plan(lr_trials=lr_trials).rates("rnn") == rates
 
 
-def test_the_settings_of_a_learning_rate_trial_and_of_a_training():
+def test_the_settings_of_a_learning_rate_trial_and_of_a_training_run():
     plan = make_plan()
     lr_trial = plan.make_settings(plan.get_trial("gru/lr-3"), None)
     assert (lr_trial.seed, lr_trial.budget, lr_trial.training.learning_rate) == (0, "3000-tokens", 0.015)
@@ -239,12 +239,12 @@ def test_a_comparison_with_a_trained_model_is_never_removed(tmp_path: Path):
         path.parent.mkdir(parents=True)
         path.touch()
         make_plan().save(tmp_path / name[7:10])
-        remove_untrained(tmp_path / name[7:10])
+        remove_untrained_comparison(tmp_path / name[7:10])
         assert Plan.open(tmp_path / name[7:10])
         assert path.exists()
     (tmp_path / "new" / "trials" / "rnn" / "seed-0" / "checkpoints").mkdir(parents=True)
     make_plan().save(tmp_path / "new")
-    remove_untrained(tmp_path / "new")
+    remove_untrained_comparison(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

@@ -166,7 +166,7 @@ def test_valid_names_are_accepted(name):
     assert name in build_families([], {name: {"model": "gru"}}, BASE)
 
 
-def test_names_that_differ_only_in_case_raise_an_error(write_variants):
+def test_names_that_are_taken_or_differ_only_in_case_raise_an_error(write_variants):
     assert "the name differs from 'gru' only in case" in get_error_message({"GRU": {"model": "gru"}}, ["gru"])
     assert "the name is taken" in get_error_message({"gru": {"network.width": 3}}, ["gru"])
     text = "one: {model: gru}\nother: {model: rnn}\none: {model: lstm}\n"

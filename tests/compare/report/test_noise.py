@@ -9,7 +9,7 @@ import pytest
 
 from seqwise.compare.plan.budgets import TrialBudgets
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.report.fairness import _list_edge_rates, find_noise
+from seqwise.compare.report.fairness import _list_edge_rates, describe_noise
 from seqwise.compare.report.schema import Family, LearningRateTrial
 from seqwise.compare.run.jobs import Job, Outcome, TrainingResult
 from seqwise.resolved_settings import ResolvedSettings
@@ -34,7 +34,7 @@ def save_training(folder: Path, seed: int, tokens: int = 5000, seconds: float = 
 def test_equal_training_runs_give_no_noise_warning(plan: Plan, tmp_path: Path):
     save_training(tmp_path, 0)
     save_training(tmp_path, 1, tokens=7400)
-    assert find_noise(tmp_path, plan) == ""
+    assert describe_noise(tmp_path, plan) == ""
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,19 @@ def test_equal_training_runs_give_no_noise_warning(plan: Plan, tmp_path: Path):
 def test_unequal_training_runs_give_a_noise_warning(plan: Plan, tmp_path: Path, second: dict, words: str):
     save_training(tmp_path, 0)
     save_training(tmp_path, 1, **second)
-    assert words in find_noise(tmp_path, plan)
-    assert "budget in tokens" in find_noise(tmp_path, plan)
+    assert words in describe_noise(tmp_path, plan)
+    assert "budget in tokens" in describe_noise(tmp_path, plan)
 
 
 def test_budgets_in_tokens_and_ngram_models_are_not_affected(plan: Plan, tmp_path: Path):
     save_training(tmp_path, 0)
     save_training(tmp_path, 1, tokens=50_000)
     tokens = replace(plan, budgets=TrialBudgets("9-tokens", 1, (0, 1, 2), "0-tokens", "9-tokens"))
-    assert find_noise(tmp_path, tokens) == ""
+    assert describe_noise(tmp_path, tokens) == ""
     result = TrainingResult(None, 9, 99.0, 1, 1.0, 3.0)
     Outcome("done", result=result).save(Job("train", "ngram/seed-0").file(tmp_path))
     save_training(tmp_path, 1)
-    assert find_noise(tmp_path, plan) == ""
+    assert describe_noise(tmp_path, plan) == ""
 
 
 def test_a_learning_rate_at_the_edge_of_the_search_is_named():

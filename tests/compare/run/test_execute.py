@@ -24,7 +24,7 @@ from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.gather import load_report
 from seqwise.compare.run import execute as execute_module
 from seqwise.compare.run import memory as memory_module
-from seqwise.compare.run.execute import InterruptedJob, LostProcess, execute, open_shared
+from seqwise.compare.run.execute import InterruptedJob, LostJobProcess, execute, open_shared_task
 from seqwise.compare.run.jobs import (
     LATENCY_JOB,
     Job,
@@ -313,7 +313,8 @@ def test_every_budget_is_spent_to_the_token(tmp_path: Path):
         if (outcome := Job("train", trial.name).load(folder)) and outcome.result
     }
     plan = Plan.open(folder)
-    num_train_tokens = len(open_shared(folder, plan, plan.families["ngram"]).stores["train"])  # type: ignore[attr-defined]
+    task = open_shared_task(folder, plan, plan.families["ngram"])
+    num_train_tokens = len(task.stores["train"])  # type: ignore[attr-defined]
     assert tokens == {
         **dict.fromkeys(["rnn/lr-1", "rnn/lr-2", "gru/lr-1", "gru/lr-2"], 1281),
         **dict.fromkeys(["rnn/seed-0", "rnn/seed-1", "gru/seed-0", "gru/seed-1"], 3843),
@@ -379,7 +380,7 @@ def test_failures_are_repeated_without_changing_a_learning_rate_in_use(tmp_path:
 # The test split
 
 
-def test_the_test_split_is_read_once_for_each_training_and_after_all_of_them(text: Path, tmp_path: Path, monkeypatch):
+def test_the_test_split_is_read_once_per_training_run_and_after_all_of_them(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     plan = make_plan(folder, text, models=["rnn", "ngram"], lr_trials=2, seeds=1)
     evaluate = Language.evaluate.__func__
@@ -510,7 +511,7 @@ def test_a_stopped_trial_of_two_processes_ends_like_one_process(text: Path, tmp_
     assert snapshot is not None
     saved_step = snapshot.state["place"]["step"]
     assert 0 < saved_step < 250
-    with pytest.raises(LostProcess, match="when process 2 of 2 was ended by SIGKILL"):
+    with pytest.raises(LostJobProcess, match="when process 2 of 2 was ended by SIGKILL"):
         run_and_kill_one(run, saved_step, lambda: execute(two, job))
     assert Job("train", "rnn/seed-0").load(two) is None
     assert job.log(two).exists()
@@ -571,7 +572,7 @@ def test_a_lost_process_is_not_a_failure_of_the_trial(text: Path, tmp_path: Path
         raise LostProcessError("process 1 of 2 was ended by SIGKILL.", repair=resume_command(run))
 
     monkeypatch.setattr(execute_module, "launch", launch)
-    with pytest.raises(LostProcess, match=r"^when process 1 of 2 was ended by SIGKILL$"):
+    with pytest.raises(LostJobProcess, match=r"^when process 1 of 2 was ended by SIGKILL$"):
         execute(folder, Job("train", "rnn/seed-0"))
     assert Job("train", "rnn/seed-0").load(folder) is None
 

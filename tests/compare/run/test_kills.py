@@ -28,15 +28,15 @@ from small_comparison import finish, make_plan, run_with, tiny, write_text
 from seqwise import environment
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
 from seqwise.compare.run import execute, worker
-from seqwise.compare.run.engine import MAX_LOSSES
-from seqwise.compare.run.execute import LostProcess
+from seqwise.compare.run.engine import MAX_LOST_PROCESSES
+from seqwise.compare.run.execute import LostJobProcess
 from seqwise.compare.run.jobs import Job, Outcome, load_test, load_training
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.training import distribution
 
 SECONDS = 120  # long, because the machine may be busy
 FAMILIES = ["rnn", "gru", "feedforward", "transformer"]
-BUDGET = "3846-tokens"  # with 2 lr_trials and 3 seeds, an lr trial gets 1,282 tokens and a training 2,991
+BUDGET = "3846-tokens"  # with 2 lr_trials and 3 seeds, a learning-rate trial gets 1,282 tokens and a training run 2,991
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +337,7 @@ INPUT_ENDED = """
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LocalEngine]:
+def make_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LocalEngine]:
     script = tmp_path / "worker"
     body = textwrap.dedent(WORKER).replace("folder = Path", textwrap.dedent(INPUT_ENDED) + "\nfolder = Path", 1)
     script.write_text(f"#!{sys.executable}\n{body}")
@@ -359,12 +359,12 @@ def make_jobs(*names: str) -> list[Job]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_killed_three_times_fails_only_its_job(engine, tmp_path: Path, workers: int):
+def test_a_worker_killed_three_times_fails_only_its_job(make_engine, tmp_path: Path, workers: int):
     events: list[dict[str, Any]] = []
     jobs = make_jobs("one", "dies", "two", "leaves", "three")
-    running = engine(workers)
-    running.run(jobs, events.append, lambda: False)
-    running.close()
+    engine = make_engine(workers)
+    engine.run(jobs, events.append, lambda: False)
+    engine.close()
     for job in jobs:
         outcome = job.load(tmp_path)
         assert outcome is not None
@@ -381,49 +381,49 @@ def test_a_worker_killed_three_times_fails_only_its_job(engine, tmp_path: Path, 
             assert outcome.status == "done"
     assert count_job_starts(tmp_path) == {
         **{job.name: 1 for job in jobs},
-        "gru/dies": MAX_LOSSES,
-        "gru/leaves": MAX_LOSSES,
+        "gru/dies": MAX_LOST_PROCESSES,
+        "gru/leaves": MAX_LOST_PROCESSES,
     }
     ends = Counter(event["name"] for event in events if event["event"] == "end")
     assert ends == {job.name: 1 for job in jobs}
     lost = Counter(event["name"] for event in events if event["event"] == "lost")
-    assert lost == {"gru/dies": MAX_LOSSES, "gru/leaves": MAX_LOSSES}
+    assert lost == {"gru/dies": MAX_LOST_PROCESSES, "gru/leaves": MAX_LOST_PROCESSES}
 
 
-def test_a_worker_is_reused_for_the_next_job(engine, tmp_path: Path):
-    running = engine()
-    running.run(make_jobs("one", "two"), lambda event: None, lambda: False)
-    running.run(make_jobs("three"), lambda event: None, lambda: False)
-    running.close()
+def test_a_worker_is_reused_for_the_next_job(make_engine, tmp_path: Path):
+    engine = make_engine()
+    engine.run(make_jobs("one", "two"), lambda event: None, lambda: False)
+    engine.run(make_jobs("three"), lambda event: None, lambda: False)
+    engine.close()
     assert len({line.split()[1] for line in (tmp_path / "starts.txt").read_text().splitlines()}) == 1
 
 
-def test_an_outcome_saved_before_a_kill_counts(engine, tmp_path: Path):
+def test_an_outcome_saved_before_a_kill_counts(make_engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
-    running = engine()
-    running.run(make_jobs("forgets"), events.append, lambda: False)
-    running.close()
+    engine = make_engine()
+    engine.run(make_jobs("forgets"), events.append, lambda: False)
+    engine.close()
     assert [event["event"] for event in events if event["event"] in ("lost", "end")] == ["lost", "end"]
     assert make_jobs("forgets")[0].load(tmp_path) == Outcome("done")
 
 
-def test_the_end_is_reported_once_when_the_last_kill_came_after_the_outcome(engine, tmp_path: Path):
+def test_the_end_is_reported_once_when_the_last_kill_came_after_the_outcome(make_engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
-    running = engine()
-    running.run(make_jobs("forgets-always"), events.append, lambda: False)
-    running.close()
+    engine = make_engine()
+    engine.run(make_jobs("forgets-always"), events.append, lambda: False)
+    engine.close()
     statuses = [(event["event"], event.get("status")) for event in events if event["event"] in ("lost", "end")]
-    assert statuses == [("lost", None)] * MAX_LOSSES + [("end", "done")]
+    assert statuses == [("lost", None)] * MAX_LOST_PROCESSES + [("end", "done")]
 
 
-def test_a_worker_that_loses_a_process_is_reused(engine, tmp_path: Path):
+def test_a_worker_that_loses_a_process_is_reused(make_engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
-    running = engine()
-    running.run(make_jobs("loses", "one"), events.append, lambda: False)
-    running.close()
-    assert count_job_starts(tmp_path) == {"gru/loses": MAX_LOSSES, "gru/one": 1}
+    engine = make_engine()
+    engine.run(make_jobs("loses", "one"), events.append, lambda: False)
+    engine.close()
+    assert count_job_starts(tmp_path) == {"gru/loses": MAX_LOST_PROCESSES, "gru/one": 1}
     assert len({line.split()[1] for line in (tmp_path / "starts.txt").read_text().splitlines()}) == 1
-    assert Counter(event["name"] for event in events if event["event"] == "lost") == {"gru/loses": MAX_LOSSES}
+    assert Counter(event["name"] for event in events if event["event"] == "lost") == {"gru/loses": MAX_LOST_PROCESSES}
     assert make_jobs("loses")[0].load(tmp_path) == Outcome(
         "failed",
         "its process was lost 3 times, the last time when process 2 of 2 was ended by SIGKILL. Perhaps memory ran out.",
@@ -435,7 +435,7 @@ def test_a_worker_reports_a_lost_process_and_continues(tmp_path: Path, monkeypat
 
     def work(folder: Path, job: Job, *rest: Any) -> Outcome:
         if job.name == "gru/one":
-            raise LostProcess("when process 2 of 2 was ended by SIGKILL")
+            raise LostJobProcess("when process 2 of 2 was ended by SIGKILL")
         return Outcome("done")
 
     monkeypatch.setattr(worker, "_open_event_pipe", lambda: events.append)
@@ -447,17 +447,17 @@ def test_a_worker_reports_a_lost_process_and_continues(tmp_path: Path, monkeypat
     assert events[1]["reason"] == "when process 2 of 2 was ended by SIGKILL"
 
 
-def test_an_error_in_a_callback_stops_all_workers(engine, tmp_path: Path):
+def test_an_error_in_a_callback_stops_all_workers(make_engine, tmp_path: Path):
     def fail_at_end(event: dict[str, Any]) -> None:
         if event["event"] == "end":
             raise OSError("no connection")
 
-    running = engine(2)
+    engine = make_engine(2)
     began = time.monotonic()
     with pytest.raises(OSError, match="no connection"):
-        running.run(make_jobs("chatters", "one", "two"), fail_at_end, lambda: False)
+        engine.run(make_jobs("chatters", "one", "two"), fail_at_end, lambda: False)
     assert time.monotonic() - began < 20
-    running.close()
+    engine.close()
     assert count_job_starts(tmp_path) == {
         "gru/chatters": 1,
         "gru/one": 1,
@@ -487,9 +487,9 @@ def test_a_worker_does_not_import_files_of_the_working_folder(
     (tmp_path / "tokenizers.py").write_text("raise ImportError('a file of the user')\n")
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1)
-    running = LocalEngine(folder, workers=2)
-    running.run([Job("train", "rnn/seed-0")], lambda event: None, lambda: False)
-    running.close()
+    engine = LocalEngine(folder, workers=2)
+    engine.run([Job("train", "rnn/seed-0")], lambda event: None, lambda: False)
+    engine.close()
     outcome = Job("train", "rnn/seed-0").load(folder)
     assert outcome is not None
     assert outcome.result is not None, outcome.reason
@@ -507,13 +507,13 @@ def test_a_worker_imports_seqwise_from_the_same_place(tmp_path: Path, monkeypatc
     assert distribution.build_worker_environment()["PYTHONPATH"] == source
 
 
-def test_a_worker_that_sends_many_events_can_be_stopped(engine, tmp_path: Path):
+def test_a_worker_that_sends_many_events_can_be_stopped(make_engine, tmp_path: Path):
     events: list[dict[str, Any]] = []
-    running = engine()
+    engine = make_engine()
     began = time.monotonic()
-    running.run(make_jobs("chatters", "later"), events.append, lambda: len(events) > 20)
+    engine.run(make_jobs("chatters", "later"), events.append, lambda: len(events) > 20)
     assert time.monotonic() - began < 20
-    running.close()
+    engine.close()
     assert count_job_starts(tmp_path) == {"gru/chatters": 1}
     assert make_jobs("chatters")[0].load(tmp_path) is None
     assert not [event for event in events if event["event"] == "lost"]

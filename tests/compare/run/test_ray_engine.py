@@ -25,8 +25,8 @@ from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE,
 from seqwise.compare.run import execute
 from seqwise.compare.run import ray_cluster as cluster
 from seqwise.compare.run import ray_engine as engine_module
-from seqwise.compare.run.engine import MAX_LOSSES
-from seqwise.compare.run.execute import InterruptedJob, LostProcess
+from seqwise.compare.run.engine import MAX_LOST_PROCESSES
+from seqwise.compare.run.execute import InterruptedJob, LostJobProcess
 from seqwise.compare.run.jobs import Event, Job, Outcome
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.compare.run.ray_cluster import Node, Probe, allocate_slots, describe_cluster, find_node_error
@@ -76,7 +76,7 @@ def test_slots_count_the_workers_on_their_device(nodes, workers, device_workers)
     assert {slot.device_workers for slot in allocate_slots(nodes, workers, 1, True)} == {device_workers}
 
 
-FINE = Probe(folder=True, data=True, seqwise=environment.version(), cpu="EPYC")
+SUITABLE = Probe(has_folder=True, has_data=True, version=environment.version(), cpu="EPYC")
 
 
 @pytest.mark.parametrize(
@@ -85,23 +85,23 @@ FINE = Probe(folder=True, data=True, seqwise=environment.version(), cpu="EPYC")
         (None, "1 of 2 nodes of the cluster did not answer within 60 s: small."),
         (Probe(True, True, "", ""), "cannot import seqwise: small"),
         (Probe(True, True, "0.0.1", "EPYC"), f"have another version of Seqwise than {environment.version()}: small"),
-        (Probe(False, True, FINE.seqwise, "EPYC"), "cannot read and write the folder somewhere: small"),
-        (Probe(True, False, FINE.seqwise, "EPYC"), "cannot read the data book.txt: small"),
+        (Probe(False, True, SUITABLE.version, "EPYC"), "cannot read and write the folder somewhere: small"),
+        (Probe(True, False, SUITABLE.version, "EPYC"), "cannot read the data book.txt: small"),
     ],
 )
 def test_unsuitable_nodes_are_named(probe: Probe | None, words: str):
-    problem = find_node_error({BIG: FINE, SMALL: probe}, Path("somewhere"), "book.txt")
+    problem = find_node_error({BIG: SUITABLE, SMALL: probe}, Path("somewhere"), "book.txt")
     assert words in str(problem)
     assert "big" not in str(problem)
     assert problem.repair  # type: ignore[union-attr]
 
 
 def test_suitable_nodes_are_described():
-    assert find_node_error({BIG: FINE, SMALL: FINE}, Path("somewhere"), "book.txt") is None
-    assert describe_cluster({BIG: FINE}) == "a Ray cluster of 1 node with EPYC, 8 cores, 4 GPUs"
-    twins = {CPU: FINE, Node("d", "other", 6, 0): FINE}
+    assert find_node_error({BIG: SUITABLE, SMALL: SUITABLE}, Path("somewhere"), "book.txt") is None
+    assert describe_cluster({BIG: SUITABLE}) == "a Ray cluster of 1 node with EPYC, 8 cores, 4 GPUs"
+    twins = {CPU: SUITABLE, Node("d", "other", 6, 0): SUITABLE}
     assert describe_cluster(twins) == "a Ray cluster of 2 nodes, each with EPYC, 6 cores, no GPU"
-    assert describe_cluster({CPU: FINE, Node("t", "tiny", 1, 1): FINE}).endswith(
+    assert describe_cluster({CPU: SUITABLE, Node("t", "tiny", 1, 1): SUITABLE}).endswith(
         "EPYC, 6 cores, no GPU; 1 with EPYC, 1 core, 1 GPU"
     )
 
@@ -134,7 +134,7 @@ class BlockedJob:
 
 
 @pytest.fixture
-def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float, BlockedJob], Any]:
+def make_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float, BlockedJob], Any]:
     def make(lease: float, job: BlockedJob) -> Any:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.chdir(tmp_path)
@@ -154,26 +154,26 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def test_a_repeated_poll_starts_the_job_once(process):
+def test_a_repeated_poll_starts_the_job_once(make_process):
     job = BlockedJob(can_stop=True)
-    worker = process(60.0, job)
-    assert worker.work(0, None, False)["result"] is None
-    worker.work(1, JOB, False)
-    wait_until(lambda: worker.work(1, JOB, False)["progress"] == {"progress": 0.5})
+    worker = make_process(60.0, job)
+    assert worker.poll(0, None, False)["result"] is None
+    worker.poll(1, JOB, False)
+    wait_until(lambda: worker.poll(1, JOB, False)["progress"] == {"progress": 0.5})
     job.finish.set()
-    wait_until(lambda: worker.work(1, JOB, False)["result"] is not None)
-    assert worker.work(1, JOB, False)["result"] == {"event": "end", "status": "done", "reason": ""}
+    wait_until(lambda: worker.poll(1, JOB, False)["result"] is not None)
+    assert worker.poll(1, JOB, False)["result"] == {"event": "end", "status": "done", "reason": ""}
     assert job.num_starts == 1
     assert (os.environ[DEVICE_WORKERS_VARIABLE], os.environ[WORKERS_VARIABLE]) == ("3", "6")
 
 
-def test_a_job_that_loses_a_process_is_lost(process, monkeypatch: pytest.MonkeyPatch):
+def test_a_job_that_loses_a_process_is_lost(make_process, monkeypatch: pytest.MonkeyPatch):
     def lose(*args: object) -> Outcome:
-        raise LostProcess("when process 2 of 2 was ended by SIGKILL")
+        raise LostJobProcess("when process 2 of 2 was ended by SIGKILL")
 
-    worker = process(60.0, BlockedJob(can_stop=True))
+    worker = make_process(60.0, BlockedJob(can_stop=True))
     monkeypatch.setattr(execute, "execute", lose)
-    worker.work(1, JOB, False)
+    worker.poll(1, JOB, False)
     wait_until(lambda: worker.result is not None)
     assert worker.result == {"event": "lost", "reason": "when process 2 of 2 was ended by SIGKILL"}
 
@@ -203,19 +203,19 @@ def test_a_busy_cluster_gives_one_warning_and_then_an_error(tmp_path: Path, monk
     assert len(recorder.events) == 2
 
 
-def test_a_process_that_is_not_polled_stops_its_job(process):
-    worker = process(0.3, BlockedJob(can_stop=True))
-    worker.work(1, JOB, False)
+def test_a_process_that_is_not_polled_stops_its_job(make_process):
+    worker = make_process(0.3, BlockedJob(can_stop=True))
+    worker.poll(1, JOB, False)
     wait_until(lambda: worker.result is not None)
-    assert worker.work(1, JOB, False)["result"] == {"event": "stopped"}
+    assert worker.poll(1, JOB, False)["result"] == {"event": "stopped"}
 
 
-def test_a_process_that_cannot_stop_its_job_exits(process, monkeypatch: pytest.MonkeyPatch):
+def test_a_process_that_cannot_stop_its_job_exits(make_process, monkeypatch: pytest.MonkeyPatch):
     job = BlockedJob(can_stop=False)
     has_exited = threading.Event()
     monkeypatch.setattr(os, "_exit", lambda status: has_exited.set())
-    worker = process(0.1, job)
-    worker.work(1, JOB, False)
+    worker = make_process(0.1, job)
+    worker.poll(1, JOB, False)
     assert has_exited.wait(20)
     job.finish.set()
     wait_until(lambda: worker.result is not None)
@@ -282,7 +282,7 @@ def engine_on(ray_cluster) -> Iterator[Callable[..., RayEngine]]:
 
 
 @pytest.fixture
-def untrained(reference: Path, tmp_path: Path) -> Path:
+def untrained_folder(reference: Path, tmp_path: Path) -> Path:
     """The same comparison, before its training runs."""
     folder = tmp_path / "compare"
     shutil.copytree(reference, folder)
@@ -291,8 +291,8 @@ def untrained(reference: Path, tmp_path: Path) -> Path:
     return folder
 
 
-TRAININGS = [Job("train", "rnn/seed-0"), Job("train", "gru/seed-0")]
-TESTS = [Job("test", job.name) for job in TRAININGS]
+TRAINING_JOBS = [Job("train", "rnn/seed-0"), Job("train", "gru/seed-0")]
+TEST_JOBS = [Job("test", job.name) for job in TRAINING_JOBS]
 
 
 class Recorder:
@@ -347,11 +347,11 @@ def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_waiting_for_a_busy_cluster_has_a_limit(untrained: Path, engine_on, monkeypatch):
+def test_waiting_for_a_busy_cluster_has_a_limit(untrained_folder: Path, engine_on, monkeypatch):
     ray = import_ray_or_skip()
     monkeypatch.setattr(engine_module, "WARN_SECONDS", 0.5)
     monkeypatch.setattr(engine_module, "GIVE_UP_SECONDS", 3.0)
-    engine, recorder = engine_on(untrained), Recorder()
+    engine, recorder = engine_on(untrained_folder), Recorder()
     engine._join()
     assert engine.num_workers == 2
 
@@ -362,26 +362,26 @@ def test_waiting_for_a_busy_cluster_has_a_limit(untrained: Path, engine_on, monk
     ray.get([other.here.remote() for other in others])
     try:
         with pytest.raises(SeqwiseError, match=r"started no process within 0.05 minutes: a job needs 1 core on"):
-            engine.run(TRAININGS, recorder, lambda: False)
+            engine.run(TRAINING_JOBS, recorder, lambda: False)
     finally:
         for other in others:
             ray.kill(other)
     assert [event["event"] for event in recorder.events] == ["waiting"]
-    assert not any(job.file(untrained).exists() for job in TRAININGS)
+    assert not any(job.file(untrained_folder).exists() for job in TRAINING_JOBS)
 
 
 @pytest.mark.slow
-def test_a_killed_process_does_not_change_the_results(reference: Path, untrained: Path, engine_on):
+def test_a_killed_process_does_not_change_the_results(reference: Path, untrained_folder: Path, engine_on):
     def kill(event: Event, recorder: Recorder) -> None:
         if event.get("name") == "gru/seed-0" and event.get("progress", 0) > 0.3 and not recorder.names("lost"):
             os.kill(recorder.pid(event["name"]), signal.SIGKILL)
             wait_until(lambda: not is_alive(recorder.pid(event["name"])))
 
     recorder = Recorder(kill)
-    engine_on(untrained).run(TRAININGS, recorder, lambda: False)
+    engine_on(untrained_folder).run(TRAINING_JOBS, recorder, lambda: False)
     assert recorder.names("lost") == ["gru/seed-0"]
-    assert sorted(recorder.names("end")) == sorted(job.name for job in TRAININGS)
-    assert_same_results(untrained, reference, TRAININGS)
+    assert sorted(recorder.names("end")) == sorted(job.name for job in TRAINING_JOBS)
+    assert_same_results(untrained_folder, reference, TRAINING_JOBS)
 
 
 def is_alive(pid: int) -> bool:
@@ -392,25 +392,25 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_job_whose_process_is_always_killed_fails_alone(reference: Path, untrained: Path, engine_on):
+def test_a_job_whose_process_is_always_killed_fails_alone(reference: Path, untrained_folder: Path, engine_on):
     def kill(event: Event, recorder: Recorder) -> None:
         if event.get("name") == "rnn/seed-0" and event["event"] == "begin":
             os.kill(event["pid"], signal.SIGKILL)
 
-    recorder, jobs = Recorder(kill), TRAININGS
-    engine_on(untrained).run(jobs, recorder, lambda: False)
-    assert recorder.names("lost") == ["rnn/seed-0"] * MAX_LOSSES
-    outcome = jobs[0].load(untrained)
+    recorder, jobs = Recorder(kill), TRAINING_JOBS
+    engine_on(untrained_folder).run(jobs, recorder, lambda: False)
+    assert recorder.names("lost") == ["rnn/seed-0"] * MAX_LOST_PROCESSES
+    outcome = jobs[0].load(untrained_folder)
     assert outcome is not None
     assert outcome.status == "failed"
-    assert f"lost {MAX_LOSSES} times" in outcome.reason
+    assert f"lost {MAX_LOST_PROCESSES} times" in outcome.reason
     assert sorted(recorder.names("end")) == ["gru/seed-0", "rnn/seed-0"]
-    assert_same_results(untrained, reference, jobs[1:])
+    assert_same_results(untrained_folder, reference, jobs[1:])
 
 
 @pytest.mark.slow
 def test_a_lost_node_does_not_change_the_results_and_a_new_one_joins(
-    reference: Path, untrained: Path, engine_on, ray_cluster, monkeypatch, capfd
+    reference: Path, untrained_folder: Path, engine_on, ray_cluster, monkeypatch, capfd
 ):
     monkeypatch.setattr(engine_module, "LEASE_SECONDS", 2.0)
     raylets = {node.all_processes["raylet"][0].process.pid: node for node in ray_cluster.worker_nodes}
@@ -422,20 +422,20 @@ def test_a_lost_node_does_not_change_the_results_and_a_new_one_joins(
             removals.append(threading.Thread(target=ray_cluster.remove_node, args=(node, False)))
             removals[0].start()
 
-    engine, recorder = engine_on(untrained), Recorder(remove)
+    engine, recorder = engine_on(untrained_folder), Recorder(remove)
     try:
-        engine.run(TRAININGS, recorder, lambda: False)
+        engine.run(TRAINING_JOBS, recorder, lambda: False)
     finally:
         removals[0].join()
         new = ray_cluster.add_node(num_cpus=1, object_store_memory=cluster.OBJECT_STORE_BYTES)
     assert [(event["name"], event["reason"][:13]) for event in recorder.events if event["event"] == "lost"] == [
         ("gru/seed-0", "with its node")
     ]
-    assert sorted(recorder.names("end")) == sorted(job.name for job in TRAININGS)
-    assert_same_results(untrained, reference, TRAININGS)
+    assert sorted(recorder.names("end")) == sorted(job.name for job in TRAINING_JOBS)
+    assert_same_results(untrained_folder, reference, TRAINING_JOBS)
     recorder = Recorder()
-    engine.run(TESTS, recorder, lambda: False)
-    assert_same_results(untrained, reference, TESTS)
+    engine.run(TEST_JOBS, recorder, lambda: False)
+    assert_same_results(untrained_folder, reference, TEST_JOBS)
     assert capfd.readouterr().out == ""  # Ray would log much about a lost node
     assert new.node_id in {slot.node.id for slot in engine._workers}
 
@@ -448,25 +448,25 @@ def parent(pid: int) -> int:
 
 
 @pytest.mark.slow
-def test_stopped_jobs_resume_later(reference: Path, untrained: Path, engine_on):
+def test_stopped_jobs_resume_later(reference: Path, untrained_folder: Path, engine_on):
     recorder = Recorder()
 
     def stop() -> bool:
         return any(event.get("progress", 0) > 0.3 for event in recorder.events)
 
-    engine = engine_on(untrained, 1)
-    engine.run(TRAININGS, recorder, stop)
+    engine = engine_on(untrained_folder, 1)
+    engine.run(TRAINING_JOBS, recorder, stop)
     assert recorder.names("begin") == ["rnn/seed-0"]
     assert recorder.names("end") == recorder.names("lost") == []
-    assert not TRAININGS[0].file(untrained).exists()
-    engine.run(TRAININGS, recorder, lambda: False)
+    assert not TRAINING_JOBS[0].file(untrained_folder).exists()
+    engine.run(TRAINING_JOBS, recorder, lambda: False)
     progress = [event["progress"] for event in recorder.events if event["event"] == "progress"]
     assert all(later > 0.3 for later in progress[progress.index(next(each for each in progress if each > 0.3)) :][:2])
-    assert_same_results(untrained, reference, TRAININGS)
+    assert_same_results(untrained_folder, reference, TRAINING_JOBS)
 
 
 @pytest.mark.slow
-def test_jobs_whose_lease_ended_are_resumed(reference: Path, untrained: Path, engine_on, monkeypatch):
+def test_jobs_whose_lease_ended_are_resumed(reference: Path, untrained_folder: Path, engine_on, monkeypatch):
     monkeypatch.setattr(engine_module, "LEASE_SECONDS", 1.0)
     paused: list[str] = []
 
@@ -476,45 +476,45 @@ def test_jobs_whose_lease_ended_are_resumed(reference: Path, untrained: Path, en
             time.sleep(2.5)
 
     recorder = Recorder(sleep)
-    engine_on(untrained, 1).run(TRAININGS[1:2], recorder, lambda: False)
+    engine_on(untrained_folder, 1).run(TRAINING_JOBS[1:2], recorder, lambda: False)
     assert len(recorder.names("begin")) > 1
     assert recorder.names("lost") == []
-    assert recorder.names("end") == [TRAININGS[1].name]
-    assert_same_results(untrained, reference, TRAININGS[1:2])
+    assert recorder.names("end") == [TRAINING_JOBS[1].name]
+    assert_same_results(untrained_folder, reference, TRAINING_JOBS[1:2])
 
 
 @pytest.mark.slow
-def test_a_node_without_access_to_the_folder_is_named(untrained: Path, engine_on, ray_cluster, monkeypatch):
+def test_a_node_without_access_to_the_folder_is_named(untrained_folder: Path, engine_on, ray_cluster, monkeypatch):
     monkeypatch.setattr(cluster, "SYNC_SECONDS", 1.0)
     unshare = ["unshare", "--map-root-user", "--mount", "--uts"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system does not let a process have mounts of its own")
     start = f"{Path(sys.executable).parent}/ray start --address {ray_cluster.address} --num-cpus 1 --block"
     start += f" --object-store-memory {cluster.OBJECT_STORE_BYTES}"
-    script = f"hostname far && mount -t tmpfs none '{untrained}' && exec {start}"
+    script = f"hostname far && mount -t tmpfs none '{untrained_folder}' && exec {start}"
     node = subprocess.Popen([*unshare, "sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: node.poll() is not None or len(ray_cluster.global_state._live_node_ids()) > 3)
-        engine = engine_on(untrained)
+        engine = engine_on(untrained_folder)
         with pytest.raises(UsageError, match=r"1 of 3 nodes .* cannot read and write the folder .*: far \("):
-            engine.run(TRAININGS[:1], Recorder(), lambda: False)
+            engine.run(TRAINING_JOBS[:1], Recorder(), lambda: False)
     finally:
         node.terminate()
         node.wait()
 
 
 @pytest.mark.slow
-def test_processes_that_cannot_start_end_the_comparison(untrained: Path, engine_on, monkeypatch):
+def test_processes_that_cannot_start_end_the_comparison(untrained_folder: Path, engine_on, monkeypatch):
     class FailingProcess:  # an inner class is sent as code: a node cannot import this file
         def __init__(self, *args: object):
             raise ImportError("no such library")
 
-        def work(self, *args: object) -> None: ...
+        def poll(self, *args: object) -> None: ...
 
     monkeypatch.setattr(engine_module, "_Process", FailingProcess)
     with pytest.raises(SeqwiseError, match=r"no node left .*no such library(.|\n)*seqwise compare --resume"):
-        engine_on(untrained, 1).run(TRAININGS[:1], Recorder(), lambda: False)
-    assert TRAININGS[0].load(untrained) is None  # the trial itself did not fail
+        engine_on(untrained_folder, 1).run(TRAINING_JOBS[:1], Recorder(), lambda: False)
+    assert TRAINING_JOBS[0].load(untrained_folder) is None  # the trial itself did not fail
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
@@ -523,7 +523,7 @@ def test_an_unreachable_address_is_an_error(address: str, tmp_path: Path, monkey
     import_ray_or_skip()
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(UsageError, match=f"at {address} cannot be joined"):
-        RayEngine(tmp_path).run(TRAININGS, Recorder(), lambda: False)
+        RayEngine(tmp_path).run(TRAINING_JOBS, Recorder(), lambda: False)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def test_a_fall_after_the_best_point_is_found():
     assert overfitting.training_improved is None
 
 
-def test_where_lower_is_better_a_rise_is_the_fall_and_the_scale_counts():
+def test_a_rise_where_lower_is_better_is_measured_on_the_scale():
     values = [900.0, 500.0, 300.0, 250.0, 200.0, 220.0, 242.0, 266.2, 292.82, 322.102]
     overfitting = find_overfitting([curve(values)], lower_is_better=True, scale=math.log)
     assert overfitting is not None

@@ -177,7 +177,7 @@ def test_a_family_trained_once_covers_only_examples_unless_it_is_deterministic()
 
 def test_a_pair_names_its_larger_source_of_noise():
     generator = np.random.default_rng(5)
-    steady = {name: [rows(generator.normal(size=50) + 0 * seed) for seed in range(1)] * 3 for name in "ab"}
+    steady = {name: [rows(generator.normal(size=50))] * 3 for name in "ab"}
     shaky = {name: [rows(np.linspace(0, 0.1, 50) + generator.normal()) for _ in range(3)] for name in "ab"}
     assert compare_pair(steady).larger_noise == "examples"
     assert compare_pair(shaky).larger_noise == "seeds"
@@ -288,10 +288,19 @@ def test_seven_families_on_five_thousand_examples_take_seconds():
 
 
 def measure_error_rates(
-    trials: int, *, shift: float = 0.0, seeds: tuple[float, float], own: float, examples: int = 60, once: bool = False
+    trials: int,
+    *,
+    shift: float = 0.0,
+    seed_noise: tuple[float, float],
+    family_noise: float,
+    examples: int = 60,
+    once: bool = False,
 ) -> tuple[float, float]:
-    """Return how often p < 0.05 and p < 0.01; `seeds`: standard deviation of seeds in a and in b, `own`: of the
-    families on an example. With `once`, b is deterministic: one training run, the same each time."""
+    """Return how often p < 0.05 and p < 0.01.
+
+    `seed_noise` (of a and of b) and `family_noise` (of a family on an example) are standard deviations.
+    With `once`, b is deterministic: one training run, the same each time.
+    """
     generator = np.random.default_rng(8)
     p_values = []
     for trial in range(trials):
@@ -300,11 +309,11 @@ def measure_error_rates(
         def family(
             seed_deviation: float, count: int, better: float, difficulty: np.ndarray = difficulty
         ) -> list[np.ndarray]:
-            scores = difficulty + own * generator.normal(size=examples)
+            scores = difficulty + family_noise * generator.normal(size=examples)
             noise = [seed_deviation * generator.normal() + 0.3 * generator.normal(size=examples) for _ in range(count)]
             return [rows(scores + better + each) for each in (noise if count > 1 else [0.0])]
 
-        families = {"a": family(seeds[0], 3, shift), "b": family(seeds[1], 1 if once else 3, 0.0)}
+        families = {"a": family(seed_noise[0], 3, shift), "b": family(seed_noise[1], 1 if once else 3, 0.0)}
         p_values.append(compare_pair(families, draws=100, seed=trial, deterministic={"b"} if once else ()).p)
     return float(np.mean(np.array(p_values) < 0.05)), float(np.mean(np.array(p_values) < 0.01))
 
@@ -329,11 +338,11 @@ def test_false_positives_stay_rare_when_seeds_of_one_family_vary_more():
 @pytest.mark.parametrize(
     "noise",
     [
-        {"seeds": (0.1, 0.1), "own": 0.0},  # nearly all of it from the seeds
-        {"seeds": (0.0, 0.0), "own": 0.5},  # all from the examples
-        {"seeds": (0.1, 0.1), "own": 0.5},  # both equally
-        {"seeds": (0.3, 0.03), "own": 0.5},  # one family is far less steady
-        {"seeds": (0.2, 0.0), "own": 0.5, "once": True},  # against an n-gram baseline
+        {"seed_noise": (0.1, 0.1), "family_noise": 0.0},  # nearly all of it from the seeds
+        {"seed_noise": (0.0, 0.0), "family_noise": 0.5},  # all from the examples
+        {"seed_noise": (0.1, 0.1), "family_noise": 0.5},  # both equally
+        {"seed_noise": (0.3, 0.03), "family_noise": 0.5},  # one family is far less steady
+        {"seed_noise": (0.2, 0.0), "family_noise": 0.5, "once": True},  # against an n-gram baseline
     ],
 )
 def test_false_positives_are_rare_without_a_difference(noise: dict):
@@ -343,7 +352,7 @@ def test_false_positives_are_rare_without_a_difference(noise: dict):
 
 
 def test_a_clear_difference_is_found_with_three_seeds():
-    at_5, _ = measure_error_rates(100, shift=1.0, seeds=(0.1, 0.1), own=0.5)
+    at_5, _ = measure_error_rates(100, shift=1.0, seed_noise=(0.1, 0.1), family_noise=0.5)
     assert at_5 >= 0.95
 
 

@@ -19,7 +19,7 @@ from seqwise.tasks.task import Task
 SEARCH_SHARE = 0.25  # of a family's budget, for its learning-rate search
 MAX_LR_TRIAL_SHARE = 1 / 3  # of the budget of one seed, for one learning rate
 MIN_SECONDS = 0.01  # of a trial
-ROUNDING = 1e-6  # error of sums and products of decimal numbers
+ROUNDING_ERROR = 1e-6  # of sums and products of decimal numbers
 SAFETY_FACTOR = 1.2  # another measurement of the speed may be slower
 NUM_SAMPLE_BATCHES = 8  # from which the tokens of an update are estimated
 
@@ -61,7 +61,7 @@ class TrialBudgets:
         return Budget.parse(self.training).unit == "seconds"
 
     def check(self, costs: Mapping[str, TrialCost], unit: str, tokens_per_epoch: int | None = None) -> None:
-        """Raises an error if a trial is too short; `tokens_per_epoch`: the error suggests a total in epochs."""
+        """Raises an error if a trial is too short; with `tokens_per_epoch` the error suggests a total in epochs."""
         kinds: list[TrialKind] = ["train", "lr"] if self.lr_trials > 1 else ["train"]
         for name, cost in costs.items():
             for kind in kinds:
@@ -100,7 +100,7 @@ class TrialCost:
 
 
 def estimate_token_cost(task: Task, settings: ResolvedSettings) -> TrialCost:
-    """Returns the mean tokens of an update, by the first few; tokens of validations are not counted."""
+    """Returns the mean tokens of an update, estimated from the first batches; validations cost no tokens."""
     sizes = [batch.num_tokens for batch in islice(task.batches(settings).epoch(0), NUM_SAMPLE_BATCHES)]
     return TrialCost(sum(sizes) / len(sizes))
 
@@ -137,5 +137,5 @@ def _lr_trial_share(lr_trials: int, seeds: int) -> float:
 def _format_amount(amount: float, unit: str) -> str:
     """Formats whole tokens or hundredths of seconds for `Budget.parse`, rounded down to keep within the total."""
     if unit == "tokens":
-        return f"{math.floor(amount + ROUNDING)}-tokens"
-    return f"{math.floor(100 * amount + ROUNDING) / 100:.2f}".rstrip("0").rstrip(".") + "s"
+        return f"{math.floor(amount + ROUNDING_ERROR)}-tokens"
+    return f"{math.floor(100 * amount + ROUNDING_ERROR) / 100:.2f}".rstrip("0").rstrip(".") + "s"

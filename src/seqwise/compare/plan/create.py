@@ -23,7 +23,7 @@ from seqwise.compare.plan.folder import (
 )
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan, prepare_settings
-from seqwise.compare.plan.sizes import keep_sizes, match_sizes
+from seqwise.compare.plan.sizes import match_sizes, use_default_sizes
 from seqwise.compare.plan.variants import build_families, check_distinct, check_family
 from seqwise.compare.report.verdict import MIN_TEST_EXAMPLES
 from seqwise.config import Settings
@@ -118,13 +118,13 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
         target = None if options.parameters is None else parse_count(str(options.parameters))
         sizes = match_sizes(task, families, context, target)
     else:
-        sizes = keep_sizes(task, families, context)
+        sizes = use_default_sizes(task, families, context)
     check_distinct(sizes.settings)
     for name, resolved in sizes.settings.items():
         check_family(task, name, resolved, options.nproc)
     if not budgets.is_timed:  # a time is checked when the speed is known
-        trained = {name: each for name, each in sizes.settings.items() if get_family(each.model).has_gradients}
-        costs = {name: estimate_token_cost(task, each) for name, each in trained.items()}
+        trainable = {name: each for name, each in sizes.settings.items() if get_family(each.model).has_gradients}
+        costs = {name: estimate_token_cost(task, each) for name, each in trainable.items()}
         budgets.check(costs, task.unit, tokens_per_epoch if options.budget.endswith(("epoch", "epochs")) else None)
     plan = Plan(
         data=request.data,

@@ -48,7 +48,7 @@ def has_trained(folder: Path) -> bool:
     return any(trials.glob("*/*/checkpoints/step-*")) or any(trials.glob(f"*/*/{WEIGHTS}"))
 
 
-def remove_untrained(folder: Path) -> None:
+def remove_untrained_comparison(folder: Path) -> None:
     """Removes a comparison in which nothing was trained, to make room for another; other files stay."""
     if has_trained(folder):
         return
@@ -75,14 +75,14 @@ def check_folder(folder: Path) -> None:
 @contextmanager
 def claim_folder(folder: Path) -> Iterator[None]:
     """Creates the folder; if two processes try at the same time, one fails. On failure removes it again."""
-    created = [each for each in (folder, *folder.parents) if not each.exists()]
+    new_folders = [each for each in (folder, *folder.parents) if not each.exists()]
     claim = folder / CLAIM_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
         existed = claim.exists()
         file = claim.open("a")
     except OSError as error:
-        _remove_empty(created)
+        _remove_empty(new_folders)
         raise creation_error(folder, error) from error
     with file:
         is_locked = try_lock(file, claim)
@@ -106,7 +106,7 @@ def claim_folder(folder: Path) -> Iterator[None]:
             (folder / PLAN_FILE).unlink(missing_ok=True)
             _remove_partial_plan(folder)
             claim.unlink(missing_ok=True)
-            _remove_empty(created)
+            _remove_empty(new_folders)
             raise
         claim.unlink(missing_ok=True)
 

@@ -82,7 +82,7 @@ class Plan:
     # Trials
 
     def lr_trials(self) -> list[Trial]:
-        """Returns the trials of the learning-rate search, in rounds, so that a slow phase affects all families."""
+        """Returns the trials of the learning-rate search, in rounds, so that a slow machine affects all families."""
         count, seed = self.budgets.lr_trials, self.budgets.seeds[0]
         if count == 1:
             return []

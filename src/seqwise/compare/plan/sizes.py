@@ -62,7 +62,7 @@ def resolve_sizes(requested: Settings, context: DefaultsContext, width: int | No
     return resolve(requested, context)[0]
 
 
-def keep_sizes(task: Task, families: Mapping[str, Settings], context: DefaultsContext) -> MatchedSizes:
+def use_default_sizes(task: Task, families: Mapping[str, Settings], context: DefaultsContext) -> MatchedSizes:
     """Gives every family its default size."""
     settings = {name: resolve_sizes(each, context) for name, each in families.items()}
     return MatchedSizes(settings, {name: count_parameters(task, each) for name, each in settings.items()}, None, ())
@@ -78,7 +78,7 @@ def match_sizes(
     if target is not None and target < 1:
         raise UsageError(f"a network has at least one parameter; received {target:,}.", repair="Raise --parameters.")
     solvers = [_SizeSolver(name, task, settings, context) for name, settings in families.items()]
-    free = [solver for solver in solvers if solver.is_free]
+    free = [solver for solver in solvers if solver.has_free_width]
     targets = [] if target is None else [target]
     if target is None and free:
         counts = [solver.count(solver.start) or 0 for solver in free]
@@ -141,7 +141,7 @@ class _SizeSolver:
     def __init__(self, name: str, task: Task, requested: Settings, context: DefaultsContext):
         self.name, self.task, self.requested, self.context = name, task, requested, context
         self.default = resolve_sizes(requested, context)
-        self.is_free = get_family(requested.model).has_gradients and requested.network.width is None
+        self.has_free_width = get_family(requested.model).has_gradients and requested.network.width is None
         has_heads = requested.model == "transformer" or self.default.caption.encoder == "patches"
         self.heads = self.default.transformer.heads if has_heads else None
         network = self.default.network
@@ -149,7 +149,7 @@ class _SizeSolver:
         # The rules give every width the same embedding, which would dominate a much narrower network.
         self.narrows_embedding = self._may_change("embedding") and double.embedding == network.embedding
         self._counts: dict[_Sizes, int | None] = {}
-        if self.is_free:
+        if self.has_free_width:
             step = self.get_step(self.heads)
             self.start = _Sizes(max(1, round(self.default.network.width / step)) * step, self.heads)
             try:
@@ -250,7 +250,7 @@ class _SizeSolver:
         return [(abs(math.log(ratio)), option) for ratio, option in changes if ratio * factor >= 1]
 
     def _may_change(self, size: str) -> bool:
-        """Returns whether a size is not set by the user and exists in this model."""
+        """Returns whether a size exists here and is not set by the user; "width" needs an embedding that is not set."""
         if size in ("heads", "hidden"):
             return self.heads is not None and getattr(self.requested.transformer, size) is None
         return self.requested.network.embedding is None and not (self.requested.vectors and self.context.vector_width)

@@ -29,7 +29,7 @@ def describe_rules(folder: Path, plan: Plan, families: tuple[Family, ...]) -> Ru
         training_budget=format_budget(budgets.training, plan.unit),
         sentences=tuple(_write_sentences(folder, plan, families)),
         tested=_describe_test(folder, plan),
-        noise_warning=find_noise(folder, plan),
+        noise_warning=describe_noise(folder, plan),
     )
 
 
@@ -148,7 +148,7 @@ def _modification_times(paths: list[Path]) -> list[float]:
     return [path.stat().st_mtime for path in paths if path.exists()]
 
 
-def find_noise(folder: Path, plan: Plan) -> str:
+def describe_noise(folder: Path, plan: Plan) -> str:
     """Returns a warning where times cannot be trusted; empty without signs of noise or a budget in time.
 
     On a busy machine, timed trials of one family make fewer updates than those of another. Training runs of one family

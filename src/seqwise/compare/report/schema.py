@@ -17,8 +17,8 @@ FORMAT = 2  # 1 was written by version 0.1
 Number = float | None
 Rank = Literal["best", "tied", "unsure", "worse", "failed"]
 Significance = Literal["significant", "probable", "inconclusive"]
-Source = Literal["seeds", "examples"]
-Covers = Literal["seeds and examples", "examples"]
+NoiseSource = Literal["seeds", "examples"]
+CoveredNoise = Literal["seeds and examples", "examples"]
 T = TypeVar("T")
 
 
@@ -43,6 +43,7 @@ def accept_old_key(name: str, *old: str | AliasPath) -> Any:
 
 
 _OLD_EVALUATION_SECONDS = accept_old_key("evaluation_seconds", AliasPath("evaluation", "seconds"))
+# Version 0.1 called an inconclusive outcome "level".
 _RENAME_LEVEL = BeforeValidator(lambda outcome: "inconclusive" if outcome == "level" else outcome)
 
 
@@ -139,7 +140,7 @@ class Family:
     text: dict[str, Any] = field(default_factory=dict)  # field → its number as text
 
     @property
-    def interval(self) -> tuple[float, float, Source] | None:
+    def interval(self) -> tuple[float, float, NoiseSource] | None:
         """The interval of the mean over the seeds; with a single seed, over the test examples."""
         if self.low is not None and self.high is not None:
             return self.low, self.high, "seeds"
@@ -175,8 +176,8 @@ class Pair:
     p: Number
     adjusted_p: Annotated[Number, accept_old_key("adjusted_p", "adjusted")]
     significant: bool
-    covers: Covers
-    larger_noise: Annotated[Source, accept_old_key("larger_noise", "larger")]
+    covers: CoveredNoise
+    larger_noise: Annotated[NoiseSource, accept_old_key("larger_noise", "larger")]
     adjusted_p_with_best: Annotated[Number, accept_old_key("adjusted_p_with_best", "with_best")] = None
     outcome: Annotated[Significance, _RENAME_LEVEL] = "inconclusive"
     text: dict[str, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from seqwise.compare.report.formatting import (
     format_seconds_range,
     format_signed,
 )
-from seqwise.compare.report.schema import Family, Pair, Report, Source, TrialSummary
+from seqwise.compare.report.schema import Family, NoiseSource, Pair, Report, TrialSummary
 
 
 def add_texts(report: Report) -> Report:
@@ -88,7 +88,7 @@ def _format_family(metric: str, family: Family) -> dict[str, Any]:
     }
 
 
-def _format_interval(metric: str, low: float | None, high: float | None, source: Source | None) -> str:
+def _format_interval(metric: str, low: float | None, high: float | None, source: NoiseSource | None) -> str:
     """Formats an interval; ends with the same text are described in words."""
     if low is None or high is None:
         return DASH

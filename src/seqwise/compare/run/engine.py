@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from seqwise.compare.plan.folder import WORKER_LOG
 from seqwise.compare.run.jobs import Event, Job, OnEvent, Outcome
 
-MAX_LOSSES = 3  # of the process of one job, before the job fails
+MAX_LOST_PROCESSES = 3  # of one job, before it fails
 MAX_QUOTE = 300  # characters of a log in a message
 
 
@@ -42,7 +42,7 @@ class JobQueue:
     def __init__(self, folder: Path, jobs: Sequence[Job], on_event: OnEvent):
         self.folder, self.on_event = folder, on_event
         self.waiting = list(jobs)
-        self.losses = dict.fromkeys(jobs, 0)
+        self.num_lost_processes = dict.fromkeys(jobs, 0)
         self.earliest = dict.fromkeys(jobs, 0.0)  # time from which a job may be taken
         self._lock = threading.RLock()
 
@@ -58,23 +58,23 @@ class JobQueue:
         with self._lock:
             self.on_event({**event, "kind": job.kind, "name": job.name})
 
-    def handle_loss(self, job: Job, reason: str, earliest: float = 0.0) -> None:
-        """Lets the job wait again, or saves its failure if its process was lost too often."""
+    def handle_lost_process(self, job: Job, reason: str, earliest: float = 0.0) -> None:
+        """Puts the job back into the queue, or saves its failure if its process was lost too often."""
         self.report(job, {"event": "lost", "reason": reason})
-        self.losses[job] += 1
-        if self.losses[job] < MAX_LOSSES:
+        self.num_lost_processes[job] += 1
+        if self.num_lost_processes[job] < MAX_LOST_PROCESSES:
             self.earliest[job] = earliest
             self.waiting.append(job)
             return
         outcome = job.load(self.folder)  # it may have finished just before
         if outcome is None:
-            outcome = Outcome[Any]("failed", self._explain_loss(job, reason))
+            outcome = Outcome[Any]("failed", self._explain_lost_process(job, reason))
             outcome.save(job.file(self.folder))
         self.report(job, {"event": "end", "status": outcome.status, "reason": outcome.reason})
 
-    def _explain_loss(self, job: Job, reason: str) -> str:
+    def _explain_lost_process(self, job: Job, reason: str) -> str:
         """Returns why the job failed, with the last line of its log."""
-        problem = f"its process was lost {MAX_LOSSES} times, the last time {reason}."
+        problem = f"its process was lost {MAX_LOST_PROCESSES} times, the last time {reason}."
         if "SIGKILL" in reason:
             return f"{problem} Perhaps memory ran out."
         log = job.log(self.folder) if job.log(self.folder).exists() else self.folder / WORKER_LOG

@@ -45,7 +45,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.task import InferenceOptions, Preprocessor, Task
 from seqwise.training.api import TrainedModel
-from seqwise.training.checkpoints import resume_command as train_command
+from seqwise.training.checkpoints import resume_command as resume_training_command
 from seqwise.training.distribution import LostProcessError, World, launch
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
@@ -66,7 +66,7 @@ class InterruptedJob(Exception):
     """The job was asked to stop; its state is saved."""
 
 
-class LostProcess(Exception):
+class LostJobProcess(Exception):
     """A process of the job was killed or lost; the job can continue from its newest checkpoint."""
 
 
@@ -83,10 +83,10 @@ def execute(
             return outcome
         try:
             outcome = Outcome("done", result=execution.run())
-        except (InterruptedJob, LostProcess):
+        except (InterruptedJob, LostJobProcess):
             raise
         except SeqwiseError as error:  # its advice to resume the run is replaced by resuming the comparison
-            commands = train_command(job.run_folder(folder)), resume_command(folder)
+            commands = resume_training_command(job.run_folder(folder)), resume_command(folder)
             outcome = Outcome("failed", str(error).replace(*commands))
         except Exception as error:  # one trial that fails must not stop the others
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
@@ -100,7 +100,7 @@ def execute_to_event(folder: Path, job: Job, report: OnEvent, should_stop: Shoul
         outcome = execute(folder, job, report, should_stop)
     except InterruptedJob:
         return {"event": "stopped"}
-    except LostProcess as error:
+    except LostJobProcess as error:
         return {"event": "lost", "reason": str(error)}
     return {"event": "end", "status": outcome.status, "reason": outcome.reason}
 
@@ -165,7 +165,7 @@ class _Execution:
         validations = [row["validation"] for row in rows if row.get("validation")]
         finite = [validation for validation in validations if math.isfinite(get_objective(validation))]
         best = min(finite, key=get_objective, default=None)
-        # Memory is not known of child processes, of the time before a kill, and of n-gram models.
+        # The memory of child processes, of the time before a kill and of n-gram models is not known.
         has_memory = is_new and plan.nproc == 1 and has_gradients
         return TrainingResult(
             rate=settings.training.learning_rate,
@@ -183,7 +183,7 @@ class _Execution:
     def _open_run(self, settings: ResolvedSettings) -> tuple[Run, Task]:
         """Opens the run of the trial to resume it; recreates it if it is incomplete or has another learning rate."""
         run_folder, plan = self.job.run_folder(self.folder), self.plan
-        task = open_shared(self.folder, plan, settings)
+        task = open_shared_task(self.folder, plan, settings)
         if (run_folder / CONFIG).exists() and (run := Run.open(run_folder)).settings == settings:
             return run, task
         shutil.rmtree(run_folder, ignore_errors=True)
@@ -222,7 +222,7 @@ class _Execution:
         except KeyboardInterrupt:
             raise InterruptedJob from None
         except LostProcessError as error:
-            raise LostProcess(f"when {error.problem.rstrip('.')}") from None
+            raise LostJobProcess(f"when {error.problem.rstrip('.')}") from None
         finally:
             has_ended.set()
             watcher.join()
@@ -248,7 +248,7 @@ class _Execution:
         if not plan.has_gradients(family) or plan.nproc > 1:
             return SpeedResult()
         settings = plan.make_settings(plan.training_trial(family, plan.budgets.seeds[0]), None)
-        task = open_shared(self.folder, plan, settings)
+        task = open_shared_task(self.folder, plan, settings)
         torch.manual_seed(0)
         model = task.build(settings).to(choose_device(settings))
         trainer = Trainer(model, task.batches(settings), settings.training, Budget(float("inf"), "seconds"))
@@ -284,14 +284,14 @@ class _Execution:
             seconds=evaluation.seconds,
             weights=(run.folder / WEIGHTS).stat().st_size,
             warnings=tuple(evaluation.warnings),
-            baselines=tuple(open_shared(self.folder, self.plan, run.settings).baselines("test")),
+            baselines=tuple(open_shared_task(self.folder, self.plan, run.settings).baselines("test")),
         )
 
     def measure_latency(self) -> LatencyResult:
         """Measures the latency of a prediction by the first trained model of each family, in several rounds.
 
-        It is one job for all families, executed when nothing else runs: a model that is timed beside other trials
-        measures their load. It goes round by round, so that a slow phase of the machine affects all families.
+        It is one job for all families, executed when nothing else runs: a latency that is measured beside other
+        trials includes their load. It goes round by round, so that a slow phase of the machine affects all families.
         """
         models = {trial.family: trial for trial in reversed(find_trained(self.folder, self.plan.training_trials()))}
         measurements: dict[str, Callable[[], float]] = {}
@@ -301,10 +301,10 @@ class _Execution:
                 run = Run.open(Job("train", models[name].name).run_folder(self.folder))
                 trained = TrainedModel(run, run.settings.device)
                 measurements[name] = trained.task.measure_latency(trained.bundle, self.plan.data)
-            rounds = [name for _ in range(NUM_LATENCY_ROUNDS) for name in measurements]
-            for number, name in enumerate(rounds, start=1):
+            order = [name for _ in range(NUM_LATENCY_ROUNDS) for name in measurements]
+            for number, name in enumerate(order, start=1):
                 latencies[name] += (measurements[name](),)
-                self.report_progress(number / len(rounds))
+                self.report_progress(number / len(order))
         return LatencyResult(latencies)
 
     @contextmanager
@@ -315,9 +315,9 @@ class _Execution:
         except InterruptedJob:
             raise
         except Exception:
-            open_shared(self.folder, self.plan, settings, reread=True)
+            open_shared_task(self.folder, self.plan, settings, reread=True)
             raise
-        open_shared(self.folder, self.plan, settings, reread=True)
+        open_shared_task(self.folder, self.plan, settings, reread=True)
 
 
 def _describe_progress(step: Any, value: float | None) -> Event:
@@ -332,7 +332,7 @@ def _describe_progress(step: Any, value: float | None) -> Event:
 _tasks: dict[str, Task] = {}  # the last two that this process opened: reading the data takes longer than a short trial
 
 
-def open_shared(folder: Path, plan: Plan, settings: ResolvedSettings, reread: bool = False) -> Task:
+def open_shared_task(folder: Path, plan: Plan, settings: ResolvedSettings, reread: bool = False) -> Task:
     """Returns the task with the shared vocabulary of the comparison; `reread`: do not use the data in memory."""
     key = f"{folder.resolve()} {settings.model_dump_json(exclude=UNRELATED_TO_DATA)}"
     if reread:

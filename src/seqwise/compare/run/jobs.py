@@ -26,8 +26,8 @@ from seqwise.files import explain_write_errors, write_text
 from seqwise.metrics.evaluation import Baseline
 
 JobKind = Literal["speed", "train", "test", "latency"]
-# "event": begin, progress, end, lost or stopped, with "kind" and "name" of the job and its report; or waiting, with a
-# reason.
+# "event" is begin, progress, end, lost or stopped, with "kind" and "name" of the job; or waiting, with a "reason".
+# A job reports its progress without these three keys; the worker and the engine add them.
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
 R = TypeVar("R")

@@ -88,7 +88,7 @@ class LocalEngine:
                 worker = self.workers[slot] = _Worker(self.folder, self.variables[slot])
             reason = worker.execute(job, jobs, should_stop)
             if reason and not should_stop():
-                jobs.handle_loss(job, reason)
+                jobs.handle_lost_process(job, reason)
 
     def close(self) -> None:
         for worker in filter(None, self.workers):

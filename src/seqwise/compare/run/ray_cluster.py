@@ -171,11 +171,11 @@ def _divide(amount: int, parts: int) -> float:
 
 @dataclass(frozen=True)
 class Probe:
-    """What a node has; None instead of it: the node did not answer."""
+    """The answer of a node to the probe; None in its place means that the node did not answer."""
 
-    folder: bool  # it can read and write the folder of the comparison
-    data: bool  # it can read the data
-    seqwise: str  # version; empty: it cannot be imported
+    has_folder: bool  # it can read and write the folder of the comparison
+    has_data: bool  # it can read the data
+    version: str  # of Seqwise; empty: it cannot be imported
     cpu: str
 
 
@@ -201,7 +201,8 @@ def probe_nodes(folder: Path, data: str, nodes: Sequence[Node]) -> dict[Node, Pr
             version, cpu = environment.version(), environment.cpu_name()
         except ImportError:
             version = cpu = ""
-        return {"folder": has_folder, "data": not data or Path(data).exists(), "seqwise": version, "cpu": cpu}
+        has_data = not data or Path(data).exists()
+        return {"has_folder": has_folder, "has_data": has_data, "version": version, "cpu": cpu}
 
     ray = import_ray()
     results: dict[Node, Probe | None] = dict.fromkeys(nodes)
@@ -218,8 +219,8 @@ def probe_nodes(folder: Path, data: str, nodes: Sequence[Node]) -> dict[Node, Pr
         for reference in answered:
             with suppress(ray.exceptions.RayError):
                 values, node = ray.get(reference), probes[reference]
-                is_shared = values["folder"] and _wait_for_file(Path(f"{marker}-{node.id}"))
-                results[node] = Probe(**values | {"folder": is_shared})
+                is_shared = values["has_folder"] and _wait_for_file(Path(f"{marker}-{node.id}"))
+                results[node] = Probe(**values | {"has_folder": is_shared})
         return results
     finally:
         for path in folder.glob(f"{marker.name}*"):
@@ -241,13 +242,13 @@ def find_node_error(probes: dict[Node, Probe | None], folder: Path, data: str) -
     share_data = "Put it on a path that all nodes share."
     checks: list[tuple[str, Callable[[Any], bool], str]] = [
         (f"did not answer within {PROBE_SECONDS:.0f} s", lambda probe: probe is not None, "See: ray status"),
-        ("cannot import seqwise", lambda probe: probe.seqwise, install),
-        (f"have another version of Seqwise than {version}", lambda probe: probe.seqwise == version, install),
-        (f"cannot read and write the folder {folder}", lambda probe: probe.folder, share_folder),
-        (f"cannot read the data {data}", lambda probe: probe.data, share_data),
+        ("cannot import seqwise", lambda probe: probe.version, install),
+        (f"have another version of Seqwise than {version}", lambda probe: probe.version == version, install),
+        (f"cannot read and write the folder {folder}", lambda probe: probe.has_folder, share_folder),
+        (f"cannot read the data {data}", lambda probe: probe.has_data, share_data),
     ]
-    for problem, is_fit, repair in checks:
-        names = [node.name for node, probe in probes.items() if not is_fit(probe)]
+    for problem, is_suitable, repair in checks:
+        names = [node.name for node, probe in probes.items() if not is_suitable(probe)]
         if names:
             problem = f"{len(names)} of {len(probes)} nodes of the cluster {problem}: {', '.join(names)}."
             return UsageError(problem, repair=repair)

@@ -22,7 +22,7 @@ import torch
 
 from seqwise.compare.plan.folder import resume_command
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
-from seqwise.compare.run.engine import MAX_LOSSES, JobQueue
+from seqwise.compare.run.engine import MAX_LOST_PROCESSES, JobQueue
 from seqwise.compare.run.execute import execute_to_event
 from seqwise.compare.run.jobs import Event, Job, OnEvent
 from seqwise.compare.run.ray_cluster import (
@@ -138,7 +138,9 @@ class RayEngine:
 
     def _usable_slots(self) -> list[Slot]:
         alive = list_nodes()
-        return [slot for slot in self._slots if slot.node in alive and self._failed_starts.get(slot, 0) < MAX_LOSSES]
+        return [
+            slot for slot in self._slots if slot.node in alive and self._failed_starts.get(slot, 0) < MAX_LOST_PROCESSES
+        ]
 
     def _stop_workers(self, slots: Sequence[Slot]) -> None:
         for slot in slots:
@@ -152,7 +154,7 @@ class RayEngine:
         workers = [worker for worker in self._workers.values() if worker.job is not None or not worker.last_answer]
         for worker in workers:
             if worker.poll is None:
-                worker.poll = worker.process.work.remote(worker.ticket, worker.job, should_stop)
+                worker.poll = worker.process.poll.remote(worker.ticket, worker.job, should_stop)
         polls = {worker.poll: worker for worker in workers}
         if not polls:
             return
@@ -166,7 +168,7 @@ class RayEngine:
             except errors.ActorUnavailableError:
                 continue  # the connection is interrupted: poll again, until Ray knows more
             except errors.RayError as error:
-                self._handle_loss(worker, queue, str(error))
+                self._handle_lost_process(worker, queue, str(error))
             else:
                 self._handle_answer(worker, answer, queue)
 
@@ -187,11 +189,11 @@ class RayEngine:
             if answer["result"]["event"] == "end":
                 queue.report(job, answer["result"])
             elif answer["result"]["event"] == "lost":
-                queue.handle_loss(job, answer["result"]["reason"])
+                queue.handle_lost_process(job, answer["result"]["reason"])
             else:  # stopped: on request, and `run` is about to end; or because its lease ended
                 queue.waiting.append(job)
 
-    def _handle_loss(self, worker: _RayWorker, queue: JobQueue, error: str) -> None:
+    def _handle_lost_process(self, worker: _RayWorker, queue: JobQueue, error: str) -> None:
         slot = worker.slot
         del self._workers[slot]
         if worker.job is None:  # it never answered: not the fault of any job
@@ -203,7 +205,7 @@ class RayEngine:
         # A node that is only disconnected may work until its lease ends; the processes of --nproc save first.
         may_still_run = is_node_lost or self._nproc > 1
         earliest = worker.last_answer + 2 * LEASE_SECONDS + 1 if may_still_run else 0.0
-        queue.handle_loss(worker.job, reason, earliest)
+        queue.handle_lost_process(worker.job, reason, earliest)
 
 
 class _StartTimeout:
@@ -279,7 +281,7 @@ class _Process:
         self.result: Event | None = None
         threading.Thread(target=self._watch_lease, daemon=True).start()
 
-    def work(self, ticket: int, job: Job | None, should_stop: bool) -> dict[str, Any]:
+    def poll(self, ticket: int, job: Job | None, should_stop: bool) -> dict[str, Any]:
         """Starts the job, unless a poll with its ticket has; returns its progress and, at the end, its result."""
         self.last_poll, self.should_stop = time.monotonic(), should_stop
         if job is not None and ticket != self.ticket:

@@ -16,7 +16,7 @@ from typing import Literal
 from seqwise.budget import Budget
 from seqwise.callbacks import ProgressCallback
 from seqwise.compare.plan.budgets import TrialCost
-from seqwise.compare.plan.folder import has_trained, remove_untrained, resume_command
+from seqwise.compare.plan.folder import has_trained, remove_untrained_comparison, resume_command
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run.engine import Engine
 from seqwise.compare.run.execute import read_data
@@ -38,7 +38,7 @@ OnStage = Callable[[Stage, Sequence[Job]], None]
 
 # For the estimate of the remaining time
 OVERHEAD_SECONDS = 1.0  # of a trial, besides training: building and saving the model
-TEST_VALIDATIONS = 10.0  # validations that take as long as a test, which is longer and partly predicts one by one
+TEST_VALIDATIONS = 10.0  # a test takes as long as this many validations: it is longer, and partly predicts one by one
 VALIDATIONS_PER_TRAINING = 20
 DEFAULT_SECONDS = 5.0  # of a job of unknown duration
 
@@ -111,7 +111,7 @@ def _check_time_budget(folder: Path, plan: Plan) -> None:
     try:
         plan.budgets.check(costs, "s")
     except UsageError:
-        remove_untrained(folder)
+        remove_untrained_comparison(folder)
         raise
 
 

@@ -30,8 +30,8 @@ def compute_last_doubling_gain(curves: Sequence[Curve], lower_is_better: bool, s
     800 to 400 and then to 300 has not gained 100 but a quarter, and will not gain 100 again. The best value so far
     counts, since those weights are kept; between two validations it is interpolated over the logarithm of the tokens.
     Positive is better. The last few validations alone would show nothing: the learning rate has decayed to almost zero,
-    so every curve ends flat. Over half a budget that gain is mixed with the effect of training longer; as an estimate
-    of one more doubling it is rough.
+    so every curve ends flat. Over the second half the gain of that decay is mixed with the gain of training longer, so
+    this is a rough estimate of the gain of one more doubling.
     Curves with fewer than three validations are left out, and those without one in the first half or without one in the
     second half before the last.
     """

@@ -14,7 +14,7 @@ from seqwise.compare.report.schema import BaselineResult, Family, Pair, Rank, Re
 from seqwise.compare.statistics.learning_curves import Overfitting, compute_last_doubling_gain, find_overfitting
 from seqwise.compare.statistics.significance import CONFIDENCE, adjust_holm
 
-SAME_SIZE = 1.07  # sizes matched within 3 % of one number differ among each other by no more than this ratio
+SAME_SIZE = 1.07  # sizes within this ratio count as equal; matched sizes differ by at most 3 %
 MIN_SPEEDUP = 1.2  # a smaller ratio of latencies is not reported, however certain it is
 RANKS: dict[Significance, Rank] = {"significant": "worse", "probable": "unsure", "inconclusive": "tied"}
 
@@ -99,7 +99,7 @@ class Ranking:
 
     @property
     def size_key(self) -> Literal["parameters", "weights"] | None:
-        """The number that is known of all leaders: their parameters, or the bytes of their weights; None if neither."""
+        """The field that is known of all leaders: `parameters`, or else `weights`, in bytes; None if neither is."""
         keys: tuple[Literal["parameters", "weights"], ...] = ("parameters", "weights")
         return next((key for key in keys if all(getattr(family, key) for family in self.leaders)), None)
 

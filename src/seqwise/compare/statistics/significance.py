@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from seqwise.compare.report.schema import Covers, Pair
+from seqwise.compare.report.schema import CoveredNoise, Pair
 from seqwise.compare.statistics.student_t import mixture_p, mixture_quantile, t_quantile
 
 MetricFunction = Callable[[np.ndarray], np.ndarray]  # sums (..., parts) → metric (...)
@@ -93,7 +93,7 @@ def compare_pairs(
     trained_once = {name for name, seeds in families.items() if len(seeds) == 1} - set(deterministic)
     pairs = []
     for a, b in combinations(families, 2):
-        covers: Covers = "examples" if {a, b} & trained_once else "seeds and examples"
+        covers: CoveredNoise = "examples" if {a, b} & trained_once else "seeds and examples"
         models_a, models_b = (_Models(scores[columns[name]], resampled[:, columns[name]], step) for name in (a, b))
         pairs.append(_compare_pair(a, b, models_a, models_b, len(tables[0]), covers))
     return _adjust_pairs(pairs)
@@ -115,7 +115,9 @@ class _Models:
         return max(float(np.var(self.values, ddof=1)), self.step**2 / count) / count, count - 1.0
 
 
-def _compare_pair(a: str, b: str, models_a: _Models, models_b: _Models, num_examples: int, covers: Covers) -> Pair:
+def _compare_pair(
+    a: str, b: str, models_a: _Models, models_b: _Models, num_examples: int, covers: CoveredNoise
+) -> Pair:
     difference = float(models_a.values.mean() - models_b.values.mean())
     example_variance = _example_variance(models_a.resampled, models_b.resampled, num_examples)
     if example_variance is None or not math.isfinite(difference):
@@ -125,7 +127,7 @@ def _compare_pair(a: str, b: str, models_a: _Models, models_b: _Models, num_exam
     standard_error = math.sqrt(sum(variance for variance, _ in parts))
     half_width = mixture_quantile(CONFIDENCE, parts) * standard_error if standard_error else 0.0
     p = mixture_p(difference / standard_error, parts) if standard_error else float(difference == 0)
-    # However equal the answers are to each other, E examples cannot decide more than E tosses of a coin.
+    # However little the answers vary, p is at least that of a sign test in which all examples agree.
     p = max(p, 2.0 ** (1 - num_examples))
     # The few degrees of freedom count too: with two seeds the interval is six times as wide as their noise.
     widths = [variance * t_quantile(CONFIDENCE, freedom) ** 2 for variance, freedom in parts]
