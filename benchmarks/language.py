@@ -197,9 +197,9 @@ def measure(row: Row, repeats: int, folder: Path, device: torch.device = CPU) ->
     warmup, steps = 3, STEPS_PER_SAMPLE[device.type]  # the first steps allocate memory and the optimiser's state
     precision: Literal["float32", "bfloat16"] = "bfloat16" if device.type == "cuda" else "float32"
     store = write_store(folder / row.name, row, batches=max(NUM_READY_BATCHES, warmup + steps * repeats) + 2)
-    ready = [batch.to(device) for batch, _ in zip(build_loader(row, store).epoch(0), range(NUM_READY_BATCHES))]
+    ready_batches = [batch.to(device) for batch, _ in zip(build_loader(row, store).epoch(0), range(NUM_READY_BATCHES))]
     seqwise = seqwise_steps(row, store, device, precision)
-    baseline = baseline_steps(row, [(batch.ids, batch.targets) for batch in ready], device, precision)
+    baseline = baseline_steps(row, [(batch.ids, batch.targets) for batch in ready_batches], device, precision)
     for _ in range(warmup):
         next(seqwise), next(baseline)
 

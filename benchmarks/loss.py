@@ -105,12 +105,13 @@ class Case:
         with self.autocast():
             return F.cross_entropy(F.linear(self.vectors, self.weight, self.bias), self.targets)
 
-    def run(self, loss: Callable[[], Tensor]) -> Callable[[], object]:
+    def with_gradients(self, loss: Callable[[], Tensor]) -> Callable[[], object]:
         """Returns a function that computes the loss and its gradients."""
         inputs = [self.vectors, self.weight, self.bias]
         return lambda: torch.autograd.grad(loss(), inputs)
 
-    def adaptive(self) -> Callable[[], object]:
+    def build_adaptive(self) -> Callable[[], object]:
+        """Returns a function that computes the loss of an adaptive softmax and its gradients."""
         size = self.row.vocabulary
         layer = AdaptiveSoftmax(self.row.width, size, [size // 10, size // 2]).to(self.device, self.dtype)
         inputs = [self.vectors, *layer.parameters()]
@@ -131,9 +132,10 @@ def zipf(count: int, vocabulary: int) -> Tensor:
 
 def measure(row: Row, device: torch.device, repeats: int, compiled: bool = False) -> dict[str, Any]:
     case = Case(row, device)
-    runs = {"fused": case.run(case.fused), "eager": case.run(case.eager), "adaptive": case.adaptive()}
+    runs = {"fused": case.with_gradients(case.fused), "eager": case.with_gradients(case.eager)}
+    runs["adaptive"] = case.build_adaptive()
     if compiled:
-        runs["compiled"] = case.run(torch.compile(case.eager))
+        runs["compiled"] = case.with_gradients(torch.compile(case.eager))
     with torch.no_grad():
         relative_error = abs(float(case.fused()) - float(case.eager())) / float(case.eager())
     # Memory first: timing eager may fragment the allocator's cache.
@@ -153,8 +155,8 @@ def measure(row: Row, device: torch.device, repeats: int, compiled: bool = False
 
 def compute_chunk_size(case: Case) -> int:
     """Returns the number of logits that the fused loss computes at a time with the backend of this row."""
-    row, products = case.row, torch.bfloat16 if case.row.dtype == "autocast" else case.dtype
-    backend = kernel._choose_backend(case.device, products)
+    row, product_dtype = case.row, torch.bfloat16 if case.row.dtype == "autocast" else case.dtype
+    backend = kernel._choose_backend(case.device, product_dtype)
     if row.tokens * row.vocabulary < kernel.MIN_SCORES[backend]:
         return row.tokens * row.vocabulary
     return kernel._split_rows(row.tokens, row.width, row.vocabulary, backend)[0].stop * row.vocabulary
@@ -162,14 +164,14 @@ def compute_chunk_size(case: Case) -> int:
 
 def measure_chunk(row: Row, device: torch.device, repeats: int, chunk: int) -> dict[str, Any]:
     """Measures a row with chunks of about this many logits, without a minimum number of rows."""
-    before, rows = dict(kernel.MAX_SCORES), dict(kernel.MIN_ROWS)
-    kernel.MAX_SCORES.update(dict.fromkeys(before, chunk))
-    kernel.MIN_ROWS.update(dict.fromkeys(rows, 1))
+    max_scores, min_rows = dict(kernel.MAX_SCORES), dict(kernel.MIN_ROWS)
+    kernel.MAX_SCORES.update(dict.fromkeys(max_scores, chunk))
+    kernel.MIN_ROWS.update(dict.fromkeys(min_rows, 1))
     try:
         return measure(row, device, repeats)
     finally:
-        kernel.MAX_SCORES.update(before)
-        kernel.MIN_ROWS.update(rows)
+        kernel.MAX_SCORES.update(max_scores)
+        kernel.MIN_ROWS.update(min_rows)
 
 
 def check_gpu(rows: Sequence[dict[str, Any]]) -> list[str]:

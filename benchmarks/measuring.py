@@ -37,7 +37,7 @@ Run = Callable[[], object]
 Row = TypeVar("Row")
 Check = Callable[[Sequence[dict[str, Any]]], list[str]]  # rows → requirements that are not met
 MIN_SAMPLE_SECONDS = 0.01  # of one sample on a CPU: makes the clock's resolution and cold caches negligible
-# On a CPU sampling continues for this long, with at most this many times the requested repeats: it may be busy.
+# On a CPU, which may be busy, sampling continues for this long, with at most this many times the requested repeats.
 MIN_TOTAL_SECONDS, MAX_REPEATS_FACTOR = 0.6, 5
 QUICK_REPEATS = 3  # samples in a --quick run
 

@@ -107,9 +107,9 @@ def _find_candidates(vocabulary: Vocabulary, words: int) -> np.ndarray:
 def evaluate_twins(keyed: KeyedVectors, twins: Twins) -> list[dict[str, float]]:
     """Returns the measures of the twins, one line per number of occurrences."""
     units = keyed.matrix / keyed.norms[:, None]
-    scores, each = units[twins.rows] @ units.T, np.arange(len(twins.rows))
-    cosines = scores[each, twins.originals].copy()
-    scores[each, twins.rows] = -np.inf  # a word is not its own neighbour
+    scores, indices = units[twins.rows] @ units.T, np.arange(len(twins.rows))
+    cosines = scores[indices, twins.originals].copy()
+    scores[indices, twins.rows] = -np.inf  # a word is not its own neighbour
     above = scores > cosines[:, None]
     ranks = 1 + above.sum(axis=1)
     frequent_ranks = 1 + above[:, keyed.counts >= MIN_COUNT].sum(axis=1)
@@ -133,9 +133,9 @@ def compute_rare_cosine(keyed: KeyedVectors) -> tuple[float | None, int]:
     """Returns the mean cosine of two rare words, and the number of rare words."""
     assert keyed.counts is not None
     rare = (keyed.counts >= RARE_COUNTS[0]) & (keyed.counts <= RARE_COUNTS[1])
-    number, middle = int(rare.sum()), (keyed.matrix[rare] / keyed.norms[rare, None]).sum(axis=0, dtype=np.float64)
+    number, total = int(rare.sum()), (keyed.matrix[rare] / keyed.norms[rare, None]).sum(axis=0, dtype=np.float64)
     # The square of the sum includes each word's cosine with itself, which is 1.
-    return (float(middle @ middle - number) / (number * (number - 1)) if number > 1 else None), number
+    return (float(total @ total - number) / (number * (number - 1)) if number > 1 else None), number
 
 
 def evaluate_bands(keyed: KeyedVectors, pairs: Sequence[Pair]) -> list[dict[str, Any]]:

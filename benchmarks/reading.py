@@ -45,10 +45,10 @@ def measure(kind: str, path: Path, characters: int) -> dict[str, Any]:
     corpus, opening = time_call(lambda: open_corpus(path))
     tokenizer, training = time_call(lambda: Tokenizer.train(kind, corpus.texts("train")))
     stores, tokenizing = time_call(lambda: prepare(corpus, tokenizer))
-    rates = {"opening": opening, "training": training, "tokenizing": tokenizing}
+    seconds_by_step = {"opening": opening, "training": training, "tokenizing": tokenizing}
     return {
         "tokens": sum(len(store) for store in stores.values()),
-        **{name: characters / 1e6 / seconds for name, seconds in rates.items()},
+        **{name: characters / 1e6 / seconds for name, seconds in seconds_by_step.items()},
     }
 
 

@@ -104,24 +104,24 @@ def list_rows(device: str, quick: bool) -> list[Row]:
 
 
 def _gpu_rows(quick: bool) -> list[Row]:
-    shapes, usual = SHAPES[1:2] if quick else SHAPES, SHAPES[1]
+    shapes, usual_shape = SHAPES[1:2] if quick else SHAPES, SHAPES[1]
     rows = [Row(cell, *shape, dtype="bfloat16") for cell in CELLS for shape in shapes]
-    rows += [Row("lstm", *usual, dtype="bfloat16", kind=kind) for kind in ("bidirectional", "lengths")]
-    rows += [Row(cell, *usual, dtype="bfloat16", kind="drop-in") for cell in CELLS]
-    rows.append(Row("gru", *usual, dtype="bfloat16", variant="reset before", baseline="reset after"))
+    rows += [Row("lstm", *usual_shape, dtype="bfloat16", kind=kind) for kind in ("bidirectional", "lengths")]
+    rows += [Row(cell, *usual_shape, dtype="bfloat16", kind="drop-in") for cell in CELLS]
+    rows.append(Row("gru", *usual_shape, dtype="bfloat16", variant="reset before", baseline="reset after"))
     if quick:
         return rows
-    rows += [Row(cell, *usual, dtype=dtype) for dtype in ("float16", "float32") for cell in CELLS]
-    rows.append(Row("lstm", *usual, dtype="bfloat16", baseline="loop"))
-    rows += [Row(cell, *usual, dtype="bfloat16", variant="layer norm", baseline="loop") for cell in CELLS]
+    rows += [Row(cell, *usual_shape, dtype=dtype) for dtype in ("float16", "float32") for cell in CELLS]
+    rows.append(Row("lstm", *usual_shape, dtype="bfloat16", baseline="loop"))
+    rows += [Row(cell, *usual_shape, dtype="bfloat16", variant="layer norm", baseline="loop") for cell in CELLS]
     return rows
 
 
 def _cpu_rows(quick: bool) -> list[Row]:
     times, batches, units = ((32,), (20,), (128,)) if quick else ((32, 128), (1, 20, 64), (64, 128, 256, 512))
     rows = [Row(cell, t, b, u) for cell in CELLS for t in times for b in batches for u in units]
-    odd = () if quick else (170, 650)  # not a multiple of the SIMD width
-    rows += [Row(cell, 128, 20, u) for cell in CELLS for u in odd]
+    unaligned_units = () if quick else (170, 650)  # not a multiple of the SIMD width
+    rows += [Row(cell, 128, 20, u) for cell in CELLS for u in unaligned_units]
     common_units = units[:1] if quick else (128, 256)
     large_batches = batches[:1] if quick else (20, 64)
     rows += [
@@ -151,9 +151,9 @@ def build_layer(row: Row) -> Recurrent | StackedRecurrent:
 
 def build_baseline(row: Row, layer: nn.Module) -> nn.Module:
     """Returns PyTorch's module with the weights of our layer."""
-    kind = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[row.cell]
+    module_class = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[row.cell]
     bidirectional = row.kind == "bidirectional"
-    module = kind(row.units, row.units, 2 if bidirectional else 1, bidirectional=bidirectional)
+    module = module_class(row.units, row.units, 2 if bidirectional else 1, bidirectional=bidirectional)
     directions = [part for part in layer.modules() if isinstance(part, Recurrent)]
     with torch.no_grad():
         for number, direction in enumerate(directions):
@@ -274,14 +274,14 @@ def measure(row: Row, device: torch.device, repeats: int) -> dict[str, Any]:
     forward = time_interleaved(
         {name: implementation.forward for name, implementation in implementations.items()}, device, repeats
     )
-    step = 1e6 / row.steps
+    scale = 1e6 / row.steps  # from seconds per call to microseconds per step
     return {
-        "seqwise_us": times["seqwise"].median * step,
-        "baseline_us": times["baseline"].median * step,
+        "seqwise_us": times["seqwise"].median * scale,
+        "baseline_us": times["baseline"].median * scale,
         "ratio": times["baseline"].median / times["seqwise"].median,
         "ratio_of_minima": times["baseline"].minimum / times["seqwise"].minimum,
-        "forward_us": forward["seqwise"].median * step,
-        "forward_baseline_us": forward["baseline"].median * step,
+        "forward_us": forward["seqwise"].median * scale,
+        "forward_baseline_us": forward["baseline"].median * scale,
         "forward_ratio": forward["baseline"].median / forward["seqwise"].median,
         "memory": memory["seqwise"],
         "memory_baseline": memory["baseline"],

@@ -48,8 +48,8 @@ SUBSAMPLE = VectorSettings().subsample
 
 def keep_most_frequent(ids: np.ndarray, vocabulary: Vocabulary, size: int) -> tuple[np.ndarray, Vocabulary]:
     """Returns the text and vocabulary with only the `size` most frequent words."""
-    reduced = Vocabulary(vocabulary.words[:size], vocabulary.counts[:size], vocabulary.num_different)
-    return ids[ids < size], reduced
+    reduced_vocabulary = Vocabulary(vocabulary.words[:size], vocabulary.counts[:size], vocabulary.num_different)
+    return ids[ids < size], reduced_vocabulary
 
 
 def subsample(ids: np.ndarray, counts: np.ndarray, words: int) -> np.ndarray:
@@ -66,7 +66,7 @@ class Stopwatch:
     def __init__(self, objective: Objective, text: np.ndarray, threads: int):
         self.objective, self.text, self.threads = objective, text, threads
         self.workspaces = [objective.allocate_workspace() for _ in range(threads)]
-        self.tallies = [np.zeros(8) for _ in range(threads)]
+        self.tallies = [np.zeros(8) for _ in range(threads)]  # loss, pairs, and padding to a cache line
         self.rate, self.length = objective.settings.learning_rate, INITIAL_WORDS
         self.per_word: list[float] = []
         self.per_pair: list[float] = []
@@ -129,12 +129,12 @@ def count_output_rows(objective: Objective, text: np.ndarray) -> float:
 def time_losses(ids: np.ndarray, vocabulary: Vocabulary, options: argparse.Namespace) -> list[dict[str, Any]]:
     watches: list[tuple[dict[str, Any], Stopwatch]] = []
     for size in options.vocabularies:
-        reduced_ids, reduced = keep_most_frequent(ids, vocabulary, size)
-        text = subsample(reduced_ids, reduced.counts, options.words)
+        reduced_ids, reduced_vocabulary = keep_most_frequent(ids, vocabulary, size)
+        text = subsample(reduced_ids, reduced_vocabulary.counts, options.words)
         for method in options.methods:
             for loss in LOSSES:
                 settings = VectorSettings(method=method, loss=loss, subsample=0, dim=options.dim).resolve()
-                objective = build_objective(reduced.words, reduced.counts, settings)
+                objective = build_objective(reduced_vocabulary.words, reduced_vocabulary.counts, settings)
                 line = {"vocabulary": size, "method": method, "loss": loss, "rows": count_output_rows(objective, text)}
                 watches.append((line, Stopwatch(objective, text, options.threads)))
                 watches[-1][1].prepare()
@@ -176,12 +176,12 @@ def find_neighbours(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: i
 
 def measure_agreement(ids: np.ndarray, vocabulary: Vocabulary, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns for each loss the share of a word's nearest words that the full softmax has too."""
-    reduced_ids, reduced = keep_most_frequent(ids, vocabulary, options.quality)
-    text, results = subsample(reduced_ids, reduced.counts, options.words), []
-    reference, _ = find_neighbours(text, reduced, "softmax", 1, options)
+    reduced_ids, reduced_vocabulary = keep_most_frequent(ids, vocabulary, options.quality)
+    text, results = subsample(reduced_ids, reduced_vocabulary.counts, options.words), []
+    reference, _ = find_neighbours(text, reduced_vocabulary, "softmax", 1, options)
     for loss in reversed(LOSSES):
-        find_neighbours(text[:INITIAL_WORDS], reduced, loss, 2, options)  # compiles
-        neighbours, seconds = find_neighbours(text, reduced, loss, 2, options)
+        find_neighbours(text[:INITIAL_WORDS], reduced_vocabulary, loss, 2, options)  # compiles
+        neighbours, seconds = find_neighbours(text, reduced_vocabulary, loss, 2, options)
         shares = [len(set(a) & set(b)) / NUM_NEIGHBOURS for a, b in zip(neighbours, reference)]
         results.append({"loss": loss, "agreement": statistics.mean(shares), "seconds": seconds})
     return results

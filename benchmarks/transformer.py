@@ -77,7 +77,7 @@ VARIANTS = {
 }
 WORDS = {"trainer", "loop", "compiled", "backbone", "whole", "learned", "eager"}
 # Requirements on an H200, and the variant that they apply to.
-MIN_TOKENS_PER_SECOND, MIN_UTILISATION, GOAL_VARIANT = 514_000, 0.56, "trainer+compiled+learned"
+MIN_TOKENS_PER_SECOND, MIN_UTILISATION, REQUIRED_VARIANT = 514_000, 0.56, "trainer+compiled+learned"
 STEPS_PER_SAMPLE = {"cuda": 20, "cpu": 1}
 NUM_READY_BATCHES = 4  # batches of the baseline, kept on the device
 
@@ -294,14 +294,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def check_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
     missed = []
     for row in rows:
-        if row["name"] != GOAL_VARIANT or "failed" in row:
+        if row["name"] != REQUIRED_VARIANT or "failed" in row:
             continue
         if row["tokens_per_second"] < MIN_TOKENS_PER_SECOND:
             missed.append(
-                f"{GOAL_VARIANT}: {row['tokens_per_second']:,.0f} tokens per second, required {MIN_TOKENS_PER_SECOND:,}"
+                f"{row['name']}: {row['tokens_per_second']:,.0f} tokens per second, required {MIN_TOKENS_PER_SECOND:,}"
             )
         if row["utilisation"] < MIN_UTILISATION:
-            missed.append(f"{GOAL_VARIANT}: {row['utilisation']:.3f} of the matrix product, required {MIN_UTILISATION}")
+            missed.append(f"{row['name']}: {row['utilisation']:.3f} of the matrix product, required {MIN_UTILISATION}")
     return missed
 
 

@@ -68,14 +68,14 @@ BATCH_SIZES = (8, 16, 32)  # candidates for the baseline
 
 
 @dataclass(frozen=True)
-class Work:
+class TranslationInputs:
     """Source token ids, without padding, and the prescribed length of each translation."""
 
     sources: list[list[int]]
     lengths: list[int]
 
 
-def generate_work(row: Row) -> Work:
+def generate_inputs(row: Row) -> TranslationInputs:
     """Returns random sources with the lengths of captions, 5 to 40 tokens, mean 14; targets differ by up to a fifth."""
     generator = torch.Generator().manual_seed(1)
     lengths = torch.distributions.Gamma(5.0, 0.4)
@@ -83,7 +83,7 @@ def generate_work(row: Row) -> Work:
     sizes = lengths.sample((row.sentences,)).round().long().clamp(5, 40)
     targets = (sizes * (0.8 + 0.4 * torch.rand(row.sentences, generator=generator))).round().long()
     sources = [torch.randint(3, row.vocabulary, (int(n),), generator=generator).tolist() for n in sizes]
-    return Work([[*source, END] for source in sources], targets.tolist())
+    return TranslationInputs([[*source, END] for source in sources], targets.tolist())
 
 
 def pad_sources(sources: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
@@ -112,7 +112,7 @@ class TranslationModel(nn.Module):
         )
         self.embedding = Embedding(row.vocabulary, row.width)
         self.encoder = build_encoder(settings, row.width, MAX_LENGTH)
-        self.writer = TokenDecoder(settings, row.vocabulary, row.width, MAX_LENGTH, embedding=self.embedding)
+        self.token_decoder = TokenDecoder(settings, row.vocabulary, row.width, MAX_LENGTH, embedding=self.embedding)
         self.eval()
 
     def encode(self, sources: Sequence[list[int]]) -> Memory:
@@ -126,7 +126,7 @@ class TranslationModel(nn.Module):
         )
         options, max_length = BeamSearchOptions(beam=BEAM), torch.tensor(targets)
         results = decode_sequences(
-            self.writer, memory, begin=BEGIN, end=END, options=options, max_length=max_length, banned=(PAD, END)
+            self.token_decoder, memory, begin=BEGIN, end=END, options=options, max_length=max_length, banned=(PAD, END)
         )
         return [hypotheses[0].ids for hypotheses in results]
 
@@ -186,10 +186,10 @@ def share_weights(model: TranslationModel, baseline: Any) -> None:
             nn.init.normal_(part, std=part.shape[1] ** -0.5)
     baseline.model.shared.weight.normal_(std=0.15)
     model.embedding.weight.copy_(baseline.model.shared.weight)
-    model.writer.output.bias.zero_()
+    model.token_decoder.output.bias.zero_()
     for baseline_stack, backbone, stack in (
         (baseline.model.encoder, model.encoder, model.encoder.encoder),
-        (baseline.model.decoder, model.writer.decoder, model.writer.decoder.decoder),
+        (baseline.model.decoder, model.token_decoder.decoder, model.token_decoder.decoder.decoder),
     ):
         backbone.positions.weight.copy_(baseline_stack.embed_positions.weight)  # type: ignore[union-attr]
         for baseline_layer, layer in zip(baseline_stack.layers, stack.layer, strict=True):  # type: ignore[union-attr]
@@ -216,22 +216,22 @@ def _share_attention(attention: Any, baseline: Any) -> None:
 Translate = Callable[[Sequence[list[int]], Sequence[int]], list[list[int]]]
 
 
-def translate_in_batches(translate: Translate, work: Work, size: int) -> list[list[int]]:
+def translate_in_batches(translate: Translate, inputs: TranslationInputs, size: int) -> list[list[int]]:
     """Returns all translations in the original order, from batches of sentences of similar length."""
-    order = sorted(range(len(work.sources)), key=lambda i: len(work.sources[i]))
+    order = sorted(range(len(inputs.sources)), key=lambda i: len(inputs.sources[i]))
     results: list[list[int]] = [[] for _ in order]
     for start in range(0, len(order), size):
         indices = order[start : start + size]
-        translations = translate([work.sources[i] for i in indices], [work.lengths[i] for i in indices])
+        translations = translate([inputs.sources[i] for i in indices], [inputs.lengths[i] for i in indices])
         for i, ids in zip(indices, translations, strict=True):
             results[i] = ids
     return results
 
 
-def find_fastest_batch_size(translate: Translate, work: Work) -> int:
+def find_fastest_batch_size(translate: Translate, inputs: TranslationInputs) -> int:
     """Returns the batch size with the least processor time in the better of two runs; the first one allocates."""
     seconds = {
-        size: min(time_call(lambda size=size: translate_in_batches(translate, work, size))[1] for _ in range(2))
+        size: min(time_call(lambda size=size: translate_in_batches(translate, inputs, size))[1] for _ in range(2))
         for size in BATCH_SIZES
     }
     return min(seconds, key=seconds.__getitem__)
@@ -240,18 +240,18 @@ def find_fastest_batch_size(translate: Translate, work: Work) -> int:
 def measure(row: Row, repeats: int) -> dict[str, Any]:
     """Returns the median wall-clock and processor seconds of both, and their ratios."""
     torch.manual_seed(0)
-    work, model, baseline = generate_work(row), TranslationModel(row), build_baseline(row)
+    inputs, model, baseline = generate_inputs(row), TranslationModel(row), build_baseline(row)
     share_weights(model, baseline)
 
     def translate_baseline(sources: Sequence[list[int]], targets: Sequence[int]) -> list[list[int]]:
         return baseline_translate(baseline, sources, targets)
 
     translations, size = (
-        translate_in_batches(model.translate, work, row.sentences),
-        find_fastest_batch_size(translate_baseline, work),
+        translate_in_batches(model.translate, inputs, row.sentences),
+        find_fastest_batch_size(translate_baseline, inputs),
     )
     num_identical = sum(
-        a == b for a, b in zip(translations, translate_in_batches(translate_baseline, work, size), strict=True)
+        a == b for a, b in zip(translations, translate_in_batches(translate_baseline, inputs, size), strict=True)
     )
     runs = {
         "seqwise": (model.translate, row.sentences),
@@ -262,7 +262,7 @@ def measure(row: Row, repeats: int) -> dict[str, Any]:
     for _ in range(repeats):
         for name, (translate, batch) in runs.items():
             times[name].append(
-                time_call(lambda translate=translate, batch=batch: translate_in_batches(translate, work, batch))
+                time_call(lambda translate=translate, batch=batch: translate_in_batches(translate, inputs, batch))
             )
     medians = {
         f"{name}_{kind}": statistics.median(pair[index] for pair in pairs)
@@ -277,7 +277,7 @@ def measure(row: Row, repeats: int) -> dict[str, Any]:
     }
     facts = {
         "beam": BEAM,
-        "tokens": sum(work.lengths),
+        "tokens": sum(inputs.lengths),
         "identical": num_identical,
         "sorted_batch": size,
         "repeats": repeats,

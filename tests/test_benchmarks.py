@@ -107,11 +107,11 @@ def test_memory_is_measured_during_training_from_the_store(memory, monkeypatch, 
     memory.write_tokens(tmp_path / "tiny", 2 * memory.ROWS * memory.WINDOW)
     assert store.counts(memory.VOCABULARY).sum() == 100_000
     assert memory.main(["--method", method, "--folder", str(tmp_path), "--steps", "2"]) == 0
-    measured = json.loads(capsys.readouterr().out)
-    assert measured["method"] == method
-    assert measured["model_mb"] > 100  # PyTorch alone
-    assert 0 <= measured["counting_mb"] <= measured["above_mb"]
-    assert measured["tokens_per_second"] > 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["method"] == method
+    assert result["model_mb"] > 100  # PyTorch alone
+    assert 0 <= result["counting_mb"] <= result["above_mb"]
+    assert result["tokens_per_second"] > 0
 
 
 @pytest.mark.parametrize(("above", "status"), [((600, 20, 5000), 0), ((20, 601, 30), 1)])

@@ -137,7 +137,7 @@ def test_rows_are_selected_by_words_and_an_empty_selection_is_an_error(measuring
         measuring.select_rows(rows, ["lstm", "64x1x1"], lambda row: set(row.split()))
 
 
-# ---- the page
+# ---- docs/performance.md
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def generate():
     return module
 
 
-def test_the_page_lists_the_rows_that_an_interrupted_run_lacks(generate, tmp_path, monkeypatch):
+def test_the_performance_page_lists_the_rows_that_an_interrupted_run_lacks(generate, tmp_path, monkeypatch):
     run = {
         "command": "python benchmarks/x.py", "where": "here", "machine": {"packages": {"torch": "2"}, "cpu": {}},
         "date": "today", "load": [None, None], "device": "cpu", "quick": False, "columns": [],
@@ -168,7 +168,7 @@ def test_the_page_lists_the_rows_that_an_interrupted_run_lacks(generate, tmp_pat
     assert "Interrupted" not in generate.performance_section("x", "cpu"), "a file of an older version"
 
 
-def test_the_page_has_the_columns_of_the_script_and_ratios_by_group(generate):
+def test_the_performance_page_has_the_columns_of_the_script_and_ratios_by_group(generate):
     columns = [
         {"key": "name", "heading": "T×B×H", "format": "", "scale": 1.0},
         {"key": "memory", "heading": "MB", "format": ",.0f", "scale": 1e-6},

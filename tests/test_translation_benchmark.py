@@ -1,4 +1,4 @@
-"""The benchmark of beam search gives both implementations the same work, where transformers is installed."""
+"""The benchmark of beam search gives both implementations the same inputs, where transformers is installed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_ratio_with_the_same_batch_is_required(translation, ratios, missed):
 
 def test_translations_have_the_prescribed_lengths(translation):
     row = translation.ROWS[0]
-    work = translation.generate_work(row)
-    translations = translation.translate_in_batches(translation.TranslationModel(row).translate, work, 4)
-    assert [len(ids) for ids in translations] == work.lengths
-    assert len(set(work.lengths)) > 1
+    inputs = translation.generate_inputs(row)
+    translations = translation.translate_in_batches(translation.TranslationModel(row).translate, inputs, 4)
+    assert [len(ids) for ids in translations] == inputs.lengths
+    assert len(set(inputs.lengths)) > 1

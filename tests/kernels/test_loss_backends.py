@@ -39,6 +39,7 @@ def test_triton_is_used_on_gpus_with_bfloat16_and_plain_operations_elsewhere(fak
     assert kernel._choose_backend(GPU, torch.float64) == "plain"
     assert describe_backend(GPU) == "triton"
     assert describe_backend(CPU) == "cpu"
+    assert describe_backend(torch.device("meta")) == "plain (there are no kernels for meta)"
     fake_gpu(capability=(7, 5))
     assert describe_backend(GPU) == "plain (compute capability 7.5 has no bfloat16)"
     fake_gpu(triton=None)

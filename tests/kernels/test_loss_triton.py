@@ -72,9 +72,9 @@ def test_each_row_is_multiplied_by_its_factor():
     scores = to_kernel_layout(scores)
     compute_row_losses(scores, targets, factors)
     torch.testing.assert_close(scores.double(), error * factors[:, None], rtol=1e-5, atol=1e-7)
-    one = torch.tensor(0.25, device=DEVICE).expand(6)  # as autograd passes it: with a stride of 0
+    factor = torch.tensor(0.25, device=DEVICE).expand(6)  # as autograd passes it: with a stride of 0
     scores = to_kernel_layout(random_scores(6, 130)[0])
-    compute_row_losses(scores, targets, one)
+    compute_row_losses(scores, targets, factor)
     torch.testing.assert_close(scores.double(), error * 0.25, rtol=1e-5, atol=1e-7)
 
 
@@ -248,8 +248,8 @@ def test_on_a_gpu_repeated_runs_are_the_same_to_the_bit():
 
     def run() -> list[Tensor]:
         losses = linear_cross_entropy(*leaves, targets)
-        even = torch.autograd.grad(losses.mean(), leaves, retain_graph=True)
-        return [losses.detach(), *even, *torch.autograd.grad(losses, leaves, factors)]
+        uniform = torch.autograd.grad(losses.mean(), leaves, retain_graph=True)
+        return [losses.detach(), *uniform, *torch.autograd.grad(losses, leaves, factors)]
 
     assert all(torch.equal(first, second) for first, second in zip(run(), run()))
 

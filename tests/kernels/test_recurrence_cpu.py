@@ -166,7 +166,7 @@ def test_padding_affects_no_result(spec):
     assert all(bool(value.isfinite().all()) for value in [*results, *compute_gradients(results, leaves)])
     assert not results[0][0, 2:].any()
     assert not results[0][1].any()
-    torch.testing.assert_close(results[1][1], state[0][1])  # an empty row keeps its state
+    torch.testing.assert_close(results[1][1], state[0][1])  # an empty sequence keeps its state
 
 
 @each_cell_spec
@@ -175,10 +175,10 @@ def test_results_without_gradients_are_bit_identical(spec):
     x, state = random_inputs(spec, 4, 5, 6, 20, torch.float32)
     lengths = torch.tensor([5, 2, 4, 1])
     for length_tensor in (None, lengths):
-        trained = run_compiled(spec, cell, x, state, length_tensor, reverse=False)
+        with_grad = run_compiled(spec, cell, x, state, length_tensor, reverse=False)
         with torch.inference_mode():
-            inferred = run_compiled(spec, cell, x, state, length_tensor, reverse=False)
-        assert all(torch.equal(actual, expected) for actual, expected in zip(trained, inferred, strict=True))
+            without_grad = run_compiled(spec, cell, x, state, length_tensor, reverse=False)
+        assert all(torch.equal(actual, expected) for actual, expected in zip(with_grad, without_grad, strict=True))
 
 
 @each_cell_spec
@@ -187,7 +187,7 @@ def test_backward_can_run_twice(spec):
     x, state = random_inputs(spec, 2, 3, 3, 5, torch.float32)
     results = run_compiled(spec, cell, x, state, None, reverse=False)
     leaves = [x, *state, *cell.parameters()]
-    first, second = compute_gradients(results, leaves, keep=True), compute_gradients(results, leaves)
+    first, second = compute_gradients(results, leaves, retain_graph=True), compute_gradients(results, leaves)
     assert all(torch.equal(actual, expected) for actual, expected in zip(first, second, strict=True))
 
 
@@ -247,7 +247,7 @@ def test_packing_and_unpacking():
     x = torch.arange(9.0).view(3, 3, 1)
     packing = SequencePacking(3, 3, lengths)
     packed = packing.pack(x)
-    assert packed.flatten().tolist() == [6, 0, 7, 1, 8]  # row 2 is the longest, then row 0; step by step
+    assert packed.flatten().tolist() == [6, 0, 7, 1, 8]  # sequence 2 is the longest, then sequence 0; step by step
     expected = torch.tensor([[0.0, 1, 0], [0, 0, 0], [6, 7, 8]])
     assert torch.equal(packing.unpack(packed)[..., 0], expected)
     assert torch.equal(packing.unsort(packing.sort(x[:, 0])), x[:, 0])

@@ -95,7 +95,7 @@ def test_results_do_not_depend_on_the_number_of_threads(spec, batch, openmp, thr
         assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
 
 
-def test_threads_split_directions_and_rows(threads, plans):
+def test_threads_split_directions_and_sequences(threads, plans):
     spec = CellSpec("gru")
     cell = build_cell(spec, 5, 24, torch.float64)
     x, state = random_inputs(spec, 6, 7, 5, 24, torch.float64)
@@ -168,7 +168,7 @@ def test_products_refuse_rows_that_are_not_contiguous():
 
 
 @pytest.mark.parametrize("spec", PLAIN, ids=str)
-def test_an_input_of_width_zero_leaves_the_bias(spec):
+def test_the_projection_of_an_input_of_width_zero_is_the_bias(spec):
     cell = build_cell(spec, 1, 20, torch.float32)
     cell.inputs, cell.weight_input = 0, nn.Parameter(torch.empty(cell.blocks * 20, 0))
     x, state = random_inputs(spec, 3, 4, 0, 20, torch.float32)
@@ -304,7 +304,7 @@ def test_aten_computes_single_steps_and_shapes_where_onednn_is_as_fast(threads):
     assert is_faster_than_aten(lstm, batch, 256)
     assert is_faster_than_aten(lstm, batch, 650)
     assert is_faster_than_aten(lstm, batch[:1, :32], 650)
-    assert not is_faster_than_aten(lstm, batch[:1], 650)  # one row for two threads
+    assert not is_faster_than_aten(lstm, batch[:1], 650)  # one sequence for two threads
     with torch.no_grad():
         assert is_faster_than_aten(gru, batch[:8, :8], 256)
         assert not is_faster_than_aten(gru, batch[:1, :8], 256)  # the weights are not worth rearranging

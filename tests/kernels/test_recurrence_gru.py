@@ -31,7 +31,7 @@ CELLS: dict[str, type[GatedCell]] = {
 FORWARD, REVERSE = (False,), (True,)
 SHAPES = {  # which directions are reversed, steps, sequences, units, lengths
     "one program": (FORWARD, 3, 3, 16, None),
-    "less than one, and no multiple of four": (FORWARD + REVERSE, 2, 2, 5, None),
+    "part of a program, no multiple of four units": (FORWARD + REVERSE, 2, 2, 5, None),
     "three blocks": (FORWARD, 2, 3, 36, None),
     "reversed": (REVERSE, 3, 2, 6, None),
     "reversed, with lengths": (REVERSE, 4, 10, 6, [4, 0, 1, 3, 2, 4, 1, 0, 2, 3]),
@@ -60,7 +60,7 @@ def always_split(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def random_tensors(variant: str, directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
-    """Projected inputs, matrices, the inner bias if there is one, states."""
+    """Projected inputs, matrices, the hidden bias of the candidate if there is one, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, 3 * units, units) / units**0.5
     bias = [torch.randn(directions, units)] if variant.startswith("reset after") else []
@@ -139,7 +139,7 @@ def test_the_other_convention_of_the_update_gate(variant: str) -> None:
 def test_values_and_gradients_are_those_of_pytorch() -> None:
     torch.manual_seed(0)
     layer, x, h = nn.GRU(4, 6), torch.randn(3, 2, 4), torch.randn(1, 2, 6, requires_grad=True)
-    nn.init.zeros_(layer.bias_hh_l0[:12])  # this GRU has the inner bias of n alone
+    nn.init.zeros_(layer.bias_hh_l0[:12])  # this GRU has a hidden bias only for n
     expected = layer(x, h)
     gates = nn.functional.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)[None]
     with run_concurrently():

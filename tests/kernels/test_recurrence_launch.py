@@ -66,7 +66,7 @@ def test_more_programs_than_fit_are_refused_before_any_launch():
 def test_batch_sizes_share_few_compiled_kernels():
     """Kernels are compiled for a tiling, not for a batch size."""
     tilings = {choose_tiling(512, UNITS_PER_PROGRAM, batch, 1, 2, DEVICE) for batch in range(1, 400)}
-    assert len({(one.batch_tile, one.k_tile, one.resident_chunks) for one in tilings if one}) <= 4
+    assert len({(tiling.batch_tile, tiling.k_tile, tiling.resident_chunks) for tiling in tilings if tiling}) <= 4
 
 
 def test_packed_rows_follow_each_other_without_padding():
@@ -91,7 +91,7 @@ def test_states_before_and_after_a_step_are_those_of_the_same_sequence(lengths):
         memory[4 + row] = 10 * sequence + time
     outputs = layout.select_outputs(memory).flatten(0, -3)[:, 0, 0].tolist()
     assert outputs == [10 * sequence + time for time, sequence in names]
-    forward, backward = layout.select_previous(memory)
+    forward, backward = layout.select_previous_states(memory)
     assert forward[:, 0].tolist() == [100 + n if time == 0 else 10 * n + time - 1 for time, n in names]
     assert backward[:, 1].tolist() == [100 + n if time + 1 == ends[n] else 10 * n + time + 1 for time, n in names]
 

@@ -72,8 +72,8 @@ class Case:
     ):
         torch.manual_seed(0)
         directions = len(reverse)
-        make, self.scan = CELLS[cell]
-        self.cells = [make(1, units).double() for _ in range(directions)]
+        build_cell, self.scan = CELLS[cell]
+        self.cells = [build_cell(1, units).double() for _ in range(directions)]
         blocks, names = self.cells[0].blocks, [name for name in NORMS if hasattr(self.cells[0], name)]
         widths = [getattr(self.cells[0], name).weight.numel() for name in names]
         states = len(self.cells[0].start(1, torch.empty(1)))
@@ -103,8 +103,8 @@ class Case:
             valid = torch.arange(steps) < torch.tensor(self.lengths)[:, None]
         for n, cell in enumerate(self.cells):
             for m, name in enumerate(self.names):
-                norm, at = getattr(cell, name), self.norms.start + 2 * m
-                replace_parameters(norm, leaves[at][n], leaves[at + 1][n])
+                norm, index = getattr(cell, name), self.norms.start + 2 * m
+                replace_parameters(norm, leaves[index][n], leaves[index + 1][n])
             state = tuple(leaf[n] for leaf in leaves[self.norms.stop :])
             outputs = []
             recorded: dict[str, list[Tensor]] = {}

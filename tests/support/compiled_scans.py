@@ -91,9 +91,9 @@ def run_reference(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Ten
     return [reverse_steps(outputs, lengths) if reverse else outputs, *after]
 
 
-def compute_gradients(results: list[Tensor], leaves: list[Tensor], keep: bool = False) -> list[Tensor]:
+def compute_gradients(results: list[Tensor], leaves: list[Tensor], retain_graph: bool = False) -> list[Tensor]:
     """The gradients of one random weighted sum of all results; zero for a leaf that has none."""
     torch.manual_seed(3)
     weights = [torch.randn(each.shape, dtype=each.dtype) for each in results]
-    gradients = torch.autograd.grad(results, leaves, weights, allow_unused=True, retain_graph=keep)
+    gradients = torch.autograd.grad(results, leaves, weights, allow_unused=True, retain_graph=retain_graph)
     return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(gradients, leaves, strict=True)]

@@ -87,9 +87,11 @@ def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets:
 
 
 def describe_backend(device: torch.device) -> str:
-    """The backend of large losses on the device, and why, where a GPU does not use Triton."""
-    reason = _get_unavailable_reason(device) if device.type == "cuda" else None
-    return "cpu" if device.type == "cpu" else f"plain ({reason})" if reason else "triton"
+    """The backend of large losses on the device, with the reason where it is "plain"."""
+    if device.type == "cpu":
+        return "cpu"
+    reason = _get_unavailable_reason(device)
+    return f"plain ({reason})" if reason else "triton"
 
 
 def _is_autocast_enabled(device: str) -> bool:

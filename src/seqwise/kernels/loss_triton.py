@@ -5,9 +5,9 @@ gradient. With m the largest score of the row, r = Σ_{k ≠ target} exp(s_k −
 
     loss = log z + m − s_target        p_k = exp(s_k − m) / z        p_target − 1 = −r / z
 
-The others are summed apart from the target, so that neither a loss near zero nor p − 1 is the difference of two nearly
-equal numbers: while the row is read, −inf replaces the target's score. All of this is in float32; only stored values
-are rounded to the type of the scores. A row without a finite score, with +inf or with NaN gives NaN, as in PyTorch.
+The sum r excludes the target, so that neither a loss near zero nor p − 1 is the difference of two nearly equal numbers:
+while the row is read, −inf replaces the target's score. All of this is in float32; only stored values are rounded to
+the type of the scores. A row without a finite score, with +inf or with NaN gives NaN, as in PyTorch.
 
 This module knows nothing of vectors and matrices.
 """

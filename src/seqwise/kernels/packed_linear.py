@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-MIN_SEQUENCES = 4  # sequences of usual length from which on a packed copy is worth its cost
+MIN_SEQUENCES = 4  # minimum number of sequences for which a packed copy is worth its cost
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}
 
 

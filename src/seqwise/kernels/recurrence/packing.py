@@ -76,7 +76,7 @@ class SequencePacking:
         return _Pack.apply(x, self) if self.is_padded else _to_rows(x)
 
     def split_windows(self, min_rows: int) -> list[Window]:
-        """All steps in windows of at least `min_rows` rows; the last may have fewer. Twice as many or fewer are one."""
+        """All steps in windows of at least `min_rows` rows, except the last; up to twice as many rows are one."""
         if self.num_rows <= 2 * min_rows:
             return [Window(0, self.max_steps, 0, self.num_rows, self.step_offsets)]
         offsets, first, windows = self.step_offsets.tolist(), 0, []

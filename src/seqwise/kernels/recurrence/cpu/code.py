@@ -340,14 +340,14 @@ def run(function: CompiledFunction, argument_lists: Sequence[Sequence[int]], thr
     """Call `function` with the address of each list of integers. Returns when all calls are done."""
     if not argument_lists:
         return
-    num_calls, length = len(argument_lists), 8 * len(argument_lists[0])
+    num_calls, list_bytes = len(argument_lists), 8 * len(argument_lists[0])
     words = array("q", argument_lists[0] if num_calls == 1 else [word for each in argument_lists for word in each])
     start = words.buffer_info()[0]
-    addresses, threads = range(start, start + num_calls * length, length), min(threads, num_calls)
+    addresses, threads = range(start, start + num_calls * list_bytes, list_bytes), min(threads, num_calls)
     if threads == 1:
         _call_at_addresses(function, addresses)
     elif (run_on_openmp := _find_openmp()) is not None:
-        run_on_openmp(function.address, start, length, num_calls, threads)
+        run_on_openmp(function.address, start, list_bytes, num_calls, threads)
     else:
         shares = [addresses[worker::threads] for worker in range(threads)]
         list(_get_thread_pool(os.getpid()).map(_call_at_addresses, [function] * threads, shares))
@@ -366,8 +366,8 @@ def _get_thread_pool(process: int) -> ThreadPoolExecutor:
 
 @thread_safe_cache
 def _find_openmp() -> Callable[[int, int, int, int, int], None] | None:
-    """A function that makes the calls on threads of the OpenMP library that PyTorch has loaded, through functions of
-    GCC's library, which LLVM's has too; None where they are missing."""
+    """A function that makes the calls on the threads of the OpenMP library that PyTorch has loaded, or None. It
+    uses GCC's interface, `GOMP_parallel`, which LLVM's library has too."""
     if "OpenMP" not in torch.__config__.parallel_info():
         return None
     try:
@@ -380,8 +380,8 @@ def _find_openmp() -> Callable[[int, int, int, int, int], None] | None:
     parallel.argtypes, parallel.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
     worker = _compile_worker()
 
-    def run_on_openmp(function: int, start: int, length: int, num_calls: int, threads: int) -> None:
-        words = array("q", [function, start, length, num_calls, *query_addresses])
+    def run_on_openmp(function: int, start: int, list_bytes: int, num_calls: int, threads: int) -> None:
+        words = array("q", [function, start, list_bytes, num_calls, *query_addresses])
         parallel(worker.address, words.buffer_info()[0], threads, 0)
 
     return run_on_openmp
@@ -391,9 +391,9 @@ def _compile_worker() -> CompiledFunction:
     """The function of each thread: every n-th call, where n threads were started, possibly fewer than requested."""
     code, query_type = Code("float"), ir.FunctionType(INT32, []).as_pointer()
     with code.function("worker", 1) as (words,):
-        function, start, length, num_calls, *queries = (code.load_word(words, index) for index in range(6))
+        function, start, list_bytes, num_calls, *queries = (code.load_word(words, index) for index in range(6))
         results = [code.builder.call(code.builder.inttoptr(query.value, query_type), []) for query in queries]
         thread, count = (Int(code, code.builder.sext(result, INT64)) for result in results)
         with code.loop(thread, num_calls, count) as index:
-            code.call(function, start + index * length)
+            code.call(function, start + index * list_bytes)
     return code.build()["worker"]

@@ -9,11 +9,11 @@ skipped, and the recurrent matrix is rearranged for the processor once instead o
 sequences and never wait for each other; both directions run at the same time. Numbers are float32 or float64. It knows
 nothing of `nn.Module`.
 
-For which shapes they are faster than ATen's was measured on two cores (Zen 4, oneDNN 3.12), T 1–128, batches of 1–64,
-32–650 units, against `nn.LSTM`, `nn.GRU` and `nn.RNN`. ATen computes GRUs, RNNs and padded batches one operation at a
-time; there the compiled scan is slower only for small inputs, because of its fixed cost: rearranging the weights, and
-0.1 ms, with gradients 0.3 ms. A full LSTM batch in one direction is computed by oneDNN, whose products are as fast:
-there the scan runs only where it is faster.
+For which shapes the compiled scans are faster than ATen's was measured on two cores (Zen 4, oneDNN 3.12), T 1–128,
+batches of 1–64, 32–650 units, against `nn.LSTM`, `nn.GRU` and `nn.RNN`. ATen computes GRUs, RNNs and padded batches one
+operation at a time; there the compiled scan is slower only for small inputs, because of its fixed cost: rearranging the
+weights, and 0.1 ms, with gradients 0.3 ms. An LSTM batch without padding, in one direction, is computed by oneDNN,
+whose products are as fast: there the scan runs only where it is faster.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection
 from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
 from seqwise.kernels.recurrence.cpu.scan import (
     CompiledCell,
-    Job,
+    DirectionScan,
     Plan,
     Scan,
     collect_gates,
@@ -64,7 +64,7 @@ def scan(
 ) -> tuple[Tensor, list[tuple[Tensor, ...]], list[dict[str, Tensor]]]:
     """x (B, T, D) → outputs (B, T, U), directions side by side, zero in the padding.
 
-    Then, per direction, the state after each row's last step, and if `record` is set every gate by its name, (B, T, …).
+    Then, per direction, the state after each sequence's last step, and with `record` every gate by its name, (B, T, …).
     """
     units = directions[0].weight_hidden.shape[-1]
     cell = _check(spec, x, directions, packing, units)
@@ -80,14 +80,14 @@ def scan(
     plan = Plan(
         cell, packing, tuple(direction.reverse for direction in directions), units, is_projected, backward, record
     )
-    jobs: list[Job] = []
+    scans: list[DirectionScan] = []
     if backward:
-        outputs, *last_states = Scan.apply(plan, jobs, inputs, *tensors)
+        outputs, *last_states = Scan.apply(plan, scans, inputs, *tensors)
     else:
-        (outputs, *last_states), jobs = run_forward(plan, inputs, tensors)
+        (outputs, *last_states), scans = run_forward(plan, inputs, tensors)
     count = cell.num_states
     states = [tuple(last_states[index : index + count]) for index in range(0, len(last_states), count)]
-    gates = [collect_gates(plan, job, outputs, index) for index, job in enumerate(jobs)] if record else []
+    gates = [collect_gates(plan, each, outputs, index) for index, each in enumerate(scans)] if record else []
     return outputs, states, gates
 
 
@@ -115,7 +115,7 @@ def has_active_transforms() -> bool:
 def is_faster_than_aten(spec: CellSpec, x: Tensor, units: int, directions: int = 1, padded: bool = False) -> bool:
     """Whether the compiled scan of x (B, T, D) is faster than ATen's.
 
-    `padded` says that some rows are shorter than others.
+    `padded` says that some sequences are shorter than others.
     """
     batch, time, _ = x.shape
     if time < 4:
@@ -124,10 +124,10 @@ def is_faster_than_aten(spec: CellSpec, x: Tensor, units: int, directions: int =
         return True
     if spec.name != "lstm":
         return torch.is_grad_enabled() or time >= 16 or batch * time >= 64
-    has_row_per_thread = batch >= torch.get_num_threads()  # threads share the sequences
+    has_sequence_per_thread = batch >= torch.get_num_threads()  # threads share the sequences
     if torch.is_grad_enabled():
-        return has_row_per_thread or units < 200 or time < 64
-    return units <= 100 or (has_row_per_thread and time >= 16 and units % ONEDNN_BLOCK > 0)
+        return has_sequence_per_thread or units < 200 or time < 64
+    return units <= 100 or (has_sequence_per_thread and time >= 16 and units % ONEDNN_BLOCK > 0)
 
 
 @thread_safe_cache

@@ -87,12 +87,12 @@ class LSTM(Equation):
         for at in step.each_unit():
             i, f, g, o = (at.load("gates", block) for block in range(4))
             c_before, grad_h = at.load("previous_c"), incoming_gradient(at)
-            activated = tanh(f * c_before + i * g)
-            grad_c = at.load("grad_c") + grad_h * o * (1.0 - activated * activated)
+            tanh_c = tanh(f * c_before + i * g)
+            grad_c = at.load("grad_c") + grad_h * o * (1.0 - tanh_c * tanh_c)
             at.store(grad_c * g * (i * (1.0 - i)), "grad_gates", 0)
             at.store(grad_c * c_before * (f * (1.0 - f)), "grad_gates", 1)
             at.store(grad_c * i * (1.0 - g * g), "grad_gates", 2)
-            at.store(grad_h * activated * (o * (1.0 - o)), "grad_gates", 3)
+            at.store(grad_h * tanh_c * (o * (1.0 - o)), "grad_gates", 3)
             at.store(grad_c * f, "grad_c")
         step.product("grad_gates", 0, "grad_h", depth=4, overwrite=True)
 

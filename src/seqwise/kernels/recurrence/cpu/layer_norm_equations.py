@@ -34,9 +34,9 @@ SINGLE = Buffer("packed", single=True)
 
 @dataclass(frozen=True)
 class Norm:
-    """y = w (a − mean) / deviation + b over some blocks of a row; afterwards the row holds (a − mean) / deviation.
+    """y = w (a − mean) / std + b over some blocks of a row; afterwards the row holds (a − mean) / std.
 
-    `scale_buffer` names the buffer that holds 1 / deviation, one number per row; `vector` is the number of the weight
+    `scale_buffer` names the buffer that holds 1 / std, one number per row; `vector` is the number of the weight
     among the vectors, and the bias is the next.
     """
 
@@ -63,43 +63,44 @@ class Norm:
             for block in self.blocks:
                 at.store(at.load(self.buffer, block) * scale, self.buffer, block)
 
-    def output(self, at: LoopPosition, index: int = 0, vectors: str = "vector") -> Vec:
-        """y, in the `index`-th of the blocks. In the backward loop `vectors` are "forward vector"."""
-        weight, bias = (f"{vectors} {number}" for number in (self.vector, self.vector + 1))
+    def output(self, at: LoopPosition, index: int = 0, prefix: str = "vector") -> Vec:
+        """y, in the `index`-th of the blocks. In the backward loop the vectors have the prefix "forward vector"."""
+        weight, bias = (f"{prefix} {number}" for number in (self.vector, self.vector + 1))
         return at.load(self.buffer, self.blocks[index]) * at.load(weight, index) + at.load(bias, index)
 
 
 class NormGradient:
     """The gradient of a norm, for one row: gradients of y are collected first, then those of a can be computed.
 
-    a's gradient is (d − mean(d) − â mean(d â)) / deviation, with d = w grad_y and â the standardised row.
+    a's gradient is (d − mean(d) − â mean(d â)) / std, with d = w grad_y and â the standardised row.
     """
 
     def __init__(self, norm: Norm, row: Row):
         self.norm, self.row = norm, row
-        self.sum_d, self.sum_d_standard = Sum(row.code), Sum(row.code)
+        self.sum_d, self.sum_d_standardized = Sum(row.code), Sum(row.code)
 
     def collect(self, at: LoopPosition, grad_y: Vec, index: int = 0) -> Vec:
         """grad_y in the `index`-th of the blocks → d."""
-        norm, standard = self.norm, at.load(self.norm.buffer, self.norm.blocks[index])
-        at.add(grad_y * standard, f"vector {norm.vector}", index)
+        norm, standardized = self.norm, at.load(self.norm.buffer, self.norm.blocks[index])
+        at.add(grad_y * standardized, f"vector {norm.vector}", index)
         if (bias := f"vector {norm.vector + 1}") in self.row.step.buffers:  # else `scan.py` sums it: `summed_gradients`
             at.add(grad_y, bias, index)
         d = grad_y * at.load(f"forward vector {norm.vector}", index)
         self.sum_d.add(d)
-        self.sum_d_standard.add(d * standard)
+        self.sum_d_standardized.add(d * standardized)
         return d
 
     def compute_means(self) -> None:
         """Compute the means, after all gradients of the row are collected."""
         width = self.row.code.broadcast_int(self.row.step.units * len(self.norm.blocks))
-        self.mean, self.mean_d_standard = self.sum_d.broadcast() / width, self.sum_d_standard.broadcast() / width
+        self.mean_d = self.sum_d.broadcast() / width
+        self.mean_d_standardized = self.sum_d_standardized.broadcast() / width
         self.scale = self.row.load_number(self.norm.scale_buffer)
 
     def compute_grad_input(self, at: LoopPosition, d: Vec, index: int = 0) -> Vec:
         """The gradient of a."""
-        standard = at.load(self.norm.buffer, self.norm.blocks[index])
-        return (d - self.mean - standard * self.mean_d_standard) * self.scale
+        standardized = at.load(self.norm.buffer, self.norm.blocks[index])
+        return (d - self.mean_d - standardized * self.mean_d_standardized) * self.scale
 
 
 class LayerNormRNN(RNN):
@@ -127,7 +128,7 @@ class LayerNormRNN(RNN):
         with step.rows() as row:
             gradient, (activate, differentiate) = NormGradient(self.norm, row), ACTIVATIONS[self.phi]
             for at in row.each_unit():
-                h = activate(self.norm.output(at, vectors="forward vector"))
+                h = activate(self.norm.output(at, prefix="forward vector"))
                 at.store(gradient.collect(at, incoming_gradient(at) * differentiate(h)), "grad_h")
             gradient.compute_means()
             for at in row.each_unit():
@@ -188,9 +189,9 @@ class LayerNormLSTM(LSTM):
             cell_norm, product_norm = NormGradient(self.cell_norm, row), NormGradient(self.product_norm, row)
             for at in row.each_unit():
                 o, grad_h = at.load("gates", 3), incoming_gradient(at)
-                activated = tanh(self.cell_norm.output(at, vectors="forward vector"))
-                at.store(grad_h * activated * (o * (1.0 - o)), "grad_gates", 3)
-                at.store(cell_norm.collect(at, grad_h * o * (1.0 - activated * activated)), "grad_h")
+                tanh_c = tanh(self.cell_norm.output(at, prefix="forward vector"))
+                at.store(grad_h * tanh_c * (o * (1.0 - o)), "grad_gates", 3)
+                at.store(cell_norm.collect(at, grad_h * o * (1.0 - tanh_c * tanh_c)), "grad_h")
             cell_norm.compute_means()
             for at in row.each_unit():
                 i, f, g = (at.load("gates", block) for block in range(3))
@@ -250,7 +251,7 @@ class LayerNormGRU(GRUBase):
             for at in row.each_unit():
                 r, z, n = (at.load("gates", block) for block in range(3))
                 grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.load("previous_h"), n)
-                u_n = self.candidate_norm.output(at, vectors="forward vector")
+                u_n = self.candidate_norm.output(at, prefix="forward vector")
                 grad_r = grad_n * u_n * (r * (1.0 - r))
                 gates.collect(at, grad_r, 0)
                 gates.collect(at, grad_z, 1)

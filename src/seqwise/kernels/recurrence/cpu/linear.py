@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # it imports LLVM, which is imported only when needed
     from seqwise.kernels.recurrence.cpu.code import CompiledFunction
 
 PRECISIONS = {torch.float32: "float", torch.float64: "double"}
-MIN_THREADED_WORK = 2e6  # multiplications and additions from which on threads share the work
+MIN_THREADED_WORK = 2e6  # minimum number of multiplications and additions that several threads share
 COPY_COST = 8  # copying a number takes as long as this many multiplications
 
 
@@ -29,7 +29,7 @@ class MatmulFunctions(NamedTuple):
 
     product: CompiledFunction
     multiply_transposed: CompiledFunction
-    pack: dict[bool, CompiledFunction]  # by rows (transposed) and by columns
+    pack: dict[bool, CompiledFunction]  # for transposed weights and for others
     lanes: int
     panel_width: int  # columns of the widest panel
     tile_height: int  # rows of the highest tile
@@ -43,8 +43,8 @@ def get_matmul_functions(dtype: torch.dtype) -> MatmulFunctions:
     from seqwise.kernels.recurrence.cpu.product import TILE_HEIGHTS, compile_products, packed_size, panel_widths
 
     functions, lanes = compile_products(PRECISIONS[dtype]), packed_size(1, 1, dtype.itemsize)
-    pack = {True: functions["pack_rows_of"], False: functions["pack_columns_of"]}
-    products = functions["product_of"], functions["multiply_transposed_of"], pack
+    pack = {True: functions["pack_rows_from_list"], False: functions["pack_columns_from_list"]}
+    products = functions["product_from_list"], functions["multiply_transposed_from_list"], pack
     panel_width, tile_height = lanes * panel_widths()[0], TILE_HEIGHTS[0]
     return MatmulFunctions(*products, lanes=lanes, panel_width=panel_width, tile_height=tile_height, run=run)
 
@@ -56,23 +56,23 @@ class PackedWeight:
         weight = weight.contiguous()
         self.width, self.panels = weight.shape[0 if transposed else 1], pack_weight(weight, transposed)
 
-    def multiply_rows(self, x: Tensor, start: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        """x (N, K) · weight → (N, M), with a start (M) or (N, M) added. `start` and `out` may be the same tensor."""
+    def multiply_rows(self, x: Tensor, addend: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """x (N, K) · weight + addend (M) or (N, M) → (N, M). `addend` and `out` may be the same tensor."""
         functions = get_matmul_functions(x.dtype)
         (rows, depth), width, size = x.shape, self.width, x.element_size()
         out = x.new_empty(rows, width) if out is None else out
         assert _has_contiguous_rows(x, out), "the numbers of a row must be contiguous"
         if not depth:  # a tile takes at least one column
-            return out.zero_() if start is None else out.copy_(start)
-        start_address, start_stride = (
-            (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
+            return out.zero_() if addend is None else out.copy_(addend)
+        addend_address, addend_stride = (
+            (0, 0) if addend is None else (addend.data_ptr(), addend.stride(0) if addend.dim() == 2 else 0)
         )
         argument_lists = []
         for first, end in split_rows(rows, rows * width * depth, functions.tile_height):
             left, address = x.data_ptr() + first * x.stride(0) * size, out.data_ptr() + first * out.stride(0) * size
             middle = [self.panels.data_ptr(), address, out.stride(0), end - first, depth, width]
-            start_words = start_address + first * start_stride * size, start_stride
-            argument_lists.append([left, x.stride(0), *middle, *start_words])
+            addend_words = addend_address + first * addend_stride * size, addend_stride
+            argument_lists.append([left, x.stride(0), *middle, *addend_words])
         functions.run(functions.product, argument_lists, len(argument_lists))
         return out
 

@@ -34,11 +34,11 @@ def compile_products(precision: str) -> dict[str, CompiledFunction]:
                                           weight (N, K), for rows · weightᵀ
     pack_columns(weight, stride, N, K, panels)
                                           weight (K, N), for rows · weight
-    product(left, stride, panels, result, stride, number of rows, K, N, start, stride)
-                                          result (·, N) = start (·, N) + left (·, K) · weight; a start of 0 means zeros
+    product(left, stride, panels, result, stride, number of rows, K, N, addend, stride)
+                                          result (·, N) = addend (·, N) + left (·, K) · weight; address 0: no addend
     multiply_transposed(left, stride, right, stride, result, stride, columns of left, K, N, accumulate)
                                           result (·, N) = left (K, ·) transposed · right (K, N), added with `accumulate`
-    Each also exists as `…_of(words)`, where `words` is the address of a list of the arguments.
+    Each also exists as `…_from_list(words)`, where `words` is the address of a list of the arguments.
     """
     code = Code(precision)
     _add_pack_rows(code)
@@ -99,7 +99,7 @@ def _add_pack_columns(code: Code) -> None:
             with code.loop(0, depth) as k, code.mask_lanes(columns_left if width == PARTIAL else None):
                 for v in range(0, span, code.lanes):
                     code.store(code.load(weight, k * stride + j + v), panels, j * depth + k * span + v)
-    code.add_list_version("pack_columns_of", "pack_columns", 5)
+    code.add_list_version("pack_columns_from_list", "pack_columns", 5)
 
 
 def _add_pack_rows(code: Code) -> None:
@@ -111,7 +111,7 @@ def _add_pack_rows(code: Code) -> None:
                 rows = weight + (j + v) * stride * code.size
                 panel = panels + (j * depth + v) * code.size
                 code.call_local(strip, rows, stride, columns_left.minimum(code.lanes), depth, panel, span)
-    code.add_list_version("pack_rows_of", "pack_rows", 5)
+    code.add_list_version("pack_rows_from_list", "pack_rows", 5)
 
 
 def _add_pack_strip(code: Code) -> Any:
@@ -153,42 +153,42 @@ def _transpose_square(code: Code, rows: list[Vec]) -> list[Vec]:
 
 
 def _add_tile(code: Code, rows: int, width: int) -> Any:
-    """Add a function: result (rows, width vectors) = start + left · right, where a start at address 0 means zeros.
+    """Add a function: result (rows, width vectors) = addend + left · right, where address 0 means no addend.
 
     left[r, k] is at r · row stride + k · column stride, right[k] at k · stride. Columns after the last are not read.
     """
     lanes, name, is_partial, width = code.lanes, f"tile_{rows}_{width}", width == PARTIAL, max(width, 1)
     positions = [(r, v * lanes) for r in range(rows) for v in range(width)]
     with (
-        code.function(name, 11) as (left, left_row, left_column, right, right_stride, start, start_stride, *rest),
-        code.mask_lanes(rest[3] if is_partial else None),
+        code.function(name, 11) as (left, left_row_stride, left_column_stride, right, right_stride, *rest),
+        code.mask_lanes(rest[-1] if is_partial else None),
     ):
-        result, stride, depth, _ = rest
+        addend, addend_stride, result, stride, depth, _ = rest
         builder, before = code.builder, code.builder.block
-        load_start, body, after = (builder.append_basic_block() for _ in range(3))
-        lefts = [left + left_row * (r * code.size) for r in range(rows)]
-        builder.cbranch(start < 1, body, load_start)
-        builder.position_at_end(load_start)
-        start_values = [code.load(start, start_stride * r + v).value for r, v in positions]
+        load_addend, body, after = (builder.append_basic_block() for _ in range(3))
+        left_rows = [left + left_row_stride * (r * code.size) for r in range(rows)]
+        builder.cbranch(addend < 1, body, load_addend)
+        builder.position_at_end(load_addend)
+        addend_values = [code.load(addend, addend_stride * r + v).value for r, v in positions]
         builder.branch(body)
         builder.position_at_end(body)
         k, sums = builder.phi(INT64), [builder.phi(code.vector) for _ in positions]
-        for block, values in ((before, [code.as_vec(0.0).value] * len(positions)), (load_start, start_values)):
+        for block, values in ((before, [code.as_vec(0.0).value] * len(positions)), (load_addend, addend_values)):
             k.add_incoming(INT64(0), block)
             for total, value in zip(sums, values, strict=True):
                 total.add_incoming(value, block)
         column = Int(code, k)
         entries = [code.load(right, column * right_stride + v * lanes) for v in range(width)]
-        new = []
+        new_sums = []
         for r in range(rows):
-            factor = code.broadcast(builder.load(code.pointer(lefts[r], column * left_column)))
-            new += [code.fma(factor, entries[v], Vec(code, sums[r * width + v])) for v in range(width)]
+            factor = code.broadcast(builder.load(code.pointer(left_rows[r], column * left_column_stride)))
+            new_sums += [code.fma(factor, entries[v], Vec(code, sums[r * width + v])) for v in range(width)]
         k.add_incoming((column + 1).value, body)
-        for total, value in zip(sums, new, strict=True):
+        for total, value in zip(sums, new_sums, strict=True):
             total.add_incoming(value.value, body)
         builder.cbranch(column + 1 < depth, body, after)
         builder.position_at_end(after)
-        for (r, v), value in zip(positions, new, strict=True):
+        for (r, v), value in zip(positions, new_sums, strict=True):
             code.store(value, result, stride * r + v)
     return code.make_internal(name)
 
@@ -196,19 +196,19 @@ def _add_tile(code: Code, rows: int, width: int) -> Any:
 def _add_product(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
     size = code.size
     with code.function("product", 10) as (left, left_stride, panels, result, stride, *rest):
-        rows, depth, columns, start, start_stride = rest
+        rows, depth, columns, addend, addend_stride = rest
         for width, j, columns_left in _loop_over_panels(code, columns):
             panel_stride = _panel_stride(code, width)
             with code.loop(0, depth, PANEL_DEPTH) as k:
                 panel, span = panels + (j * depth + k * panel_stride) * size, (depth - k).minimum(PANEL_DEPTH)
                 for r, height in _loop_over_tiles(code, rows):
                     address = result + (r * stride + j) * size
-                    start_address = code.select(start < 1, start, start + (r * start_stride + j) * size)
-                    block_start = code.select(k < 1, start_address, address), code.select(k < 1, start_stride, stride)
-                    arguments = panel, panel_stride, *block_start, address, stride, span, columns_left
+                    first_addend = code.select(addend < 1, addend, addend + (r * addend_stride + j) * size)
+                    block_addend = code.select(k < 1, first_addend, address), code.select(k < 1, addend_stride, stride)
+                    arguments = panel, panel_stride, *block_addend, address, stride, span, columns_left
                     left_block = left + (r * left_stride + k) * size
                     code.call_local(tiles[height, width], left_block, left_stride, 1, *arguments)
-    code.add_list_version("product_of", "product", 10)
+    code.add_list_version("product_from_list", "product", 10)
 
 
 def _add_multiply_transposed(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
@@ -221,9 +221,9 @@ def _add_multiply_transposed(code: Code, tiles: dict[tuple[int, int], Any]) -> N
             for width, j, columns_left in _loop_over_panels(code, columns):
                 for r, height in _loop_over_tiles(code, rows):
                     address = result + (r * stride + j) * size
-                    block_start = code.select(k + accumulate < 1, code.as_int(0), address)
+                    block_addend = code.select(k + accumulate < 1, code.as_int(0), address)
                     right_block = right + (k * right_stride + j) * size
                     factors = left + (k * left_stride + r) * size, 1, left_stride, right_block, right_stride
-                    arguments = *factors, block_start, stride, address, stride, span, columns_left
+                    arguments = *factors, block_addend, stride, address, stride, span, columns_left
                     code.call_local(tiles[height, width], *arguments)
-    code.add_list_version("multiply_transposed_of", "multiply_transposed", 10)
+    code.add_list_version("multiply_transposed_from_list", "multiply_transposed", 10)

@@ -139,8 +139,8 @@ class BufferMemory(NamedTuple):
     window_stride: int
 
 
-class Job:
-    """The buffers of one direction, forward or backward, and the arguments of its workers.
+class DirectionScan:
+    """The scan of one direction, forward or backward: its buffers, and the arguments of its workers.
 
     `tensors` are buffers that exist already; in the backward pass, packed ones have the rows of all steps.
     """
@@ -205,14 +205,15 @@ class DirectionTensors:
     """
 
     def __init__(self, plan: Plan, tensors: Sequence[Any], index: int):
-        after = 3 + plan.cell.num_vectors
-        start = index * (after + plan.cell.num_states)
+        first_state = 3 + plan.cell.num_vectors
+        start = index * (first_state + plan.cell.num_states)
         self.source, self.bias, self.matrix = tensors[start : start + 3]
-        self.vectors, self.state = tensors[start + 3 : start + after], tensors[start + after :][: plan.cell.num_states]
+        self.vectors = tensors[start + 3 : start + first_state]
+        self.state = tensors[start + first_state :][: plan.cell.num_states]
 
 
-def run_forward(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list[Tensor], list[Job]]:
-    """Outputs (B, T, directions · U) and the last states; and the buffers.
+def run_forward(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list[Tensor], list[DirectionScan]]:
+    """Outputs (B, T, directions · U) and the last states; and the scan of each direction, with its buffers.
 
     x is (B, T, D), or packed (N, D) where it is saved for the gradient; None if the input is projected already.
     """
@@ -224,7 +225,7 @@ def run_forward(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[l
     )
     outputs = outputs.zero_() if packing.is_padded else outputs
     read_rows = packing.window_reader(x) if x is not None and x.dim() == 3 else None
-    jobs = []
+    scans = []
     input_weights = [
         None if plan.is_projected else PackedWeight(direction.source, transposed=True) for direction in directions
     ]
@@ -233,29 +234,31 @@ def run_forward(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[l
         buffers |= {name: packing.sort(part) for name, part in zip(STATES, direction.state)}
         if plan.is_projected:
             buffers["gates"] = direction.source.contiguous()
-        jobs.append(Job(plan, direction.matrix.contiguous(), False, buffers))
+        scans.append(DirectionScan(plan, direction.matrix.contiguous(), False, buffers))
     for count in range(len(plan.windows)):
         arguments = []
-        for index, (job, input_weight, direction) in enumerate(zip(jobs, input_weights, directions, strict=True)):
+        for index, (scan, input_weight, direction) in enumerate(zip(scans, input_weights, directions, strict=True)):
             window = plan.window(count, index, backward=False)
             if input_weight is not None and x is not None:
                 rows = read_rows(window) if read_rows is not None else slice_rows(x, window.first_row, window.end_row)
                 bias = None if direction.bias is None else direction.bias.contiguous()
-                input_weight.multiply_rows(rows, bias, job.part("gates", window))
-            arguments += job.arguments(window, outputs, index, packing.batch_size * width, width)
+                input_weight.multiply_rows(rows, bias, scan.part("gates", window))
+            arguments += scan.arguments(window, outputs, index, packing.batch_size * width, width)
         _run_loops(plan, arguments, backward=False)
-    last_states = [packing.unsort(job.buffers[name].memory) for job in jobs for name in STATES[: plan.cell.num_states]]
-    return [outputs, *last_states], jobs
+    last_states = [
+        packing.unsort(scan.buffers[name].memory) for scan in scans for name in STATES[: plan.cell.num_states]
+    ]
+    return [outputs, *last_states], scans
 
 
-def collect_gates(plan: Plan, job: Job, outputs: Tensor, index: int) -> dict[str, Tensor]:
+def collect_gates(plan: Plan, scan: DirectionScan, outputs: Tensor, index: int) -> dict[str, Tensor]:
     """Gates by name, (B, T, …) each, zero in the padding."""
     gates, units = {}, plan.units
     for name, buffer, first, end in plan.equation.recorded_values:
         if buffer == "outputs":
             gates[name] = outputs[..., index * units : (index + 1) * units].detach().clone()
         else:
-            gates[name] = plan.packing.unpack(job.buffers[buffer].memory[:, first * units : end * units].clone())
+            gates[name] = plan.packing.unpack(scan.buffers[buffer].memory[:, first * units : end * units].clone())
     return gates
 
 
@@ -265,19 +268,21 @@ def _run_loops(plan: Plan, arguments: list[list[int]], backward: bool) -> None:
 
 
 class Scan(torch.autograd.Function):
-    """`run_forward` and its gradient. `jobs` is a list that receives the buffers."""
+    """`run_forward` and its gradient. `scans` is a list that receives the scan of each direction."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, jobs: list[Job], x: Tensor | None, *tensors: Any) -> tuple[Tensor, ...]:
-        results, new_jobs = run_forward(plan, x, tensors)
-        jobs += new_jobs
+    def forward(
+        ctx: Any, plan: Plan, scans: list[DirectionScan], x: Tensor | None, *tensors: Any
+    ) -> tuple[Tensor, ...]:
+        results, new_scans = run_forward(plan, x, tensors)
+        scans += new_scans
         ctx.plan = plan
-        count = 0 if plan.is_projected else len(new_jobs)
+        count = 0 if plan.is_projected else len(new_scans)
         weights = [DirectionTensors(plan, tensors, index).source for index in range(count)]
         saved = [
             tensor
-            for job in new_jobs
-            for tensor in (job.matrix, *(job.buffers[name].memory for name in plan.cell.saved_names))
+            for scan in new_scans
+            for tensor in (scan.matrix, *(scan.buffers[name].memory for name in plan.cell.saved_names))
         ]
         ctx.save_for_backward(x, *weights, *saved)
         return tuple(results)
@@ -289,22 +294,22 @@ class Scan(torch.autograd.Function):
         x, *saved = ctx.saved_tensors
         weights = [] if plan.is_projected else saved[: len(plan.reverse)]
         grad_outputs = gradients[0] if gradients[0].stride(2) == 1 else gradients[0].contiguous()
-        jobs = _build_backward_jobs(plan, saved[len(weights) :], gradients[1:])
-        sums = WeightGradients(ctx, plan, x, weights, jobs)
+        scans = _build_backward_scans(plan, saved[len(weights) :], gradients[1:])
+        sums = WeightGradients(ctx, plan, x, weights, scans)
         for count in range(len(plan.windows)):
             arguments = []
-            for index, job in enumerate(jobs):
+            for index, scan in enumerate(scans):
                 window = plan.window(count, index, backward=True)
-                arguments += job.arguments(window, grad_outputs, index, grad_outputs.stride(1), grad_outputs.stride(0))
+                arguments += scan.arguments(window, grad_outputs, index, grad_outputs.stride(1), grad_outputs.stride(0))
             _run_loops(plan, arguments, backward=True)
-            for index in range(len(jobs)):
+            for index in range(len(scans)):
                 sums.add(index, plan.window(count, index, backward=True))
-        return None, None, sums.grad_x, *(tensor for index in range(len(jobs)) for tensor in sums.collect(index))
+        return None, None, sums.grad_x, *(tensor for index in range(len(scans)) for tensor in sums.collect(index))
 
 
-def _build_backward_jobs(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Job]:
-    """The buffers of the backward pass, with the saved tensors."""
-    names, states, jobs = ("matrix", *plan.cell.saved_names), plan.cell.num_states, []
+def _build_backward_scans(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[DirectionScan]:
+    """The scans of the backward pass, with the saved tensors in their buffers."""
+    names, states, scans = ("matrix", *plan.cell.saved_names), plan.cell.num_states, []
     for index in range(len(plan.reverse)):
         forward_tensors = dict(zip(names, saved[index * len(names) :], strict=False))
         buffers = {name: tensor for name, tensor in forward_tensors.items() if not name.startswith("vector")}
@@ -313,69 +318,72 @@ def _build_backward_jobs(plan: Plan, saved: Sequence[Tensor], gradients: Sequenc
         }
         for name, gradient in zip(STATE_GRADIENTS, gradients[index * states : (index + 1) * states]):
             buffers[name] = plan.packing.sort(gradient)
-        jobs.append(Job(plan, forward_tensors["matrix"], True, buffers))
-    return jobs
+        scans.append(DirectionScan(plan, forward_tensors["matrix"], True, buffers))
+    return scans
 
 
 class WeightGradients:
     """The gradients of input and weights, summed window by window."""
 
-    def __init__(self, ctx: Any, plan: Plan, x: Tensor | None, weights: Sequence[Tensor], jobs: Sequence[Job]):
-        self.plan, self.x, self.jobs = plan, x, jobs
+    def __init__(
+        self, ctx: Any, plan: Plan, x: Tensor | None, weights: Sequence[Tensor], scans: Sequence[DirectionScan]
+    ):
+        self.plan, self.x, self.scans = plan, x, scans
         size = 3 + plan.cell.num_vectors + plan.cell.num_states
         # Which gradients are needed, in the order of `DirectionTensors`.
-        self.needed = [ctx.needs_input_grad[3 + index * size :][:size] for index in range(len(jobs))]
+        self.needs_grad = [ctx.needs_input_grad[3 + index * size :][:size] for index in range(len(scans))]
         self.packed_weights = (
             [PackedWeight(weight, transposed=False) for weight in weights] if ctx.needs_input_grad[2] else []
         )
         # Gradients that are not needed stay None.
         contiguous = torch.contiguous_format  # also where a weight is not contiguous
         self.grad_weights = [
-            torch.empty_like(weight, memory_format=contiguous) if needed[0] else None
-            for weight, needed in zip(weights, self.needed)
+            torch.empty_like(weight, memory_format=contiguous) if needs_grad[0] else None
+            for weight, needs_grad in zip(weights, self.needs_grad)
         ]
-        self.grad_biases: list[Tensor | None] = [None for _ in jobs]
+        self.grad_biases: list[Tensor | None] = [None for _ in scans]
         self.grad_vectors: list[dict[int, Tensor | None]] = [
-            dict.fromkeys(plan.equation.summed_gradients) for _ in jobs
+            dict.fromkeys(plan.equation.summed_gradients) for _ in scans
         ]
         self.grad_matrices = [
-            torch.empty_like(job.matrix) if needed[2] else None for job, needed in zip(jobs, self.needed)
+            torch.empty_like(scan.matrix) if needs_grad[2] else None for scan, needs_grad in zip(scans, self.needs_grad)
         ]
         self.grad_x = None if x is None or not ctx.needs_input_grad[2] else torch.empty_like(x)
         self.windows_with_grad_x: set[int] = set()  # their first rows: a second direction is added to the first
-        self.has_sums = [False for _ in jobs]
+        self.has_sums = [False for _ in scans]
 
     def add(self, index: int, window: Window) -> None:
         """Add the gradients of one window of a direction."""
-        plan, job, accumulate = self.plan, self.jobs[index], self.has_sums[index]
-        units, gates, grad_matrix = plan.units, job.part("grad_gates", window), self.grad_matrices[index]
+        plan, scan, accumulate = self.plan, self.scans[index], self.has_sums[index]
+        units, grad_gates, grad_matrix = plan.units, scan.part("grad_gates", window), self.grad_matrices[index]
         if grad_matrix is not None:
             for (first, end), (source, block, factor) in zip(
                 plan.equation.weight_blocks, plan.equation.weight_gradients, strict=True
             ):
-                gradient = job.part(source, window)[:, block * units : (block + end - first) * units]
+                gradient = scan.part(source, window)[:, block * units : (block + end - first) * units]
                 multiply_transposed(
-                    gradient, job.part(factor, window), slice_rows(grad_matrix, first * units, end * units), accumulate
+                    gradient, scan.part(factor, window), slice_rows(grad_matrix, first * units, end * units), accumulate
                 )
         if self.x is not None and (grad_weight := self.grad_weights[index]) is not None:
-            multiply_transposed(gates, slice_rows(self.x, window.first_row, window.end_row), grad_weight, accumulate)
-        if self.needed[index][1]:
-            self.grad_biases[index] = _add_row_sum(self.grad_biases[index], gates)
+            x = slice_rows(self.x, window.first_row, window.end_row)
+            multiply_transposed(grad_gates, x, grad_weight, accumulate)
+        if self.needs_grad[index][1]:
+            self.grad_biases[index] = _add_row_sum(self.grad_biases[index], grad_gates)
         for number, (source, first, end) in plan.equation.summed_gradients.items():
-            if self.needed[index][3 + number]:
-                rows = job.part(source, window)[:, first * units : end * units]
+            if self.needs_grad[index][3 + number]:
+                rows = scan.part(source, window)[:, first * units : end * units]
                 self.grad_vectors[index][number] = _add_row_sum(self.grad_vectors[index][number], rows)
         if self.grad_x is not None:
             part = slice_rows(self.grad_x, window.first_row, window.end_row)
             self.packed_weights[index].multiply_rows(
-                gates, part if window.first_row in self.windows_with_grad_x else None, part
+                grad_gates, part if window.first_row in self.windows_with_grad_x else None, part
             )
             self.windows_with_grad_x.add(window.first_row)
         self.has_sums[index] = True
 
     def collect(self, index: int) -> list[Tensor | None]:
         """The gradients of one direction, in the order of `DirectionTensors`."""
-        plan, buffers, grad_vectors = self.plan, self.jobs[index].buffers, self.grad_vectors[index]
+        plan, buffers, grad_vectors = self.plan, self.scans[index].buffers, self.grad_vectors[index]
         source = buffers["grad_gates"].memory if plan.is_projected else self.grad_weights[index]
         vectors = [
             grad_vectors[number] if number in grad_vectors else buffers[f"vector {number}"].memory.sum(0)

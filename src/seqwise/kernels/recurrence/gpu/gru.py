@@ -11,13 +11,13 @@ the plain variants multiplies the gradients of all gates by quarters (`sync.py`)
 a step has two products, one after the other, so values are exchanged twice: h and r h, or the gradients of n and of r.
 The gradient of z is multiplied while those of r are on their way.
 
-With norms, the recurrent products of reset and update gate have one together, that of the candidate has its own. Both
+With norms, the recurrent products of reset and update gate share one, and that of the candidate has its own. Both
 are known at the same time, so a step forward has two exchanges: hidden values and statistics (`layer_norm.py`). The
 projected input x_t comes with its own norms applied. In the backward pass 64 units belong to four programs, three of
 which multiply the gradients of one gate each.
 
-Layout: as in `lstm.py`, with gates (N, D, 3U) as r, z, n, as are gains and biases (D, 3U); statistics (N, D, 4), mean
-and 1 / √(variance + ε) of both norms. bias (D, U) is b; where the reset gate is before the product, r h_{t−1} is
+Layout: as in `lstm.py`, with gates (N, D, 3U), gains and biases (D, 3U) in the order r, z, n; statistics (N, D, 4),
+mean and 1 / √(variance + ε) of both norms. bias (D, U) is b; where the reset gate is before the product, r h_{t−1} is
 published in reset_hidden (N, D, U).
 """
 
@@ -151,7 +151,7 @@ def gru_forward(
 
 @triton.jit
 def differentiate_blend(gates, h, grad_new_h, UPDATE_REPLACES: tl.constexpr):
-    """Return the gradients of the pre-activations of z and n, and the part of grad h_{t−1} that passes z alone."""
+    """Return the gradients of the pre-activations of z and n, and the part of grad h_{t−1} without the matrix."""
     _, z, n = gates
     old_share = 1 - z if UPDATE_REPLACES else z
     grad_z = grad_new_h * (n - h if UPDATE_REPLACES else h - n) * z * (1 - z)
@@ -302,7 +302,7 @@ def differentiate_layer_norm_step(
     NUM_PROGRAMS: tl.constexpr, UPDATE_REPLACES: tl.constexpr, config: tl.constexpr,
 ):  # fmt: skip
     """Return the gradients of the gates' pre-activations, of the norms' results, and of the recurrent products, and the
-    part of grad h_{t−1} that passes z alone. products: normalised. bias: that of the candidate's norm."""
+    part of grad h_{t−1} without the matrix. products: normalised. bias: that of the candidate's norm."""
     U: tl.constexpr = config.units
     r = gates[0]
     u_r, u_z, u_n = products
@@ -318,10 +318,11 @@ def differentiate_layer_norm_step(
     gate_sums, candidate_sums = tl.split(tl.reshape(sums, (M, 2, 2)))
     mean_grad, mean_product = tl.split(gate_sums / (2 * U))
     n_mean_grad, n_mean_product = tl.split(candidate_sums / U)
-    product_r = differentiate_norm(grad_value_r, u_r, mean_grad, mean_product, inverse)
-    product_z = differentiate_norm(grad_value_z, u_z, mean_grad, mean_product, inverse)
-    product_n = differentiate_norm(grad_value_n, u_n, n_mean_grad, n_mean_product, n_inverse)
-    return (grad_r, grad_z, grad_n), (grad_r, grad_z, grad_n * r), (product_r, product_z, product_n), direct_grad_h
+    grad_product_r = differentiate_norm(grad_value_r, u_r, mean_grad, mean_product, inverse)
+    grad_product_z = differentiate_norm(grad_value_z, u_z, mean_grad, mean_product, inverse)
+    grad_product_n = differentiate_norm(grad_value_n, u_n, n_mean_grad, n_mean_product, n_inverse)
+    grad_products = grad_product_r, grad_product_z, grad_product_n
+    return (grad_r, grad_z, grad_n), (grad_r, grad_z, grad_n * r), grad_products, direct_grad_h
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED_BACKWARD)

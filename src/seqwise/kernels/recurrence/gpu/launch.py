@@ -124,7 +124,8 @@ def build_quarter_options(
     chunks = math.ceil(quarter / k_tile)
     if not fits(k_tile):
         chunk = WEIGHT_ROWS * k_tile
-        chunks = max(0, (memory - vectors * k_tile - chunk) // (matrices * chunk))  # and one at a time from the cache
+        # There is room for one more: the others come from the cache, one at a time.
+        chunks = max(0, (memory - vectors * k_tile - chunk) // (matrices * chunk))
     return {"config": replace(config, k_tile=k_tile, resident_chunks=chunks), "SPLIT": split, "num_warps": warps}
 
 
@@ -149,7 +150,8 @@ def choose_tiling(
     chunks = math.ceil(units / k_tile)
     scratch = SCRATCH_BYTES * warps // 2
     if chunks * chunk + tile + scratch > memory:
-        chunks = max(0, (memory - tile - chunk - scratch) // chunk)  # and one at a time from the cache
+        # There is room for one more: the others come from the cache, one at a time.
+        chunks = max(0, (memory - tile - chunk - scratch) // chunk)
     num_probes = triton.next_power_of_2(math.ceil(units / own_units))
     return Tiling(units, unit_blocks, batch_groups, batch_tile, k_tile, chunks, num_probes, warps)
 

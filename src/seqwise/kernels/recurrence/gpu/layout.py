@@ -80,11 +80,11 @@ class PackedLayout:
         *_, sequence, direction, _ = strides = grad_outputs.stride()
         return grad_outputs, (sequence if self.has_lengths else strides[0], sequence, direction)
 
-    def select_previous(self, states: Tensor) -> list[Tensor]:
+    def select_previous_states(self, states: Tensor) -> list[Tensor]:
         """Of the states (B + N + B, D, …), for each direction those before each step: (N, …) in packed order."""
-        return [self._select_previous(states[:, n], is_reversed) for n, is_reversed in enumerate(self.reverse)]
+        return [self._select_previous_states(states[:, n], is_reversed) for n, is_reversed in enumerate(self.reverse)]
 
-    def _select_previous(self, states: Tensor, is_reversed: bool) -> Tensor:
+    def _select_previous_states(self, states: Tensor, is_reversed: bool) -> Tensor:
         if self.lengths is None or self.step_offsets is None or self.row_steps is None or self.row_ranks is None:
             first = 2 * self.batch_size if is_reversed else 0
             return states[first : first + self.num_rows]

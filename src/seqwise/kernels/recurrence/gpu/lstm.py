@@ -165,11 +165,9 @@ def compute_mean_grads(
     sums = tl.reshape(sum_over_units(parts, statistics_ring, iteration, NUM_PROGRAMS, config), (M, 2, 2, 2))
     constant_parts, linear_parts = tl.split(sums)
     cell_sums, product_sums = tl.split(constant_parts)
-    rate_of_mean, rate_of_value = tl.split(linear_parts)
+    factor_sums, c_factor_sums = tl.split(linear_parts)
     cell_mean_grad, cell_mean_product = tl.split(cell_sums / U)
-    correction = inverse[:, None] * (
-        rate_of_mean * cell_mean_grad[:, None] + rate_of_value * cell_mean_product[:, None]
-    )
+    correction = inverse[:, None] * (factor_sums * cell_mean_grad[:, None] + c_factor_sums * cell_mean_product[:, None])
     mean_grad, mean_product = tl.split((product_sums - correction) / (4 * U))
     return cell_mean_grad, cell_mean_product, mean_grad, mean_product
 
@@ -207,12 +205,12 @@ def differentiate_layer_norm_step(
     )  # fmt: skip
     total_grad_c = incoming_grad_c + differentiate_norm(grad_value, c, cell_mean_grad, cell_mean_product, cell_inverse)
     grad_i, grad_f, grad_g = total_grad_c * k_i, total_grad_c * k_f, total_grad_c * k_g
-    product_i = differentiate_norm(grad_i * gain_i, u_i, mean_grad, mean_product, inverse)
-    product_f = differentiate_norm(grad_f * gain_f, u_f, mean_grad, mean_product, inverse)
-    product_g = differentiate_norm(grad_g * gain_g, u_g, mean_grad, mean_product, inverse)
-    product_o = differentiate_norm(grad_o_value, u_o, mean_grad, mean_product, inverse)
+    grad_product_i = differentiate_norm(grad_i * gain_i, u_i, mean_grad, mean_product, inverse)
+    grad_product_f = differentiate_norm(grad_f * gain_f, u_f, mean_grad, mean_product, inverse)
+    grad_product_g = differentiate_norm(grad_g * gain_g, u_g, mean_grad, mean_product, inverse)
+    grad_product_o = differentiate_norm(grad_o_value, u_o, mean_grad, mean_product, inverse)
     grad_norms = grad_i, grad_f, grad_g, grad_o, grad_cell_norm
-    grad_products = product_i, product_f, product_g, product_o
+    grad_products = grad_product_i, grad_product_f, grad_product_g, grad_product_o
     return values, grad_norms, grad_products, tl.where(active, total_grad_c * f, grad_c)
 
 
@@ -276,13 +274,13 @@ def lstm_backward(
             )  # fmt: skip
             grad_h = tl.where(later_active[None, :], product, grad_h)
         if step >= 0:
-            state = grad_h + grad_output, grad_c, active[None, :], saved_gates, previous_c
+            step_arguments = grad_h + grad_output, grad_c, active[None, :], saved_gates, previous_c
             if gains is None:
-                grads, grad_c = differentiate_step(*state, tanh_c)
+                grads, grad_c = differentiate_step(*step_arguments, tanh_c)
             else:
                 values, grad_norm, grads, grad_c = differentiate_layer_norm_step(
-                    *state, c, saved_products, own_gains, cell_bias, norms, statistics_ring, iteration, NUM_PROGRAMS,
-                    config,
+                    *step_arguments, c, saved_products, own_gains, cell_bias, norms, statistics_ring, iteration,
+                    NUM_PROGRAMS, config,
                 )  # fmt: skip
             publish_gates(grad_products + step_offset + gate_offsets, grads, step_mask, U, 4, config)
             if gains is not None:

@@ -92,7 +92,7 @@ def run_scan(
 
 
 def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
-    """Run one step forward and backward, the first time that a shape occurs with a gradient to come.
+    """Run one step forward and backward, the first time that gradients are needed for a shape.
 
     So a backward kernel that this machine cannot launch is found while another backend can still take over.
     """

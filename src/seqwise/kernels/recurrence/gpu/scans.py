@@ -31,7 +31,7 @@ from seqwise.kernels.recurrence.gpu.launch import (
 from seqwise.kernels.recurrence.gpu.layer_norm import EPSILON
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout, allocate_unwritten, multiply_over_rows
 
-PADDING = 32  # the GRU's gradients have a multiple of so many units: quarters then start at eight 16-bit numbers
+PADDING = 32  # the GRU's gradients are padded to a multiple of it: quarters then start at multiples of eight numbers
 
 Activations = dict[str, Tensor]
 Gradients = tuple[Tensor | None, ...]
@@ -70,9 +70,9 @@ class ScanTensors:
     needs_grad: Sequence[bool] = ()
 
     @cached_property
-    def previous(self) -> list[Tensor]:
-        """The states before each step, (N, U) for each direction."""
-        return self.layout.select_previous(self.hidden)
+    def previous_states(self) -> list[Tensor]:
+        """Of each direction the states before each step, (N, U)."""
+        return self.layout.select_previous_states(self.hidden)
 
     def select_rows(self, states: Tensor) -> Tensor:
         """Of the states (B + N + B, D, U), those after each step, (N, D, U)."""
@@ -81,14 +81,14 @@ class ScanTensors:
     @torch.no_grad()
     def compute_products(self) -> Tensor:
         """W h_{t−1}, (N, D, G·U)"""
-        products = self.weight.new_empty(len(self.previous[0]), *self.weight.shape[:2])
-        for direction, states in enumerate(self.previous):
+        products = self.weight.new_empty(len(self.previous_states[0]), *self.weight.shape[:2])
+        for direction, states in enumerate(self.previous_states):
             torch.mm(states, self.weight[direction].mT, out=products[:, direction])
         return products
 
     def compute_weight_grad(self, grad_products: Tensor) -> Tensor | None:
         """The gradient of the weight from those of W h_{t−1}, (N, D, G·U), as one product over all steps."""
-        return multiply_over_rows(grad_products, self.previous) if self.needs_grad[1] else None
+        return multiply_over_rows(grad_products, self.previous_states) if self.needs_grad[1] else None
 
 
 class Scan:
@@ -327,7 +327,7 @@ class GRUScan(Scan):
         directions, _, units = weight.shape
         # What r multiplied is cheaper to compute once more, for all steps at once, than to save.
         candidate = saved.gates.new_empty(saved.layout.num_rows, directions, units)
-        for n, states in enumerate(saved.previous):
+        for n, states in enumerate(saved.previous_states):
             torch.addmm(bias[n], states, weight[n, 2 * units :].mT, out=candidate[:, n])
         grad_gates, grad_initial = self.launch_backward_padded(saved, candidate)
         grad_weight = saved.compute_weight_grad(grad_gates)
@@ -354,8 +354,8 @@ class ResetBeforeGRUScan(GRUScan):
         gates, units, grad_weight = saved.gates, saved.weight.shape[2], None
         grad_gates, grad_initial = self.launch_backward_padded(saved)
         if saved.needs_grad[1]:
-            reset_hidden = [gates[:, n, :units] * states for n, states in enumerate(saved.previous)]
-            grad_gates_weight = multiply_over_rows(grad_gates[..., : 2 * units], saved.previous)
+            reset_hidden = [gates[:, n, :units] * states for n, states in enumerate(saved.previous_states)]
+            grad_gates_weight = multiply_over_rows(grad_gates[..., : 2 * units], saved.previous_states)
             grad_candidate_weight = multiply_over_rows(grad_gates[..., 2 * units :], reset_hidden)
             grad_weight = torch.cat((grad_gates_weight, grad_candidate_weight), dim=1)
         return grad_gates, grad_weight, *grad_initial

@@ -175,7 +175,7 @@ def reduce_partial_sums(partial, ring, exchange, config: tl.constexpr):
     bits = (partial.to(tl.int32, bitcast=True) & -2) | parity
     # Units are contiguous, as in everything else that a program reads: no rearranging between threads.
     tl.store(pointers + member * (R * M) + tl.arange(0, R)[:, None] + column * R, bits)
-    own = (member * UNITS + tl.arange(0, UNITS))[:, None] + column * R
+    own_offsets = (member * UNITS + tl.arange(0, UNITS))[:, None] + column * R
     total = tl.zeros((UNITS, M), tl.float32)
     is_stale = 1
     polls = 0
@@ -184,7 +184,7 @@ def reduce_partial_sums(partial, ring, exchange, config: tl.constexpr):
         total = tl.zeros((UNITS, M), tl.float32)
         mismatch = tl.zeros((UNITS, M), tl.int32)
         for j in tl.static_range(4):
-            part = tl.load(pointers + j * (R * M) + own, volatile=True)
+            part = tl.load(pointers + j * (R * M) + own_offsets, volatile=True)
             mismatch = mismatch | (part ^ parity)
             total += part.to(tl.float32, bitcast=True)
         is_stale = tl.max(mismatch & 1, axis=None)
