@@ -156,7 +156,7 @@ def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
         yield f"`{name}` with layer norm", Recurrent(make_cell(name, width, units, norm)), (x,)
     cells = [make_cell("rnn", width, units, ResolvedRecurrentSettings()) for _ in range(3)]
     yield "`Bidirectional`", Bidirectional(Recurrent(cells[0]), Recurrent(cells[1])), (x,)
-    yield "`AttentiveRecurrent`", AttentiveRecurrent(cells[2], memory=SIZES["T"]), (x,)
+    yield "`AttentiveRecurrent`", AttentiveRecurrent(cells[2], attention_span=SIZES["T"]), (x,)
     yield "`MultiHeadAttention`", MultiHeadAttention(width, SIZES["H"]), (x,)
     yield "`PreNormEncoderLayer`", PreNormEncoderLayer(width, SIZES["H"], 4 * width, "gelu"), (x,)
     yield "`Decoder`", Decoder([DecoderLayer(width, SIZES["H"], 4 * width, "relu")]), (x, x)

@@ -156,7 +156,7 @@ def test_beams_attend_to_the_memory_of_their_row(variant):
 def test_attention_weights_sum_to_one_over_valid_positions(variant):
     decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     with torch.no_grad():
-        states = decoder(x, None, memory, weights=True)
+        states = decoder(x, None, memory, need_weights=True)
     assert states.weights.shape == (2, TIME, SOURCE)
     torch.testing.assert_close(states.weights.sum(-1), torch.ones(2, TIME, dtype=torch.float64))
     assert states.weights[1, :, 4:].abs().max() == 0
@@ -169,9 +169,9 @@ def test_returning_the_weights_does_not_change_gradients(variant):
     decoder, x = build(variant).float(), random_tensor(4, TIME, WIDTH).float()
     memory = Memory(random_tensor(4, SOURCE, WIDTH, seed=2).float())
     gradients = []
-    for weights in (False, True):
+    for need_weights in (False, True):
         decoder.zero_grad()
-        decoder(x, None, memory, weights=weights).vectors.square().sum().backward()
+        decoder(x, None, memory, need_weights=need_weights).vectors.square().sum().backward()
         gradients.append({name: weight.grad for name, weight in decoder.named_parameters()})
     torch.testing.assert_close(gradients[1], gradients[0], atol=1e-4, rtol=1e-4)
 

@@ -1,4 +1,4 @@
-"""Joined and separate directions of bidirectional encoders, and the states of every layer."""
+"""Bidirectional encoders, whose directions are concatenated in every layer or at the end; the states of every layer."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def vectors(rows: int = 2, time: int = 6) -> torch.Tensor:
     return torch.randn(rows, time, 5, generator=torch.Generator().manual_seed(1))
 
 
-def test_concat_directions_chooses_between_joined_and_separate_directions():
+def test_the_setting_concat_directions_chooses_the_encoder_class():
     assert isinstance(build_small_encoder("lstm", bidirectional=True), BidirectionalBackbone)
     assert isinstance(build_small_encoder("lstm", bidirectional=True, concat_directions=True), BidirectionalBackbone)
     assert isinstance(build_small_encoder("lstm", bidirectional=True, concat_directions=False), SeparateDirections)
     assert isinstance(build_small_encoder("attentive-rnn", bidirectional=True), SeparateDirections)
 
 
-@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("concat_directions", [True, False])
 @pytest.mark.parametrize("model", ["rnn", "gru", "lstm", "attentive-rnn"])
-def test_the_width_counts_both_directions(model: str, joined: bool):
-    encoder = build_small_encoder(model, bidirectional=True, concat_directions=joined)
+def test_the_width_counts_both_directions(model: str, concat_directions: bool):
+    encoder = build_small_encoder(model, bidirectional=True, concat_directions=concat_directions)
     assert encoder.width == 8
     assert encoder(vectors()).vectors.shape == (2, 6, 8)
 
@@ -55,10 +55,10 @@ def test_padding_changes_nothing(model: str):
     assert torch.allclose(out[:, :4], encoder(x).vectors, atol=1e-6)
 
 
-@pytest.mark.parametrize(("bidirectional", "joined"), [(False, None), (True, True), (True, False)])
+@pytest.mark.parametrize(("bidirectional", "concat_directions"), [(False, None), (True, True), (True, False)])
 @pytest.mark.parametrize("model", FAMILIES)
-def test_the_last_layer_states_are_the_encoder_output(model: str, bidirectional: bool, joined: bool | None):
-    encoder, x = build_small_encoder(model, bidirectional=bidirectional, concat_directions=joined), vectors()
+def test_the_last_layer_states_are_the_encoder_output(model: str, bidirectional: bool, concat_directions: bool | None):
+    encoder, x = build_small_encoder(model, bidirectional=bidirectional, concat_directions=concat_directions), vectors()
     lengths = torch.tensor([6, 4])
     layers = compute_layer_states(encoder, x, lengths)
     assert torch.equal(layers[0], x)

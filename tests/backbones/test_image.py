@@ -173,8 +173,8 @@ def test_features_are_projected_and_normalised():
     encoder = FeatureEncoder(5, 8, 3)
     values = torch.randn(2, 3, 5)
     memory = encoder(values, torch.tensor([3, 2]))
-    entered = values[1, 2] @ encoder.enter.weight.T + encoder.enter.bias
-    normalized = (entered - entered.mean()) / (entered.var(unbiased=False) + 1e-5).sqrt()
+    projected = values[1, 2] @ encoder.enter.weight.T + encoder.enter.bias
+    normalized = (projected - projected.mean()) / (projected.var(unbiased=False) + 1e-5).sqrt()
     assert torch.allclose(memory.vectors[1, 2], normalized + encoder.positions.weight[2], atol=1e-5)
     assert memory.lengths.tolist() == [3, 2]
 

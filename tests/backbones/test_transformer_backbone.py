@@ -36,6 +36,6 @@ def test_positions_do_not_dominate_the_vectors_they_are_added_to(positions, rati
     x = 0.02 * torch.randn(64, WINDOW, inputs)
     with record(backbone, "positions.*") as recording:
         backbone(x)
-    added = recording["positions.positions"]
-    entering = backbone.factor * backbone.enter(x)
-    assert entering.var().item() / added.square().mean().item() == pytest.approx(ratio, rel=0.1)
+    position_vectors = recording["positions.positions"]
+    input_vectors = backbone.factor * backbone.enter(x)
+    assert input_vectors.var().item() / position_vectors.square().mean().item() == pytest.approx(ratio, rel=0.1)

@@ -135,12 +135,8 @@ def attentive_by_hand(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
         a = add_vectors(matvec(w["weight_input"], x), matvec(w["weight_hidden"], h), w["bias"])
         h = [math.tanh(e) for e in a]
         if keys:
-            h = add_vectors(
-                h,
-                attend_by_hand(
-                    matvec(attention_weights["weight_query"], h), keys[-layer.memory :], values[-layer.memory :]
-                ),
-            )
+            query, span = matvec(attention_weights["weight_query"], h), layer.attention_span
+            h = add_vectors(h, attend_by_hand(query, keys[-span:], values[-span:]))
         keys.append(matvec(attention_weights["weight_memory"][:2], h))
         values.append(matvec(attention_weights["weight_memory"][2:], h))
         hs.append(h)
@@ -151,7 +147,7 @@ def state_attention_by_hand(layer: StateAttention, xs: Matrix) -> Matrix:
     w = weights(layer)["weight"]
     outputs = []
     for t, s in enumerate(xs):
-        visible = xs[max(0, t - layer.memory) : t + 1]
+        visible = xs[max(0, t - layer.attention_span) : t + 1]
         keys, values = [matvec(w[2:4], past) for past in visible], [matvec(w[4:6], past) for past in visible]
         outputs.append(add_vectors(s, attend_by_hand(matvec(w[:2], s), keys, values)))
     return outputs
@@ -336,7 +332,7 @@ def bidirectional_row() -> Row:
 def attentive_row(name: str, build: Callable[[], cells.Cell]) -> Row:
     return Row(
         name=name,
-        build=lambda: AttentiveRecurrent(build(), memory=3),
+        build=lambda: AttentiveRecurrent(build(), attention_span=3),
         inputs=inputs,
         run=run,
         compare_by_hand=build_hand_comparison(
@@ -350,7 +346,7 @@ def attentive_row(name: str, build: Callable[[], cells.Cell]) -> Row:
 
 def compare_state_attention_with_torch() -> tuple[Tensor, Tensor]:
     """One head of PyTorch's attention whose output projection is the identity, with the window as mask."""
-    ours, x = StateAttention(4, memory=2), inputs()
+    ours, x = StateAttention(4, attention_span=2), inputs()
     reference = nn.MultiheadAttention(4, 1, bias=False, batch_first=True)
     with torch.no_grad():
         reference.in_proj_weight.copy_(ours.weight)
@@ -362,7 +358,7 @@ def compare_state_attention_with_torch() -> tuple[Tensor, Tensor]:
 
 STATE_ATTENTION_ROW = Row(
     name="state attention",
-    build=lambda: StateAttention(4, memory=3),
+    build=lambda: StateAttention(4, attention_span=3),
     inputs=inputs,
     run=run,
     compare_by_hand=build_hand_comparison(StateAttention(2, 1), lambda layer: state_attention_by_hand(layer, INPUT)),

@@ -73,7 +73,7 @@ def get_ids(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
 @torch.no_grad()
 def read_prefix(decoder: TokenDecoder, memory: Memory, prefix: list[int]) -> tuple[list[float], Tensor]:
     """Returns log-probabilities after the prefix, read without a cache, and 1 minus the attention to each position."""
-    states = decoder.read(torch.tensor([[BEGIN, *prefix]]), None, memory, weights=True)
+    states = decoder.read(torch.tensor([[BEGIN, *prefix]]), None, memory, need_weights=True)
     attention = 0.0 if states.weights is None else states.weights[0].sum(0)
     return decoder.head(states.vectors[0, -1]).tolist(), 1 - attention
 
@@ -129,8 +129,8 @@ def search_slowly(
         unfinished = [each for each in candidates if each[2] != END][: options.beam]
         beams = [Beam([*beam.ids, token], total) for total, beam, token, _ in unfinished]
         finished.sort(reverse=True)
-        worst = finished[options.n_best - 1][0] if len(finished) >= options.n_best else -math.inf
-        is_enough = options.beam == 1 or beams[0].total / ((5 + length + 2) / 6) ** options.length_penalty <= worst
+        nth_best = finished[options.n_best - 1][0] if len(finished) >= options.n_best else -math.inf
+        is_enough = options.beam == 1 or beams[0].total / ((5 + length + 2) / 6) ** options.length_penalty <= nth_best
         if len(finished) >= options.beam and is_enough:
             break
     else:
@@ -322,7 +322,7 @@ class ConfidentDecoder:
     def start(self, memory):
         return torch.zeros(len(memory.vectors), dtype=torch.long)
 
-    def step(self, ids, state, weights=False):
+    def step(self, ids, state, need_weights=False):
         likely = torch.where(state < 3, state + 3, END)
         scores = torch.full((len(ids), 6), 0.02).log()
         return StepOutput(scores.scatter(1, likely[:, None], math.log(0.9)), state + 1)

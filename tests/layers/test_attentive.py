@@ -14,8 +14,8 @@ from seqwise.layers.record import record
 from seqwise.layers.recurrent import Recurrent
 
 LAYERS = {
-    "attentive": lambda memory: AttentiveRecurrent(cells.LSTMCell(4, 4), memory),
-    "state": lambda memory: StateAttention(4, memory),
+    "attentive": lambda attention_span: AttentiveRecurrent(cells.LSTMCell(4, 4), attention_span),
+    "state": lambda attention_span: StateAttention(4, attention_span),
 }
 
 
@@ -55,7 +55,7 @@ def test_a_single_state_attends_to_itself() -> None:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_states_older_than_the_memory_are_not_attended_to(kind: str) -> None:
+def test_states_older_than_the_attention_span_are_not_attended_to(kind: str) -> None:
     layer = LAYERS[kind](2).double()
     with record(layer) as recording:
         layer(random_input())
@@ -69,24 +69,24 @@ def test_states_older_than_the_memory_are_not_attended_to(kind: str) -> None:
     torch.testing.assert_close(weights[:, 1:].sum(-1), torch.ones(3, 7, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("memory", [1, 3, 100])
+@pytest.mark.parametrize("attention_span", [1, 3, 100])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_a_sequence_read_in_segments_equals_the_whole_sequence(kind: str, memory: int) -> None:
-    layer, x = LAYERS[kind](memory).double(), random_input()
+def test_a_sequence_read_in_segments_equals_the_whole_sequence(kind: str, attention_span: int) -> None:
+    layer, x = LAYERS[kind](attention_span).double(), random_input()
     whole, _ = layer(x)
     state, segment_outputs = None, []
     for segment in x.split([1, 3, 2, 1, 1], dim=1):
         outputs, state = layer(segment, state)
         segment_outputs.append(outputs)
-        assert get_memory(kind, state)[0].shape[1] <= memory
+        assert get_memory(kind, state)[0].shape[1] <= attention_span
     torch.testing.assert_close(torch.cat(segment_outputs, dim=1), whole, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("memory", [2, 4, 100])
+@pytest.mark.parametrize("attention_span", [2, 4, 100])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_rows_of_different_length_continue_independently(kind: str, memory: int) -> None:
+def test_rows_of_different_length_continue_independently(kind: str, attention_span: int) -> None:
     """Three windows with padding at the end of each; every row must equal its own uncut, unpadded run."""
-    layer, x = LAYERS[kind](memory).double(), random_input(rows=4, steps=12)
+    layer, x = LAYERS[kind](attention_span).double(), random_input(rows=4, steps=12)
     lengths = torch.tensor([[4, 4, 4], [3, 0, 4], [0, 2, 3], [1, 1, 1]])
     state, windows = None, []
     for window, length in zip(x.split(4, dim=1), lengths.T, strict=True):

@@ -75,9 +75,9 @@ def test_a_state_on_another_device_is_refused() -> None:
 
 @pytest.mark.parametrize(("forward_inputs", "backward_inputs"), [(4, 2), (2, 4), (4, 500)])
 def test_a_direction_that_does_not_accept_the_input_width_is_refused(forward_inputs: int, backward_inputs: int) -> None:
-    both = Bidirectional(build_layer("lstm", forward_inputs), build_layer("lstm", backward_inputs))
+    bidirectional = Bidirectional(build_layer("lstm", forward_inputs), build_layer("lstm", backward_inputs))
     with pytest.raises(UsageError, match=r"received \(8, 20, 4\)"):
-        both(random_input())
+        bidirectional(random_input())
 
 
 @each_cell
@@ -161,8 +161,8 @@ def test_a_traced_layer_depends_on_its_inputs() -> None:
     layer, x = build_layer("gru").requires_grad_(False), random_input()
     with warnings.catch_warnings(action="ignore"):  # of the tracer, about sizes and its deprecation
         traced = torch.jit.trace(layer, (x,), check_trace=False)
-    again = random_input()
-    torch.testing.assert_close(traced(again)[0], layer(again)[0])
+    new_input = random_input()
+    torch.testing.assert_close(traced(new_input)[0], layer(new_input)[0])
 
 
 def test_fake_tensors_give_shapes() -> None:
@@ -264,13 +264,13 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
     monkeypatch.setattr(scan_module, "_failed_kernels", set())
     x = random_input()
     for name, backend in (("gru", "aten"), ("gru reset before", "reference")):
-        both = Bidirectional(build_layer(name), build_layer(name))
+        bidirectional = Bidirectional(build_layer(name), build_layer(name))
         with pytest.warns(UserWarning, match="gru with 16 units cannot run here.*cannot select") as recorded_warnings:
-            outputs, _ = both(x)
+            outputs, _ = bidirectional(x)
         assert len(recorded_warnings) == 1
         assert recorded_warnings[0].filename == recurrent.__file__
-        assert both.forwards.backend == both.backwards.backend == backend
-        torch.testing.assert_close(outputs[..., :16], run_reference(both.forwards, x))
+        assert bidirectional.forwards.backend == bidirectional.backwards.backend == backend
+        torch.testing.assert_close(outputs[..., :16], run_reference(bidirectional.forwards, x))
 
 
 # --- recording --------------------------------------------------------------------------------------------------------
@@ -281,14 +281,14 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
 def test_both_directions_record_the_gates_of_the_kernel(
     name: str, lengths: Tensor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both, x = Bidirectional(build_layer(name), build_layer(name)).double(), random_input().double()
-    with monkeypatch.context() as patch, record(both, live=True) as reference_recording:
+    bidirectional, x = Bidirectional(build_layer(name), build_layer(name)).double(), random_input().double()
+    with monkeypatch.context() as patch, record(bidirectional, live=True) as reference_recording:
         patch.setenv("SEQWISE_KERNELS", "off")
-        both(x, None, lengths)
+        bidirectional(x, None, lengths)
     monkeypatch.setattr(recurrent, "scan", None)  # the reference implementation does not run
-    with record(both) as recording:
-        both(x, None, lengths)
-    assert both.backwards.backend == "compiled"
+    with record(bidirectional) as recording:
+        bidirectional(x, None, lengths)
+    assert bidirectional.backwards.backend == "compiled"
     assert set(recording) == set(reference_recording)
     for gate in recording:
         torch.testing.assert_close(recording[gate], reference_recording[gate].detach(), atol=1e-12, rtol=1e-12)

@@ -14,7 +14,7 @@ from seqwise import layers
 
 @pytest.mark.parametrize("name", layers.__all__)
 def test_every_public_name_is_the_object_of_its_module(name):
-    assert getattr(layers, name) is getattr(importlib.import_module(f"seqwise.layers.{layers._HOME[name]}"), name)
+    assert getattr(layers, name) is getattr(importlib.import_module(f"seqwise.layers.{layers._MODULES[name]}"), name)
 
 
 def test_every_layer_is_public():

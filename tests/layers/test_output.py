@@ -157,6 +157,6 @@ def test_the_sampling_distribution_is_not_in_the_state_dict():
 
 
 def test_output_layers_describe_themselves():
-    assert FullSoftmax(D, V).describe() == "full softmax over 30 tokens, free projection"
+    assert FullSoftmax(D, V).describe() == "full softmax over 30 tokens, untied projection"
     assert SampledSoftmax(D, V, 8).describe().endswith("evaluation uses the full softmax over 30 tokens")
     assert "clusters cut at 5, 12" in AdaptiveSoftmax(D, V, [5, 12]).describe()

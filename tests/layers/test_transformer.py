@@ -36,7 +36,7 @@ def _seed():
 
 
 def add_noise(layer: nn.Module) -> nn.Module:
-    """Biases and norms away from 0 and 1, so that an equality covers them too."""
+    """Moves biases and norms away from their initial 0 and 1, so that a comparison covers them too."""
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)

@@ -96,15 +96,15 @@ class Bridge(nn.Module):
 
     def __init__(self, memory_width: int, cells: list[Cell]):
         super().__init__()
-        self.parts = [len(cell.start(1, cell.weight_input)) for cell in cells]
+        self.tensors_per_state = [len(cell.start(1, cell.weight_input)) for cell in cells]
         self.units = cells[0].units
-        self.linear = nn.Linear(3 * memory_width, sum(self.parts) * self.units)
-        xavier_(self.linear.weight, blocks=sum(self.parts))
+        self.linear = nn.Linear(3 * memory_width, sum(self.tensors_per_state) * self.units)
+        xavier_(self.linear.weight, blocks=sum(self.tensors_per_state))
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, memory: Memory) -> tuple[State, ...]:
         parts = iter(self.linear(memory.summary()).split(self.units, dim=-1))
-        return tuple((next(parts).tanh(), *(next(parts) for _ in range(count - 1))) for count in self.parts)
+        return tuple((next(parts).tanh(), *(next(parts) for _ in range(count - 1))) for count in self.tensors_per_state)
 
 
 class Readout(nn.Module):
@@ -153,7 +153,7 @@ class InitialStateDecoder(Decoder):
         return (), (state, None) if self.is_attentive else state
 
     def forward(
-        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
         shared, own_state = continue_or_start(state, memory, self)
         states = self.backbone(vectors, own_state)
@@ -175,13 +175,13 @@ class LuongDecoder(InitialStateDecoder):
         return prepare_memory(self.score, memory), super().start(memory)[1]
 
     def forward(
-        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
         states = super().forward(vectors, state, memory)
         context, memory_weights = attend_memory(self.score, states.vectors, states.state[0])
         record_value(self, "weights", memory_weights)
         h = self.readout(context, states.vectors)
-        return DecoderOutput(h, states.state, memory_weights if weights else None)
+        return DecoderOutput(h, states.state, memory_weights if need_weights else None)
 
 
 class LayerStepper:
@@ -234,7 +234,7 @@ class BahdanauDecoder(Decoder):
         return prepare_memory(self.score, memory), (first, tuple(above), None)
 
     def forward(
-        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
         shared, (first, above, past) = continue_or_start(state, memory, self)
         recorder, stepper = StepRecorder(self, vectors.shape[1]), LayerStepper(self.first, vectors)
@@ -254,7 +254,7 @@ class BahdanauDecoder(Decoder):
         if self.look_back is not None:
             h, past = self.look_back(h, past)
         h = self.readout(torch.cat(contexts, dim=1), h)
-        memory_weights = torch.cat(step_weights, dim=1) if weights else None
+        memory_weights = torch.cat(step_weights, dim=1) if need_weights else None
         return DecoderOutput(h, (shared, (first, above, past)), memory_weights)
 
 
@@ -277,7 +277,7 @@ class InputFeedingDecoder(Decoder):
         return prepare_memory(self.score, memory), (states, torch.zeros_like(states[0][0]))
 
     def forward(
-        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
         shared, (states, h) = continue_or_start(state, memory, self)
         rows, steps = vectors.shape[:2]
@@ -302,5 +302,5 @@ class InputFeedingDecoder(Decoder):
             step_weights.append(weight)
         for each_recorder in (recorder, *(stepper.recorder for stepper in steppers)):
             each_recorder.finish(None)
-        memory_weights = torch.cat(step_weights, dim=1) if weights else None
+        memory_weights = torch.cat(step_weights, dim=1) if need_weights else None
         return DecoderOutput(torch.stack(outputs, dim=1), (shared, (states, h)), memory_weights)

@@ -96,11 +96,11 @@ class BidirectionalBackbone(RecurrentBackbone):
 
 
 class AttentiveBackbone(RecurrentBackbone):
-    """Recurrent layers, then self-attention: h_t = s_t + a_t, where a_t attends to the last `memory` states."""
+    """Recurrent layers, then self-attention: h_t = s_t + a_t, where a_t attends to the last `attention_span` states."""
 
-    def __init__(self, layers: Sequence[nn.Module], dropout: float, memory: int):
+    def __init__(self, layers: Sequence[nn.Module], dropout: float, attention_span: int):
         super().__init__(layers, dropout)
-        self.look_back = StateAttention(self.width, memory)
+        self.look_back = StateAttention(self.width, attention_span)
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
         recurrent_state, past = (None, None) if state is None else state

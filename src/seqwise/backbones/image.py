@@ -220,10 +220,10 @@ class FeatureEncoder(nn.Module):
 
 
 def shift_and_flip(images: Tensor, max_shift: int, flip: bool) -> Tensor:
-    """Augments each image (…, S, S, 3): moves it by up to `max_shift` pixels, and mirrors half of them if `flip`.
+    """Augments each image (…, S, S, 3): moves it by up to `max_shift` pixels, and mirrors half of the images if `flip`.
 
-    The edge is repeated where an image moves inwards. All frames of a clip move together. Draws from PyTorch's
-    generator.
+    The edge is repeated where an image moves inwards. All frames of a clip move together. Uses PyTorch's
+    global random generator.
     """
     batch_size, size = images.shape[0], images.shape[-2]
     device = images.device

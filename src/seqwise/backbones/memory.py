@@ -87,7 +87,7 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
         """vectors (R, T, D) → states (R, T, width) and the state that continues them."""
 

@@ -59,10 +59,10 @@ def structure(state: ModelState) -> Any:
     return "tensor" if isinstance(state, Tensor) else [structure(part) for part in state]
 
 
-def unflatten(shape: Any, tensors: dict[str, Tensor], name: str = "carry") -> ModelState:
-    """Inverse of `flatten`."""
-    if shape is None:
+def unflatten(nesting: Any, tensors: dict[str, Tensor], name: str = "carry") -> ModelState:
+    """Inverse of `flatten`; `nesting` is what `structure` returned."""
+    if nesting is None:
         return None
-    if shape == "tensor":
+    if nesting == "tensor":
         return tensors[name]
-    return tuple(unflatten(part, tensors, f"{name}.{i}") for i, part in enumerate(shape))
+    return tuple(unflatten(part, tensors, f"{name}.{i}") for i, part in enumerate(nesting))

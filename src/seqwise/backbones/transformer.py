@@ -93,7 +93,7 @@ def build_projection(inputs: int, width: int) -> nn.Module:
 
 
 def build_positions(kind: str, width: int, max_length: int) -> tuple[nn.Module | None, float]:
-    """The layer that adds positions (None for rotary ones, which attention applies), and a factor of its input.
+    """The layer that adds positions (None for rotary ones, which attention applies), and the factor of its input.
 
     Token vectors start small and would vanish compared with sines, so their entries get variance 1, as in Vaswani et
     al. 2017, §3.4. After 60 updates on builtin:docs (width 64) the perplexity is 16.3, with the factor √D 17.6, without
@@ -118,7 +118,7 @@ def build_layers(
 class SearchState:
     """The state of a search: B memory rows, R = B·k beams."""
 
-    layers: tuple[LayerStepper, ...]
+    layers: tuple[DecoderLayerStepper, ...]
     memory: tuple[KeysValues, ...]  # per layer, (B, H, S, K) each
     memory_mask: Tensor | None  # (B, 1, 1, S): 0 for valid positions of the memory, else -inf
     slots: tuple[Tensor, ...]  # per layer keys and values (B, capacity, 2, H, K), filled in place; none at first
@@ -138,15 +138,15 @@ class TransformerDecoder(Decoder):
         self.decoder = DecoderStack(build_layers(DecoderLayer, PreNormDecoderLayer, settings))
 
     def forward(
-        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
         """Without a state the whole sequence is read in one pass, with gradients, and no state is returned."""
-        if state is None and memory is not None and not weights:
+        if state is None and memory is not None and not need_weights:
             x = self._add_positions(vectors, 0)
             return DecoderOutput(self.decoder(x, self.remember(memory.vectors), memory.lengths)[0])
         if state is None and memory is not None:
             state = self.start(memory)
-        return self._step(self._add_positions(vectors, state.time), state, weights)
+        return self._step(self._add_positions(vectors, state.time), state, need_weights)
 
     def _add_positions(self, vectors: Tensor, start: int) -> Tensor:
         x = self.enter(vectors)
@@ -154,7 +154,7 @@ class TransformerDecoder(Decoder):
 
     def start(self, memory: Memory) -> SearchState:
         vectors, mask = self.remember(memory.vectors), memory.mask()
-        layers = tuple(LayerStepper(layer, len(vectors)) for layer in self.decoder.layer)
+        layers = tuple(DecoderLayerStepper(layer, len(vectors)) for layer in self.decoder.layer)
         keys_values = tuple(stepper.layer.cross.project_memory(vectors) for stepper in layers)
         visible = torch.ones(len(vectors), 0, dtype=torch.bool, device=vectors.device)
         memory_mask = None if mask is None else _to_additive(mask[:, None], vectors)
@@ -168,7 +168,7 @@ class TransformerDecoder(Decoder):
         memory, memory_mask, slots = map_state(lambda part: part.index_select(0, sources), tensors)
         return replace(state, memory=memory, memory_mask=memory_mask, slots=slots)
 
-    def _step(self, x: Tensor, state: SearchState, weights: bool) -> DecoderOutput:
+    def _step(self, x: Tensor, state: SearchState, need_weights: bool) -> DecoderOutput:
         rows, steps = len(state.memory[0][0]), x.shape[1]
         beams = len(x) // rows
         visible = _extend_visible(state.visible, beams, steps)  # (R, T, slots)
@@ -178,7 +178,7 @@ class TransformerDecoder(Decoder):
         for number, (stepper, memory) in enumerate(zip(state.layers, state.memory, strict=True)):
             x, slots = stepper.attend_self(x, state.slots[number] if state.slots else None, state, mask, steps)
             is_last = number == len(state.layers) - 1
-            x, memory_weights = stepper.attend_memory(x, memory, state.memory_mask, weights and is_last)
+            x, memory_weights = stepper.attend_memory(x, memory, state.memory_mask, need_weights and is_last)
             x = stepper.feed_forward(x)
             all_slots.append(slots)
         vectors = self.decoder.norm(x).view(rows * beams, steps, self.width)
@@ -188,7 +188,7 @@ class TransformerDecoder(Decoder):
         return DecoderOutput(vectors, state, memory_weights)
 
 
-class LayerStepper:
+class DecoderLayerStepper:
     """One layer, sub-layer by sub-layer, over slots; equal to the layer itself. Weights are packed for the processor.
 
     Masks are added to scores: 0 or -inf.
@@ -202,12 +202,12 @@ class LayerStepper:
             return PackedLinear(weight, bias, rows, copy, activation)
 
         self.project_self = pack(attention.inward.weight, attention.inward.bias)
-        self.join_self = pack(attention.outward.weight, attention.outward.bias)
+        self.project_self_output = pack(attention.outward.weight, attention.outward.bias)
         queries = slice(0, cross.width)
         self.project_queries = pack(cross.inward.weight[queries], cross.inward.bias[queries])
-        self.join_cross = pack(cross.outward.weight, cross.outward.bias)
-        self.widen = pack(feedforward.inward.weight, feedforward.inward.bias, feedforward.activation)
-        self.narrow = pack(feedforward.outward.weight, feedforward.outward.bias)
+        self.project_cross_output = pack(cross.outward.weight, cross.outward.bias)
+        self.up_projection = pack(feedforward.inward.weight, feedforward.inward.bias, feedforward.activation)
+        self.down_projection = pack(feedforward.outward.weight, feedforward.outward.bias)
 
     def attend_self(
         self, x: Tensor, slots: Tensor | None, state: SearchState, mask: Tensor, steps: int
@@ -223,19 +223,19 @@ class LayerStepper:
         slots = _fill(slots, stacked[:, :, 1:], filled)
         queries, (keys, values) = stacked[:, :, 0], slots[:, : filled + x.shape[1]].unbind(2)
         queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))  # (B, H, …, K)
-        context = self.join_self(_attend(layer.attention, queries, keys, values, mask))
+        context = self.project_self_output(_attend(layer.attention, queries, keys, values, mask))
         return layer.add_residual(norm, x, context), slots
 
     def attend_memory(
-        self, x: Tensor, memory: KeysValues, mask: Tensor | None, weights: bool
+        self, x: Tensor, memory: KeysValues, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention over the memory; with `weights` also its weights (B, k·T, S), the mean over heads."""
+        """Attention over the memory; with `need_weights` also its weights (B, k·T, S), the mean over heads."""
         layer, norm = self.layer, self.layer.cross_norm
         queries = self.project_queries(layer.sublayer_input(norm, x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         mean_weights = None
-        if weights:
+        if need_weights:
             mean_weights = attend_with_weights(queries, *memory, None if mask is None else mask == 0)[1].mean(1)
-        context = self.join_cross(_attend(layer.cross, queries, *memory, mask))
+        context = self.project_cross_output(_attend(layer.cross, queries, *memory, mask))
         return layer.add_residual(norm, x, context), mean_weights
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -243,7 +243,7 @@ class LayerStepper:
         inputs = layer.sublayer_input(norm, x)
         if is_recorded(layer.feedforward):
             return layer.add_residual(norm, x, layer.feedforward(inputs))
-        return layer.add_residual(norm, x, self.narrow(self.widen(inputs)))
+        return layer.add_residual(norm, x, self.down_projection(self.up_projection(inputs)))
 
 
 def _attend(attention: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

@@ -50,7 +50,7 @@ class BeamSearch(SequenceDecoding):
 
     def extend(self) -> None:
         rows, beams = self.log_probs.shape
-        output = self.decoder.step(self.inputs, self.state, self.uncovered is not None)
+        output = self.decoder.step(self.inputs, self.state, need_weights=self.uncovered is not None)
         # Of each beam at most k + 1 tokens can be candidates: the end and k others.
         values, tokens = topk(self.next_scores(output), self.k + 1)
         totals = values.view(rows, beams, -1) + self.log_probs[..., None]

@@ -29,7 +29,7 @@ class PointHead(nn.Module):
 class QuantileHead(nn.Module):
     """Distances from the point to each quantile, (B, D) → (B, N, Q), sorted along Q: quantiles never cross.
 
-    They are initialised to half the quantiles of a normal distribution with the deviation of the window.
+    They are initialised to half the quantiles of a normal distribution with the standard deviation of the window.
     """
 
     levels: Tensor  # the quantiles, on the device of the weights

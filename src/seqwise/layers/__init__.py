@@ -35,15 +35,15 @@ _NAMES = {
     "transformer": "Decoder DecoderLayer Encoder EncoderDecoder EncoderLayer FeedForward PreNormDecoderLayer "
     "PreNormEncoderLayer",
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME)
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'seqwise.layers' has no attribute {name!r}")
-    value = getattr(import_module(f"seqwise.layers.{_HOME[name]}"), name)
+    value = getattr(import_module(f"seqwise.layers.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -34,9 +34,9 @@ class Dot(nn.Module):
         """The part of the score that depends on keys alone, for decoders that use the same keys at every step."""
         return keys
 
-    def compare(self, queries: Tensor, prepared: Tensor) -> Tensor:
+    def compare(self, queries: Tensor, prepared_keys: Tensor) -> Tensor:
         """The score of prepared keys: `forward(q, k)` is `compare(q, prepare(k))`."""
-        return self(queries, prepared)
+        return self(queries, prepared_keys)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         return queries @ keys.transpose(-2, -1)  # (…, T, S)
@@ -66,8 +66,8 @@ class General(nn.Module):
     def prepare(self, keys: Tensor) -> Tensor:
         return F.linear(keys, self.weight)  # W k
 
-    def compare(self, queries: Tensor, prepared: Tensor) -> Tensor:
-        return queries @ prepared.transpose(-2, -1)
+    def compare(self, queries: Tensor, prepared_keys: Tensor) -> Tensor:
+        return queries @ prepared_keys.transpose(-2, -1)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         return queries @ self.weight @ keys.transpose(-2, -1)  # (…, T, S)
@@ -91,9 +91,9 @@ class Additive(nn.Module):
     def prepare(self, keys: Tensor) -> Tensor:
         return F.linear(keys, self.U)
 
-    def compare(self, queries: Tensor, prepared: Tensor) -> Tensor:
+    def compare(self, queries: Tensor, prepared_keys: Tensor) -> Tensor:
         q = F.linear(queries, self.W)
-        return torch.tanh(q.unsqueeze(-2) + prepared.unsqueeze(-3)) @ self.v  # (…, T, S, units) → (…, T, S)
+        return torch.tanh(q.unsqueeze(-2) + prepared_keys.unsqueeze(-3)) @ self.v  # (…, T, S, units) → (…, T, S)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         return self.compare(queries, self.prepare(keys))
@@ -241,7 +241,7 @@ class MultiHeadAttention(nn.Module):
         if mask is not None and mask.dim() > 2:
             mask = mask.unsqueeze(-3)  # (B, 1, T, S): the same for all heads
         context = self.attend(queries, keys, values, mask, causal)
-        return self.join(context), keys_values
+        return self.project_output(context), keys_values
 
     def compute_rotations(self, x: Tensor) -> Tensor | None:
         """The sines and cosines that rotate x (B, T, D) from position 0 on; None without rotary positions."""
@@ -260,7 +260,7 @@ class MultiHeadAttention(nn.Module):
             record_value(self, "weights", attend_with_weights(queries, keys, values, mask, causal=causal)[1])
         return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
 
-    def join(self, context: Tensor) -> Tensor:
+    def project_output(self, context: Tensor) -> Tensor:
         """The heads' contexts (B, H, T, K) concatenated, through the output projection: (B, T, D)."""
         return self.outward(context.transpose(1, 2).flatten(2))
 

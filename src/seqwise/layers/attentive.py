@@ -3,7 +3,7 @@
 `AttentiveRecurrent` is the equation as written: a_t flows back into the next step, so it runs step by step.
 `StateAttention` follows any recurrent layer, without feedback, so all steps run at once.
 
-Both attend to at most `memory` earlier steps; the keys and values of those are their state between segments. They know
+Both attend to at most `attention_span` earlier steps, whose keys and values are the state between segments. They know
 nothing of heads or positions: the recurrent state itself encodes the time.
 """
 
@@ -29,14 +29,14 @@ Memory = tuple[Tensor, Tensor, Tensor]
 
 
 class AttentiveRecurrent(nn.Module):
-    """h_t = RNN(x_t, h_{t−1}) + a_t, where RNN(…) is the query over h_{t−memory} … h_{t−1}.
+    """h_t = RNN(x_t, h_{t−1}) + a_t, where RNN(…) is the query over h_{t−attention_span} … h_{t−1}.
 
     The state is (state of the cell, memory). At the first step there is nothing to attend to, and a is zero.
     """
 
-    def __init__(self, cell: Cell, memory: int):
+    def __init__(self, cell: Cell, attention_span: int):
         super().__init__()
-        self.name, self.units, self.memory = cell.name, cell.units, memory
+        self.name, self.units, self.attention_span = cell.name, cell.units, attention_span
         self.add_module(cell.name, cell)
         self.weight_query = nn.Parameter(xavier_(torch.empty(cell.units, cell.units)))
         self.weight_memory = nn.Parameter(xavier_(torch.empty(2 * cell.units, cell.units), blocks=2))  # key, value
@@ -64,7 +64,7 @@ class AttentiveRecurrent(nn.Module):
             cell_state = (h, *rest) if valid is None else select_state(valid[:, t], (h, *rest), cell_state)
         cell_recorder.finish(valid)
         recorder.finish(valid)
-        new_state = cell_state, _select_newest(_concat_memories(past, present), lengths, steps, self.memory)
+        new_state = cell_state, _select_newest(_concat_memories(past, present), lengths, steps, self.attention_span)
         return zero_padding(torch.stack(outputs, dim=1), valid), new_state
 
     def _attend(self, h: Tensor, past: Memory, present: Memory, steps: int, recorder: StepRecorder) -> Tensor:
@@ -74,9 +74,9 @@ class AttentiveRecurrent(nn.Module):
         because concatenating them would copy both at every step.
         """
         before, t = past[0].shape[1], present[0].shape[1]
-        first = max(0, before + t - self.memory)  # columns count the states of `past`, then those of `present`
+        first = max(0, before + t - self.attention_span)  # columns count the states of `past`, then those of `present`
         old = tuple(part[:, first:] for part in past)
-        new = tuple(part[:, max(0, t - self.memory) :] for part in present)
+        new = tuple(part[:, max(0, t - self.attention_span) :] for part in present)
         query = F.linear(h, self.weight_query)[:, None]
         scores = torch.cat([SCORE(query, old[0]), SCORE(query, new[0])], dim=-1)[:, 0]
         weights = masked_softmax(scores, torch.cat([old[2], new[2]], dim=-1))  # zeros in a row without any past
@@ -90,11 +90,11 @@ class AttentiveRecurrent(nn.Module):
 
 
 class StateAttention(nn.Module):
-    """s → s + a, where a_t is attention of s_t over s_{t−memory} … s_t. Parallel over time; the state is a memory."""
+    """s → s + a, where a_t attends to s_{t−attention_span} … s_t. Parallel over time; the state is a memory."""
 
-    def __init__(self, width: int, memory: int):
+    def __init__(self, width: int, attention_span: int):
         super().__init__()
-        self.units, self.memory = width, memory
+        self.units, self.attention_span = width, attention_span
         self.weight = nn.Parameter(xavier_(torch.empty(3 * width, width), blocks=3))  # query, key, value
 
     def forward(self, s: Tensor, past: Memory | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Memory]:
@@ -104,11 +104,11 @@ class StateAttention(nn.Module):
         queries, keys, values = F.linear(s, self.weight).chunk(3, dim=-1)
         present = keys, values, torch.ones(s.shape[:2], dtype=torch.bool, device=s.device)
         memory = present if past is None else _concat_memories(past, present)
-        mask = _window_mask(s.shape[1], memory[0].shape[1], self.memory, s.device)
+        mask = _window_mask(s.shape[1], memory[0].shape[1], self.attention_span, s.device)
         if past is not None:
             mask = mask & memory[2][:, None, :]  # (B, T, S)
         a = self._attend(queries, memory[0], memory[1], mask, valid)
-        return zero_padding(s + a, valid), _select_newest(memory, lengths, s.shape[1], self.memory)
+        return zero_padding(s + a, valid), _select_newest(memory, lengths, s.shape[1], self.attention_span)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, valid: Tensor | None) -> Tensor:
         """a (B, T, D), by the fused function unless a live recording needs the weights in the graph."""
@@ -124,11 +124,11 @@ class StateAttention(nn.Module):
         return attend(queries[:, None], keys[:, None], values[:, None], mask, SCORE)[:, 0]
 
 
-def _window_mask(steps: int, columns: int, memory: int, device: Any) -> Tensor:
-    """The mask (T, S): step t, which is column S − T + t, attends to itself and `memory` columns before it."""
+def _window_mask(steps: int, columns: int, attention_span: int, device: Any) -> Tensor:
+    """The mask (T, S): step t, column S − T + t, attends to itself and the `attention_span` columns before it."""
     position = torch.arange(columns - steps, columns, device=device)[:, None]
     column = torch.arange(columns, device=device)
-    return (column <= position) & (column >= position - memory)
+    return (column <= position) & (column >= position - attention_span)
 
 
 def _empty_memory(like: Tensor, width: int) -> Memory:

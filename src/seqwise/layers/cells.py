@@ -79,7 +79,7 @@ class RNNCell(Cell):
     def __init__(self, inputs: int, units: int, activation: str = "tanh"):
         super().__init__(inputs, units)
         if activation not in ACTIVATIONS:
-            raise UsageError(f"no activation {activation!r}.", repair=suggest(activation, ACTIVATIONS))
+            raise UsageError(f"unknown activation {activation!r}.", repair=suggest(activation, ACTIVATIONS))
         self.activation = activation
         if activation == "relu":
             he_(self.weight_input)
@@ -114,7 +114,7 @@ class LSTMCell(Cell):
         i = record("input", sigmoid(a_i))  # how much of the candidate to write
         f = record("forget", sigmoid(a_f))  # how much of the old cell to keep
         g = record("candidate", tanh(a_g))
-        o = record("output", sigmoid(a_o))  # how much of the cell to show
+        o = record("output", sigmoid(a_o))  # how much of the cell to output
         c = record("cell", f * c + i * g)  # the only path through time without a matrix
         h = record("hidden", o * tanh(c))
         return h, c
@@ -140,7 +140,7 @@ class ReplacingUpdate:
 
 
 class GRUCell(GatedCell):
-    """As in PyTorch, Keras and cuDNN: the reset gate acts after the product; z keeps."""
+    """As in PyTorch, Keras and cuDNN: the reset gate acts after the product; z near 1 keeps the old state."""
 
     def __init__(self, inputs: int, units: int):
         super().__init__(inputs, units)
@@ -158,7 +158,7 @@ class GRUCell(GatedCell):
 
 
 class EarlyResetGRUCell(GatedCell):
-    """As published: the reset gate acts on the state, before the product (Cho et al. 2014, eq. 8); z keeps."""
+    """As published (Cho et al. 2014, eq. 8): the reset gate acts before the product; z near 1 keeps the old state."""
 
     def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
         (h,) = state
@@ -172,15 +172,15 @@ class EarlyResetGRUCell(GatedCell):
 
 
 class ReplacingGRUCell(ReplacingUpdate, GRUCell):
-    """Reset after the product; z replaces."""
+    """The reset gate acts after the product; z near 1 replaces the old state."""
 
 
 class EarlyResetReplacingGRUCell(ReplacingUpdate, EarlyResetGRUCell):
-    """Reset before the product; z replaces (Chung et al. 2014)."""
+    """The reset gate acts before the product; z near 1 replaces the old state (Chung et al. 2014)."""
 
 
 class LayerNormRNNCell(RNNCell):
-    """h = φ(LN(W x + U h)) (Ba et al. 2016, eq. 4). The norm's bias is the cell's."""
+    """h = φ(LN(W x + U h)) (Ba et al. 2016, eq. 4). The norm's bias takes the place of b."""
 
     gates = ("preactivation", "norm.norm", "hidden")
 
@@ -198,7 +198,7 @@ class LayerNormRNNCell(RNNCell):
 
 
 class LayerNormLSTMCell(LSTMCell):
-    """The products and the cell are normalised (Ba et al. 2016, supplement); the path of c stays free."""
+    """W x, U h and the c in h = o · tanh(c) are normalised (Ba et al. 2016, supplement); the c passed on is not."""
 
     gates = ("hidden_norm.norm", *LSTMCell.gates[:5], "cell_norm.norm", "hidden")
 
@@ -224,9 +224,9 @@ class LayerNormLSTMCell(LSTMCell):
 
 
 class LayerNormGRUCell(GatedCell):
-    """Gates and candidate are normalised separately, reset after the product (Ba et al. 2016, supplement); z keeps.
+    """Gates and candidate are normalised separately (Ba et al. 2016, supplement); z near 1 keeps the old state.
 
-    The norms' biases are the cell's.
+    The reset gate acts after the product. The norms' biases take the place of the cell's.
     """
 
     gates = ("gates_norm.norm", "candidate_norm.norm", *GatedCell.gates)
@@ -255,7 +255,7 @@ class LayerNormGRUCell(GatedCell):
 
 
 class LayerNormReplacingGRUCell(ReplacingUpdate, LayerNormGRUCell):
-    """As published by Ba et al. 2016; z replaces."""
+    """As published by Ba et al. 2016; z near 1 replaces the old state."""
 
 
 GRU_CELLS: dict[tuple[str, str, bool], type[GatedCell]] = {  # reset, update, layer norm
@@ -275,7 +275,7 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
     if name == "lstm":
         return (LayerNormLSTMCell if settings.layer_norm else LSTMCell)(inputs, units)
     if name != "gru":
-        raise UsageError(f"no recurrent cell {name!r}.", repair=suggest(name, ("rnn", "lstm", "gru")))
+        raise UsageError(f"unknown recurrent cell {name!r}.", repair=suggest(name, ("rnn", "lstm", "gru")))
     cell_class = GRU_CELLS.get((settings.reset, settings.update, settings.layer_norm))
     if cell_class is None:
         raise UsageError(

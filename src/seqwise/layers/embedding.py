@@ -80,7 +80,7 @@ class OneHot(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Word vectors from characters, also for words that training does not have: (W, L), padded with 0 → (W, width).
+    """Word vectors from characters, for unknown words too: (W, L), padded with 0 → (W, width).
 
     A convolution over neighbouring characters, and the maximum over the word (Santos & Zadrozny 2014, section 2.1.2;
     Ma & Hovy 2016, section 2.1):
@@ -112,8 +112,8 @@ class CharacterCNN(nn.Module):
         for k in range(self.kernel_size):
             total = total + products[:, k : k + steps, k * self.width : (k + 1) * self.width]
         # After the ReLU nothing is negative, so a zero in the padding never exceeds a real position.
-        active = F.relu(total).masked_fill(~mask, 0.0)  # (W, L, width)
-        features = active.amax(dim=1)
+        activations = F.relu(total).masked_fill(~mask, 0.0)  # (W, L, width)
+        features = activations.amax(dim=1)
         record_value(self, "features", features)
         return features
 

@@ -24,13 +24,13 @@ def xavier_(weight: Tensor, blocks: int = 1) -> Tensor:
 
 @torch.no_grad()
 def he_(weight: Tensor) -> Tensor:
-    """Normal with variance 2 / inputs: ReLU silences half of them (He et al. 2015, eq. 10)."""
+    """Normal with variance 2 / inputs, because ReLU sets half of its inputs to 0 (He et al. 2015, eq. 10)."""
     return weight.normal_(0.0, math.sqrt(2 / weight.shape[1]))
 
 
 @torch.no_grad()
 def orthogonal_(weight: Tensor, blocks: int = 1) -> Tensor:
-    """Random Q with QᵀQ = 1 per block, so that a product over time keeps its length (Saxe et al. 2014)."""
+    """Random Q with QᵀQ = 1 per block, so that products over time keep the norm of a state (Saxe et al. 2014)."""
     for block in weight.chunk(blocks):
         rows, columns = block.shape
         normal = torch.empty(max(rows, columns), min(rows, columns), dtype=block.dtype, device=block.device).normal_()
@@ -42,7 +42,7 @@ def orthogonal_(weight: Tensor, blocks: int = 1) -> Tensor:
 
 @torch.no_grad()
 def forget_bias_(bias: Tensor, value: float = 1.0) -> Tensor:
-    """Zero, but `value` for the forget gate (second of i, f, g, o): remember first (Jozefowicz et al. 2015)."""
+    """Zero, but `value` for the forget gate (second of i, f, g, o), so that it starts open (Jozefowicz et al. 2015)."""
     bias.zero_()
     bias.chunk(4)[1].fill_(value)
     return bias

@@ -27,8 +27,8 @@ COUNT_EXPONENT = 0.75  # exponent of the unigram counts: Mikolov et al. 2013, §
 class FullSoftmax(nn.Module):
     """log softmax(W x + b). `tied` shares the embedding matrix as W (Press & Wolf 2017; Inan et al. 2017).
 
-    Where the embedding is not as wide as the state, a linear layer without bias projects the one to the other.
-    A matrix of its own starts normal with standard deviation 1/√D, which gives logits of variance 1 for states whose
+    Where the widths differ, a linear layer without bias projects the state to the width of the embedding.
+    An untied W starts normal with standard deviation 1/√D, which gives logits of variance 1 for states whose
     entries have variance 1.
     """
 
@@ -60,7 +60,7 @@ class FullSoftmax(nn.Module):
         return linear_cross_entropy(self.project(vectors), self.weight, self.bias, targets)
 
     def describe(self) -> str:
-        return f"full softmax over {self.vocabulary:,} tokens, {'tied' if self.tied else 'free'} projection"
+        return f"full softmax over {self.vocabulary:,} tokens, {'tied' if self.tied else 'untied'} projection"
 
     def extra_repr(self) -> str:
         return f"{self.width}, {self.vocabulary}, tied={self.tied}"
@@ -105,19 +105,19 @@ class SampledSoftmax(FullSoftmax):
         rows, bias = F.embedding(ids, self.weight), self.bias[ids]  # one lookup: one dense gradient
         target_rows, negative_rows = rows.split((len(targets), len(negatives)))
         vectors = self.project(vectors)
-        target = (vectors * target_rows).sum(-1) + bias[: len(targets)]  # (N,)
+        target_logits = (vectors * target_rows).sum(-1) + bias[: len(targets)]  # (N,)
         log_expected = torch.log(len(negatives) * self.probability[negatives])
         # Added after the product, which may be in 16 bits: the correction would lose its small differences there.
-        others = F.linear(vectors, negative_rows) + (bias[len(targets) :] - log_expected)  # (N, S)
-        others = others.masked_fill(negatives == targets[:, None], -math.inf)
-        return torch.cat((target[:, None], others), dim=-1).logsumexp(-1) - target
+        negative_logits = F.linear(vectors, negative_rows) + (bias[len(targets) :] - log_expected)  # (N, S)
+        negative_logits = negative_logits.masked_fill(negatives == targets[:, None], -math.inf)
+        return torch.cat((target_logits[:, None], negative_logits), dim=-1).logsumexp(-1) - target_logits
 
     def sample_negatives(self) -> Tensor:
         """Ids of the negatives of one batch."""
         return torch.multinomial(self.probability, self.samples, replacement=True)
 
     def describe(self) -> str:
-        training = f"{self.samples:,} shared negatives, {'tied' if self.tied else 'free'} projection"
+        training = f"{self.samples:,} shared negatives, {'tied' if self.tied else 'untied'} projection"
         evaluation = f"evaluation uses the full softmax over {self.vocabulary:,} tokens"
         return f"sampled softmax in training ({training}); {evaluation}"
 

@@ -89,15 +89,15 @@ def rotary(x: Tensor, start: int = 0, rotations: Tensor | None = None) -> Tensor
             repair="Choose width and heads such that width / heads is even.",
         )
     stop = start + x.shape[-2]
-    exact = x if x.dtype == torch.float64 else x.float()  # complex numbers have no 16-bit kernels
+    x_float = x if x.dtype == torch.float64 else x.float()  # complex numbers have no 16-bit kernels
     if rotations is None and torch.compiler.is_compiling():
-        rotations = _look_up(_stack, start, stop, x.shape[-1], exact.dtype, x.device)
+        rotations = _look_up(_stack, start, stop, x.shape[-1], x_float.dtype, x.device)
     if rotations is not None:
         sine, cosine = rotations.unbind(1)  # (T, K/2) each
-        even, odd = exact.unflatten(-1, (-1, 2)).unbind(-1)
+        even, odd = x_float.unflatten(-1, (-1, 2)).unbind(-1)
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2).to(x.dtype)
-    factors = _look_up(_to_complex, start, stop, x.shape[-1], exact.dtype, x.device)  # (T, K/2)
-    pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
+    factors = _look_up(_to_complex, start, stop, x.shape[-1], x_float.dtype, x.device)  # (T, K/2)
+    pairs = torch.view_as_complex(x_float.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * factors).flatten(-2).to(x.dtype)
 
 

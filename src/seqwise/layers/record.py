@@ -103,12 +103,12 @@ def record_value(module: nn.Module, name: str, value: Tensor) -> None:
 
 
 def is_recorded(module: nn.Module) -> bool:
-    """Whether values that this module may have are recorded."""
+    """Whether an active recording may record values of this module."""
     return any(id(module) in recording.modules for recording in _recordings())
 
 
 def is_recorded_within(module: nn.Module) -> bool:
-    """Whether values of this module or of one inside it are recorded."""
+    """Whether an active recording may record values of this module or of one inside it."""
     return bool(_recordings()) and any(is_recorded(part) for part in module.modules())
 
 

@@ -1,6 +1,6 @@
 """Recurrent layers: one cell over time, stacked layers, and two layers that read in opposite directions.
 
-They know nothing of tokens, and not what a state is used for. The loops over time are in `scan.py`.
+They know nothing of tokens, nor of what a state is used for. The loops over time are in `scan.py`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ State = Any  # h (layers · directions, B, H); of an LSTM (h, c). Without B wher
 class _SharedWeightsCell(Cell):
     """A cell without parameters of its own: it reads those of one layer and direction of the module `owner`."""
 
-    owner: Any  # an `nn.RNNBase`, set before each scan, past `nn.Module`: the owner is no part of its own cell
+    # An `nn.RNNBase`, set before each scan; in `__dict__`, so that it does not become a submodule of its own cell.
+    owner: Any
 
     def __init__(self, inputs: int, owner: Any, suffix: str):
         nn.Module.__init__(self)
@@ -146,7 +147,7 @@ class _TorchCompatible(nn.RNNBase):
 
     def _forward_padded(self, input: Tensor, hx: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         x = input if self.batch_first or input.dim() != 3 else input.transpose(0, 1)
-        if self._has_scan(x, lengths):
+        if self._should_scan(x, lengths):
             self.check_input(input, None)
             if hx is not None:
                 self.check_forward_args(input, hx, None)
@@ -163,7 +164,7 @@ class _TorchCompatible(nn.RNNBase):
         shape = (int(batch_sizes[0]), len(batch_sizes), data.shape[-1])
         sorted_lengths = (torch.arange(shape[0])[:, None] < batch_sizes).sum(1)
         # Choosing a backend needs the shape only: the data is padded if a scan of this package runs.
-        if not self._has_scan(data.new_empty(1).expand(shape), sorted_lengths):
+        if not self._should_scan(data.new_empty(1).expand(shape), sorted_lengths):
             return super().forward(packed, hx)
         self.check_input(data, batch_sizes)
         if hx is not None:
@@ -174,14 +175,14 @@ class _TorchCompatible(nn.RNNBase):
         data = pack_padded_sequence(outputs, sorted_lengths, batch_first=True).data
         return PackedSequence(data, batch_sizes, order, original_order), last_state
 
-    def _has_scan(self, x: Tensor, lengths: Tensor | None) -> bool:
+    def _should_scan(self, x: Tensor, lengths: Tensor | None) -> bool:
         """Whether a scan of this package computes this call of x (B, T, D), rather than PyTorch's `forward`."""
         if x.dim() != 3 or x.numel() == 0 or x.shape[-1] != self.input_size or self.proj_size:
             return False
         cell = self._set_weight_owner()
         if is_recorded_within(self) or choose_backend(cell, x, lengths, 1 + self.bidirectional) != "aten":
             return True
-        return lengths is not None and not bool((lengths > 0).all())  # which PyTorch refuses
+        return lengths is not None and not bool((lengths > 0).all())  # PyTorch refuses empty rows
 
     def _set_weight_owner(self) -> Cell:
         """Let the cells read this module's weights, also where it is a replica of another; returns the first cell."""

@@ -84,8 +84,8 @@ class StepRecorder:
 
     def finish(self, valid: Tensor | None) -> None:
         """Record what was collected, zero in the padding."""
-        for name, steps in self.values.items():
-            value = zero_padding(torch.stack(steps, dim=1), valid)
+        for name, step_values in self.values.items():
+            value = zero_padding(torch.stack(step_values, dim=1), valid)
             if self.live:
                 leaf, _ = self.leaves[name]
                 leaf.data.copy_(value)
@@ -94,7 +94,7 @@ class StepRecorder:
 
 
 def scan(cell: Cell, x: Tensor, state: State, weight_hidden: Tensor, valid: Tensor | None) -> tuple[Tensor, State]:
-    """The reference implementation, step by step. A row keeps its state after its last valid step (B, T)."""
+    """The reference implementation, step by step. A row keeps its state where `valid` (B, T) is False."""
     recorder = StepRecorder(cell, x.shape[1])
     outputs = []
     for t, x_t in enumerate(cell.project(x).unbind(1)):
@@ -110,10 +110,10 @@ def aten_scan(
 ) -> tuple[Tensor, State]:
     """The same scan by ATen, on packed rows. It refuses empty rows, so they run one step whose result is discarded."""
     if lengths is None or bool((lengths == x.shape[1]).all()):
-        return _aten(cell, x, None, state, weight_hidden)
+        return _run_aten(cell, x, None, state, weight_hidden)
     packed = pack_padded_sequence(x, lengths.cpu().clamp(min=1), batch_first=True, enforce_sorted=False)
     data, sizes, order, original_order = packed
-    data, last_state = _aten(cell, data, sizes, tuple(part[order] for part in state), weight_hidden)
+    data, last_state = _run_aten(cell, data, sizes, tuple(part[order] for part in state), weight_hidden)
     packed = PackedSequence(data, sizes, order, original_order)
     outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])
     is_nonempty = lengths.to(x.device) > 0
@@ -121,7 +121,7 @@ def aten_scan(
     return zero_padding(outputs, is_nonempty[:, None]), last_state
 
 
-def _aten(
+def _run_aten(
     cell: Cell, x: Tensor, batch_sizes: Tensor | None, state: State, weight_hidden: Tensor
 ) -> tuple[Tensor, State]:
     function, weights = _get_aten_arguments(cell, weight_hidden)

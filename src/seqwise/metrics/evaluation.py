@@ -24,12 +24,12 @@ SCORES_FILE = "scores.safetensors"
 TEXTS_FILE = "examples.json"
 BLOCK_TOKENS = 128  # tokens of one example where the text is one long stream
 MAX_TEXT_LENGTH = 400  # characters of a saved text
-BLEU_ORDERS = 4  # BLEU counts n-grams of up to so many words
+BLEU_ORDERS = 4  # BLEU counts n-grams of up to this many words
 
 LOWER_IS_BETTER = frozenset({
     "perplexity", "word_perplexity", "bits_per_character", "unknown_tokens", "loss", "two_way_perplexity",
     "forward_perplexity", "backward_perplexity", "mse", "mae", "mase", "quantile_loss",
-    *(f"{who}_{metric}" for who in ("naive", "seasonal_naive") for metric in ("mse", "mae", "mase")),
+    *(f"{baseline}_{metric}" for baseline in ("naive", "seasonal_naive") for metric in ("mse", "mae", "mase")),
 })  # fmt: skip
 EXP_LIMIT = 700  # exp of a larger number is treated as infinite: float64 ends near e^709
 

@@ -42,9 +42,10 @@ def compute_text_metrics(
     outputs: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Return BLEU, chrF and exact match, and the definition of each."""
-    words, characters = bleu(outputs, references), chrf(outputs, references)
-    metrics = {"bleu": words.value, "chrf": characters.value, "exact_match": exact_match(outputs, references)}
-    return metrics, {"bleu": words.signature, "chrf": characters.signature, "exact_match": EXACT_MATCH_DEFINITION}
+    bleu_score, chrf_score = bleu(outputs, references), chrf(outputs, references)
+    metrics = {"bleu": bleu_score.value, "chrf": chrf_score.value, "exact_match": exact_match(outputs, references)}
+    definitions = {"bleu": bleu_score.signature, "chrf": chrf_score.signature, "exact_match": EXACT_MATCH_DEFINITION}
+    return metrics, definitions
 
 
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -89,7 +90,7 @@ def bleu_from_counts(counts: Sequence[float]) -> float:
 
 def _score(metric: BLEU | CHRF, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     if len(outputs) != len(references):
-        raise ValueError(f"{len(outputs)} outputs cannot be compared with references of {len(references)}")
+        raise ValueError(f"{len(outputs)} outputs cannot be compared with the references of {len(references)} outputs")
     if not outputs:
         return Score(0.0, "nothing to score")
     # sacreBLEU expects one list per reference number, with None where an output has fewer references.

@@ -99,10 +99,10 @@ class TokenDecoder(nn.Module):
         output, rows = self.output, len(memory.vectors)
         return PackedLinear(output.weight, output.bias, rows, copy=rows >= MIN_SEQUENCES), self.decoder.start(memory)
 
-    def step(self, ids: Tensor, state: ModelState, weights: bool = False) -> StepOutput:
+    def step(self, ids: Tensor, state: ModelState, need_weights: bool = False) -> StepOutput:
         """Reads the next ids (R, T); returns the log-probabilities of the token after them, and the new state."""
         output_layer, decoder_state = state
-        states = self.read(ids, decoder_state, None, weights)
+        states = self.read(ids, decoder_state, None, need_weights)
         scores = output_layer(self.output.project(states.vectors[:, -1]))
         if torch.is_grad_enabled() or scores.dtype != torch.float32:
             scores = scores.log_softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
@@ -116,10 +116,10 @@ class TokenDecoder(nn.Module):
         return output.log_probabilities, output.state
 
     def read(
-        self, ids: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+        self, ids: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
         """Returns the decoder's output at each of the ids (R, T), from the decoder's state or the beginning."""
-        return self.decoder(self.drop_in(self.embedding(ids)), state, memory, weights)
+        return self.decoder(self.drop_in(self.embedding(ids)), state, memory, need_weights)
 
     def logits(self, vectors: Tensor) -> Tensor:
         """Returns unnormalised scores (…, V) of decoder outputs (…, D)."""

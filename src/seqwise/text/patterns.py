@@ -1,9 +1,9 @@
 """Rules that split text into words, and that join words into readable text.
 
-Words follow the Penn Treebank where a rule, not a dictionary, decides: punctuation apart, English contractions and the
-possessive apart (does|n't, ca|n't, it|'s, we|'re, I|'ll, John|'s), numbers whole (3.14, 1,000), hyphenated words whole
-(state-of-the-art), initials whole (U.S.), `...` and `--` whole. Unlike the Treebank, `cannot` and `gonna` stay whole
-and the full stop after an abbreviation such as `Mr.` stands apart, since both would need a list of words.
+Words follow the Penn Treebank where a rule, not a dictionary, decides. Punctuation, contractions and possessives are
+split off (does|n't, ca|n't, it|'s, we|'re, I|'ll, John|'s); numbers (3.14, 1,000), hyphenated words
+(state-of-the-art), initials (U.S.), `...` and `--` stay whole. Unlike in the Treebank, `cannot` and `gonna` stay whole
+and the full stop after an abbreviation such as `Mr.` is split off, since both would need a list of words.
 
 This module knows nothing of vocabularies or ids.
 """
@@ -39,8 +39,8 @@ WORD = "|".join(
 )
 
 _CONTRACTION = re.compile(r"(n['’]t|['’](s|re|ve|ll|d|m))", re.IGNORECASE)
-_CLOSES = frozenset([*".,;:!?)]}%", "...", "''", "”", "…"])
-_OPENS = frozenset([*"([{$#£€", "``", "“"])
+_CLOSING = frozenset([*".,;:!?)]}%", "...", "''", "”", "…"])
+_OPENING = frozenset([*"([{$#£€", "``", "“"])
 
 
 def join_words(words: Iterable[str]) -> str:
@@ -56,9 +56,9 @@ def join_words(words: Iterable[str]) -> str:
             attach_next, in_quotes = True, False
             continue
         is_quote = word == '"'
-        attaches = word in _CLOSES or _CONTRACTION.fullmatch(word) is not None or (is_quote and in_quotes)
+        attaches = word in _CLOSING or _CONTRACTION.fullmatch(word) is not None or (is_quote and in_quotes)
         text.append(word if attach_next or attaches else f" {word}")
-        attach_next = word in _OPENS or (is_quote and not in_quotes)
+        attach_next = word in _OPENING or (is_quote and not in_quotes)
         in_quotes ^= is_quote
     return "".join(text)
 

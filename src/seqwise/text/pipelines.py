@@ -32,14 +32,14 @@ MAX_WORDS = 50_000
 _UNKNOWN_WORD = re.compile(rf"(?:^|\s){re.escape(UNKNOWN)}(?:\s|$)")
 
 
-def choose_tokenizer(sample: str, size_bytes: int, words: bool = False) -> tuple[str, int | None, str]:
+def choose_tokenizer(sample: str, size_bytes: int, has_word_vectors: bool = False) -> tuple[str, int | None, str]:
     """Return (kind, vocabulary size or None for no limit, the rule as a sentence).
 
-    With `words` the tokens are words, because pretrained word vectors are used.
+    If the embedding starts from pretrained word vectors, the tokens are words.
     """
     if _UNKNOWN_WORD.search(sample):
         return "spaces", None, f"spaces, because the text is already tokenised: it contains {UNKNOWN}."
-    if words:
+    if has_word_vectors:
         return "words", MAX_WORDS, f"words, at most {MAX_WORDS:,}, because --vectors has vectors of words."
     if size_bytes < MIN_SUBWORD_BYTES:
         return "characters", None, f"characters, because the text is smaller than {MIN_SUBWORD_BYTES / 1e6:g} MB."
@@ -82,7 +82,7 @@ def build_pipeline(
     kind: str, tokens: Iterable[str], lowercase: bool, merges: Sequence[Any] = ()
 ) -> tokenizers.Tokenizer:
     """Return the pipeline of a kind whose vocabulary is the tokens, numbered in their order."""
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     model: Any
     if kind in ("characters", "bpe"):
         unknown = UNKNOWN if kind == "characters" else None

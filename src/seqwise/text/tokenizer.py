@@ -104,9 +104,9 @@ class Tokenizer:
     def _character_ids(self) -> np.ndarray:
         """The id of each code point: ten times faster than a pipeline, and without its memory per token."""
         table = np.full(sys.maxunicode + 1, self._ids[UNKNOWN], dtype=np.int64)
-        for token, number in self._ids.items():
+        for token, token_id in self._ids.items():
             if len(token) == 1:
-                table[ord(token)] = number
+                table[ord(token)] = token_id
         if self.lowercase:
             for code in range(sys.maxunicode + 1):
                 lower = pipelines.lowercase_character(chr(code))
@@ -130,32 +130,32 @@ class Tokenizer:
     def _decode_bytes(self, ids: Iterable[int]) -> str:
         first = len(self.specials)
         text, byte_ids = "", []
-        for number in map(int, ids):
-            if number >= first:
-                byte_ids.append(number)
+        for token_id in map(int, ids):
+            if token_id >= first:
+                byte_ids.append(token_id)
                 continue
-            text += self._pipeline.decode(byte_ids) + self._tokens[number]
+            text += self._pipeline.decode(byte_ids) + self._tokens[token_id]
             byte_ids = []
         return text + self._pipeline.decode(byte_ids)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the spelling of each id in the vocabulary; bpe spells bytes in its byte-level alphabet."""
-        return [self._tokens[int(number)] for number in ids]
+        return [self._tokens[int(token_id)] for token_id in ids]
 
     # ---- the vocabulary
 
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def token(self, number: int) -> str:
-        return self._tokens[number]
+    def token(self, token_id: int) -> str:
+        return self._tokens[token_id]
 
     def id(self, token: str) -> int:
         """Return the id of a token; the unknown id for one outside the vocabulary, where the kind has it."""
-        number = self._ids.get(token, self.unknown)
-        if number is None:
+        token_id = self._ids.get(token, self.unknown)
+        if token_id is None:
             raise UsageError(f"{token!r} is not in this vocabulary.", repair="Encode the text instead.")
-        return number
+        return token_id
 
     @property
     def unknown(self) -> int | None:
@@ -224,17 +224,17 @@ class TextStream:
         self.is_exact = tokenizer.kind in ("characters", "bpe")  # a token's text depends on no other token
         self.pending_ids: list[int] = []  # tokens of the current line: earlier lines have no influence on its blanks
         if not self.is_exact:
-            for number in map(int, prompt):
-                self.pending_ids.append(number)
-                if number == tokenizer.end:
+            for token_id in map(int, prompt):
+                self.pending_ids.append(token_id)
+                if token_id == tokenizer.end:
                     self.pending_ids = []
         self.returned_text = tokenizer.decode(self.pending_ids)  # the part of their text that was returned
 
-    def add(self, number: int) -> str:
+    def add(self, token_id: int) -> str:
         """Add a token; return the text that is now certain, which may be empty."""
         kind = self.tokenizer.kind
         if self.is_exact:
-            self.pending_ids.append(number)
+            self.pending_ids.append(token_id)
             text = self.tokenizer.decode(self.pending_ids)
             if kind == "bpe" and text.endswith(REPLACEMENT):  # perhaps an incomplete character
                 return ""
@@ -242,12 +242,12 @@ class TextStream:
             return text
         text = ""
         # The next token may extend a word and change the blank before it (n, then ##'t), so a word is held back.
-        if kind == "wordpiece" and not self.tokenizer.token(number).startswith("##"):
+        if kind == "wordpiece" and not self.tokenizer.token(token_id).startswith("##"):
             text = self._advance()
-        self.pending_ids.append(number)
+        self.pending_ids.append(token_id)
         if kind != "wordpiece":
             text = self._advance()
-        return text + self.end() if number == self.tokenizer.end else text
+        return text + self.end() if token_id == self.tokenizer.end else text
 
     def end(self) -> str:
         """Return the text of the pending tokens."""
