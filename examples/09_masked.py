@@ -32,7 +32,7 @@ def main() -> None:
         "builtin:modules", task="classify", init=str(masked_lm.run.folder), budget="8k-tokens", device="cpu"
     )
     same_vocabulary = classifier.run.tokenizer.fingerprint == masked_lm.run.tokenizer.fingerprint
-    print(f"\nthe classifier is a {classifier.settings.model} with the same vocabulary: {same_vocabulary}")
+    print(f"\nmodel of the classifier: {classifier.settings.model}, same vocabulary: {same_vocabulary}")
     print(classifier.predict("Return the value of the header field.", top=3).text)
 
 

@@ -40,8 +40,8 @@ Build = Callable[[], nn.Module]
 D, V = 4, 7
 
 
-def with_filled_weights(make: Build) -> Build:
-    """The same weights at every call, biases and norms away from 0 and 1."""
+def with_random_weights(make: Build) -> Build:
+    """Returns a builder of layers with the same random weights at every call; no bias is 0 and no norm is 1."""
 
     def build() -> nn.Module:
         torch.manual_seed(3)
@@ -106,9 +106,9 @@ def row(
     run: Callable,
     compute_by_hand: Callable,
     reference: Callable | None = None,
-    **guarantees: Any,
+    **fields: Any,
 ) -> Row:
-    build, inputs = with_filled_weights(make), guarantees.pop("inputs", vectors)
+    build, inputs = with_random_weights(make), fields.pop("inputs", vectors)
     return Row(
         name=name,
         build=build,
@@ -116,11 +116,11 @@ def row(
         run=run,
         compare_by_hand=build_hand_comparison(build, run, inputs, compute_by_hand),
         compare_with_torch=None if reference is None else build_torch_comparison(build, run, inputs, reference),
-        **guarantees,
+        **fields,
     )
 
 
-# What the layers compute, in plain floats. `w(p)` reads a parameter.
+# What the layers compute, in plain floats. `w(p)` is the parameter `p` as nested lists.
 
 
 def w(parameter: Any) -> Any:
@@ -137,7 +137,7 @@ def plain_scores(score: nn.Module) -> Callable[[list[float], list[float]], float
     return lambda q, k: scale * plain.dot(q, k)
 
 
-def plain_heads(layer: MultiHeadAttention, x: list, memory: list | None = None, causal: bool = False) -> list:
+def plain_attention(layer: MultiHeadAttention, x: list, memory: list | None = None, causal: bool = False) -> list:
     weight, bias, size = w(layer.inward.weight), w(layer.inward.bias), layer.width // layer.heads
     source, context = x if memory is None else memory, [[] for _ in x]
     for head in range(layer.heads):
@@ -161,9 +161,9 @@ def plain_feedforward(layer: FeedForward, x: list) -> list:
 
 
 def plain_layer(layer: Any, x: list, causal: bool, memory: list | None = None) -> list:
-    parts = [(layer.attention_norm, lambda y: plain_heads(layer.attention, y, causal=causal))]
+    parts = [(layer.attention_norm, lambda y: plain_attention(layer.attention, y, causal=causal))]
     if memory is not None:
-        parts.append((layer.cross_norm, lambda y: plain_heads(layer.cross, y, memory)))
+        parts.append((layer.cross_norm, lambda y: plain_attention(layer.cross, y, memory)))
     parts.append((layer.feedforward_norm, lambda y: plain_feedforward(layer.feedforward, y)))
     for norm, part in parts:
         weight, bias = w(norm.weight), w(norm.bias)
@@ -187,19 +187,19 @@ def plain_memory() -> list:
 # PyTorch's own layers on our weights.
 
 
-def torch_heads(layer: MultiHeadAttention, x: Tensor, memory: Tensor | None = None, causal: bool = False) -> Tensor:
+def torch_attention(layer: MultiHeadAttention, x: Tensor, memory: Tensor | None = None, causal: bool = False) -> Tensor:
     reference = nn.MultiheadAttention(layer.width, layer.heads, batch_first=True)
-    share_heads(reference, layer)
+    share_attention_weights(reference, layer)
     source = x if memory is None else memory
     return reference(x, source, source, attn_mask=~causal_mask(x.shape[1]) if causal else None)[0]
 
 
-def share_heads(reference: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
+def share_attention_weights(reference: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
     reference.in_proj_weight, reference.in_proj_bias = ours.inward.weight, ours.inward.bias
-    share(reference.out_proj, ours.outward)
+    share_weights(reference.out_proj, ours.outward)
 
 
-def share(reference: Any, ours: Any) -> None:
+def share_weights(reference: Any, ours: Any) -> None:
     reference.weight, reference.bias = ours.weight, ours.bias
 
 
@@ -209,15 +209,15 @@ def torch_layer(ours: Any) -> nn.Module:
     reference = layer_class(
         D, ours.attention.heads, hidden, 0.0, activation, batch_first=True, norm_first=ours.pre_norm
     )
-    share_heads(reference.self_attn, ours.attention)
-    share(reference.linear1, ours.feedforward.inward)
-    share(reference.linear2, ours.feedforward.outward)
+    share_attention_weights(reference.self_attn, ours.attention)
+    share_weights(reference.linear1, ours.feedforward.inward)
+    share_weights(reference.linear2, ours.feedforward.outward)
     norms = [ours.attention_norm, ours.feedforward_norm]
     if hasattr(ours, "cross"):
-        share_heads(reference.multihead_attn, ours.cross)
+        share_attention_weights(reference.multihead_attn, ours.cross)
         norms.insert(1, ours.cross_norm)
     for number, norm in enumerate(norms, start=1):
-        share(getattr(reference, f"norm{number}"), norm)
+        share_weights(getattr(reference, f"norm{number}"), norm)
     return reference
 
 
@@ -241,7 +241,7 @@ def score_row(name: str, make: Build, causal: bool = False) -> Row:
     def reference(score: Any, x: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(x, x, x, is_causal=causal, scale=score.scale(D))
 
-    fused = with_filled_weights(make)().scale(D) is not None
+    fused = with_random_weights(make)().scale(D) is not None
     return row(
         name,
         make,
@@ -252,7 +252,7 @@ def score_row(name: str, make: Build, causal: bool = False) -> Row:
     )
 
 
-def heads_row(name: str, causal: bool, rotary: bool = False) -> Row:
+def attention_row(name: str, causal: bool, rotary: bool = False) -> Row:
     def run(layer: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
         return layer(x, mask=mask_for(x, lengths), causal=causal)[0]
 
@@ -263,20 +263,20 @@ def heads_row(name: str, causal: bool, rotary: bool = False) -> Row:
         name,
         lambda: MultiHeadAttention(D, 2, rotary=rotary),
         run,
-        lambda layer, x: plain_heads(layer, x, causal=causal),
-        None if rotary else lambda layer, x: torch_heads(layer, x, causal=causal),
+        lambda layer, x: plain_attention(layer, x, causal=causal),
+        None if rotary else lambda layer, x: torch_attention(layer, x, causal=causal),
         causal=causal,
         run_with_state=run_with_state if causal else None,
         records=("weights",),
     )
 
 
-CROSS = row(
+CROSS_ATTENTION = row(
     "attention-cross",
     lambda: MultiHeadAttention(D, 2),
     lambda layer, x, lengths: layer(x, memory_for(x))[0],
-    lambda layer, x: plain_heads(layer, x, plain_memory()),
-    lambda layer, x: torch_heads(layer, x, memory_for(x)),
+    lambda layer, x: plain_attention(layer, x, plain_memory()),
+    lambda layer, x: torch_attention(layer, x, memory_for(x)),
     causal=True,
     records=("weights",),
 )
@@ -330,22 +330,22 @@ ENCODER_DECODER = row(
 )
 
 
-def plain_full(layer: Any, x: list) -> list:
+def plain_full_softmax(layer: Any, x: list) -> list:
     if not isinstance(layer.project, nn.Identity):
         x = plain.linear(x, w(layer.project.weight))
     return [plain.log_softmax(r) for r in plain.linear(x, w(layer.weight), w(layer.bias))]
 
 
-def plain_adaptive(layer: Any, x: list) -> list:
+def plain_adaptive_softmax(layer: Any, x: list) -> list:
     """Two words in the head, then clusters of two and three words."""
     rows = []
     for vector in x:
         head = plain.log_softmax(plain.linear([vector], w(layer.softmax.head.weight))[0])
-        logs = head[:2]
+        log_probabilities = head[:2]
         for number, (down, up) in enumerate(layer.softmax.tail):
-            inner = plain.linear(plain.linear([vector], w(down.weight)), w(up.weight))[0]
-            logs += [head[2 + number] + value for value in plain.log_softmax(inner)]
-        rows.append(logs)
+            scores = plain.linear(plain.linear([vector], w(down.weight)), w(up.weight))[0]
+            log_probabilities += [head[2 + number] + value for value in plain.log_softmax(scores)]
+        rows.append(log_probabilities)
     return rows
 
 
@@ -363,11 +363,11 @@ def output_row(
     )
 
 
-def torch_full(layer: Any, x: Tensor) -> Tensor:
+def torch_full_softmax(layer: Any, x: Tensor) -> Tensor:
     return F.log_softmax(F.linear(layer.project(x), layer.weight, layer.bias), -1)
 
 
-def torch_adaptive(layer: Any, x: Tensor) -> Tensor:
+def torch_adaptive_softmax(layer: Any, x: Tensor) -> Tensor:
     reference = nn.AdaptiveLogSoftmaxWithLoss(16, V, [2, 4])
     reference.load_state_dict(layer.softmax.state_dict())
     return reference.log_prob(x.flatten(0, 1)).view(*x.shape[:2], V)
@@ -441,11 +441,11 @@ ROWS = [
     score_row("attend-additive", lambda: Additive(D, D, 3)),
     score_row("attend-scaled-dot-causal", ScaledDot, causal=True),
     score_row("attend-additive-causal", lambda: Additive(D, D, 3), causal=True),
-    heads_row("attention-self", causal=False),
-    heads_row("attention-causal", causal=True),
-    heads_row("attention-rotary", causal=False, rotary=True),
-    heads_row("attention-rotary-causal", causal=True, rotary=True),
-    CROSS,
+    attention_row("attention-self", causal=False),
+    attention_row("attention-causal", causal=True),
+    attention_row("attention-rotary", causal=False, rotary=True),
+    attention_row("attention-rotary-causal", causal=True, rotary=True),
+    CROSS_ATTENTION,
     row(
         "feedforward-relu",
         lambda: FeedForward(D, 6, "relu"),
@@ -472,10 +472,16 @@ ROWS = [
     decoder_row("decoder-post-norm", DecoderLayer),
     decoder_row("decoder-pre-norm", PreNormDecoderLayer),
     ENCODER_DECODER,
-    output_row("softmax-full", lambda: FullSoftmax(D, V), plain_full, torch_full),
-    output_row("softmax-tied", lambda: FullSoftmax(D, V, Embedding(V, 3).weight), plain_full, torch_full),
-    output_row("softmax-sampled", lambda: SampledSoftmax(D, V, 3), plain_full, torch_full),
+    output_row("softmax-full", lambda: FullSoftmax(D, V), plain_full_softmax, torch_full_softmax),
     output_row(
-        "softmax-adaptive", lambda: AdaptiveSoftmax(16, V, [2, 4]), plain_adaptive, torch_adaptive, wide_vectors
+        "softmax-tied", lambda: FullSoftmax(D, V, Embedding(V, 3).weight), plain_full_softmax, torch_full_softmax
+    ),
+    output_row("softmax-sampled", lambda: SampledSoftmax(D, V, 3), plain_full_softmax, torch_full_softmax),
+    output_row(
+        "softmax-adaptive",
+        lambda: AdaptiveSoftmax(16, V, [2, 4]),
+        plain_adaptive_softmax,
+        torch_adaptive_softmax,
+        wide_vectors,
     ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -165,11 +166,13 @@ def fill(module: nn.Module) -> nn.Module:
     return module
 
 
-def build_hand_comparison(layer: nn.Module, expected: Callable[[Any], Matrix]) -> Callable[[], tuple[Tensor, Tensor]]:
+def build_hand_comparison(
+    layer: nn.Module, compute_by_hand: Callable[[Any], Matrix]
+) -> Callable[[], tuple[Tensor, Tensor]]:
     def compare() -> tuple[Tensor, Tensor]:
         fill(layer).double().eval()
         outputs = run(layer, torch.tensor([INPUT], dtype=torch.float64), None)
-        return outputs, torch.tensor([expected(layer)], dtype=torch.float64)
+        return outputs, torch.tensor([compute_by_hand(layer)], dtype=torch.float64)
 
     return compare
 
@@ -187,14 +190,17 @@ def inputs() -> Tensor:
 
 
 def build_recurrent_torch_comparison(
-    ours: nn.Module, layers: list[cells.Cell], reference: nn.Module
+    ours: nn.Module, our_cells: list[cells.Cell], reference: nn.Module
 ) -> Callable[[], tuple[Tensor, Tensor]]:
-    """PyTorch's layer with the weights of our cells, in the order of its parameters."""
+    """Returns a comparison with PyTorch's layer, which gets the weights of our cells and the same random biases.
+
+    The cells are in the order of its parameters.
+    """
 
     def compare() -> tuple[Tensor, Tensor]:
         parameters = list(reference.parameters())
         with torch.no_grad():
-            for number, cell in enumerate(layers):
+            for number, cell in enumerate(our_cells):
                 weight_input, weight_hidden, bias, bias_hidden = parameters[4 * number : 4 * number + 4]
                 weight_input.copy_(cell.weight_input)
                 weight_hidden.copy_(cell.weight_hidden)
@@ -229,34 +235,39 @@ def cell_row(
     )
 
 
-def rnn(activation: str, kind: type[cells.RNNCell] = cells.RNNCell) -> Callable[[int, int], cells.Cell]:
-    return lambda inputs, units: kind(inputs, units, activation)
-
-
-def gru(*, reset_after: bool, update_keeps: bool) -> Callable[[Any, Matrix], Matrix]:
-    return lambda cell, xs: gru_by_hand(cell, xs, reset_after=reset_after, update_keeps=update_keeps)
-
-
-def norm_gru(*, update_keeps: bool) -> Callable[[Any, Matrix], Matrix]:
-    return lambda cell, xs: norm_gru_by_hand(cell, xs, update_keeps=update_keeps)
+def rnn_builder(activation: str, cell_class: type[cells.RNNCell] = cells.RNNCell) -> Callable[[int, int], cells.Cell]:
+    """Returns a function from inputs and units to a cell."""
+    return lambda inputs, units: cell_class(inputs, units, activation)
 
 
 CELL_ROWS = [
-    cell_row("rnn tanh", rnn("tanh"), rnn_by_hand, lambda *a, **k: nn.RNN(*a, **k)),
-    cell_row("rnn relu", rnn("relu"), rnn_by_hand, lambda *a, **k: nn.RNN(*a, nonlinearity="relu", **k)),
-    cell_row("rnn sigmoid", rnn("sigmoid"), rnn_by_hand),
-    cell_row("rnn identity", rnn("identity"), rnn_by_hand),
+    cell_row("rnn tanh", rnn_builder("tanh"), rnn_by_hand, lambda *a, **k: nn.RNN(*a, **k)),
+    cell_row("rnn relu", rnn_builder("relu"), rnn_by_hand, lambda *a, **k: nn.RNN(*a, nonlinearity="relu", **k)),
+    cell_row("rnn sigmoid", rnn_builder("sigmoid"), rnn_by_hand),
+    cell_row("rnn identity", rnn_builder("identity"), rnn_by_hand),
     cell_row("lstm", cells.LSTMCell, lstm_by_hand, nn.LSTM),
-    cell_row("gru reset after, z keeps", cells.GRUCell, gru(reset_after=True, update_keeps=True), nn.GRU),
-    cell_row("gru reset after, z replaces", cells.ReplacingGRUCell, gru(reset_after=True, update_keeps=False)),
-    cell_row("gru reset before, z keeps", cells.EarlyResetGRUCell, gru(reset_after=False, update_keeps=True)),
     cell_row(
-        "gru reset before, z replaces", cells.EarlyResetReplacingGRUCell, gru(reset_after=False, update_keeps=False)
+        "gru reset after, z keeps", cells.GRUCell, partial(gru_by_hand, reset_after=True, update_keeps=True), nn.GRU
     ),
-    cell_row("rnn layer norm", rnn("tanh", cells.LayerNormRNNCell), rnn_by_hand),
+    cell_row(
+        "gru reset after, z replaces",
+        cells.ReplacingGRUCell,
+        partial(gru_by_hand, reset_after=True, update_keeps=False),
+    ),
+    cell_row(
+        "gru reset before, z keeps", cells.EarlyResetGRUCell, partial(gru_by_hand, reset_after=False, update_keeps=True)
+    ),
+    cell_row(
+        "gru reset before, z replaces",
+        cells.EarlyResetReplacingGRUCell,
+        partial(gru_by_hand, reset_after=False, update_keeps=False),
+    ),
+    cell_row("rnn layer norm", rnn_builder("tanh", cells.LayerNormRNNCell), rnn_by_hand),
     cell_row("lstm layer norm", cells.LayerNormLSTMCell, lstm_by_hand),
-    cell_row("gru layer norm, z keeps", cells.LayerNormGRUCell, norm_gru(update_keeps=True)),
-    cell_row("gru layer norm, z replaces", cells.LayerNormReplacingGRUCell, norm_gru(update_keeps=False)),
+    cell_row("gru layer norm, z keeps", cells.LayerNormGRUCell, partial(norm_gru_by_hand, update_keeps=True)),
+    cell_row(
+        "gru layer norm, z replaces", cells.LayerNormReplacingGRUCell, partial(norm_gru_by_hand, update_keeps=False)
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The caption task for the contract of tasks: small squares of one colour, with one or two captions each."""
+"""The caption task for the task contracts: small squares of one colour, with one or two captions each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classify task for the contract of tasks: made-up opinions with words that determine the label."""
+"""The classify task for the task contracts: made-up opinions with words that determine the label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forecast task for the contract of tasks: two series over hours, with a gap, and a column known in advance."""
+"""The forecast task for the task contracts: two series over hours, with a gap, and a column known in advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The masked task for the contract of tasks: lines of common words."""
+"""The masked task for the task contracts: lines of common words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tag task for the contract of tasks: names of people and places in made-up sentences, as BIO columns."""
+"""The tag task for the task contracts: names of people and places in made-up sentences, as BIO columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The translate task for the contract of tasks: small numbers in digits and in words, in two files."""
+"""The translate task for the task contracts: small numbers in digits and in words, in two files."""
 
 from __future__ import annotations
 

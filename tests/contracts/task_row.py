@@ -1,4 +1,4 @@
-"""What the contract of tasks needs to know about one task: small data, and settings of a small model."""
+"""What the task contracts need to know about one task: small data, and settings of a small model."""
 
 from __future__ import annotations
 

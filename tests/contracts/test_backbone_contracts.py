@@ -145,7 +145,7 @@ def test_recorded_names_are_stable():
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("transformer")])
 def test_a_full_cache_is_rebuilt_from_half_a_window(variant):
-    """Token by token far beyond the window: the newest output is that of at least half a window without a cache."""
+    """Far beyond the window, each output equals one computed without a cache from at least half a window."""
     backbone, x = build(variant), vectors(time=4 * WINDOW)
     state = None
     for t in range(4 * WINDOW):

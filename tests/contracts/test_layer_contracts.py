@@ -221,7 +221,7 @@ def test_double_precision_gives_the_same_numbers(row: Row) -> None:
 
 @each_row()
 def test_conversion_to_bfloat16_and_back_changes_outputs_by_rounding_only(row: Row) -> None:
-    """Weights and buffers are left with eight bits. Nothing is computed in bfloat16, which some processors lack."""
+    """Weights and buffers keep eight significant bits. Nothing is computed in bfloat16, which some processors lack."""
     layer = build(row)
     before = row.run(layer, inputs(row), None)
     after = row.run(layer.to(torch.bfloat16).to(torch.float32), inputs(row), None)

@@ -23,6 +23,7 @@ ROWS: dict[str, TaskRow] = {
     path.stem.removeprefix("rows_"): import_module(path.stem).ROW
     for path in sorted(Path(__file__).parent.glob("rows_*.py"))
 }
+# Its data is the fixture `book`.
 LANGUAGE = TaskRow("language", lambda folder: "", [], {"network": {"width": 8}, "training": {"batch_size": 4}})
 # Other values of all settings and sections in which trials may differ.
 OTHER_VALUES: dict[str, Any] = {
@@ -42,14 +43,14 @@ def prepare_task(name: str, data: str, settings: Settings, preprocessor: Preproc
 
 
 def collect_values(value: Any) -> dict[str, Any]:
-    """All numbers of a batch, by name."""
+    """Returns all tensors and numbers of a batch, by name."""
     values = {field.name: getattr(value, field.name) for field in fields(value)}
     nested = {f"{key}.{inner}": item for key, each in values.items() if hasattr(each, "__dataclass_fields__")
               for inner, item in collect_values(each).items()}  # fmt: skip
     return {key: each for key, each in (values | nested).items() if isinstance(each, torch.Tensor | int | float | bool)}
 
 
-def test_every_settings_section_has_alternative_values():
+def test_every_setting_unrelated_to_data_has_another_value():
     assert OTHER_VALUES.keys() | {"model"} == UNRELATED_TO_DATA
 
 

@@ -22,6 +22,7 @@ from seqwise.metrics.evaluation import compute_metric
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import TrainedModel
+from seqwise.training.distribution import World
 from seqwise.training.run import Run
 from seqwise.training.training_run import TrainingRun, create_run, open_training
 
@@ -122,9 +123,9 @@ def test_two_processes_share_the_batches_of_one(prepared_run, task):
     assert parts[0].steps == parts[1].steps == len(two)
     assert len(one) == len(two)
     # Only a batch that cannot be divided evenly may differ: by a row that is used twice, or left for another epoch.
-    odd = [(alone, shared) for alone, shared in zip(one, two) if sorted(alone) != sorted(shared)]
-    assert all(len(alone) % 2 for alone, _ in odd)
-    assert len(odd) <= 1
+    different = [(alone, shared) for alone, shared in zip(one, two) if sorted(alone) != sorted(shared)]
+    assert all(len(alone) % 2 for alone, _ in different)
+    assert len(different) <= 1
     alone, shared = (Counter(row for rows in batches for row in rows) for batches in (one, two))
     assert (alone - shared).total() < 2
     assert (shared - alone).total() < 2
@@ -227,18 +228,9 @@ def round_values(value: Any) -> Any:
 def test_validation_has_its_primary_metric(prepared_run, trained_model, task, family):
     loaded = trained_model(task, family)
     prepared = prepared_run(task, family)[1]
-    metrics = prepared.validate(loaded.model, loaded.settings, SingleProcess())
+    metrics = prepared.validate(loaded.model, loaded.settings, World())
     assert {"loss", prepared.primary_metric[0]} <= metrics.keys()
     assert all(math.isfinite(value) for value in metrics.values())
-
-
-class SingleProcess:
-    """Stands in for the `World` of a run with one process."""
-
-    rank, size = 0, 1
-
-    def sum(self, *numbers: float) -> list[float]:
-        return [float(number) for number in numbers]
 
 
 @pytest.mark.parametrize("task", ROWS)

@@ -10,10 +10,10 @@ from PIL import Image
 RED, BLUE = (200, 10, 20), (20, 30, 220)
 
 
-def make_image(colour=RED, size: tuple[int, int] = (16, 16), mode: str = "RGB", form: str = "PNG") -> bytes:
+def make_image(colour=RED, size: tuple[int, int] = (16, 16), mode: str = "RGB", file_format: str = "PNG") -> bytes:
     """Returns the content of an image file of one colour; `size` is (width, height)."""
     file = io.BytesIO()
-    Image.new(mode, size, colour).save(file, form)
+    Image.new(mode, size, colour).save(file, file_format)
     return file.getvalue()
 
 

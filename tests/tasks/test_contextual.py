@@ -22,7 +22,7 @@ TEXTS = ["the old model reads", "", "every small word", "a gate of the state and
 
 
 @pytest.fixture(scope="module")
-def get_trained(book: Path, tmp_path_factory: pytest.TempPathFactory):
+def get_trained_model(book: Path, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("vectors")
     (folder / "rows.csv").write_text("text,label\n" + "the old model reads,a\nevery small word,b\n" * 30)
     (folder / "rows.conll").write_text("the O\nold B-X\nmodel O\n\nevery O\nsmall B-X\n\n" * 20)
@@ -50,8 +50,8 @@ PAIRS = [("masked", "transformer"), ("masked", "lstm"), ("language", "gru"), ("c
 
 
 @pytest.mark.parametrize(("task", "model"), PAIRS)
-def test_there_is_a_vector_per_token_and_layer(task: str, model: str, get_trained):
-    run = get_trained(task, model)
+def test_there_is_a_vector_per_token_and_layer(task: str, model: str, get_trained_model):
+    run = get_trained_model(task, model)
     for layer in (None, 0, 1, 2):
         embeddings = run.embed(TEXTS, layer)
         assert [len(vectors) for vectors in embeddings] == [4, 0, 3, 12]
@@ -60,14 +60,14 @@ def test_there_is_a_vector_per_token_and_layer(task: str, model: str, get_traine
 
 
 @pytest.mark.parametrize(("task", "model"), PAIRS)
-def test_vectors_do_not_depend_on_the_batch(task: str, model: str, get_trained):
-    run = get_trained(task, model)
+def test_vectors_do_not_depend_on_the_batch(task: str, model: str, get_trained_model):
+    run = get_trained_model(task, model)
     for text, vectors in zip(TEXTS, run.embed(TEXTS)):
         assert np.allclose(run.embed(text), vectors, atol=1e-5)
 
 
-def test_masked_vectors_are_the_states_between_two_line_breaks(get_trained):
-    run = get_trained("masked", "transformer")
+def test_masked_vectors_are_the_states_between_two_line_breaks(get_trained_model):
+    run = get_trained_model("masked", "transformer")
     tokenizer = run.run.tokenizer
     line_break = tokenizer.encode("\n").ids
     ids = np.concatenate([line_break, tokenizer.encode(TEXTS[0]).ids, line_break])
@@ -76,8 +76,8 @@ def test_masked_vectors_are_the_states_between_two_line_breaks(get_trained):
     assert np.allclose(run.embed(TEXTS[0]), states.numpy(), atol=1e-5)
 
 
-def test_vectors_of_a_tagger_are_its_states(get_trained):
-    run = get_trained("tag", "lstm")
+def test_vectors_of_a_tagger_are_its_states(get_trained_model):
+    run = get_trained_model("tag", "lstm")
     states: list[torch.Tensor] = []
     hook = run.model.encoder.register_forward_hook(lambda module, inputs, output: states.append(output.vectors))
     run.predict("every small word")
@@ -85,21 +85,21 @@ def test_vectors_of_a_tagger_are_its_states(get_trained):
     assert np.allclose(run.embed("every small word"), states[0][0].numpy(), atol=1e-5)
 
 
-def test_offsets_locate_the_tokens_in_the_text(get_trained):
-    encoded = get_trained("masked", "transformer").contextual.read("The old model, 日本 reads.")
+def test_offsets_locate_the_tokens_in_the_text(get_trained_model):
+    encoded = get_trained_model("masked", "transformer").contextual.read("The old model, 日本 reads.")
     assert encoded.tokens == ["The", "old", "model", ",", "日本", "reads", "."]
     assert [encoded.text[start:stop] for start, stop in encoded.offsets] == encoded.tokens
 
 
-def test_a_word_has_different_vectors_in_different_contexts(get_trained):
-    run = get_trained("masked", "lstm")
+def test_a_word_has_different_vectors_in_different_contexts(get_trained_model):
+    run = get_trained_model("masked", "lstm")
     one, two = run.embed("the old model reads"), run.embed("a small model writes")
     assert not np.allclose(one[2], two[2])
     assert np.array_equal(run.embed("the old model reads", 0)[2], run.embed("a small model writes", 0)[2])
 
 
-def test_a_transformer_reads_a_long_text_in_pieces(get_trained):
-    run = get_trained("masked", "transformer")
+def test_a_transformer_reads_a_long_text_in_pieces(get_trained_model):
+    run = get_trained_model("masked", "transformer")
     assert run.contextual.max_length == 14  # a window of 16, less two line breaks
     words = " ".join(["old", "model"] * 20)
     vectors = run.embed(words)
@@ -107,9 +107,9 @@ def test_a_transformer_reads_a_long_text_in_pieces(get_trained):
     assert np.allclose(vectors[:14], run.embed(" ".join(["old", "model"] * 7)), atol=1e-5)
 
 
-def test_a_layer_that_does_not_exist_is_rejected(get_trained):
+def test_a_layer_that_does_not_exist_is_rejected(get_trained_model):
     with pytest.raises(UsageError, match="there is no layer 3: expected a number from 0"):
-        get_trained("masked", "lstm").embed("the", 3)
+        get_trained_model("masked", "lstm").embed("the", 3)
 
 
 def test_an_ngram_model_has_no_vectors(book: Path, tmp_path: Path):

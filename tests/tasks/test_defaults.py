@@ -72,10 +72,10 @@ def test_sgd_has_its_own_learning_rate():
     assert resolve(parse_settings({"training": {"optimizer": "sgd"}}), PTB)[0].training.learning_rate == 10
 
 
-@pytest.mark.parametrize(("processes", "rows"), [(1, 16), (3, 18), (16, 16), (20, 20)])
-def test_the_batch_size_is_divisible_by_the_number_of_processes(processes, rows):
+@pytest.mark.parametrize(("processes", "batch_size"), [(1, 16), (3, 18), (16, 16), (20, 20)])
+def test_the_batch_size_is_divisible_by_the_number_of_processes(processes, batch_size):
     context = replace(PTB, processes=processes)
-    assert resolve(parse_settings({}), context)[0].training.batch_size == rows
+    assert resolve(parse_settings({}), context)[0].training.batch_size == batch_size
 
 
 def test_patience_is_chosen_only_with_the_default_validation_interval():

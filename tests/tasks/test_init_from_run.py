@@ -158,7 +158,7 @@ def test_settings_left_open_are_inherited_and_listed():
         ({"recurrent": {"bidirectional": True}}, {"task": "language", "model": "gru"}, ["--recurrent.bidirectional"]),
         ({"task": "tag", "tag": {"characters": 20}}, {}, ["--tag.characters is 20"]),
         ({"task": "translate"}, {}, ["classify or tag", "--task translate"]),
-        ({}, {"task": "language", "model": "ngram"}, ["runs/a is a ngram", "no text encoder"]),
+        ({}, {"task": "language", "model": "ngram"}, ["runs/a has the model ngram", "no text encoder"]),
         ({}, {"task": "language", "model": "feedforward"}, ["feedforward of the task language", "masked"]),
         ({}, {"task": "classify"}, ["of the task classify", "no text encoder"]),
     ],

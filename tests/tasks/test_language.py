@@ -42,7 +42,7 @@ SIZES = {"bpe": 300, "wordpiece": 60}
 
 
 @pytest.fixture(scope="module")
-def get_trained(book, tmp_path_factory):
+def get_trained_model(book, tmp_path_factory):
     """A function that returns a run of a family and tokeniser, trained once for a few steps."""
     runs: dict[tuple[str, str], TrainedModel] = {}
 
@@ -65,8 +65,8 @@ def prepare_test_split(loaded: TrainedModel, book: Path):
 
 
 @pytest.mark.parametrize(("family", "tokenizer"), PAIRS)
-def test_metrics_of_every_family_follow_their_definitions(get_trained, book, family, tokenizer):
-    loaded = get_trained(family, tokenizer)
+def test_metrics_of_every_family_follow_their_definitions(get_trained_model, book, family, tokenizer):
+    loaded = get_trained_model(family, tokenizer)
     store = prepare_test_split(loaded, book)
     nats, tokens = score(loaded.model, store, loaded.settings)
     metrics = loaded.evaluate(book).metrics
@@ -80,8 +80,8 @@ def test_metrics_of_every_family_follow_their_definitions(get_trained, book, fam
 
 
 @pytest.mark.parametrize("family", [family for family in NEURAL if family != "transformer"])
-def test_scoring_by_segments_equals_one_long_pass(get_trained, book, family):
-    loaded = get_trained(family)
+def test_scoring_by_segments_equals_one_long_pass(get_trained_model, book, family):
+    loaded = get_trained_model(family)
     store = prepare_test_split(loaded, book)
     ids = torch.from_numpy(store.read(0, len(store)))[None]
     with torch.no_grad():
@@ -90,8 +90,8 @@ def test_scoring_by_segments_equals_one_long_pass(get_trained, book, family):
     assert score(loaded.model, store, loaded.settings)[0] == pytest.approx(whole, rel=1e-5)
 
 
-def test_the_transformer_scores_every_token_once_after_half_a_window_of_context(get_trained, book):
-    loaded = get_trained("transformer")
+def test_the_transformer_scores_every_token_once_after_half_a_window_of_context(get_trained_model, book):
+    loaded = get_trained_model("transformer")
     store, window = prepare_test_split(loaded, book), loaded.settings.data.window
     ids = torch.from_numpy(store.read(0, len(store)))
     nats, done = 0.0, 0  # targets before this position are scored
@@ -109,8 +109,8 @@ def test_the_transformer_scores_every_token_once_after_half_a_window_of_context(
     assert result[0] == pytest.approx(nats, rel=1e-5)
 
 
-def test_the_ngram_model_has_the_same_score_for_any_chunk_size(get_trained, book, monkeypatch):
-    loaded = get_trained("ngram", "words")
+def test_the_ngram_model_has_the_same_score_for_any_chunk_size(get_trained_model, book, monkeypatch):
+    loaded = get_trained_model("ngram", "words")
     store, model = prepare_test_split(loaded, book), loaded.model
     whole = -model.ngram.score_tokens(store.read(0, len(store)))[1:].sum()
     for chunk in (1, 7, 10**6):
@@ -119,7 +119,7 @@ def test_the_ngram_model_has_the_same_score_for_any_chunk_size(get_trained, book
 
 
 @pytest.mark.parametrize(("family", "tied"), [*((family, True) for family in NEURAL), ("transformer", False)])
-def test_an_untrained_model_predicts_about_by_frequency(book, family, tied):
+def test_an_untrained_model_predicts_approximately_by_frequency(book, family, tied):
     network = SMALL["network"] | {"tie_weights": tied}
     settings = parse_settings(SMALL | {"model": family, "network": network, "text": {"tokenizer": "characters"}})
     task = Language.prepare(str(book), settings)
@@ -137,9 +137,9 @@ def test_an_untrained_model_predicts_about_by_frequency(book, family, tied):
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
 def test_a_transformer_learns_with_every_kind_of_positions_and_norm(book, tmp_path, positions, norm):
     """The small text is repetitive: after a few updates the model is much better than frequencies."""
-    kind = {"heads": 2, "positions": positions, "norm": norm}
+    transformer = {"heads": 2, "positions": positions, "norm": norm}
     network = {"width": 32, "depth": 2, "embedding": 24, "dropout": 0.0}
-    values = SMALL | {"model": "transformer", "transformer": kind, "network": network, "budget": "20k-tokens"}
+    values = SMALL | {"model": "transformer", "transformer": transformer, "network": network, "budget": "20k-tokens"}
     values["training"] = SMALL["training"] | {"batch_size": 8, "learning_rate": 0.005}
     run = seqwise.train(book, out=tmp_path / "run", settings=values, text={"tokenizer": "characters"})
     assert run.evaluate(book).metrics["perplexity"] < 8
@@ -170,10 +170,10 @@ def test_training_tokens_are_counted_once_and_not_by_check(book, monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_a_score_with_max_tokens_is_the_same_on_several_ranks(get_trained, tmp_path, family):
+def test_a_score_with_max_tokens_is_the_same_on_several_ranks(get_trained_model, tmp_path, family):
     text = tmp_path / "long.txt"
     text.write_text("the old gate forgets a word.\n" * 700)
-    loaded = get_trained(family)
+    loaded = get_trained_model(family)
     store = prepare(open_unsplit(text), loaded.run.preprocessor.tokenizer)["all"]
     whole = score(loaded.model, store, loaded.settings, max_tokens=2000)
     parts = [score(loaded.model, store, loaded.settings, rank, 4, max_tokens=2000) for rank in range(4)]
@@ -186,8 +186,8 @@ def test_a_score_with_max_tokens_is_the_same_on_several_ranks(get_trained, tmp_p
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_dynamic_evaluation_with_a_rate_of_zero_is_static_evaluation(get_trained, book, family):
-    loaded = get_trained(family)
+def test_dynamic_evaluation_with_a_rate_of_zero_is_static_evaluation(get_trained_model, book, family):
+    loaded = get_trained_model(family)
     store = prepare_test_split(loaded, book)
     nats, tokens = score_dynamically(deepcopy(loaded.model), store, loaded.settings, 0.0)
     static = score(loaded.model, store, loaded.settings)
@@ -196,8 +196,8 @@ def test_dynamic_evaluation_with_a_rate_of_zero_is_static_evaluation(get_trained
 
 
 @pytest.mark.parametrize("family", ["gru", "transformer"])
-def test_dynamic_evaluation_learns_a_repetitive_text_and_restores_the_model(get_trained, tmp_path, family):
-    loaded = get_trained(family)
+def test_dynamic_evaluation_learns_a_repetitive_text_and_restores_the_model(get_trained_model, tmp_path, family):
+    loaded = get_trained_model(family)
     text = tmp_path / "again.txt"
     text.write_text("a gate of the old state forgets.\n" * 60)
     before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
@@ -207,8 +207,8 @@ def test_dynamic_evaluation_learns_a_repetitive_text_and_restores_the_model(get_
     assert loaded.evaluate(text).metrics["perplexity"] == static
 
 
-def test_the_first_segment_is_scored_before_any_update(get_trained, tmp_path):
-    loaded = get_trained("lstm")
+def test_the_first_segment_is_scored_before_any_update(get_trained_model, tmp_path):
+    loaded = get_trained_model("lstm")
     text = tmp_path / "short.txt"
     text.write_text("the old gate.\n")  # less than one segment
     static = loaded.evaluate(text).metrics["perplexity"]
@@ -216,13 +216,13 @@ def test_the_first_segment_is_scored_before_any_update(get_trained, tmp_path):
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
-def test_an_invalid_dynamic_rate_is_rejected(get_trained, book, rate):
+def test_an_invalid_dynamic_rate_is_rejected(get_trained_model, book, rate):
     with pytest.raises(UsageError, match="--dynamic-rate"):
-        get_trained("lstm").evaluate(book, dynamic=True, rate=rate)
+        get_trained_model("lstm").evaluate(book, dynamic=True, rate=rate)
 
 
-def test_a_dynamic_rate_that_is_too_large_is_an_error(get_trained, book):
-    loaded = get_trained("rnn")
+def test_a_dynamic_rate_that_is_too_large_is_an_error(get_trained_model, book):
+    loaded = get_trained_model("rnn")
     with pytest.raises(NonFiniteError, match="smaller --dynamic-rate"):
         loaded.evaluate(book, dynamic=True, rate=1e38)
 
@@ -231,8 +231,8 @@ def test_a_dynamic_rate_that_is_too_large_is_an_error(get_trained, book):
 
 
 @pytest.mark.parametrize(("family", "tokenizer"), PAIRS)
-def test_generation_with_a_state_equals_generation_without_one(get_trained, family, tokenizer):
-    loaded = get_trained(family, tokenizer)
+def test_generation_with_a_state_equals_generation_without_one(get_trained_model, family, tokenizer):
+    loaded = get_trained_model(family, tokenizer)
     prompt = "the old model reads"
     ids = loaded.run.preprocessor.tokenizer.encode(prompt).ids.tolist()
     start = len(ids)
@@ -248,8 +248,8 @@ def test_generation_with_a_state_equals_generation_without_one(get_trained, fami
 
 
 @pytest.mark.parametrize("family", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "ngram"])
-def test_the_cost_of_a_token_is_constant(get_trained, family, monkeypatch):
-    model, input_lengths, sizes = get_trained(family).model, [], []
+def test_the_cost_of_a_token_is_constant(get_trained_model, family, monkeypatch):
+    model, input_lengths, sizes = get_trained_model(family).model, [], []
     original = type(model).next
 
     def record_sizes(self, ids, state=None):
@@ -260,7 +260,9 @@ def test_the_cost_of_a_token_is_constant(get_trained, family, monkeypatch):
 
     monkeypatch.setattr(type(model), "next", record_sizes)
     list(
-        generate_text(model, get_trained(family).run.preprocessor.tokenizer, "the old model", SamplingOptions(), 0, 40)
+        generate_text(
+            model, get_trained_model(family).run.preprocessor.tokenizer, "the old model", SamplingOptions(), 0, 40
+        )
     )
     assert input_lengths == [len("the old model")] + [1] * 39
     assert len(set(sizes[10:])) == 1  # the state has a fixed size
@@ -271,8 +273,8 @@ def _tensors(state):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_prompts_of_every_length_are_continued(get_trained, family):
-    loaded = get_trained(family)
+def test_prompts_of_every_length_are_continued(get_trained_model, family):
+    loaded = get_trained_model(family)
     for prompt in ("", "t", "the old model reads every word. " * 10):
         assert len("".join(loaded.predict(prompt, max_length=3))) == 3
     assert len("".join(loaded.predict("the", max_length=1))) == 1
@@ -280,10 +282,12 @@ def test_prompts_of_every_length_are_continued(get_trained, family):
 
 
 @pytest.mark.parametrize(("family", "tokenizer"), [("lstm", "characters"), ("lstm", "wordpiece"), ("ngram", "words")])
-def test_the_seed_determines_the_text(get_trained, family, tokenizer):
+def test_the_seed_determines_the_text(get_trained_model, family, tokenizer):
     def text(seed: int, **options) -> str:
         return "".join(
-            get_trained(family, tokenizer).predict("the", sampling=SamplingOptions(**options), seed=seed, max_length=40)
+            get_trained_model(family, tokenizer).predict(
+                "the", sampling=SamplingOptions(**options), seed=seed, max_length=40
+            )
         )
 
     assert text(1) == text(1) != text(2)
@@ -291,13 +295,13 @@ def test_the_seed_determines_the_text(get_trained, family, tokenizer):
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_out_of_range_is_rejected(get_trained, seed):
+def test_a_seed_out_of_range_is_rejected(get_trained_model, seed):
     with pytest.raises(UsageError, match="seed must lie between"):
-        get_trained("lstm").predict("the", seed=seed)
+        get_trained_model("lstm").predict("the", seed=seed)
 
 
-def test_no_second_space_follows_a_prompt_that_ends_in_a_space(get_trained):
-    loaded = get_trained("lstm", "words")
+def test_no_second_space_follows_a_prompt_that_ends_in_a_space(get_trained_model):
+    loaded = get_trained_model("lstm", "words")
     without_space, with_space = (
         "".join(loaded.predict(prompt, sampling=GREEDY, max_length=9)) for prompt in ("the old", "the old ")
     )
@@ -305,14 +309,16 @@ def test_no_second_space_follows_a_prompt_that_ends_in_a_space(get_trained):
     assert not with_space.startswith(" ")
 
 
-def test_an_empty_prompt_starts_a_line(get_trained):
+def test_an_empty_prompt_starts_a_line(get_trained_model):
     for kind in ("characters", "words", "bpe"):
-        loaded = get_trained("lstm", kind)
-        line = loaded.run.preprocessor.tokenizer.encode("\n").ids
-        expected = [int(n) for n in islice(generate(loaded.model, torch.tensor(line[None]), SamplingOptions(), 4), 12)]
+        loaded = get_trained_model("lstm", kind)
+        line_break = loaded.run.preprocessor.tokenizer.encode("\n").ids
+        expected = [
+            int(n) for n in islice(generate(loaded.model, torch.tensor(line_break[None]), SamplingOptions(), 4), 12)
+        ]
         assert (
             "".join(loaded.predict("", seed=4, max_length=12))
-            == loaded.run.preprocessor.tokenizer.decode([*line, *expected])[1:]
+            == loaded.run.preprocessor.tokenizer.decode([*line_break, *expected])[1:]
         )
 
 

@@ -121,9 +121,9 @@ def test_two_directions_are_combined_by_bayes_rule():
     left, right = (model.output(half)[0].tolist() for half in states.chunk(2, dim=-1))
     prior = [math.log((count + 1) / (190 + 20)) for count in range(20)]
     expected = [left[1][x] + right[3][x] - prior[x] for x in range(20)]
-    norm = math.log(sum(map(math.exp, expected)))
+    log_total = math.log(sum(map(math.exp, expected)))
     scores = model.scores(states, torch.tensor([0]), torch.tensor([2]))
-    assert scores[0].tolist() == pytest.approx([score - norm for score in expected], abs=1e-4)
+    assert scores[0].tolist() == pytest.approx([score - log_total for score in expected], abs=1e-4)
     ends = model.scores(states, torch.tensor([0, 0]), torch.tensor([0, 4]))
     assert ends[0].tolist() == pytest.approx(right[1], abs=1e-4)  # there is no token before the first
     assert ends[1].tolist() == pytest.approx(left[3], abs=1e-4)
@@ -169,7 +169,7 @@ def test_an_untrained_model_predicts_by_frequency(family: str):
     counts = torch.arange(20) * 50
     model = build_model(create_settings(family), 20, counts).eval()
     with torch.no_grad():
-        model.embedding.weight.zero_()  # the part of the score that depends on the state
+        model.embedding.weight.zero_()  # and the tied output weights: scores no longer depend on the state
     scores = model.scores(model.states(torch.full((1, 5), 4)), torch.tensor([0]), torch.tensor([2]))
     assert scores[0].exp().tolist() == pytest.approx(((counts + 1) / (counts.sum() + 20)).tolist(), rel=1e-4)
 
@@ -360,7 +360,7 @@ def test_unknown_words_are_reported():
 @pytest.mark.parametrize(
     ("text", "top", "problem"), [("the cat", 5, "nothing to fill in"), ("[MASK]", 0, "received 0")]
 )
-def test_a_text_without_masks_or_no_predictions_is_rejected(text: str, top: int, problem: str):
+def test_a_text_without_masks_and_a_request_for_no_predictions_are_rejected(text: str, top: int, problem: str):
     tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
     with pytest.raises(UsageError, match=problem):
         list(fill_masks(build_model(create_settings("gru"), len(tokenizer)), tokenizer, [text], 8, top))

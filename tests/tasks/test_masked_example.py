@@ -18,8 +18,8 @@ def test_the_example_fills_in_and_starts_a_classifier(
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     text = capsys.readouterr().out
-    similar = [float(number) for number in re.findall(r"in two texts ([\d.]+)", text)]
-    assert similar[0] == 1.0
-    assert similar[1] < 0.99
+    similarities = [float(number) for number in re.findall(r"in two texts ([\d.]+)", text)]
+    assert similarities[0] == 1.0
+    assert similarities[1] < 0.99
     assert len(re.findall(r"[\w\"*,.`]+ 0\.\d{3}", text.partition("[MASK]: ")[2].splitlines()[0])) == 3
-    assert "a lstm with the same vocabulary: True" in text
+    assert "model of the classifier: lstm, same vocabulary: True" in text

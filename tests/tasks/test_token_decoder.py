@@ -53,10 +53,10 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_rows(model):
     whole = decoder.loss(memory, inputs, targets, mask, smoothing=0.1)
     total = 0.0
     for row in range(3):
-        length, width = int(mask[row].sum()), int(memory.lengths[row])
-        row_memory = Memory(memory.vectors[row : row + 1, :width])
-        ids = slice(row, row + 1), slice(0, length)
-        total += decoder.loss(row_memory, inputs[ids], targets[ids], mask[ids], smoothing=0.1).total.item()
+        length, memory_length = int(mask[row].sum()), int(memory.lengths[row])
+        row_memory = Memory(memory.vectors[row : row + 1, :memory_length])
+        index = slice(row, row + 1), slice(0, length)
+        total += decoder.loss(row_memory, inputs[index], targets[index], mask[index], smoothing=0.1).total.item()
     assert whole.count == 8
     assert whole.total.item() == pytest.approx(total, rel=1e-5)
 

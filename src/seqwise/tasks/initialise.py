@@ -41,7 +41,7 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
         raise UsageError(problem, repair="Leave it out.")
     is_encoder = source.task == "masked" or (source.task == "language" and source.model in (*RECURRENT, "transformer"))
     if not is_encoder:
-        problem = f"--init: {name} is a {source.model} of the task {source.task}, which has no text encoder."
+        problem = f"--init: {name} has the model {source.model} of the task {source.task}, which has no text encoder."
         repair = "Name a run of --task masked, or of language with a recurrent model or a Transformer."
         raise UsageError(problem, repair=repair)
     result, defaults = settings.model_copy(deep=True), Settings()

@@ -77,9 +77,11 @@ def test_the_exif_orientation_is_applied():
 
 
 def test_large_cmyk_and_palette_images_are_read():
-    assert np.abs(decode_image(make_image(RED, (640, 480), form="JPEG"), 16).array[8].astype(int) - RED).max() < 8
+    assert (
+        np.abs(decode_image(make_image(RED, (640, 480), file_format="JPEG"), 16).array[8].astype(int) - RED).max() < 8
+    )
     assert decode_image(make_image((0, 255, 255, 0), (40, 40), "CMYK", "JPEG"), 16).array[8, 8, 0] > 200
-    assert (decode_image(make_image(3, mode="P"), 16).array == decode_image(make_image(3, mode="P"), 16).array).all()
+    assert (decode_image(make_image(RED, mode="P"), 16).array == RED).all()
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_clips_of_unequal_length_are_padded_with_zeros():
 def store(tmp_path: Path) -> ImageStore:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "a.png").write_bytes(make_image(RED, (40, 20)))
-    (tmp_path / "images" / "b.jpg").write_bytes(make_image(BLUE, form="JPEG"))
+    (tmp_path / "images" / "b.jpg").write_bytes(make_image(BLUE, file_format="JPEG"))
     (tmp_path / "clip").mkdir()
     for number in (1, 2, 10):
         (tmp_path / "clip" / f"f{number}.png").write_bytes(make_image((number, 0, 0)))

@@ -30,7 +30,8 @@ def read(spec: Path, **settings) -> CaptionSplits:
     return read_captions(spec, DataSettings(**settings))
 
 
-def get_colour(data: CaptionSplits, image: str) -> int:
+def get_red(data: CaptionSplits, image: str) -> int:
+    """Returns the red value of the image, which is its number in `write_data`."""
     (example,) = [each for each in data.all_examples() if each.image == image]
     return int(data.images.arrays[example.index][0, 0, 0])
 
@@ -45,7 +46,7 @@ def test_captions_of_one_image_stay_in_one_split(tmp_path: Path):
     assert all(len(example.captions) == 2 for example in data.all_examples())
     images = [example.image for example in data.all_examples()]
     assert len(images) == len(set(images)) == 40
-    assert all(get_colour(data, f"{n}.png") == n for n in (0, 17, 39))
+    assert all(get_red(data, f"{n}.png") == n for n in (0, 17, 39))
     assert (data.image_size, data.images.kind) == (8, "images")
 
 
@@ -70,8 +71,8 @@ def test_a_split_column_determines_the_splits(tmp_path: Path):
     ("keys", "columns", "has_splits"),
     [
         (("image", "caption", "split"), None, True),
-        (("image", "caption", "Split"), None, False),  # keys of JSON are exact
-        (("1", "2", "split"), "1,2", True),  # and are never numbers of columns
+        (("image", "caption", "Split"), None, False),  # JSON keys are case-sensitive
+        (("1", "2", "split"), "1,2", True),  # "1" is a key, not the number of a column
     ],
 )
 def test_a_split_key_determines_the_splits(
@@ -89,7 +90,7 @@ def test_tables_of_splits_share_their_images(tmp_path: Path):
     write_data(tmp_path, "image,caption\n2.png,c\n", 3, "test.csv")
     data = read(tmp_path)
     assert [example.image for example in data.parts["test"]] == ["2.png"]
-    assert get_colour(data, "2.png") == 2
+    assert get_red(data, "2.png") == 2
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "jsonl", "csv.gz"])

@@ -19,7 +19,7 @@ def shapes():
 
 
 def find_coloured_pixels(image: np.ndarray) -> np.ndarray:
-    """Returns which pixels are clearly not background, which is grey and at most 137 bright."""
+    """Returns which pixels are clearly not background, which is grey with values of at most 137."""
     pixels = image.astype(int)
     return ((pixels.max(-1) - pixels.min(-1)) > 70) | (pixels.min(-1) > 170)
 
@@ -72,10 +72,10 @@ def test_large_shapes_cover_more_than_small_ones(shapes):
     areas: dict[tuple, list[int]] = {}
     for image, caption in zip(*shapes):
         if " of " not in caption and len(caption.split()) == 4:
-            _, size, _, form = caption.split()
-            areas.setdefault((form, size), []).append(int(find_coloured_pixels(image).sum()))
-    for form in SHAPES:
-        assert min(areas[form, "large"]) > 1.5 * max(areas[form, "small"])
+            _, size, _, shape = caption.split()
+            areas.setdefault((shape, size), []).append(int(find_coloured_pixels(image).sum()))
+    for shape in SHAPES:
+        assert min(areas[shape, "large"]) > 1.5 * max(areas[shape, "small"])
 
 
 def test_nothing_is_drawn_at_the_edge(shapes):

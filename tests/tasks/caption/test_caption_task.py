@@ -68,7 +68,7 @@ def images(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(images: Path) -> tuple[Caption, Settings, CaptionModel]:
+def trained_task(images: Path) -> tuple[Caption, Settings, CaptionModel]:
     task, settings = prepare_task(images, training={"batch_size": 8, "learning_rate": 0.01, "validate_every": 1000})
     torch.manual_seed(0)
     model = task.build(settings)
@@ -81,8 +81,8 @@ def trained(images: Path) -> tuple[Caption, Settings, CaptionModel]:
 # Training and inference
 
 
-def test_a_trained_model_is_evaluated_against_all_captions(trained, images: Path):
-    task, settings, model = trained
+def test_a_trained_model_is_evaluated_against_all_captions(trained_task, images: Path):
+    task, settings, model = trained_task
     evaluation = Caption.evaluate(task.bundle(model, settings), str(images), None, BEAM)
     assert evaluation.metrics["exact_match"] == 1.0
     assert evaluation.metrics["images"] == len(task.splits.parts["test"])
@@ -94,8 +94,8 @@ def test_a_trained_model_is_evaluated_against_all_captions(trained, images: Path
     assert whole.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
 
 
-def test_the_captions_of_an_evaluation_can_be_written(trained, images: Path, tmp_path: Path):
-    task, settings, model = trained
+def test_the_captions_of_an_evaluation_can_be_written(trained_task, images: Path, tmp_path: Path):
+    task, settings, model = trained_task
     options = InferenceOptions(BeamSearchOptions(beam=2), out=tmp_path / "captions.tsv")
     evaluation = Caption.evaluate(task.bundle(model, settings), str(images), "test", options)
     lines = [line.split("\t") for line in (tmp_path / "captions.tsv").read_text().splitlines()]
@@ -109,8 +109,8 @@ def test_the_captions_of_an_evaluation_can_be_written(trained, images: Path, tmp
         )
 
 
-def test_captions_come_in_the_order_of_the_inputs(trained, images: Path):
-    task, settings, model = trained
+def test_captions_come_in_the_order_of_the_inputs(trained_task, images: Path):
+    task, settings, model = trained_task
     names = [str(images / f"{number}.png") for number in (5, 0, 1, 3)]
     predictions = list(Caption.predict(task.bundle(model, settings), names, BEAM))
     assert [prediction.values["image"] for prediction in predictions] == names
@@ -125,8 +125,8 @@ def test_captions_come_in_the_order_of_the_inputs(trained, images: Path):
     assert single.text == single.values["caption"] == predictions[0].values["caption"]
 
 
-def test_n_best_sampling_and_a_forced_start(trained, images: Path):
-    task, settings, model = trained
+def test_n_best_sampling_and_a_forced_start_are_applied(trained_task, images: Path):
+    task, settings, model = trained_task
     name = [str(images / "1.png")]
     (several,) = Caption.predict(
         task.bundle(model, settings), name, InferenceOptions(BeamSearchOptions(beam=4, n_best=3))
@@ -156,8 +156,8 @@ def test_n_best_sampling_and_a_forced_start(trained, images: Path):
     assert len(short.text.split()) == 3
 
 
-def test_a_model_is_the_same_after_saving(trained, images: Path, tmp_path: Path):
-    task, settings, model = trained
+def test_a_model_is_the_same_after_saving(trained_task, images: Path, tmp_path: Path):
+    task, settings, model = trained_task
     task.preprocessor.save(tmp_path)
     again = Caption.restore(settings, Preprocessor.load(tmp_path))
     again.load_state_dict(model.state_dict())
@@ -165,8 +165,8 @@ def test_a_model_is_the_same_after_saving(trained, images: Path, tmp_path: Path)
     assert torch.equal(again.eval()(batch)[0].total, model.eval()(batch)[0].total)
 
 
-def test_validation_is_the_mean_over_all_tokens(trained):
-    task, settings, model = trained
+def test_validation_is_the_mean_over_all_tokens(trained_task):
+    task, settings, model = trained_task
     metrics = task.validate(model, settings, World())
     with torch.no_grad():
         indices = np.arange(len(task.captions["valid"].token_ids))
@@ -176,8 +176,8 @@ def test_validation_is_the_mean_over_all_tokens(trained):
     assert metrics["exact_match"] == 1
 
 
-def test_attention_weights_over_regions_can_be_recorded(trained, images: Path):
-    task, _, model = trained
+def test_attention_weights_over_regions_can_be_recorded(trained_task, images: Path):
+    task, _, model = trained_task
     with record(model, "*") as activations, torch.no_grad():
         model.eval()(task.captions["valid"].collate(np.arange(2), task.max_length))
     assert activations["encoder.regions"].shape[:2] == (2, 16)
@@ -226,13 +226,13 @@ def test_a_caption_that_was_cut_has_no_end(images: Path):
     settings = parse_settings({"task": "caption", "model": "gru", **SMALL, "data": {"max_length": 3}})
     task = Caption.prepare(str(images), settings)
     batch = task.captions["train"].collate(np.arange(len(task.captions["train"].token_ids)), task.max_length)
-    end, ends = task.preprocessor.tokenizer.end, []
+    end, has_end = task.preprocessor.tokenizer.end, []
     for row, ids in enumerate(task.captions["train"].token_ids):
         targets = batch.targets[row][batch.mask[row]].tolist()
         assert targets == [*ids.tolist(), end][:3]
         assert batch.ids[row][batch.mask[row]].tolist()[1:] == targets[:-1]
-        ends.append(end in targets)
-    assert {True, False} == set(ends)
+        has_end.append(end in targets)
+    assert {True, False} == set(has_end)
     (whole, cut), _, mask = shift_captions([np.array([5, 6]), np.array([7, 8, 9, 4])], 1, 2, 3)
     assert whole.tolist() == [1, 5, 6]
     assert cut.tolist() == [1, 7, 8]
@@ -306,13 +306,13 @@ def test_invalid_models_are_rejected_before_training(images: Path):
 
 @pytest.mark.parametrize("encoder", ["convolutional", "patches"])
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_every_family_passes_the_check_with_both_encoders(images: Path, family: str, encoder: str):
+def test_lstm_and_transformer_pass_the_check_with_both_encoders(images: Path, family: str, encoder: str):
     task, settings = prepare_task(images, family, caption={"encoder": encoder, "patch": 4})
     task.check(settings)
 
 
-def test_inputs_of_another_kind_than_in_training_are_rejected(trained, tmp_path: Path):
-    task, settings, model = trained
+def test_inputs_of_another_kind_than_in_training_are_rejected(trained_task, tmp_path: Path):
+    task, settings, model = trained_task
     data = write_data(tmp_path, "features")
     with pytest.raises(UsageError, match="trained on an image per row; received features"):
         Caption.evaluate(task.bundle(model, settings), str(data), None, BEAM)
@@ -347,9 +347,9 @@ def test_a_path_is_expanded_to_inputs(tmp_path: Path, images: Path):
     assert Caption.read_inputs(str(tmp_path / "x"), settings) == [str(tmp_path / "x")]
 
 
-def test_a_builtin_image_is_named_by_its_number(trained, monkeypatch):
+def test_a_builtin_image_is_named_by_its_number(trained_task, monkeypatch):
     monkeypatch.setattr("seqwise.tasks.caption.generation.draw_shapes", lambda: draw_shapes(400))
-    task, settings, model = trained
+    task, settings, model = trained_task
     (prediction,) = Caption.predict(task.bundle(model, settings), ["builtin:shapes/7"], BEAM)
     assert prediction.values["image"] == "builtin:shapes/7"
     with pytest.raises(DataError, match="builtin:shapes/399"):
@@ -380,9 +380,9 @@ def test_the_report_counts_images_captions_and_tokens(images: Path):
     assert sum(row[1] for row in report.rows.values()) == 72
 
 
-def test_the_longest_caption_can_end(trained, images: Path):
+def test_the_longest_caption_can_end(trained_task, images: Path):
     """A caption as long as the longest of training is followed by its end, not cut before it."""
-    task, settings, model = trained
+    task, settings, model = trained_task
     assert settings.data.max_length == 7  # a square of green paint . and the end
     name = [str(images / "1.png")]
     expected = "a square of green paint."

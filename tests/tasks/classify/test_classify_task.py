@@ -19,6 +19,7 @@ from seqwise.tasks.classify.task import Classify
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.training.api import TrainedModel, load, train
+from seqwise.training.distribution import World
 
 GOOD_WORDS, BAD_WORDS = ["good", "lovely", "bright"], ["bad", "dull", "poor"]
 SMALL = {
@@ -63,14 +64,16 @@ def prepare_task(data: str, **settings) -> tuple[Classify, Settings]:
 def test_every_family_learns_which_word_decides(opinions: str, tmp_path: Path, family: str):
     settings = {**SMALL, "transformer": {"heads": 2}, "training": {**SMALL["training"], "validate_every": 200}}
     budget = "12-epochs" if family == "transformer" else "6-epochs"
-    trained = train(opinions, task="classify", model=family, budget=budget, out=tmp_path / "run", settings=settings)
-    assert trained.evaluate(opinions).metrics["accuracy"] == 1.0
-    answers = trained.predict(["so lovely and the film was very", "was dull", "bright film"])
+    trained_model = train(
+        opinions, task="classify", model=family, budget=budget, out=tmp_path / "run", settings=settings
+    )
+    assert trained_model.evaluate(opinions).metrics["accuracy"] == 1.0
+    answers = trained_model.predict(["so lovely and the film was very", "was dull", "bright film"])
     assert [answer.values["label"] for answer in answers] == ["y", "n", "y"]
 
 
 @pytest.fixture(scope="module")
-def trained(opinions: str, tmp_path_factory) -> TrainedModel:
+def trained_model(opinions: str, tmp_path_factory) -> TrainedModel:
     """A run of one epoch."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     return train(opinions, task="classify", budget="1-epochs", out=folder, settings=SMALL)
@@ -80,22 +83,24 @@ def trained(opinions: str, tmp_path_factory) -> TrainedModel:
 @pytest.mark.parametrize("pooling", ["last", "mean", "max", "attention"])
 def test_every_pooling_learns(opinions: str, tmp_path: Path, pooling: str):
     settings = {**SMALL, "classify": {"pooling": pooling}, "training": {**SMALL["training"], "validate_every": 200}}
-    trained = train(opinions, task="classify", model="gru", budget="6-epochs", out=tmp_path / "run", settings=settings)
-    assert trained.evaluate(opinions).metrics["accuracy"] == 1.0
+    trained_model = train(
+        opinions, task="classify", model="gru", budget="6-epochs", out=tmp_path / "run", settings=settings
+    )
+    assert trained_model.evaluate(opinions).metrics["accuracy"] == 1.0
 
 
-def test_a_loaded_run_gives_the_same_predictions(opinions: str, trained: TrainedModel):
-    loaded = load(trained.run.folder)
+def test_a_loaded_run_gives_the_same_predictions(opinions: str, trained_model: TrainedModel):
+    loaded = load(trained_model.run.folder)
     assert loaded.run.preprocessor.facts == {"labels": ["n", "y"]}
-    assert loaded.predict("so good").values == trained.predict("so good").values
+    assert loaded.predict("so good").values == trained_model.predict("so good").values
     one = loaded.evaluate(opinions)
     assert one.on == f"{opinions}, the test split"
-    assert one.metrics == trained.evaluate(opinions).metrics
+    assert one.metrics == trained_model.evaluate(opinions).metrics
 
 
-def test_evaluation_has_definitions_and_a_confusion_table(trained: TrainedModel, tmp_path: Path):
+def test_evaluation_has_definitions_and_a_confusion_table(trained_model: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text("text,label\nso good,y\nso bad,n\nlovely,n\n")
-    evaluation = trained.evaluate(tmp_path / "other.csv")
+    evaluation = trained_model.evaluate(tmp_path / "other.csv")
     assert evaluation.on.endswith("all of it")
     assert list(evaluation.metrics) == ["accuracy", "macro_f1", "loss", "examples"]
     assert evaluation.metrics.keys() <= evaluation.definitions.keys()
@@ -106,9 +111,9 @@ def test_evaluation_has_definitions_and_a_confusion_table(trained: TrainedModel,
     assert evaluation.metrics["accuracy"] == pytest.approx(num_correct / 3)
 
 
-def test_predictions_of_an_evaluation_can_be_written(trained: TrainedModel, tmp_path: Path):
+def test_predictions_of_an_evaluation_can_be_written(trained_model: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text('text,label\n"so\tgood\nfilm",y\nso bad,n\n')
-    evaluation = trained.evaluate(tmp_path / "other.csv", out=tmp_path / "answers.tsv")
+    evaluation = trained_model.evaluate(tmp_path / "other.csv", out=tmp_path / "answers.tsv")
     lines = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
     assert lines[0] == ["text", "label", "predicted", "probability"]
     assert [line[:2] for line in lines[1:]] == [["so good film", "y"], ["so bad", "n"]]
@@ -117,26 +122,26 @@ def test_predictions_of_an_evaluation_can_be_written(trained: TrainedModel, tmp_
     assert all(0.5 <= float(line[3]) <= 1 for line in lines[1:])
 
 
-def test_an_output_path_that_cannot_be_written_is_rejected_before_scoring(trained: TrainedModel, tmp_path: Path):
+def test_an_output_path_that_cannot_be_written_is_rejected_before_scoring(trained_model: TrainedModel, tmp_path: Path):
     with pytest.raises(UsageError, match="its folder does not exist"):
-        trained.evaluate(tmp_path / "not read.csv", out=tmp_path / "nowhere" / "answers.tsv")
+        trained_model.evaluate(tmp_path / "not read.csv", out=tmp_path / "nowhere" / "answers.tsv")
 
 
-def test_a_label_unknown_to_the_run_is_rejected_in_evaluation(trained: TrainedModel, tmp_path: Path):
+def test_a_label_unknown_to_the_run_is_rejected_in_evaluation(trained_model: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text("text,label\nso good,y\nso so,maybe\n")
     with pytest.raises(DataError, match=r"other.csv:3: the label 'maybe'.*\n?.*The training labels are: n, y"):
-        trained.evaluate(tmp_path / "other.csv")
+        trained_model.evaluate(tmp_path / "other.csv")
 
 
-def test_a_prediction_has_label_probability_and_alternatives(trained: TrainedModel):
-    answer = trained.predict("so good")
+def test_a_prediction_has_label_probability_and_alternatives(trained_model: TrainedModel):
+    answer = trained_model.predict("so good")
     values = answer.values
     assert values["text"] == "so good"
     assert values["probability"] == max(values["probabilities"].values())
     assert sum(values["probabilities"].values()) == pytest.approx(1)
     first, second = values["probabilities"]
     assert answer.text == f"{first}  {values['probability']:.3f}    {second}  {values['probabilities'][second]:.3f}"
-    assert trained.predict("so good", top=1).text == f"{first}  {values['probability']:.3f}"
+    assert trained_model.predict("so good", top=1).text == f"{first}  {values['probability']:.3f}"
 
 
 def test_a_batch_counts_its_rows_targets_and_tokens():
@@ -186,11 +191,11 @@ def test_balanced_weights_multiply_the_loss_and_leave_the_bias_zero():
 def test_word_dropout_replaces_tokens_by_unknown_in_training_only():
     model = build_model(classify={"word_dropout": 0.5})
     ids = torch.full((40, 50), 7)
-    with record(model, "embedding.vectors") as recorded:
+    with record(model, "embedding.vectors") as recording:
         model.train()(TextBatch(ids, torch.full((40,), 50), torch.zeros(40, dtype=torch.int64)))
-        dropped_share = (recorded["embedding.vectors"] == model.embedding.weight[1]).all(-1).float().mean()
+        dropped_share = (recording["embedding.vectors"] == model.embedding.weight[1]).all(-1).float().mean()
         model.eval().scores(ids, torch.full((40,), 50))
-        unchanged_share = (recorded["embedding.vectors"] == model.embedding.weight[7]).all(-1).float().mean()
+        unchanged_share = (recording["embedding.vectors"] == model.embedding.weight[7]).all(-1).float().mean()
     assert 0.45 < float(dropped_share) < 0.55
     assert float(unchanged_share) == 1.0
 
@@ -223,19 +228,19 @@ def test_gradients_equal_finite_differences(family: str):
 def test_activations_can_be_recorded_by_name(opinions: str):
     task, settings = prepare_task(opinions, classify={"pooling": "attention"})
     model = task.build(settings)
-    with record(model) as recorded:
+    with record(model) as recording:
         model.eval()(next(task.batches(settings).epoch(0)))
-    assert {"embedding.vectors", "head.pooling.weights", "head.pooled", "head.scores"} <= set(recorded)
-    assert any(name.endswith("lstm.forget") for name in recorded)
+    assert {"embedding.vectors", "head.pooling.weights", "head.pooled", "head.scores"} <= set(recording)
+    assert any(name.endswith("lstm.forget") for name in recording)
 
 
 def test_scoring_truncates_long_rows_and_returns_each_row_once():
     model = build_model()
     rows = [np.arange(2, 2 + length) % 20 for length in (5, 30, 1, 0)]
     by_row = {
-        int(number): logs
-        for numbers, batch in predict_log_probabilities(model, rows, 10)
-        for number, logs in zip(numbers, batch)
+        int(index): row
+        for indices, log_probabilities in predict_log_probabilities(model, rows, 10)
+        for index, row in zip(indices, log_probabilities)
     }
     assert sorted(by_row) == [0, 1, 2, 3]
     (_, alone), *_ = predict_log_probabilities(model, [rows[1][:10]], 10)
@@ -244,18 +249,11 @@ def test_scoring_truncates_long_rows_and_returns_each_row_once():
 
 def test_the_goal_is_accuracy_then_loss_or_macro_f1_with_balanced_weights(opinions: str):
     task, settings = prepare_task(opinions)
-    metrics = task.validate(task.build(settings), settings, SingleProcess())
+    metrics = task.validate(task.build(settings), settings, World())
     assert 0 < metrics["goal"] - (1 - metrics["accuracy"]) < 1 / len(task.ids["valid"])
     settings.classify.class_weights = "balanced"
-    metrics = task.validate(task.build(settings), settings, SingleProcess())
+    metrics = task.validate(task.build(settings), settings, World())
     assert 0 < metrics["goal"] - (1 - metrics["macro_f1"]) < 1 / len(task.ids["valid"])
-
-
-class SingleProcess:
-    rank, size = 0, 1
-
-    def sum(self, *numbers: float) -> list[float]:
-        return list(numbers)
 
 
 class RecordingProcess:
@@ -275,7 +273,7 @@ def test_two_processes_validate_each_text_once(opinions: str):
     for process in processes:
         task.validate(model, settings, process)
     both = np.array([process.recorded[0] for process in processes]).sum(0)
-    alone = task.validate(model, settings, SingleProcess())
+    alone = task.validate(model, settings, World())
     assert both[1:].sum() == len(task.ids["valid"])
     assert both[0] / both[1:].sum() == pytest.approx(alone["loss"])
 
@@ -346,8 +344,8 @@ def test_asking_for_more_labels_than_exist_shows_all():
     )
 
 
-def test_a_prediction_says_if_all_words_are_unknown(trained: TrainedModel):
-    known, unknown, empty = trained.predict(["good film", "xyzzy plugh", ""])
+def test_a_prediction_says_if_all_words_are_unknown(trained_model: TrainedModel):
+    known, unknown, empty = trained_model.predict(["good film", "xyzzy plugh", ""])
     assert "nothing_known" not in known.values
     assert unknown.values["nothing_known"]
     assert empty.values["nothing_known"]

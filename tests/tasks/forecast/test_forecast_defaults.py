@@ -25,7 +25,7 @@ def test_every_setting_gets_a_default(model: str, cuda: bool):
         assert settings.network.width % settings.transformer.heads == 0
 
 
-def test_few_windows_make_small_batches_and_large_steps():
+def test_few_windows_get_small_batches_and_a_large_learning_rate():
     context = DefaultsContext(2_000, 0, False, 2, examples=160, max_length=44)
     settings, _ = resolve(Settings(task="forecast", model="gru"), context)
     assert (settings.training.batch_size, settings.training.learning_rate) == (20, 2e-3)

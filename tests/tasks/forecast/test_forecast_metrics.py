@@ -19,7 +19,7 @@ def create_errors() -> ErrorSums:
     return errors
 
 
-def test_means_over_all_windows_steps_and_series():
+def test_metrics_are_means_over_all_windows_steps_and_series():
     metrics = create_errors().metrics(np.ones(2), np.ones(2))
     assert metrics["mse"] == pytest.approx((0 + 4 + 1) / 3)
     assert metrics["mae"] == pytest.approx((0 + 2 + 1) / 3)
@@ -39,7 +39,7 @@ def test_a_series_that_never_changes_is_left_out_of_mase():
     assert np.isnan(create_errors().metrics(np.ones(2), np.array([0.0, np.nan]))["mase"])
 
 
-def test_quantile_loss_and_coverage():
+def test_quantile_loss_and_coverage_equal_hand_computed_values():
     metrics = create_errors().metrics(np.ones(2), np.ones(2))
     low = 3 * 0.1  # 1 below the truth three times
     high = 0.1 + 0.9 * 0.5 + 0.1  # 1 above, 0.5 below, 1 above

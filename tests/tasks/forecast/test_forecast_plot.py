@@ -26,7 +26,7 @@ def test_the_plot_shows_history_band_point_and_truth():
     assert svg.count("<polyline") == 2 + 1 + 1  # the history is broken by a missing value
     assert "quantiles 0.1 to 0.9" in svg
     points = re.search(r'<polygon points="([^"]+)"', svg)[1].split()
-    assert len(points) == 1 + 2 + 2  # from the last value up, and back below
+    assert len(points) == 1 + 2 + 2  # the last value, then along the upper quantile, and back along the lower one
 
 
 def test_without_quantiles_there_is_no_band():

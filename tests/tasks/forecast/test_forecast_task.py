@@ -115,10 +115,10 @@ def test_gradients_of_a_constant_past_are_finite():
 def test_gradients_equal_finite_differences(family: str):
     model, batch = build_model(family, known=1).double(), create_batch(2, known=1, dtype=torch.float64)
 
-    def loss(past: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
+    def forecast(past: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
         return model.forecast(WindowBatch(past, batch.future, batch.mask, known)).point
 
-    assert torch.autograd.gradcheck(loss, (batch.past.requires_grad_(), batch.known.requires_grad_()))
+    assert torch.autograd.gradcheck(forecast, (batch.past.requires_grad_(), batch.known.requires_grad_()))
 
 
 def test_a_new_model_forecasts_the_mean_of_the_window():
@@ -142,7 +142,7 @@ def create_table(steps: int = 120, series: str = "ab", start: int = 0) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained_model_and_table(tmp_path_factory):
     folder = tmp_path_factory.mktemp("forecast")
     path = folder / "waves.csv"
     path.write_text(create_table())
@@ -175,8 +175,8 @@ def test_open_settings_are_chosen_and_logged(tmp_path):
     assert shares.forecast.splits == "0.55,0.2,0.25"
 
 
-def test_naive_forecasts_are_evaluated_on_the_same_windows(trained):
-    run, path = trained
+def test_naive_forecasts_are_evaluated_on_the_same_windows(trained_model_and_table):
+    run, path = trained_model_and_table
     evaluation = run.evaluate(path)
     task = Forecast.prepare(str(path), run.settings)
     values = task.statistics.scaler.transform(task.series.values)
@@ -197,8 +197,8 @@ def test_naive_forecasts_are_evaluated_on_the_same_windows(trained):
     assert "original scale" in evaluation.tables[0].title
 
 
-def test_mase_does_not_depend_on_the_unit(trained):
-    run, path = trained
+def test_mase_does_not_depend_on_the_unit(trained_model_and_table):
+    run, path = trained_model_and_table
     evaluation = run.evaluate(path)
     task = Forecast.prepare(str(path), run.settings)
     train = task.series.values[:84]
@@ -207,8 +207,8 @@ def test_mase_does_not_depend_on_the_unit(trained):
     assert evaluation.metrics["mase"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_another_table_is_evaluated_as_a_whole(trained, tmp_path):
-    run, path = trained
+def test_another_table_is_evaluated_as_a_whole(trained_model_and_table, tmp_path):
+    run, path = trained_model_and_table
     other = tmp_path / "later.csv"
     other.write_text(create_table(60, start=500))
     evaluation = run.evaluate(other)
@@ -222,8 +222,8 @@ def test_another_table_is_evaluated_as_a_whole(trained, tmp_path):
         run.evaluate(other)
 
 
-def test_a_prediction_continues_after_the_end(trained):
-    run, path = trained
+def test_a_prediction_continues_after_the_end(trained_model_and_table):
+    run, path = trained_model_and_table
     prediction = run.predict(str(path))
     rows = list(csv.reader(io.StringIO(prediction.text)))
     assert rows[0] == ["time", "a", "a q0.1", "a q0.9", "b", "b q0.1", "b q0.9"]
@@ -239,8 +239,8 @@ def test_a_prediction_continues_after_the_end(trained):
 
 
 @pytest.mark.parametrize("scoring", [compute_validation_sums, compute_errors])
-def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring):
-    run, path = trained
+def test_each_window_is_prepared_and_forecast_once(trained_model_and_table, monkeypatch, scoring):
+    run, path = trained_model_and_table
     task = Forecast.prepare(str(path), run.settings, run.run.preprocessor)
     calls: list[str] = []
     for owner, name in ((ForecastModel, "forecast"), (RollingWindows, "collate")):
@@ -252,8 +252,8 @@ def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring
     assert sorted(calls) == ["collate", "forecast"]
 
 
-def test_plots_are_written_on_request(trained, tmp_path):
-    run, path = trained
+def test_plots_are_written_on_request(trained_model_and_table, tmp_path):
+    run, path = trained_model_and_table
     run.predict(str(path), options=InferenceOptions(out=tmp_path / "a.svg"))
     assert (tmp_path / "a.svg").read_text().count("<polygon") == 2
     run.evaluate(path, options=InferenceOptions(out=tmp_path / "b.svg"))
@@ -266,8 +266,8 @@ def test_plots_are_written_on_request(trained, tmp_path):
             run.evaluate("no table", options=options)
 
 
-def test_a_short_history_or_a_missing_series_is_rejected(trained, tmp_path):
-    run, _ = trained
+def test_a_short_history_or_a_missing_series_is_rejected(trained_model_and_table, tmp_path):
+    run, _ = trained_model_and_table
     with pytest.raises(DataError, match="history of 'a' has 20 steps; the model sees 24"):
         run.predict(create_table(20))
     with pytest.raises(DataError, match="there is no column 'b'"):
@@ -330,6 +330,6 @@ def test_standard_input_is_one_table(monkeypatch):
     assert Forecast.read_inputs("builtin:sunspots", ResolvedSettings()) == ["builtin:sunspots"]
 
 
-def test_the_model_card_names_the_data_as_input(trained):
-    run, path = trained
+def test_the_model_card_names_the_data_as_input(trained_model_and_table):
+    run, path = trained_model_and_table
     assert f"seqwise predict {run.run.folder} {path}" in Path(run.run.folder / "README.md").read_text()

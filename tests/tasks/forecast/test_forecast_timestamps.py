@@ -49,7 +49,9 @@ CASES = {
 
 
 @pytest.mark.parametrize(("texts", "step_name", "season", "next_label"), CASES.values(), ids=CASES)
-def test_step_season_and_next_timestamp(texts: list[str], step_name: str, season: int | None, next_label: str):
+def test_step_season_and_next_timestamp_are_inferred(
+    texts: list[str], step_name: str, season: int | None, next_label: str
+):
     grid = create_grid(texts)
     assert (grid.step_name, grid.season) == (step_name, season)
     assert grid.label(len(texts)) == next_label
@@ -99,7 +101,7 @@ def test_a_grid_is_aligned_with_another_table():
     assert hours.align(shifted).label(0) == "2024-02-01 00:30"  # a grid of its own, not half a step off
 
 
-def test_business_days_before_1970():
+def test_business_days_before_1970_are_consecutive_too():
     ticks = np.array([get_parser("date")(text) for text in ("1969-12-26", "1969-12-29", "1969-12-30")])
     days = TimeGrid("business day", 1, 0, "date")
     assert np.diff(days.positions(ticks)).tolist() == [1, 1]

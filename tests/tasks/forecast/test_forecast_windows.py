@@ -52,7 +52,7 @@ def test_the_published_borders_give_the_published_number_of_windows():
     )
 
 
-def test_splits_by_fractions_and_by_files(tmp_path: Path):
+def test_splits_follow_fractions_or_files(tmp_path: Path):
     series = create_series(list(range(50)))
     assert compute_borders(series, "0.7,0.1,0.2") == {"train": (0, 35), "valid": (35, 40), "test": (40, 50)}
     for split, first in (("train", 0), ("valid", 5), ("test", 9)):

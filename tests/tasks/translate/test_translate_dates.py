@@ -42,7 +42,7 @@ def test_years_of_two_digits_are_those_of_posix():
     assert max(years) <= "2068"
 
 
-def test_ordinals():
+def test_ordinals_have_the_english_suffixes():
     numbers = (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 30, 31)
     assert " ".join(map(format_ordinal, numbers)) == "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 23rd 30th 31st"
 

@@ -18,8 +18,8 @@ from seqwise.tasks.translate.task import Translate
 GREEDY = InferenceOptions(BeamSearchOptions())
 
 
-def write_table(path: Path, header: str = "", mark: str = ",", sides: int = 2, rows: int = 40) -> str:
-    lines = [mark.join(f"{side} {n} {side}" for side in ("one", "eins", "un")[:sides]) for n in range(rows)]
+def write_table(path: Path, header: str = "", separator: str = ",", sides: int = 2, rows: int = 40) -> str:
+    lines = [separator.join(f"{side} {n} {side}" for side in ("one", "eins", "un")[:sides]) for n in range(rows)]
     path.write_text("".join(f"{line}\n" for line in [*([header] if header else []), *lines]))
     return str(path)
 
@@ -50,7 +50,7 @@ def small_model(tmp_path: Path):
 
 
 def test_numbered_columns_are_found_in_evaluation(tmp_path: Path):
-    data = write_table(tmp_path / "three.tsv", mark="\t", sides=3)
+    data = write_table(tmp_path / "three.tsv", separator="\t", sides=3)
     task, model, settings = prepare_task(data, columns="1,2,3")
     both = Translate.evaluate(task.bundle(model, settings), data, "all", GREEDY)
     assert list(both.tables[0].rows) == ["target2", "target3"]

@@ -178,8 +178,8 @@ def test_scheduled_sampling_is_reproducible_and_has_no_effect_at_the_start():
 
 def test_attention_weights_can_be_recorded():
     model = build_translator("gru", "general").eval()
-    with record(model, "*weights") as recorded:
+    with record(model, "*weights") as recording:
         model(create_batch())
-    weights = recorded["writers.0.decoder.weights"]
+    weights = recording["writers.0.decoder.weights"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 5))
     assert weights[1, :, 1:].abs().max() == 0  # padding gets no attention

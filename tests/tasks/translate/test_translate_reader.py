@@ -113,8 +113,8 @@ def test_columns_are_found_by_name_by_number_and_by_target(tmp_path):
     assert (languages, splits.parts["train"][0].targets) == (Languages("en", ("de", "fr")), ("eins 0", "un 0"))
     splits, languages = read_pairs(path, columns="en,fr", target="fr")
     assert (languages, splits.parts["train"][0].targets) == (Languages("en", ("fr",)), ("un 0",))
-    headless = write_files(tmp_path, h__tsv="".join(f"{n}\tone {n}\teins {n}\n" for n in range(30))) / "h.tsv"
-    splits, languages = read_pairs(headless, columns="2,3")
+    without_header = write_files(tmp_path, h__tsv="".join(f"{n}\tone {n}\teins {n}\n" for n in range(30))) / "h.tsv"
+    splits, languages = read_pairs(without_header, columns="2,3")
     assert (languages, splits.parts["train"][0].source) == (Languages(), "one 0")
 
 

@@ -14,7 +14,7 @@ def test_words_are_runs_of_letters_and_digits_in_lower_case():
     assert split_words("The café's 3.5-litre CAR_7!") == ["the", "café", "s", "3", "5", "litre", "car", "7"]
 
 
-def test_the_example_of_lin_2004():
+def test_rouge_of_the_example_of_lin_2004_equals_hand_computed_values():
     # Lin 2004, §3.1: S2 shares "police … the gunman" with S1 in order, S3 only "the gunman".
     reference = "police killed the gunman"
     second, third = rouge(["police kill the gunman"], [reference]), rouge(["the gunman kill police"], [reference])

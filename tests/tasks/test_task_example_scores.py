@@ -120,15 +120,14 @@ def test_a_block_has_the_losses_of_its_tokens(language_models, family):
     store = setup.task.stores["test"]
     ids = torch.from_numpy(store.read(0, len(store)))[None]
     with torch.no_grad():
-        scores, _ = _scores(setup.model.eval(), ids)
+        scores = compute_scores(setup.model.eval(), ids)
     losses = F.cross_entropy(scores[0, :-1], ids[0, 1:], reduction="none").double().numpy()
     expected = np.add.reduceat(losses, [0, *range(BLOCK_TOKENS - 1, len(losses), BLOCK_TOKENS)])
     assert evaluate_examples(setup).sums[:, 0] == pytest.approx(expected, rel=1e-5)
 
 
-def _scores(model: Any, ids: torch.Tensor) -> tuple[torch.Tensor, Any]:
-    states = model.backbone(model.embedding(ids))
-    return model.head(states.vectors), states.state
+def compute_scores(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    return model.head(model.backbone(model.embedding(ids)).vectors)
 
 
 def test_blocks_of_the_ngram_model_equal_hand_computed_sums(language_models):
@@ -151,15 +150,15 @@ def test_dynamic_evaluation_has_examples_too(language_models):
 
 
 def test_blocks_of_masked_tokens_do_not_depend_on_the_window(create_untrained, book):
-    setup = [
+    setups = [
         create_untrained("masked", book, family, data={"window": window}, text={"tokenizer": "words"})
         for family, window in (("transformer", 9), ("lstm", 24))
     ]
-    short, long = (evaluate_examples(each, split="all") for each in setup)
+    short, long = (evaluate_examples(each, split="all") for each in setups)
     assert len(short.sums) > 50
     assert short.unit == long.unit == "blocks of 128 tokens"
     assert short.sums[:, 1].tolist() == long.sums[:, 1].tolist()
-    for examples, each in ((short, setup[0]), (long, setup[1])):
+    for examples, each in ((short, setups[0]), (long, setups[1])):
         num_correct = 0
         for row, text in zip(examples.sums, examples.texts):
             true, filled = text.expected.split(" | "), text.answer.split(" | ")
@@ -293,7 +292,8 @@ def test_equally_good_forecasts_are_rarely_significantly_different():
         families = {name: [block_sums(1 + 0.2 * (common + rng.normal(size=480)), 16)] for name in "ab"}
         (pair,) = compare_pairs(partial(compute_metric, "mse"), families, draws=100, seed=trial, deterministic="ab")
         p_values.append(pair.p)
-    assert 0.03 <= np.mean(np.array(p_values) < 0.05) <= 0.075  # 0.10 if windows count in the block of their first step
+    # It would be 0.10 if each window counted in the block of its first step.
+    assert 0.03 <= np.mean(np.array(p_values) < 0.05) <= 0.075
 
 
 def test_a_block_in_which_no_window_begins_has_the_text_of_the_first_that_reaches_it():
@@ -369,13 +369,13 @@ def test_the_latency_of_a_translation_includes_beam_search(create_untrained, dig
 def test_the_median_is_over_inputs_at_equal_intervals(monkeypatch):
     clock, inputs = [0.0], []
 
-    def answer(seconds: int) -> None:
+    def predict(seconds: int) -> None:
         inputs.append(seconds)
         clock[0] += seconds
 
     monkeypatch.setattr(latency, "perf_counter", lambda: clock[0])
-    assert latency.median_seconds(range(100), answer, 5) == 40
+    assert latency.median_seconds(range(100), predict, 5) == 40
     assert inputs[latency.WARM_UP :] == [0, 20, 40, 60, 80]
     inputs.clear()
-    assert latency.median_seconds([3, 5], answer, 5) == 3
+    assert latency.median_seconds([3, 5], predict, 5) == 3
     assert inputs[latency.WARM_UP :] == [3, 5, 3, 5, 3]
