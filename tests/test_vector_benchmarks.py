@@ -53,8 +53,8 @@ def test_twins_are_renamed_occurrences_and_the_rest_is_unchanged(rare, text):
     with read_sentences(open_unsplit(text)) as sentences:
         renamed, twins = rare.create_twins(sentences, 12, seed=1)
         with renamed:
-            before = [sentences.vocabulary.words[at] if at >= 0 else "" for at in all_ids(sentences)]
-            after = [renamed.vocabulary.words[at] if at >= 0 else "" for at in all_ids(renamed)]
+            before = [sentences.vocabulary.words[word_id] if word_id >= 0 else "" for word_id in all_ids(sentences)]
+            after = [renamed.vocabulary.words[word_id] if word_id >= 0 else "" for word_id in all_ids(renamed)]
     assert [word.removesuffix("~") for word in after] == before
     counts = Counter(word for word in after if word)
     assert dict(zip(renamed.vocabulary.words, renamed.vocabulary.counts.tolist())) == counts

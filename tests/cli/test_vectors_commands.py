@@ -180,7 +180,7 @@ def test_analogy_and_similarity_tests_are_recognised_and_evaluated(seqwise_comma
     assert result.err.count("the result is unreliable") == len(tests)  # a handful of lines each
     assert result.status == 0
     assert rows(result.out)[1:5] == [
-        ["section", "right", "asked", "accuracy", "skipped"],
+        ["section", "correct", "answered", "accuracy", "skipped"],
         ["royal", "1", "1", "100.0%", "1"],
         ["wrong", "0", "1", "0.0%", "0"],
         ["total", "1", "2", "50.0%", "1"],

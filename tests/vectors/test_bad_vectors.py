@@ -26,13 +26,13 @@ def to_safetensors(tensors: dict, metadata: dict, folder: Path) -> bytes:
 
 CASES = {
     # name, content, line (None: the file as a whole), message
-    "nothing": ("v.txt", b"", None, "the file is empty"),
+    "an empty file": ("v.txt", b"", None, "the file is empty"),
     "blank lines": ("v.txt", b"\n\n", 1, "expected a word and its numbers in every line"),
     "a header only": ("v.txt", b"3 2\n", 2, "declares 3 words, but the file ends after 0"),
     "fewer lines than declared": ("v.vec", b"3 2\na 1 2\nb 3 4\n", 4, "declares 3 words, but the file ends after 2"),
     "more lines than declared": ("v.vec", b"1 2\na 1 2\n\nb 3 4\n", 4, "declares 1 words, but more follow"),
     "a header with the wrong dimension": ("v.vec", b"1 3\na 1 2\n", 2, "expected 3 numbers after the word; found 2"),
-    "a header of nothing": ("v.vec", b"3 0\na\n", 1, "declares 3 words of 0 numbers"),
+    "a header with zero dimensions": ("v.vec", b"3 0\na\n", 1, "declares 3 words of 0 numbers"),
     "a header with a huge dimension": ("v.vec", b"3 99999999999\na 1\n", 1, "99,999,999,999 numbers"),
     "a header with thousands of digits": (
         "v.vec",
@@ -57,8 +57,8 @@ CASES = {
     "too many numbers": ("v.txt", b"a 1 2\nb 3 4 5\nc 5 6\n", 2, "expected 2 numbers after the word; found 3"),
     "a line cut off": ("v.txt", b"a 1 2\nb 3 4\nc 5", 3, "expected 2 numbers after the word; found 1"),
     "a line of blanks": ("v.txt", b"a 1 2\n   \nb 3 4\n", 2, "found 0"),
-    "no number": ("v.txt", b"a 1 2\nb 3 four\n", 2, "'four' is not a number"),
-    "no number in the first line": ("v.txt", b"a 1 x\nb 3 4\n", 1, "'x' is not a number"),
+    "a word in place of a number": ("v.txt", b"a 1 2\nb 3 four\n", 2, "'four' is not a number"),
+    "a word in place of a number in the first line": ("v.txt", b"a 1 x\nb 3 4\n", 1, "'x' is not a number"),
     "half an exponent": ("v.txt", b"a 1 2\nb 3 4e\n", 2, "'4e' is not a number"),
     "nan": ("v.txt", b"a 1 2\nb nan 4\n", 2, "'nan' is not a finite number"),
     "infinite": ("v.txt", b"a 1 2\nb 3 -inf\n", 2, "'-inf' is not a finite number"),
@@ -70,8 +70,8 @@ CASES = {
     "text called binary": ("v.bin", b"40 9\n" + b"the 1 2 3 4 5 6 7 8 9\n" * 40, 2, "this is text"),
     "binary cut off": ("v.bin", b"2 2\nthe " + ROW + b"of " + ROW[:5], None, "declares 2 words.*ends after 1"),
     "binary, header only": ("v.bin", b"2 2\n", None, "ends after 0"),
-    "binary with more": ("v.bin", b"1 2\nthe " + ROW + b"of " + ROW, None, "more bytes follow"),
-    "binary of other length": ("v.bin", b"1 1\nthe " + ROW, None, "1 words of 1 numbers, but more bytes follow"),
+    "binary with an extra word": ("v.bin", b"1 2\nthe " + ROW + b"of " + ROW, None, "more bytes follow"),
+    "binary with longer vectors": ("v.bin", b"1 1\nthe " + ROW, None, "1 words of 1 numbers, but more bytes follow"),
     "binary without header": ("v.bin", b"the " + ROW, 1, "expected two whole numbers"),
     "binary with nan": ("v.bin", b"1 2\nthe " + struct.pack("<2f", 1, np.nan), None, "vector of 'the' holds"),
     "binary, not UTF-8": ("v.bin", b"1 2\n\xe9 " + ROW, None, "word 1 is not UTF-8"),
@@ -82,7 +82,7 @@ CASES = {
     "a NumPy array": ("v.vec", b"\x93NUMPY" + bytes(80), None, "NumPy array without words"),
     "gzip by another name": ("v.txt", b"\x1f\x8b" + bytes(80), None, "End its name in .gz"),
     "damaged gzip": ("v.txt.gz", b"\x1f\x8b\x08\x00" + bytes(40), None, "gzip file is damaged"),
-    "no safetensors": ("v.safetensors", b"a 1 2\n" * 20, None, "safetensors file is damaged"),
+    "text called safetensors": ("v.safetensors", b"a 1 2\n" * 20, None, "safetensors file is damaged"),
 }
 
 

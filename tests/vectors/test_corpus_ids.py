@@ -46,7 +46,7 @@ def test_ids_are_ranks_by_frequency_and_lines_are_separate_sentences(tmp_path):
     assert "blanks" in reason
 
 
-def test_rare_words_are_left_out_before_anything_else(tmp_path):
+def test_rare_words_are_left_out_of_the_vocabulary_and_the_sentences(tmp_path):
     sentences, _ = write_and_read(tmp_path, TEXT, min_count=2)
     assert to_lines(sentences) == [["the", "cat", "sat"], ["the", "sat", "the"], [], ["cat"]]
     assert (sentences.num_words, sentences.vocabulary.counts.sum()) == (10, 7)

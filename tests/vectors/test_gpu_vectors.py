@@ -80,7 +80,7 @@ def differentiate(u, v, ids, method: str, negative: int) -> tuple[np.ndarray, np
 def test_one_kernel_launch_follows_the_gradient_and_sums_the_loss(monkeypatch, method):
     limit_launch(monkeypatch)
     monkeypatch.setattr(gpu, "PRECISION", "ieee")
-    monkeypatch.setattr(gpu, "WIDTH", 16)  # two blocks of columns, the second not full
+    monkeypatch.setattr(gpu, "CHUNK_WIDTH", 16)  # two chunks of columns, the second not full
     ids, words, dim, rate = [1, 2, 3, 0, 2, -1, 4, 1, -1, 3, 2, 1, -1, 4, -1], 5, 20, 0.1
     settings = VectorSettings(
         method=method, dim=dim, window=1, negative=3, subsample=0, epochs=1, learning_rate=rate
@@ -115,7 +115,7 @@ def test_negatives_follow_their_weights_and_windows_have_the_right_reach(monkeyp
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_the_loss_falls_and_the_same_seed_gives_the_same_initialisation(monkeypatch, method):
+def test_the_loss_falls_and_the_same_seed_gives_the_same_losses(monkeypatch, method):
     limit_launch(monkeypatch, steps=8)
     random = np.random.default_rng(0)
     pairs = random.integers(0, 6, 60)

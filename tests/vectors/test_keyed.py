@@ -71,16 +71,16 @@ def test_copies_of_keyed_vectors_are_immutable_too(make_copy):
     assert KeyedVectors(["a"], np.ones((1, 2)), about=keyed.about).about == keyed.about
 
 
-@pytest.mark.parametrize("large", [1e25, 1e-25])
-def test_very_large_and_very_small_numbers_have_cosines(large: float):
+@pytest.mark.parametrize("scale", [1e25, 1e-25])
+def test_very_large_and_very_small_numbers_have_cosines(scale: float):
     matrix = np.array([[1, 0], [1, 1], [0, 2], [-3, 0]])
-    keyed, plain = (KeyedVectors(["a", "b", "c", "d"], matrix * factor) for factor in (large, 1))
+    keyed, plain = (KeyedVectors(["a", "b", "c", "d"], matrix * factor) for factor in (scale, 1))
     assert to_pairs(keyed.nearest("a")) == [(each.word, each.score) for each in plain.nearest("a")]
     assert to_pairs(keyed.analogy("a", "b", "d")) == [(each.word, each.score) for each in plain.analogy("a", "b", "d")]
     assert keyed.similarity("a", "b") == pytest.approx(2**-0.5)
-    assert keyed.similarity("a", "b", "dot") == pytest.approx(large**2)
+    assert keyed.similarity("a", "b", "dot") == pytest.approx(scale**2)
     assert [each.word for each in keyed.nearest("a", by="dot")] == ["b", "c", "d"]
-    assert keyed.nearest("a", 1, by="dot")[0].score == pytest.approx(large**2)
+    assert keyed.nearest("a", 1, by="dot")[0].score == pytest.approx(scale**2)
 
 
 @pytest.mark.parametrize(("by", "score"), [("cosine", 2**-0.5), ("dot", 9.0), ("scaled", 9 / 2**0.5)])

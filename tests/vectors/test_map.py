@@ -50,7 +50,7 @@ ODD_WORDS = [
 ]
 
 
-def normalise_rows(matrix: np.ndarray) -> np.ndarray:
+def normalize_rows(matrix: np.ndarray) -> np.ndarray:
     return (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -58,7 +58,7 @@ def normalise_rows(matrix: np.ndarray) -> np.ndarray:
 def clusters() -> np.ndarray:
     """Three tight clusters of 20 unit vectors in 10 dimensions, one after the other."""
     rng = np.random.default_rng(0)
-    return normalise_rows(np.repeat(np.eye(10)[:3], 20, axis=0) + 0.1 * rng.normal(size=(60, 10)))
+    return normalize_rows(np.repeat(np.eye(10)[:3], 20, axis=0) + 0.1 * rng.normal(size=(60, 10)))
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +95,11 @@ def test_the_gradient_of_tsne_is_that_of_its_divergence(clusters):
     p = compute_affinities(clusters[::4].astype(np.float64), 5)
     points = np.random.default_rng(2).normal(size=(len(p), 2))
     grad = compute_gradient(points, p)
-    for at in [(0, 0), (7, 1), (14, 0)]:
+    for index in [(0, 0), (7, 1), (14, 0)]:
         step = np.zeros_like(points)
-        step[at] = 1e-5
+        step[index] = 1e-5
         expected = (compute_divergence(points + step, p) - compute_divergence(points - step, p)) / 2e-5
-        assert grad[at] == pytest.approx(expected, rel=1e-5)
+        assert grad[index] == pytest.approx(expected, rel=1e-5)
 
 
 def test_affinities_have_the_requested_perplexity():

@@ -25,7 +25,7 @@ DIM, NEGATIVE, NEGATIVE_WORD = 5, 2, 3  # every negative is word 3
 # Six words with one twice, two words, the negative word itself in the middle, and a single word.
 SENTENCES = [[0, 1, 2, 6, 2, 4], [5, 0], [1, 3, 2], [4]]
 BLOCK = np.concatenate([[*sentence, -1] for sentence in SENTENCES]).astype(np.int32)
-WIDE_WINDOW = 1000  # so wide that a window drawn evenly almost never ends within a sentence
+WIDE_WINDOW = 1000  # so wide that a window drawn uniformly almost never ends within a sentence
 
 
 def resolve_settings(kind: str, method: str, **others) -> VectorSettings:
@@ -52,14 +52,14 @@ def cost(score) -> float:
 
 
 class ReferenceTrainer:
-    """The loss of one window, from the equations."""
+    """The loss and gradients of a window, from the equations in double precision."""
 
     def __init__(self, kind: str, objective: Objective):
         self.kind, self.cbow, self.objective = kind, objective.settings.method == "cbow", objective
         self.inputs = objective.inputs[:, :DIM].astype(np.float64)
         self.outputs = objective.outputs[:, :DIM].astype(np.float64)
 
-    def hidden(self, words: list[int]) -> list[np.ndarray]:
+    def hidden_vectors(self, words: list[int]) -> list[np.ndarray]:
         rows = [self.row(word) for word in words]
         return [np.mean(rows, axis=0)] if self.cbow else rows
 
@@ -69,7 +69,7 @@ class ReferenceTrainer:
         offsets, rows = self.objective.word_rows
         return self.inputs[rows[offsets[word] : offsets[word + 1]]].mean(axis=0)
 
-    def pair(self, h: np.ndarray, word: int) -> float:
+    def pair_loss(self, h: np.ndarray, word: int) -> float:
         scores = self.outputs @ h
         if self.kind == "softmax":
             return float(np.log(np.exp(scores).sum()) - scores[word])
@@ -85,8 +85,8 @@ class ReferenceTrainer:
         if self.kind == "subwords" and not self.cbow:  # from the centre to each neighbour
             pairs = [(self.row(centre), word) for word in neighbours]
         else:
-            pairs = [(h, centre) for h in self.hidden(neighbours)]
-        return sum(self.pair(h, word) for h, word in pairs), len(pairs)
+            pairs = [(h, centre) for h in self.hidden_vectors(neighbours)]
+        return sum(self.pair_loss(h, word) for h, word in pairs), len(pairs)
 
     def gradients(self, centre: int, neighbours: list[int], step: float = 1e-5) -> list[np.ndarray]:
         gradients = []
@@ -140,10 +140,11 @@ def test_a_pass_equals_gradient_steps_of_the_equations(kind, method):
     loss, pairs = reference.train(rate)
     assert tally[1] == pairs
     assert tally[0] == pytest.approx(loss, rel=2e-6)
-    for rows, slow, start in zip((objective.inputs, objective.outputs), (reference.inputs, reference.outputs), before):
-        actual, expected = (rows[:, :DIM] - start) / rate, (slow - start) / rate
-        assert np.abs(expected).max() > 0.1
-        assert actual == pytest.approx(expected, rel=1e-4, abs=4e-4)
+    expected = (reference.inputs, reference.outputs)
+    for rows, expected_rows, start in zip((objective.inputs, objective.outputs), expected, before):
+        change, expected_change = (rows[:, :DIM] - start) / rate, (expected_rows - start) / rate
+        assert np.abs(expected_change).max() > 0.1
+        assert change == pytest.approx(expected_change, rel=1e-4, abs=4e-4)
         assert not rows[:, DIM:].any()
 
 

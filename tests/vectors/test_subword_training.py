@@ -84,11 +84,11 @@ def test_gensims_update_gives_each_row_all_of_the_gradient():
         before = objective.inputs.copy()
         train(objective, [0, 2, -1], 1e-4)
         changes.append((objective.inputs - before)[:, :DIM])
-    # Word 2 has its own row and one n-gram, `<a>`, so that its parts are halves.
+    # Word 2 has two rows, its own and that of one n-gram, `<a>`: by default each gets half of the gradient.
     assert changes[1][2] == pytest.approx(2 * changes[0][2], rel=0.02, abs=1e-7)
 
 
-def test_negatives_do_not_depend_on_earlier_windows():
+def test_the_same_seed_gives_the_same_loss():
     first, second = np.zeros(2), np.zeros(2)
     for tally in (first, second):
         objective = build_sampling()

@@ -14,7 +14,7 @@ from seqwise.vectors import evaluation
 from seqwise.vectors.evaluation import (
     Pair,
     Question,
-    Section,
+    SectionResult,
     compute_ranks,
     detect_kind,
     evaluate_analogies,
@@ -56,15 +56,17 @@ def assert_equals_gensim(keyed: KeyedVectors, path: Path, restrict: int) -> None
     result = evaluate_analogies(keyed, read_analogies(path), restrict)
     accuracy, sections = to_gensim(keyed).evaluate_word_analogies(str(path), restrict_vocab=restrict)
     assert result.total.accuracy == accuracy
-    assert [(each.name, each.right, each.asked) for each in result.sections] == [
+    assert [(each.name, each.num_correct, each.num_answered) for each in result.sections] == [
         (each["section"], len(each["correct"]), len(each["correct"] + each["incorrect"])) for each in sections[:-1]
     ]
 
 
 @pytest.mark.parametrize("restrict", [120, 50])
-@pytest.mark.parametrize("table", [1 << 23, 10])
-def test_analogies_are_those_of_gensim(restrict: int, table: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(evaluation, "MAX_COSINES", table)
+@pytest.mark.parametrize("max_cosines", [1 << 23, 10])
+def test_analogies_are_those_of_gensim(
+    restrict: int, max_cosines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(evaluation, "MAX_COSINES", max_cosines)
     monkeypatch.setattr(evaluation, "MIN_ROWS", 7)
     assert_equals_gensim(build_vectors(), write_questions(tmp_path / "q.txt"), restrict)
 
@@ -75,11 +77,12 @@ def test_answers_of_a_batch_equal_those_of_single_questions(by, exclude: bool, t
     keyed = build_vectors()
     questions = [each for each in read_analogies(write_questions(tmp_path / "q.txt")) if each.d.lower() in keyed]
     questions = [each for each in questions if each.b.lower() in keyed][:60]
-    right = sum(
+    num_correct = sum(
         keyed.analogy(a.lower(), b.lower(), c, 1, by, exclude)[0].word == d.lower() for _, a, b, c, d in questions
     )
-    assert evaluate_analogies(keyed, questions, by=by, exclude=exclude).total == Section("total", right, 60, 0)
-    assert right > 0 or not exclude
+    result = evaluate_analogies(keyed, questions, by=by, exclude=exclude)
+    assert result.total == SectionResult("total", num_correct, 60, 0)
+    assert num_correct > 0 or not exclude
 
 
 def test_questions_with_unknown_words_are_skipped_and_counted():
@@ -90,10 +93,10 @@ def test_questions_with_unknown_words_are_skipped_and_counted():
         Question("t", "y", "b", "c", "d"),
     ]
     result = evaluate_analogies(keyed, questions)
-    assert result.sections == (Section("s", 1, 1, 1), Section("t", 0, 0, 1))
-    assert result.total == Section("total", 1, 1, 2)
+    assert result.sections == (SectionResult("s", 1, 1, 1), SectionResult("t", 0, 0, 1))
+    assert result.total == SectionResult("total", 1, 1, 2)
     assert result.sections[1].accuracy is None
-    assert evaluate_analogies(keyed, questions, restrict=3).total == Section("total", 0, 0, 3)
+    assert evaluate_analogies(keyed, questions, restrict=3).total == SectionResult("total", 0, 0, 3)
     assert evaluate_analogies(keyed, []).total.accuracy is None
 
 
@@ -112,11 +115,11 @@ def test_accuracy_equals_gensim_on_a_vocabulary_with_capitals(tmp_path: Path):
     )  # a spelling that no word has: both look up the most frequent form
     assert_equals_gensim(keyed, path, len(keyed))
     assert_equals_gensim(keyed, path, 80)
-    assert evaluate_analogies(keyed, read_analogies(path)).total.right > 20
+    assert evaluate_analogies(keyed, read_analogies(path)).total.num_correct > 20
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"word{a}\tother{b}\t{a * b % 7}\n" for a in range(9) for b in range(9)))
     result = evaluate_similarities(keyed, read_similarities(pairs))
-    assert result.used == 81
+    assert result.num_known == 81
     assert result.spearman == pytest.approx(to_gensim(keyed).evaluate_word_pairs(str(pairs))[1][0], abs=1e-6)
 
 
@@ -151,7 +154,7 @@ def test_similarities_are_those_of_gensim(tmp_path: Path):
     pearson, spearman, unknown = to_gensim(keyed).evaluate_word_pairs(str(path))
     assert result.spearman == pytest.approx(spearman[0], abs=1e-6)
     assert result.pearson == pytest.approx(pearson[0], abs=1e-6)
-    assert result.pairs == 80
+    assert result.num_pairs == 80
     assert 100 * (1 - result.coverage) == pytest.approx(unknown)
 
 
@@ -162,9 +165,9 @@ def test_equal_values_share_their_mean_rank():
 def test_constant_values_have_no_correlation():
     keyed = KeyedVectors(["a", "b", "c"], np.ones((3, 2)))
     result = evaluate_similarities(keyed, [Pair("a", "b", 1), Pair("a", "z", 2)])
-    assert (result.spearman, result.pearson, result.used, result.coverage) == (None, None, 1, 0.5)
+    assert (result.spearman, result.pearson, result.num_known, result.coverage) == (None, None, 1, 0.5)
     assert evaluate_similarities(keyed, [Pair("a", "b", 1), Pair("a", "c", 2)]).spearman is None
-    assert evaluate_similarities(keyed, [Pair("x", "y", 1)]).used == 0
+    assert evaluate_similarities(keyed, [Pair("x", "y", 1)]).num_known == 0
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_the_c_programs_line_breaks_between_vectors_are_read(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.bin"])
-def test_of_repeated_words_the_first_counts_with_a_warning(name: str, tmp_path: Path):
+def test_the_first_vector_of_a_repeated_word_is_used_with_a_warning(name: str, tmp_path: Path):
     rows = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5), ("d", 6)]
     if name == "v.txt":
         content = b"6 1\n" + b"".join(f"{word} {number}\n".encode() for word, number in rows)
@@ -171,7 +171,7 @@ def test_of_repeated_words_the_first_counts_with_a_warning(name: str, tmp_path: 
     messages: list[str] = []
     loaded = load_vectors(tmp_path / name, log=messages.append)
     assert (loaded.words, loaded.matrix[:, 0].tolist()) == (("a", "b", "c", "d"), [1, 2, 4, 6])
-    assert messages == ["2 of 6 lines repeat a word; the first counts: 'a', 'b'"]
+    assert messages == ["2 of 6 lines repeat a word, whose first vector is used: 'a', 'b'"]
     with pytest.warns(UserWarning, match="2 of 6 lines repeat a word"):
         KeyedVectors.load(tmp_path / name)
 
@@ -200,7 +200,7 @@ def test_compressed_files_are_reproducible(keyed: KeyedVectors, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("word", "why"),
+    ("word", "reason"),
     [
         ("New York", "it contains ' '"),
         ("tab\tbed", r"it contains '\\t'"),
@@ -211,8 +211,8 @@ def test_compressed_files_are_reproducible(keyed: KeyedVectors, tmp_path: Path):
     ],
 )
 @pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])
-def test_unsupported_words_raise_an_error_before_writing(name, word: str, why, tmp_path: Path):
-    with pytest.raises(UsageError, match=f"cannot be written in this format: {why}"):
+def test_unsupported_words_raise_an_error_before_writing(name, word: str, reason, tmp_path: Path):
+    with pytest.raises(UsageError, match=f"cannot be written in this format: {reason}"):
         KeyedVectors(["a", word], np.ones((2, 2))).save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -304,7 +304,7 @@ def test_a_few_words_that_are_not_utf8_are_left_out_of_text_and_counted(tmp_path
     assert messages == ["1 of 300 words are not UTF-8 text and were left out."]
 
 
-def test_ngrams_of_length_zero_raise_an_error(keyed: KeyedVectors, tmp_path: Path):
+def test_invalid_ngram_lengths_raise_an_error(tmp_path: Path):
     from safetensors.numpy import load_file, save_file
 
     path = tmp_path / "v.safetensors"

@@ -69,13 +69,13 @@ def test_one_thread_and_one_seed_give_the_same_bits(corpus, changes):
     assert not np.array_equal(first.matrix, other.matrix)
 
 
-def test_threads_reach_the_loss_of_one(corpus):
+def test_several_threads_reach_the_loss_of_one(corpus):
     single = train_vectors(corpus, **SMALL).about["losses"][-1]
     threaded = train_vectors(corpus, **{**SMALL, "threads": 4}).about["losses"][-1]
     assert threaded == pytest.approx(single, rel=0.15)  # four threads on fifteen words lose many updates
 
 
-def test_the_loss_is_the_mean_per_pair_at_any_size(corpus):
+def test_the_loss_is_the_mean_per_pair(corpus):
     """With a tiny learning rate the vectors stay near zero, where every term is log 2."""
     for negative in (1, 5, 20):
         losses = train_vectors(corpus, **{**SMALL, "learning_rate": 1e-9, "epochs": 1, "negative": negative}).about[

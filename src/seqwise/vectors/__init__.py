@@ -1,8 +1,9 @@
-"""Word vectors: learned from a corpus, kept in a file, searched. Small, frozen, without a network around them.
+"""Word vectors: trained on a corpus, saved to a file, searched. They are static: no network is needed to look one up.
 
     corpus → ids on disk → skip-gram, CBOW or GloVe → `KeyedVectors` → nearest, analogy, evaluation, map
 
-Names are imported when they are first used: neither torch nor numba is, until something is trained.
+Names are imported when they are first used. torch and numba are imported only for training; numba also to read a large
+text file.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from seqwise.vectors.settings import WordTokenizer
 CHUNK_CHARACTERS = 1 << 18  # characters split into words at once
 CHUNK_IDS = 1 << 18  # ids renumbered at once
 LINE_END = "\0"  # ends a line
-MIN_PUNCTUATION_SHARE = 0.05  # of words that end in punctuation; from it on, punctuation is split off
+MIN_PUNCTUATION_SHARE = 0.05  # share of words ending in punctuation from which on punctuation is split off
 SAMPLE_CHARACTERS = 50_000  # characters from which this share is estimated
 MAX_LISTED = 5  # names of files in a message
 
@@ -39,7 +39,7 @@ class Vocabulary:
 
     words: list[str]
     counts: np.ndarray  # (V,) int64
-    num_different: int  # words of the corpus, including the rare ones
+    num_different: int  # different words in the corpus, including the rare ones
 
     def __len__(self) -> int:
         return len(self.words)
@@ -50,7 +50,7 @@ class Sentences:
 
     def __init__(self, file: BinaryIO, vocabulary: Vocabulary, num_words: int, num_items: int):
         self.file, self.vocabulary = file, vocabulary
-        self.num_words = num_words  # of the corpus, including the rare ones
+        self.num_words = num_words  # words in the corpus, including the rare ones
         self.num_items = num_items  # ids and ends of sentences in the file
 
     def __enter__(self) -> Sentences:
@@ -79,12 +79,12 @@ def choose_tokenizer(corpus: Corpus, tokenizer: WordTokenizer | None) -> tuple[W
     sample = corpus.sample("all")[:SAMPLE_CHARACTERS].split()
     share = sum(len(word) > 1 and word[-1] in ".,;:!?)\"'”’" for word in sample) / max(1, len(sample))
     if share < MIN_PUNCTUATION_SHARE:
-        return "spaces", "split at blanks: no punctuation is attached to words"
-    return "words", f"punctuation split off, which {share:.0%} of the words between blanks end in"
+        return "spaces", "split at blanks, because few words end in punctuation"
+    return "words", f"punctuation is split off, because {share:.0%} of the words between blanks end in it"
 
 
 def list_files(corpus: Corpus) -> str:
-    """Returns the names of the files if there are several: some may be splits that do not belong into the vectors."""
+    """Returns the names of the files if there are several: some may be splits that should not be trained on."""
     names = [Path(name).name for name in corpus.files]
     if len(names) < 2:
         return ""
@@ -125,7 +125,7 @@ def read_sentences(
 def _number_words(
     corpus: Corpus, tokenizer: WordTokenizer, lowercase: bool, file: BinaryIO, progress: ProgressCallback | None
 ) -> tuple[dict[str, int], np.ndarray]:
-    """Writes the corpus as provisional numbers; returns the words and their counts, the first of them line ends."""
+    """Writes the corpus as provisional numbers; returns the words and their counts; number 0 is the line end."""
     index = defaultdict(count(1).__next__, {LINE_END: 0})  # numbers words in order of their first occurrence
     counts, bytes_read, size = np.zeros(1, dtype=np.int64), 0, corpus.size("all")
     split: Callable[[str], list[str]] = str.split

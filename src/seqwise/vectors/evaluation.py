@@ -1,14 +1,14 @@
 """Intrinsic evaluation of word vectors: accuracy on analogies, and correlation with human similarity scores.
 
-It knows nothing of training. Only words of the vocabulary count, even where n-grams could compose others, so that
-figures of different vectors compare. A word is looked up as it is written, then in lower case, then in any case: the
-most frequent spelling counts. Answers are compared without case, as in gensim: IRAQ is as right as Iraq.
+It knows nothing of training. Only words of the vocabulary count, even where n-grams could compose others, so that the
+figures of different vectors are comparable. A word is looked up as it is written, then in lower case, then in any case:
+the most frequent spelling is used. Answers are compared ignoring case, as in gensim: IRAQ is as correct as Iraq.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from seqwise.callbacks import ProgressCallback
 from seqwise.data.reading import BOM, check_utf8, open_binary
 from seqwise.errors import DataError, UsageError
-from seqwise.vectors.keyed import AnalogyBy, KeyedVectors
+from seqwise.vectors.keyed import AnalogyMethod, KeyedVectors
 from seqwise.vectors.search import EPSILON, shift_cosines
 
 SAMPLE_LINES = 3  # lines from which the kind of a file is detected; the first may name the columns
@@ -47,61 +47,62 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Section:
-    """Results of a section of questions. Questions with an unknown word are skipped, all others asked."""
+class SectionResult:
+    """Results of a section of questions. Questions with an unknown word are skipped, all others answered."""
 
     name: str
-    right: int
-    asked: int
-    skipped: int
+    num_correct: int
+    num_answered: int
+    num_skipped: int
 
     @property
     def accuracy(self) -> float | None:
-        """Share of the asked questions that was answered right; None if none was asked."""
-        return self.right / self.asked if self.asked else None
+        """Share of the answers that are correct; None if no question was answered."""
+        return self.num_correct / self.num_answered if self.num_answered else None
+
+    def to_json(self) -> dict[str, Any]:
+        counts = {"right": self.num_correct, "asked": self.num_answered, "skipped": self.num_skipped}
+        return {"name": self.name, **counts, "accuracy": self.accuracy}
 
 
 @dataclass(frozen=True)
-class Analogies:
+class AnalogyResult:
     """Results on a file of analogies."""
 
     kind: ClassVar = "analogies"
-    sections: tuple[Section, ...]
+    sections: tuple[SectionResult, ...]
 
     @property
-    def total(self) -> Section:
-        counts = np.array([(each.right, each.asked, each.skipped) for each in self.sections]).reshape(-1, 3).sum(axis=0)
-        return Section("total", *map(int, counts))
+    def total(self) -> SectionResult:
+        counts = [(each.num_correct, each.num_answered, each.num_skipped) for each in self.sections]
+        return SectionResult("total", *map(int, np.array(counts).reshape(-1, 3).sum(axis=0)))
 
     @property
     def num_known(self) -> int:
-        return self.total.asked
+        """Number of questions of which all words are known."""
+        return self.total.num_answered
 
     def to_json(self) -> dict[str, Any]:
-        *sections, total = [{**asdict(each), "accuracy": each.accuracy} for each in (*self.sections, self.total)]
-        return {"sections": sections, "total": total}
+        return {"sections": [each.to_json() for each in self.sections], "total": self.total.to_json()}
 
 
 @dataclass(frozen=True)
-class Similarities:
+class SimilarityResult:
     """Correlations of cosines with human scores; None if there are fewer than two pairs, or all are equal."""
 
     kind: ClassVar = "similarities"
     spearman: float | None
     pearson: float | None
-    used: int  # pairs of which both words are known
-    pairs: int
+    num_known: int  # pairs of which both words are known
+    num_pairs: int
 
     @property
     def coverage(self) -> float:
-        return self.used / self.pairs
-
-    @property
-    def num_known(self) -> int:
-        return self.used
+        return self.num_known / self.num_pairs
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "coverage": self.coverage}
+        correlations = {"spearman": self.spearman, "pearson": self.pearson}
+        return {**correlations, "used": self.num_known, "pairs": self.num_pairs, "coverage": self.coverage}
 
 
 def read_test(path: str | Path) -> list[Question] | list[Pair]:
@@ -163,7 +164,7 @@ def read_similarities(path: str | Path) -> list[Pair]:
 
 def _require_nonempty(items: list, path: str | Path) -> list:
     if not items:
-        raise DataError("there is no question in it.", repair="Give a file with one per line.", file=path)
+        raise DataError("the file contains no questions.", repair="Give a file with one per line.", file=path)
     return items
 
 
@@ -212,65 +213,69 @@ def evaluate_analogies(
     keyed: KeyedVectors,
     questions: Sequence[Question],
     restrict: int = 300_000,
-    by: AnalogyBy = "add",
+    by: AnalogyMethod = "add",
     exclude: bool = True,
     progress: ProgressCallback | None = None,
-) -> Analogies:
+) -> AnalogyResult:
     """Answers all questions among the `restrict` most frequent words; with `exclude` not by words of the question."""
     if by not in ("add", "multiply"):
         raise UsageError(f"by: expected add or multiply; received {by!r}.")
     if restrict < 1:
         raise UsageError(f"restrict: expected at least 1 word; received {restrict:,}.")
-    spellings = _Spellings(keyed, min(restrict, len(keyed)))
-    rows = np.array([[spellings.row(word) for word in question[1:]] for question in questions], dtype=np.int64)
-    rows = rows.reshape(-1, 4)  # also where there is none
-    is_asked = (rows >= 0).all(axis=1)
-    is_right = np.zeros(len(rows), dtype=np.bool_)
-    best = _find_answers(keyed, rows[is_asked, :3], spellings, by, exclude, progress)
-    is_right[is_asked] = spellings.first[best] == spellings.first[rows[is_asked, 3]]
+    spelling_index = _SpellingIndex(keyed, min(restrict, len(keyed)))
+    find_row = spelling_index.find_row
+    rows = np.array([[find_row(word) for word in question[1:]] for question in questions], dtype=np.int64)
+    rows = rows.reshape(-1, 4)  # also if there are no questions
+    is_answered = (rows >= 0).all(axis=1)
+    is_correct = np.zeros(len(rows), dtype=np.bool_)
+    best = _find_answers(keyed, rows[is_answered, :3], spelling_index, by, exclude, progress)
+    first_spelling = spelling_index.first_spelling
+    is_correct[is_answered] = first_spelling[best] == first_spelling[rows[is_answered, 3]]
     names = np.array([question.section for question in questions], dtype=object)
     sections = []
     for name in dict.fromkeys(names.tolist()):
-        counts = [int((mask & (names == name)).sum()) for mask in (is_right, is_asked, ~is_asked)]
-        sections.append(Section(name, *counts))
-    return Analogies(tuple(sections))
+        counts = [int((mask & (names == name)).sum()) for mask in (is_correct, is_answered, ~is_answered)]
+        sections.append(SectionResult(name, *counts))
+    return AnalogyResult(tuple(sections))
 
 
-def evaluate_similarities(keyed: KeyedVectors, pairs: Sequence[Pair]) -> Similarities:
+def evaluate_similarities(keyed: KeyedVectors, pairs: Sequence[Pair]) -> SimilarityResult:
     """Correlates the cosines of the known pairs with the human scores."""
     if not pairs:
         raise UsageError("expected at least one pair; received none.")
-    spellings = _Spellings(keyed, len(keyed))
-    rows = np.array([[spellings.row(word) for word in pair[:2]] for pair in pairs])
-    used = (rows >= 0).all(axis=1)
-    units = [keyed.matrix[column] / keyed.norms[column, None].astype(np.float64) for column in rows[used].T]
+    spelling_index = _SpellingIndex(keyed, len(keyed))
+    rows = np.array([[spelling_index.find_row(word) for word in pair[:2]] for pair in pairs])
+    is_known = (rows >= 0).all(axis=1)
+    units = [keyed.matrix[column] / keyed.norms[column, None].astype(np.float64) for column in rows[is_known].T]
     cosines = np.einsum("ij,ij->i", *units)
-    judgements = np.array([pair.score for pair in pairs])[used]
-    spearman, pearson = _correlate(compute_ranks(judgements), compute_ranks(cosines)), _correlate(judgements, cosines)
-    return Similarities(spearman, pearson, len(judgements), len(pairs))
+    human_scores = np.array([pair.score for pair in pairs])[is_known]
+    spearman = _correlate(compute_ranks(human_scores), compute_ranks(cosines))
+    pearson = _correlate(human_scores, cosines)
+    return SimilarityResult(spearman, pearson, len(human_scores), len(pairs))
 
 
-class _Spellings:
-    """Finds words of the first `num_known` rows with and without regard to case."""
+class _SpellingIndex:
+    """Finds words among the first `num_rows` rows, also those that differ in case alone."""
 
-    def __init__(self, keyed: KeyedVectors, num_known: int):
-        self.keyed, self.num_known = keyed, num_known
+    def __init__(self, keyed: KeyedVectors, num_rows: int):
+        self.keyed, self.num_rows = keyed, num_rows
         self._rows: dict[str, int] = {}
-        # (known,) per row the first row that differs in case alone, which is the most frequent.
-        words = enumerate(keyed.words[:num_known])
-        self.first = np.array([self._rows.setdefault(word.upper(), row) for row, word in words])
+        # (num_rows,): per row the first row whose word is equal ignoring case, which is the most frequent spelling.
+        words = enumerate(keyed.words[:num_rows])
+        self.first_spelling = np.array([self._rows.setdefault(word.upper(), row) for row, word in words])
 
-    def row(self, word: str) -> int:
+    def find_row(self, word: str) -> int:
         """Returns the row of a word; -1 if it is unknown."""
         for form in (word, word.lower()):
-            if form in self.keyed and (row := self.keyed.index(form)) < self.num_known:
+            if form in self.keyed and (row := self.keyed.index(form)) < self.num_rows:
                 return row
         return self._rows.get(word.upper(), -1)
 
     def find_spellings(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (question, row) for every row that equals one of the question's words (N, 3) but for case."""
-        order = np.argsort(self.first, kind="stable")
-        low, high = (np.searchsorted(self.first[order], self.first[rows], side) for side in ("left", "right"))
+        """Returns (question, row) for every row whose word equals one of the question's words (N, 3) ignoring case."""
+        first = self.first_spelling
+        order = np.argsort(first, kind="stable")
+        low, high = (np.searchsorted(first[order], first[rows], side) for side in ("left", "right"))
         positions = low[..., None] + np.arange(int((high - low).max(initial=0)))
         question, word, spelling = np.nonzero(positions < high[..., None])
         return question, order[positions[question, word, spelling]]
@@ -294,8 +299,8 @@ def _correlate(a: np.ndarray, b: np.ndarray) -> float | None:
 def _find_answers(
     keyed: KeyedVectors,
     rows: np.ndarray,
-    spellings: _Spellings,
-    by: AnalogyBy,
+    spelling_index: _SpellingIndex,
+    by: AnalogyMethod,
     exclude: bool,
     progress: ProgressCallback | None,
 ) -> np.ndarray:
@@ -307,24 +312,24 @@ def _find_answers(
     """
     words, inverse = np.unique(rows, return_inverse=True)
     a, b, c = inverse.reshape(-1, 3).T
-    queries, num_known = keyed.matrix[words] / keyed.norms[words, None], spellings.num_known
-    excluded_questions, excluded_rows = spellings.find_spellings(rows)  # in the order of the questions
+    queries, num_rows = keyed.matrix[words] / keyed.norms[words, None], spelling_index.num_rows
+    excluded_questions, excluded_rows = spelling_index.find_spellings(rows)  # in the order of the questions
     best, score = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -np.inf, dtype=np.float32)
     step = max(MIN_ROWS, MAX_COSINES // max(len(words), keyed.dim))
-    for start in range(0, num_known if len(rows) else 0, step):
-        stop = min(num_known, start + step)
-        table = queries @ (keyed.matrix[start:stop] / keyed.norms[start:stop, None]).T
+    for start in range(0, num_rows if len(rows) else 0, step):
+        stop = min(num_rows, start + step)
+        cosines = queries @ (keyed.matrix[start:stop] / keyed.norms[start:stop, None]).T
         if by == "multiply":
-            table = shift_cosines(table)
+            cosines = shift_cosines(cosines)
         for low in range(0, len(rows), BATCH):
             part = slice(low, low + BATCH)
-            scores = table[b[part]]
+            scores = cosines[b[part]]
             if by == "add":
-                scores -= table[a[part]]
-                scores += table[c[part]]
+                scores -= cosines[a[part]]
+                scores += cosines[c[part]]
             else:
-                scores *= table[c[part]]
-                scores /= table[a[part]] + np.float32(EPSILON)
+                scores *= cosines[c[part]]
+                scores /= cosines[a[part]] + np.float32(EPSILON)
             if exclude:
                 entries = slice(*np.searchsorted(excluded_questions, (low, low + BATCH)))
                 columns = excluded_rows[entries] - start
@@ -335,5 +340,5 @@ def _find_answers(
             is_better = value > score[part]
             best[part][is_better], score[part][is_better] = top[is_better] + start, value[is_better]
         if progress:
-            progress(stop, num_known)
+            progress(stop, num_rows)
     return best

@@ -51,7 +51,7 @@ class Subwords:
             raise UsageError(f"expected n-grams of 1 character or more; received {self.min_n} to {self.max_n}.")
         matrix = _freeze_array(self.matrix, np.float32)
         if matrix.ndim != 2 or not len(matrix):
-            raise UsageError(f"expected a row for each of 1 bucket or more; received shape {matrix.shape}.")
+            raise UsageError(f"expected a matrix with one row per bucket; received shape {matrix.shape}.")
         self.__dict__.update(matrix=matrix)
 
     def __reduce__(self) -> tuple:
@@ -85,8 +85,8 @@ def hash_ngrams(word: str, min_n: int, max_n: int, buckets: int) -> np.ndarray:
     return np.array(ids, dtype=np.int64)
 
 
-By = Literal["cosine", "dot", "scaled"]  # scaled: dot / sqrt(dim)
-AnalogyBy = Literal["add", "multiply"]  # 3CosAdd, 3CosMul (Levy and Goldberg 2014, equations 3 and 4)
+SimilarityMeasure = Literal["cosine", "dot", "scaled"]  # scaled: dot / sqrt(dim)
+AnalogyMethod = Literal["add", "multiply"]  # 3CosAdd, 3CosMul (Levy and Goldberg 2014, equations 3 and 4)
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,9 @@ class KeyedVectors:
             raise self._unknown_word_error(word)
         return vector
 
-    def similarity(self, a: str, b: str, by: By = "cosine") -> float:
+    def similarity(self, a: str, b: str, by: SimilarityMeasure = "cosine") -> float:
         """Returns the similarity of two words: cosine, dot product, or dot product divided by √D."""
-        _check_options(by, get_args(By))
+        _check_options(by, get_args(SimilarityMeasure))
         first, second = self.vector(a), self.vector(b)
         if by == "cosine":
             return float(normalize(first) @ normalize(second))
@@ -209,10 +209,10 @@ class KeyedVectors:
         return dot / self.dim**0.5 if by == "scaled" else dot
 
     def nearest(
-        self, query: str | np.ndarray, n: int = 10, by: By = "cosine", exclude: Iterable[str] = ()
+        self, query: str | np.ndarray, n: int = 10, by: SimilarityMeasure = "cosine", exclude: Iterable[str] = ()
     ) -> list[Neighbour]:
         """Returns the n words nearest to a word or a vector, nearest first, without the word itself."""
-        _check_options(by, get_args(By), n)
+        _check_options(by, get_args(SimilarityMeasure), n)
         excluded_rows = self._find_rows(exclude)
         if isinstance(query, str):
             vector = self.vector(query)
@@ -227,10 +227,10 @@ class KeyedVectors:
         return self._best(scores, n, excluded_rows)
 
     def analogy(
-        self, a: str, b: str, c: str, n: int = 10, by: AnalogyBy = "add", exclude: bool = True
+        self, a: str, b: str, c: str, n: int = 10, by: AnalogyMethod = "add", exclude: bool = True
     ) -> list[Neighbour]:
         """Returns words that are to c as b is to a; with `exclude` not the three words themselves."""
-        _check_options(by, get_args(AnalogyBy), n)
+        _check_options(by, get_args(AnalogyMethod), n)
         unit_a, unit_b, unit_c = (normalize(self.vector(word)) for word in (a, b, c))
         if by == "add":
             scores = self._cosines(unit_b - unit_a + unit_c)

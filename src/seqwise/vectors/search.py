@@ -23,7 +23,7 @@ MAX_LENGTH = 40  # characters; longer words get no suggestion
 def row_norms(matrix: np.ndarray) -> np.ndarray:
     """Returns the Euclidean norm of every row; 1 for a row of zeros, whose cosine to anything is then 0.
 
-    In double precision, block by block: in single the square of 1e25 is infinite and that of 1e-25 is 0.
+    In double precision, block by block: in single precision the square of 1e25 is infinite and that of 1e-25 is 0.
     """
     norms = np.empty(len(matrix))
     for rows in iterate_row_blocks(*matrix.shape):
@@ -89,7 +89,7 @@ def suggest_words(word: str, words: Sequence[str], known: Collection[str]) -> st
 
 
 def find_similar_words(word: str, words: Sequence[str], n: int = 3) -> list[str]:
-    """Returns the n words with the smallest edit distance; equal ones by position, which is by frequency."""
+    """Returns the n words with the smallest edit distance; of equal ones the earlier, more frequent first."""
     if not 1 < len(word) <= MAX_LENGTH:
         return []
     query = word.lower()

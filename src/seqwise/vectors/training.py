@@ -23,7 +23,7 @@ from seqwise.vectors.corpus import Sentences, choose_tokenizer, list_files, read
 from seqwise.vectors.keyed import KeyedVectors, Subwords
 from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings, build_settings
 
-CUDA_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them exists where CUDA is installed; the second under Windows
+CUDA_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them exists where CUDA is installed; the second under WSL
 MAX_GPU_WINDOW = 24  # the GPU kernel has room for no more
 LARGE_SOFTMAX = 5_000  # words above which a full softmax takes hours on a corpus of useful size
 
@@ -42,7 +42,7 @@ class VectorStep:
 
 
 class VectorTrainer(ABC):
-    """Trains vectors on a corpus. `steps()` may be left early; all other methods can be called at any time."""
+    """Trains vectors on a corpus. `steps()` may be stopped early; all other methods can be called at any time."""
 
     description: str  # of the training, in one line
 
@@ -52,7 +52,7 @@ class VectorTrainer(ABC):
     @property
     @abstractmethod
     def losses(self) -> list[float | None]:
-        """Mean loss of each epoch; None for an epoch that has not begun."""
+        """Mean loss of each epoch; None for an epoch that has none yet."""
 
     @property
     @abstractmethod
@@ -87,7 +87,7 @@ def train_vectors(
 
 
 class VectorTraining:
-    """A corpus that is read and a trainer for it. Iterate over `steps()`, then call `vectors()`."""
+    """Reads a corpus and builds a trainer for it. Iterate over `steps()`, then call `vectors()`."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class VectorTraining:
         self.sentences.file.close()
 
     def steps(self) -> Iterator[VectorStep]:
-        """Trains, and yields the progress. May be left early."""
+        """Trains, and yields the progress. May be stopped early."""
         start = time.monotonic()
         try:
             yield from self.trainer.steps()

@@ -15,7 +15,7 @@ from seqwise.cli.vectors.query import RULES, check_minimums, load_with_progress,
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqwise.vectors.evaluation import Analogies, Similarities
+    from seqwise.vectors.evaluation import AnalogyResult, SimilarityResult
     from seqwise.vectors.keyed import KeyedVectors
 
 EXAMPLE = "seqwise vectors evaluate vectors.safetensors questions-words.txt wordsim353.tsv"
@@ -79,7 +79,7 @@ def evaluate(argv: Sequence[str]) -> int:
     return 0
 
 
-def _evaluate(keyed: KeyedVectors, items: list, options: Evaluate) -> Analogies | Similarities:
+def _evaluate(keyed: KeyedVectors, items: list, options: Evaluate) -> AnalogyResult | SimilarityResult:
     from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.evaluation import Pair, evaluate_analogies, evaluate_similarities
 
@@ -99,16 +99,17 @@ def _describe_analogies(vocabulary_size: int, options: Evaluate) -> str:
     )
 
 
-def _write_result(result: Analogies | Similarities) -> None:
-    from seqwise.vectors.evaluation import Similarities
+def _write_result(result: AnalogyResult | SimilarityResult) -> None:
+    from seqwise.vectors.evaluation import SimilarityResult
 
-    if isinstance(result, Similarities):
+    if isinstance(result, SimilarityResult):
         numbers = ["–" if value is None else f"{value:.4f}" for value in (result.spearman, result.pearson)]
-        row = [*numbers, f"{result.used:,} of {result.pairs:,}", f"{result.coverage:.1%}"]
+        row = [*numbers, f"{result.num_known:,} of {result.num_pairs:,}", f"{result.coverage:.1%}"]
         write_table(list(zip(("spearman", "pearson", "pairs used", "coverage"), row)), ">>>>")
         return
-    rows = [("section", "right", "asked", "accuracy", "skipped")]
+    rows = [("section", "correct", "answered", "accuracy", "skipped")]
     for each in [*result.sections, result.total] if len(result.sections) > 1 else [result.total]:
         accuracy = "–" if each.accuracy is None else f"{each.accuracy:.1%}"
-        rows.append((make_printable(each.name), f"{each.right:,}", f"{each.asked:,}", accuracy, f"{each.skipped:,}"))
+        counts = [f"{count:,}" for count in (each.num_correct, each.num_answered, each.num_skipped)]
+        rows.append((make_printable(each.name), *counts[:2], accuracy, counts[2]))
     write_table(list(zip(*rows)), "<>>>>")

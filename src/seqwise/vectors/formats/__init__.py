@@ -2,8 +2,8 @@
 
     .safetensors   everything, with counts, n-grams and training settings; loads fastest
     .bin           word2vec binary: words and numbers as bytes
-    .vec           fastText text: a line with both sizes, then one word per line
-    .txt           word2vec text (the same as .vec), or GloVe text, which has no line with sizes
+    .vec           fastText text: a header (number of words, dimensions), then one word per line
+    .txt           word2vec text (the same as .vec), or GloVe text, which has no header
 
 With `.gz` after any suffix but .safetensors the file is compressed. All but .safetensors keep only words and vectors.
 """
@@ -36,7 +36,8 @@ def load_vectors(
 ) -> KeyedVectors:
     """Reads a file; its suffix determines the kind, or its first line if the suffix is unknown.
 
-    Repeated words, of which the first counts, and words that are not UTF-8 are reported to `log`, or as a warning.
+    Repeated words, of which the first vector is used, and words that are not UTF-8 are reported to `log`, or as
+    a warning.
     """
     from seqwise.vectors.formats.binary import read_binary, read_tensors
     from seqwise.vectors.formats.text import read_text

@@ -1,7 +1,8 @@
 """The binary formats: word2vec's, and safetensors. They know nothing of file suffixes.
 
-word2vec: a line with both sizes, then each word, a space, and its numbers as 32-bit floats. The C program ends each
-vector with a line break and gensim does not; both are read. safetensors is the native format, which holds everything:
+word2vec: a header line (number of words, dimensions), then each word, a space, and its numbers as 32-bit floats. The C
+program ends each vector with a line break and gensim does not; both are read. safetensors is the native format, which
+holds everything:
 
     vectors    (V, D) float32        counts    (V,) int64, if known
     words      JSON list, as bytes   subwords  (buckets, D) float32, if any; min_n and max_n are in the metadata
@@ -37,7 +38,7 @@ BLOCK_BYTES = 4 << 20  # bytes read at once
 MAX_WORD_BYTES = 1 << 16  # a longer word means that the file is not in this format
 CONTROL_CHARACTERS = bytes(set(range(32)) - set(b"\t\n\r"))  # frequent in binary numbers, absent from text
 SAMPLE_BYTES = 512  # bytes that are enough to tell text from binary numbers
-IF_TEXT = "If it is text, end its name in .txt or .vec."
+TEXT_HINT = "If it is text, end its name in .txt or .vec."
 FORMAT = "seqwise-vectors"
 DTYPES = {"vectors": np.float32, "words": np.uint8, "counts": np.int64, "subwords": np.float32}
 
@@ -49,7 +50,7 @@ def read_binary(
         size, header = path.stat().st_size, parse_header(path, file.readline(MAX_WORD_BYTES))
         if header is None:
             problem = "expected two whole numbers (words, numbers per word) in the first line, as word2vec writes them."
-            raise DataError(problem, repair=IF_TEXT, file=path, line=1)
+            raise DataError(problem, repair=TEXT_HINT, file=path, line=1)
         num_declared, dim = header
         capacity = BLOCK_ROWS if is_gzip(path) else size // (4 * dim + 2) + 1
         table, rest = VectorTable(path, dim, num_declared, min(num_declared, capacity)), b""
@@ -60,7 +61,7 @@ def read_binary(
             sample = block[:SAMPLE_BYTES]
             is_text = len(sample) == SAMPLE_BYTES and sample.translate(None, CONTROL_CHARACTERS) == sample
             if not table.num_read and is_text:
-                raise DataError("this is text, not the binary format of word2vec.", repair=IF_TEXT, file=path, line=2)
+                raise DataError("this is text, not the binary format of word2vec.", repair=TEXT_HINT, file=path, line=2)
             rest = _parse_block(rest + block, table, num_declared)
             if progress:
                 progress(get_file_position(file), size)
@@ -147,7 +148,7 @@ def write_tensors(path: Path, keyed: KeyedVectors) -> None:
 
 
 def _read_content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Returns the tensors and the metadata; raises an error for safetensors files of something else."""
+    """Returns the tensors and the metadata; raises an error for safetensors files without word vectors."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata, names = file.metadata() or {}, sorted(file.keys())

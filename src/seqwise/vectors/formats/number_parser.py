@@ -19,7 +19,7 @@ POWERS = 10.0 ** np.arange(23)
 
 @cached_njit
 def parse_lines(data, starts, stops, powers, out, word_ends, is_parsed):  # pragma: no cover - compiled
-    """Fills the rows of `out` from the lines data[start:stop], and sets where words end and which lines `is_parsed`."""
+    """Fills the rows of `out` from the lines data[start:stop]; sets `word_ends`, and `is_parsed` of each line."""
     for row in range(len(starts)):
         position, stop = starts[row], stops[row]
         while position < stop and data[position] != SPACE and data[position] != TAB:
@@ -30,7 +30,7 @@ def parse_lines(data, starts, stops, powers, out, word_ends, is_parsed):  # prag
 
 @cached_njit
 def _parse_numbers(data, position, stop, powers, out):  # pragma: no cover - compiled
-    """Returns whether data[at:stop] is exactly len(out) plain numbers, and writes them to `out`."""
+    """Returns whether data[position:stop] is exactly len(out) plain numbers, and writes them to `out`."""
     for column in range(len(out)):
         while position < stop and (data[position] == SPACE or data[position] == TAB):
             position += 1

@@ -1,4 +1,4 @@
-"""Text formats with one word per line: word2vec and fastText, whose first line holds both sizes, and GloVe.
+"""Text formats with one word per line: word2vec and fastText, whose first line is a header, and GloVe.
 
 It knows nothing of file suffixes. Numbers are counted from the right, since words of GloVe may contain spaces: ". . .".
 Only spaces and tabs separate fields; other white space belongs to a word.
@@ -27,7 +27,7 @@ SAMPLE_LINES = 50  # lines from which the number of dimensions is estimated if t
 NUMBER_FORMAT = "%.9g"  # nine digits represent every float32 exactly
 MAX_UNDECODABLE_SHARE = 0.01  # of a block's lines; with more of them the file is not UTF-8
 
-IF_BINARY = "If it is in the binary format of word2vec, end its name in .bin."
+BINARY_HINT = "If it is in the binary format of word2vec, end its name in .bin."
 
 # The numbers that the compiled reader accepts. float() would also accept 1_0, and white space around a number.
 _NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
@@ -41,7 +41,7 @@ def read_text(
     progress: Callable[[int, int], None] | None = None,
     log: Callable[[str], None] | None = None,
 ) -> KeyedVectors:
-    """Reads a file; `header` says whether the first line holds both sizes, None detects it."""
+    """Reads a file; `header` says whether the first line is a header (number of words, dimensions); None detects it."""
     num_declared, dim = _read_header(path, header)
     with open_binary(path) as file:
         size = path.stat().st_size
@@ -123,7 +123,7 @@ class _Reader:
             undecodable = [row for row, line in enumerate(lines) if _SURROGATE.search(line)]
             if 0 < len(undecodable) <= MAX_UNDECODABLE_SHARE * data.count(b"\n"):
                 return undecodable
-            repair = f"{error.repair}\n{IF_BINARY}"
+            repair = f"{error.repair}\n{BINARY_HINT}"
             raise DataError(error.problem, repair=repair, file=self.path, line=error.line) from None
         return []
 
@@ -188,6 +188,6 @@ def _read_blocks(path: Path, file: BinaryIO) -> Iterator[bytes]:
             yield rest[:end]
             rest = rest[end:]
         elif len(rest) > MAX_LINE_BYTES:
-            raise DataError("found a line without an end: this is not text.", repair=IF_BINARY, file=path)
+            raise DataError("found a line without an end: this is not text.", repair=BINARY_HINT, file=path)
     if rest:
         yield rest + b"\n"

@@ -122,7 +122,7 @@ class VectorTable:
         if self.repeated:
             examples = ", ".join(repr(word) for word in list(dict.fromkeys(self.repeated))[:3])
             count = f"{len(self.repeated):,} of {self.num_read:,}"
-            messages.append(f"{count} lines repeat a word; the first counts: {examples}")
+            messages.append(f"{count} lines repeat a word, whose first vector is used: {examples}")
         if self.num_undecodable:
             count = f"{self.num_undecodable:,} of {self.num_read:,}"
             messages.append(f"{count} words are not UTF-8 text and were left out.")
@@ -135,7 +135,7 @@ class VectorTable:
 def write_rows(
     path: Path, keyed: KeyedVectors, encode: Callable[[Sequence[str], np.ndarray], bytes], header: bool = True
 ) -> None:
-    """Writes vectors block by block, each as `encode(words, rows)`, after a line with both sizes if `header`."""
+    """Writes vectors block by block, each as `encode(words, rows)`, after a header line if `header`."""
     for word in keyed.words:
         if match := UNSUPPORTED.search(word):
             reason = f"it contains {match[0]!r}" if word else "it is empty"

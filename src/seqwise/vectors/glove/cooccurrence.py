@@ -48,7 +48,7 @@ MERGE_LOAD = 0.8  # share of this load that a range of keys should fill when run
 SPARE_SLOTS = 4096  # after the last slot, for keys that linear probing moves there
 
 _TRAIN_AGAIN = "It is a temporary file; something else changed or removed it. Train again."
-_OTHER_FOLDER = "Or choose another folder for temporary files; a smaller window or a higher min-count needs less."
+_OTHER_FOLDER = "Set TMPDIR to another folder for temporary files."
 
 
 def hash_pairs(rows, columns):
@@ -137,8 +137,9 @@ def report_write_errors(folder: Path, bytes_written: int) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise SaveError(f"cannot write: {error.strerror}.", repair=_OTHER_FOLDER, file=folder) from error
+        repair = f"Make room there, or train with a smaller window or a higher min-count. {_OTHER_FOLDER}"
         problem = f"the disk is full after {bytes_written / 1e6:,.1f} MB of counted pairs."
-        raise SaveError(problem, repair=f"Make room there. {_OTHER_FOLDER}", file=folder) from error
+        raise SaveError(problem, repair=repair, file=folder) from error
 
 
 @cached_njit

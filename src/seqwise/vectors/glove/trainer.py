@@ -4,11 +4,11 @@
 
 over all pairs that occur, (i, j) and (j, i) alike. Pairs are read from disk in blocks. The order of the blocks, and the
 order inside each, is a function of seed and epoch alone; with one thread, so are the vectors. Several threads update
-the same rows without locks, so no two of their runs are equal. This module knows ids, not words.
+the same rows without locks, so two such runs differ slightly. This module knows ids, not words.
 
 AdaGrad divides a step by the root of the sum of all squared gradients, its own included; the sums start at (almost)
-zero. Started at one, as some programs do, it is slow on a small corpus: 10 epochs reached the loss that this reaches in
-4 (6 million words, x_max 10).
+zero. With sums that start at one, as in some programs, training is slow on a small corpus: it took 10 epochs to reach
+the loss that it reaches here in 4 (6 million words, x_max 10).
 
 The four rows of a word are adjacent in memory, because a step needs them together: the vector w, the context vector w̃
 and, for AdaGrad, the sums of their squared gradients. A row is wider than the vector:
@@ -39,7 +39,7 @@ BLOCK = 1 << 18  # pairs in memory at once
 PART = 1 << 14  # pairs per call of a compiled loop: some hundredths of a second, after which Ctrl-C is noticed
 ALPHA = 0.75  # exponent of the weighting function
 INITIAL_SQUARES = 1e-6  # of AdaGrad's sums: the padding must not divide by zero
-PREFETCH_DISTANCE = 4  # pairs between prefetching rows and using them; 2 to 8 measured alike
+PREFETCH_DISTANCE = 4  # pairs between prefetching rows and using them; 2 to 8 are equally fast
 
 
 @inline_njit
@@ -123,7 +123,7 @@ class GloveModel:
     """The rows of all words, trained on counted pairs.
 
     The vector of a word is w + w̃, as published. The loss is J divided by the number of its terms, each measured just
-    before its step; it compares between runs with the same counts and x_max.
+    before its step; it is comparable between runs with the same counts and x_max.
     """
 
     def __init__(self, vocabulary_size: int, settings: ResolvedVectorSettings):

@@ -21,7 +21,7 @@ from seqwise.callbacks import ProgressCallback
 from seqwise.errors import UsageError
 from seqwise.vectors.search import iterate_row_blocks
 
-By = Literal["pca", "tsne"]
+ProjectionMethod = Literal["pca", "tsne"]
 
 TSNE_MIN_WORDS, TSNE_MAX_WORDS = 10, 2_000  # t-SNE compares all pairs: time and memory grow with the square
 PERPLEXITY = 30.0  # effective number of neighbours
@@ -34,7 +34,7 @@ BLOCK_NUMBERS = 1 << 18  # numbers in a block of rows: 1 MB
 
 
 def project(
-    vectors: np.ndarray, by: By | None = None, seed: int = 0, progress: ProgressCallback | None = None
+    vectors: np.ndarray, by: ProjectionMethod | None = None, seed: int = 0, progress: ProgressCallback | None = None
 ) -> tuple[np.ndarray, str]:
     """Projects unit vectors (N, D); returns points (N, 2) and how they were computed.
 
@@ -132,21 +132,21 @@ def _compute_conditional(distances: np.ndarray, first: int, entropy: float) -> n
 
 def compute_gradient(points: np.ndarray, p: np.ndarray, exaggeration: float = 1.0) -> np.ndarray:
     """Returns 4 Σ_j (p_ij - q_ij) (y_i - y_j) / (1 + |y_i - y_j|²), with the attraction times `exaggeration`."""
-    plane = points.astype(p.dtype)
+    y = points.astype(p.dtype)
     attraction, repulsion, total = np.empty_like(points), np.empty_like(points), 0.0
-    for rows, kernel in _student_kernel(plane):
+    for rows, kernel in _student_kernel(y):
         total += kernel.sum(dtype=np.float64)
         pull = p[rows] * kernel
-        attraction[rows] = pull.sum(axis=1)[:, None] * plane[rows] - pull @ plane
+        attraction[rows] = pull.sum(axis=1)[:, None] * y[rows] - pull @ y
         push = np.square(kernel, out=kernel)
-        repulsion[rows] = push.sum(axis=1)[:, None] * plane[rows] - push @ plane
+        repulsion[rows] = push.sum(axis=1)[:, None] * y[rows] - push @ y
     return 4 * (exaggeration * attraction - repulsion / total)
 
 
 def compute_divergence(points: np.ndarray, p: np.ndarray) -> float:
     """Returns KL(p ‖ q) in nats."""
-    plane, sum_of_logs, total = points.astype(p.dtype), 0.0, 0.0
-    for rows, kernel in _student_kernel(plane):
+    y, sum_of_logs, total = points.astype(p.dtype), 0.0, 0.0
+    for rows, kernel in _student_kernel(y):
         total += kernel.sum(dtype=np.float64)
         block = p[rows]
         positive = block > 0
@@ -155,14 +155,14 @@ def compute_divergence(points: np.ndarray, p: np.ndarray) -> float:
     return sum_of_logs + float(np.log(total)) * float(p.sum(dtype=np.float64))
 
 
-def _student_kernel(plane: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+def _student_kernel(points: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Yields 1 / (1 + |y_i - y_j|²) for blocks of rows i; 0 for i = j."""
-    x, y = np.ascontiguousarray(plane.T)
-    for rows in iterate_row_blocks(len(plane), len(plane), BLOCK_NUMBERS):
+    x, y = np.ascontiguousarray(points.T)
+    for rows in iterate_row_blocks(len(points), len(points), BLOCK_NUMBERS):
         kernel = np.square(x[rows, None] - x)
         kernel += np.square(y[rows, None] - y)
         kernel += 1
         np.reciprocal(kernel, out=kernel)
-        own = np.arange(len(kernel))
-        kernel[own, rows.start + own] = 0.0
+        diagonal = np.arange(len(kernel))
+        kernel[diagonal, rows.start + diagonal] = 0.0
         yield rows, kernel

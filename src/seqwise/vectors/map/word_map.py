@@ -10,7 +10,7 @@ import numpy as np
 
 from seqwise.callbacks import ProgressCallback
 from seqwise.errors import UsageError
-from seqwise.vectors.map.projection import By, project
+from seqwise.vectors.map.projection import ProjectionMethod, project
 from seqwise.vectors.search import normalize
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class WordMap:
     points: np.ndarray  # (N, 2)
     clusters: np.ndarray  # (N,)
     cluster_names: tuple[str, ...]  # per cluster its most central words
-    num_named: int  # the first words, which were named by the user
+    num_named: int  # how many words the user named; they come first
 
 
 def choose_neighbourhood(keyed: KeyedVectors, words: Sequence[str], count: int) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def build_word_map(
     title: str,
     *,
     num_named: int = 0,
-    by: By | None = None,
+    by: ProjectionMethod | None = None,
     seed: int = 0,
     clusters: int | None = None,
     progress: ProgressCallback | None = None,

@@ -1,4 +1,4 @@
-"""Skip-gram and CBOW with negative sampling on a GPU: chunks of the corpus are subsampled and trained on there.
+"""Skip-gram and CBOW with negative sampling on a GPU: blocks of the corpus are subsampled and trained on there.
 
 A program of the Triton kernel takes `CENTRES` consecutive words. Their windows overlap, so the rows of all neighbours
 are loaded once; so are the rows of the centre words themselves and of `TARGETS - CENTRES` negatives that all windows of
@@ -33,7 +33,7 @@ from seqwise.vectors.word2vec.sampling_tables import (
 )
 from seqwise.vectors.word2vec.trainer import BaseWord2VecTrainer
 
-CHUNK = 1 << 24  # ids on the GPU at once
+BLOCK_SIZE = 1 << 24  # ids on the GPU at once
 CENTRES, TARGETS = 16, 64  # centre words that a program takes together; centre words plus negatives
 STEPS = 32  # groups of centre words per program and launch; a launch has one learning rate
 MAX_PROGRAMS = 128  # in parallel: one for each multiprocessor of a large GPU
@@ -41,7 +41,7 @@ MAX_PROGRAMS = 128  # in parallel: one for each multiprocessor of a large GPU
 # word is the sum of the squared word probabilities: with 1/793, 96 programs trained as well as 16 and 128 diverged;
 # with 1/100, 105 diverged. This limit is half of the smallest number that diverged.
 MAX_COLLISIONS = 64 / 793  # programs times that probability
-WIDTH = 64  # numbers of a row that a program loads at once
+CHUNK_WIDTH = 64  # numbers of a row that a program loads at once
 PRECISION, WARPS = "tf32", 8
 
 
@@ -102,13 +102,14 @@ def negative_sampling(
     ids, sentences, inputs, outputs, threshold, alias, tally,
     first, last, count, vocabulary_size, width, learning_rate, seed,
     WINDOW: tl.constexpr, NEGATIVE: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
-    STEPS: tl.constexpr, CHUNKS: tl.constexpr, WIDTH: tl.constexpr, CBOW: tl.constexpr, PRECISION: tl.constexpr,
+    STEPS: tl.constexpr, NUM_CHUNKS: tl.constexpr, CHUNK_WIDTH: tl.constexpr, CBOW: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Trains on the words first … last-1 of `count`, each program on STEPS · CENTRES consecutive ones.
 
     ids, sentences (count,): the words, and the number of the sentence of each. inputs and outputs: rows of all words.
-    tally (programs, 2): loss and pairs are added. Rows are loaded in CHUNKS of WIDTH numbers, once for the scores and
-    once for the updates: whole rows of some hundred numbers would not fit into a multiprocessor.
+    tally (programs, 2): loss and pairs are added. Rows are loaded in chunks of CHUNK_WIDTH numbers, once for the scores
+    and once for the updates: whole rows of some hundred numbers would not fit into a multiprocessor.
     """
     WEIGHT: tl.constexpr = NEGATIVE / (TARGETS - CENTRES)
     program, t = tl.program_id(0), tl.arange(0, TARGETS)
@@ -118,10 +119,10 @@ def negative_sampling(
         row_id, row_mask, target_id, target_mask, in_window, is_negative = _read_windows(
             ids, sentences, threshold, alias, start, last, count, vocabulary_size, seed, WINDOW, CENTRES, ROWS, TARGETS
         )
-        neighbours = tl.sum(in_window, axis=0)  # (T,), zero for negatives
-        averaging = tl.trans(in_window / tl.maximum(neighbours, 1.0)[None, :])  # (T, R): rows → mean of each window
+        num_neighbours = tl.sum(in_window, axis=0)  # (T,), zero for negatives
+        averaging = tl.trans(in_window / tl.maximum(num_neighbours, 1.0)[None, :])  # (T, R): means of windows
         if CBOW:
-            has_neighbours = (neighbours > 0).to(tl.float32)[:, None]
+            has_neighbours = (num_neighbours > 0).to(tl.float32)[:, None]
             positive = (t[:, None] == t[None, :]).to(tl.float32) * has_neighbours
             negative = is_negative * has_neighbours * WEIGHT
             scores = tl.zeros((TARGETS, TARGETS), tl.float32)
@@ -129,16 +130,16 @@ def negative_sampling(
             positive = in_window
             negative = tl.dot(in_window, is_negative) * WEIGHT  # (R, T); sums of ones are exact in any precision
             scores = tl.zeros((ROWS, TARGETS), tl.float32)
-        for chunk in range(CHUNKS):
-            d = chunk * WIDTH + tl.arange(0, WIDTH)
+        for chunk in range(NUM_CHUNKS):
+            d = chunk * CHUNK_WIDTH + tl.arange(0, CHUNK_WIDTH)
             x = tl.load(inputs + row_id[:, None] * width + d, mask=row_mask[:, None] & (d < width), other=0.0)
             y = tl.load(outputs + target_id[:, None] * width + d, mask=target_mask[:, None] & (d < width), other=0.0)
             if CBOW:
                 x = tl.dot(averaging, x, input_precision=PRECISION)
             scores += tl.dot(x, tl.trans(y), input_precision=PRECISION)
         steps, loss = _compute_steps(scores, positive, negative, learning_rate)
-        for chunk in range(CHUNKS):
-            d = chunk * WIDTH + tl.arange(0, WIDTH)
+        for chunk in range(NUM_CHUNKS):
+            d = chunk * CHUNK_WIDTH + tl.arange(0, CHUNK_WIDTH)
             row_pointers, row_valid = inputs + row_id[:, None] * width + d, row_mask[:, None] & (d < width)
             target_pointers = outputs + target_id[:, None] * width + d
             target_valid = target_mask[:, None] & (d < width)
@@ -197,7 +198,7 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
         self.compile()
         start = time.monotonic()
         for epoch in range(self.settings.epochs):
-            for number, block in enumerate(self.sentences.blocks(CHUNK)):
+            for number, block in enumerate(self.sentences.blocks(BLOCK_SIZE)):
                 self._train(block, epoch, number)
                 yield self.make_step(epoch, start, finished=False)
             yield self.make_step(epoch, start, finished=True)
@@ -225,13 +226,13 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
         self, ids: Tensor, sentences: Tensor, first: int, last: int, learning_rate: float, seed: int, epoch: int
     ) -> None:
         settings, window = self.settings, self.settings.window
-        width = min(WIDTH, max(16, triton.next_power_of_2(settings.dim)))
+        chunk_width = min(CHUNK_WIDTH, max(16, triton.next_power_of_2(settings.dim)))
         negative_sampling[(self.programs,)](
             ids, sentences, self.inputs, self.outputs, self.threshold, self.alias, self._tally[epoch],
             first, last, len(ids), len(self.inputs), settings.dim, learning_rate, seed,
             WINDOW=window, NEGATIVE=settings.negative, CENTRES=CENTRES,
             ROWS=triton.next_power_of_2(CENTRES + 2 * window), TARGETS=TARGETS, STEPS=STEPS,
-            CHUNKS=-(-settings.dim // width), WIDTH=width, CBOW=settings.method == "cbow",
+            NUM_CHUNKS=-(-settings.dim // chunk_width), CHUNK_WIDTH=chunk_width, CBOW=settings.method == "cbow",
             PRECISION=PRECISION, num_warps=WARPS,
         )  # fmt: skip
 

@@ -50,7 +50,7 @@ from seqwise.vectors.word2vec.objective import (
     prefetch_row,
     read_sentence,
     read_window,
-    score_two,
+    score_two_vectors,
 )
 from seqwise.vectors.word2vec.sampling_tables import build_negative_table
 
@@ -74,23 +74,23 @@ def prepare_window(length, centre, state, model, alias_table, workspace):
     Returns (number of targets, number of neighbours, random state).
     """
     sentence, negatives, targets, width = workspace.sentence, workspace.negatives, workspace.targets, model.width
-    targets[0] = own_row = np.int64(sentence[centre]) * width
+    targets[0] = centre_row = np.int64(sentence[centre]) * width
     num_targets = 1
     for number in range(len(negatives)):
-        if negatives[number] != own_row:  # a negative may be the word itself
+        if negatives[number] != centre_row:  # a negative may be the word itself
             targets[num_targets] = negatives[number]
             num_targets += 1
     state = draw_negatives(state, alias_table, width, model.outputs, negatives)
-    count, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
-    if count > 0 and centre + model.window + 1 < length:
+    num_neighbours, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
+    if num_neighbours > 0 and centre + model.window + 1 < length:
         upcoming = np.int64(sentence[centre + model.window + 1]) * width
         prefetch_row(model.inputs, upcoming, width)
         prefetch_row(model.outputs, upcoming, width)
-    return num_targets, count, state
+    return num_targets, num_neighbours, state
 
 
 @inline_njit
-def update_skipgram(count, num_targets, learning_rate, model, workspace):
+def update_skipgram(num_neighbours, num_targets, learning_rate, model, workspace):
     """Takes one gradient step on all pairs of a window; returns their loss.
 
     inputs[i] += Σ_j step[i, j] · outputs[j], and outputs[j] += Σ_i step[i, j] · inputs[i] as they were before.
@@ -98,17 +98,17 @@ def update_skipgram(count, num_targets, learning_rate, model, workspace):
     inputs, outputs, width = model.inputs, model.outputs, model.width
     rows, targets = workspace.neighbours, workspace.targets
     scores, stride, updates = workspace.scores, workspace.stride, workspace.updates
-    for i in range(0, count, 2):
-        a, b = rows[i], rows[min(i + 1, count - 1)]
-        score_two(inputs, a, b, outputs, targets, 0, num_targets, width, scores, i * stride, stride)
+    for i in range(0, num_neighbours, 2):
+        a, b = rows[i], rows[min(i + 1, num_neighbours - 1)]
+        score_two_vectors(inputs, a, b, outputs, targets, 0, num_targets, width, scores, i * stride, stride)
     losses = constant(0.0)
-    for i in range(count):
+    for i in range(num_neighbours):
         losses = logistic_steps(i * stride, num_targets, learning_rate, model, workspace, losses)
     loss = lane_sum(losses)
     for d in range(0, width, LANES):
         for j in range(0, num_targets, 3):
             p, q, r = constant(0.0), constant(0.0), constant(0.0)
-            for i in range(count):
+            for i in range(num_neighbours):
                 x, position = load(inputs, rows[i] + d), i * stride + j
                 p = fma(broadcast(scores[position]), x, p)
                 q = fma(broadcast(scores[position + 1]), x, q)
@@ -116,7 +116,7 @@ def update_skipgram(count, num_targets, learning_rate, model, workspace):
             store(updates, j * LANES, p)
             store(updates, (j + 1) * LANES, q)
             store(updates, (j + 2) * LANES, r)
-        for i in range(count):
+        for i in range(num_neighbours):
             x, position = load(inputs, rows[i] + d), i * stride
             for j in range(num_targets):
                 x = fma(broadcast(scores[position + j]), load(outputs, targets[j] + d), x)
@@ -127,7 +127,7 @@ def update_skipgram(count, num_targets, learning_rate, model, workspace):
 
 
 @inline_njit
-def update_cbow(count, num_targets, learning_rate, model, workspace):
+def update_cbow(num_neighbours, num_targets, learning_rate, model, workspace):
     """Takes one gradient step on the pair of the neighbours' mean and the centre word; returns its loss.
 
     With `model.share_gradient` each of n neighbours gets 1/n of the gradient of the mean, otherwise all of it.
@@ -135,10 +135,10 @@ def update_cbow(count, num_targets, learning_rate, model, workspace):
     inputs, outputs, width = model.inputs, model.outputs, model.width
     rows, targets = workspace.neighbours, workspace.targets
     scores, mean = workspace.scores, workspace.hidden
-    weight = broadcast(np.float32(1) / np.float32(count))
+    weight = broadcast(np.float32(1) / np.float32(num_neighbours))
     for d in range(0, width, LANES):
         x = load(inputs, rows[0] + d)
-        for i in range(1, count):
+        for i in range(1, num_neighbours):
             x = add(x, load(inputs, rows[i] + d))
         store(mean, d, multiply(x, weight))
     for j in range(0, num_targets, 3):
@@ -160,7 +160,7 @@ def update_cbow(count, num_targets, learning_rate, model, workspace):
             update = fma(step, v, update)
             store(outputs, targets[j] + d, fma(step, x, v))
         update = multiply(update, weight)
-        for i in range(count):
+        for i in range(num_neighbours):
             store(inputs, rows[i] + d, add(load(inputs, rows[i] + d), update))
     return loss
 
@@ -171,12 +171,12 @@ def train_skipgram(block, state, learning_rate, model, alias_table, workspace, t
     position, loss, pairs = 0, 0.0, 0
     state = draw_negatives(state, alias_table, model.width, model.outputs, workspace.negatives)
     while position < len(block):
-        position, length, state = read_sentence(block, position, model.keep, state, workspace.sentence)
+        position, length, state = read_sentence(block, position, model.keep_threshold, state, workspace.sentence)
         for centre in range(length):
-            num_targets, count, state = prepare_window(length, centre, state, model, alias_table, workspace)
-            if count > 0:
-                loss += update_skipgram(count, num_targets, learning_rate, model, workspace)
-                pairs += count
+            num_targets, num_neighbours, state = prepare_window(length, centre, state, model, alias_table, workspace)
+            if num_neighbours > 0:
+                loss += update_skipgram(num_neighbours, num_targets, learning_rate, model, workspace)
+                pairs += num_neighbours
     tally[0] += loss
     tally[1] += pairs
 
@@ -190,11 +190,11 @@ def train_cbow(block, state, learning_rate, model, alias_table, workspace, tally
     position, loss, pairs = 0, 0.0, 0
     state = draw_negatives(state, alias_table, model.width, model.outputs, workspace.negatives)
     while position < len(block):
-        position, length, state = read_sentence(block, position, model.keep, state, workspace.sentence)
+        position, length, state = read_sentence(block, position, model.keep_threshold, state, workspace.sentence)
         for centre in range(length):
-            num_targets, count, state = prepare_window(length, centre, state, model, alias_table, workspace)
-            if count > 0:
-                loss += update_cbow(count, num_targets, learning_rate, model, workspace)
+            num_targets, num_neighbours, state = prepare_window(length, centre, state, model, alias_table, workspace)
+            if num_neighbours > 0:
+                loss += update_cbow(num_neighbours, num_targets, learning_rate, model, workspace)
                 pairs += 1
     tally[0] += loss
     tally[1] += pairs
@@ -228,11 +228,11 @@ def list_word_rows(words: list[str], min_n: int, max_n: int, buckets: int) -> Wo
 
 
 @inline_njit
-def draw_targets(words, count, state, model, alias_table, workspace):
+def draw_targets(words, num_words, state, model, alias_table, workspace):
     """Lists the row of each word and of its negatives other than itself; returns (their number, random state)."""
     targets, labels, width = workspace.targets, workspace.labels, model.width
     num_targets = 0
-    for i in range(count):
+    for i in range(num_words):
         targets[num_targets], labels[num_targets] = words[i] * width, 1
         num_targets += 1
         for _ in range(len(workspace.negatives)):
@@ -247,13 +247,13 @@ def draw_targets(words, count, state, model, alias_table, workspace):
 
 
 @inline_njit
-def compose(words, count, model, word_rows, hidden):
+def compose(words, num_words, model, word_rows, hidden):
     """Computes the mean of the words, each the mean of its rows, into `hidden`."""
     inputs, width = model.inputs, model.width
     fill_zeros(hidden, width)
-    for i in range(count):
+    for i in range(num_words):
         start, stop = word_rows.offsets[words[i]], word_rows.offsets[words[i] + 1]
-        weight = broadcast(np.float32(1) / np.float32(count * (stop - start)))
+        weight = broadcast(np.float32(1) / np.float32(num_words * (stop - start)))
         for d in range(0, width, LANES):
             row_sum = constant(0.0)
             for position in range(start, stop):
@@ -262,12 +262,12 @@ def compose(words, count, model, word_rows, hidden):
 
 
 @inline_njit
-def scatter_to_ngrams(words, count, model, word_rows, updates):
+def scatter_to_ngrams(words, num_words, model, word_rows, updates):
     """Adds the update of the hidden vector to its rows: to each its share, or without `share_gradient` all of it."""
     inputs, width, share_gradient = model.inputs, model.width, model.share_gradient
-    for i in range(count):
+    for i in range(num_words):
         start, stop = word_rows.offsets[words[i]], word_rows.offsets[words[i] + 1]
-        weight = broadcast(np.float32(1) / np.float32(count * (stop - start))) if share_gradient else constant(1.0)
+        weight = broadcast(np.float32(1) / np.float32(num_words * (stop - start))) if share_gradient else constant(1.0)
         for position in range(start, stop):
             row = np.int64(word_rows.rows[position]) * width
             for d in range(0, width, LANES):
@@ -279,17 +279,17 @@ def train_subwords(block, state, learning_rate, model, tables, workspace, tally)
     """Trains on a block of sentences; adds (loss, pairs) to `tally`."""
     alias_table, word_rows = tables
     window, width, is_cbow = model.window, model.width, model.is_cbow
-    sentence, neighbours, own = workspace.sentence, workspace.neighbours, workspace.own
+    sentence, neighbours, centre_word = workspace.sentence, workspace.neighbours, workspace.centre_word
     position, loss, pairs = 0, 0.0, 0
     while position < len(block):
-        position, length, state = read_sentence(block, position, model.keep, state, sentence)
+        position, length, state = read_sentence(block, position, model.keep_threshold, state, sentence)
         for centre in range(length):
-            count, state = read_window(sentence, length, centre, window, state, 1, neighbours)
-            if count == 0:
+            num_neighbours, state = read_window(sentence, length, centre, window, state, 1, neighbours)
+            if num_neighbours == 0:
                 continue
-            own[0] = sentence[centre]
-            context, predicted = (neighbours, own) if is_cbow else (own, neighbours)
-            num_context, num_predicted = (count, 1) if is_cbow else (1, count)
+            centre_word[0] = sentence[centre]
+            context, predicted = (neighbours, centre_word) if is_cbow else (centre_word, neighbours)
+            num_context, num_predicted = (num_neighbours, 1) if is_cbow else (1, num_neighbours)
             num_targets, state = draw_targets(predicted, num_predicted, state, model, alias_table, workspace)
             compose(context, num_context, model, word_rows, workspace.hidden)
             upcoming = centre + 1 + (window if is_cbow else 0)

@@ -1,7 +1,7 @@
 """What the objectives of word2vec share: parameters, buffers of a thread, and the parts of their compiled loops.
 
 Skip-gram has one hidden vector per neighbour, a copy of its input row; CBOW has one, the mean of the neighbours' rows.
-A target is an output row; which rows are targets and what their labels are, the objectives decide. Compiled functions
+A target is an output row; the objectives decide which rows are targets and what their labels are. Compiled functions
 address a row by its start in a flat array. Importing this module imports numba.
 """
 
@@ -52,7 +52,7 @@ class Model(NamedTuple):
     inputs: np.ndarray  # flat: the input row of word w starts at w · width
     outputs: np.ndarray  # flat, likewise
     width: int  # padded dimension
-    keep: np.ndarray  # (V,) uint32: see `subsampling_thresholds`
+    keep_threshold: np.ndarray  # (V,) uint32: see `subsampling_thresholds`
     window: int
     is_cbow: bool
     share_gradient: bool  # CBOW: each of n neighbours gets 1/n of the gradient
@@ -63,7 +63,7 @@ class Workspace(NamedTuple):
     """Buffers of one thread. Two threads never write to the same cache line."""
 
     sentence: np.ndarray  # (MAX_SENTENCE,) int32
-    own: np.ndarray  # (1,) int64: the centre word, where it is used like a list of neighbours
+    centre_word: np.ndarray  # (1,) int64: as an array, so that it can be used like `neighbours`
     neighbours: np.ndarray  # (2 · window,) int64
     targets: np.ndarray  # (max_targets,) int64: starts of output rows
     negatives: np.ndarray  # (max_targets,) int64: starts of output rows, drawn ahead of time
@@ -101,7 +101,7 @@ class Objective:
         self.inputs = allocate_rows(len(words) + num_ngrams, settings.dim)
         fill_uniform(self.inputs[:, : settings.dim], np.random.default_rng([settings.seed, 0]))
         self.outputs = allocate_rows(len(words) if num_outputs is None else num_outputs, settings.dim)
-        self.keep = subsampling_thresholds(counts, settings.subsample)
+        self.keep_threshold = subsampling_thresholds(counts, settings.subsample)
         self.max_targets, self.max_hidden = len(words), 2 * settings.window
 
     def allocate_workspace(self) -> Workspace:
@@ -110,7 +110,7 @@ class Objective:
         stride = pad_width(self.max_targets) + LANES  # scores are computed by threes and may run over the last target
         workspace = Workspace(
             sentence=np.empty(MAX_SENTENCE, dtype=np.int32),
-            own=np.empty(1, dtype=np.int64),
+            centre_word=np.empty(1, dtype=np.int64),
             neighbours=np.empty(2 * self.settings.window, dtype=np.int64),
             targets=np.empty(self.max_targets, dtype=np.int64),
             negatives=np.empty(self.settings.negative, dtype=np.int64),
@@ -136,7 +136,7 @@ class Objective:
             inputs=self.inputs.reshape(-1),
             outputs=self.outputs.reshape(-1),
             width=self.inputs.shape[1],
-            keep=self.keep,
+            keep_threshold=self.keep_threshold,
             window=self.settings.window,
             is_cbow=self.settings.method == "cbow",
             share_gradient=share_gradient,
@@ -188,7 +188,7 @@ def draw_word(state, alias_table):
 
 
 @inline_njit
-def read_sentence(block, position, keep, state, sentence):
+def read_sentence(block, position, keep_threshold, state, sentence):
     """Copies the next sentence of a block into `sentence`, without the occurrences that subsampling drops.
 
     Returns (position after the sentence, its length, random state). A sentence that fills the buffer is cut.
@@ -200,7 +200,7 @@ def read_sentence(block, position, keep, state, sentence):
         if word < 0:
             break
         state = next_state(state)
-        if random_bits(state) <= keep[word]:
+        if random_bits(state) <= keep_threshold[word]:
             sentence[length] = word
             length += 1
     return position, length, state
@@ -214,12 +214,12 @@ def read_window(sentence, length, centre, window, state, width, neighbours):
     """
     state = next_state(state)
     reach = window - random_below(random_bits(state), window)
-    count = 0
+    num_neighbours = 0
     for position in range(max(0, centre - reach), min(length, centre + reach + 1)):
         if position != centre:
-            neighbours[count] = np.int64(sentence[position]) * width
-            count += 1
-    return count, state
+            neighbours[num_neighbours] = np.int64(sentence[position]) * width
+            num_neighbours += 1
+    return num_neighbours, state
 
 
 @inline_njit
@@ -237,25 +237,25 @@ def fill_zeros(values, stop):
 
 
 @inline_njit
-def gather_hidden(count, model, workspace):
+def gather_hidden(num_neighbours, model, workspace):
     """Copies the input rows of a window, or for CBOW their mean, to `hidden`; returns the number of hidden vectors."""
     inputs, width, is_cbow = model.inputs, model.width, model.is_cbow
     rows, hidden = workspace.neighbours, workspace.hidden
-    weight = broadcast(np.float32(1) / np.float32(count))
+    weight = broadcast(np.float32(1) / np.float32(num_neighbours))
     for d in range(0, width, LANES):
         row_sum = constant(0.0)
-        for i in range(count):
+        for i in range(num_neighbours):
             x = load(inputs, rows[i] + d)
             row_sum = add(row_sum, x)
             if not is_cbow:
                 store(hidden, i * width + d, x)
         if is_cbow:
             store(hidden, d, multiply(row_sum, weight))
-    return 1 if is_cbow else count
+    return 1 if is_cbow else num_neighbours
 
 
 @inline_njit
-def scatter_updates(count, model, workspace):
+def scatter_updates(num_neighbours, model, workspace):
     """Adds the updates of the hidden vectors to the input rows.
 
     For CBOW each of n rows gets 1/n of the update with `share_gradient` (the gradient of the mean), otherwise all of it
@@ -263,15 +263,15 @@ def scatter_updates(count, model, workspace):
     """
     inputs, width, is_cbow = model.inputs, model.width, model.is_cbow
     rows, updates = workspace.neighbours, workspace.updates
-    weight = broadcast(np.float32(1) / np.float32(count)) if is_cbow and model.share_gradient else constant(1.0)
-    for i in range(count):
+    weight = broadcast(np.float32(1) / np.float32(num_neighbours)) if is_cbow and model.share_gradient else constant(1.0)
+    for i in range(num_neighbours):
         start = 0 if is_cbow else i * width
         for d in range(0, width, LANES):
             store(inputs, rows[i] + d, fma(weight, load(updates, start + d), load(inputs, rows[i] + d)))
 
 
 @inline_njit
-def score_two(vectors, a, b, outputs, targets, start, stop, width, scores, position, stride):
+def score_two_vectors(vectors, a, b, outputs, targets, start, stop, width, scores, position, stride):
     """Computes the scores of the vectors at a and b for targets start … stop-1.
 
     They go to scores[position + j] and scores[position + stride + j]. Three targets at a time, so that every row that
@@ -295,13 +295,13 @@ def score_two(vectors, a, b, outputs, targets, start, stop, width, scores, posit
 
 
 @inline_njit
-def compute_scores(count, targets, start, stop, model, workspace):
+def compute_scores(num_hidden, targets, start, stop, model, workspace):
     """Computes scores[i, j] = hidden vector i · output row of target j, for targets start … stop-1."""
     hidden, outputs, width = workspace.hidden, model.outputs, model.width
     scores, stride = workspace.scores, workspace.stride
-    for i in range(0, count, 2):
-        a, b = i * width, min(i + 1, count - 1) * width
-        score_two(hidden, a, b, outputs, targets, start, stop, width, scores, i * stride, stride)
+    for i in range(0, num_hidden, 2):
+        a, b = i * width, min(i + 1, num_hidden - 1) * width
+        score_two_vectors(hidden, a, b, outputs, targets, start, stop, width, scores, i * stride, stride)
 
 
 @inline_njit
@@ -327,7 +327,7 @@ def logistic_steps(start, num_targets, learning_rate, model, workspace, loss):
 
 
 @inline_njit
-def apply_steps(count, targets, start, stop, model, workspace):
+def apply_steps(num_hidden, targets, start, stop, model, workspace):
     """Computes updates[i] += Σ_j steps[i, j] · outputs[j], then outputs[j] += Σ_i steps[i, j] · hidden[i].
 
     A target may occur twice: the updates are computed from its row before it changes.
@@ -335,18 +335,18 @@ def apply_steps(count, targets, start, stop, model, workspace):
     hidden, updates, outputs, width = workspace.hidden, workspace.updates, model.outputs, model.width
     steps, stride = workspace.scores, workspace.stride
     for d in range(0, width, LANES):
-        for i in range(0, count, 2):
-            a, b = i * stride, min(i + 1, count - 1) * stride
+        for i in range(0, num_hidden, 2):
+            a, b = i * stride, min(i + 1, num_hidden - 1) * stride
             x, y = constant(0.0), constant(0.0)
             for j in range(start, stop):
                 v = load(outputs, targets[j] + d)
                 x, y = fma(broadcast(steps[a + j]), v, x), fma(broadcast(steps[b + j]), v, y)
             store(updates, i * width + d, add(x, load(updates, i * width + d)))
-            if i + 1 < count:
+            if i + 1 < num_hidden:
                 store(updates, (i + 1) * width + d, add(y, load(updates, (i + 1) * width + d)))
         for j in range(start, stop, 3):
             p, q, r = constant(0.0), constant(0.0), constant(0.0)
-            for i in range(count):
+            for i in range(num_hidden):
                 x, position = load(hidden, i * width + d), i * stride + j
                 p = fma(broadcast(steps[position]), x, p)
                 q = fma(broadcast(steps[position + 1]), x, q)

@@ -46,7 +46,7 @@ def draw_windows(
     block: np.ndarray, counts: np.ndarray, settings: ResolvedVectorSettings, epoch: int, number: int
 ) -> Iterator[tuple[list[int], int, list[int]]]:
     """Yields (context words, centre word, negatives) of every window of a block."""
-    keep = subsampling_thresholds(counts, settings.subsample)
+    keep_threshold = subsampling_thresholds(counts, settings.subsample)
     table = build_negative_table(counts)
     bits = generate_bits(int(seed_block(settings.seed, epoch + 1, number)))
 
@@ -55,13 +55,13 @@ def draw_windows(
         for _ in range(settings.negative):
             value = next(bits)
             slot = (value >> 32) * len(counts) >> 32
-            is_slot = (value >> 8) % 2**32 <= table.threshold[slot]
-            words.append(slot if is_slot else int(table.alias[slot]))
+            keep_slot = (value >> 8) % 2**32 <= table.threshold[slot]
+            words.append(slot if keep_slot else int(table.alias[slot]))
         return words
 
     upcoming = draw_negatives()  # one window ahead, because the fast loop prefetches their rows
     for sentence in np.split(block, np.flatnonzero(block < 0)):
-        words = [int(word) for word in sentence if word >= 0 and next(bits) >> 32 <= keep[word]]
+        words = [int(word) for word in sentence if word >= 0 and next(bits) >> 32 <= keep_threshold[word]]
         for centre, word in enumerate(words):
             negatives, upcoming = upcoming, draw_negatives()
             reach = settings.window - ((next(bits) >> 32) * settings.window >> 32)

@@ -94,12 +94,12 @@ def train_softmax(block, state, learning_rate, model, tables, workspace, tally):
     position, loss, pairs, vocabulary_size = 0, 0.0, 0, len(targets)
     padded_size = (vocabulary_size + LANES - 1) // LANES * LANES
     while position < len(block):
-        position, length, state = read_sentence(block, position, model.keep, state, sentence)
+        position, length, state = read_sentence(block, position, model.keep_threshold, state, sentence)
         for centre in range(length):
-            count, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
-            if count == 0:
+            num_neighbours, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
+            if num_neighbours == 0:
                 continue
-            num_hidden = gather_hidden(count, model, workspace)
+            num_hidden = gather_hidden(num_neighbours, model, workspace)
             for start in range(0, vocabulary_size, TILE):
                 compute_scores(num_hidden, targets, start, min(start + TILE, vocabulary_size), model, workspace)
             for i in range(num_hidden):
@@ -109,7 +109,7 @@ def train_softmax(block, state, learning_rate, model, tables, workspace, tally):
             fill_zeros(workspace.updates, num_hidden * width)
             for start in range(0, vocabulary_size, TILE):
                 apply_steps(num_hidden, targets, start, min(start + TILE, vocabulary_size), model, workspace)
-            scatter_updates(count, model, workspace)
+            scatter_updates(num_neighbours, model, workspace)
     tally[0] += loss
     tally[1] += pairs
 
@@ -181,17 +181,17 @@ def train_hierarchical(block, state, learning_rate, model, tree, workspace, tall
     sentence, targets, width = workspace.sentence, workspace.targets, model.width
     position, loss, pairs = 0, 0.0, 0
     while position < len(block):
-        position, length, state = read_sentence(block, position, model.keep, state, sentence)
+        position, length, state = read_sentence(block, position, model.keep_threshold, state, sentence)
         for centre in range(length):
-            count, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
-            if count == 0:
+            num_neighbours, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
+            if num_neighbours == 0:
                 continue
             if centre + 1 < length:
                 upcoming = sentence[centre + 1]
                 for index in range(tree.offsets[upcoming], tree.offsets[upcoming + 1]):
                     prefetch_row(model.outputs, np.int64(tree.nodes[index]) * width, width)
             num_targets = list_path(tree, sentence[centre], width, workspace)
-            num_hidden = gather_hidden(count, model, workspace)
+            num_hidden = gather_hidden(num_neighbours, model, workspace)
             compute_scores(num_hidden, targets, 0, num_targets, model, workspace)
             losses = constant(0.0)
             for i in range(num_hidden):
@@ -200,7 +200,7 @@ def train_hierarchical(block, state, learning_rate, model, tree, workspace, tall
             pairs += num_hidden
             fill_zeros(workspace.updates, num_hidden * width)
             apply_steps(num_hidden, targets, 0, num_targets, model, workspace)
-            scatter_updates(count, model, workspace)
+            scatter_updates(num_neighbours, model, workspace)
     tally[0] += loss
     tally[1] += pairs
 

@@ -145,7 +145,7 @@ class Word2VecTrainer(BaseWord2VecTrainer):
                 if job is None:
                     return
                 epoch, number, block = job
-                learning_rate = self._decay_learning_rate()
+                learning_rate = self._compute_next_learning_rate()
                 self._items_started += len(block)
             state = seed_block(self.settings.seed, epoch + 1, number)
             self.objective.train(block, state, learning_rate, workspace, tally[epoch])
@@ -153,11 +153,11 @@ class Word2VecTrainer(BaseWord2VecTrainer):
                 self._items_done_per_epoch[epoch] += len(block)
                 self.items_done += len(block)
 
-    def _decay_learning_rate(self) -> float:
+    def _compute_next_learning_rate(self) -> float:
         """Returns the learning rate of the next block."""
         progress, epochs = self._items_started / self.items_planned, self.settings.epochs
         if self.settings.update == "gensim":
-            # With several workers gensim's falls less within an epoch, and the rest of the way between two epochs.
+            # With several workers gensim's learning rate falls less within an epoch, and drops between two epochs.
             epoch = int(progress * epochs)
             progress = (epoch + (progress * epochs - epoch) / self.settings.threads) / epochs
         return self.compute_learning_rate(progress)
