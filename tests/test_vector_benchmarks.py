@@ -144,14 +144,14 @@ def test_time_in_proportion_to_the_vocabulary_has_exponent_one(cost):
     assert cost.compute_exponent(lines[:1]) is None
 
 
-def test_the_text_keeps_the_most_frequent_words_and_the_ends(cost):
+def test_the_text_keeps_the_most_frequent_words_and_the_ends_of_sentences(cost):
     ids = np.array([0, 3, 1, -1, 2, 0, -1, 0], dtype=np.int32)
     reduced_ids, reduced = cost.keep_most_frequent(ids, Vocabulary(["a", "b", "c", "d"], np.array([3, 1, 1, 1]), 4), 2)
     assert reduced_ids.tolist() == [0, 1, -1, 0, -1, 0]
     assert reduced.words == ["a", "b"]
-    counts = np.array([1, 1])  # too rare to be dropped
-    assert cost.subsample(reduced_ids, np.full(5000, 1), 3).tolist() == [0, 1, -1, 0]
-    assert len(cost.subsample(np.zeros(10_000, dtype=np.int32), counts, 10_000)) < 1000
+    rare, frequent = np.full(5000, 1), np.array([1, 1])  # counts: the words make up 1/5000 and 1/2 of the text
+    assert cost.subsample(reduced_ids, rare, 3).tolist() == [0, 1, -1, 0]
+    assert len(cost.subsample(np.zeros(10_000, dtype=np.int32), frequent, 10_000)) < 1000
 
 
 def test_the_number_of_output_rows_of_each_loss(cost):

@@ -237,7 +237,7 @@ def test_named_words_come_first_and_neighbours_are_not_repeated(keyed: KeyedVect
     assert choose_neighbourhood(keyed, ["w1"], 0) == ("w1",)
 
 
-def test_a_word_map_fills_its_box(keyed: KeyedVectors):
+def test_the_longer_side_of_a_word_map_is_2(keyed: KeyedVectors):
     word_map = build_word_map(keyed, keyed.words, "t", by="pca", clusters=3)
     assert np.ptp(word_map.points, axis=0).max() == pytest.approx(2)
     assert np.abs(word_map.points).max() == pytest.approx(1)

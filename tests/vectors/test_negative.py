@@ -75,13 +75,13 @@ def test_any_number_of_negatives(method, negative):
     for position, word in enumerate(sentence):
         context = sentence[:position] + sentence[position + 1 :]
         hidden = u[context] if method == "skipgram" else u[context].mean(axis=0, keepdims=True)
-        good, bad = hidden @ v[word], hidden @ v[2]
-        loss += np.logaddexp(0, -good).sum() + negative * np.logaddexp(0, bad).sum()
+        score, negative_score = hidden @ v[word], hidden @ v[2]
+        loss += np.logaddexp(0, -score).sum() + negative * np.logaddexp(0, negative_score).sum()
         pairs += len(hidden)
-        good, bad = rate * sigmoid(-good), -rate * negative * sigmoid(bad)
-        update = good[:, None] * v[word] + bad[:, None] * v[2]
-        v[word] += good @ hidden
-        v[2] += bad @ hidden
+        step, negative_step = rate * sigmoid(-score), -rate * negative * sigmoid(negative_score)
+        update = step[:, None] * v[word] + negative_step[:, None] * v[2]
+        v[word] += step @ hidden
+        v[2] += negative_step @ hidden
         u[context] += update if method == "skipgram" else update / len(context)
     assert train(objective, sentence, rate) == pytest.approx([loss, pairs], rel=2e-6)
     tolerance = 1e-6 + 1e-7 * negative  # an addition per negative, each rounded

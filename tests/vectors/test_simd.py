@@ -145,14 +145,14 @@ def test_exponential_has_a_relative_error_below_3e_7():
     assert np.abs(exp / np.exp(-np.abs(x)) - 1).max() < 3e-7
 
 
-def test_sigmoid_keeps_its_digits_on_both_sides():
+def test_sigmoid_is_accurate_for_negative_and_positive_values():
     x, _, probability, _ = evaluate(GRID)
     exact = 1 / (1 + np.exp(-x))
     assert np.abs(probability - exact).max() < 1.5e-7
     assert np.abs(probability / exact - 1).max() < 5e-7
 
 
-def test_logarithm_of_one_plus():
+def test_log1p_has_an_absolute_error_below_2e_7():
     x, _, _, logarithm = evaluate(GRID)
     assert np.abs(logarithm - np.log1p(np.exp(-np.abs(x)))).max() < 2e-7
 

@@ -1,6 +1,6 @@
 """What compiled loops share: numba's decorators, SIMD values of sixteen floats, and rows of floats for them.
 
-Compiled code is cached on disk, in a folder named after a digest of all sources of the package: numba checks only the
+Compiled code is cached on disk, in a folder named after a digest of all sources in `vectors`: numba checks only the
 file in which a function is defined and does not notice a change in a function that it inlines from another module.
 
 numba's automatic vectorisation depends on what LLVM can prove about loops and pointers; with SIMD values the loops are

@@ -110,6 +110,6 @@ def _write_result(result: AnalogyResult | SimilarityResult) -> None:
     rows = [("section", "correct", "answered", "accuracy", "skipped")]
     for each in [*result.sections, result.total] if len(result.sections) > 1 else [result.total]:
         accuracy = "–" if each.accuracy is None else f"{each.accuracy:.1%}"
-        counts = [f"{count:,}" for count in (each.num_correct, each.num_answered, each.num_skipped)]
-        rows.append((make_printable(each.name), *counts[:2], accuracy, counts[2]))
+        correct, answered, skipped = f"{each.num_correct:,}", f"{each.num_answered:,}", f"{each.num_skipped:,}"
+        rows.append((make_printable(each.name), correct, answered, accuracy, skipped))
     write_table(list(zip(*rows)), "<>>>>")

@@ -29,7 +29,7 @@ MAX_UNDECODABLE_SHARE = 0.01  # of a block's lines; with more of them the file i
 
 BINARY_HINT = "If it is in the binary format of word2vec, end its name in .bin."
 
-# The numbers that the compiled reader accepts. float() would also accept 1_0, and white space around a number.
+# Numbers that a file may contain. float() would also accept 1_0, and white space around a number.
 _NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 _SURROGATE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8, decoded with surrogateescape
 _NUMBER_PREFIX = re.compile(rb"[-+]?\.?\d")

@@ -263,7 +263,9 @@ def scatter_updates(num_neighbours, model, workspace):
     """
     inputs, width, is_cbow = model.inputs, model.width, model.is_cbow
     rows, updates = workspace.neighbours, workspace.updates
-    weight = broadcast(np.float32(1) / np.float32(num_neighbours)) if is_cbow and model.share_gradient else constant(1.0)
+    weight = (
+        broadcast(np.float32(1) / np.float32(num_neighbours)) if is_cbow and model.share_gradient else constant(1.0)
+    )
     for i in range(num_neighbours):
         start = 0 if is_cbow else i * width
         for d in range(0, width, LANES):

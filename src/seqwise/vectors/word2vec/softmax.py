@@ -96,7 +96,9 @@ def train_softmax(block, state, learning_rate, model, tables, workspace, tally):
     while position < len(block):
         position, length, state = read_sentence(block, position, model.keep_threshold, state, sentence)
         for centre in range(length):
-            num_neighbours, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
+            num_neighbours, state = read_window(
+                sentence, length, centre, model.window, state, width, workspace.neighbours
+            )
             if num_neighbours == 0:
                 continue
             num_hidden = gather_hidden(num_neighbours, model, workspace)
@@ -183,7 +185,9 @@ def train_hierarchical(block, state, learning_rate, model, tree, workspace, tall
     while position < len(block):
         position, length, state = read_sentence(block, position, model.keep_threshold, state, sentence)
         for centre in range(length):
-            num_neighbours, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
+            num_neighbours, state = read_window(
+                sentence, length, centre, model.window, state, width, workspace.neighbours
+            )
             if num_neighbours == 0:
                 continue
             if centre + 1 < length:
