@@ -395,10 +395,10 @@ def insert_transcripts(text: str, folder: Path) -> str:
 def run_command(command: str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "110"}
-    answer = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", f"({command}\n) 2>&1"], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    return answer.stdout
+    return result.stdout
 
 
 def main() -> None:

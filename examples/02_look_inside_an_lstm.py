@@ -1,6 +1,8 @@
 """What do the gates of a trained LSTM do? Record them, layer by layer and character by character.
 
-python examples/02_look_inside_an_lstm.py
+    python examples/02_look_inside_an_lstm.py
+
+Takes a few seconds.
 """
 # ruff: noqa: T201
 

@@ -15,7 +15,7 @@ import torch
 
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported, which reads it then
+    os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported, since triton reads it at import
 
 WORDS = [
     "the",
@@ -48,7 +48,7 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def benchmark_script() -> Iterator[Callable[[str], ModuleType]]:
-    """Name of a script in benchmarks/ → its module. They find each other there, as when one is run."""
+    """Load a script of benchmarks/ as a module, by its name. The scripts can import each other, as when one is run."""
     loaded: dict[str, ModuleType] = {}
     folder = str(Path(__file__).parents[1] / "benchmarks")
     sys.path.append(folder)

@@ -1,4 +1,4 @@
-"""The description of the machine; the bfloat16 probe, which survives a crash of what it tries."""
+"""The description of the machine, and the bfloat16 probe, whose child process may crash."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def probe(monkeypatch):
     return replace
 
 
-DIES = "import os, signal; os.kill(os.getpid(), signal.SIG{})"
+KILL_ITSELF = "import os, signal; os.kill(os.getpid(), signal.SIG{})"
 
 
 def test_the_description_names_versions_and_machine():
@@ -62,7 +62,7 @@ def test_the_real_probe_agrees_with_bfloat16_layers_in_a_child():
 
 @pytest.mark.parametrize("name", ["ILL", "SEGV"])
 def test_a_probe_that_crashes_means_no_and_is_cached(probe, name):
-    children = probe(DIES.format(name))
+    children = probe(KILL_ITSELF.format(name))
     assert environment.probe_cpu_bfloat16() is False
     assert environment.probe_cpu_bfloat16() is False
     assert len(children) == 1
@@ -76,7 +76,7 @@ def test_a_probe_that_succeeds_means_yes_and_is_cached(probe, own_cache):
     assert list(json.loads((own_cache / "bfloat16.json").read_text()).values()) == [True]
 
 
-@pytest.mark.parametrize("code", [DIES.format("KILL"), "raise ImportError"])
+@pytest.mark.parametrize("code", [KILL_ITSELF.format("KILL"), "raise ImportError"])
 def test_a_probe_that_fails_for_another_reason_means_no_and_is_not_cached(probe, code):
     children = probe(code)
     assert environment.probe_cpu_bfloat16() is False

@@ -115,6 +115,17 @@ def test_the_forecast_is_better_than_the_naive_one_and_drawn(run_example, tmp_pa
 
 
 @pytest.mark.slow
+def test_word_vectors_are_trained_with_three_objectives_and_queried(run_example):
+    text = run_example(10)
+    for method in ("skipgram", "cbow", "glove"):
+        losses = re.search(rf"^{method}: [\d,]+ words, loss ([\d.]+) → ([\d.]+)$", text, re.MULTILINE)
+        assert losses is not None
+        assert float(losses[2]) < float(losses[1])
+    assert len(re.findall(r"nearest to \w+: \S+ 0\.\d\d", text)) == 6
+    assert re.search(r"'subclassable' is near \['", text)
+
+
+@pytest.mark.slow
 def test_a_task_in_one_file_trains_evaluates_predicts_and_is_compared(run_example, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("SEQWISE_TASKS", "")  # restored afterwards: worker processes read the file of the task from it
     text = run_example(11)

@@ -3,12 +3,12 @@
     text, values, images → tokens → batches → embedding → backbone → head → loss      (training)
                                                                         └→ decoding   (use)   → metrics
 
-The folders of this package follow that line; a module imports only from modules above it:
+The folders of this package follow that line; a module imports only from those listed before its own:
 
     text, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare, cli
 
-The modules in this folder (settings, registries, budget, errors, environment, files, callbacks, svg) may be imported by
-all.
+All of them may import the other modules of this folder: settings, registries, budget, errors, environment, files,
+callbacks and svg.
 
 The public names are imported when they are first used, so that `import seqwise` is fast.
 """

@@ -110,7 +110,7 @@ def test_resuming_a_finished_comparison_only_writes_the_report_again(seqwise_com
     assert "training" not in result.err
 
 
-def test_failures_are_shown_and_repeated(seqwise_command, engines, folder):
+def test_failed_trials_are_reported_and_repeated(seqwise_command, engines, folder):
     result = seqwise_command("compare", "--resume", folder)
     assert result.status == 0
     assert "warning: too-fast/lr-1 failed: " in result.err

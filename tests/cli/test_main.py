@@ -75,7 +75,7 @@ def test_help_is_printed_within_half_a_second():
     assert min(measure_help() for _ in range(5)) < 0.5
 
 
-def test_without_a_command_the_overview_is_an_error(capsys):
+def test_without_a_command_the_overview_is_printed_and_the_status_is_two(capsys):
     assert cli.main([]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -175,7 +175,7 @@ def test_a_run_with_damaged_weights_or_tokeniser_is_an_error(seqwise_command, wo
         (["latin.txt"], DATA["latin.txt"]),
         (
             ["book.txt", "--dynamic", "--dynamic-rate", "-1"],
-            "--dynamic-rate: expected a number from 0 on; received -1.",
+            "--dynamic-rate: expected a finite number, at least 0; received -1.",
         ),
         ([], "DATA is missing: Data to evaluate on."),
     ],

@@ -1,4 +1,4 @@
-"""A module imports only from modules above it in the list of `seqwise/__init__.py`."""
+"""A module imports only from modules named before it in the list of `seqwise/__init__.py`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_module_is_in_the_list():
     assert {get_part(path) for path in sources()} <= {*ORDER, *SHARED, *ROOT}
 
 
-def test_a_module_imports_only_from_modules_above_it():
+def test_a_module_imports_only_from_modules_named_before_it():
     wrong = [
         f"{path.relative_to(PACKAGE)} line {line}: {get_part(path)} must not import from {name}"
         for path in sources()

@@ -43,9 +43,11 @@ def find_unsafe(tree: ast.AST) -> Iterator[str]:
             unsafe_names = [*(names & UNSAFE_CALLS), *({(node.module or "").split(".")[0]} & UNSAFE_MODULES)]
         elif isinstance(node, ast.Call):
             unsafe_names = [get_dotted_name(node.func)] if get_dotted_name(node.func) in UNSAFE_CALLS else []
-            dangers = {("allow_pickle", True), ("shell", True)}
+            unsafe_keywords = {("allow_pickle", True), ("shell", True)}
             unsafe_names += [
-                str(word.arg) for word in node.keywords if (word.arg, getattr(word.value, "value", None)) in dangers
+                str(word.arg)
+                for word in node.keywords
+                if (word.arg, getattr(word.value, "value", None)) in unsafe_keywords
             ]
         else:
             continue
@@ -75,7 +77,7 @@ def sources() -> list[Path]:
 
 
 def project_files() -> list[Path]:
-    folders = [ROOT / name for name in ("src", "tests", "docs", "benchmarks", "examples", "recipes", ".ci")]
+    folders = [ROOT / name for name in ("src", "tests", "docs", "benchmarks", "examples", ".ci")]
     inside = [path for folder in folders if folder.is_dir() for path in folder.rglob("*")]
     files = [
         path

@@ -29,7 +29,7 @@ CELL_SPECS = [
     ),
 ]
 PLAIN = [CellSpec("rnn"), CellSpec("rnn", activation="relu"), CellSpec("lstm"), CellSpec("gru")]
-# batch, time, inputs, units: less than a vector, one, odd, and with panels of every width before the last, partial one
+# batch, time, inputs, units; units: less than a SIMD vector, one vector, an odd number, and panels of every width
 SHAPES = [(1, 1, 3, 5), (3, 4, 5, 16), (7, 5, 4, 37), (2, 3, 21, 170)]
 each_cell_spec = pytest.mark.parametrize("spec", CELL_SPECS, ids=lambda spec: "-".join(map(str, vars(spec).values())))
 

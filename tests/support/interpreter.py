@@ -26,7 +26,7 @@ def run_concurrently() -> Iterator[None]:
     call, patch, splat = interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor, builder.create_splat
 
     def patch_index(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)  # new versions of numpy refuse its own __index__
+        patch(tensor, scope)  # its own __index__ raises an error with new versions of NumPy
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     def launch(self: Any, *arguments: Any, **options: Any) -> None:

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-SECONDS = 900  # after which a process counts as hanging; many, because the machine may be busy
+TIMEOUT = 900  # seconds after which a process counts as hanging; the machine may be busy
 
-# 64 targets an update; dropout, so that random numbers matter.
+# 64 targets per update; with dropout, so that results depend on random numbers.
 SMALL = [
     *("--text.tokenizer", "characters", "--network.width", "16", "--network.depth", "1", "--network.dropout", "0.2"),
     *(
@@ -43,10 +43,10 @@ def start(*arguments: str | Path, program: list[str] = SEQWISE, **options) -> su
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit status and standard error."""
     try:
-        _, error_output = process.communicate(timeout=SECONDS)
+        _, error_output = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
-        raise AssertionError(f"still running after {SECONDS} s: {process.communicate()[1]}") from None
+        raise AssertionError(f"still running after {TIMEOUT} s: {process.communicate()[1]}") from None
     return process.returncode, error_output
 
 
@@ -56,7 +56,7 @@ def run(*arguments: str | Path, program: list[str] = SEQWISE) -> tuple[int, str]
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     """Poll until `condition` is true; fail if the process ends before that."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert process.poll() is None, f"ended with {process.returncode}: {process.communicate()[1]}"
         assert time.monotonic() < deadline, "nothing happened"
@@ -91,8 +91,10 @@ def outcome(folder: Path) -> dict[str, object]:
     }
 
 
-def kill_often(arguments: list[str | Path], folder: Path, steps: int, kills: int, generator: random.Random) -> None:
-    """Kill a training run of `steps` steps at `kills` random moments and resume it each time, at last to its end."""
+def kill_and_resume(
+    arguments: list[str | Path], folder: Path, steps: int, kills: int, generator: random.Random
+) -> None:
+    """Kill a training run of `steps` steps at `kills` random moments and resume it each time, then let it end."""
     for target in sorted(generator.choices(range(2 * steps // 3), k=kills)):
         first_step = saved_step(folder)
         process = start(*arguments)

@@ -35,8 +35,8 @@ def run_reference(
     cell: Cell, inputs: Tensor, weight: Tensor, states: Sequence[Tensor], lengths: Sequence[int] | None = None,
     reverse: Sequence[bool] | None = None, parameters: dict[str, Tensor] | None = None,
 ) -> list[Tensor]:  # fmt: skip
-    """The same by the loop over the cell's own equation, one direction after another. `parameters` (D, …) take the
-    place of the cell's own."""
+    """Compute the same with the loop over the cell's equation, one direction after another. `parameters` (D, …)
+    replace those of the cell."""
     directions, steps, batch, _ = inputs.shape
     valid = None if lengths is None else torch.arange(steps) < torch.tensor(lengths)[:, None]
     results = []

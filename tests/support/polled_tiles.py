@@ -37,12 +37,12 @@ CELLS = {
 }
 INTEGERS = ("lengths", "step_offsets", "ring", "statistics_ring")
 FLOATS = ("gains", "biases", "statistics", "grad_norms")
-OPTIONAL = {"gru": "bias", "gru_reset_before": "reset_hidden"}  # cells without norms have no other
+OPTIONAL = {"gru": "bias", "gru_reset_before": "reset_hidden"}  # the optional arguments of cells without layer norm
 PUBLISHED = {"forward": ("hidden", "reset_hidden"), "backward": ("grad_inputs", "grad_gates", "grad_products")}
 
 
 def compile_kernel(kernel: Any, constants: dict[str, Any], warps: int, published: tuple[str, ...]) -> str:
-    """The kernel in Triton's own language for GPUs."""
+    """Return the kernel as TritonGPU IR."""
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     kinds = dict.fromkeys(INTEGERS, "*i32") | dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(published, "*i16")
     signature = {
@@ -59,7 +59,7 @@ def compile_kernel(kernel: Any, constants: dict[str, Any], warps: int, published
 
 
 def find_shared_tiles(code: str) -> list[str]:
-    """Shapes of volatile loads whose tile is smaller than the threads that load it."""
+    """Return the shapes of volatile loads with fewer elements than threads that load them."""
     layout_pattern = (
         r"^#(\w+) = #ttg\.blocked<\{sizePerThread = \[([\d, ]+)\], threadsPerWarp = \[([\d, ]+)\], "
         r"warpsPerCTA = \[([\d, ]+)\]"
@@ -72,7 +72,7 @@ def find_shared_tiles(code: str) -> list[str]:
         size = [int(n) for n in load[2].split("x")]
         per_thread, threads, warps = layouts[load[3]]
         copies = math.prod(max(1, e * t * w // n) for n, e, t, w in zip(size, per_thread, threads, warps, strict=True))
-        if copies > 1 and len(size) > 1:  # the probes, one value of each program, are not used
+        if copies > 1 and len(size) > 1:  # probes, one value per program, are only waited for
             shapes.append(load[2])
     return shapes
 

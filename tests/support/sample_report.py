@@ -19,7 +19,7 @@ from seqwise.compare.report.verdict import add_verdict
 Values = dict[str, Any]
 
 HOSTILE = "</script><script>document.title='taken'</script><b>&amp;\"'`${1}{{DATA}}"
-QUANTILE = {2: 12.71, 3: 4.30}  # of Student's t, for so many seeds
+QUANTILE = {2: 12.71, 3: 4.30}  # number of seeds → 97.5 % quantile of Student's t
 
 METRICS = {
     "perplexity": (
@@ -47,7 +47,7 @@ def complete(values: Values) -> Values:
 def family(name: str, metric: str, values: Sequence[float], **more: Any) -> Values:
     """Returns a family that finished, with its costs and curves."""
     generator = random.Random(name)
-    lower = METRICS[metric][2]
+    lower_is_better = METRICS[metric][2]
     centre, seeds = mean(values), range(len(values))
     half_width = QUANTILE[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     noise = 0.03 * abs(centre) * generator.uniform(0.5, 1.5)
@@ -65,7 +65,7 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> Valu
         "lr_trials": [
             {
                 "rate": rate * times,
-                "validation": centre * (1.1 + 0.05 * at if lower else 0.9 - 0.05 * at),
+                "validation": centre * (1.1 + 0.05 * at if lower_is_better else 0.9 - 0.05 * at),
                 "status": "done",
                 "reason": "",
             }
@@ -89,7 +89,8 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> Valu
         "latencies": [] if latency is None else [0.9 * latency, latency, 1.3 * latency],
         "evaluation_seconds": generator.uniform(0.2, 3),
         "curves": [
-            {"seed": seed, "points": points(value, lower, speed, generator)} for seed, value in zip(seeds, values)
+            {"seed": seed, "points": points(value, lower_is_better, speed, generator)}
+            for seed, value in zip(seeds, values)
         ],
         "rank": "worse",
         "run": f"trials/{name}/seed-0",
@@ -103,13 +104,13 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> Valu
     }
 
 
-def points(end: float, lower: bool, speed: float, generator: random.Random) -> list[dict[str, float]]:
+def points(end: float, lower_is_better: bool, speed: float, generator: random.Random) -> list[dict[str, float]]:
     """Returns a curve that falls or rises to its end."""
     curve = []
     for number in range(1, 25):
         seconds = 15 * number / 24
         gap = 1.6 * (1 / (1 + 8 * number / 24) ** 1.3 - 1 / 9**1.3) + generator.gauss(0, 0.006)
-        value = end * (1 + 3 * max(gap, -0.2)) if lower else end * (1 - 0.6 * max(gap, -0.05))
+        value = end * (1 + 3 * max(gap, -0.2)) if lower_is_better else end * (1 - 0.6 * max(gap, -0.05))
         curve.append({"tokens": int(speed * seconds), "seconds": seconds, "value": value, "loss": abs(value) / 3})
     return curve
 
@@ -139,9 +140,10 @@ def failed(name: str, reason: str) -> Values:
 
 def report(task: str, metric: str, families: list[Values], **more: Any) -> Values:
     """Returns a complete report with these families: best first, pairs, verdict, trials."""
-    name, definition, lower, unit = METRICS[metric]
+    name, definition, lower_is_better, unit = METRICS[metric]
     finished = sorted(
-        (each for each in families if each["mean"] is not None), key=lambda each: each["mean"] * (1 if lower else -1)
+        (each for each in families if each["mean"] is not None),
+        key=lambda each: each["mean"] * (1 if lower_is_better else -1),
     )
     pairs = [pair(a, b) for at, a in enumerate(finished) for b in finished[at + 1 :]]
     seeds = sorted({value["seed"] for each in finished for value in each["values"]}) or [0, 1, 2]
@@ -184,7 +186,7 @@ def report(task: str, metric: str, families: list[Values], **more: Any) -> Value
             "key": metric,
             "name": name,
             "definition": definition,
-            "lower_is_better": lower,
+            "lower_is_better": lower_is_better,
             "example_unit": unit,
         },
         "families": [*finished, *(each for each in families if each["mean"] is None)],
@@ -340,7 +342,7 @@ def one_seed() -> Values:
     return report("forecast", "mse", families, unit="values", rules=rules, data="ETTh1.csv", examples=examples)
 
 
-def dozen() -> Values:
+def twelve_families() -> Values:
     """Twelve families with long names; long answers, some written from right to left."""
     names = [
         "rnn",
@@ -443,16 +445,17 @@ def extreme() -> Values:
     return report("forecast", "mse", [tiny, huge, zero, broken])
 
 
-def nothing() -> Values:
+def all_failed() -> Values:
     """Every family failed."""
     return report("tag", "accuracy", [failed("gru", "out of memory"), failed("lstm", "out of memory")])
 
 
-def alone() -> Values:
+def single_family() -> Values:
     """A single family with a single seed."""
     return report("masked", "perplexity", [family("transformer", "perplexity", [14.2])])
 
 
 SAMPLES: dict[str, Callable[[], Values]] = {
-    sample.__name__: sample for sample in (normal, with_failures, one_seed, dozen, hostile, extreme, nothing, alone)
+    sample.__name__: sample
+    for sample in (normal, with_failures, one_seed, twelve_families, hostile, extreme, all_failed, single_family)
 }

@@ -42,7 +42,7 @@ WORDS = [
     "and",
 ]
 
-# 64 tokens an update; dropout, so that random numbers matter; checkpoints, so that there is something to resume from.
+# 64 tokens per update; with dropout, so that results depend on random numbers, and with checkpoints to resume from.
 TINY: dict[str, Any] = {
     "task": "language",
     "device": "cpu",
@@ -51,13 +51,13 @@ TINY: dict[str, Any] = {
     "network": {"depth": 1, "dropout": 0.2, "width": 12},
     "training": {"batch_size": 4, "save_every": 20},
 }
-# The smallest that is accepted, and no whole number of updates: a learning rate gets 1,281 tokens, a run 3,843.
+# The smallest budget that is accepted, not a whole number of updates: 1,281 tokens per learning rate, 3,843 to train.
 BUDGET = "5124-tokens"
 DIVERGING = {"too-fast": {"model": "rnn", "training": {"weight_decay": 1e9}}}  # whatever its learning rate
 
 
 def write_text(path: Path, lines: int = 200) -> Path:
-    """A text of about 9 kB, a third of which one training run reads."""
+    """Write a text of about 9 kB."""
     generator = random.Random(1)
     rows = (" ".join(generator.choices(WORDS, k=generator.randint(4, 14))) + "." for _ in range(lines))
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")

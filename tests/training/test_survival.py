@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from live_runs import SEQWISE, SMALL, finish, kill_often, logged_step, outcome, run, saved_step, start, wait_until
+from live_runs import SEQWISE, SMALL, finish, kill_and_resume, logged_step, outcome, run, saved_step, start, wait_until
 
 pytestmark = pytest.mark.slow  # `test_training_run.py` checks the same inside one process
 
@@ -38,7 +38,7 @@ def train_command(text: Path, family: str, folder: Path, save_every: int = SAVE_
 def run_with_kills(text: Path, family: str, folder: Path, kills: int) -> Path:
     seed = random.SystemRandom().randrange(2**32)
     print(f"{family}: seed of the random kills is {seed}")  # noqa: T201 - to reproduce it
-    kill_often(train_command(text, family, folder), folder, STEPS, kills, random.Random(seed))
+    kill_and_resume(train_command(text, family, folder), folder, STEPS, kills, random.Random(seed))
     return folder
 
 

@@ -33,7 +33,7 @@ class Compare:
     The options after --json are settings, common to all families. Ctrl-C saves and stops.
     """
 
-    without: ClassVar = ("model", "init", "budget")  # settings that a comparison does not have, or has by itself
+    without: ClassVar = ("model", "init", "budget")  # settings that do not apply, or that a field below replaces
     renamed: ClassVar = {"--tries": "--lr-trials"}
 
     data: Annotated[str | None, tyro.conf.Positional, UNSET] = None
@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _check_option_names(argv: Sequence[str]) -> None:
-    """Raises an error about options of other commands that explains more than that they are unknown."""
+    """Raises an error for options of `train` that a comparison does not have, and says what to use instead."""
     names = {word.partition("=")[0] for word in argv}
     if "--model" in names:
         raise UsageError("a comparison has several models; received --model.", repair="Use --models, such as gru,lstm.")

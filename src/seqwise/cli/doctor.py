@@ -30,7 +30,7 @@ class Doctor:
 class Requirement:
     """One line of the package's requirements, such as `torch>=2.10,<3; extra == "x"`."""
 
-    text: str  # what pip is given
+    text: str  # the argument for pip
     name: str
     extra: str | None
     minimum: str | None

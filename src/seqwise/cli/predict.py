@@ -53,7 +53,7 @@ OPTION_TASKS = DECODING_OPTION_TASKS | {
 
 @dataclass(kw_only=True)
 class DecodingOptions:
-    """Shared by both commands, so that a model can be evaluated exactly as it is used."""
+    """Options that `predict` and `evaluate` share, so that a model is evaluated exactly as it predicts."""
 
     renamed: ClassVar[dict[str, str]] = {"--no-repeat": "--no-repeat-ngram"}
 
@@ -199,7 +199,7 @@ def _warn_about_unknown_tokens(tokenizer: Tokenizer, prompt: str) -> None:
     """Warn about tokens of the prompt that are not in the vocabulary."""
     encoding = tokenizer.encode(prompt)
     tokens = zip(encoding.ids, encoding.offsets)
-    unknown = [prompt[start:stop] for number, (start, stop) in tokens if number == tokenizer.unknown]
+    unknown = [prompt[start:stop] for token_id, (start, stop) in tokens if token_id == tokenizer.unknown]
     if unknown:
         some = ", ".join(map(repr, dict.fromkeys(unknown[:5])))
         console.warn(f"{len(unknown)} of {len(encoding)} tokens of the prompt are not in the vocabulary: {some}")

@@ -39,13 +39,13 @@ class TrainingDisplay(LiveDisplay):
         bar = [BarColumn(bar_width=24), TaskProgressColumn()] if console.err.width >= 100 else []
         super().__init__(TextColumn("{task.description}"), *bar, transient=False)
         self.bar = self.live.add_task("", total=1.0)
-        self.loss = self.rate = 0.0
+        self.loss = self.speed = 0.0
         self.last_validation = ""
 
     def show(self, step: Step) -> None:
         """Display one step."""
         self.loss = step.loss if not self.loss else 0.95 * self.loss + 0.05 * step.loss
-        self.rate = step.tokens_per_second if not self.rate else 0.95 * self.rate + 0.05 * step.tokens_per_second
+        self.speed = step.tokens_per_second if not self.speed else 0.95 * self.speed + 0.05 * step.tokens_per_second
         for note in step.notes:
             console.log(note, style="yellow")
         if step.validation:
@@ -55,14 +55,14 @@ class TrainingDisplay(LiveDisplay):
             mark = " *" if step.best else ""
             console.log(
                 f"step {step.number:>6,}  epoch {step.epoch + 1}  loss {self.loss:6.3f}  "
-                f"valid {self.name} {text:>9}{mark:2}  {self.rate:8,.0f} {self.unit}/s  "
+                f"valid {self.name} {text:>9}{mark:2}  {self.speed:8,.0f} {self.unit}/s  "
                 f"grad {step.gradient_norm:5.2f}  {format_duration(_seconds_left(step))} left"
             )
         self.live.update(
             self.bar,
             completed=step.progress,
             description=f"step {step.number:,}  loss {self.loss:.3f}  {self.last_validation}"
-            f"{self.rate:,.0f} {self.unit}/s  grad {step.gradient_norm:.2f}  "
+            f"{self.speed:,.0f} {self.unit}/s  grad {step.gradient_norm:.2f}  "
             f"{format_duration(_seconds_left(step))} left",
         )
 

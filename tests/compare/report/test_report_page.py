@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from reading_back import BYTES, COUNTS, READ, TIMES, find_mismatches, read_back
+from report_numbers import BYTES, COUNTS, READ_NUMBERS, TIMES, find_mismatches, parse_number
 from sample_report import HOSTILE, SAMPLES, Values, complete, failed, family, parse, report
 
 from seqwise.compare.report.page.page import SCRIPTS, make_page, make_title
@@ -244,7 +244,7 @@ def cells(values: Values) -> Counter[tuple[str, str, float]]:
 
 
 def test_every_number_of_the_tables_is_that_of_the_report(sample: OpenPage):
-    read = sample.tab.eval_on_selector_all("[data-family][data-value]", READ)
+    read = sample.tab.eval_on_selector_all("[data-family][data-value]", READ_NUMBERS)
     assert Counter((name, key, float(value)) for name, key, value, _ in read) == cells(sample.report)
 
 
@@ -284,11 +284,11 @@ def test_a_wrong_number_on_the_page_is_detected(browser: Any, tmp_path: Path, ri
     ],
 )  # fmt: skip
 def test_formatted_numbers_parse_back(text: str, units: dict[str, float], value: float, half: float):
-    assert read_back(text, units) == (pytest.approx(value), pytest.approx(half))
+    assert parse_number(text, units) == (pytest.approx(value), pytest.approx(half))
 
 
 def test_every_trial_is_listed(sample: OpenPage):
-    read = sample.tab.eval_on_selector_all("[data-trial][data-value]", READ)
+    read = sample.tab.eval_on_selector_all("[data-trial][data-value]", READ_NUMBERS)
     keys = ("rate", "updates", "tokens", "seconds", "validation")
     expected = [(each["name"], key, each[key]) for each in sample.report["trials"] for key in keys]
     assert [(name, key, float(value)) for name, key, value, _ in read] == [
@@ -606,7 +606,7 @@ def test_a_report_without_examples_says_so(show: Any):
 
 
 def test_right_to_left_text_has_its_direction(show: Any):
-    tab = show(SAMPLES["dozen"]()).tab
+    tab = show(SAMPLES["twelve_families"]()).tab
     directions = "all => all.map(one => getComputedStyle(one).direction)"
     assert set(tab.locator(".example").first.locator("td.text .passage").evaluate_all(directions)) == {"rtl"}
     assert tab.locator(".example").first.locator(".quoted .passage").evaluate_all(directions) == ["ltr", "rtl"]
@@ -750,7 +750,12 @@ def test_a_report_without_baselines_has_no_such_row(show: Any, old: dict[str, An
 
 @pytest.mark.parametrize(
     ("name", "metric", "count"),
-    [("normal", "perplexity", 1), ("one_seed", "mse", 1), ("with_failures", "accuracy", 0), ("dozen", "BLEU", 0)],
+    [
+        ("normal", "perplexity", 1),
+        ("one_seed", "mse", 1),
+        ("with_failures", "accuracy", 0),
+        ("twelve_families", "BLEU", 0),
+    ],
 )
 def test_only_errors_and_perplexities_have_a_logarithmic_axis(show: Any, name: str, metric: str, count: int):
     assert show(SAMPLES[name]()).tab.locator(f"#curves [aria-label={metric}] [data-choice=log]").count() == count

@@ -89,7 +89,7 @@ def score_dynamically(
     Every token is scored before the model is trained on it. The weights of `model` change.
     """
     if not (0 <= rate < math.inf):
-        raise UsageError(f"--dynamic-rate: expected a number from 0 on; received {rate:g}.")
+        raise UsageError(f"--dynamic-rate: expected a finite number, at least 0; received {rate:g}.")
     window = get_window(settings)
     if model.stateful:
         batches = StreamEvaluationLoader(store, 1, DYNAMIC_WINDOW).epoch()

@@ -1,6 +1,6 @@
 """Parses the formatted numbers on the page of a report and compares them with those of the report.
 
-A text is right if it is within half of its last digit of the number.
+A text is correct if it differs from the number by at most half of its last digit.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import math
 import re
 from typing import Any
 
-# JavaScript that returns (family or trial, key, number, text) of every number.
-READ = """all => all.map(({ dataset, innerText }) =>
+# JavaScript that returns (family or trial, key, number, text) of every number, and (family, kind, text) of every range.
+READ_NUMBERS = """all => all.map(({ dataset, innerText }) =>
   [dataset.family ?? dataset.trial, dataset.key, dataset.value, innerText])"""
-RANGES = "all => all.map(({ dataset, innerText }) => [dataset.family, dataset.range, innerText])"
+READ_RANGES = "all => all.map(({ dataset, innerText }) => [dataset.family, dataset.range, innerText])"
 NUMBER = re.compile(r"([-−+]?)([\d,.]+)(?: × 10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))? ?(µs|ms|min|[a-zA-Z]+|%)?")
 SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 TIMES = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -20,7 +20,7 @@ BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 COUNTS = {"": 1.0, "%": 0.01, "B": 1e9, "T": 1e12}
 
 
-def read_back(text: str, units: dict[str, float]) -> tuple[float, float]:
+def parse_number(text: str, units: dict[str, float]) -> tuple[float, float]:
     """Return the number in a text, and half of its last digit. "2 min 5 s" → 125, 0.5; "84.2 %" → 0.842, 0.0005."""
     value, half_digit = 0.0, math.inf
     for sign, digits, power, unit in NUMBER.findall(text):
@@ -39,7 +39,7 @@ def describe_mismatch(name: str, key: str, value: float, text: str, is_ratio: bo
     if line in ("✓ right", "✗ wrong"):
         return "" if value == (line == "✓ right") else wrong
     last = key.rpartition(".")[2]
-    in_points = is_ratio and last in ("difference", "low", "high")  # per cents differ by percentage points
+    in_points = is_ratio and last in ("difference", "low", "high")  # for a ratio: in percentage points
     units = (
         BYTES
         if last in ("memory", "weights")
@@ -49,7 +49,7 @@ def describe_mismatch(name: str, key: str, value: float, text: str, is_ratio: bo
     )
     if line.startswith("<"):
         return "" if 0 <= value < float(line.removeprefix("<")) else wrong
-    read, half_digit = read_back(line.removesuffix("/s"), units)
+    read, half_digit = parse_number(line.removesuffix("/s"), units)
     read, half_digit = (read / 100, half_digit / 100) if in_points else (read, half_digit)
     return "" if abs(read - value) <= half_digit * (1 + 1e-6) + 1e-12 * abs(value) else wrong
 
@@ -58,10 +58,10 @@ def find_mismatches(tab: Any, report: dict[str, Any]) -> list[str]:
     """Return what is wrong with the numbers in the tables of a page."""
     tab.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
     is_ratio = report["metric"]["key"] == "accuracy"
-    read = tab.eval_on_selector_all("[data-value]", READ)
+    read = tab.eval_on_selector_all("[data-value]", READ_NUMBERS)
     problems = [describe_mismatch(name, key, float(value), text, is_ratio) for name, key, value, text in read]
     families = {family["name"]: family for family in report["families"]}
-    for name, kind, text in tab.eval_on_selector_all("[data-range]", RANGES):
+    for name, kind, text in tab.eval_on_selector_all("[data-range]", READ_RANGES):
         problems += describe_range_mismatches(families[name], kind, text, is_ratio)
     return [each for each in problems if each]
 
