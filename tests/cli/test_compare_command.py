@@ -16,7 +16,6 @@ from seqwise.cli.comparison_display import TrialsDisplay
 from seqwise.cli.options import parse
 from seqwise.compare import api
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.run import threads
 from seqwise.compare.run.jobs import Job, Outcome
 from seqwise.config import Family
 
@@ -73,7 +72,7 @@ def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, en
     assert lines[5:] == report["verdict"]["sentences"]
     for words in (
         "parameters: rnn ", "each of 2 families: 1 × 6,000 tokens: 2 learning rates of 750 tokens each, then 1",
-        "measuring the speed of each family", "learning-rate search: 2 trials; about 0:", "1/2  rnn/lr-1",
+        "measuring the speed of all families", "learning-rate search: 2 trials; about 0:", "1/2  rnn/lr-1",
         "2/2  rnn/lr-2      rate 0.", "rnn/seed-0", "750 tokens", "4,500 tokens",
         "evaluating on the test split, once: 2 models",
         "report.html (open it in a browser)", f"seqwise evaluate '{out}",
@@ -243,20 +242,6 @@ def test_a_size_may_be_abbreviated(seqwise_command, engines, text, tmp_path):
     result = seqwise_command("compare", text, *settings, *options, "--out", tmp_path / "out")
     assert result.status == 0, result.err
     assert Plan.open(tmp_path / "out").target_parameters == 2500
-
-
-def test_few_free_cores_are_mentioned_once_at_the_start(seqwise_command, engines, text, tmp_path, monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(threads, "count_free_cores", lambda requested: 1)
-    monkeypatch.setattr(threads, "_get_default_threads", lambda plan: 8)
-    options = ["--models", "ngram", "--budget", "9s", "--seeds", "1", "--lr-trials", "1"]
-    result = seqwise_command("compare", text, *SETTINGS, *options, "--out", tmp_path / "out")
-    assert result.status == 0, result.err
-    words = "cores free at the start: 1 thread for each trial instead of 8."
-    assert result.err.count(words) == 1
-    assert "this machine is busy" not in result.err
-    rules = json.loads((tmp_path / "out" / "report.json").read_text())["rules"]
-    assert any(words in sentence for sentence in rules["sentences"])
 
 
 def test_a_settings_file_applies_to_all_families(seqwise_command, engines, text, tmp_path):

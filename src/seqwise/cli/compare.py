@@ -182,8 +182,8 @@ def _warn_if_busy(plan: Plan) -> None:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if plan.budgets.is_timed and load >= max(1.0, cores / 2):
         console.warn(
-            f"this machine is busy: a load of {load:.1f} on {cores} cores in the last minute. Timed trials make fewer "
-            "updates then, to a different degree for each family. Wait until it is idle, or give a budget in tokens."
+            f"this machine is busy: a load of {load:.1f} on {cores} cores in the last minute. The comparison will take "
+            "longer than its budget, but its results will be those of an idle machine."
         )
 
 
@@ -194,10 +194,7 @@ def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = N
     from seqwise.compare.plan.folder import resume_command
 
     orchestrator = Orchestrator(folder, plan, engine, workers)
-    if orchestrator.thread_note:
-        advice = "Trials make fewer updates then: wait until the machine is idle, or give a budget in tokens."
-        console.warn(f"{orchestrator.thread_note} {advice}")
-    elif engine == "local":
+    if engine == "local":
         _warn_if_busy(plan)
     with TrialsDisplay(folder, plan, lambda: orchestrator.engine.num_workers) as display:
         report = orchestrator.run(display.handle_event, display.start_stage)

@@ -16,12 +16,12 @@ from rich.table import Column
 
 from seqwise.cli import console
 from seqwise.cli.progress import LiveDisplay, format_duration
+from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.formatting import DASH, format_metric, format_metric_name, join_names
 from seqwise.compare.report.schema import Rank, Report
 from seqwise.compare.run.stages import RemainingTime
 
 if TYPE_CHECKING:
-    from seqwise.compare.plan.plan import Plan
     from seqwise.compare.run.jobs import Event, Job
     from seqwise.compare.run.stages import Stage
 
@@ -29,7 +29,7 @@ RANKS: dict[Rank, str] = {"best": "best", "tied": "≈", "unsure": "?", "worse":
 LEGEND: dict[Rank, str] = {"tied": "≈: no significant difference from the best", "unsure": "?: probably worse"}
 TEXT_COLUMNS = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "latency")
 STAGES: dict[Stage, str] = {
-    "speed": "measuring the speed of each family: a few updates and one validation",
+    "speed": "measuring the speed of all families, in turns",
     "learning rates": "learning-rate search",
     "training": "training",
     "test": "evaluating on the test split, once",
@@ -41,7 +41,8 @@ class TrialsDisplay(LiveDisplay):
     """One line per trial, on standard error."""
 
     def __init__(self, folder: Path, plan: Plan, count_workers: Callable[[], int] = lambda: 1) -> None:
-        self.plan, self.remaining_time = plan, RemainingTime(folder, plan, count_workers)
+        self.folder, self.plan = folder, plan
+        self.remaining_time = RemainingTime(folder, plan, count_workers)
         self.width = max(len(trial.name) for trial in plan.trials())
         # The most important fields come first: a narrow terminal cuts off the others.
         details = TextColumn("{task.fields[details]}", table_column=Column(no_wrap=True, ratio=1))
@@ -54,11 +55,12 @@ class TrialsDisplay(LiveDisplay):
     def start_stage(self, stage: Stage, jobs: Sequence[Job]) -> None:
         """Print the start of a stage."""
         self.num_left = self.num_jobs = len(jobs)
-        self.remaining_time.refresh()
+        self.plan = Plan.open(self.folder)  # with token budgets and learning rates that were decided meanwhile
+        self.remaining_time.refresh(self.plan)
         if stage in ("speed", "latency"):
             console.log(STAGES[stage])
         else:
-            unit = "models" if stage == "test" else "trials"
+            unit = ("model" if stage == "test" else "trial") + ("s" if len(jobs) > 1 else "")
             console.log(f"{STAGES[stage]}: {len(jobs)} {unit}; {self._format_end()}")
 
     def _format_end(self) -> str:

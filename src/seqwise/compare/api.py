@@ -24,7 +24,6 @@ from seqwise.compare.run.jobs import Event, OnEvent
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.compare.run.ray_cluster import import_ray
 from seqwise.compare.run.stages import OnStage, reopen_plan, run_stages
-from seqwise.compare.run.threads import get_thread_limit, limit_threads
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import SeqwiseError, UsageError, suggest
 from seqwise.training.api import TrainedModel, load, merge_settings
@@ -156,11 +155,7 @@ class Orchestrator:
     """Executes the remaining jobs of a comparison and writes its report."""
 
     def __init__(self, folder: Path, plan: Plan, engine: str = "local", workers: int | None = None):
-        self.folder = folder
-        self.thread_note = ""  # where fewer threads than usual are used
-        if engine == "local":
-            plan, self.thread_note = limit_threads(folder, plan, workers)
-        self.plan = plan
+        self.folder, self.plan = folder, plan
         self.engine = create_engine(engine, folder, plan, workers)
 
     def run(
@@ -173,7 +168,7 @@ class Orchestrator:
                     return None
             finally:
                 self.engine.close()
-            return write_report(self.folder, self.plan)
+            return write_report(self.folder, Plan.open(self.folder))
 
 
 def check_engine(name: str, workers: int | None = None) -> None:
@@ -196,4 +191,4 @@ def create_engine(name: str, folder: Path, plan: Plan, workers: int | None = Non
     is_cuda = choose_device(next(iter(plan.families.values()))).type == "cuda"
     # A trial of several processes uses all GPUs.
     gpus = torch.cuda.device_count() if is_cuda and plan.nproc == 1 else 0
-    return LocalEngine(folder, workers, gpus, plan.nproc, get_thread_limit(plan, workers))
+    return LocalEngine(folder, workers, gpus, plan.nproc)

@@ -20,7 +20,7 @@ from seqwise.compare.plan.create import Request, create_plan, create_plan_in
 from seqwise.compare.plan.folder import CLAIM_FILE, PLAN_FILE, PREPROCESSOR_FOLDER, FolderTakenError, check_folder
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import NEVER, Plan
-from seqwise.compare.run.jobs import LATENCY_JOB, Job, Outcome, SpeedResult
+from seqwise.compare.run.jobs import LATENCY_JOB, Job, Outcome, SpeedResult, SpeedResults
 from seqwise.compare.run.stages import reopen_plan, run_stages
 from seqwise.config import Settings
 from seqwise.errors import DataError, RunError, SaveError, SeqwiseError, UsageError
@@ -426,7 +426,7 @@ class SpeedOnlyEngine:
     """An engine that only reports how long an update and a validation take."""
 
     def __init__(self, folder: Path, update: float, validation: float):
-        self.folder, self.result = folder, SpeedResult(update, 64, validation)
+        self.folder, self.result = folder, SpeedResults({"rnn": SpeedResult(update, 64, validation)})
         self.stages: list[str] = []
         self.num_workers = 1
 

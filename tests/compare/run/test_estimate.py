@@ -8,7 +8,7 @@ import pytest
 from small_comparison import make_plan, write_text
 
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.run.jobs import Job, Outcome, SpeedResult
+from seqwise.compare.run.jobs import SPEED_JOB, Job, Outcome, SpeedResult, SpeedResults
 from seqwise.compare.run.stages import DEFAULT_SECONDS, OVERHEAD_SECONDS, TEST_VALIDATIONS, RemainingTime
 
 
@@ -21,14 +21,14 @@ def folder_and_plan(tmp_path: Path) -> tuple[Path, Plan]:
 
 def estimate(folder: Path, plan: Plan, workers: int = 1) -> float:
     remaining = RemainingTime(folder, plan, lambda: workers)
-    remaining.refresh()
+    remaining.refresh(plan)
     remaining.update({"event": "waiting", "reason": "about no job"})
     return remaining.seconds()
 
 
 def test_the_estimate_is_the_sum_over_the_remaining_jobs(folder_and_plan):
     folder, plan = folder_and_plan
-    Outcome("done", result=SpeedResult(0.1, 64, 0.5)).save(Job("speed", "rnn").file(folder))
+    Outcome("done", result=SpeedResults({"rnn": SpeedResult(0.1, 64, 0.5)})).save(SPEED_JOB.file(folder))
     training, test = OVERHEAD_SECONDS + 8 + 0.5, OVERHEAD_SECONDS + TEST_VALIDATIONS * 0.5
     assert estimate(folder, plan) == pytest.approx(training + test + 2 * DEFAULT_SECONDS)  # nothing is known of ngram
     assert estimate(folder, plan, workers=4) == pytest.approx((training + test + 2 * DEFAULT_SECONDS) / 4)
@@ -38,5 +38,5 @@ def test_the_estimate_is_the_sum_over_the_remaining_jobs(folder_and_plan):
 
 def test_a_time_budget_is_known_without_a_measured_speed(folder_and_plan):
     folder, plan = folder_and_plan
-    Outcome("done", result=SpeedResult()).save(Job("speed", "rnn").file(folder))
+    Outcome("done", result=SpeedResults({})).save(SPEED_JOB.file(folder))
     assert estimate(folder, plan) == pytest.approx(OVERHEAD_SECONDS + 8 + 3 * DEFAULT_SECONDS)

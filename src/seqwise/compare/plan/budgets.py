@@ -15,6 +15,7 @@ from seqwise.budget import Budget
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
+from seqwise.training.loop import MAX_VALIDATION_SHARE, NUM_VALIDATIONS
 
 SEARCH_SHARE = 0.25  # of a family's budget, for its learning-rate search
 MAX_LR_TRIAL_SHARE = 1 / 3  # of the budget of one seed, for one learning rate
@@ -60,6 +61,23 @@ class TrialBudgets:
     def is_timed(self) -> bool:
         return Budget.parse(self.training).unit == "seconds"
 
+    def convert(self, update_seconds: float, update_tokens: float, validation_seconds: float) -> TokenBudgets:
+        """Converts a time budget into tokens, at the speed of a family.
+
+        Validations are part of the time, except the last one; they take at most `MAX_VALIDATION_SHARE` of it.
+        """
+        training = Budget.parse(self.training).amount
+        lr_trial = Budget.parse(self.lr_trial).amount if self.lr_trials > 1 else 0.0
+        validations = min(NUM_VALIDATIONS - 1, int(MAX_VALIDATION_SHARE * training / max(1e-9, validation_seconds)))
+        updates = max(1.0, (training - validations * validation_seconds) / update_seconds)
+        is_usual = validations == NUM_VALIDATIONS - 1
+        return TokenBudgets(
+            lr_trial=_round_down(max(1.0, lr_trial / update_seconds) * update_tokens),
+            training=_round_down(updates * update_tokens),
+            validate_every=0 if is_usual else math.ceil(updates / (validations + 1)),
+            tokens_per_second=update_tokens / update_seconds,
+        )
+
     def check(self, costs: Mapping[str, TrialCost], unit: str, tokens_per_epoch: int | None = None) -> None:
         """Raises an error if a trial is too short; with `tokens_per_epoch` the error suggests a total in epochs."""
         kinds: list[TrialKind] = ["train", "lr"] if self.lr_trials > 1 else ["train"]
@@ -85,6 +103,16 @@ class TrialBudgets:
             minimum = Budget(total / tokens_per_epoch, "epochs")
         fewer = ", or fewer --lr-trials" if self.lr_trials > 1 else ""
         return f"Give a larger --budget, at least {format_option(minimum)}{fewer}."
+
+
+@dataclass(frozen=True)
+class TokenBudgets:
+    """The time budget of a family in tokens: all its seeds train on the same number, whatever the machine does."""
+
+    lr_trial: int
+    training: int
+    validate_every: int  # updates; 0: at equal shares of the budget
+    tokens_per_second: float
 
 
 @dataclass(frozen=True)
@@ -117,6 +145,12 @@ def format_option(minimum: Budget) -> str:
         return f"{max(1, math.ceil(minimum.amount))}s"
     minutes = math.ceil(minimum.amount / 60)
     return f"{minutes}m" if minutes <= 120 else f"{math.ceil(minutes / 30) / 2:g}h"
+
+
+def _round_down(tokens: float) -> int:
+    """Rounds down to three significant digits."""
+    step = 10 ** max(0, math.floor(math.log10(tokens)) - 2)
+    return int(tokens / step) * step
 
 
 def _round_up(amount: float) -> float:

@@ -1,14 +1,15 @@
 """`Plan`: the trials of a comparison, their settings and budgets, saved as `compare.yaml`.
 
 Everything is decided before the first trial, except the learning rate of each family, which the learning-rate
-search decides. The plan knows nothing of how trials are executed.
+search decides. A time budget is converted into tokens when the speed of each family is known. The plan knows nothing of
+how trials are executed.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from seqwise.compare.plan.budgets import TrialBudgets, TrialKind
+from seqwise.compare.plan.budgets import TokenBudgets, TrialBudgets, TrialKind
 from seqwise.compare.plan.folder import PLAN_FILE
 from seqwise.compare.plan.options import Match
 from seqwise.config import Settings
@@ -30,6 +31,7 @@ FORMAT = 2  # 1 was written by version 0.1
 DEVICE_WORKERS_VARIABLE = "SEQWISE_DEVICE_WORKERS"
 WORKERS_VARIABLE = "SEQWISE_WORKERS"
 RATE_FACTOR = 2.5  # between neighbouring learning rates
+MAX_ADDED_RATES = 2  # of a family, while the best one is at the edge of the search
 NEVER = 10**9  # updates between validations in the learning-rate search, and the patience of a training run
 
 # Keys of format 1.
@@ -76,21 +78,24 @@ class Plan:
     families: dict[str, ResolvedSettings]
     strict: bool = True  # raise an error for a time budget too short for one validation
     working_folder: str = ""  # of the command, to which file names are relative
-    threads: int | None = None  # of a trial on the CPU, where they are limited
+    token_budgets: dict[str, TokenBudgets] = field(default_factory=dict)  # by family, of a time budget
+    # Family → learning rates that were added to the search, because the best one was at its edge.
+    added_rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
     lr_prefix: str = "lr"  # of the names of trials; "try" in format 1
 
     # Trials
 
     def lr_trials(self) -> list[Trial]:
         """Returns the trials of the learning-rate search, in rounds, so that a slow machine affects all families."""
-        count, seed = self.budgets.lr_trials, self.budgets.seeds[0]
-        if count == 1:
+        seed = self.budgets.seeds[0]
+        counts = {name: len(self.rates(name)) for name in self.families if self.has_gradients(name)}
+        if self.budgets.lr_trials == 1:
             return []
         return [
             Trial(f"{name}/{self.lr_prefix}-{number}", name, "lr", number, seed)
-            for number in range(1, count + 1)
-            for name in self.families
-            if self.has_gradients(name)
+            for number in range(1, max(counts.values(), default=0) + 1)
+            for name, count in counts.items()
+            if number <= count
         ]
 
     def training_trials(self) -> list[Trial]:
@@ -120,9 +125,18 @@ class Plan:
         return get_family(self.families[family].model).has_gradients
 
     def rates(self, family: str) -> list[float]:
-        """Returns the learning rates of the search: the default one, then its neighbours at growing distance."""
+        """Returns the learning rates of the search: the default one, its neighbours, then those added at an edge."""
         rate = self.families[family].training.learning_rate
-        return [float(f"{rate * factor:.3g}") for factor in get_rate_factors(self.budgets.lr_trials)]
+        first = [_round_rate(rate * factor) for factor in get_rate_factors(self.budgets.lr_trials)]
+        return [*first, *self.added_rates.get(family, ())]
+
+    def add_rate(self, family: str, best: float) -> Plan | None:
+        """Returns the plan with one more learning rate beyond the best; None if the best is not at the edge."""
+        rates, added = self.rates(family), self.added_rates.get(family, ())
+        if best not in (min(rates), max(rates)) or len(added) == MAX_ADDED_RATES:
+            return None
+        rate = _round_rate(best * RATE_FACTOR if best == max(rates) else best / RATE_FACTOR)
+        return replace(self, added_rates={**self.added_rates, family: (*added, rate)})
 
     def get_rate(self, lr_trial: Trial) -> float:
         return self.rates(lr_trial.family)[lr_trial.number - 1]
@@ -132,6 +146,9 @@ class Plan:
         settings = self.families[trial.family].model_copy(deep=True)
         settings.seed = trial.seed
         settings.budget = self.budgets.lr_trial if trial.kind == "lr" else self.budgets.training
+        if tokens := self.token_budgets.get(trial.family):
+            settings.budget = f"{tokens.lr_trial if trial.kind == 'lr' else tokens.training}-tokens"
+            settings.training.validate_every = tokens.validate_every
         if trial.kind == "lr":
             settings.training.validate_every = NEVER
             rate = self.get_rate(trial)
@@ -167,6 +184,7 @@ class Plan:
             writer = f"this comparison was written by Seqwise {values.get('seqwise')} in format {version}"
             problem = f"{writer}; this version reads formats up to {FORMAT}."
             raise RunError(problem, file=path, repair="Update with: pip install --upgrade seqwise")
+        values.pop("threads", None)  # of a version that limited them on a busy machine
         if version == 1:
             values = {RENAMED_KEYS.get(key, key): value for key, value in values.items()} | {"lr_prefix": "try"}
             values["budgets"] = {RENAMED_BUDGET_KEYS.get(key, key): each for key, each in values["budgets"].items()}
@@ -191,6 +209,10 @@ def get_rate_factors(count: int) -> list[float]:
     """Returns the factors of the default learning rate in the search: 1, 0.4, 2.5, 0.16, …"""
     steps = [0, *(sign * step for step in range(1, count) for sign in (-1, 1))]
     return [RATE_FACTOR**step for step in steps[:count]]
+
+
+def _round_rate(rate: float) -> float:
+    return float(f"{rate:.3g}")
 
 
 def parse_names(text: str) -> list[str]:

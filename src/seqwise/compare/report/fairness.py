@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.budgets import MIN_UPDATES
 from seqwise.compare.plan.plan import Plan, get_rate_factors
 from seqwise.compare.report.formatting import join_names
 from seqwise.compare.report.schema import Family, Rules
 from seqwise.compare.run.jobs import Job, load_training_results
 from seqwise.metrics.evaluation import SCORES_FILE
-
-MAX_TOKEN_RATIO = 1.5  # between two training runs of a family
-MAX_OVERTIME = 1.1  # ratio of the time of a training run, which ends with an update, to its budget
 
 
 def describe_rules(folder: Path, plan: Plan, families: tuple[Family, ...]) -> Rules:
@@ -29,7 +25,6 @@ def describe_rules(folder: Path, plan: Plan, families: tuple[Family, ...]) -> Ru
         training_budget=format_budget(budgets.training, plan.unit),
         sentences=tuple(_write_sentences(folder, plan, families)),
         tested=_describe_test(folder, plan),
-        noise_warning=describe_noise(folder, plan),
     )
 
 
@@ -75,7 +70,14 @@ def _describe_search(plan: Plan) -> str:
     return (
         f"Each family was trained with {count} learning rates for {format_budget(plan.budgets.lr_trial, plan.unit)} "
         f"each, {join_names(factors)} times its default; the one with the best validation was used."
+        + _describe_added_rates(plan)
     )
+
+
+def _describe_added_rates(plan: Plan) -> str:
+    """Names the families with a longer search, which is not part of their budget."""
+    added = [f"{name} by {join_names([f'{rate:g}' for rate in rates])}" for name, rates in plan.added_rates.items()]
+    return f" Where that was the lowest or highest, the search was extended: {join_names(added)}." if added else ""
 
 
 def _list_edge_rates(families: tuple[Family, ...]) -> list[str]:
@@ -100,7 +102,12 @@ def _describe_training_runs(folder: Path, plan: Plan) -> list[str]:
         times = "once" if seeds == 1 else f"with {seeds} seeds"
         subject = "each of the others" if ngram_models else "each"
         length, sharing = format_budget(plan.budgets.training, plan.unit), _describe_sharing(folder, plan)
-        if plan.budgets.is_timed:
+        if plan.token_budgets:
+            sentences = [
+                f"Then {subject} was trained {times}, {length} each, validation included, {sharing}.",
+                _describe_token_budgets(plan),
+            ]
+        elif plan.budgets.is_timed:  # as version 0.1 did
             sentences = [f"Then {subject} was trained {times}, {length} each, validation included, {sharing}."]
         else:
             sentences = [f"Then {subject} was trained {times}, on exactly {length} each."]
@@ -113,6 +120,16 @@ def _describe_training_runs(folder: Path, plan: Plan) -> list[str]:
             "the budget."
         )
     return sentences
+
+
+def _describe_token_budgets(plan: Plan) -> str:
+    budgets = [
+        f"{name} {each.training:,} ({each.tokens_per_second:,.0f}/s)" for name, each in plan.token_budgets.items()
+    ]
+    return (
+        f"The time was converted into {plan.unit} by the speed of each family on an idle machine, measured before "
+        f"training, so that every seed of a family is trained on the same number: {join_names(budgets)}."
+    )
 
 
 def _describe_sharing(folder: Path, plan: Plan) -> str:
@@ -146,32 +163,3 @@ def _describe_test(folder: Path, plan: Plan) -> str:
 
 def _modification_times(paths: list[Path]) -> list[float]:
     return [path.stat().st_mtime for path in paths if path.exists()]
-
-
-def describe_noise(folder: Path, plan: Plan) -> str:
-    """Returns a warning where times cannot be trusted; empty without signs of noise or a budget in time.
-
-    On a busy machine, timed trials of one family make fewer updates than those of another. Training runs of one family
-    do the same work, so in the same time they should process about as many tokens.
-    """
-    if not plan.budgets.is_timed:
-        return ""
-    seconds = Budget.parse(plan.budgets.training).amount
-    for name in plan.families:
-        results = load_training_results(folder, [trial for trial in plan.training_trials() if trial.family == name])
-        if not results or not plan.has_gradients(name):
-            continue
-        tokens = [result.tokens for result in results]
-        updates, longest = min(result.updates for result in results), max(result.seconds for result in results)
-        if updates < MIN_UPDATES["train"]:
-            sign = f"A training run of {name} made only {updates} update{'s' if updates > 1 else ''}."
-        elif max(tokens) > MAX_TOKEN_RATIO * min(tokens):
-            extremes = f"{min(tokens):,} {plan.unit} once and on {max(tokens):,} another time"
-            sign = f"In the same time {name} was trained on {extremes}."
-        elif longest > MAX_OVERTIME * seconds + 1:
-            sign = f"A training run of {name} took {longest:.1f} s instead of {seconds:g} s."
-        else:
-            continue
-        advice = "Repeat it when the machine is idle, or with a budget in tokens."
-        return f"These results are not reliable: the machine was busy. {sign} {advice}"
-    return ""

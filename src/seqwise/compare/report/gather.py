@@ -303,9 +303,6 @@ def _describe_machine(folder: Path, plan: Plan) -> dict[str, Any]:
     gpu = machine["gpu"] if settings.device != "cpu" else None
     cores = machine["cpu"]["count"]
     words = [f"{cores} core{'s' if cores > 1 else ''} of {machine['cpu']['name']}"]
-    if plan.threads is not None and gpu is None:
-        machine["threads"] = plan.threads  # of each trial
-        words += [f"{plan.threads} thread{'s' if plan.threads > 1 else ''}"] if plan.threads < cores else []
     words = [gpu["name"], *words] if gpu else [*words, "no GPU used" if machine["gpu"] else "no GPU"]
     cluster = folder / ENVIRONMENT  # written by an engine of several machines
     cluster_description = json.loads(cluster.read_text(encoding="utf-8")) if cluster.exists() else {}

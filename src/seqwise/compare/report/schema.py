@@ -254,7 +254,6 @@ class Rules:
     training_budget: Annotated[str, accept_old_key("training_budget", "training")]
     sentences: tuple[str, ...]
     tested: str = ""  # when the test split was read
-    noise_warning: Annotated[str, accept_old_key("noise_warning", "disturbed")] = ""
     parameters_text: str = ""
 
 

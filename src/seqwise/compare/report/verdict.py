@@ -226,9 +226,7 @@ def _recommend_small(ranking: Ranking) -> Iterator[str]:
 
 
 def _list_caveats(report: Report, ranking: Ranking) -> Iterator[str]:
-    """What limits the conclusions: a noisy machine, few seeds, few test examples."""
-    if report.rules.noise_warning:
-        yield report.rules.noise_warning
+    """What limits the conclusions: few seeds, few test examples."""
     trained = [family for family in ranking.ranked if not family.is_baseline]
     num_seeds = len(report.rules.seeds)
     if trained and num_seeds == 1:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -25,8 +25,8 @@ import torch
 
 from seqwise.budget import Budget
 from seqwise.callbacks import ProgressCallback, no_log
-from seqwise.compare.plan.folder import get_preprocessor_folder, resume_command, try_lock
-from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
+from seqwise.compare.plan.folder import TRIALS_FOLDER, get_preprocessor_folder, resume_command, try_lock
+from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, NEVER, WORKERS_VARIABLE, Plan
 from seqwise.compare.run.jobs import (
     EvaluationResult,
     Event,
@@ -35,11 +35,13 @@ from seqwise.compare.run.jobs import (
     OnEvent,
     Outcome,
     SpeedResult,
+    SpeedResults,
     TrainingResult,
     choose_rate,
     find_trained,
 )
 from seqwise.compare.run.memory import measure_added_memory
+from seqwise.compare.run.speed import SpeedMeasurement, keep_fastest, measure_speeds
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
@@ -56,7 +58,7 @@ from seqwise.training.word_vectors import WordVectors
 ShouldStop = Callable[[], bool]
 
 POLL_SECONDS = 0.2  # between two events, and between two attempts to lock
-NUM_SPEED_UPDATES = 6  # of which the first is not timed
+SPEED_SHARE = 0.05  # of the budget of one seed, to measure the speed
 NUM_LATENCY_ROUNDS = 5
 # Settings on which reading the data does not depend: trials that differ only in these share the data in memory.
 UNRELATED_TO_DATA = {"network", "recurrent", "transformer", "context", "training", "model", "seed", "budget", "device"}
@@ -135,7 +137,12 @@ class _Execution:
 
     def run(self) -> Any:
         """Returns the result of the job."""
-        methods = {"speed": self.measure_speed, "train": self.train, "test": self.test, "latency": self.measure_latency}
+        methods = {
+            "speed": self.measure_speeds,
+            "train": self.train,
+            "test": self.test,
+            "latency": self.measure_latency,
+        }
         return methods[self.job.kind]()
 
     def report_progress(self, share: float) -> None:
@@ -152,7 +159,7 @@ class _Execution:
         if problem:
             raise SeqwiseError(problem)
         settings = plan.make_settings(trial, rate)
-        run, task = self._open_run(settings)
+        run, task = self._open_run(settings, self.job.run_folder(self.folder))
         has_gradients = plan.has_gradients(trial.family)
         is_new = not any(run.checkpoints.glob("step-*"))
         with measure_added_memory(choose_device(settings)) as get_peak:
@@ -180,9 +187,9 @@ class _Execution:
             node=platform.node(),
         )
 
-    def _open_run(self, settings: ResolvedSettings) -> tuple[Run, Task]:
-        """Opens the run of the trial to resume it; recreates it if it is incomplete or has another learning rate."""
-        run_folder, plan = self.job.run_folder(self.folder), self.plan
+    def _open_run(self, settings: ResolvedSettings, run_folder: Path) -> tuple[Run, Task]:
+        """Opens a run to resume it; recreates it if it is incomplete or has another learning rate."""
+        plan = self.plan
         task = open_shared_task(self.folder, plan, settings)
         if (run_folder / CONFIG).exists() and (run := Run.open(run_folder)).settings == settings:
             return run, task
@@ -242,24 +249,44 @@ class _Execution:
 
     # The other kinds of jobs
 
-    def measure_speed(self) -> SpeedResult:
-        """Times a few updates and one validation of a family."""
-        plan, family = self.plan, self.job.name
-        if not plan.has_gradients(family) or plan.nproc > 1:
-            return SpeedResult()
-        settings = plan.make_settings(plan.training_trial(family, plan.budgets.seeds[0]), None)
-        task = open_shared_task(self.folder, plan, settings)
+    def measure_speeds(self) -> SpeedResults:
+        """Measures the speed of all families; `speed.py` explains how."""
+        plan, seed = self.plan, self.plan.budgets.seeds[0]
+        families = [name for name in plan.families if plan.has_gradients(name)]
+        settings = {name: plan.make_settings(plan.training_trial(name, seed), None) for name in families}
+        if plan.nproc > 1:
+            timed = settings if plan.budgets.is_timed else {}  # too slow to be worth an estimate of the duration
+            return SpeedResults({name: self._measure_processes(name, each) for name, each in timed.items()})
+        prepare = {name: partial(self._prepare_measurement, each) for name, each in settings.items()}
+        seconds = SPEED_SHARE * Budget.parse(plan.budgets.total).amount if plan.budgets.is_timed else 0.0
+        speeds = measure_speeds(prepare, seconds * len(families), self.report_progress)
+        if plan.budgets.is_timed:
+            speeds = {name: keep_fastest(each, settings[name], plan.fingerprint) for name, each in speeds.items()}
+        return SpeedResults(speeds)
+
+    def _prepare_measurement(self, settings: ResolvedSettings) -> SpeedMeasurement:
+        task = open_shared_task(self.folder, self.plan, settings)
         torch.manual_seed(0)
         model = task.build(settings).to(choose_device(settings))
         trainer = Trainer(model, task.batches(settings), settings.training, Budget(float("inf"), "seconds"))
-        times = [step.seconds for step in islice(trainer.steps(), NUM_SPEED_UPDATES)]
+        return SpeedMeasurement(trainer, partial(task.validate, model, settings, World()))
+
+    def _measure_processes(self, family: str, settings: ResolvedSettings) -> SpeedResult:
+        """Measures the speed of a family that is trained by several processes, in a short training run."""
+        settings = settings.model_copy(deep=True)
+        settings.budget = f"{max(1.0, SPEED_SHARE * Budget.parse(self.plan.budgets.total).amount):.2f}s"
+        settings.training.validate_every = NEVER
+        run_folder = self.folder / TRIALS_FOLDER / family / "speed"
+        run, task = self._open_run(settings, run_folder)
+        self._train_in_processes(run)
+        rows = run.metrics()
+        model = task.build(settings).to(choose_device(settings))
         start = time.perf_counter()
         task.validate(model, settings, World())
-        return SpeedResult(
-            update_seconds=median(after - before for before, after in pairwise(times)),  # robust against noise
-            update_tokens=trainer.state.tokens / NUM_SPEED_UPDATES,
-            validation_seconds=time.perf_counter() - start,
-        )
+        validation_seconds = time.perf_counter() - start
+        shutil.rmtree(run_folder, ignore_errors=True)
+        tokens = rows[-1]["tokens"] / rows[-1]["step"]
+        return SpeedResult(tokens / median(row["tokens_per_second"] for row in rows), tokens, validation_seconds)
 
     def test(self) -> EvaluationResult:
         """Evaluates a trained model on the test split, and saves the scores of each example."""

@@ -2,7 +2,7 @@
 
     trials/gru/seed-0/            the run            trials/gru/seed-0.json         its outcome
     trials/gru/seed-0.test.json   its test           trials/gru/seed-0.test/        the scores of each test example
-    trials/gru/speed.json         seconds of an update and of a validation
+    trials/all.speed.json         seconds of an update and of a validation of every family
     trials/all.latency.json       seconds of one prediction of every family
     trials/gru/seed-0.log         output of the processes of a trial with several, if it failed
 
@@ -35,11 +35,18 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class SpeedResult:
-    """Measured before training; None where it is not measured: n-gram models, trials of several processes."""
+    """How long one update and one validation of a family take, and how many tokens an update processes."""
 
-    update_seconds: Annotated[float | None, accept_old_key("update_seconds", "update")] = None
-    update_tokens: Annotated[float, accept_old_key("update_tokens", "tokens")] = 0.0
-    validation_seconds: Annotated[float | None, accept_old_key("validation_seconds", "validation")] = None
+    update_seconds: float
+    update_tokens: float
+    validation_seconds: float
+
+
+@dataclass(frozen=True)
+class SpeedResults:
+    """Family → its speed, measured before training; n-gram models have none."""
+
+    families: dict[str, SpeedResult]
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ class LatencyResult:
 
 # For each kind of job the type of its result, the ending of its file, and that of version 0.1.
 _FILES: dict[JobKind, tuple[TypeAdapter[Any], str, str]] = {
-    "speed": (TypeAdapter(SpeedResult), "/speed.json", "/rehearsal.json"),
+    "speed": (TypeAdapter(SpeedResults), ".speed.json", ".speed.json"),
     "train": (TypeAdapter(TrainingResult), ".json", ".json"),
     "test": (TypeAdapter(EvaluationResult), ".test.json", ".test.json"),
     "latency": (TypeAdapter(LatencyResult), ".latency.json", ".pace.json"),
@@ -105,10 +112,10 @@ class Outcome(Generic[R]):
 
 @dataclass(frozen=True)
 class Job:
-    """Work for one process: measure the speed of a family, execute a trial, test its model, or time all families."""
+    """Work for one process: execute a trial, test its model, or measure the speed or latency of all families."""
 
     kind: JobKind
-    name: str  # of the family or the trial; "all"
+    name: str  # of the trial; "all"
 
     def file(self, folder: Path) -> Path:
         """Returns the file of the outcome; that of version 0.1 where it exists."""
@@ -143,7 +150,13 @@ class Job:
         return None if outcome is None else outcome.result
 
 
-LATENCY_JOB = Job("latency", "all")
+SPEED_JOB, LATENCY_JOB = Job("speed", "all"), Job("latency", "all")
+
+
+def load_speeds(folder: Path) -> dict[str, SpeedResult]:
+    """Returns the measured speeds by family; none before they are measured."""
+    results: SpeedResults | None = SPEED_JOB.load_result(folder)
+    return {} if results is None else results.families
 
 
 def load_training(folder: Path, trial: Trial) -> Outcome[TrainingResult] | None:
@@ -205,5 +218,5 @@ def choose_rate(folder: Path, plan: Plan, family: str) -> tuple[float | None, st
         else:
             reason = ("it was not tried." if outcome is None else outcome.reason) or "its validation is not a number."
     if not objectives:
-        return None, f"none of its {plan.budgets.lr_trials} learning rates worked: {reason}"
+        return None, f"none of its {len(plan.rates(family))} learning rates worked: {reason}"
     return min(objectives, key=lambda rate: objectives[rate]), ""

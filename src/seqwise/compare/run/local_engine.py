@@ -38,19 +38,18 @@ class LocalEngine:
         workers: int | None = None,
         gpus: int = 0,
         processes: int = 1,
-        thread_limit: int | None = None,
     ):
-        """`processes` is the number in one trial, `thread_limit` the maximum number of threads of a trial on CPUs."""
+        """`processes` is the number in one trial."""
         self.folder = folder
         count = workers or max(1, gpus)
-        threads = max(1, (thread_limit or environment.cpu_count() // count) // processes)
+        threads = max(1, environment.cpu_count() // count // processes)
         counts = {DEVICE_WORKERS_VARIABLE: str(math.ceil(count / max(1, gpus))), WORKERS_VARIABLE: str(count)}
         # Workers are distributed over the GPUs; without GPUs, they and the processes of each share the cores.
         if gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             names = visible.split(",") if visible else [str(number) for number in range(gpus)]
             self.variables = [{"CUDA_VISIBLE_DEVICES": names[number % gpus], **counts} for number in range(count)]
-        elif count == 1 and thread_limit is None:
+        elif count == 1:
             self.variables = [counts]  # PyTorch's default number of threads
         else:
             self.variables = [{"OMP_NUM_THREADS": str(threads), **counts}] * count

@@ -10,6 +10,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,18 +18,21 @@ from seqwise.budget import Budget
 from seqwise.callbacks import ProgressCallback
 from seqwise.compare.plan.budgets import TrialCost
 from seqwise.compare.plan.folder import has_trained, remove_untrained_comparison, resume_command
-from seqwise.compare.plan.plan import Plan
+from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.run.engine import Engine
 from seqwise.compare.run.execute import read_data
 from seqwise.compare.run.jobs import (
     LATENCY_JOB,
+    SPEED_JOB,
     Event,
     Job,
     OnEvent,
     SpeedResult,
+    choose_rate,
     find_missing,
     find_trained,
     is_unfinished,
+    load_speeds,
     remove_failures,
 )
 from seqwise.errors import DataError, RunError, SeqwiseError, UsageError
@@ -85,34 +89,68 @@ def run_stages(
             raise SeqwiseError(problem, repair=f"Resume with: {resume_command(folder)}")
         return not missing
 
-    lr_jobs = [Job("train", trial.name) for trial in plan.lr_trials()]
-    training_jobs = [Job("train", trial.name) for trial in plan.training_trials()]
-    if has_trained(folder) or len(find_missing(folder, lr_jobs + training_jobs)) < len(lr_jobs + training_jobs):
+    def train_jobs(trials: list[Trial]) -> list[Job]:
+        return [Job("train", trial.name) for trial in trials]
+
+    if has_trained(folder) or len(find_missing(folder, train_jobs(plan.trials()))) < len(plan.trials()):
         remove_failures(folder, plan)
     else:
-        if not run_stage("speed", [Job("speed", name) for name in plan.families]):
+        if not run_stage("speed", [SPEED_JOB]):
             return False
-        if plan.strict and plan.budgets.is_timed:
-            _check_time_budget(folder, plan)
-    if not run_stage("learning rates", lr_jobs) or not run_stage("training", training_jobs):
+        plan = convert_time_budget(folder, plan)
+    while True:
+        if not run_stage("learning rates", train_jobs(plan.lr_trials())):
+            return False
+        extended = extend_search(folder, plan)
+        if extended is None:
+            break
+        plan = extended
+    if not run_stage("training", train_jobs(plan.training_trials())):
         return False
     if not run_stage("test", [Job("test", trial.name) for trial in find_trained(folder, plan.training_trials())]):
         return False
     return run_stage("latency", [LATENCY_JOB])
 
 
-def _check_time_budget(folder: Path, plan: Plan) -> None:
-    """Raises an error if the time is too short for the measured speed; removes the folder for another attempt."""
-    costs = {}
-    for name in plan.families:
-        speed = Job("speed", name).load_result(folder) or SpeedResult()
-        if speed.update_seconds is not None and speed.validation_seconds is not None:
-            costs[name] = TrialCost(speed.update_seconds, speed.validation_seconds)
+def convert_time_budget(folder: Path, plan: Plan) -> Plan:
+    """Returns the plan with a time budget converted into tokens by the measured speeds, saved.
+
+    Raises an error if the time is too short, and removes the folder for another attempt.
+    """
+    if not plan.budgets.is_timed:
+        return plan
+    speeds = load_speeds(folder)
     try:
-        plan.budgets.check(costs, "s")
+        if plan.strict:
+            costs = {name: TrialCost(each.update_seconds, each.validation_seconds) for name, each in speeds.items()}
+            plan.budgets.check(costs, "s")
     except UsageError:
         remove_untrained_comparison(folder)
         raise
+    budgets = {name: plan.budgets.convert(**asdict(each)) for name, each in speeds.items()}
+    plan = replace(plan, token_budgets=budgets)
+    plan.save(folder)
+    return plan
+
+
+def extend_search(folder: Path, plan: Plan) -> Plan | None:
+    """Returns the plan with one more learning rate for each family whose best one is at the edge, saved; None: no such.
+
+    The search of a family is over once its training has started.
+    """
+    extended = plan
+    for name in plan.families:
+        trials = [trial for trial in plan.training_trials() if trial.family == name]
+        has_started = any(Job("train", trial.name).run_folder(folder).exists() for trial in trials)
+        if has_started or not plan.has_gradients(name) or plan.budgets.lr_trials == 1:
+            continue
+        best, _ = choose_rate(folder, plan, name)
+        if best is not None:
+            extended = extended.add_rate(name, best) or extended
+    if extended is plan:
+        return None
+    extended.save(folder)
+    return extended
 
 
 class RemainingTime:
@@ -120,13 +158,15 @@ class RemainingTime:
 
     def __init__(self, folder: Path, plan: Plan, count_workers: Callable[[], int] = lambda: 1):
         self.folder, self.plan, self.count_workers = folder, plan, count_workers
+        self.speeds: dict[str, SpeedResult] = {}
         self.remaining: dict[Job, float] = {}
         self.start_times: dict[Job, float] = {}
         self.slowdown = 1.0  # actual seconds per expected second
         self.expected = self.elapsed = 0.0
 
-    def refresh(self) -> None:
+    def refresh(self, plan: Plan) -> None:
         """Finds the jobs without an outcome and the measured speeds in the folder."""
+        self.plan, self.speeds = plan, load_speeds(self.folder)
         jobs = [Job("train", trial.name) for trial in self.plan.trials()]
         jobs += [Job("test", trial.name) for trial in self.plan.training_trials()]
         self.remaining = {job: self._estimate_job(job) for job in jobs if job.load(self.folder) is None}
@@ -134,9 +174,9 @@ class RemainingTime:
     def _estimate_job(self, job: Job) -> float:
         trial = self.plan.get_trial(job.name)
         is_search = trial.kind == "lr"
-        speed = Job("speed", trial.family).load_result(self.folder) or SpeedResult()
+        speed = self.speeds.get(trial.family)
         budget = Budget.parse(self.plan.budgets.lr_trial if is_search else self.plan.budgets.training)
-        if speed.update_seconds is None or speed.validation_seconds is None:
+        if speed is None:
             is_timed = job.kind == "train" and budget.unit == "seconds" and self.plan.has_gradients(trial.family)
             return OVERHEAD_SECONDS + budget.amount if is_timed else DEFAULT_SECONDS
         if job.kind == "test":

@@ -1,0 +1,152 @@
+"""The speed of each family: rounds, the cache of the fastest, tokens of a time budget, and the longer search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_comparison import make_plan, write_text
+
+from seqwise import environment
+from seqwise.compare.plan.budgets import TrialBudgets
+from seqwise.compare.plan.plan import MAX_ADDED_RATES, NEVER, Plan
+from seqwise.compare.run import speed as speed_module
+from seqwise.compare.run.jobs import SPEED_JOB, Job, Outcome, SpeedResult, SpeedResults, TrainingResult, choose_rate
+from seqwise.compare.run.speed import MAX_ROUNDS, MIN_ROUNDS, keep_fastest, measure_speeds
+from seqwise.compare.run.stages import convert_time_budget, extend_search
+from seqwise.errors import SeqwiseError
+from seqwise.resolved_settings import ResolvedSettings
+
+
+class FakeMeasurement:
+    """A family whose rounds take the given seconds."""
+
+    def __init__(self, name: str, seconds: list[float], order: list[str]):
+        self.name, self.seconds, self.order = name, list(seconds), order
+        self.rounds: list[float] = []
+
+    def run_round(self) -> None:
+        self.order.append(self.name)
+        self.rounds.append(self.seconds.pop(0))
+
+    def get_result(self) -> SpeedResult:
+        return SpeedResult(min(self.rounds[1:]), 64, 0.0)
+
+
+def test_families_take_turns_and_the_fastest_round_counts():
+    order: list[str] = []
+    seconds = {"rnn": [0.1, 9, 9, 2, 9, 9, 9], "gru": [0.1, 9, 3, 9, 9, 9, 9]}
+    prepare = {name: lambda name=name: FakeMeasurement(name, seconds[name], order) for name in seconds}
+    results = measure_speeds(prepare, max_seconds=60.0, report_progress=lambda share: None)
+    assert order == ["rnn", "gru"] * MAX_ROUNDS
+    assert {name: each.update_seconds for name, each in results.items()} == {"rnn": 2, "gru": 3}
+
+
+def test_without_time_only_the_required_rounds_are_measured():
+    order: list[str] = []
+    measure_speeds({"rnn": lambda: FakeMeasurement("rnn", [1] * 9, order)}, 0.0, lambda share: None)
+    assert order == ["rnn"] * MIN_ROUNDS
+
+
+def test_a_family_that_cannot_be_trained_does_not_keep_the_others_from_being_measured():
+    def fail() -> FakeMeasurement:
+        raise SeqwiseError("it does not fit into memory")
+
+    prepare = {"gru": fail, "rnn": lambda: FakeMeasurement("rnn", [1] * 9, [])}
+    assert list(measure_speeds(prepare, 0.0, lambda share: None)) == ["rnn"]
+
+
+def test_the_fastest_speed_of_a_machine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))
+    settings = ResolvedSettings(task="language", model="gru")
+    idle, busy = SpeedResult(0.010, 64, 0.1), SpeedResult(0.030, 64, 0.3)
+    assert keep_fastest(busy, settings, "data") == busy
+    assert keep_fastest(idle, settings, "data") == idle, "a faster measurement replaces the one of a busy machine"
+    assert keep_fastest(busy, settings, "data") == idle
+    similar = SpeedResult(0.0095, 64, 0.1)
+    assert keep_fastest(similar, settings, "data") == idle, "small differences are noise"
+    other_seed = settings.model_copy(update={"seed": 7, "budget": "9s"})
+    assert keep_fastest(busy, other_seed, "data") == idle
+    assert keep_fastest(busy, settings, "other data") == busy
+    wider = settings.model_copy(deep=True)
+    wider.network.width = 512
+    assert keep_fastest(busy, wider, "data") == busy
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"key": 3}', "{"])
+def test_a_damaged_file_of_speeds_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str):
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))
+    settings = ResolvedSettings(task="language", model="gru")
+    monkeypatch.setattr(speed_module, "_make_key", lambda settings, fingerprint: "key")
+    (environment.cache_folder() / speed_module.SPEEDS_FILE).write_text(content)
+    assert keep_fastest(SpeedResult(1.0, 64, 0.1), settings, "data").update_seconds == 1.0
+    assert keep_fastest(SpeedResult(2.0, 64, 0.1), settings, "data").update_seconds == 1.0
+
+
+def test_tokens_are_what_the_time_allows_after_the_validations():
+    budgets = TrialBudgets("12s", 3, (0, 1, 2), lr_trial="2s", training="10s")
+    fast = budgets.convert(update_seconds=0.01, update_tokens=64, validation_seconds=0.01)
+    assert fast.training == 62_700  # (10 − 19 × 0.01) s × 6,400 tokens/s = 62,784, rounded down to three digits
+    assert fast.lr_trial == 12_800
+    assert fast.tokens_per_second == pytest.approx(6400)
+    assert fast.validate_every == 0
+    slow = budgets.convert(update_seconds=0.01, update_tokens=64, validation_seconds=0.3)
+    assert slow.training == 58_200  # a tenth of the time is enough for 3 validations
+    assert slow.validate_every == 228  # 910 updates in 4 parts
+    huge = budgets.convert(update_seconds=100.0, update_tokens=64, validation_seconds=100.0)
+    assert (huge.lr_trial, huge.training, huge.validate_every) == (64, 64, 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    text = write_text(tmp_path / "small.txt")
+    make_plan(tmp_path / "out", text, models=["rnn", "ngram"], budget="20s", seeds=2, lr_trials=3)
+    return tmp_path / "out"
+
+
+def test_all_seeds_of_a_family_have_the_same_tokens(folder: Path):
+    Outcome("done", result=SpeedResults({"rnn": SpeedResult(0.01, 64, 0.01)})).save(SPEED_JOB.file(folder))
+    plan = convert_time_budget(folder, Plan.open(folder))
+    assert plan == Plan.open(folder)
+    budgets = {trial.name: plan.make_settings(trial, 0.01).budget for trial in plan.trials()}
+    assert budgets["rnn/seed-0"] == budgets["rnn/seed-1"] == f"{plan.token_budgets['rnn'].training}-tokens"
+    assert budgets["rnn/lr-1"] == budgets["rnn/lr-3"] == f"{plan.token_budgets['rnn'].lr_trial}-tokens"
+    settings = plan.make_settings(plan.get_trial("rnn/lr-1"), None)
+    assert settings.training.validate_every == NEVER
+
+
+def save_search(folder: Path, plan: Plan, objectives: dict[float, float]) -> None:
+    """Saves the outcomes of learning-rate trials."""
+    for trial in plan.lr_trials():
+        rate = plan.get_rate(trial)
+        result = TrainingResult(rate, 64, 1.0, 1, objectives[rate], objectives[rate])
+        Outcome("done", result=result).save(Job("train", trial.name).file(folder))
+
+
+def test_the_search_is_extended_while_the_best_rate_is_at_the_edge(folder: Path):
+    plan = Plan.open(folder)
+    default, low, high = plan.rates("rnn")
+    save_search(folder, plan, {default: 2.0, low: 3.0, high: 1.0})
+    extended = extend_search(folder, plan)
+    assert extended is not None
+    assert extended == Plan.open(folder)
+    assert extended.rates("rnn")[3:] == [pytest.approx(2.5 * high, rel=0.01)]
+    new = extended.lr_trials()[-1]
+    assert (new.name, new.number) == ("rnn/lr-4", 4)
+    save_search(folder, extended, {default: 2.0, low: 3.0, high: 1.0, extended.get_rate(new): 1.5})
+    assert choose_rate(folder, extended, "rnn") == (high, "")
+    assert extend_search(folder, extended) is None, "the best one now has a neighbour on both sides"
+
+
+def test_the_search_ends_after_two_more_rates_and_with_the_first_training(folder: Path):
+    plan = Plan.open(folder)
+    for _ in range(MAX_ADDED_RATES):
+        save_search(folder, plan, {rate: rate for rate in plan.rates("rnn")})  # the lowest is best
+        plan = extend_search(folder, plan) or pytest.fail("not extended")
+    save_search(folder, plan, {rate: rate for rate in plan.rates("rnn")})
+    assert extend_search(folder, plan) is None
+    assert len(plan.rates("rnn")) == 3 + MAX_ADDED_RATES
+    once = replace(plan, added_rates={})
+    (folder / "trials/rnn/seed-0").mkdir(parents=True)
+    assert extend_search(folder, once) is None
