@@ -129,3 +129,29 @@ def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
 def test_the_version_comes_from_the_source_tree_when_nothing_is_installed(monkeypatch):
     monkeypatch.setattr(environment, "package_version", lambda name: None)
     assert re.fullmatch(r"\d+\.\d+\.\d+\w*", environment.version())
+
+
+@pytest.mark.parametrize("variable", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"])
+def test_waiting_threads_sleep_soon_unless_the_user_decides(monkeypatch: pytest.MonkeyPatch, variable: str):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    assert environment.get_spin_setting() == ""
+    environment.limit_spinning()
+    assert environment.get_spin_setting() == "GOMP_SPINCOUNT=1000"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv(variable, "7")
+    environment.limit_spinning()
+    assert environment.get_spin_setting() == f"{variable}=7"
+
+
+def test_the_command_decides_how_threads_wait_before_pytorch_is_imported():
+    """PyTorch reads the variable when it is imported."""
+    code = (
+        "import os, sys\n"
+        "from seqwise.cli.main import main\n"
+        "assert 'torch' not in sys.modules\n"
+        "assert main(['--version']) == 0\n"
+        "assert os.environ['GOMP_SPINCOUNT'] == '1000'\n"
+    )
+    variables = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    subprocess.run([sys.executable, "-c", code], env=variables, check=True, capture_output=True)

@@ -24,6 +24,9 @@ from seqwise.files import write_text
 
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "PyYAML", "tyro", "rich", "llvmlite")
 
+# How often a waiting thread of GNU OpenMP, which PyTorch's wheels for Linux include, looks for work before it sleeps.
+SPIN_VARIABLE, SPIN_COUNT = "GOMP_SPINCOUNT", "1000"
+
 # What training does in bfloat16: a matrix product, a recurrent layer, and the backward pass of both. Some virtual
 # machines advertise AMX and crash with an illegal instruction at the first use, so this runs in a process of its own.
 # The core-dump limit keeps such a crash from leaving a file behind.
@@ -72,6 +75,22 @@ def cache_folder() -> Path:
         return Path(folder).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "seqwise"
+
+
+def limit_spinning() -> None:
+    """Make the threads of PyTorch sleep soon when they wait for each other, unless the user has chosen otherwise.
+
+    OpenMP threads that wait spin on their cores. Where other processes need these cores, they keep each other from
+    working (docs/performance.md). It must be called before PyTorch is imported, which reads the variable once.
+    """
+    if not get_spin_setting():
+        os.environ[SPIN_VARIABLE] = SPIN_COUNT
+
+
+def get_spin_setting() -> str:
+    """Return the variable that decides how long waiting threads spin, as NAME=VALUE; empty: it is not set."""
+    names = (SPIN_VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
+    return next((f"{name}={os.environ[name]}" for name in names if os.environ.get(name)), "")
 
 
 def describe() -> dict[str, Any]:

@@ -31,6 +31,7 @@ def test_a_complete_machine_is_ready(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "ready."
     assert any(line.startswith("cpu bfloat16") and "crashes; float32 is used" in line for line in lines)
+    assert any(line.startswith("waiting threads") and "GOMP_SPINCOUNT" in line for line in lines)
     assert any(line.startswith("extra [dev]") for line in lines)
 
 

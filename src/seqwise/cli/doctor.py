@@ -78,6 +78,7 @@ def examine() -> dict[str, Any]:
     return {
         **report,
         "device": "cuda" if report["gpu"] else "cpu",
+        "spinning": environment.get_spin_setting(),
         # The probe and the backends need a working PyTorch.
         "cpu_bfloat16": environment.probe_cpu_bfloat16() if is_ready else None,
         **(_describe_backends(report) if is_ready else {"recurrent_backend": None, "loss_backend": None}),
@@ -132,6 +133,7 @@ def _list_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("seqwise", f"{report['seqwise']}, Python {report['python']}, {report['platform']}"),
         ("packages", packages),
         ("cpu", f"{cpu['name']}, {cpu['count']} usable, {cpu['threads'] or 'no'} threads"),
+        ("waiting threads", report["spinning"] or "spin, and may starve other processes; set GOMP_SPINCOUNT=1000"),
         ("cpu bfloat16", f"{bfloat16} (tested in a child process)"),
         ("gpu", f"{gpu['name']}, {_gigabytes(gpu['memory'])}, Triton {gpu['triton'] or 'missing'}" if gpu else "none"),
         ("recurrent layers", report["recurrent_backend"] or "unknown"),

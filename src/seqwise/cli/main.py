@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from seqwise.cli import console
-from seqwise.environment import version
+from seqwise.environment import limit_spinning, version
 from seqwise.errors import SeqwiseError, UsageError, suggest
 
 # Command → description. Each is a module of this folder with `main(argv) -> int`.
@@ -37,6 +37,7 @@ INTERRUPTED = 130  # 128 + SIGINT
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
+    limit_spinning()
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)  # words after a bare -- are no options
     debug = "--debug" in words[:end]

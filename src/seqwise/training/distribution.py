@@ -249,6 +249,7 @@ def python_command(module: str) -> list[str]:
 
 def build_worker_environment() -> dict[str, str]:
     """Return the environment of `python_command`, in which Seqwise is also found when run from its source folder."""
+    environment.limit_spinning()  # the caller may be Python code that has not
     source = Path(__file__).parents[2]
     if not (Path().exists() and source.samefile(Path())):
         return dict(os.environ)
