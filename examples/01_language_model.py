@@ -32,7 +32,7 @@ def main() -> None:
     result = loaded_model.evaluate("builtin:docs")
     for name, value in result.metrics.items():
         print(f"{name:20} {value:,.3f}")
-    print(f"on {result.on}: {result.how}\n")
+    print(f"on {result.data}: {result.method}\n")
 
     for piece in loaded_model.predict("The ", temperature=0.8, seed=1, max_length=80):
         print(piece, end="", flush=True)

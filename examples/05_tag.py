@@ -29,7 +29,7 @@ def main() -> None:
         on_step=print_validation,
     )
     result = trained_model.evaluate("builtin:code")
-    print(f"\ntoken accuracy {result.metrics['token_accuracy']:.4f} on {result.on}\n")
+    print(f"\ntoken accuracy {result.metrics['token_accuracy']:.4f} on {result.data}\n")
 
     line = "data = file.read(size, read=read)"
     with record(trained_model.model, "head.scores") as activations:

@@ -32,7 +32,7 @@ def main() -> None:
         on_step=print_validation,
     )
     result = trained_model.evaluate("builtin:dates", beam=5)
-    print(f"\nexact {result.metrics['exact_match']:.1%}, BLEU {result.metrics['bleu']:.1f} on {result.on}")
+    print(f"\nexact {result.metrics['exact_match']:.1%}, BLEU {result.metrics['bleu']:.1f} on {result.data}")
     print(f"{result.definitions['bleu']}\n")
 
     source = "Sunday, May 3rd, 1998"

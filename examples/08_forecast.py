@@ -27,7 +27,7 @@ def main() -> None:
     for name in ("mse", "mae", "mase"):
         model, naive, seasonal = (result.metrics[f"{kind}{name}"] for kind in ("", "naive_", "seasonal_naive_"))
         print(f"{name:5} {model:6.3f}   naive {naive:6.3f}   seasonal naive {seasonal:6.3f}")
-    print(f"on {result.on}; {result.how}\n")
+    print(f"on {result.data}; {result.method}\n")
 
     prediction = trained_model.predict("builtin:sunspots")
     print(prediction.text)

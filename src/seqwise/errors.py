@@ -81,23 +81,23 @@ class Findings:
     """
 
     errors: list[DataError] = field(default_factory=list)
-    warnings: dict[str, list[str]] = field(default_factory=dict)  # what was found → where, each time
+    warnings: dict[str, list[str]] = field(default_factory=dict)  # kind of warning → each location
 
     def error(self, problem: str, *, repair: str = "", file: str | Path | None = None, line: int | None = None) -> None:
         """Add an error that must be fixed before training."""
         self.errors.append(DataError(problem, repair=repair, file=file, line=line))
 
-    def warn(self, what: str, file: str | Path | None = None, line: int | None = None) -> None:
-        """Add a warning. `what` is a plural and says how it was handled: "empty texts, which are dropped"."""
+    def warn(self, kind: str, file: str | Path | None = None, line: int | None = None) -> None:
+        """Add a warning. `kind` is a plural and says how it is handled: "empty texts, which are dropped"."""
         location = "" if file is None else f"{file}:{line}" if line else f"{file}"
-        self.warnings.setdefault(what, []).append(location)
+        self.warnings.setdefault(kind, []).append(location)
 
     def warning_messages(self) -> list[str]:
         """Return a sentence for each kind of warning, with its number and first location."""
         messages = []
-        for what, locations in self.warnings.items():
+        for kind, locations in self.warnings.items():
             first = "first: " if len(locations) > 1 else ""
-            messages.append(f"{len(locations):,} {what}" + (f" ({first}{locations[0]})." if locations[0] else "."))
+            messages.append(f"{len(locations):,} {kind}" + (f" ({first}{locations[0]})." if locations[0] else "."))
         return messages
 
     def raise_errors(self) -> None:

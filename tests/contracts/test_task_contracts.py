@@ -173,7 +173,7 @@ def test_every_metric_is_finite_and_defined(prepared_run, trained_model, task, f
     assert evaluation.metrics
     assert evaluation.metrics.keys() <= evaluation.definitions.keys()
     assert all(math.isfinite(value) for value in evaluation.metrics.values())
-    assert "test split" in evaluation.on
+    assert "test split" in evaluation.data
     assert evaluation.as_dict()["definitions"].keys() == evaluation.metrics.keys()
 
 

@@ -86,7 +86,7 @@ def test_vectors_of_a_tagger_are_its_states(get_trained_model):
 
 
 def test_offsets_locate_the_tokens_in_the_text(get_trained_model):
-    encoded = get_trained_model("masked", "transformer").contextual.read("The old model, 日本 reads.")
+    encoded = get_trained_model("masked", "transformer").contextual.tokenize("The old model, 日本 reads.")
     assert encoded.tokens == ["The", "old", "model", ",", "日本", "reads", "."]
     assert [encoded.text[start:stop] for start, stop in encoded.offsets] == encoded.tokens
 

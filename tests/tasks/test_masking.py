@@ -13,7 +13,7 @@ from seqwise.data.corpus.batching import WindowLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.shuffle import hash_integers
 from seqwise.errors import DataError
-from seqwise.tasks.masked.masking import EvaluationMasks, MaskedBatch, MaskedWindows, MaskSampler, hash_to_uniform
+from seqwise.tasks.masked.masking import MaskedEvaluationLoader, MaskedBatch, MaskedWindowLoader, MaskSampler, hash_to_uniform
 
 SAMPLER = MaskSampler(rate=0.15, mask_id=1, num_specials=2, vocabulary=50, unknown=3)
 
@@ -80,8 +80,8 @@ def test_a_row_of_unknown_words_has_no_target():
 
 def create_windows(
     store: TokenStore, rows: int = 8, rank: int = 0, world_size: int = 1, bidirectional: bool = False
-) -> MaskedWindows:
-    return MaskedWindows(WindowLoader(store, rows, 20, 5, rank, world_size), SAMPLER, bidirectional)
+) -> MaskedWindowLoader:
+    return MaskedWindowLoader(WindowLoader(store, rows, 20, 5, rank, world_size), SAMPLER, bidirectional)
 
 
 def test_masks_depend_on_seed_epoch_and_position_only(store: TokenStore):
@@ -116,7 +116,7 @@ def test_a_batch_counts_its_targets(store: TokenStore):
 
 @pytest.mark.parametrize("window", [3, 4, 7, 20, 64, 5000])
 def test_every_token_is_scored_once_with_context_on_both_sides(store: TokenStore, window: int):
-    batches = EvaluationMasks(store, SAMPLER, 16, window, bidirectional=False)
+    batches = MaskedEvaluationLoader(store, SAMPLER, 16, window, bidirectional=False)
     num_scored, num_targets = np.zeros(len(store), dtype=int), np.zeros(len(store), dtype=int)
     for batch in batches.epoch():
         assert batch.scored_mask is not None
@@ -137,4 +137,4 @@ def test_every_token_is_scored_once_with_context_on_both_sides(store: TokenStore
 
 def test_a_text_of_two_tokens_is_rejected(tmp_path: Path):
     with pytest.raises(DataError, match="has 2 tokens"):
-        EvaluationMasks(write_store(tmp_path / "two", np.array([4, 5]), 50), SAMPLER, 1, 8, bidirectional=False)
+        MaskedEvaluationLoader(write_store(tmp_path / "two", np.array([4, 5]), 50), SAMPLER, 1, 8, bidirectional=False)

@@ -92,10 +92,10 @@ def test_prediction_is_a_stream_of_pieces(trained_model):
 def test_evaluation_scores_the_test_split_of_training_data_and_all_of_other_data(trained_model, book, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("the old gate forgets a word.\n" * 40)
-    assert trained_model.evaluate(book).on == f"{book}, the test split"
-    assert trained_model.evaluate(other).on == f"{other}, all of it"
+    assert trained_model.evaluate(book).data == f"{book}, the test split"
+    assert trained_model.evaluate(other).data == f"{other}, all of it"
     assert trained_model.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
-    assert trained_model.evaluate(other, split="valid").on == f"{other}, the valid split"
+    assert trained_model.evaluate(other, split="valid").data == f"{other}, the valid split"
     with pytest.raises(UsageError, match=r"there is no split 'vlaid'\.\nPerhaps you meant 'valid'\."):
         trained_model.evaluate(book, split="vlaid")
 
@@ -126,7 +126,7 @@ def test_sampling_options_are_keywords_of_predict(trained_model):
 def test_an_evaluation_says_which_softmax_it_used(book, tmp_path, output, expected):
     network = {"width": 16, "depth": 1, "output": output, "samples": 4}
     settings = SMALL | {"network": network, "budget": "100-tokens", "text": {"tokenizer": "characters"}}
-    assert expected in seqwise.train(book, out=tmp_path / "run", settings=settings).evaluate(book).how
+    assert expected in seqwise.train(book, out=tmp_path / "run", settings=settings).evaluate(book).method
 
 
 def test_a_text_is_read_once_for_its_evaluation(trained_model, book, tmp_path, monkeypatch):

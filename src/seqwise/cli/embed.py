@@ -56,10 +56,10 @@ def main(argv: Sequence[str]) -> int:
     if not any(text.strip() for text in texts):
         raise UsageError("there is no text.", repair=f"For example: {EXAMPLE}")
     trained = load(args.run, args.device)
-    source = trained.contextual
-    layer = source.depth if args.layer is None else args.layer
+    encoder = trained.contextual
+    layer = encoder.depth if args.layer is None else args.layer
     with ProgressBar("embedding") as bar:
-        summary = save_vectors(args.out, source, texts, layer, args.pool == "mean", bar)
+        summary = save_vectors(args.out, encoder, texts, layer, args.pool == "mean", bar)
     if empty := sum(not text.strip() for text in texts):
         result = "their vector is zero" if args.pool == "mean" else "they have no vectors"
         console.warn(f"{empty:,} of {len(texts):,} lines are empty: {result}.")
@@ -67,5 +67,5 @@ def main(argv: Sequence[str]) -> int:
         console.print_json(summary)
         return 0
     count = summary["texts"] if args.pool == "mean" else summary["tokens"]
-    console.write(f"{args.out}: {count:,} vectors of {summary['width']}, layer {layer} of {source.depth}")
+    console.write(f"{args.out}: {count:,} vectors of {summary['width']}, layer {layer} of {encoder.depth}")
     return 0

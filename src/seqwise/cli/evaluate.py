@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
         values = evaluation.as_dict()
         console.print_json(values | ({"remarks": values["warnings"]} if "warnings" in values else {}))  # until 0.3
         return 0
-    console.log("\n".join(filter(None, [evaluation.on, evaluation.how])))
+    console.log("\n".join(filter(None, [evaluation.data, evaluation.method])))
     width = max(20, *(len(name) + 2 for name in evaluation.metrics))
     for name, value in evaluation.metrics.items():
         text = f"{value:,.3f}" if abs(value) < 1e6 else f"{value:.3e}"

@@ -66,8 +66,8 @@ class Evaluation:
 
     metrics: dict[str, float]
     definitions: dict[str, str]  # metric → how it is computed
-    on: str  # which data, in words
-    how: str = ""  # how the model was used, such as its beam, in words
+    data: str  # which data was evaluated, in words
+    method: str = ""  # how the model was used, such as its beam, in words
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0  # inference time, without reading the data
@@ -81,8 +81,8 @@ class Evaluation:
         }
         return {
             **self.metrics,
-            "on": self.on,
-            "how": self.how,
+            "on": self.data,
+            "how": self.method,
             "definitions": {name: self.definitions[name] for name in self.metrics if name in self.definitions},
             **({"tables": tables} if tables else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),

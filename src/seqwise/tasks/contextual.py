@@ -75,7 +75,7 @@ class ContextualEncoder:
         characters = self.settings.tag.characters if self.settings.task == "tag" else 0
         return self.backbone.width if layer else self.model.embedding.width + characters
 
-    def read(self, text: str) -> TextTokens:
+    def tokenize(self, text: str) -> TextTokens:
         """Returns the tokens of a text."""
         if self.settings.task != "tag":
             encoding = self.preprocessor.tokenizer.encode(text)
@@ -151,7 +151,7 @@ class ContextualEncoder:
 
 def save_vectors(
     out: Path,
-    source: ContextualEncoder,
+    encoder: ContextualEncoder,
     texts: Sequence[str],
     layer: int,
     mean: bool,
@@ -159,12 +159,12 @@ def save_vectors(
 ) -> dict[str, Any]:
     """Writes the vectors of all texts, one per token or with `mean` one per text; returns a summary."""
     check_output_path(out, SUFFIXES)
-    tokens = [source.read(text) for text in texts]
+    tokens = [encoder.tokenize(text) for text in texts]
     summary = {
-        "texts": len(tokens), "tokens": sum(map(len, tokens)), "width": source.width(layer), "layer": layer,
+        "texts": len(tokens), "tokens": sum(map(len, tokens)), "width": encoder.width(layer), "layer": layer,
         "pool": "mean" if mean else "none",
     }  # fmt: skip
-    vectors = _pool(source.vectors(tokens, layer), mean, len(tokens), progress)
+    vectors = _pool(encoder.vectors(tokens, layer), mean, len(tokens), progress)
     (_save_array if out.suffix.lower() == ".npy" else _save_lines)(out, tokens, vectors, summary)
     return {"out": str(out), **summary}
 

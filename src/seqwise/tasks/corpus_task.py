@@ -44,7 +44,7 @@ class CorpusTask(Task):
         log: LogFunction = no_log,
         progress: ProgressCallback | None = None,
     ) -> Self:
-        """Reads the text; learns the tokenizer from the training split unless `preprocessor` has one."""
+        """Reads the text; learns the tokeniser from the training split unless `preprocessor` has one."""
         reject_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
         tokenizer = cls.learn_tokenizer(corpus, settings, log) if preprocessor is None else preprocessor.tokenizer
@@ -75,7 +75,7 @@ class CorpusTask(Task):
 
     @classmethod
     def adapt_tokenizer(cls, kind: str, reason: str, settings: Settings) -> tuple[str, str]:
-        """Returns another kind of tokenizer and its reason, where the task needs one."""
+        """Returns another kind of tokeniser and its reason, where the task needs one."""
         return kind, reason
 
     def size(self) -> Size:

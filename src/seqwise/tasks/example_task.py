@@ -109,13 +109,13 @@ class ExampleTask(Task):
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
-        splits, examples, on = cls.select_examples(bundle, data, split)
+        splits, examples, description = cls.select_examples(bundle, data, split)
         with Stopwatch() as watch:
             scores = cls.score_examples(bundle, examples, options)
         return Evaluation(
             {scores.metric: float(compute_metric(scores.metric, scores.sums.sum(axis=0)))},
             cls.definitions,
-            on,
+            description,
             warnings=tuple(splits.findings.warning_messages()),
             seconds=watch.seconds,
             examples=scores if options.examples else None,

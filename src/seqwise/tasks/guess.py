@@ -35,8 +35,8 @@ TASK_COLUMNS: dict[tuple[str, ...], TaskName] = {
     ("tokens", "tags"): "tag",
 }
 TEXT = "text"  # as the only known column of .jsonl it means language; tables are not read as plain text
-MAX_BYTES = 64 * 1024  # read of a file
-MAX_LABEL_RATIO = 0.1  # different labels per line; a column with more values is not one of labels
+MAX_BYTES = 64 * 1024  # of a file that are read
+MAX_LABEL_RATIO = 0.1  # distinct labels per line; a column with more distinct values does not hold labels
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf(inity)?", re.IGNORECASE)
 SPAN_TAG = re.compile(r"[BIES]-\S+")
 TIMESTAMP = re.compile(

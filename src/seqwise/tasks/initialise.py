@@ -38,7 +38,7 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
     """
     if settings.task not in TARGET_TASKS:
         problem = f"--init starts a run of {' or '.join(TARGET_TASKS)}; received --task {settings.task}."
-        raise UsageError(problem, repair="Leave it out.")
+        raise UsageError(problem, repair="Leave out --init.")
     is_encoder = source.task == "masked" or (source.task == "language" and source.model in (*RECURRENT, "transformer"))
     if not is_encoder:
         problem = f"--init: {name} has the model {source.model} of the task {source.task}, which has no text encoder."
@@ -68,7 +68,7 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
     if source.task == "language" and source.model in RECURRENT:
         inherit("recurrent.bidirectional", False)
     if source.model == "transformer" and source.transformer.positions == "learned":
-        inherit("data.max_length", source.data.window)  # there are position vectors for so many tokens
+        inherit("data.max_length", source.data.window)  # there are position vectors for this many tokens
     if settings.task == "tag":
         inherit("tag.characters", 0)  # the source's encoder reads token vectors only
     if conflicts:

@@ -38,9 +38,9 @@ _REPAIR = "Copy the folder again from where it was made, or train again."
 
 @dataclass
 class Preprocessor:
-    """What is learned from the training split besides weights: tokenizers by name, and facts such as labels.
+    """What is learned from the training split besides weights: tokenisers by name, and facts such as labels.
 
-    Facts are JSON values: labels, tags, scales, columns. The tokenizer called "text" is saved as `tokenizer.json`, one
+    Facts are JSON values: labels, tags, scales, columns. The tokeniser called "text" is saved as `tokenizer.json`, one
     called "de" as `tokenizer.de.json`, the facts as `task.json`.
 
     `extra_words` are added to a vocabulary that is learned later; they are not saved.
@@ -109,12 +109,12 @@ class InferenceOptions:
     sampling: SamplingOptions | None = None  # sample instead of searching with a beam
     seed: int = 0
     max_length: int | None = None
-    target: str | None = None  # translate: languages
+    target: str | None = None  # translate: languages, separated by commas
     top: int = 5  # masked, classify: alternatives shown
     dynamic: bool = False  # language: dynamic evaluation, which trains on each segment after scoring it
     rate: float = DYNAMIC_RATE  # learning rate of dynamic evaluation
     out: Path | None = None  # evaluate: where to write the predictions; forecast: a plot
-    examples: bool = False  # evaluate: also what each example adds to the primary metric
+    examples: bool = False  # evaluate: also return what each example adds to the primary metric
     primary_metric: str | None = None  # the metric of these examples, where a task has several
     progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done, and of all
 
@@ -224,7 +224,7 @@ class Task(ABC):
 
     def fit(self, model: Any) -> int:
         """Fits a model of a family without gradients to the training split; returns the number of tokens read."""
-        raise NotImplementedError(f"no model of this task fits itself: {type(model).__name__}")
+        raise NotImplementedError(f"{type(self).__name__} cannot fit a {type(model).__name__} without gradients")
 
     @abstractmethod
     def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> Batches:

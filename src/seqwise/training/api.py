@@ -133,9 +133,9 @@ class TrainedModel:
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
         """Return contextual vectors: an array (tokens, width) for a text, a list of them for several.
 
-        They come from the last layer unless `layer` is set. `contextual.read(text)` returns the tokens.
+        They come from the last layer unless `layer` is set. `contextual.tokenize(text)` returns the tokens.
         """
-        tokens = [self.contextual.read(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        tokens = [self.contextual.tokenize(text) for text in ([texts] if isinstance(texts, str) else texts)]
         vectors = list(self.contextual.vectors(tokens, layer))
         return vectors[0] if isinstance(texts, str) else vectors
 

@@ -21,8 +21,8 @@ def evaluation(metrics: dict[str, float], *baselines: Baseline, **definitions: s
 def forecast(seasonal: float, naive: float) -> EvaluationResult:
     return evaluation(
         {"mse": 0.3, "seasonal_naive_mse": seasonal, "naive_mse": naive, "naive_mae": 0.1},
-        seasonal_naive_mse="the same of: the last 24 values again",
-        naive_mse="the same of: the last value again",
+        seasonal_naive_mse="mse of the seasonal-naive forecast: the last 24 values again",
+        naive_mse="mse of the naive forecast: the last value again",
     )
 
 

@@ -33,7 +33,7 @@ ERRORS = {
     ),
     "an image that ends too early": (
         {**PNG, "images/3.png": make_image(size=(99, 99))[:150], "captions.csv": GOOD},
-        ["images/3.png", "not an image that can be read", "Line 5 of"],
+        ["images/3.png", "not a readable image", "Line 5 of"],
     ),
     "an empty image": ({**PNG, "images/1.png": b"", "captions.csv": GOOD}, ["images/1.png", "the file is empty"]),
     "an empty caption": (
@@ -103,13 +103,13 @@ ERRORS = {
     "too few images": ({**PNG, "captions.csv": "image,caption\n1.png,a b\n2.png,c d\n"}, ["too few"]),
     "two tables": (
         {**PNG, "cats.csv": GOOD, "dogs.csv": GOOD},
-        ["several tables may be meant: cats.csv, dogs.csv", "captions.csv"],
+        ["there are several tables: cats.csv, dogs.csv", "captions.csv"],
     ),
     "no table": (PNG, ["no .csv, .tsv, .jsonl"]),
     "a damaged archive": ({"images.zip": b"PK rubbish", "captions.csv": GOOD}, ["images.zip", "damaged", "unzip -t"]),
     "two images with one name": (
         {**PNG, "old/4.png": make_image(), "captions.csv": GOOD},
-        ["captions.csv:6", "'4.png' may be images/4.png or old/4.png"],
+        ["captions.csv:6", "'4.png' is ambiguous: it may be images/4.png or old/4.png"],
     ),
 }
 
@@ -168,7 +168,7 @@ def test_long_captions_are_cut_and_counted(tmp_path: Path):
     write_files(tmp_path, {**PNG, "captions.csv": GOOD + "1.png,one two three four five six\n"})
     settings = Settings(task="caption", data={"max_length": 5})
     Caption.prepare(str(tmp_path), settings, log=messages.append)
-    assert any("1 captions of 5 tokens or more, which are cut there (--data.max-length)" in line for line in messages)
+    assert any("1 captions of 5 tokens or more, which are truncated (--data.max-length)" in line for line in messages)
 
 
 def test_the_reader_names_a_damaged_image_in_an_archive(tmp_path: Path):

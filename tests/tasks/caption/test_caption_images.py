@@ -174,7 +174,7 @@ def test_missing_and_ambiguous_images_are_errors(store: ImageStore, tmp_path: Pa
         store.find("b.png")
     (tmp_path / "thumbs").mkdir()
     (tmp_path / "thumbs" / "a.png").write_bytes(make_image())
-    with pytest.raises(DataError, match=r"'a.png' may be images/a.png or thumbs/a.png"):
+    with pytest.raises(DataError, match=r"'a.png' is ambiguous: it may be images/a.png or thumbs/a.png"):
         ImageStore(tmp_path).find("a.png")
 
 
@@ -193,7 +193,7 @@ def test_reading_reports_progress_and_continues_after_a_bad_file(store: ImageSto
     )
     assert progress == [(1, 3), (2, 3), (3, 3)]
     assert [isinstance(each, DataError) for each in results] == [False, True, False]
-    assert "bad.png: not an image that can be read: the format is unknown." in str(results[1])
+    assert "bad.png: the file is not a readable image: the format is unknown." in str(results[1])
 
 
 def test_paths_must_match_the_kind_of_the_model(store: ImageStore, tmp_path: Path):

@@ -86,7 +86,7 @@ def test_a_trained_model_is_evaluated_against_all_captions(trained_task, images:
     evaluation = Caption.evaluate(task.bundle(model, settings), str(images), None, BEAM)
     assert evaluation.metrics["exact_match"] == 1.0
     assert evaluation.metrics["images"] == len(task.splits.parts["test"])
-    assert evaluation.on.endswith("the test split")
+    assert evaluation.data.endswith("the test split")
     assert "sacreBLEU" in evaluation.definitions["bleu"]
     whole = Caption.evaluate(task.bundle(model, settings), str(images), "all", BEAM)
     assert whole.metrics["images"] == 48

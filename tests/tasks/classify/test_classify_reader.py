@@ -83,7 +83,7 @@ def test_no_split_is_empty(tmp_path: Path):
 
 def test_labels_that_all_occur_once_cannot_be_split(tmp_path: Path):
     path = write(tmp_path / "a.tsv", [f"text {number}\tr{number}" for number in range(9)])
-    with pytest.raises(DataError, match=r"a.tsv: 9 examples are too few.*no label has two"):
+    with pytest.raises(DataError, match=r"a.tsv: 9 examples are too few.*labels have more than one"):
         check_labels(read_data(path))
     assert len(read_data(path, valid_fraction=0.0, test_fraction=0.0).parts["train"]) == 9
 

@@ -94,14 +94,14 @@ def test_a_loaded_run_gives_the_same_predictions(opinions: str, trained_model: T
     assert loaded.run.preprocessor.facts == {"labels": ["n", "y"]}
     assert loaded.predict("so good").values == trained_model.predict("so good").values
     one = loaded.evaluate(opinions)
-    assert one.on == f"{opinions}, the test split"
+    assert one.data == f"{opinions}, the test split"
     assert one.metrics == trained_model.evaluate(opinions).metrics
 
 
 def test_evaluation_has_definitions_and_a_confusion_table(trained_model: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text("text,label\nso good,y\nso bad,n\nlovely,n\n")
     evaluation = trained_model.evaluate(tmp_path / "other.csv")
-    assert evaluation.on.endswith("all of it")
+    assert evaluation.data.endswith("all of it")
     assert list(evaluation.metrics) == ["accuracy", "macro_f1", "loss", "examples"]
     assert evaluation.metrics.keys() <= evaluation.definitions.keys()
     labels, confusion = evaluation.tables
@@ -284,7 +284,7 @@ def test_texts_without_spaces_are_tokenised_into_characters(tmp_path: Path):
     settings, messages = Settings(task="classify"), []
     task = Classify.prepare(str(tmp_path / "a.tsv"), settings, log=messages.append)
     assert settings.text.tokenizer == task.preprocessor.tokenizer.kind == "characters"
-    assert "hardly any blanks" in messages[0]
+    assert "hardly any spaces" in messages[0]
 
 
 def test_an_existing_preprocessor_is_used(opinions: str):

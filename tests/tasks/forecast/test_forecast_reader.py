@@ -103,7 +103,7 @@ def test_a_folder_keeps_its_splits(tmp_path):
 def test_splits_of_a_folder_must_follow_each_other(tmp_path):
     for split, first in (("train", 5), ("valid", 0), ("test", 10)):
         (tmp_path / f"{split}.csv").write_text("t,a\n" + "".join(f"{first + n},1\n" for n in range(5)))
-    with pytest.raises(DataError, match=r"valid.csv:2: the valid rows must come after"):
+    with pytest.raises(DataError, match=r"valid.csv:2: the valid rows must be later"):
         read_series(str(tmp_path), Settings())
 
 

@@ -192,7 +192,7 @@ def test_naive_forecasts_are_evaluated_on_the_same_windows(trained_model_and_tab
     assert evaluation.metrics["seasonal_naive_mse"] == pytest.approx(np.mean(seasonal_errors), rel=1e-4)
     assert evaluation.metrics["mse"] == pytest.approx(np.mean(model_errors), rel=1e-3)
     assert evaluation.metrics["mse"] < evaluation.metrics["naive_mse"] / 3
-    assert evaluation.on.endswith("waves.csv, the test split")
+    assert evaluation.data.endswith("waves.csv, the test split")
     assert list(evaluation.tables[0].rows) == ["a", "b"]
     assert "original scale" in evaluation.tables[0].title
 
@@ -212,9 +212,9 @@ def test_another_table_is_evaluated_as_a_whole(trained_model_and_table, tmp_path
     other = tmp_path / "later.csv"
     other.write_text(create_table(60, start=500))
     evaluation = run.evaluate(other)
-    assert evaluation.on.endswith("later.csv, all of it")
+    assert evaluation.data.endswith("later.csv, all of it")
     assert evaluation.metrics["windows"] == 2 * (60 - 24 - 6 + 1)
-    assert run.evaluate(path, split="valid").on.endswith("the valid split")
+    assert run.evaluate(path, split="valid").data.endswith("the valid split")
     with pytest.raises(UsageError, match="no split 'tset'"):
         run.evaluate(path, split="tset")
     other.write_text(create_table(20, start=500))
@@ -314,7 +314,7 @@ def test_values_known_in_advance_are_required(tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "fragment"),
-    [({"model": "ngram"}, "cannot do the task forecast"), ({"recurrent": {"bidirectional": True}}, "second direction")],
+    [({"model": "ngram"}, "cannot do the task forecast"), ({"recurrent": {"bidirectional": True}}, "backward direction")],
 )
 def test_invalid_settings_are_rejected(values: dict, fragment: str):
     forecast = {"lookback": 11, "patch": 1}

@@ -101,9 +101,9 @@ WARNINGS = {
         ["1 tags that BIOES does not", "E-ORG without", "a.conll:4"],
     ),
     "B- without an end": ("EU S-ORG\n\nUN B-ORG\nx O\n\ny O\n\nz O\n", ["B-ORG whose span has no end", "a.conll:3"]),
-    "document marks": (
+    "document markers": (
         "-DOCSTART- O\n\n" + GOOD,
-        ["1 document marks (-DOCSTART-), which are no sentences", "a.conll:1"],
+        ["1 document markers (-DOCSTART-), which are not sentences", "a.conll:1"],
     ),
 }
 

@@ -56,7 +56,7 @@ def test_document_marks_and_comments_are_skipped(tmp_path: Path):
     splits = read_data(write(tmp_path / "a.conll", text))
     assert ("EU", "#") in {sentence.words for sentence in splits.all_examples()}
     messages = " ".join(splits.findings.warning_messages())
-    assert "1 document marks (-DOCSTART-), which are no sentences" in messages
+    assert "1 document markers (-DOCSTART-), which are not sentences" in messages
     assert "1 comment lines, which are skipped" in messages
 
 

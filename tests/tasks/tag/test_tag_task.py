@@ -78,10 +78,10 @@ def test_a_trained_tagger_finds_all_names(trained_model):
     assert result.metrics["span_f1"] == result.metrics["token_accuracy"] == 1.0
     assert set(result.metrics) == {"span_f1", "span_precision", "span_recall", "token_accuracy", "spans", "tokens"}
     assert result.definitions.keys() == result.metrics.keys()
-    assert "BIO" in result.how
-    assert "Viterbi" in result.how
+    assert "BIO" in result.method
+    assert "Viterbi" in result.method
     assert set(result.tables[0].rows) == {"LOC", "PER"}
-    assert result.on.endswith("the test split")
+    assert result.data.endswith("the test split")
 
 
 def test_a_prediction_has_brackets_and_character_offsets(trained_model):
@@ -272,7 +272,7 @@ def test_data_without_a_span_can_be_evaluated(trained_model, tmp_path: Path):
     evaluation = trained_model.evaluate(path)
     assert evaluation.metrics["tokens"] == 4
     assert evaluation.metrics["spans"] == 0
-    assert "data read as BIO" in evaluation.how
+    assert "data read as BIO" in evaluation.method
 
 
 def test_an_output_path_that_cannot_be_written_is_rejected_first(trained_model, tmp_path: Path):

@@ -134,7 +134,7 @@ def test_line_breaks_become_spaces_and_are_counted(tmp_path):
     path = write_files(tmp_path, t__jsonl="".join(json.dumps(row) + "\n" for row in rows)) / "t.jsonl"
     splits, _ = read_pairs(path)
     assert splits.parts["train"][0].source == "a b 0"
-    assert "30 texts with line breaks inside, which are read as blanks" in splits.findings.warning_messages()[0]
+    assert "30 texts with line breaks inside, which are read as spaces" in splits.findings.warning_messages()[0]
 
 
 def test_a_text_becomes_one_line_and_keeps_its_spaces():

@@ -120,8 +120,8 @@ def test_evaluation_has_a_definition_of_every_metric(english, folder: Path, tmp_
     out = tmp_path / "answers.txt"
     options = InferenceOptions(BeamSearchOptions(beam=3), out=out)
     evaluation = Translate.evaluate(task.bundle(model, settings), str(folder), None, options)
-    assert evaluation.on == f"{folder}, the test split"
-    assert evaluation.how == "beam 3, length penalty 1; gru, additive attention"
+    assert evaluation.data == f"{folder}, the test split"
+    assert evaluation.method == "beam 3, length penalty 1; gru, additive attention"
     assert evaluation.metrics["exact_match"] > 0.6
     assert evaluation.metrics["pairs"] == 30
     assert set(evaluation.metrics) == {"bleu", "chrf", "exact_match", "rouge_1", "rouge_2", "rouge_l", "pairs"}
@@ -137,7 +137,7 @@ def test_a_table_with_source_and_target_can_be_evaluated(english, tmp_path: Path
     task, model, settings, _ = english
     (tmp_path / "more.csv").write_text("source,target\n1 2,one two\n3,three\n")
     evaluation = Translate.evaluate(task.bundle(model, settings), str(tmp_path / "more.csv"), None, BEAM)
-    assert (evaluation.on, evaluation.metrics["pairs"]) == (f"{tmp_path / 'more.csv'}, all of it", 2)
+    assert (evaluation.data, evaluation.metrics["pairs"]) == (f"{tmp_path / 'more.csv'}, all of it", 2)
 
 
 def test_predictions_are_in_the_order_of_the_inputs(english):

@@ -61,9 +61,8 @@ from seqwise.training.run import ENVIRONMENT, Run
 
 REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
-# Metrics of a forecast that are those of a rule without a model, and how their definitions begin
+# Metrics of a forecast that are those of a rule without a model; their definitions end in a colon and the rule
 FORECAST_NAMES = {SEASONAL_NAIVE: "seasonal-naive forecast", NAIVE: "naive forecast"}
-DEFINITION_PREFIX = "the same of: "
 UNFINISHED: Outcome[Any] = Outcome("failed", "it is not finished.")
 
 
@@ -286,7 +285,7 @@ def collect_baselines(tests: Iterable[EvaluationResult], metric: str) -> tuple[B
         if len(naive) == 2 and len({test.metrics[key] for key in naive.values()}) == 1:
             del naive[FORECAST_NAMES[SEASONAL_NAIVE]]
         for name, key in naive.items():
-            rule = test.definitions.get(key, "").removeprefix(DEFINITION_PREFIX) or "the value before"
+            rule = test.definitions.get(key, "").partition(": ")[2] or "the value before"
             baselines.append(BaselineResult(name, test.metrics[key], f"It predicts {rule}."))
         finite = tuple(each for each in baselines if each.value is not None and math.isfinite(each.value))
         if finite:

@@ -307,7 +307,7 @@ class _Execution:
         return EvaluationResult(
             metrics=evaluation.metrics,
             definitions={name: evaluation.definitions.get(name, "") for name in evaluation.metrics},
-            on=evaluation.on,
+            on=evaluation.data,
             seconds=evaluation.seconds,
             weights=(run.folder / WEIGHTS).stat().st_size,
             warnings=tuple(evaluation.warnings),

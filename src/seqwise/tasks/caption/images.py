@@ -160,7 +160,7 @@ class ImageStore:
             return sorted(self.by_folder[folders[0]], key=lambda each: natural_sort_key(each.name))
         names = [each.name for each in candidates] or [f"{folder}/" for folder in folders]
         if names:
-            problem = f"{name!r} may be {' or '.join(names[:3])}."
+            problem = f"{name!r} is ambiguous: it may be {' or '.join(names[:3])}."
             raise DataError(problem, repair="Write the path relative to the folder of the table.")
         suggestion = suggest(path.name, self.by_name)
         if not self.locations:
@@ -182,7 +182,7 @@ def read_location(location: ImageLocation, archives: Mapping[Path, zipfile.ZipFi
     except (RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         # a password or an unsupported compression, and three kinds of damage
         cause = str(error) or "it ends too early"
-        raise DataError(f"cannot be unpacked: {cause}.", repair="Pack it again.", file=location.path) from None
+        raise DataError(f"the file cannot be unpacked: {cause}.", repair="Pack it again.", file=location.path) from None
 
 
 def natural_sort_key(name: str) -> list[tuple[int, str]]:
@@ -307,7 +307,7 @@ def load_array(data: bytes) -> np.ndarray:
     try:
         return np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        problem = f"not an array of numbers: {str(error).split('.')[0].splitlines()[0]}."
+        problem = f"the file is not an array of numbers: {str(error).split('.')[0].splitlines()[0]}."
         raise DataError(problem, repair="Write it with numpy.save.") from None
 
 
@@ -323,7 +323,7 @@ def _open_image(data: bytes) -> Iterator[Image.Image]:
         cause = str(error).split("\n")[0].rstrip(".")
         if isinstance(error, UnidentifiedImageError):
             cause = "the format is unknown" if data else "the file is empty"
-        problem = f"not an image that can be read: {cause}."
+        problem = f"the file is not a readable image: {cause}."
         raise DataError(problem, repair="Save it again as PNG or JPEG, or remove its rows.") from None
 
 

@@ -131,7 +131,7 @@ def _find_tables(path: Path, findings: Findings) -> dict[str, list[Path]]:
     if len(groups) == 1 and len(groups["train"]) > 1:
         names = ", ".join(file.name for file in groups["train"][:4])
         repair = "Name one of them, or call it captions.csv; train.csv, valid.csv and test.csv are splits."
-        raise DataError(f"several tables may be meant: {names}.", repair=repair, file=path)
+        raise DataError(f"there are several tables: {names}.", repair=repair, file=path)
     return groups
 
 

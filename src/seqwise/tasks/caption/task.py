@@ -58,7 +58,7 @@ from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
 
 MAX_LENGTH = 64  # tokens of one caption with its end, unless set
-MANY_CAPTIONS, MIN_COUNT = 5_000, 3  # with so many captions, words that occur more rarely are not in the vocabulary
+MANY_CAPTIONS, MIN_COUNT = 5_000, 3  # from this many captions on, rarer words are left out of the vocabulary
 LENGTH_STEP = 16  # tokens; finer buckets would hold one kind of sentence each, and so one kind of image
 VALIDATION_IMAGES = 200  # images that are captioned at each validation
 VARIED_VOCABULARY = 1_000  # with fewer tokens the image determines every word; with more, captions vary by author
@@ -112,7 +112,7 @@ class Caption(ExampleTask):
         if settings.data.max_length is None:
             settings.data.max_length = min(MAX_LENGTH, max(self.captions["train"].lengths))
         self.max_length = settings.data.max_length
-        warning = f"captions of {self.max_length:,} tokens or more, which are cut there (--data.max-length)"
+        warning = f"captions of {self.max_length:,} tokens or more, which are truncated (--data.max-length)"
         for encoded in self.captions.values():
             for length, index in zip(encoded.lengths, encoded.example_indices):
                 if length > self.max_length:
@@ -220,7 +220,7 @@ class Caption(ExampleTask):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns BLEU, chrF and exact match against all captions of each image, and how varied the captions are."""
         check_output_path(options.out)
-        splits, examples, on = cls.select_examples(bundle, data, split)
+        splits, examples, description = cls.select_examples(bundle, data, split)
         check_kind(splits.images, bundle.preprocessor.facts)
         with Stopwatch() as watch:
             captions = generate_captions(bundle, splits.images, [example.index for example in examples], options)
@@ -235,7 +235,7 @@ class Caption(ExampleTask):
         return Evaluation(
             metrics,
             definitions,
-            on,
+            description,
             f"{settings.caption.encoder} encoder, {settings.model} decoder; {options.describe_decoding()}",
             warnings=tuple(splits.findings.warning_messages()),
             seconds=watch.seconds,

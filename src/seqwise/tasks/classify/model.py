@@ -23,7 +23,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, fill_batch_size, fill_transformer
 
 EVALUATION_ROWS, EVALUATION_TOKENS = 256, 16_384  # of a batch in evaluation
-LARGE_DATASET = 50_000  # examples from which on a larger network with less dropout is better
+LARGE_DATASET = 50_000  # examples; from this many on, a larger network with less dropout is better
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def _move_unseen_labels_to_train(splits: Splits[LabelledText]) -> None:
             if example.label not in training_labels and example.file in training_files:
                 splits.parts[split].remove(example)
                 train.append(example)
-                warning = "examples held out whose label training then lacks, which are put back into training"
+                warning = "held-out examples whose label would be missing in training, which are put back into training"
                 splits.findings.warn(warning, example.file, example.line)
         if split in splits.parts and not splits.parts[split]:  # hold out the first example whose label occurs again
             counts = Counter(example.label for example in train)
@@ -156,7 +156,7 @@ def check_labels(splits: Splits[LabelledText]) -> None:
         problem = f"{len(counts):,} different labels but fewer different texts: the columns may be swapped."
         repair = "Name the column of the text first, then that of the label: --columns 2,1"
     elif not all(splits.parts.values()):
-        problem = f"{len(train)} examples are too few to hold some out: no label has two to spare."
+        problem = f"{len(train)} examples are too few to hold some out: too few labels have more than one example."
         repair = "Give more examples of each label, or train.*, valid.* and test.* in one folder."
     if problem:
         findings.error(problem, repair=repair, file=train[0].file)

@@ -155,7 +155,7 @@ class Classify(ExampleTask):
         loss = nats / max(1, len(rows))
         metrics = {"loss": loss, "accuracy": compute_accuracy(confusion), "macro_f1": compute_macro_f1(confusion)}
         criterion = "macro_f1" if settings.classify.class_weights == "balanced" else "accuracy"
-        tie_break = loss / (1 + loss) / max(1, len(rows))  # less than one text changes the accuracy
+        tie_break = loss / (1 + loss) / max(1, len(rows))  # smaller than the effect of one text on the accuracy
         return metrics | {"goal": 1 - metrics[criterion] + tie_break}
 
     def baselines(self, split: str) -> tuple[Baseline, ...]:
@@ -177,7 +177,7 @@ class Classify(ExampleTask):
         """Returns accuracy, macro-F1, and which labels are confused."""
         check_output_path(options.out)
         settings, labels = bundle.settings, bundle.preprocessor.facts["labels"]
-        splits, examples, on = cls.select_examples(bundle, data, split)
+        splits, examples, description = cls.select_examples(bundle, data, split)
         reject_unknown_labels(examples, labels, splits.findings)
         splits.findings.raise_errors()
         rows, max_length = encode(bundle.preprocessor.tokenizer, examples), settings.data.max_length
@@ -199,8 +199,8 @@ class Classify(ExampleTask):
         return Evaluation(
             metrics,
             DEFINITIONS,
-            on,
-            how=f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels",
+            description,
+            method=f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels",
             tables=(label_table(scores.confusion, labels), confusion_table(scores.confusion, labels)),
             warnings=tuple(warnings),
             seconds=watch.seconds,
@@ -234,7 +234,7 @@ def train_tokenizer(
         if settings.vectors is not None:
             reason = ", because --vectors has vectors of words"
         elif sum(map(len, chunks)) >= MIN_UNSPACED * max(1, len(chunks)):
-            text.tokenizer, reason = "characters", ", because the texts have hardly any blanks"
+            text.tokenizer, reason = "characters", ", because the texts have hardly any spaces"
         log(f"tokeniser: {text.tokenizer}{reason}.")
     size = text.vocabulary or (MAX_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
     texts = (example.text for example in examples)

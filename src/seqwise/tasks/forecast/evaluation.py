@@ -33,7 +33,8 @@ def get_definitions(season: int, quantiles: Sequence[float]) -> dict[str, str]:
         "mase": f"mean over series of MAE / mean |y(t) - y(t-{season})| in the training part; any scale",
     }
     for name, forecast in ((NAIVE, "the last value again"), (SEASONAL_NAIVE, f"the last {season} values again")):
-        definitions |= {f"{name}_{metric}": f"the same of: {forecast}" for metric in ("mse", "mae", "mase")}
+        kind = name.replace("_", "-")
+        definitions |= {f"{name}_{m}": f"{m} of the {kind} forecast: {forecast}" for m in ("mse", "mae", "mase")}
     if quantiles:
         definitions["quantile_loss"] = f"mean of max(q e, (q-1) e), e = truth - forecast of quantile q, {scope}"
     if len(quantiles) > 1:
@@ -100,7 +101,7 @@ class ErrorSums:
 class BlockErrors:
     """Squared errors at the steps start … stop-1 by block of time, the independent examples of a comparison.
 
-    Neighbouring windows forecast nearly the same steps, so they are no independent examples. A block is as many steps
+    Neighbouring windows forecast nearly the same steps, so they are not independent examples. A block is as many steps
     as the horizon, of all series at once; a remainder at the end belongs to the last block. An error belongs to the
     block of the forecast step, whatever window it comes from: a step that is hard to forecast is so for every window
     that reaches it, and must not count in two blocks as if it had happened twice.
@@ -203,7 +204,7 @@ def compute_errors(
     return errors
 
 
-def build_evaluation(errors: ErrorSums, on: str, rolling: RollingWindows, warnings: list[str]) -> Evaluation:
+def build_evaluation(errors: ErrorSums, data: str, rolling: RollingWindows, warnings: list[str]) -> Evaluation:
     """Returns the metrics with their definitions, and a table with a row per series on its original scale."""
     statistics = rolling.statistics
     deviation, in_sample_error, season = statistics.scaler.deviation, statistics.in_sample_error, statistics.season
@@ -220,7 +221,7 @@ def build_evaluation(errors: ErrorSums, on: str, rolling: RollingWindows, warnin
     return Evaluation(
         errors.metrics(deviation, in_sample_error),
         get_definitions(season, errors.quantiles),
-        on,
+        data,
         f"rolling, stride 1: {rolling.horizon} steps from the last {rolling.lookback}; "
         f"seasonal naive: season of {season} steps",
         (Table("per series, on its original scale", tuple(columns), rows),),

@@ -5,7 +5,7 @@ module knows nothing of splits, scaling or models; `windows.py` continues from h
 
 | problem | what happens |
 |---|---|
-| a value that is no number, a repeated timestamp, an unreadable timestamp | error with file, line and column |
+| a value that is not a number, a repeated timestamp, an unreadable timestamp | error with file, line and column |
 | rows out of order | sorted, counted |
 | timestamps a little off the grid (up to a quarter of a step) | moved to the nearest grid point, counted; more: error |
 | timestamps missing | inserted with missing values, counted |
@@ -35,7 +35,7 @@ from seqwise.tasks.forecast.timestamps import MAX_OFFSET, TimeGrid, infer_grid
 MAX_STEPS_PER_ROW = 20  # a table with more steps per row has more gaps than values
 FILL_NAMES = {"interpolate": "a line between their neighbours", "previous": "the value before"}
 EVEN_STEPS = "Give timestamps at even distances, one row per step: sum or average the rows of each step first."
-LET_FILL = "let --forecast.missing interpolate or previous do it."
+FILL_OPTION = "set --forecast.missing to interpolate or previous."
 
 
 @dataclass
@@ -162,7 +162,7 @@ def _find_steps(
                 table.error(row, f"two rows fall on the same step {step_name}.", EVEN_STEPS)
             elif distance > 1 and policy == "stop":
                 problem = f"{distance - 1:,} timestamps are missing before this line {step_name}."
-                table.error(row, problem, f"Insert them, or {LET_FILL}")
+                table.error(row, problem, f"Insert them, or {FILL_OPTION}")
             for _ in range(distance - 1):
                 table.warn(row, f"missing timestamps {step_name}, inserted with missing values")
     return steps
@@ -184,7 +184,7 @@ def _check_missing(
         inside = slice(present[0], present[-1] + 1)
         for row in rows[inside][np.isnan(column[inside])]:
             if policy == "stop":
-                table.error(row, f"the value of {name!r} is missing.", f"Fill it in, or {LET_FILL}")
+                table.error(row, f"the value of {name!r} is missing.", f"Fill it in, or {FILL_OPTION}")
             else:
                 table.warn(row, f"missing values, filled with {FILL_NAMES[policy]}; never a target")
 
@@ -221,7 +221,7 @@ def _find_split_ends(table: TextTable, steps: np.ndarray, end: int) -> tuple[int
         if split_steps.min() < ends[-1]:
             row = int(np.flatnonzero((splits == split) & (steps == split_steps.min()))[0])
             repair = "Splits of a forecast follow each other: train, then valid, then test."
-            table.error(row, f"the {split} rows must come after the ones before them in time.", repair)
+            table.error(row, f"the {split} rows must be later than those of the split before.", repair)
             table.findings.raise_errors()
         ends.append(int(split_steps.max()) + 1)
     return ends[1], ends[2], min(ends[3], end)

@@ -171,7 +171,7 @@ def choose_columns(table: TextTable, settings: ForecastSettings, target: str | N
 
 
 def _find_time_column(table: TextTable) -> str:
-    """Returns the first column with a name of time, else the first with dates, else a first column of numbers."""
+    """Returns the first column with one of TIME_NAMES, else the first with dates, else a first column of numbers."""
     styles = {
         name: detect_style([text for text in texts[:20] if text.strip()]) for name, texts in table.columns.items()
     }

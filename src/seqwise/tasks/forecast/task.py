@@ -139,7 +139,7 @@ class Forecast(Task):
             warnings.append(f"{num_unused:,} rows after the last value, which are not used.")
         num_short = len(series.names) - len(np.unique(self.windows["train"][:, 1]))
         if num_short:
-            warnings.append(f"{num_short:,} series are too short for a training window; they are only scaled.")
+            warnings.append(f"{num_short:,} series are too short for a training window; no model is trained on them.")
         return warnings
 
     def size(self) -> Size:
@@ -148,7 +148,7 @@ class Forecast(Task):
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         if settings.recurrent.bidirectional:
-            problem = "a forecast uses the last state, which a second direction does not reach."
+            problem = "a forecast uses the last state, at which a backward direction has read a single step."
             raise UsageError(problem, repair="Leave out --recurrent.bidirectional.")
 
     def run_layers(self, model: ForecastModel) -> None:
@@ -182,10 +182,10 @@ class Forecast(Task):
         return counts
 
     def describe_data(self) -> tuple[str, ...]:
-        calendar = ", ".join(self.statistics.calendar) or "nothing"
+        calendar = ", ".join(self.statistics.calendar) or "none"
         return (
             f"{', '.join(self.series.names)}: {self.series.describe_span()}.",
-            f"season: {self.statistics.season} steps; calendar: {calendar}.",
+            f"season: {self.statistics.season} steps; calendar features: {calendar}.",
         )
 
     # Inference with a trained model, without the training data
@@ -302,7 +302,7 @@ def _choose_lengths(series: SeriesData, settings: Settings, stop: int) -> str:
     """Fills in season, horizon, lookback and quantiles; returns a message about the season.
 
     The season is that of the calendar or of the training values, which end at `stop`. The horizon is one season, the
-    lookback 3.5 horizons and 3 seasons, at most a third of training.
+    lookback the longer of 3.5 horizons and 3 seasons, at most a third of training.
     """
     forecast, message = settings.forecast, ""
     if forecast.season is None:

@@ -1,6 +1,6 @@
 """Timestamps: text → time → positions on an even grid, and back. The module knows nothing of values or files.
 
-Accepted are ISO dates and times, months (2020-01), years, compact dates (20200131), Unix seconds and milliseconds, and
+Accepts ISO dates and times, months (2020-01), years, compact dates (20200131), Unix seconds and milliseconds, and
 plain numbers. A `TimeGrid` is the even spacing found in a table. It formats any step of the grid as the file writes
 timestamps, so that a forecast continues where the history ends.
 """
@@ -29,7 +29,7 @@ FORMATS = "2020-01-31, 2020-01-31 18:00, 2020-01, a year, Unix seconds or a whol
 
 @dataclass(frozen=True)
 class TimeGrid:
-    """Evenly spaced timestamps, numbered from 0. `step` and `first`, the value of number 0, are counted in `unit`.
+    """Evenly spaced timestamps, numbered from 0. `first` is the value of the first one; it and `step` are in `unit`.
 
     Months count from the year 0, business days from 1970; moments are microseconds since 1970.
     """
@@ -71,7 +71,7 @@ class TimeGrid:
         return _count_business_days(ticks) if self.unit == "business day" else ticks
 
     def align(self, ticks: np.ndarray) -> TimeGrid:
-        """Returns this grid starting at the earliest of other timestamps, or a shifted one if they are off it."""
+        """Returns this grid starting at the earliest of other timestamps, or a shifted one if they are not on it."""
         earliest = int(self._count_units(ticks).min())
         index = round((earliest - self.first) / self.step)
         aligned = replace(self, first=self.first + index * self.step)
@@ -121,10 +121,11 @@ class TimeGrid:
 
 
 def detect_style(texts: Sequence[str]) -> str | None:
-    """Returns how these timestamps are written, or None if they are no timestamps. That of integers depends on all.
+    """Returns how these timestamps are written, or None if they are not timestamps.
 
     A style is "month", "year", "integer", "decimal", "unix", "unix-ms", "compact", or for ISO formats the precision
-    ("date", "minutes", "seconds" or "fractions"), the separator, and "+" if there is a time zone.
+    ("date", "minutes", "seconds" or "fractions"), the separator, and "+" if there is a time zone. The first timestamp
+    decides, except that the style of integers depends on all of them.
     """
     first = texts[0].strip() if texts else ""
     if re.fullmatch(r"\d{4}-\d{2}", first):
@@ -185,7 +186,7 @@ def get_parser(style: str) -> Callable[[str], int]:
 
 
 def infer_grid(ticks: np.ndarray, style: str) -> TimeGrid:
-    """Returns the grid of sorted, distinct timestamps; its step is the most frequent distance, or a round one near."""
+    """Returns the grid of sorted, distinct timestamps; its step is the most frequent distance or a round one."""
     if style in ("year", "integer", "decimal"):
         step = _find_mode(np.diff(ticks))[0] if len(ticks) > 1 else 1
         return TimeGrid("number", step, int(ticks[0]), style)

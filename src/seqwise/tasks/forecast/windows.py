@@ -28,10 +28,10 @@ from seqwise.tasks.forecast.reader import SeriesData, fill_missing
 from seqwise.tasks.forecast.table import SeriesColumns
 from seqwise.tasks.forecast.timestamps import TimeGrid
 
-MIN_CYCLES = 2  # that the training part must have of a calendar cycle to use it as a feature
+MIN_CYCLES = 2  # a calendar cycle is a feature if the training part is at least this many cycles long
 MIN_AUTOCORRELATION = 0.2  # of a peak that counts as a season
 DEFAULT_SPLITS = "0.7,0.1,0.2"  # of the steps, for training, validation and testing
-ROUNDING = 1e-12  # of the largest value: numbers that differ by less are equal
+ROUNDING = 1e-12  # relative to the largest value: numbers that differ by less are equal
 
 
 @dataclass(frozen=True)

@@ -109,11 +109,11 @@ def generate_text(
     weight = next(model.eval().parameters(), None)
     prompt_ids = torch.tensor(ids[None], device="cpu" if weight is None else weight.device)
     tokens = islice(generate(model, prompt_ids, sampling, seed), max_length)
-    return _decode_stream(tokens, TextStream(tokenizer, ids), strip_blank=prompt[-1:].isspace())
+    return _decode_stream(tokens, TextStream(tokenizer, ids), strip_space=prompt[-1:].isspace())
 
 
-def _decode_stream(tokens: Iterator[Tensor], stream: TextStream, strip_blank: bool) -> Iterator[str]:
-    """Yields the non-empty pieces of text; `strip_blank` removes the blank that joins the first word to the prompt."""
+def _decode_stream(tokens: Iterator[Tensor], stream: TextStream, strip_space: bool) -> Iterator[str]:
+    """Yields the non-empty pieces of text; `strip_space` removes the space that joins the first word to the prompt."""
     texts = chain((stream.add(int(token)) for token in tokens), (stream.end() for _ in range(1)))
     for index, text in enumerate(filter(None, texts)):
-        yield text.removeprefix(" ") if strip_blank and index == 0 and not stream.is_exact else text
+        yield text.removeprefix(" ") if strip_space and index == 0 and not stream.is_exact else text

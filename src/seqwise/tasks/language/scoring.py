@@ -49,7 +49,7 @@ def score(
 ) -> tuple[float, int]:
     """Returns the summed negative log likelihood of this process's share of a store, and its number of tokens.
 
-    With `max_tokens` only the first batches that together hold so many tokens are scored: the same on every rank.
+    With `max_tokens` only the first batches that together hold this many tokens are scored: the same on every rank.
     """
     if isinstance(model, NGramModel):
         return model.score(store, blocks)

@@ -159,17 +159,17 @@ class Language(CorpusTask):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns the perplexity of the test split of the training data or of a folder, or of a whole text."""
         model, settings = bundle.model, bundle.settings
-        store, on = cls.open_store(bundle, data, split)
+        store, description = cls.open_store(bundle, data, split)
         blocks = create_block_sums(store) if options.examples else None
         with Stopwatch() as watch:
             if options.dynamic:
                 if isinstance(model, NGramModel):
                     raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
                 sums = score_dynamically(deepcopy(model), store, settings, options.rate, options.progress, blocks)
-                how = f"dynamic evaluation: each segment is scored, then trained on (SGD, rate {options.rate:g})"
+                method = f"dynamic evaluation: each segment is scored, then trained on (SGD, rate {options.rate:g})"
             else:
                 sums = score(model, store, settings, progress=options.progress, blocks=blocks)
-                how = describe_reading(model, settings, store)
+                method = describe_reading(model, settings, store)
         info, warnings = store.info, []
         result = Perplexity(*sums, words=info.words, characters=info.characters, unknown=info.unknown)
         if result.unknown:
@@ -177,12 +177,12 @@ class Language(CorpusTask):
             warnings.append(f"{count} are <unk>: their spelling was not predicted.")
         examples = None if blocks is None else build_block_examples(blocks, store, bundle.preprocessor.tokenizer)
         return Evaluation(
-            result.metrics(), DEFINITIONS, on, how, warnings=tuple(warnings), seconds=watch.seconds, examples=examples
+            result.metrics(), DEFINITIONS, description, method, warnings=tuple(warnings), seconds=watch.seconds, examples=examples
         )
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
-        """Returns one input, which generates the next token after the beginning of the split at each call."""
+        """Returns one input, and a function that continues the beginning of the split by one token at each call."""
         model, (store, _) = bundle.model, cls.open_store(bundle, data, split)
         prompt = torch.from_numpy(store.read(0, min(PROMPT_TOKENS, len(store)))[None].astype("int64"))
         if isinstance(model, LanguageModel):

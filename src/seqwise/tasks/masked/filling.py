@@ -65,7 +65,7 @@ def encode_masked_text(tokenizer: Tokenizer, text: str) -> MaskedText:
             f"there is nothing to fill in: expected [MASK] in the text, received {text[:60]!r}.",
             repair="Put [MASK] in the place of a word: 'the [MASK] sat'",
         )
-    if tokenizer.kind == "bpe":  # its tokens begin with the blank before them
+    if tokenizer.kind == "bpe":  # its tokens begin with the space before them
         parts = [part.removesuffix(" ") for part in parts[:-1]] + parts[-1:]
     line_break = tokenizer.encode("\n").ids
     ids, positions, unknown = [line_break], [], []

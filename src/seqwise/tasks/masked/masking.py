@@ -103,7 +103,7 @@ def hash_to_uniform(positions: np.ndarray, *key: int) -> np.ndarray:
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-class MaskedWindows:
+class MaskedWindowLoader:
     """Training batches: the shuffled windows of `WindowLoader`, with new masks in every epoch."""
 
     def __init__(self, windows: WindowLoader, sampler: MaskSampler, bidirectional: bool):
@@ -124,7 +124,7 @@ class MaskedWindows:
             )
 
 
-class EvaluationMasks:
+class MaskedEvaluationLoader:
     """Batches with fixed masks over a whole text; every token is scored once.
 
     Windows overlap by half, and the middle half of each is scored. So a token has at least a quarter of a window on
@@ -139,9 +139,9 @@ class EvaluationMasks:
         stride, last = max(1, self.window // 2), len(store) - self.window
         self.starts = np.append(np.arange(0, last, stride, dtype=np.int64), last)
         # where the scored tokens of each window begin and end
-        self.ends = self.starts + self.window - self.window // 4
-        self.ends[-1] = len(store)
-        self.begins = np.append(0, self.ends[:-1])
+        self.scored_ends = self.starts + self.window - self.window // 4
+        self.scored_ends[-1] = len(store)
+        self.scored_starts = np.append(0, self.scored_ends[:-1])
 
     @property
     def steps(self) -> int:
@@ -155,7 +155,7 @@ class EvaluationMasks:
             ids = self.store.read_rows(starts, self.window)
             inputs, target_mask = self.sampler.sample(ids, starts, EVALUATION_KEY, EVALUATION_KEY, at_least_one=False)
             positions = starts[:, None] + np.arange(self.window)
-            scored_mask = (positions >= self.begins[rows, None]) & (positions < self.ends[rows, None])
+            scored_mask = (positions >= self.scored_starts[rows, None]) & (positions < self.scored_ends[rows, None])
             is_end = (positions == 0) | (positions == len(self.store) - 1)
             yield MaskedBatch(
                 torch.from_numpy(np.where(is_end, ids, inputs)),

@@ -26,7 +26,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.masked.filling import MASK, PAD, build_block_examples, fill_masks
-from seqwise.tasks.masked.masking import EvaluationMasks, MaskedWindows, MaskSampler
+from seqwise.tasks.masked.masking import MaskedEvaluationLoader, MaskedWindowLoader, MaskSampler
 from seqwise.tasks.masked.model import (
     MIN_WINDOW,
     BidirectionalLanguageModel,
@@ -76,13 +76,13 @@ class Masked(CorpusTask):
         recurrent = settings.recurrent
         if get_family(settings.model).is_recurrent and (not recurrent.bidirectional or recurrent.concat_directions):
             raise UsageError(
-                "to fill in, a recurrent model reads in two directions that do not see each other: otherwise it would "
-                "see what it predicts.",
+                "to fill in masks, a recurrent model reads in two directions that do not see each other: otherwise it "
+                "would see what it predicts.",
                 repair="Leave out --recurrent.bidirectional and --recurrent.concat-directions.",
             )
         if settings.data.window == "full" or settings.data.window < MIN_WINDOW:
             raise UsageError(
-                f"--data.window: expected a number from {MIN_WINDOW} on; received {settings.data.window}.",
+                f"--data.window: expected a number of at least {MIN_WINDOW}; received {settings.data.window}.",
                 repair="Leave it out, or set it to 64.",
             )
         build_evaluation_batches(self.stores["valid"], self.tokenizer, settings)
@@ -94,11 +94,11 @@ class Masked(CorpusTask):
         """Returns an untrained model that already predicts each token by its frequency."""
         return build_model(settings, len(self.tokenizer), self.counts)
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> MaskedWindows:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> MaskedWindowLoader:
         rows, window = settings.training.batch_size, settings.data.window
         windows = WindowLoader(self.stores["train"], rows, window, settings.seed, rank, world_size)
         sampler = build_mask_sampler(self.tokenizer, settings)
-        return MaskedWindows(windows, sampler, get_family(settings.model).is_recurrent)
+        return MaskedWindowLoader(windows, sampler, get_family(settings.model).is_recurrent)
 
     def validate(self, model: Model, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
         """Returns loss, perplexity and accuracy on the validation split; the processes share its batches.
@@ -126,7 +126,7 @@ class Masked(CorpusTask):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns perplexity and accuracy of masked tokens, on the test split of the training data or a whole text."""
         model, settings, tokenizer = bundle.model, bundle.settings, bundle.preprocessor.tokenizer
-        store, on = cls.open_store(bundle, data, split)
+        store, description = cls.open_store(bundle, data, split)
         batches = build_evaluation_batches(store, tokenizer, settings)
         predictions: list[tuple[Tensor, Tensor, Tensor]] = []
         with Stopwatch() as watch:
@@ -139,16 +139,16 @@ class Masked(CorpusTask):
             "accuracy": num_correct / num_masked,
             "masked_tokens": num_masked,
         }
-        how = f"{settings.masked.rate:.0%} of the tokens masked, in windows of {batches.window}; "
+        method = f"{settings.masked.rate:.0%} of the tokens masked, in windows of {batches.window}; "
         if isinstance(model, BidirectionalLanguageModel):
-            how += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
+            method += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
             metrics |= score_directions(model, batches)
         warnings: tuple[str, ...] = ()
         if unknown := store.info.unknown:
             warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never masked.",)
         examples = build_block_examples(predictions, store, tokenizer) if options.examples else None
-        how += model.output.describe()
-        return Evaluation(metrics, DEFINITIONS, on, how, warnings=warnings, seconds=watch.seconds, examples=examples)
+        method += model.output.describe()
+        return Evaluation(metrics, DEFINITIONS, description, method, warnings=warnings, seconds=watch.seconds, examples=examples)
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
@@ -175,10 +175,10 @@ def build_mask_sampler(tokenizer: Tokenizer, settings: ResolvedSettings) -> Mask
     )
 
 
-def build_evaluation_batches(store: TokenStore, tokenizer: Tokenizer, settings: ResolvedSettings) -> EvaluationMasks:
+def build_evaluation_batches(store: TokenStore, tokenizer: Tokenizer, settings: ResolvedSettings) -> MaskedEvaluationLoader:
     """Returns batches with fixed masks; rejects a text in which nothing is masked."""
     window = get_window(settings)
-    batches = EvaluationMasks(
+    batches = MaskedEvaluationLoader(
         store, build_mask_sampler(tokenizer, settings), ROWS, window, get_family(settings.model).is_recurrent
     )
     if not any(bool(batch.target_mask.any()) for batch in batches.epoch()):
@@ -192,7 +192,7 @@ def build_evaluation_batches(store: TokenStore, tokenizer: Tokenizer, settings: 
 @torch.no_grad()
 def score(
     model: Model,
-    batches: EvaluationMasks,
+    batches: MaskedEvaluationLoader,
     rank: int = 0,
     world_size: int = 1,
     max_batches: int | None = None,
@@ -223,7 +223,7 @@ def score(
 
 
 @torch.no_grad()
-def score_directions(model: BidirectionalLanguageModel, batches: EvaluationMasks) -> dict[str, float]:
+def score_directions(model: BidirectionalLanguageModel, batches: MaskedEvaluationLoader) -> dict[str, float]:
     """Returns the perplexity of each direction as a language model, and of both together."""
     sums = torch.zeros(2, 2, dtype=torch.float64)
     for batch in batches.epoch():

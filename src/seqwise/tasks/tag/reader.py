@@ -82,7 +82,7 @@ def _read_columns(path: Path, findings: Findings, columns: Sequence[str] | None)
                 sentences.append(Sentence(tuple(words), tuple(tags), str(path), sentence_line, 1))
                 words, tags = [], []
             if line.startswith(DOCUMENT_START):
-                findings.warn(f"document marks ({DOCUMENT_START}), which are no sentences", path, number)
+                findings.warn(f"document markers ({DOCUMENT_START}), which are not sentences", path, number)
             continue
         if not words and COMMENT.match(line):
             findings.warn("comment lines, which are skipped", path, number)

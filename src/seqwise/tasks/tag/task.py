@@ -236,7 +236,7 @@ class Tag(ExampleTask):
         check_output_path(options.out)
         vocabulary = TagVocabulary.from_preprocessor(bundle.preprocessor)
         has_spans = vocabulary.has_spans
-        splits, sentences, on = cls.select_examples(bundle, data, split)
+        splits, sentences, description = cls.select_examples(bundle, data, split)
         all_outside = all(tag == OUTSIDE for sentence in sentences for tag in sentence.tags)
         if has_spans and not splits.has_spans and all_outside:  # sentences without a span fit every scheme
             splits = replace(splits, scheme="bio", reason="all tags are O")
@@ -254,7 +254,7 @@ class Tag(ExampleTask):
         return Evaluation(
             metrics,
             {name: DEFINITIONS[name] for name in metrics},
-            on,
+            description,
             _describe_decoding(bundle.settings, splits.scheme, has_spans),
             (counts.table(),) if has_spans else (),
             tuple(splits.findings.warning_messages()),

@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> list[int]:
-    """Return the lines of the longer text, from 0, that most likely have no partner; where they are many, the first.
+    """Return the lines of the longer text, from 0, that most likely have no partner: at most the first MAX_SKIPPED.
 
     If the shorter text merely ends too early, these are all lines after its length.
     """

@@ -54,7 +54,7 @@ def translate_pairs(
     return outputs
 
 
-def compute_metrics(outputs: Outputs, on: str, how: str, warnings: Sequence[str] = ()) -> Evaluation:
+def compute_metrics(outputs: Outputs, data: str, method: str, warnings: Sequence[str] = ()) -> Evaluation:
     """Return all metrics; with several targets their means, and a table of each."""
     by_target: dict[str, dict[str, float]] = {}
     definitions: dict[str, str] = {}
@@ -75,7 +75,7 @@ def compute_metrics(outputs: Outputs, on: str, how: str, warnings: Sequence[str]
     lengths = [len(_WORD_OR_PUNCTUATION.findall(reference)) for texts in outputs.values() for _, reference in texts]
     if sum(length < 4 for length in lengths) > len(lengths) / 2:
         warnings = [*warnings, "BLEU counts 4-grams; most of these texts are shorter."]
-    return Evaluation(metrics, definitions, on, how, tables, tuple(warnings))
+    return Evaluation(metrics, definitions, data, method, tables, tuple(warnings))
 
 
 def score_pairs(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> ExampleScores:

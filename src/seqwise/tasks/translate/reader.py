@@ -204,7 +204,7 @@ def read_table_pairs(
         values = [value or "" for value in row.values.values()]
         for value in values:
             if _LINE_BREAK.search(value.strip()):
-                findings.warn("texts with line breaks inside, which are read as blanks", path, row.line)
+                findings.warn("texts with line breaks inside, which are read as spaces", path, row.line)
         texts = [join_lines(value) for value in values]
         if _check_complete(texts, [(path, row.line)] * len(texts), on_empty, findings, languages.all):
             pairs.append(Pair(texts[0], tuple(texts[1:]), str(path), row.line))
@@ -212,7 +212,7 @@ def read_table_pairs(
 
 
 def join_lines(text: str) -> str:
-    """Return a text as models read it, in training and in use: one line, without blanks around it."""
+    """Return a text as models read it, in training and in use: one line, without spaces around it."""
     text = replace_surrogates(text.strip())
     # In plain files a line break ends a sentence, so a text must not contain one.
     return " ".join(text.split()) if _LINE_BREAK.search(text) else text

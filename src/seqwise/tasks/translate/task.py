@@ -61,8 +61,8 @@ from seqwise.tasks.translate.vocabularies import encode, get_boundaries, train_t
 MAX_TOKENS = 512  # of one text, unless set
 VALIDATION_PAIRS = {"cpu": 200, "cuda": 1_000}  # translated in each validation during training
 EVALUATION_ROWS, EVALUATION_TOKENS = 64, 8_192  # of a batch whose loss is computed in validation
-MAX_CHARACTERS = 500  # tokens of a vocabulary up to which the tokens are taken to be characters
-MIN_BLEU_WORDS = 4  # mean words of the targets from which on BLEU, not exact match, is the primary metric
+MAX_CHARACTERS = 500  # tokens; a vocabulary of at most this size is taken to be one of characters
+MIN_BLEU_WORDS = 4  # mean words per target; from this many on, BLEU is the primary metric, below it exact match
 
 
 def fill_translate(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
@@ -282,7 +282,7 @@ class Translate(ExampleTask):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Return BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
         check_output_path(options.out)
-        splits, pairs, on = cls.select_examples(_request_targets(bundle, options.target), data, split)
+        splits, pairs, description = cls.select_examples(_request_targets(bundle, options.target), data, split)
         generator = TranslationGenerator(bundle, options)
         with Stopwatch() as watch:
             outputs = translate_pairs(generator, pairs, splits.findings, options.progress)
@@ -291,10 +291,10 @@ class Translate(ExampleTask):
         network, attention = str(bundle.settings.model), bundle.settings.translate.attention
         if network != "transformer":
             network += f", {'no' if attention == 'none' else attention} attention"
-        how, warnings = f"{options.describe_decoding()}; {network}", splits.findings.warning_messages()
+        method, warnings = f"{options.describe_decoding()}; {network}", splits.findings.warning_messages()
         metric = options.primary_metric or cls.primary_metric[0]
         scores = score_pairs(metric, outputs, pairs) if options.examples else None
-        return replace(compute_metrics(outputs, on, how, warnings), seconds=watch.seconds, examples=scores)
+        return replace(compute_metrics(outputs, description, method, warnings), seconds=watch.seconds, examples=scores)
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:

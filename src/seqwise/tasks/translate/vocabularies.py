@@ -22,7 +22,7 @@ PAD, BEGIN, END = "<pad>", "<bos>", "<eos>"
 SPECIALS = (PAD, BEGIN, END)
 
 MIN_SUBWORD_BYTES = 500_000  # of all sides; in smaller texts most subwords are too rare to learn
-MIN_SUBWORD_WORDS = 3  # per text; names, dates and scripts without blanks are split into characters
+MIN_SUBWORD_WORDS = 3  # per text; names, dates and scripts without spaces are split into characters
 BYTES_PER_ENTRY = 400  # text per vocabulary entry: 8,192 for the 29,000 pairs of Multi30k
 MIN_VOCABULARY, MAX_VOCABULARY = 1_024, 32_768
 MIN_SHARED_LETTERS = 0.9  # share of the letters of one side that the other side has too, for one vocabulary
