@@ -232,7 +232,7 @@ def test_sums_of_several_targets_are_side_by_side(create_untrained, digits, metr
             assert examples.sums[:, index].tolist() == [len(each.input.split()) for each in examples.texts]
 
 
-def test_a_metric_that_is_no_sum_has_no_examples(create_untrained, digits):
+def test_a_metric_that_is_not_a_sum_has_no_examples(create_untrained, digits):
     setup = create_untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
     with pytest.raises(UsageError, match="'chrf' has no scores per example"):
         evaluate_model(setup, primary_metric="chrf")

@@ -73,7 +73,7 @@ def test_jittered_timestamps_get_a_round_step():
 
 
 @pytest.mark.parametrize("text", ["01/02/2024", "yesterday", "2024-13-01", ""])
-def test_text_that_is_no_timestamp_has_no_style(text: str):
+def test_text_that_is_not_a_timestamp_has_no_style(text: str):
     assert detect_style([text]) is None
 
 

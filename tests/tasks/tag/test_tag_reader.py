@@ -51,7 +51,7 @@ def test_a_word_has_its_line_number(tmp_path: Path):
     assert peter.location(1)[1] == 5
 
 
-def test_document_marks_and_comments_are_skipped(tmp_path: Path):
+def test_document_markers_and_comments_are_skipped(tmp_path: Path):
     text = "-DOCSTART- -X- O\n\n# sent_id = 1\nEU NNP B-ORG\n# SYM O\n\n" + SENTENCES
     splits = read_data(write(tmp_path / "a.conll", text))
     assert ("EU", "#") in {sentence.words for sentence in splits.all_examples()}
