@@ -13,7 +13,13 @@ from seqwise.data.corpus.batching import WindowLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.shuffle import hash_integers
 from seqwise.errors import DataError
-from seqwise.tasks.masked.masking import MaskedEvaluationLoader, MaskedBatch, MaskedWindowLoader, MaskSampler, hash_to_uniform
+from seqwise.tasks.masked.masking import (
+    MaskedBatch,
+    MaskedEvaluationLoader,
+    MaskedWindowLoader,
+    MaskSampler,
+    hash_to_uniform,
+)
 
 SAMPLER = MaskSampler(rate=0.15, mask_id=1, num_specials=2, vocabulary=50, unknown=3)
 

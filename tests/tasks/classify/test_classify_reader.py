@@ -67,7 +67,7 @@ def test_every_label_occurs_in_training_after_a_split(tmp_path: Path):
     check_labels(splits)
     assert {example.label for example in splits.parts["train"]} == {"a", "b", *(f"r{number}" for number in range(20))}
     assert len(splits.all_examples()) == 60
-    (sentence,) = [line for line in splits.findings.warning_messages() if "held out" in line]
+    (sentence,) = [line for line in splits.findings.warning_messages() if "held-out" in line]
     assert "which are put back into training" in sentence
 
 

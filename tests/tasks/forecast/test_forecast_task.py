@@ -314,7 +314,10 @@ def test_values_known_in_advance_are_required(tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "fragment"),
-    [({"model": "ngram"}, "cannot do the task forecast"), ({"recurrent": {"bidirectional": True}}, "backward direction")],
+    [
+        ({"model": "ngram"}, "cannot do the task forecast"),
+        ({"recurrent": {"bidirectional": True}}, "backward direction"),
+    ],
 )
 def test_invalid_settings_are_rejected(values: dict, fragment: str):
     forecast = {"lookback": 11, "patch": 1}

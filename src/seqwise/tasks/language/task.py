@@ -177,7 +177,13 @@ class Language(CorpusTask):
             warnings.append(f"{count} are <unk>: their spelling was not predicted.")
         examples = None if blocks is None else build_block_examples(blocks, store, bundle.preprocessor.tokenizer)
         return Evaluation(
-            result.metrics(), DEFINITIONS, description, method, warnings=tuple(warnings), seconds=watch.seconds, examples=examples
+            result.metrics(),
+            DEFINITIONS,
+            description,
+            method,
+            warnings=tuple(warnings),
+            seconds=watch.seconds,
+            examples=examples,
         )
 
     @classmethod

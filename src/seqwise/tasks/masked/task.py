@@ -148,7 +148,9 @@ class Masked(CorpusTask):
             warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never masked.",)
         examples = build_block_examples(predictions, store, tokenizer) if options.examples else None
         method += model.output.describe()
-        return Evaluation(metrics, DEFINITIONS, description, method, warnings=warnings, seconds=watch.seconds, examples=examples)
+        return Evaluation(
+            metrics, DEFINITIONS, description, method, warnings=warnings, seconds=watch.seconds, examples=examples
+        )
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
@@ -175,7 +177,9 @@ def build_mask_sampler(tokenizer: Tokenizer, settings: ResolvedSettings) -> Mask
     )
 
 
-def build_evaluation_batches(store: TokenStore, tokenizer: Tokenizer, settings: ResolvedSettings) -> MaskedEvaluationLoader:
+def build_evaluation_batches(
+    store: TokenStore, tokenizer: Tokenizer, settings: ResolvedSettings
+) -> MaskedEvaluationLoader:
     """Returns batches with fixed masks; rejects a text in which nothing is masked."""
     window = get_window(settings)
     batches = MaskedEvaluationLoader(
