@@ -280,7 +280,7 @@ def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):
         ),
         ({"network": {"output": "sampled"}}, ["full softmax", "sampled"]),
         ({"data": {"window": "full"}}, ["--data.window", "received full"]),
-        ({"data": {"window": 2}}, ["--data.window", "from 3 on", "received 2"]),
+        ({"data": {"window": 2}}, ["--data.window", "at least 3", "received 2"]),
     ],
 )
 def test_invalid_settings_are_rejected(values: dict, fragments: list[str], tmp_path: Path):
