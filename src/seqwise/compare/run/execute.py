@@ -59,6 +59,7 @@ ShouldStop = Callable[[], bool]
 
 POLL_SECONDS = 0.2  # between two events, and between two attempts to lock
 SPEED_SHARE = 0.05  # of the budget of one seed, to measure the speed
+MIN_SPEED_SECONDS = 10.0  # for all families
 NUM_LATENCY_ROUNDS = 5
 # Settings on which reading the data does not depend: trials that differ only in these share the data in memory.
 UNRELATED_TO_DATA = {"network", "recurrent", "transformer", "context", "training", "model", "seed", "budget", "device"}
@@ -258,8 +259,10 @@ class _Execution:
             timed = settings if plan.budgets.is_timed else {}  # too slow to be worth an estimate of the duration
             return SpeedResults({name: self._measure_processes(name, each) for name, each in timed.items()})
         prepare = {name: partial(self._prepare_measurement, each) for name, each in settings.items()}
-        seconds = SPEED_SHARE * Budget.parse(plan.budgets.total).amount if plan.budgets.is_timed else 0.0
-        speeds = measure_speeds(prepare, seconds * len(families), self.report_progress)
+        seconds = 0.0  # without a time budget the speed is only needed to estimate the duration
+        if plan.budgets.is_timed:
+            seconds = max(MIN_SPEED_SECONDS, SPEED_SHARE * Budget.parse(plan.budgets.total).amount * len(families))
+        speeds = measure_speeds(prepare, seconds, self.report_progress)
         if plan.budgets.is_timed:
             speeds = {name: keep_fastest(each, settings[name], plan.fingerprint) for name, each in speeds.items()}
         return SpeedResults(speeds)

@@ -32,7 +32,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.training.loop import Trainer
 from seqwise.training.step import TrainerState
 
-NUM_UPDATES = {"cpu": 4, "cuda": 32}  # of a round
+NUM_UPDATES = {"cpu": 4, "cuda": 128}  # of a round
 MIN_ROUNDS, MAX_ROUNDS = 2, 7  # the first warms up: kernels are compiled and CUDA graphs captured
 MAX_REPEATED_VALIDATION = 1.0  # seconds; a validation that takes longer is measured once
 MIN_GAIN = 0.1
