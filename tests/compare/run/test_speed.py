@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_comparison import make_plan, write_text
+from small_comparison import InProcessEngine, make_plan, run_with, write_text
 
 from seqwise import environment
 from seqwise.compare.plan.budgets import TrialBudgets
 from seqwise.compare.plan.plan import MAX_ADDED_RATES, NEVER, Plan
+from seqwise.compare.report.gather import load_report
+from seqwise.compare.run import execute as execute_module
 from seqwise.compare.run import speed as speed_module
 from seqwise.compare.run.jobs import SPEED_JOB, Job, Outcome, SpeedResult, SpeedResults, TrainingResult, choose_rate
 from seqwise.compare.run.speed import MAX_ROUNDS, MIN_ROUNDS, keep_fastest, measure_speeds
@@ -36,7 +38,7 @@ class FakeMeasurement:
 
 def test_families_take_turns_and_the_fastest_round_counts():
     order: list[str] = []
-    seconds = {"rnn": [0.1, 9, 9, 2, 9, 9, 9], "gru": [0.1, 9, 3, 9, 9, 9, 9]}
+    seconds = {"rnn": [0.1, 9, 9, 2] + [9] * 8, "gru": [0.1, 9, 3, 9] + [9] * 8}
     prepare = {name: lambda name=name: FakeMeasurement(name, seconds[name], order) for name in seconds}
     results = measure_speeds(prepare, max_seconds=60.0, report_progress=lambda share: None)
     assert order == ["rnn", "gru"] * MAX_ROUNDS
@@ -150,3 +152,21 @@ def test_the_search_ends_after_two_more_rates_and_with_the_first_training(folder
     once = replace(plan, added_rates={})
     (folder / "trials/rnn/seed-0").mkdir(parents=True)
     assert extend_search(folder, once) is None
+
+
+def test_a_repeated_comparison_has_the_same_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Another measurement of the speed must not change a number."""
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
+    text = write_text(tmp_path / "small.txt")
+    values = []
+    for number, update_seconds in enumerate((0.010, 0.0095, 0.030)):
+        result = {"rnn": SpeedResult(update_seconds, 64, 0.001)}
+        monkeypatch.setattr(execute_module, "measure_speeds", lambda *arguments, result=result: result)
+        folder = tmp_path / str(number)
+        plan = make_plan(folder, text, models=["rnn"], budget="0.6s", seeds=2, lr_trials=1)
+        run_with(folder, plan, InProcessEngine(folder))
+        (family,) = load_report(folder).families
+        assert family.training is not None
+        values.append((family.training.tokens, [each.value for each in family.values]))
+    assert values[0] == values[1] == values[2]
+    assert values[0][1][0] != values[0][1][1], "two seeds differ"

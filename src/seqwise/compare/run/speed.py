@@ -33,7 +33,8 @@ from seqwise.training.loop import Trainer
 from seqwise.training.step import TrainerState
 
 NUM_UPDATES = {"cpu": 4, "cuda": 128}  # of a round
-MIN_ROUNDS, MAX_ROUNDS = 2, 7  # the first warms up: kernels are compiled and CUDA graphs captured
+MIN_ROUNDS, MAX_ROUNDS = 2, 12  # the first warms up: kernels are compiled and CUDA graphs captured
+MAX_VALIDATIONS = 3
 MAX_REPEATED_VALIDATION = 1.0  # seconds; a validation that takes longer is measured once
 MIN_GAIN = 0.1
 SPEEDS_FILE = "speeds.json"
@@ -61,7 +62,8 @@ class SpeedMeasurement:
         updates = islice(self.trainer.steps(), NUM_UPDATES.get(self.device.type, 4))
         self.rounds.append(self._time(lambda: list(updates)))
         self.tokens = self.trainer.state.tokens
-        if not self.validations or self.validations[0] <= MAX_REPEATED_VALIDATION:
+        is_short = not self.validations or self.validations[0] <= MAX_REPEATED_VALIDATION
+        if is_short and len(self.validations) < MAX_VALIDATIONS:
             self.validations.append(self._time(self.validate))
 
     def _time(self, work: Callable[[], object]) -> float:
