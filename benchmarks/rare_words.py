@@ -88,7 +88,7 @@ def create_twins(sentences: Sentences, words: int, seed: int) -> tuple[Sentences
     file = tempfile.TemporaryFile()  # noqa: SIM115  the sentences close it
     file.write(rank[ids].data)
     file.flush()
-    renamed = Vocabulary([names[number] for number in sorting], counts[sorting], vocabulary.num_different + words)
+    renamed = Vocabulary([names[number] for number in sorting], counts[sorting], vocabulary.num_distinct + words)
     twins = Twins(rank[size + np.arange(words)], rank[originals], twin_counts)
     return Sentences(file, renamed, sentences.num_words, len(ids)), twins
 

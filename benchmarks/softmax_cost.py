@@ -48,7 +48,7 @@ SUBSAMPLE = VectorSettings().subsample
 
 def keep_most_frequent(ids: np.ndarray, vocabulary: Vocabulary, size: int) -> tuple[np.ndarray, Vocabulary]:
     """Returns the text and vocabulary with only the `size` most frequent words."""
-    reduced_vocabulary = Vocabulary(vocabulary.words[:size], vocabulary.counts[:size], vocabulary.num_different)
+    reduced_vocabulary = Vocabulary(vocabulary.words[:size], vocabulary.counts[:size], vocabulary.num_distinct)
     return ids[ids < size], reduced_vocabulary
 
 

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from seqwise.errors import UsageError, suggest
 from seqwise.families import MODEL_FAMILIES
-from seqwise.families import RECURRENT as RECURRENT
 from seqwise.task_registry import check_task_name
 
 TaskName = Literal["language", "masked", "classify", "tag", "translate", "caption", "forecast"]
@@ -35,7 +34,7 @@ DEVICES: tuple[str, ...] = get_args(Device)
 DYNAMIC_RATE = 0.1  # learning rate of dynamic evaluation
 MAX_LENGTH = 200  # tokens generated after a prompt
 
-HELD_OUT_FRACTION = 0.05  # share of a text for validation, and as much for testing
+HELD_OUT_FRACTION = 0.05  # default of valid_fraction and of test_fraction
 
 
 class Section(BaseModel):
@@ -61,7 +60,7 @@ class TextSettings(Section):
     renamed = {"extend": "extend_vocabulary"}
 
     tokenizer: TokenizerKind | None = None
-    """Unit of text. spaces: already tokenised, split at blanks, <eos> per line."""
+    """Kind of tokens. spaces: the text is already tokenised, with whitespace between tokens; a line ends in <eos>."""
     vocabulary: int | None = Field(None, ge=2)
     """Maximum size of the vocabulary (characters and spaces: no limit unless set)."""
     min_count: int = Field(1, ge=1)
@@ -82,15 +81,15 @@ class DataSettings(Section):
     test_fraction: float = Field(HELD_OUT_FRACTION, gt=0, lt=0.5)
     """Share held out for testing when the data has no test split."""
     window: Annotated[int, Field(ge=1)] | Literal["full"] | None = None
-    """Tokens per training window (truncated backpropagation through time), or full."""
+    """Tokens per training window (truncated backpropagation through time); full: no truncation."""
     order: Literal["streams", "windows"] | None = None
     """streams: contiguous, state passed on (recurrent models). windows: shuffled (Transformers)."""
     max_length: int | None = Field(None, ge=1)
     """Maximum tokens of one example; longer ones are truncated and counted."""
     max_tokens: int | None = Field(None, ge=1)
-    """Maximum tokens per update, padding included: batches of long examples have fewer rows."""
+    """Maximum tokens per update, padding included: batches of long examples hold fewer of them."""
     on_empty: Literal["stop", "drop"] = "stop"
-    """An example with an empty part: stop with an error, or drop it whole and count it."""
+    """An example in which a field is empty: stop with an error, or drop the example and count it."""
 
 
 class NetworkSettings(Section):
@@ -111,7 +110,7 @@ class NetworkSettings(Section):
     tie_weights: bool = True
     """Share the embedding matrix with the output projection. Never shared with the adaptive output."""
     output: Literal["full", "adaptive", "sampled"] = "full"
-    """Softmax of training. Evaluation always uses the full softmax."""
+    """Softmax used in training: full, adaptive (Grave et al.) or sampled. Evaluation always uses the full softmax."""
     samples: int = Field(1024, ge=1)
     """Negative samples per batch with --network.output sampled."""
 
@@ -145,15 +144,15 @@ class TransformerSettings(Section):
     """Choices inside the Transformer."""
 
     heads: int | None = Field(None, ge=1)
-    """Attention heads; the width must be a multiple."""
+    """Attention heads; the width must be divisible by their number."""
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = "rotary"
     """Encoding of token positions."""
     norm: Literal["pre", "post"] = "pre"
-    """Layer norm before each sublayer, or after it as published."""
+    """Layer norm before each sublayer, or after it as in Vaswani et al."""
     activation: Literal["relu", "gelu"] = "gelu"
     """Nonlinearity of the feed-forward sublayer."""
     hidden: int | None = Field(None, ge=1)
-    """Width of the feed-forward sublayer; four times the width of the network unless set."""
+    """Width of the feed-forward sublayer; two or four times the width of the network unless set."""
 
 
 class ContextSettings(Section):
@@ -184,7 +183,7 @@ class TagSettings(Section):
     characters: int | None = Field(None, ge=0)
     """Width of the features computed from a word's characters; 0 leaves them out."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "plain"] = "auto"
-    """How tags mark spans: bio, iob1, bioes, or not at all."""
+    """How tags mark spans: bio, iob1 or bioes; plain: they do not; auto: detected from the data."""
 
 
 class TranslateSettings(Section):
@@ -199,7 +198,7 @@ class TranslateSettings(Section):
     targets: Literal["decoders", "token"] = "decoders"
     """Several target languages: a decoder for each, or one decoder whose first token names the language."""
     teacher_forcing: float = Field(1.0, ge=0, le=1)
-    """Share of true previous tokens at the end of training; it falls from 1 in a straight line."""
+    """Share of true previous tokens at the end of training; it decreases linearly from 1 (scheduled sampling)."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
     """Probability spread over all tokens in the targets of training."""
 
@@ -210,13 +209,13 @@ class CaptionSettings(Section):
     renamed = {"size": "image_size"}
 
     encoder: Literal["convolutional", "patches", "features"] | None = None
-    """How an image is encoded; features: ready arrays (.npy)."""
+    """How an image is encoded; features: precomputed arrays (.npy)."""
     image_size: int | None = Field(None, ge=8, le=512)
     """Pixels to which the longer side of images is scaled; that of the largest, at most 64, unless set."""
     frames: bool | None = None
     """Clips of several frames instead of single images; detected from the data."""
     grid: int | None = Field(None, ge=1)
-    """convolutional: maximum number of regions along a side; the sides are halved until then."""
+    """convolutional: maximum number of regions along a side; convolutions halve the sides until they fit."""
     blocks: int | None = Field(None, ge=0)
     """convolutional: residual blocks after each halving of the sides."""
     patch: int | None = Field(None, ge=2)
@@ -237,11 +236,11 @@ class ForecastSettings(Section):
     renamed = {"past": "lookback", "known": "known_future"}
 
     lookback: int | None = Field(None, ge=1)
-    """Steps of the past that the model sees."""
+    """Past steps that the model reads."""
     season: int | None = Field(None, ge=1)
     """Steps of a season for the seasonal-naive forecast; detected from timestamps or values unless set."""
     quantiles: str | None = None
-    """Quantiles to forecast besides the point: 0.1,0.9, or none."""
+    """Quantiles to predict besides the point forecast, such as 0.1,0.9; or none."""
     known_future: str | None = None
     """Columns that are known in advance, such as holidays."""
     series: str | None = None
@@ -257,7 +256,7 @@ class ForecastSettings(Section):
     patch: int | None = Field(None, ge=1)
     """Steps per patch, which is read as one vector."""
     linear: bool = True
-    """Add a linear map from the past to the forecast next to the network."""
+    """Add a linear skip connection from the past to the forecast."""
 
 
 class MaskedSettings(Section):
@@ -289,7 +288,7 @@ class TrainingSettings(Section):
     ema: float | None = Field(None, ge=0, lt=1)
     """Decay of the moving average of the weights that is evaluated and saved; 0 is off. asgd averages by itself."""
     batch_size: int | None = Field(None, ge=1)
-    """Rows per update, over all processes."""
+    """Sequences per update, over all processes."""
     accumulate: int = Field(1, ge=1)
     """Micro-batches per update: less memory, same update."""
     patience: int | None = Field(None, ge=1)
@@ -299,7 +298,7 @@ class TrainingSettings(Section):
     save_every: int | None = Field(None, ge=1)
     """Updates between checkpoints; otherwise at each validation and at least every two minutes."""
     precision: Literal["float32", "bfloat16"] | None = None
-    """float32 on CPUs; bfloat16 matrix products on GPUs."""
+    """Type of matrix products; by default bfloat16 on GPUs that support it, else float32."""
     compile: bool = False
     """Compile the layers of Transformers, on GPUs: some seconds at the start, faster steps."""
 
@@ -308,7 +307,7 @@ class Settings(Section):
     """Everything that determines a run."""
 
     task: str | None = None
-    """language, masked, classify, tag, translate, caption, forecast or a task of your own; guessed unless set."""
+    """language, masked, classify, tag, translate, caption, forecast or a task of your own; detected unless set."""
     model: Family = "lstm"
     """Model family."""
     budget: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from seqwise.backbones.states import concat_states, detach, flatten, map_state, structure, unflatten
+from seqwise.backbones.states import concat_states, detach, flatten, get_structure, map_state, unflatten
 
 
 def example_state():
@@ -13,7 +13,7 @@ def example_state():
 
 def test_a_flattened_state_is_restored():
     state = example_state()
-    restored = unflatten(structure(state), flatten(state))
+    restored = unflatten(get_structure(state), flatten(state))
     assert restored[0][1] is None
     assert torch.equal(restored[0][0], state[0][0])
     assert torch.equal(restored[1], state[1])
@@ -28,6 +28,6 @@ def test_split_states_are_concatenated_again():
 
 def test_an_empty_state_stays_empty():
     assert flatten(None) == {}
-    assert unflatten(structure(None), {}) is None
+    assert unflatten(get_structure(None), {}) is None
     assert concat_states([None, None]) is None
     assert detach(None) is None

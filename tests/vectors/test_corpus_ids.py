@@ -43,14 +43,14 @@ def test_ids_are_ranks_by_frequency_and_lines_are_separate_sentences(tmp_path):
     assert sentences.vocabulary.counts.tolist() == [3, 2, 2, 1, 1, 1]
     assert to_lines(sentences) == [line.split() for line in TEXT.splitlines()]
     assert (sentences.num_words, sentences.vocabulary.counts.sum(), sentences.num_items) == (10, 10, 14)
-    assert "blanks" in reason
+    assert "whitespace" in reason
 
 
 def test_rare_words_are_left_out_of_the_vocabulary_and_the_sentences(tmp_path):
     sentences, _ = write_and_read(tmp_path, TEXT, min_count=2)
     assert to_lines(sentences) == [["the", "cat", "sat"], ["the", "sat", "the"], [], ["cat"]]
     assert (sentences.num_words, sentences.vocabulary.counts.sum()) == (10, 7)
-    assert sentences.vocabulary.num_different == 6
+    assert sentences.vocabulary.num_distinct == 6
 
 
 def test_the_chunk_size_does_not_change_the_ids(tmp_path, monkeypatch):

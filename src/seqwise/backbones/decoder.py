@@ -22,8 +22,8 @@ from seqwise.backbones.encoder import build_backbone, build_recurrent_layers, ge
 from seqwise.backbones.memory import Decoder, DecoderOutput, Memory, continue_or_start
 from seqwise.backbones.states import ModelState
 from seqwise.backbones.transformer import TransformerDecoder
-from seqwise.config import RECURRENT
 from seqwise.errors import UsageError
+from seqwise.families import RECURRENT
 from seqwise.layers.attention import Additive, Dot, General, Score, masked_softmax
 from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import Cell, State

@@ -1,6 +1,6 @@
 """`States`: what backbones return, and the model state that links one segment of a sequence to the next.
 
-A model state is None, a tensor whose first dimension is the batch, or a nested tuple of model states. The functions
+The state of a backbone is None, a tensor whose first dimension is the batch, or a nested tuple of states. The functions
 here do not know which model returned it, so a state can be split into micro-batches, gathered over processes and saved.
 """
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 ModelState = Any  # None | Tensor | tuple[ModelState, ...]
+CHECKPOINT_PREFIX = "carry"  # part of the checkpoint format: "carry.0", "carry.1", …
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class States:
 
 
 def map_state(function: Callable[..., Tensor], *states: ModelState) -> ModelState:
-    """The state with `function` applied to each tensor; of several states, to their matching tensors."""
+    """Applies `function` to each tensor of a state, or to the corresponding tensors of several states."""
     if states[0] is None:
         return None
     if isinstance(states[0], Tensor):
@@ -39,12 +40,12 @@ def detach(state: ModelState) -> ModelState:
 
 
 def concat_states(states: list[ModelState]) -> ModelState:
-    """The states of consecutive rows as one."""
+    """Concatenates the states of parts of a batch along the batch dimension."""
     return map_state(lambda *parts: torch.cat(parts), *states)
 
 
-def flatten(state: ModelState, name: str = "carry") -> dict[str, Tensor]:
-    """The tensors under dotted names, for saving. Checkpoints have always called them "carry.0", "carry.1", …"""
+def flatten(state: ModelState, name: str = CHECKPOINT_PREFIX) -> dict[str, Tensor]:
+    """The tensors of a state under dotted names, for saving."""
     if state is None:
         return {}
     if isinstance(state, Tensor):
@@ -52,17 +53,17 @@ def flatten(state: ModelState, name: str = "carry") -> dict[str, Tensor]:
     return {key: value for i, part in enumerate(state) for key, value in flatten(part, f"{name}.{i}").items()}
 
 
-def structure(state: ModelState) -> Any:
+def get_structure(state: ModelState) -> Any:
     """The nesting of a state as plain data: what `unflatten` needs besides the tensors."""
     if state is None:
         return None
-    return "tensor" if isinstance(state, Tensor) else [structure(part) for part in state]
+    return "tensor" if isinstance(state, Tensor) else [get_structure(part) for part in state]
 
 
-def unflatten(nesting: Any, tensors: dict[str, Tensor], name: str = "carry") -> ModelState:
-    """Inverse of `flatten`; `nesting` is what `structure` returned."""
-    if nesting is None:
+def unflatten(structure: Any, tensors: dict[str, Tensor], name: str = CHECKPOINT_PREFIX) -> ModelState:
+    """Inverse of `flatten`; `structure` is what `get_structure` returned."""
+    if structure is None:
         return None
-    if nesting == "tensor":
+    if structure == "tensor":
         return tensors[name]
-    return tuple(unflatten(part, tensors, f"{name}.{i}") for i, part in enumerate(nesting))
+    return tuple(unflatten(part, tensors, f"{name}.{i}") for i, part in enumerate(structure))

@@ -27,7 +27,7 @@ MAX_TEXT_LENGTH = 400  # characters of a saved text
 BLEU_ORDERS = 4  # BLEU counts n-grams of up to this many words
 
 LOWER_IS_BETTER = frozenset({
-    "perplexity", "word_perplexity", "bits_per_character", "unknown_tokens", "loss", "two_way_perplexity",
+    "perplexity", "word_perplexity", "bits_per_character", "unknown_tokens", "loss", "bidirectional_perplexity",
     "forward_perplexity", "backward_perplexity", "mse", "mae", "mase", "quantile_loss",
     *(f"{baseline}_{metric}" for baseline in ("naive", "seasonal_naive") for metric in ("mse", "mae", "mase")),
 })  # fmt: skip
@@ -35,7 +35,7 @@ EXP_LIMIT = 700  # exp of a larger number is treated as infinite: float64 ends n
 
 DEFINITIONS = {
     "perplexity": "exp(N / tokens): per token, depends on the tokeniser",
-    "word_perplexity": "exp(N / words): words between blanks plus one line end per line, as published for PTB",
+    "word_perplexity": "exp(N / words): words separated by whitespace plus one line end per line, as published for PTB",
     "bits_per_character": "N / ln 2 / characters: comparable between tokenisers",
     "tokens": "predicted tokens, all but the first. N is their summed negative log likelihood in nats",
     "unknown_tokens": "tokens outside the vocabulary; their spelling was not predicted",
@@ -130,12 +130,12 @@ class ExampleText:
 
     @classmethod
     def single_line(cls, *texts: str) -> Self:
-        """Collapse whitespace to single blanks, truncate long texts and replace characters that UTF-8 lacks."""
+        """Collapse whitespace to single spaces, truncate long texts and replace characters that UTF-8 lacks."""
         return cls(*(_truncate(" ".join(text[: 2 * MAX_TEXT_LENGTH].split()), len(text)) for text in texts))
 
     @classmethod
     def multi_line(cls, *texts: str) -> Self:
-        """Like `single_line`, but keep line breaks and blanks, which a language model predicts like other tokens."""
+        """Like `single_line`, but keep line breaks and spaces, which a language model predicts like other tokens."""
         return cls(*(_truncate(text[: 2 * MAX_TEXT_LENGTH], len(text)) for text in texts))
 
 

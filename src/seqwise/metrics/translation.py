@@ -14,7 +14,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import count_correct
 
-EXACT_MATCH_DEFINITION = "share of outputs equal to a reference, ignoring blanks at the ends"
+EXACT_MATCH_DEFINITION = "share of outputs equal to a reference, ignoring leading and trailing whitespace"
 
 
 @dataclass(frozen=True)

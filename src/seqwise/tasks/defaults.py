@@ -13,7 +13,6 @@ from typing import Any
 
 from seqwise.budget import Budget
 from seqwise.config import Settings
-from seqwise.families import RECURRENT as RECURRENT
 from seqwise.families import get_family
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.task_registry import find_task
@@ -35,7 +34,6 @@ class DefaultsContext:
     bfloat16: bool = False  # supported by the device itself, not emulated
     examples: int = 0  # in the training split: sentences, pairs, images or windows
     max_length: int = 0  # tokens of the longest example
-    outputs: int = 0  # labels, tags or values to choose from
     vector_width: int = 0  # of the pretrained word vectors; 0: none
 
 
@@ -59,45 +57,48 @@ def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSetti
     find_task(resolved.task).fill_defaults(resolved, context, fill)
     fill("training.ema", 0.0)  # unless the rules of the task have set it
     if not resolved.training.validate_every:
-        fill("training.patience", 8)  # of 20 validations: a model that overfits does not recover
+        fill("training.patience", 8)  # of NUM_VALIDATIONS in training/loop.py; a model that overfits does not recover
     fill("training.precision", "bfloat16" if context.cuda and context.bfloat16 else "float32")
     return resolved, names
 
 
 def estimate_epochs(settings: ResolvedSettings, context: DefaultsContext) -> float:
-    """Returns how often the budget passes over the text; for a time budget, estimated from the size of the model."""
+    """Returns the number of epochs that the budget allows; for a time budget, estimated from the size of the model."""
     budget = Budget.parse(settings.budget)
     if budget.unit == "epochs":
         return budget.amount
     tokens = budget.amount
     if budget.unit == "seconds":
         width, depth = settings.network.width, settings.network.depth
-        weights = 10 * width * width * depth + width * context.vocabulary  # 8 or 12 D² a layer, and the softmax
-        speed = 5e13 if context.cuda else 6e10 * context.cores  # operations per second that small models reach
-        tokens = budget.amount * min(speed / (6 * weights), 1_000_000 if context.cuda else 40_000)
+        # A layer has 8 D² parameters (LSTM) or 12 D² (Transformer), 10 D² on average; a token takes 6 FLOPs for each.
+        num_parameters = 10 * width * width * depth + width * context.vocabulary
+        flops_per_second = 5e13 if context.cuda else 6e10 * context.cores  # that small models reach
+        max_tokens_per_second = 1_000_000 if context.cuda else 40_000
+        tokens = budget.amount * min(flops_per_second / (6 * num_parameters), max_tokens_per_second)
     return tokens / max(1, context.tokens)
 
 
-def fill_batch_size(rows: int, context: DefaultsContext, fill: Fill) -> None:
-    """Sets the batch size: `rows`, rounded up to a multiple of the processes."""
-    fill("training.batch_size", max(1, math.ceil(rows / context.processes)) * context.processes)
+def fill_batch_size(batch_size: int, context: DefaultsContext, fill: Fill) -> None:
+    """Sets the batch size, rounded up to a multiple of the number of processes."""
+    fill("training.batch_size", max(1, math.ceil(batch_size / context.processes)) * context.processes)
 
 
-def fill_transformer(settings: ResolvedSettings, fill: Fill, head_width: int, hidden: int = 4) -> None:
-    """Sets heads of about `head_width`, and hidden layers `hidden` times as wide as the network."""
+def fill_transformer(settings: ResolvedSettings, fill: Fill, head_width: int, feedforward_ratio: int = 4) -> None:
+    """Sets heads of about `head_width`, and feed-forward layers `feedforward_ratio` times as wide as the network."""
     width = settings.network.width
     fill("transformer.heads", choose_num_heads(width, max(1, head_width)))
-    fill("transformer.hidden", hidden * width)
+    fill("transformer.hidden", feedforward_ratio * width)
 
 
 def scale_learning_rate(settings: ResolvedSettings, rate: float, reference_size: int) -> float:
-    """Returns the rate of a network of this size (width times depth): larger networks take smaller steps."""
+    """Returns `rate`, found at width × depth = `reference_size`, scaled by the inverse square root of the size."""
     size = settings.network.width * settings.network.depth
     return float(f"{rate * (reference_size / size) ** 0.5:.2g}")
 
 
 def choose_num_heads(width: int, head_width: int) -> int:
-    """Returns the number of heads of about `head_width`, where possible of even width, as rotary positions need."""
+    """Returns the number of heads of about `head_width`, of even width (for rotary positions) where possible."""
+    # if that number does not divide the width: 4, 2 or 1 heads
     return next((heads for heads in (width // head_width, 4, 2, 1) if heads and width % (2 * heads) == 0), 1)
 
 

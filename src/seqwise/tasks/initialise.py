@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqwise.config import RECURRENT, Settings
+from seqwise.config import Settings
 from seqwise.errors import RunError, UsageError
+from seqwise.families import RECURRENT
 from seqwise.tasks.task import Preprocessor
 
 TARGET_TASKS = ("classify", "tag")

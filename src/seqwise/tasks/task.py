@@ -88,7 +88,6 @@ class Size:
     vocabulary: int = 0
     examples: int = 0
     max_length: int = 0  # tokens of the longest example
-    outputs: int = 0  # labels, tags or values to choose from
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def join_pieces(pieces: Iterable[str], prefix: str = "##") -> list[str]:
 
 
 def join_spaces(words: Iterable[str]) -> str:
-    """Return words separated by blanks, with `<eos>` as a line break."""
+    """Return words separated by whitespace, with `<eos>` as a line break."""
     text = " ".join("\n" if word == END else word for word in words)
     return text.replace(" \n", "\n").replace("\n ", "\n")
 

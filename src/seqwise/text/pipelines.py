@@ -141,7 +141,7 @@ def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[str]:
-    """Return how often each word occurs. Strings between blanks are counted first, so that each is split only once."""
+    """Return how often each word occurs. Strings without whitespace are counted first, so each is split only once."""
     chunks: Counter[str] = Counter()
     for text in texts:
         chunks.update(text.replace("\n", f" {END} ").split(" "))

@@ -117,7 +117,7 @@ class Tokenizer:
     # ---- ids → text
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return readable text. Exact for characters and bpe; the other kinds place blanks as in English."""
+        """Return readable text. Exact for characters and bpe; the other kinds place spaces as in English."""
         if self.kind == "bpe":
             return self._decode_bytes(ids)
         tokens = self.tokens(ids)
@@ -222,7 +222,7 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer, prompt: Iterable[int] = ()):
         self.tokenizer = tokenizer
         self.is_exact = tokenizer.kind in ("characters", "bpe")  # a token's text depends on no other token
-        self.pending_ids: list[int] = []  # tokens of the current line: earlier lines have no influence on its blanks
+        self.pending_ids: list[int] = []  # tokens of the current line: earlier lines have no influence on its spaces
         if not self.is_exact:
             for token_id in map(int, prompt):
                 self.pending_ids.append(token_id)

@@ -1,7 +1,7 @@
-"""Checkpoints that survive a kill at any moment: temporary folder, fsync, rename; the newest complete one is loaded.
+"""Checkpoints, written atomically (temporary folder, fsync, rename), so that a kill never leaves an incomplete one.
 
 A checkpoint is `step-N/` with `tensors.safetensors`, `state.json` and, written last, `manifest.json` with the size
-and digest of both. Loading one never executes code. This module does not know what the tensors mean.
+and digest of both. Loading one never executes code. The functions at the end read and write the weights of a model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Snapshot:
 
 
 def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
-    """Write `folder/step-N` completely or not at all, then remove all but the newest `NUM_CHECKPOINTS`."""
+    """Write `folder/step-N`, unless an intact one exists, and remove all but the newest `NUM_CHECKPOINTS`."""
     final = folder / f"step-{step}"
     if final.exists():
         if _find_damage(final) is None:

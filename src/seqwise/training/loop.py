@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.states import ModelState, detach, flatten, map_state, structure, unflatten
+from seqwise.backbones.states import ModelState, detach, flatten, get_structure, map_state, unflatten
 from seqwise.budget import Budget
 from seqwise.data.batch import Batch, Batches
 from seqwise.errors import MemoryLimitError
@@ -273,7 +273,7 @@ class Trainer:
         # The keys "place" (progress), "carry" (model state) and "pieces" are those of existing checkpoints.
         state: dict[str, Any] = {
             "place": progress,
-            "carry": structure(model_state),
+            "carry": get_structure(model_state),
             "schedule": self.schedule.state_dict(),
         }
         if self.average:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as global_hooks
 
-from seqwise.backbones.states import ModelState, flatten, map_state, structure
+from seqwise.backbones.states import ModelState, flatten, get_structure, map_state
 from seqwise.data.batch import Batch
 from seqwise.kernels.recurrence.availability import get_disabled_reason
 from seqwise.kernels.recurrence.cell_spec import allows_tf32
@@ -258,7 +258,7 @@ def describe_batch(batch: Batch) -> Hashable | None:
 
 
 def describe_state(state: ModelState) -> Hashable:
-    return str(structure(state)), *map(describe_tensor, flatten(state).values())
+    return str(get_structure(state)), *map(describe_tensor, flatten(state).values())
 
 
 def describe_tensor(tensor: Tensor) -> Hashable:

@@ -1,7 +1,10 @@
 """A run is a folder: settings, environment, metrics, weights, tokeniser, checkpoints and a model card.
 
-    config.yaml   env.json   metrics.jsonl   model.safetensors   tokenizer.json   task.json   checkpoints/step-N/
-    README.md   curve.svg   start.safetensors
+    config.yaml         settings, data, command      env.json            versions and hardware
+    model.safetensors   the best weights             metrics.jsonl       one line per logged step
+    tokenizer.json      the vocabulary               task.json           what else the task derived from the data
+    checkpoints/step-N/ everything to resume         start.safetensors   initial token vectors, if any
+    README.md           the model card               curve.svg           the learning curve
 
 Loading one never executes code. `Run` reads and writes the folder; it does not train.
 """
@@ -42,7 +45,7 @@ COPY_AGAIN = "Copy the folder again from where it was made, or train again."
 
 @dataclass(frozen=True)
 class Origin:
-    """The data and the command of a run."""
+    """Where a run comes from: its data, its command, and the version that wrote it."""
 
     data: str  # as the user named it
     fingerprint: str  # of the content and the split of the data
@@ -88,12 +91,13 @@ class Run:
         if (folder / CONFIG).exists():
             repair = f"Resume it: {resume_command(folder)}\nOr name another folder with --out."
             raise UsageError(f"{folder} already contains a run.", repair=repair)
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        is_empty = folder.is_dir() and not any(folder.iterdir())
+        if folder.exists() and not is_empty:
             raise UsageError(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """Open the run in `folder`; an error says what is wrong with it."""
+        """Open the run in `folder`; raise `RunError` if it is none, or damaged."""
         folder = Path(folder)
         path = folder / CONFIG
         if not path.is_file():

@@ -1,8 +1,8 @@
 """Text → a vocabulary, and the corpus as ids in an unnamed temporary file. It knows nothing of training.
 
-The text is read once. Words are numbered in the order in which they come and the numbers are written to disk; when all
-words are counted, they are written again as ids by frequency, without the words that are too rare. Neither the text nor
-the ids are ever in memory as a whole, only the list of different words.
+The text is read once. Words get provisional numbers in the order of their first occurrence, which are written to disk;
+when all words are counted, the corpus is written again with final ids by frequency, without words that are too rare.
+Neither the text nor the ids are ever in memory as a whole, only the list of distinct words.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from seqwise.vectors.settings import WordTokenizer
 
 CHUNK_CHARACTERS = 1 << 18  # characters split into words at once
 CHUNK_IDS = 1 << 18  # ids renumbered at once
-LINE_END = "\0"  # ends a line
-MIN_PUNCTUATION_SHARE = 0.05  # share of words ending in punctuation from which on punctuation is split off
+LINE_END = "\0"  # stands for a line break among the words
+LINE_END_ID, RARE_WORD_ID = -1, -2  # the second only until rare words are removed
+MIN_PUNCTUATION_SHARE = 0.05  # if at least this share of words ends in punctuation, it is split off
 SAMPLE_CHARACTERS = 50_000  # characters from which this share is estimated
-MAX_LISTED = 5  # names of files in a message
+MAX_FILE_NAMES = 5  # in a message
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Vocabulary:
 
     words: list[str]
     counts: np.ndarray  # (V,) int64
-    num_different: int  # different words in the corpus, including the rare ones
+    num_distinct: int  # distinct words in the corpus, including the rare ones
 
     def __len__(self) -> int:
         return len(self.words)
@@ -73,22 +74,23 @@ class Sentences:
 
 
 def choose_tokenizer(corpus: Corpus, tokenizer: WordTokenizer | None) -> tuple[WordTokenizer, str]:
-    """Returns the tokeniser, by default the one that suits the text, and a sentence that says why."""
+    """Returns the tokeniser, by default the one that suits the text, and the reason for the log."""
     if tokenizer is not None:
         return tokenizer, f"{tokenizer}, as set"
     sample = corpus.sample("all")[:SAMPLE_CHARACTERS].split()
     share = sum(len(word) > 1 and word[-1] in ".,;:!?)\"'”’" for word in sample) / max(1, len(sample))
     if share < MIN_PUNCTUATION_SHARE:
-        return "spaces", "split at blanks, because few words end in punctuation"
-    return "words", f"punctuation is split off, because {share:.0%} of the words between blanks end in it"
+        return "spaces", "split at whitespace, because few words end in punctuation"
+    return "words", f"punctuation is split off, because {share:.0%} of the words end in it"
 
 
-def list_files(corpus: Corpus) -> str:
-    """Returns the names of the files if there are several: some may be splits that should not be trained on."""
+def describe_files(corpus: Corpus) -> str:
+    """Returns the end of a message, with the file names if there are several: some may be held-out splits."""
     names = [Path(name).name for name in corpus.files]
     if len(names) < 2:
         return ""
-    return f"; {len(names):,} files: {', '.join(names[:MAX_LISTED])}" + (", …" if len(names) > MAX_LISTED else "")
+    more = ", …" if len(names) > MAX_FILE_NAMES else ""
+    return f"; {len(names):,} files: {', '.join(names[:MAX_FILE_NAMES])}{more}"
 
 
 def read_sentences(
@@ -102,15 +104,15 @@ def read_sentences(
     """Reads a corpus; words that occur fewer than `min_count` times are left out."""
     try:
         with tempfile.TemporaryFile(dir=folder) as numbers_file:
-            index, counts = _number_words(corpus, tokenizer, lowercase, numbers_file, progress)
+            numbers_by_word, counts = _number_words(corpus, tokenizer, lowercase, numbers_file, progress)
             order = _sort_by_frequency(counts, min_count, corpus)
-            names = list(index)
-            vocabulary = Vocabulary([names[number] for number in order], counts[order], len(counts) - 1)
-            del index, names
-            ids = np.full(len(counts), -2, dtype=np.int32)  # -2: too rare
-            ids[order] = np.arange(len(order), dtype=np.int32)
-            ids[0] = -1  # the end of a line
-            file, num_items = _write_ids(numbers_file, ids, folder, corpus)
+            words = list(numbers_by_word)
+            vocabulary = Vocabulary([words[number] for number in order], counts[order], len(counts) - 1)
+            del numbers_by_word, words
+            ids_by_number = np.full(len(counts), RARE_WORD_ID, dtype=np.int32)
+            ids_by_number[order] = np.arange(len(order), dtype=np.int32)
+            ids_by_number[0] = LINE_END_ID
+            file, num_items = _write_ids(numbers_file, ids_by_number, folder, corpus)
         return Sentences(file, vocabulary, int(counts[1:].sum()), num_items)
     except OSError as error:
         problem = f"cannot write the ids of the corpus: {error.strerror}."
@@ -130,12 +132,12 @@ def _number_words(
     counts, bytes_read, size = np.zeros(1, dtype=np.int64), 0, corpus.size("all")
     split: Callable[[str], list[str]] = str.split
     if tokenizer == "words":
-        from seqwise.text.pipelines import split_words  # imports a library that splitting at blanks does not need
+        from seqwise.text.pipelines import split_words  # imports a library that splitting at whitespace does not need
 
         split = split_words
     for text in corpus.texts("all"):
-        for piece in _split_pieces(text):
-            lines = piece.replace(LINE_END, " ")  # JSON text may contain even that character
+        for chunk in _split_chunks(text):
+            lines = chunk.replace(LINE_END, " ")  # JSON text may contain even that character
             lines = lines.replace("\n", f" {LINE_END} ")
             words = split(lines.lower() if lowercase else lines)
             numbers = np.fromiter(map(index.__getitem__, words), dtype=np.int32, count=len(words))
@@ -143,15 +145,15 @@ def _number_words(
                 counts = np.concatenate([counts, np.zeros(len(index), dtype=np.int64)])  # at least twice as long
             np.add.at(counts, numbers, 1)
             file.write(numbers.data)
-            bytes_read += len(piece) if piece.isascii() else len(piece.encode())
+            bytes_read += len(chunk) if chunk.isascii() else len(chunk.encode())
             if progress is not None:
                 progress(bytes_read, size)
     file.flush()
     return index, counts[: len(index)]
 
 
-def _split_pieces(text: str) -> Iterator[str]:
-    """Yields a text in parts that end at a line break, or where there is none at a blank."""
+def _split_chunks(text: str) -> Iterator[str]:
+    """Yields a text in chunks that end at a line break, or where there is none at a space."""
     start = 0
     while len(text) - start > CHUNK_CHARACTERS:
         limit = start + CHUNK_CHARACTERS
@@ -165,10 +167,12 @@ def _sort_by_frequency(counts: np.ndarray, min_count: int, corpus: Corpus) -> np
     """Returns the provisional numbers of the frequent words, most frequent first; equal counts keep their order."""
     frequent = np.flatnonzero(counts[1:] >= min_count) + 1
     if not len(frequent):
-        highest = int(counts[1:].max(initial=0))
-        highest_count = f"the most frequent of {len(counts) - 1:,} occurs {highest:,} times"
-        repair = f"Train with --min-count {max(1, min(highest, 5))}, or give more text."
-        raise DataError(f"no word occurs {min_count} times: {highest_count}.", repair=repair, file=corpus.name)
+        max_count = int(counts[1:].max(initial=0))
+        problem = (
+            f"no word occurs {min_count} times: the most frequent of {len(counts) - 1:,} occurs {max_count:,} times."
+        )
+        repair = f"Train with --min-count {max(1, min(max_count, 5))}, or give more text."
+        raise DataError(problem, repair=repair, file=corpus.name)
     return frequent[np.argsort(-counts[frequent], kind="stable")]
 
 
@@ -181,7 +185,7 @@ def _write_ids(
     numbers_file.seek(0)
     while data := numbers_file.read(4 * CHUNK_IDS):
         ids = ids_by_number[np.frombuffer(data, dtype=np.int32)]
-        ids = ids[ids > -2]
+        ids = ids[ids != RARE_WORD_ID]
         ends = np.flatnonzero(ids < 0)
         longest = max(longest, int(np.diff(ends, prepend=last_end, append=len(ids)).max(initial=0)) - 1)
         last_end = int(ends[-1]) - len(ids) if len(ends) else last_end - len(ids)
@@ -189,7 +193,7 @@ def _write_ids(
         file.write(ids.data)
     file.flush()
     if longest < 2:
-        problem = "no line has two words that are frequent enough, so that no word has a neighbour."
-        repair = "Words of one line are neighbours: put whole sentences on a line, or lower --min-count."
+        problem = "no line has two words that are frequent enough, so no word has a context."
+        repair = "The context of a word is taken from its line: put whole sentences on a line, or lower --min-count."
         raise DataError(problem, repair=repair, file=corpus.name)
     return file, num_items

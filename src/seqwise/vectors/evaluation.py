@@ -142,7 +142,7 @@ def read_analogies(path: str | Path) -> list[Question]:
 
 
 def read_similarities(path: str | Path) -> list[Pair]:
-    """Reads lines of two words and a score, separated by tabs, commas or blanks.
+    """Reads lines of two words and a score, separated by tabs, commas or whitespace.
 
     The first line may name the columns, one of them that of the score. Otherwise the score is the third column, or the
     fourth after a part of speech.
@@ -194,7 +194,7 @@ def _read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def _split_fields(text: str) -> list[str]:
-    """Splits at tabs, at commas if there are at least two (one may be a word), otherwise at blanks."""
+    """Splits at tabs, at commas if there are at least two (one may be a word), otherwise at whitespace."""
     for mark, minimum in (("\t", 1), (",", 2)):
         if text.count(mark) >= minimum:
             return [field.strip() for field in text.split(mark)]

@@ -62,7 +62,7 @@ class VectorSettings(Section):
     buckets: int = Field(200_000, ge=1, lt=2**31)
     """Number of vectors into which the n-grams are hashed."""
     tokenizer: WordTokenizer | None = None
-    """spaces: split at blanks. words: split off punctuation too; chosen where the text has punctuation on words."""
+    """spaces: split at whitespace. words: split off punctuation too; chosen where the text has punctuation on words."""
     lowercase: bool = False
     """Convert to lower case."""
     seed: int = Field(0, ge=0)

@@ -19,7 +19,7 @@ from seqwise.callbacks import LogFunction
 from seqwise.data.corpus.sources import open_unsplit
 from seqwise.environment import gpu
 from seqwise.errors import DataError, MemoryLimitError, NonFiniteError, UsageError
-from seqwise.vectors.corpus import Sentences, choose_tokenizer, list_files, read_sentences
+from seqwise.vectors.corpus import Sentences, choose_tokenizer, describe_files, read_sentences
 from seqwise.vectors.keyed import KeyedVectors, Subwords
 from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings, build_settings
 
@@ -106,10 +106,10 @@ class VectorTraining:
         self.sentences = read_sentences(source, tokenizer, settings.lowercase, settings.min_count, progress=progress)
         vocabulary, words = self.sentences.vocabulary, self.sentences.num_words
         log(
-            f"{words:,} words, {vocabulary.num_different:,} different; {len(vocabulary):,} occur at least "
+            f"{words:,} words, {vocabulary.num_distinct:,} distinct; {len(vocabulary):,} occur at least "
             f"{settings.min_count} times and make up {vocabulary.counts.sum() / words:.1%} of the text."
         )
-        log(f"text: {reason}{list_files(source)}.")
+        log(f"text: {reason}{describe_files(source)}.")
         try:
             self.trainer = build_trainer(self.sentences, self.settings)
         except MemoryError as error:

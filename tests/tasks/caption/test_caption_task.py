@@ -56,9 +56,7 @@ def prepare_task(data: Path | str, model: str = "gru", log=lambda line: None, **
     settings = parse_settings({"task": "caption", "model": model, "budget": "20-epochs", **SMALL, **more})
     task = Caption.prepare(str(data), settings, log=log)
     size = task.size()
-    context = DefaultsContext(
-        size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.max_length, size.outputs
-    )
+    context = DefaultsContext(size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.max_length)
     return task, resolve(settings, context)[0]
 
 
@@ -285,8 +283,8 @@ def test_encoder_and_size_follow_from_the_data(tmp_path: Path):
 @pytest.mark.parametrize(
     ("more", "fragment"),
     [
-        ({"caption": {"encoder": "features"}}, "features encoder does not read this data"),
-        ({"caption": {"frames": True}}, "has an image per row"),
+        ({"caption": {"encoder": "features"}}, "features encoder cannot encode this data"),
+        ({"caption": {"frames": True}}, "each row of the table names an image"),
     ],
 )
 def test_settings_that_contradict_the_data_are_rejected(images: Path, more: dict, fragment: str):

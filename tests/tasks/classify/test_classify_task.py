@@ -46,9 +46,7 @@ def opinions(tmp_path_factory) -> str:
 
 def resolve_settings(task: Classify, settings: Settings, cuda: bool = False) -> Settings:
     size = task.size()
-    context = DefaultsContext(
-        size.tokens, size.vocabulary, cuda, 2, examples=size.examples, max_length=size.max_length, outputs=size.outputs
-    )
+    context = DefaultsContext(size.tokens, size.vocabulary, cuda, 2, examples=size.examples, max_length=size.max_length)
     return resolve(settings, context)[0]
 
 

@@ -7,21 +7,28 @@ from datetime import date
 
 import pytest
 
-from seqwise.tasks.translate.dates import COUNT, SHORT_SPELLINGS, SPELLINGS, format_date, format_ordinal, spell_dates
+from seqwise.tasks.translate.dates import (
+    DATE_FORMATS,
+    NUM_PAIRS,
+    TWO_DIGIT_YEAR_FORMATS,
+    format_date,
+    format_ordinal,
+    generate_date_pairs,
+)
 from seqwise.tasks.translate.reader import build_date_pairs
 
 DAY = date(1997, 5, 3)  # a Saturday
 
 
 def test_the_pairs_are_reproducible():
-    content = "\n".join("\t".join(pair) for pair in spell_dates())
+    content = "\n".join("\t".join(pair) for pair in generate_date_pairs())
     assert hashlib.sha256(content.encode()).hexdigest()[:16] == "0c8c380ab2a2ae49"
 
 
 def test_no_day_and_no_spelling_occurs_twice():
-    pairs = spell_dates()
-    assert len(pairs) == len({iso for _, iso in pairs}) == COUNT
-    assert len({spelling for spelling, _ in pairs}) == COUNT
+    pairs = generate_date_pairs()
+    assert len(pairs) == len({iso for _, iso in pairs}) == NUM_PAIRS
+    assert len({spelling for spelling, _ in pairs}) == NUM_PAIRS
 
 
 @pytest.mark.parametrize(
@@ -33,11 +40,11 @@ def test_no_day_and_no_spelling_occurs_twice():
     ],
 )
 def test_common_spellings_occur(spelling: str):
-    assert spelling in [format_date(DAY, each) for each in SPELLINGS + SHORT_SPELLINGS]
+    assert spelling in [format_date(DAY, each) for each in DATE_FORMATS + TWO_DIGIT_YEAR_FORMATS]
 
 
 def test_years_of_two_digits_are_those_of_posix():
-    years = {pair[1][:4] for pair in spell_dates() if "'" in pair[0]}
+    years = {pair[1][:4] for pair in generate_date_pairs() if "'" in pair[0]}
     assert min(years) >= "1969"
     assert max(years) <= "2068"
 

@@ -222,7 +222,7 @@ def test_preparing_logs_the_data_and_fills_in_settings(folder: Path):
     assert (settings.text.tokenizer, settings.translate.vocabulary) == ("characters", "separate")
     assert settings.data.max_length == max(len(line) for line in (folder / "train.de").read_text("utf-8").splitlines())
     size = task.size()
-    assert (size.examples, size.outputs, size.max_length) == (len(task.sides["train"][0]), 1, settings.data.max_length)
+    assert (size.examples, size.max_length) == (len(task.sides["train"][0]), settings.data.max_length)
     report = task.report()
     assert report.columns == ("pairs", "num tokens", "de tokens", "longest", "unknown")
     assert report.rows["test"][0] == 30

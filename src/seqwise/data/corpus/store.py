@@ -40,7 +40,7 @@ class StoreInfo:
     """Counts and fingerprints of a store. Words, characters and lines are those of the original text."""
 
     tokens: int
-    words: int  # separated by blanks, plus one per line end, as the Penn Treebank is counted
+    words: int  # separated by whitespace, plus one per line end, as the Penn Treebank is counted
     characters: int  # line breaks included
     lines: int
     unknown: int  # tokens that are <unk>

@@ -22,6 +22,7 @@ from seqwise.config import Settings
 from seqwise.data.batch import iterate_by_length
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
+from seqwise.families import RECURRENT
 from seqwise.files import check_output_path, write_text
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import sum_losses
@@ -42,7 +43,7 @@ from seqwise.tasks.caption.generation import (
 from seqwise.tasks.caption.images import KINDS, ImageSet
 from seqwise.tasks.caption.model import SPECIAL_TOKENS, CaptionBatch, CaptionModel, EncodedCaptions
 from seqwise.tasks.caption.reader import CaptionedImage, CaptionSplits, read_captions
-from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, fill_batch_size, fill_transformer
+from seqwise.tasks.defaults import DefaultsContext, Fill, fill_batch_size, fill_transformer
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
@@ -57,44 +58,44 @@ from seqwise.tasks.task import (
 from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
 
-MAX_LENGTH = 64  # tokens of one caption with its end, unless set
+MAX_LENGTH = 64  # tokens per caption including <eos>; --data.max-length overrides it
 MANY_CAPTIONS, MIN_COUNT = 5_000, 3  # from this many captions on, rarer words are left out of the vocabulary
-LENGTH_STEP = 16  # tokens; finer buckets would hold one kind of sentence each, and so one kind of image
+LENGTH_BUCKET = 16  # tokens; finer buckets would hold one kind of sentence each, and so one kind of image
 VALIDATION_IMAGES = 200  # images that are captioned at each validation
-VARIED_VOCABULARY = 1_000  # with fewer tokens the image determines every word; with more, captions vary by author
+MIN_NATURAL_VOCABULARY = 1_000  # with fewer tokens the image determines every word; with more, captions vary by author
 MIN_BLEU_WORDS = 4  # BLEU counts n-grams up to this length, so it says nothing about shorter captions
 
 
 def fill_caption(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
-    """Chooses the settings that are left open: a CPU processes some hundred images per second, a GPU many thousand."""
+    """Chooses defaults: small networks on a CPU, which processes some hundred images per second; a GPU thousands."""
     is_transformer, cuda = settings.model == "transformer", context.cuda
-    is_varied = context.vocabulary > VARIED_VOCABULARY
+    has_natural_captions = context.vocabulary > MIN_NATURAL_VOCABULARY
     fill("network.width", (256 if is_transformer else 384) if cuda else 96)
     fill("network.depth", (3 if cuda else 2) if is_transformer else 1)
     fill("network.embedding", settings.network.width)
     if is_transformer or settings.caption.encoder == "patches":
-        fill_transformer(settings, fill, 32, hidden=4 if cuda else 2)
+        fill_transformer(settings, fill, 32, feedforward_ratio=4 if cuda else 2)
     if settings.model in RECURRENT:
         fill("recurrent.weight_dropout", 0.0)
     size = settings.caption.image_size
-    # On builtin:shapes 25 s of one core made 813 updates with a grid of 4 (loss 0.27), 464 with one of 8 (loss 0.36).
+    # builtin:shapes, 25 s on one core: 813 updates with a 4 × 4 grid (loss 0.27), 464 with 8 × 8 (loss 0.36).
     fill("caption.grid", 4 if size <= 32 else 8)
     fill("caption.blocks", 1 if cuda else 0)
-    fill("caption.patch", max(4, size // 8))  # 8 × 8 regions, as many as the convolutions leave
-    fill("caption.shift", size // 16 if is_varied else size // 32)
-    fill("network.dropout", 0.3 if is_varied else 0.0)
-    fill("caption.label_smoothing", 0.1 if is_varied else 0.0)
+    fill("caption.patch", max(4, size // 8))  # at most 8 × 8 patches
+    fill("caption.shift", size // 16 if has_natural_captions else size // 32)
+    fill("network.dropout", 0.3 if has_natural_captions else 0.0)
+    fill("caption.label_smoothing", 0.1 if has_natural_captions else 0.0)
     fill_batch_size(min(128 if cuda else 32, context.examples), context, fill)
     fill("data.max_tokens", 64 * settings.training.batch_size)
     fill("data.max_length", context.max_length)
     fill("training.learning_rate", 1e-3 if cuda else 3e-3)
-    fill("training.weight_decay", 0.05 if is_varied else 0.01)
-    if is_varied and cuda:
-        fill("training.ema", 0.999)  # on Flickr8k 60 % of the captions are distinct, without it only 26 %
+    fill("training.weight_decay", 0.05 if has_natural_captions else 0.01)
+    if has_natural_captions and cuda:
+        fill("training.ema", 0.999)  # Flickr8k: with it and a lower rate 60 % of the captions differ, not 26 %
 
 
 class Caption(ExampleTask):
-    """Captioning of a data set: the vocabulary is known; a model can be built, trained and evaluated."""
+    """The captioning task on one data set."""
 
     fill_defaults = staticmethod(fill_caption)
     primary_metric = ("bleu", "BLEU")
@@ -153,9 +154,8 @@ class Caption(ExampleTask):
 
     def size(self) -> Size:
         train = self.captions["train"]
-        regions = self.splits.image_size**2 or self.preprocessor.facts["regions"]
-        vocabulary = len(self.preprocessor.tokenizer)
-        return Size(sum(train.lengths), vocabulary, len(train.examples), max(train.lengths), regions)
+        vocabulary_size = len(self.preprocessor.tokenizer)
+        return Size(sum(train.lengths), vocabulary_size, len(train.examples), max(train.lengths))
 
     def run_layers(self, model: CaptionModel) -> None:
         batch = self.captions["train"].collate(np.arange(1), self.max_length).to("meta")
@@ -177,13 +177,14 @@ class Caption(ExampleTask):
     @cached_property
     def train_lengths(self) -> list[int]:
         lengths = self.captions["train"].lengths
-        return [-(-min(length, self.max_length) // LENGTH_STEP) * LENGTH_STEP for length in lengths]
+        # rounded up to the width of a bucket
+        return [-(-min(length, self.max_length) // LENGTH_BUCKET) * LENGTH_BUCKET for length in lengths]
 
     def collate_train(self, indices: np.ndarray) -> CaptionBatch:
         return self.captions["train"].collate(indices, self.max_length)
 
     def validate(self, model: CaptionModel, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
-        """Returns the loss of all captions, shared among the processes, and BLEU and exact match of some images."""
+        """Returns the loss of all captions, and BLEU and exact match of the first `VALIDATION_IMAGES` images."""
         captions = self.captions["valid"]
         batches = iterate_by_length(captions.lengths, BATCH_SIZE, None, world.rank, world.size)
         sums = sum_losses(model, (captions.collate(indices, self.max_length) for indices in batches))
@@ -276,16 +277,16 @@ def fill_caption_settings(settings: Settings, kind: str, image_size: int) -> Non
     """Fills in the settings that follow from the data; rejects those that contradict it."""
     caption = settings.caption
     if caption.encoder is not None and (caption.encoder == "features") != (kind == "features"):
-        problem = f"the {caption.encoder} encoder does not read this data, which has {KINDS[kind]} per row."
+        problem = f"the {caption.encoder} encoder cannot encode this data: each row of the table names {KINDS[kind]}."
         raise UsageError(problem, repair="Leave out --caption.encoder.")
     if caption.frames is not None and caption.frames != (kind == "frames"):
-        raise UsageError(f"the data has {KINDS[kind]} per row.", repair="Leave out --caption.frames.")
+        raise UsageError(f"each row of the table names {KINDS[kind]}.", repair="Leave out --caption.frames.")
     caption.encoder = caption.encoder or ("features" if kind == "features" else "convolutional")
     caption.frames, caption.image_size = kind == "frames", image_size or caption.image_size
 
 
 def build_tokenizer(examples: Sequence[CaptionedImage], settings: Settings, log: LogFunction) -> Tokenizer:
-    """Chooses kind and size of the vocabulary where they are not set, and builds it from the training split."""
+    """Returns a tokeniser trained on the captions; writes its kind and size into `settings` where they are not set."""
     text, captions = settings.text, [caption for example in examples for caption in example.captions]
     if text.tokenizer is None:
         text.tokenizer = "words"

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.data.batch import Batch, iterate_by_length, pad_sequences
+from seqwise.families import RECURRENT
 from seqwise.heads.label import LabelHead, balanced_weights, build_pooling
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, fill_batch_size, fill_transformer
+from seqwise.tasks.defaults import DefaultsContext, Fill, fill_batch_size, fill_transformer
 
 EVALUATION_ROWS, EVALUATION_TOKENS = 256, 16_384  # of a batch in evaluation
 LARGE_DATASET = 50_000  # examples; from this many on, a larger network with less dropout is better
@@ -132,7 +133,7 @@ def fill_classify(settings: ResolvedSettings, context: DefaultsContext, fill: Fi
     if settings.model in RECURRENT:
         fill("recurrent.bidirectional", True)
     if is_transformer:
-        fill_transformer(settings, fill, settings.network.width // 4, hidden=2)
+        fill_transformer(settings, fill, settings.network.width // 4, feedforward_ratio=2)
     fill("classify.pooling", "attention" if is_small else "max")
     fill("network.dropout", (0.3 if is_transformer else 0.5) if is_small else 0.2)
     if settings.model in RECURRENT:

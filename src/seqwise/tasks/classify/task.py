@@ -119,7 +119,7 @@ class Classify(ExampleTask):
 
     def size(self) -> Size:
         lengths = [len(row) for row in self.ids["train"]]
-        return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths), len(self.labels))
+        return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths))
 
     def run_layers(self, model: Classifier) -> None:
         model.encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))

@@ -20,11 +20,12 @@ from torch.nn import functional as F
 
 from seqwise.backbones.encoder import SeriesEncoder
 from seqwise.backbones.states import ModelState
+from seqwise.families import RECURRENT
 from seqwise.heads.forecast import PointHead, QuantileHead, pinball_loss
 from seqwise.layers.record import record_value
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, fill_batch_size, fill_transformer
+from seqwise.tasks.defaults import DefaultsContext, Fill, fill_batch_size, fill_transformer
 from seqwise.tasks.forecast.windows import WindowBatch
 
 EPSILON = 1e-5  # added to the variance of a window: that of a constant window is 0

@@ -144,7 +144,7 @@ class Forecast(Task):
 
     def size(self) -> Size:
         num_windows, horizon = len(self.windows["train"]), self.rolling.horizon
-        return Size(num_windows * horizon, examples=num_windows, max_length=self.rolling.lookback, outputs=horizon)
+        return Size(num_windows * horizon, examples=num_windows, max_length=self.rolling.lookback)
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         if settings.recurrent.bidirectional:

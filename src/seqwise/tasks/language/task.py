@@ -19,12 +19,11 @@ from seqwise.data.corpus.store import TokenStore
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import UsageError
-from seqwise.families import get_family
+from seqwise.families import RECURRENT, get_family
 from seqwise.metrics.evaluation import DEFINITIONS, Evaluation, Perplexity, exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask
 from seqwise.tasks.defaults import (
-    RECURRENT,
     DefaultsContext,
     Fill,
     estimate_epochs,

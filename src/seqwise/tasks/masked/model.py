@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
-from seqwise.families import get_family
+from seqwise.families import RECURRENT, get_family
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
@@ -22,7 +22,6 @@ from seqwise.layers.record import record_value
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import (
-    RECURRENT,
     DefaultsContext,
     Fill,
     estimate_epochs,

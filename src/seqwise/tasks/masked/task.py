@@ -47,7 +47,7 @@ DEFINITIONS = {
     "perplexity": "exp(N / masked_tokens), N the nats of the masked tokens; depends on the tokeniser",
     "accuracy": "share of the masked tokens whose most probable token is the true one",
     "masked_tokens": "tokens masked by fixed masks: the same for every run with this tokeniser, rate and text",
-    "two_way_perplexity": "exp of the mean nats per token of both directions, nothing masked",
+    "bidirectional_perplexity": "exp of the mean nats per token of both directions, nothing masked",
     "forward_perplexity": "of each token from those before it in the window",
     "backward_perplexity": "of each token from those after it in the window",
 }
@@ -235,7 +235,7 @@ def score_directions(model: BidirectionalLanguageModel, batches: MaskedEvaluatio
         sums += torch.tensor([[float(loss.total), loss.count] for loss in losses], dtype=torch.float64)
     (forward_nats, forward_count), (backward_nats, backward_count) = sums.tolist()
     return {
-        "two_way_perplexity": exp_or_inf((forward_nats + backward_nats) / (forward_count + backward_count)),
+        "bidirectional_perplexity": exp_or_inf((forward_nats + backward_nats) / (forward_count + backward_count)),
         "forward_perplexity": exp_or_inf(forward_nats / forward_count),
         "backward_perplexity": exp_or_inf(backward_nats / backward_count),
     }

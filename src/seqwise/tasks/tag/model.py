@@ -26,11 +26,12 @@ from seqwise.budget import Budget
 from seqwise.config import TextSettings
 from seqwise.data.batch import Batch, pad_sequences
 from seqwise.decoding.viterbi import forbid_transitions, viterbi
+from seqwise.families import RECURRENT
 from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
 from seqwise.layers.embedding import CharacterCNN, Embedding
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, fill_batch_size, fill_transformer
+from seqwise.tasks.defaults import DefaultsContext, Fill, fill_batch_size, fill_transformer
 from seqwise.tasks.tag.spans import Sentence, allowed_transitions, extract_spans, replace_whitespace, to_bioes
 from seqwise.tasks.task import Preprocessor
 from seqwise.text.tokenizer import Tokenizer

@@ -140,7 +140,6 @@ class Tag(ExampleTask):
             vocabulary=len(self.vocabulary.tokenizer),
             examples=len(lengths),
             max_length=max(lengths),
-            outputs=len(self.vocabulary.tags),
         )
 
     def run_layers(self, model: TagModel) -> None:

@@ -1,8 +1,8 @@
-"""`builtin:dates`: spelled dates and their ISO form, generated without files. The module knows nothing of models.
+"""`builtin:dates`: dates in many formats and their ISO form, generated without files. It knows nothing of models.
 
-Every pair has another day, so a day of the test split never occurs in training in another spelling. Spellings are
-unambiguous: numbers with dots begin with the day, numbers with slashes with the month or with four digits of the year,
-and years of two digits are those of POSIX (69 to 99 are 1969 to 1999, 00 to 68 are 2000 to 2068).
+Each pair has a different day, so no day of the test split occurs in training, in any format. Formats are unambiguous:
+dotted dates start with the day, dates with slashes with the month or a four-digit year, eight digits are YYYYMMDD, and
+two-digit years are those of POSIX (69 to 99 are 1969 to 1999, 00 to 68 are 2000 to 2068).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from seqwise.data.shuffle import hash_integers, permute_indices
 
-COUNT = 16_000
-FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
+NUM_PAIRS = 16_000
+FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 SEED = 1997
 
 ENGLISH_MONTHS = [
@@ -33,7 +33,7 @@ ENGLISH_WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Sat
 GERMAN_WEEKDAYS = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"]
 FRENCH_WEEKDAYS = ["lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"]
 
-SPELLINGS = (
+DATE_FORMATS = (
     "{d} {month} {y}", "{month} {d}, {y}", "{month} {ordinal}, {y}", "{ordinal} of {month} {y}",
     "the {ordinal} of {month}, {y}", "{weekday}, {month} {ordinal}, {y}", "{weekday:.3} {d} {month:.3} {y}",
     "{lower_weekday} {lower_month} {d} {y}", "{d:02}-{upper_month:.3}-{y}", "{month:.3}. {d}, {y}",
@@ -41,13 +41,13 @@ SPELLINGS = (
     "{y}/{m:02}/{d:02}", "{y}{m:02}{d:02}", "{d}. {german_month} {y}", "{german_weekday}, der {d}. {german_month} {y}",
     "{french_day} {french_month} {y}", "{french_weekday} {french_day} {french_month} {y}",
 )  # fmt: skip
-SHORT_SPELLINGS = ("{d} {month:.3} '{short_year:02}", "{month} {ordinal} '{short_year:02}")
+TWO_DIGIT_YEAR_FORMATS = ("{d} {month:.3} '{short_year:02}", "{month} {ordinal} '{short_year:02}")
 
 
-def format_date(day: date, spelling: str) -> str:
-    """Return a day in one of the spellings."""
+def format_date(day: date, date_format: str) -> str:
+    """Return a day in one of the formats."""
     month, weekday = ENGLISH_MONTHS[day.month - 1], ENGLISH_WEEKDAYS[day.weekday()]
-    return spelling.format(
+    return date_format.format(
         d=day.day,
         m=day.month,
         y=day.year,
@@ -72,11 +72,11 @@ def format_ordinal(number: int) -> str:
     return f"{number}{'th' if is_teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def spell_dates(count: int = COUNT) -> list[tuple[str, str]]:
-    """Return (spelled date, ISO 8601 date) of `count` different days; always the same."""
+def generate_date_pairs(count: int = NUM_PAIRS) -> list[tuple[str, str]]:
+    """Return (formatted date, ISO 8601 date) of `count` different days; the same days and formats at every call."""
     pairs = []
-    for number in permute_indices(np.arange(count), (LAST - FIRST).days + 1, SEED).tolist():
-        day = FIRST + timedelta(days=number)
-        spellings = SPELLINGS + SHORT_SPELLINGS if 1969 <= day.year <= 2068 else SPELLINGS
-        pairs.append((format_date(day, spellings[hash_integers(SEED, number) % len(spellings)]), day.isoformat()))
+    for offset in permute_indices(np.arange(count), (LAST_DAY - FIRST_DAY).days + 1, SEED).tolist():
+        day = FIRST_DAY + timedelta(days=offset)
+        formats = DATE_FORMATS + TWO_DIGIT_YEAR_FORMATS if 1969 <= day.year <= 2068 else DATE_FORMATS
+        pairs.append((format_date(day, formats[hash_integers(SEED, offset) % len(formats)]), day.isoformat()))
     return pairs

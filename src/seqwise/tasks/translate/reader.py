@@ -25,7 +25,7 @@ from seqwise.data.examples import (
 from seqwise.data.tables import SUFFIXES, read_table, read_text
 from seqwise.errors import DataError, Findings
 from seqwise.tasks.translate.alignment import find_misalignment
-from seqwise.tasks.translate.dates import spell_dates
+from seqwise.tasks.translate.dates import generate_date_pairs
 from seqwise.tasks.translate.languages import (
     FileSets,
     Languages,
@@ -86,7 +86,7 @@ def open_pairs(spec: str, settings: Settings) -> PairSplits:
 
 
 def build_date_pairs() -> list[Pair]:
-    pairs = enumerate(spell_dates(), start=1)
+    pairs = enumerate(generate_date_pairs(), start=1)
     return [Pair(source, (target,), "builtin:dates", line) for line, (source, target) in pairs]
 
 

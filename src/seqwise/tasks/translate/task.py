@@ -25,6 +25,7 @@ from seqwise.data.batch import iterate_by_length
 from seqwise.data.tables import parse_columns
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
+from seqwise.families import RECURRENT
 from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import sum_losses
@@ -32,7 +33,6 @@ from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import bleu_from_counts, count_bleu_ngrams
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import (
-    RECURRENT,
     DefaultsContext,
     Fill,
     estimate_epochs,
@@ -193,7 +193,7 @@ class Translate(ExampleTask):
         longest = max(len(ids) for sides in self.sides.values() for side in sides for ids in side)
         tokens = sum(len(ids) + 1 for side in self.sides["train"][1:] for ids in side)
         vocabulary = max(map(len, self.tokenizers[1:]))
-        return Size(tokens, vocabulary, len(self.splits.parts["train"]), max(1, longest), len(self.target_names))
+        return Size(tokens, vocabulary, len(self.splits.parts["train"]), max(1, longest))
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         model, attention = settings.model, settings.translate.attention

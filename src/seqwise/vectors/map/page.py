@@ -1,7 +1,7 @@
-"""Writes a `WordMap` as one interactive HTML page with zoom, search and neighbours, which loads no other file.
+"""Renders a `WordMap` as one interactive HTML page with zoom, search and neighbours, which loads no other file.
 
 The layout and its script are in `page.html`. Words are untrusted text: they are embedded as JSON in which no character
-can end a tag, and the script only sets them as text.
+can end a tag, and the script inserts them with `textContent`, never as HTML.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ScoredWords = list[tuple[str, float]]
 def find_neighbours(
     keyed: KeyedVectors, words: Sequence[str], n: int, progress: ProgressCallback | None = None
 ) -> list[ScoredWords]:
-    """Returns the n nearest words of the vocabulary to each of `words`, by cosine, as one matrix product per block."""
+    """Returns the n nearest words of the vocabulary to each of `words`, by cosine, without the word itself."""
     neighbours: list[ScoredWords] = []
     step = max(1, MAX_COSINES // len(keyed))
     for start in range(0, len(words), step):

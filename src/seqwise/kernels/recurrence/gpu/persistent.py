@@ -4,7 +4,7 @@
     inputs = prepare_inputs(x, [Direction(project, weight_hidden, (), (h, c))], packing)
     outputs, last, activations = run_scan(CellSpec("lstm"), inputs, packing)
 
-One or two directions run at the same time. `is_faster_than_cudnn` says where the kernels are worth it; whether
+One or two directions run at the same time. `is_faster_than_cudnn` says where the kernels are faster; whether
 the machine has what they need is checked in `availability.py`. This module knows nothing of layers.
 """
 
@@ -26,14 +26,14 @@ from seqwise.kernels.recurrence.gpu.layout import PackedLayout
 from seqwise.kernels.recurrence.gpu.scans import Activations, Scan, ScanInputs
 from seqwise.kernels.recurrence.packing import SequencePacking, time_first
 
-_verified_shapes: set[tuple[Any, ...]] = set()  # shapes whose backward kernel was launched
+_verified_launches: set[tuple[Any, ...]] = set()  # whose backward kernel was launched once
 
 States = tuple[Tensor, ...]
 
 
 @cache
 def get_scan(spec: CellSpec) -> Scan:
-    """The kernels of the cell."""
+    """The `Scan` with the kernels of a cell."""
     if spec.name == "rnn":
         return scans.RNNScan(spec.layer_norm, ACTIVATION=spec.activation)
     if spec.name == "lstm":
@@ -55,7 +55,7 @@ def is_faster_than_cudnn(spec: CellSpec, x: Tensor, units: int, directions: int)
     """Whether the kernels are expected to beat cuDNN: where the matrix stays on chip and one launch takes all
     sequences.
 
-    For single steps that is an assumption: cuDNN copies weights that are not in one buffer, at every call.
+    Not measured for T = 1; cuDNN is expected to be slower there, since it copies non-contiguous weights at every call.
     """
     tiling = _choose_tiling(spec, len(x), scan_dtype(x), x.device, units, directions)
     return tiling is not None and tiling.is_weight_resident and tiling.batch_capacity >= len(x)
@@ -79,8 +79,8 @@ def prepare_inputs(x: Tensor, directions: Sequence[Direction], packing: Sequence
 def run_scan(
     spec: CellSpec, inputs: ScanInputs, packing: SequencePacking, record: bool = False
 ) -> tuple[Tensor, list[States], list[Activations]]:
-    """Return the outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after
-    each sequence's last step and, with `record`, every gate by its name, (B, T, …)."""
+    """Return the outputs (B, T, directions · U), zero in the padding; for each direction the state after each
+    sequence's last step and, with `record`, every activation by its name, (B, T, …)."""
     outputs, last, activations = get_scan(spec).run(inputs, record)
     batch_outputs = packing.unpack(outputs.flatten(1)) if packing.is_padded else outputs.flatten(2).transpose(0, 1)
     last = tuple(packing.unsort(part) for part in last)
@@ -92,14 +92,12 @@ def run_scan(
 
 
 def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
-    """Run one step forward and backward, the first time that gradients are needed for a shape.
-
-    So a backward kernel that this machine cannot launch is found while another backend can still take over.
-    """
+    """Run one step forward and backward, the first time that gradients are needed for a shape, so that a backward
+    kernel that this machine cannot launch is found while another backend can still be used."""
     gates, units, layout = inputs.gates, inputs.weight.shape[-1], inputs.layout
     tiling = _choose_tiling(spec, layout.batch_size, gates.dtype, gates.device, units, len(layout.reverse))
     key = spec, units, tiling, layout.has_lengths, gates.dtype, gates.device
-    if key in _verified_shapes or not needs_grad(gates, inputs.weight, *inputs.vectors, *inputs.states):
+    if key in _verified_launches or not needs_grad(gates, inputs.weight, *inputs.vectors, *inputs.states):
         return
     with torch.enable_grad():
         step_gates = gates.new_zeros(layout.batch_size, *gates.shape[1:], requires_grad=True)
@@ -107,11 +105,11 @@ def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
         step_inputs = ScanInputs(step_gates.clone(), inputs.weight.detach(), vectors, states, layout.with_one_step())
         outputs, *_ = get_scan(spec).run(step_inputs)
         torch.autograd.grad(outputs, step_gates, torch.zeros_like(outputs))
-    _verified_shapes.add(key)
+    _verified_launches.add(key)
 
 
 def is_launch_failure(error: Exception) -> bool:
-    """Whether the compiler or the driver refused the kernel, rather than its arguments being wrong."""
+    """Whether the error is a failed compilation or launch, not a wrong argument."""
     launch_errors = (triton.CompilationError, triton.OutOfResources, triton.runtime.errors.PTXASError)
     return isinstance(error, launch_errors) or "Triton Error" in str(error)
 
@@ -120,24 +118,24 @@ def _stack(tensors: list[Tensor], dim: int) -> Tensor:
     return tensors[0].unsqueeze(dim).contiguous() if len(tensors) == 1 else torch.stack(tensors, dim)
 
 
-def _project(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: torch.dtype) -> Tensor:
+def _project(x: Tensor, projections: Sequence[Callable[[Tensor], Tensor]], dtype: torch.dtype) -> Tensor:
     """x (N, D) → (N, directions, …), in one product where possible."""
-    linear_projections = [project for project in projects if isinstance(project, Projection)]
-    weights = [project.weight for project in linear_projections]
-    biases = [project.bias for project in linear_projections if project.bias is not None]
-    if len(biases) < len(projects):
-        return _stack([project(x).to(dtype) for project in projects], 1)
+    linear = [project for project in projections if isinstance(project, Projection)]
+    weights = [project.weight for project in linear]
+    biases = [project.bias for project in linear if project.bias is not None]
+    if len(biases) < len(projections):  # not all of them are products with a bias
+        return _stack([project(x).to(dtype) for project in projections], 1)
     weight, bias = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (weights, biases))
     projected_inputs = _ProjectInputs.apply(x.to(dtype), weight.to(dtype), bias.to(dtype))
-    return projected_inputs.unflatten(1, (len(projects), -1))
+    return projected_inputs.unflatten(1, (len(projections), -1))
 
 
 class _ProjectInputs(torch.autograd.Function):
-    """x (N, D), weight (V, D), bias (V,), all of one type → W x + b (N, V), with a gradient of b that needs no memory.
+    """x (N, D), weight (G, D), bias (G,), all of one dtype → W x + b (N, G), with little memory for the gradient of b.
 
-    PyTorch sums the gradients of all steps with a buffer of its own, of 138 MB on an H200 whatever their number: more
-    than a layer of 256 units needs besides. In 16 bits a product with ones is as exact as that of the weights'
-    gradients. Numbers in float32 are summed, since products may be in TF32.
+    PyTorch's sum over all steps allocates a workspace of 138 MB on an H200, whatever their number. In 16 bits a
+    product with ones is as accurate as the product that gives the gradient of the weight. In float32 the gradients
+    are summed, since products may be in TF32.
     """
 
     @staticmethod
