@@ -183,7 +183,7 @@ def _warn_if_busy(plan: Plan) -> None:
     if plan.budgets.is_timed and load >= max(1.0, cores / 2):
         console.warn(
             f"this machine is busy: a load of {load:.1f} on {cores} cores in the last minute. The comparison will take "
-            "longer than its budget, but its results will be those of an idle machine."
+            "longer than its budget; its results hardly depend on the load."
         )
 
 

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file
 from small_comparison import InProcessEngine, finish, finished_comparison, make_plan, run_with, tiny, write_text
 
+from seqwise.compare.plan.folder import has_trained
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.gather import load_report
 from seqwise.compare.run import execute as execute_module
@@ -585,3 +586,30 @@ def test_the_speed_of_several_processes_is_not_measured_for_a_budget_in_tokens(t
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2)
     assert execute(folder, SPEED_JOB) == Outcome("done", result=SpeedResults({}))
+
+
+@pytest.mark.slow
+def test_the_speed_of_several_processes_is_measured_for_a_budget_in_time(text: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2, budget="30s")
+    speed = execute(folder, SPEED_JOB).result.families["rnn"]
+    assert 0 < speed.update_seconds < 30
+    assert speed.update_tokens > 1
+    assert list(folder.glob(".speed-*")) == []
+
+
+def test_an_interrupted_measurement_of_several_processes_is_not_taken_for_a_trial(
+    text: Path, tmp_path: Path, monkeypatch
+):
+    folder = tmp_path / "out"
+    make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2, budget="30s")
+
+    def launch(processes: int, device: Any, arguments: list[str], run: Path, log: Any, stop: Any) -> int:
+        (run / "checkpoints" / "step-1").mkdir(parents=True)
+        return 130
+
+    monkeypatch.setattr(execute_module, "launch", launch)
+    with pytest.raises(InterruptedJob):
+        execute(folder, SPEED_JOB)
+    assert not has_trained(folder)
+    assert list(folder.glob(".speed-*")) == []

@@ -27,7 +27,7 @@ from seqwise.compare.run import ray_cluster as cluster
 from seqwise.compare.run import ray_engine as engine_module
 from seqwise.compare.run.engine import MAX_LOST_PROCESSES
 from seqwise.compare.run.execute import InterruptedJob, LostJobProcess
-from seqwise.compare.run.jobs import Event, Job, Outcome
+from seqwise.compare.run.jobs import LATENCY_JOB, SPEED_JOB, Event, Job, Outcome
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.compare.run.ray_cluster import Node, Probe, allocate_slots, describe_cluster, find_node_error
 from seqwise.compare.run.ray_engine import RayEngine
@@ -335,7 +335,7 @@ def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_pa
     test_jobs = [Job("test", trial.name) for trial in plan.training_trials()]
     assert_same_results(folder, reference, [*training_jobs, *test_jobs])
     assert sorted(recorder.names("end")) == sorted(
-        ["rnn", "gru", "all", *(job.name for job in [*training_jobs, *test_jobs])]
+        [SPEED_JOB.name, LATENCY_JOB.name, *(job.name for job in [*training_jobs, *test_jobs])]
     )
     assert recorder.names("lost") == []
     assert len({event["pid"] for event in recorder.events if event["event"] == "begin"}) == 2  # processes are reused

@@ -1,11 +1,19 @@
-"""The speed of each family: rounds, the cache of the fastest, tokens of a time budget, and the longer search."""
+"""Training speed: measured in rounds, cached per machine, used to convert time budgets into tokens.
+
+Also the extension of the learning-rate search.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from small_comparison import InProcessEngine, make_plan, run_with, write_text
 
 from seqwise import environment
@@ -15,9 +23,16 @@ from seqwise.compare.report.gather import load_report
 from seqwise.compare.run import execute as execute_module
 from seqwise.compare.run import speed as speed_module
 from seqwise.compare.run.jobs import SPEED_JOB, Job, Outcome, SpeedResult, SpeedResults, TrainingResult, choose_rate
-from seqwise.compare.run.speed import MAX_ROUNDS, MIN_ROUNDS, keep_fastest, measure_speeds
+from seqwise.compare.run.speed import (
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    SampledBatches,
+    SpeedMeasurement,
+    keep_fastest,
+    measure_speeds,
+)
 from seqwise.compare.run.stages import convert_time_budget, extend_search
-from seqwise.errors import SeqwiseError
+from seqwise.errors import MemoryLimitError, SeqwiseError
 from seqwise.resolved_settings import ResolvedSettings
 
 
@@ -36,16 +51,72 @@ class FakeMeasurement:
         return SpeedResult(min(self.rounds[1:]), 64, 0.0)
 
 
-def test_families_take_turns_and_the_fastest_round_counts():
+def test_families_take_turns():
     order: list[str] = []
     seconds = {"rnn": [0.1, 9, 9, 2] + [9] * 8, "gru": [0.1, 9, 3, 9] + [9] * 8}
     prepare = {name: lambda name=name: FakeMeasurement(name, seconds[name], order) for name in seconds}
-    results = measure_speeds(prepare, max_seconds=60.0, report_progress=lambda share: None)
+    measure_speeds(prepare, max_seconds=60.0, report_progress=lambda share: None)
     assert order == ["rnn", "gru"] * MAX_ROUNDS
-    assert {name: each.update_seconds for name, each in results.items()} == {"rnn": 2, "gru": 3}
 
 
-def test_without_time_only_the_required_rounds_are_measured():
+def test_the_result_is_the_fastest_round_and_validation_without_the_first():
+    measurement = SpeedMeasurement(None, lambda: None, num_updates=10)  # type: ignore[arg-type]
+    measurement.rounds, measurement.tokens = [0.1, 9.0, 2.0, 4.0], 640
+    measurement.validations = [0.1, 0.5, 0.3]
+    assert measurement.get_result() == SpeedResult(0.2, 64.0, 0.3)
+    measurement.validations = [7.0]  # too long to be repeated
+    assert measurement.get_result().validation_seconds == 7.0
+
+
+def test_on_a_cpu_waiting_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    trainer = SimpleNamespace(device=torch.device("cpu"), steps=lambda: (time.sleep(0.3) for _ in range(1)))
+    monkeypatch.setattr(speed_module, "TrainerState", lambda: SimpleNamespace(tokens=64))
+    measurement = SpeedMeasurement(trainer, lambda: None, num_updates=1)  # type: ignore[arg-type]
+    measurement.run_round()
+    assert measurement.rounds[0] < 0.2, "the processor time of the thread, not the time of the clock"
+
+
+class TwoLengths:
+    """An epoch in which a quarter of the batches is long."""
+
+    steps = 64
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[SimpleNamespace]:
+        for step in range(start, self.steps):
+            yield SimpleNamespace(rows=4, length=100 if step < 16 else 10, step=step)
+
+
+def test_sampled_batches_have_the_lengths_of_the_epoch():
+    batches = SampledBatches(TwoLengths())  # type: ignore[arg-type]
+    lengths = [batch.length for batch in batches.epoch(0)]  # type: ignore[attr-defined]
+    assert lengths == [10] * 6 + [100] * 2, "a quarter is long, as in the epoch"
+    assert [batch.length for batch in batches.epoch(3, start=6)] == [100, 100]  # type: ignore[attr-defined]
+
+
+def test_a_short_epoch_is_used_whole():
+    class Short(TwoLengths):
+        steps = 3
+
+    batches = SampledBatches(Short())  # type: ignore[arg-type]
+    assert batches.steps == 3
+    assert sorted(batch.step for batch in batches.epoch(0)) == [0, 1, 2]  # type: ignore[attr-defined]
+
+
+def test_a_family_that_does_not_fit_with_the_others_is_measured_after_them():
+    alive: list[str] = []
+
+    def prepare(name: str) -> FakeMeasurement:
+        if name == "large" and alive:
+            alive.clear()
+            raise MemoryLimitError("it does not fit into memory")
+        alive.append(name)
+        return FakeMeasurement(name, [1] * MAX_ROUNDS, [])
+
+    results = measure_speeds({name: partial(prepare, name) for name in ("rnn", "large")}, 0.0, lambda share: None)
+    assert list(results) == ["rnn", "large"]
+
+
+def test_with_no_time_the_minimum_number_of_rounds_is_measured():
     order: list[str] = []
     measure_speeds({"rnn": lambda: FakeMeasurement("rnn", [1] * 9, order)}, 0.0, lambda share: None)
     assert order == ["rnn"] * MIN_ROUNDS
@@ -68,12 +139,19 @@ def test_the_fastest_speed_of_a_machine_is_kept(tmp_path: Path, monkeypatch: pyt
     assert keep_fastest(busy, settings, "data") == idle
     similar = SpeedResult(0.0095, 64, 0.1)
     assert keep_fastest(similar, settings, "data") == idle, "small differences are noise"
+    assert keep_fastest(replace(similar, validation_seconds=0.05), settings, "data") == replace(
+        idle, validation_seconds=0.05
+    ), "updates and validations are compared separately"
+    assert keep_fastest(idle, settings, "data").validation_seconds == 0.05
+    idle = replace(idle, validation_seconds=0.05)
     other_seed = settings.model_copy(update={"seed": 7, "budget": "9s"})
     assert keep_fastest(busy, other_seed, "data") == idle
     assert keep_fastest(busy, settings, "other data") == busy
     wider = settings.model_copy(deep=True)
     wider.network.width = 512
     assert keep_fastest(busy, wider, "data") == busy
+    monkeypatch.setenv("SEQWISE_KERNELS", "off")
+    assert keep_fastest(busy, settings, "data") == busy, "other kernels have another speed"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"key": 3}', "{"])
@@ -118,6 +196,23 @@ def test_all_seeds_of_a_family_have_the_same_tokens(folder: Path):
     assert settings.training.validate_every == NEVER
 
 
+def test_a_family_without_a_speed_gets_the_tokens_of_the_slowest(tmp_path: Path):
+    text = write_text(tmp_path / "small.txt")
+    plan = make_plan(tmp_path / "out", text, models=["rnn", "gru", "lstm"], budget="20s", seeds=2, lr_trials=3)
+    speeds = {"rnn": SpeedResult(0.01, 64, 0.01), "gru": SpeedResult(0.03, 64, 0.01)}
+    Outcome("done", result=SpeedResults(speeds)).save(SPEED_JOB.file(tmp_path / "out"))
+    budgets = convert_time_budget(tmp_path / "out", plan).token_budgets
+    assert budgets["lstm"] == budgets["gru"] != budgets["rnn"]
+
+
+def test_a_speed_that_cannot_be_measured_is_an_error_and_measured_again_on_resume(folder: Path):
+    Outcome("failed", "the disk is full.").save(SPEED_JOB.file(folder))
+    with pytest.raises(SeqwiseError, match="the speed cannot be measured: the disk is full"):
+        convert_time_budget(folder, Plan.open(folder))
+    assert not SPEED_JOB.file(folder).exists()
+    assert Plan.open(folder).token_budgets == {}
+
+
 def save_search(folder: Path, plan: Plan, objectives: dict[float, float]) -> None:
     """Saves the outcomes of learning-rate trials."""
     for trial in plan.lr_trials():
@@ -141,7 +236,7 @@ def test_the_search_is_extended_while_the_best_rate_is_at_the_edge(folder: Path)
     assert extend_search(folder, extended) is None, "the best one now has a neighbour on both sides"
 
 
-def test_the_search_ends_after_two_more_rates_and_with_the_first_training(folder: Path):
+def test_the_search_ends_after_two_more_rates_or_when_training_has_started(folder: Path):
     plan = Plan.open(folder)
     for _ in range(MAX_ADDED_RATES):
         save_search(folder, plan, {rate: rate for rate in plan.rates("rnn")})  # the lowest is best
@@ -149,9 +244,13 @@ def test_the_search_ends_after_two_more_rates_and_with_the_first_training(folder
     save_search(folder, plan, {rate: rate for rate in plan.rates("rnn")})
     assert extend_search(folder, plan) is None
     assert len(plan.rates("rnn")) == 3 + MAX_ADDED_RATES
-    once = replace(plan, added_rates={})
+    without_added_rates = replace(plan, added_rates={})
+    Outcome("failed", "out of memory").save(Job("train", "rnn/seed-0").file(folder))
+    assert extend_search(folder, without_added_rates) is None, "its run folder may have been deleted to save space"
+    Job("train", "rnn/seed-0").file(folder).unlink()
+    assert extend_search(folder, without_added_rates) is not None
     (folder / "trials/rnn/seed-0").mkdir(parents=True)
-    assert extend_search(folder, once) is None
+    assert extend_search(folder, without_added_rates) is None
 
 
 def test_a_repeated_comparison_has_the_same_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

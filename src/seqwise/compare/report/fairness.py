@@ -77,7 +77,10 @@ def _describe_search(plan: Plan) -> str:
 def _describe_added_rates(plan: Plan) -> str:
     """Names the families with a longer search, which is not part of their budget."""
     added = [f"{name} by {join_names([f'{rate:g}' for rate in rates])}" for name, rates in plan.added_rates.items()]
-    return f" Where that was the lowest or highest, the search was extended: {join_names(added)}." if added else ""
+    if not added:
+        return ""
+    beyond = "beyond the budget, because the best rate was the lowest or the highest"
+    return f" The search was extended {beyond}: {join_names(added)}."
 
 
 def _list_edge_rates(families: tuple[Family, ...]) -> list[str]:
@@ -126,9 +129,10 @@ def _describe_token_budgets(plan: Plan) -> str:
     budgets = [
         f"{name} {each.training:,} ({each.tokens_per_second:,.0f}/s)" for name, each in plan.token_budgets.items()
     ]
+    method = "in short training runs" if plan.nproc > 1 else "in turns, the fastest of several rounds"
     return (
-        f"The time was converted into {plan.unit} by the speed of each family on an idle machine, measured before "
-        f"training, so that every seed of a family is trained on the same number: {join_names(budgets)}."
+        f"The time was converted into {plan.unit} by the speed of each family, measured before training, {method}, "
+        f"so that every seed of a family is trained on the same number: {join_names(budgets)}."
     )
 
 

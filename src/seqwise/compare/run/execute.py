@@ -10,10 +10,11 @@ import math
 import os
 import platform
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,8 @@ import torch
 
 from seqwise.budget import Budget
 from seqwise.callbacks import ProgressCallback, no_log
-from seqwise.compare.plan.folder import TRIALS_FOLDER, get_preprocessor_folder, resume_command, try_lock
+from seqwise.compare.plan.budgets import estimate_token_cost
+from seqwise.compare.plan.folder import get_preprocessor_folder, resume_command, try_lock
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, NEVER, WORKERS_VARIABLE, Plan
 from seqwise.compare.run.jobs import (
     EvaluationResult,
@@ -41,14 +43,15 @@ from seqwise.compare.run.jobs import (
     find_trained,
 )
 from seqwise.compare.run.memory import measure_added_memory
-from seqwise.compare.run.speed import SpeedMeasurement, keep_fastest, measure_speeds
-from seqwise.errors import RunError, SeqwiseError
+from seqwise.compare.run.speed import NUM_UPDATES, SampledBatches, SpeedMeasurement, keep_fastest, measure_speeds
+from seqwise.errors import RunError, SeqwiseError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.task import InferenceOptions, Preprocessor, Task
 from seqwise.training.api import TrainedModel
 from seqwise.training.checkpoints import resume_command as resume_training_command
 from seqwise.training.distribution import LostProcessError, World, launch
+from seqwise.training.initialization import compile_layers
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
 from seqwise.training.step import get_objective
@@ -60,6 +63,7 @@ ShouldStop = Callable[[], bool]
 POLL_SECONDS = 0.2  # between two events, and between two attempts to lock
 SPEED_SHARE = 0.05  # of the budget of one seed, to measure the speed
 MIN_SPEED_SECONDS = 10.0  # for all families
+NUM_PROCESS_UPDATES = 30  # to measure the speed of several processes
 NUM_LATENCY_ROUNDS = 5
 # Settings on which reading the data does not depend: trials that differ only in these share the data in memory.
 UNRELATED_TO_DATA = {"network", "recurrent", "transformer", "context", "training", "model", "seed", "budget", "device"}
@@ -257,7 +261,11 @@ class _Execution:
         settings = {name: plan.make_settings(plan.training_trial(name, seed), None) for name in families}
         if plan.nproc > 1:
             timed = settings if plan.budgets.is_timed else {}  # too slow to be worth an estimate of the duration
-            return SpeedResults({name: self._measure_processes(name, each) for name, each in timed.items()})
+            results = {}
+            for name, each in timed.items():
+                with suppress(SeqwiseError, RuntimeError):  # its trials report the error
+                    results[name] = self._measure_processes(name, each)
+            return SpeedResults(results)
         prepare = {name: partial(self._prepare_measurement, each) for name, each in settings.items()}
         seconds = 0.0  # without a time budget the speed is only needed to estimate the duration
         if plan.budgets.is_timed:
@@ -268,28 +276,35 @@ class _Execution:
         return SpeedResults(speeds)
 
     def _prepare_measurement(self, settings: ResolvedSettings) -> SpeedMeasurement:
-        task = open_shared_task(self.folder, self.plan, settings)
+        task, device = open_shared_task(self.folder, self.plan, settings), choose_device(settings)
         torch.manual_seed(0)
-        model = task.build(settings).to(choose_device(settings))
-        trainer = Trainer(model, task.batches(settings), settings.training, Budget(float("inf"), "seconds"))
-        return SpeedMeasurement(trainer, partial(task.validate, model, settings, World()))
+        model = task.build(settings).to(device)
+        if settings.training.compile:
+            with suppress(UsageError):  # a model without layers to compile
+                compile_layers(model, device)
+        batches = SampledBatches(task.batches(settings))
+        trainer = Trainer(model, batches, settings.training, Budget(float("inf"), "seconds"))
+        num_updates = NUM_UPDATES[device.type if self.plan.budgets.is_timed else "cpu"]
+        return SpeedMeasurement(trainer, partial(task.validate, model, settings, World()), num_updates)
 
     def _measure_processes(self, family: str, settings: ResolvedSettings) -> SpeedResult:
         """Measures the speed of a family that is trained by several processes, in a short training run."""
+        task = open_shared_task(self.folder, self.plan, settings)
         settings = settings.model_copy(deep=True)
-        settings.budget = f"{max(1.0, SPEED_SHARE * Budget.parse(self.plan.budgets.total).amount):.2f}s"
+        settings.budget = f"{round(NUM_PROCESS_UPDATES * estimate_token_cost(task, settings).update)}-tokens"
         settings.training.validate_every = NEVER
-        run_folder = self.folder / TRIALS_FOLDER / family / "speed"
-        run, task = self._open_run(settings, run_folder)
-        self._train_in_processes(run)
-        rows = run.metrics()
+        with tempfile.TemporaryDirectory(prefix=".speed-", dir=self.folder) as temporary:
+            run, task = self._open_run(settings, Path(temporary) / family)
+            self._train_in_processes(run)
+            rows = run.metrics()
         model = task.build(settings).to(choose_device(settings))
-        start = time.perf_counter()
-        task.validate(model, settings, World())
-        validation_seconds = time.perf_counter() - start
-        shutil.rmtree(run_folder, ignore_errors=True)
+        for _ in range(2):  # the first compiles kernels
+            start = time.perf_counter()
+            task.validate(model, settings, World())
+            validation_seconds = time.perf_counter() - start
         tokens = rows[-1]["tokens"] / rows[-1]["step"]
-        return SpeedResult(tokens / median(row["tokens_per_second"] for row in rows), tokens, validation_seconds)
+        speeds = [row["tokens_per_second"] for row in rows[1:] or rows]  # the first update compiles kernels
+        return SpeedResult(tokens / median(speeds), tokens, validation_seconds)
 
     def test(self) -> EvaluationResult:
         """Evaluates a trained model on the test split, and saves the scores of each example."""

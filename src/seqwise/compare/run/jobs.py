@@ -86,7 +86,7 @@ class LatencyResult:
     families: dict[str, tuple[float, ...]]
 
 
-# For each kind of job the type of its result, the ending of its file, and that of version 0.1.
+# For each kind of job the type of its result, the ending of its file, and the ending that version 0.1 used, if other.
 _FILES: dict[JobKind, tuple[TypeAdapter[Any], str, str]] = {
     "speed": (TypeAdapter(SpeedResults), ".speed.json", ".speed.json"),
     "train": (TypeAdapter(TrainingResult), ".json", ".json"),

@@ -2,23 +2,26 @@
 
 The result should not depend on what else the machine does meanwhile:
 
-- The families take turns. In every round each makes the same updates again, and its fastest round counts.
+- The families take turns. In every round each trains on the same few batches again, and its fastest round counts. These
+  batches represent an epoch: short and long ones have different speeds, and not the same for every family.
 - On a CPU a round is timed by the processor time of the main thread, which stands still while another process has the
   core. The other threads of an operation work on equal parts at the same time.
 - The fastest speed that was ever measured on this machine is kept in the cache folder, and a new measurement replaces
   it only if it is faster by more than `MIN_GAIN`. So a repeated comparison trains on the same tokens.
 
-This module knows nothing of trials: it is told how to build the trainer of a family.
+This module knows nothing of trials: the caller passes a function that builds the trainer of each family.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -26,28 +29,49 @@ import torch
 
 from seqwise import environment
 from seqwise.compare.run.jobs import SpeedResult
-from seqwise.errors import SaveError, SeqwiseError
+from seqwise.data.batch import Batch, Batches
+from seqwise.errors import MemoryLimitError, SaveError, SeqwiseError
 from seqwise.files import write_text
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.training.loop import Trainer
 from seqwise.training.step import TrainerState
 
-NUM_UPDATES = {"cpu": 4, "cuda": 128}  # of a round
+NUM_CANDIDATES, NUM_BATCHES = 16, 8  # batches spread over the epoch; those of them that a round trains on
+NUM_UPDATES = {"cpu": 8, "cuda": 128}  # of a round; on a GPU enough for CUDA graphs
 MIN_ROUNDS, MAX_ROUNDS = 2, 12  # the first warms up: kernels are compiled and CUDA graphs captured
 MAX_VALIDATIONS = 3
-MAX_REPEATED_VALIDATION = 1.0  # seconds; a validation that takes longer is measured once
+MAX_REPEATED_VALIDATION = 5.0  # seconds; a validation that takes longer is measured once
 MIN_GAIN = 0.1
 SPEEDS_FILE = "speeds.json"
 # Settings that change neither the model nor its updates.
 UNRELATED_TO_SPEED = {"seed": True, "budget": True, "training": {"learning_rate", "patience", "validate_every"}}
 
 
+class SampledBatches:
+    """A few batches that represent an epoch: at equal quantiles of the sizes of batches spread over it."""
+
+    def __init__(self, batches: Batches):
+        positions = sorted({number * batches.steps // NUM_CANDIDATES for number in range(NUM_CANDIDATES)})
+        candidates: list[Batch] = [next(batches.epoch(0, position)) for position in positions]
+        candidates.sort(key=lambda batch: batch.rows * batch.length)
+        count = min(NUM_BATCHES, len(candidates))
+        self.batches = [candidates[(2 * number + 1) * len(candidates) // (2 * count)] for number in range(count)]
+
+    @property
+    def steps(self) -> int:
+        return len(self.batches)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        yield from self.batches[start:]
+
+
 @dataclass
 class SpeedMeasurement:
-    """The measured rounds of one family."""
+    """The measured rounds of one family. The trainer has `SampledBatches`."""
 
     trainer: Trainer
     validate: Callable[[], object]
+    num_updates: int  # of a round
     rounds: list[float] = field(default_factory=list)  # seconds
     validations: list[float] = field(default_factory=list)
     tokens: int = 0  # of a round
@@ -57,13 +81,13 @@ class SpeedMeasurement:
         return self.trainer.device
 
     def run_round(self) -> None:
-        """Makes the first updates of the training split, from the same batch in each round."""
+        """Trains on the same batches in each round, and validates in the first rounds."""
         self.trainer.state, self.trainer.model_state = TrainerState(), None
-        updates = islice(self.trainer.steps(), NUM_UPDATES.get(self.device.type, 4))
+        updates = islice(self.trainer.steps(), self.num_updates)
         self.rounds.append(self._time(lambda: list(updates)))
         self.tokens = self.trainer.state.tokens
-        is_short = not self.validations or self.validations[0] <= MAX_REPEATED_VALIDATION
-        if is_short and len(self.validations) < MAX_VALIDATIONS:
+        may_repeat = not self.validations or self.validations[0] <= MAX_REPEATED_VALIDATION
+        if may_repeat and len(self.validations) < MAX_VALIDATIONS:
             self.validations.append(self._time(self.validate))
 
     def _time(self, work: Callable[[], object]) -> float:
@@ -79,11 +103,11 @@ class SpeedMeasurement:
         return time.perf_counter() - start
 
     def get_result(self) -> SpeedResult:
-        updates = self.trainer.state.step
+        """Returns the fastest round and validation, without the first ones, which compile kernels."""
         return SpeedResult(
-            update_seconds=min(self.rounds[1:]) / updates,
-            update_tokens=self.tokens / updates,
-            validation_seconds=min(self.validations),
+            update_seconds=min(self.rounds[1:]) / self.num_updates,
+            update_tokens=self.tokens / self.num_updates,
+            validation_seconds=min(self.validations[1:] or self.validations),
         )
 
 
@@ -94,10 +118,12 @@ def measure_speeds(
 ) -> dict[str, SpeedResult]:
     """Returns the speed of each family; after `max_seconds` no further round starts beyond the required ones.
 
-    A family that cannot be trained has no speed: its trials report the error.
+    A family that cannot be trained has no speed: its trials report the error. One that does not fit into memory with
+    the others is measured after them.
     """
     measurements: dict[str, SpeedMeasurement] = {}
     failed: set[str] = set()
+    too_large: list[str] = []
     start = time.monotonic()
     for number in range(MAX_ROUNDS):
         if number >= MIN_ROUNDS and time.monotonic() - start > max_seconds:
@@ -108,15 +134,24 @@ def measure_speeds(
                     if name not in measurements:
                         measurements[name] = prepare[name]()
                     measurements[name].run_round()
-                except (SeqwiseError, RuntimeError):
+                except (SeqwiseError, RuntimeError) as error:
+                    if isinstance(error, MemoryLimitError) and len(prepare) > 1:
+                        too_large.append(name)
                     failed.add(name)
                     measurements.pop(name, None)
             report_progress((number + position / len(prepare)) / MAX_ROUNDS)
-    return {name: measurement.get_result() for name, measurement in measurements.items()}
+    results = {name: measurement.get_result() for name, measurement in measurements.items()}
+    measurements.clear()
+    for name in too_large:
+        results |= measure_speeds({name: prepare[name]}, 0.0, report_progress)
+    report_progress(1.0)
+    return {name: results[name] for name in prepare if name in results}
 
 
 def keep_fastest(result: SpeedResult, settings: ResolvedSettings, fingerprint: str) -> SpeedResult:
     """Returns the speed that is stored for these settings on this machine, unless the new one is clearly faster.
+
+    Updates and validations are compared separately.
 
     `fingerprint` is that of the data. Where the cache folder cannot be written, nothing is stored.
     """
@@ -126,6 +161,11 @@ def keep_fastest(result: SpeedResult, settings: ResolvedSettings, fingerprint: s
     with suppress(KeyError, TypeError):
         before = SpeedResult(**stored[key])
         if before.update_seconds <= (1 + MIN_GAIN) * result.update_seconds:
+            update = {"update_seconds": before.update_seconds, "update_tokens": before.update_tokens}
+            result = replace(result, **update)
+        if before.validation_seconds <= (1 + MIN_GAIN) * result.validation_seconds:
+            result = replace(result, validation_seconds=before.validation_seconds)
+        if result == before:
             return before
     stored[key] = asdict(result)
     with suppress(OSError, SaveError):
@@ -141,7 +181,8 @@ def _make_key(settings: ResolvedSettings, fingerprint: str) -> str:
     parts = {
         "settings": settings.model_dump(mode="json", exclude=UNRELATED_TO_SPEED),  # type: ignore[arg-type]
         "data": fingerprint,
-        "machine": [machine["cpu"], gpu.get("name"), machine["packages"], machine["seqwise"]],
+        "machine": [platform.node(), machine["cpu"], gpu.get("name"), machine["packages"], machine["seqwise"]],
+        "execution": [torch.get_num_threads(), os.environ.get("SEQWISE_KERNELS"), environment.get_spin_setting()],
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

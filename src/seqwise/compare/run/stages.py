@@ -120,6 +120,12 @@ def convert_time_budget(folder: Path, plan: Plan) -> Plan:
     if not plan.budgets.is_timed:
         return plan
     speeds = load_speeds(folder)
+    families = [name for name in plan.families if plan.has_gradients(name)]
+    if families and not speeds:
+        outcome = SPEED_JOB.load(folder)
+        SPEED_JOB.file(folder).unlink(missing_ok=True)  # to be repeated
+        reason = outcome.reason if outcome is not None and outcome.reason else "no family can be trained."
+        raise SeqwiseError(f"the speed cannot be measured: {reason}", repair=f"Resume with: {resume_command(folder)}")
     try:
         if plan.strict:
             costs = {name: TrialCost(each.update_seconds, each.validation_seconds) for name, each in speeds.items()}
@@ -128,6 +134,9 @@ def convert_time_budget(folder: Path, plan: Plan) -> Plan:
         remove_untrained_comparison(folder)
         raise
     budgets = {name: plan.budgets.convert(**asdict(each)) for name, each in speeds.items()}
+    # A family without a speed cannot be trained, probably; if it can, it is not trained longer than the others.
+    smallest = min(budgets.values(), key=lambda each: each.training, default=None)
+    budgets = {name: budgets.get(name, smallest) for name in families if smallest is not None}
     plan = replace(plan, token_budgets=budgets)
     plan.save(folder)
     return plan
@@ -136,14 +145,14 @@ def convert_time_budget(folder: Path, plan: Plan) -> Plan:
 def extend_search(folder: Path, plan: Plan) -> Plan | None:
     """Returns the plan with one more learning rate for each family whose best one is at the edge, saved; None: no such.
 
-    The search of a family is over once its training has started.
+    The search is over once the training of any family has started.
     """
+    jobs = [Job("train", trial.name) for trial in plan.training_trials() if plan.has_gradients(trial.family)]
+    has_started = any(job.run_folder(folder).exists() or job.load(folder) is not None for job in jobs)
+    if has_started or plan.budgets.lr_trials == 1:
+        return None
     extended = plan
-    for name in plan.families:
-        trials = [trial for trial in plan.training_trials() if trial.family == name]
-        has_started = any(Job("train", trial.name).run_folder(folder).exists() for trial in trials)
-        if has_started or not plan.has_gradients(name) or plan.budgets.lr_trials == 1:
-            continue
+    for name in filter(plan.has_gradients, plan.families):
         best, _ = choose_rate(folder, plan, name)
         if best is not None:
             extended = extended.add_rate(name, best) or extended
