@@ -15,8 +15,10 @@ RETIRED = {
     *("yardstick", "yardsticks", "told", "tell", "heard", "hear", "begun", "given", "met", "kept", "manner", "ways"),
     *("standing", "shelf", "shelves", "parting", "parted", "undivided", "bury", "buried", "hire", "hired", "knock"),
     *("dismiss", "pace", "pacing", "rehearse", "rehearsed", "rehearsal", "slope", "slopes", "stretch", "stretches"),
-    *("remedy", "mend", "mended", "whoever", "somebody", "nobody"),
+    *("remedy", "mend", "mended", "whoever", "somebody", "nobody", "handed", "tries", "apart", "held", "learned"),
+    *("gone", "lies", "yardsticks", "manners", "remedies", "dismissed", "standings"),
 }
+STANDARD_TERMS = ("held_out", "learned_positions", "LearnedPositions")  # in which a retired word is the field's own
 RETIRED_PREFIXES = ("of_",)  # gradients: `grad_x`, not `of_x`
 
 
@@ -39,6 +41,8 @@ def words(name: str) -> set[str]:
 
 
 def is_retired(name: str) -> bool:
+    for term in STANDARD_TERMS:
+        name = re.sub(term, "", name, flags=re.IGNORECASE)
     return bool(words(name) & RETIRED) or name.lstrip("_").startswith(RETIRED_PREFIXES)
 
 
@@ -62,3 +66,5 @@ def test_the_rule_detects_retired_words():
     assert retired == ["Shelf", "kept", "of_gates", "told"]
     assert not is_retired("grad_gates")
     assert not is_retired("always")
+    assert is_retired("held")
+    assert not is_retired("HELD_OUT_FRACTION")
