@@ -130,7 +130,7 @@ def test_options_are_listed_by_name_and_flags_once():
         (["a", "--window", "wide"], "--window: expected INT|{full}; received 'wide'."),
     ],
 )
-def test_a_usage_error_is_one_sentence_and_names_the_help(words: list[str], expected: str):
+def test_a_usage_error_says_what_is_wrong_and_refers_to_help(words: list[str], expected: str):
     assert get_error_message(*words) == f"{expected}\nSee seqwise probe --help."
 
 

@@ -21,19 +21,19 @@ from seqwise.tasks.token_decoder import TokenDecoder
 
 BEGIN, END = 1, 2
 VARIANTS = {
-    "lstm none": {"model": "lstm", "translate": {"attention": "none"}},
+    "lstm without attention": {"model": "lstm", "translate": {"attention": "none"}},
     "lstm additive": {"model": "lstm"},
     "gru general": {"model": "gru", "translate": {"attention": "general"}},
     "lstm input feeding": {"model": "lstm", "translate": {"attention": "general", "input_feeding": True}},
-    "attentive": {"model": "attentive-rnn"},
+    "attentive-rnn": {"model": "attentive-rnn"},
     "feedforward": {"model": "feedforward", "context": {"length": 2}, "translate": {"attention": "general"}},
     "transformer": {"model": "transformer"},
-    "transformer post": {"model": "transformer", "transformer": {"norm": "post", "positions": "learned"}},
+    "transformer post-norm": {"model": "transformer", "transformer": {"norm": "post", "positions": "learned"}},
 }
 for_each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
-def build_decoder(variant: str, vocabulary: int = 12, sharpness: float = 3.0) -> TokenDecoder:
+def build_decoder(variant: str, vocabulary: int = 12, output_std: float = 3.0) -> TokenDecoder:
     """Returns a small decoder with random weights, large enough that no two sequences are equally likely."""
     settings = ResolvedSettings.model_validate(
         VARIANTS[variant] | {"network": {"width": 8, "depth": 2, "tie_weights": False}}
@@ -45,7 +45,7 @@ def build_decoder(variant: str, vocabulary: int = 12, sharpness: float = 3.0) ->
         for weight in decoder.parameters():
             if weight.dim() == 2:
                 weight.normal_(std=1.5 * weight.shape[1] ** -0.5)
-        decoder.output.weight.normal_(std=sharpness * 8**-0.5)
+        decoder.output.weight.normal_(std=output_std * 8**-0.5)
     return decoder
 
 
@@ -72,7 +72,7 @@ def get_ids(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
 
 @torch.no_grad()
 def read_prefix(decoder: TokenDecoder, memory: Memory, prefix: list[int]) -> tuple[list[float], Tensor]:
-    """Returns log-probabilities after the prefix, read without a cache, and 1 minus the attention to each position."""
+    """Returns log-probabilities after the prefix, without a cache, and 1 minus the attention summed over steps."""
     states = decoder.read(torch.tensor([[BEGIN, *prefix]]), None, memory, need_weights=True)
     attention = 0.0 if states.weights is None else states.weights[0].sum(0)
     return decoder.head(states.vectors[0, -1]).tolist(), 1 - attention
@@ -110,7 +110,7 @@ class Beam:
     total: float
 
 
-def search_slowly(
+def reference_beam_search(
     decoder: TokenDecoder, memory: Memory, options: BeamSearchOptions, max_length: int, prefix: tuple[int, ...] = ()
 ) -> list[tuple[list[int], float]]:
     """Beam search for one row with Python lists, without a cache."""
@@ -148,7 +148,7 @@ def search_slowly(
 @pytest.mark.parametrize("variant", ["lstm additive", "transformer"])
 @pytest.mark.parametrize("penalties", [(0.0, 0.0), (1.0, 0.0), (0.6, 0.5)])
 def test_a_beam_as_wide_as_all_sequences_equals_exhaustive_search(variant, penalties):
-    decoder, memory, max_length = build_decoder(variant, vocabulary=4, sharpness=2.0), create_memory(2), 3
+    decoder, memory, max_length = build_decoder(variant, vocabulary=4, output_std=2.0), create_memory(2), 3
     options = BeamSearchOptions(beam=64, length_penalty=penalties[0], coverage_penalty=penalties[1], n_best=64)
     results = get_ids(search(decoder, memory, options, max_length))
     for row in range(2):
@@ -170,12 +170,12 @@ def test_a_beam_as_wide_as_all_sequences_equals_exhaustive_search(variant, penal
 def test_the_search_equals_the_slow_reference(variant, options, prefix):
     """The caches, the batch and the tensors of beams change no result."""
     decoder, memory = build_decoder(variant), create_memory()
-    if options.coverage_penalty and variant == "lstm none":
+    if options.coverage_penalty and variant == "lstm without attention":
         with pytest.raises(UsageError, match="has no attention"):
             search(decoder, memory, options)
         return
     for row, hypotheses in enumerate(search(decoder, memory, options, prefix=prefix)):
-        expected = search_slowly(decoder, select_row(memory, row), options, max_length=6, prefix=prefix)
+        expected = reference_beam_search(decoder, select_row(memory, row), options, max_length=6, prefix=prefix)
         assert [each.ids for each in hypotheses] == [ids for ids, _ in expected]
         assert [each.score for each in hypotheses] == pytest.approx([score for _, score in expected], rel=1e-4)
 
@@ -216,7 +216,7 @@ def test_single_precision_with_packed_weights_finds_the_same_sequences(variant):
 
 
 @for_each_variant
-def test_autocast_to_bfloat16_hardly_changes_the_scores(variant):
+def test_autocast_to_bfloat16_changes_scores_by_less_than_half_a_nat(variant):
     """As on a GPU: matrix products are in bfloat16, sums of log-probabilities are not."""
     decoder, memory = build_decoder(variant).float(), create_memory()
     memory = Memory(memory.vectors.float(), memory.lengths)
@@ -252,7 +252,7 @@ def test_each_row_has_its_own_maximum_length():
 
 
 def test_no_sequence_is_shorter_than_the_minimum_length():
-    decoder, memory = build_decoder("gru general", sharpness=1.0), create_memory()
+    decoder, memory = build_decoder("gru general", output_std=1.0), create_memory()
     with torch.no_grad():
         decoder.output.bias[END] += 3
     assert min(len(row[0].ids) for row in search(decoder, memory, BeamSearchOptions(beam=3))) < 3
@@ -331,7 +331,7 @@ class ConfidentDecoder:
         return state[rows]
 
 
-def test_early_ends_of_a_confident_model_do_not_stop_better_beams():
+def test_the_search_continues_after_k_poor_hypotheses_have_finished():
     """At each step some of the five best continuations end; the search continues even when five have ended."""
     (row,) = decode_sequences(
         ConfidentDecoder(),
@@ -402,7 +402,7 @@ def test_samples_follow_the_distribution():
 
 
 def test_sampling_respects_minimum_length_prefix_banned_tokens_and_ngrams():
-    decoder = build_decoder("lstm additive", sharpness=0.5)
+    decoder = build_decoder("lstm additive", output_std=0.5)
     options = BeamSearchOptions(min_length=4, no_repeat_ngram=1)
     for row in sample(decoder, 0, options=options, prefix=[5], banned=(0, 1)):
         ids = row[0].ids
@@ -413,7 +413,7 @@ def test_sampling_respects_minimum_length_prefix_banned_tokens_and_ngrams():
 
 
 def test_a_repetition_penalty_gives_more_distinct_tokens():
-    decoder = build_decoder("lstm none")
+    decoder = build_decoder("lstm without attention")
     plain = sum(len(set(row[0].ids)) for row in sample(decoder, 0, SamplingOptions(greedy=True)))
     varied = sum(
         len(set(row[0].ids)) for row in sample(decoder, 0, SamplingOptions(greedy=True, repetition_penalty=5.0))
@@ -423,10 +423,10 @@ def test_a_repetition_penalty_gives_more_distinct_tokens():
 
 def test_a_negative_seed_is_rejected():
     with pytest.raises(UsageError, match="the seed must lie between"):
-        sample(build_decoder("lstm none"), -1)
+        sample(build_decoder("lstm without attention"), -1)
 
 
-# Helper functions
+# Top-k and constraints
 
 
 def test_topk_by_blocks_equals_that_of_pytorch():

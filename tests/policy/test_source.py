@@ -1,4 +1,4 @@
-"""Rules for every source file: nothing unsafe, no printing, limited length, a docstring. One test per rule."""
+"""Rules for every source file: nothing unsafe, no printing, limited length, docstrings, file names, no local paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "seqwise"
 MODULE_LINES, FUNCTION_LINES = 400, 60
-KERNEL_LINES = 72  # a GPU kernel is the whole backward pass of a cell; its parts share registers
+KERNEL_LINES = 72  # the kernel of a backward pass cannot be split: its values stay in registers
 
 # Modules that may be longer, with their reason.
 LONG_MODULES = {"config.py": "every setting of every task, one after another"}
@@ -22,7 +22,7 @@ UNSAFE_CALLS = {
     *("eval", "exec", "compile", "__import__", "os.system", "torch.load", "torch.save"),
     *("yaml.load", "yaml.load_all", "yaml.full_load", "yaml.unsafe_load", "yaml.full_load_all", "yaml.unsafe_load_all"),
 }
-TEXT_FILES = {".py", ".md", ".toml", ".yaml", ".txt", ".cfg", ""}
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".yaml", ".txt", ".cfg", ""}
 
 
 def get_dotted_name(node: ast.AST) -> str:
@@ -82,7 +82,7 @@ def project_files() -> list[Path]:
     files = [
         path
         for path in [*ROOT.iterdir(), *inside]
-        if path.is_file() and path.suffix in TEXT_FILES and path.name != ".git"
+        if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != ".git"
     ]
     return [path for path in files if "egg-info" not in str(path) and "__pycache__" not in path.parts]
 

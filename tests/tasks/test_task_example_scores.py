@@ -40,7 +40,7 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def create_untrained(tmp_path_factory):
+def create_setup(tmp_path_factory):
     """A function that returns a task, its settings, and a model with random weights."""
 
     def create(task: str, data: Any, model: str = "gru", /, **sections: Any) -> SimpleNamespace:
@@ -82,12 +82,12 @@ def evaluate_examples(setup: SimpleNamespace, **overrides: Any) -> ExampleScores
 
 
 @pytest.fixture(scope="module")
-def language_models(create_untrained, book):
+def language_models(create_setup, book):
     """Untrained models of one text: read in streams, in windows of two lengths, and by an n-gram model."""
     windows = {"gru": 20, "transformer": 32, "feedforward": 7, "ngram": None}
     text = {"text": {"tokenizer": "characters"}}
     return {
-        family: create_untrained("language", book, family, **text, **({"data": {"window": size}} if size else {}))
+        family: create_setup("language", book, family, **text, **({"data": {"window": size}} if size else {}))
         for family, size in windows.items()
     }
 
@@ -149,9 +149,9 @@ def test_dynamic_evaluation_has_examples_too(language_models):
 # Masked
 
 
-def test_blocks_of_masked_tokens_do_not_depend_on_the_window(create_untrained, book):
+def test_blocks_of_masked_tokens_do_not_depend_on_the_window(create_setup, book):
     setups = [
-        create_untrained("masked", book, family, data={"window": window}, text={"tokenizer": "words"})
+        create_setup("masked", book, family, data={"window": window}, text={"tokenizer": "words"})
         for family, window in (("transformer", 9), ("lstm", 24))
     ]
     short, long = (evaluate_examples(each, split="all") for each in setups)
@@ -174,13 +174,13 @@ def test_blocks_of_masked_tokens_do_not_depend_on_the_window(create_untrained, b
 # Tasks with one prediction per example
 
 
-def test_a_text_has_its_label_and_the_prediction(create_untrained, tmp_path):
+def test_a_text_has_its_label_and_the_prediction(create_setup, tmp_path):
     rng = random.Random(0)
     lines = [f"{' '.join(rng.choices('abcde', k=rng.randint(1, 9)))}\t{rng.choice('xyz')}" for _ in range(90)]
     (tmp_path / "train.tsv").write_text("\n".join(lines[:50]) + "\n")
     (tmp_path / "valid.tsv").write_text("\n".join(lines[50:70]) + "\n")
     (tmp_path / "test.tsv").write_text("\n".join(lines[70:]) + "\n")
-    setup = create_untrained("classify", tmp_path)
+    setup = create_setup("classify", tmp_path)
     examples = evaluate_examples(setup)
     assert [f"{each.input}\t{each.expected}" for each in examples.texts] == lines[70:]
     assert examples.sums[:, 0].tolist() == [each.expected == each.answer for each in examples.texts]
@@ -189,13 +189,13 @@ def test_a_text_has_its_label_and_the_prediction(create_untrained, tmp_path):
 
 
 @pytest.mark.parametrize(("spans", "metric"), [(True, "span_f1"), (False, "token_accuracy")])
-def test_a_sentence_has_the_counts_of_its_tags(create_untrained, tmp_path, spans, metric):
+def test_a_sentence_has_the_counts_of_its_tags(create_setup, tmp_path, spans, metric):
     rng = random.Random(1)
     tags = ["B-PER", "O", "O"] if spans else ["DET", "NOUN", "VERB"]
     sentences = [[(rng.choice("abcdef"), rng.choice(tags)) for _ in range(rng.randint(1, 7))] for _ in range(80)]
     path = tmp_path / "some.conll"
     path.write_text("\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences))
-    examples = evaluate_examples(create_untrained("tag", path, tag={"characters": 4}))
+    examples = evaluate_examples(create_setup("tag", path, tag={"characters": 4}))
     assert (examples.metric, examples.unit) == (metric, "sentences")
     for row, text in zip(examples.sums, examples.texts):
         if spans:
@@ -221,8 +221,8 @@ def digits(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("metric", ["bleu", "exact_match"])
-def test_sums_of_several_targets_are_side_by_side(create_untrained, digits, metric):
-    setup = create_untrained("translate", digits, columns="num,en,de", text={"tokenizer": "words"})
+def test_sums_of_several_targets_are_side_by_side(create_setup, digits, metric):
+    setup = create_setup("translate", digits, columns="num,en,de", text={"tokenizer": "words"})
     assert setup.task.primary_metric[0] == "bleu"
     examples = evaluate_examples(setup, split="train", primary_metric=metric)
     assert examples.sums.shape == (54, {"bleu": 20, "exact_match": 4}[metric])
@@ -232,8 +232,8 @@ def test_sums_of_several_targets_are_side_by_side(create_untrained, digits, metr
             assert examples.sums[:, index].tolist() == [len(each.input.split()) for each in examples.texts]
 
 
-def test_a_metric_that_is_not_a_sum_has_no_examples(create_untrained, digits):
-    setup = create_untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
+def test_a_metric_that_is_not_a_sum_has_no_examples(create_setup, digits):
+    setup = create_setup("translate", digits, columns="num,en", text={"tokenizer": "words"})
     with pytest.raises(UsageError, match="'chrf' has no scores per example"):
         evaluate_model(setup, primary_metric="chrf")
 
@@ -246,10 +246,10 @@ def create_table(steps: int) -> str:
     return "time,a,b\n" + "".join(rows)
 
 
-def test_a_block_sums_the_errors_of_its_steps(create_untrained, tmp_path):
+def test_a_block_sums_the_errors_of_its_steps(create_setup, tmp_path):
     (tmp_path / "some.csv").write_text(create_table(200))
     short, long = (
-        create_untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"lookback": lookback, "season": 7})
+        create_setup("forecast", tmp_path / "some.csv", horizon=6, forecast={"lookback": lookback, "season": 7})
         for lookback in (8, 30)
     )
     examples, other = evaluate_examples(short), evaluate_examples(long)
@@ -315,12 +315,12 @@ def test_the_text_of_a_block_is_a_window_that_begins_in_it_if_there_is_one():
     assert {row: origin for row, (origin, _, _) in block_errors.first_windows.items()} == {0: 2, 1: 4}
 
 
-def test_a_missing_value_counts_in_no_block(create_untrained, tmp_path):
+def test_a_missing_value_counts_in_no_block(create_setup, tmp_path):
     lines = create_table(120).splitlines()
     lines[110] = lines[110].split(",")[0] + ",,4"
     (tmp_path / "gap.csv").write_text("\n".join(lines) + "\n")
     examples = evaluate_examples(
-        create_untrained("forecast", tmp_path / "gap.csv", horizon=4, forecast={"lookback": 8, "season": 7})
+        create_setup("forecast", tmp_path / "gap.csv", horizon=4, forecast={"lookback": 8, "season": 7})
     )
     assert examples.sums[:, 1].sum() < 2 * 4 * 21
     assert any("–" in each.expected or "–" in each.input for each in examples.texts)
@@ -351,8 +351,8 @@ def test_the_latency_of_an_ngram_model_can_be_measured(language_models):
     assert 0 < get_task("language").measure_latency(bundle, setup.data, num_predictions=3)() < math.inf
 
 
-def test_the_latency_of_a_translation_includes_beam_search(create_untrained, digits, monkeypatch):
-    setup = create_untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
+def test_the_latency_of_a_translation_includes_beam_search(create_setup, digits, monkeypatch):
+    setup = create_setup("translate", digits, columns="num,en", text={"tokenizer": "words"})
     beams: list[int] = []
     original = generation.decode_sequences
     monkeypatch.setattr(

@@ -249,7 +249,7 @@ def test_alternating_shapes_have_a_graph_each(device: str) -> None:
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_resumed_training_ends_with_the_same_bits(device: str) -> None:
+def test_a_resumed_run_ends_with_bit_identical_weights(device: str) -> None:
     settings = make_settings("lstm")
     whole, first, second = (make_trainer(settings, device) for _ in range(3))
     list(whole.steps())
@@ -281,11 +281,11 @@ def test_a_replayed_update_that_is_not_finite_is_an_error(device: str) -> None:
 # Models that change
 
 
-def change_a_number(model: nn.Module) -> None:
+def change_dropout_p(model: nn.Module) -> None:
     model.drop_in.p = 0.5
 
 
-def change_a_number_deep_inside(model: nn.Module) -> None:
+def change_dropout_p_deep_inside(model: nn.Module) -> None:
     model.backbone.deep.layer[1].weight_dropout = 0.6
 
 
@@ -301,7 +301,7 @@ def add_a_hook(model: nn.Module) -> None:
     model.embedding.register_forward_hook(lambda module, args, output: 2 * output)
 
 
-def add_a_hook_of_a_tensor(model: nn.Module) -> None:
+def add_tensor_hook(model: nn.Module) -> None:
     model.embedding.weight.register_hook(lambda gradient: 2 * gradient)
 
 
@@ -309,7 +309,7 @@ def triple_gradient(weight: Tensor) -> None:
     weight.grad.mul_(3)
 
 
-def add_a_hook_after_a_gradient(model: nn.Module) -> None:
+def add_post_accumulate_grad_hook(model: nn.Module) -> None:
     model.embedding.weight.register_post_accumulate_grad_hook(triple_gradient)
 
 
@@ -317,7 +317,7 @@ def replace_forward(model: nn.Module) -> None:
     model.embedding.forward = lambda ids: nn.functional.embedding(ids, model.embedding.weight) * 3
 
 
-def move_the_weights(model: nn.Module) -> None:
+def reallocate_weights(model: nn.Module) -> None:
     model.embedding.weight.data = 2 * model.embedding.weight.data
 
 
@@ -339,8 +339,8 @@ def override_train(model: nn.Module) -> None:
 
 
 CHANGES = [
-    change_a_number, change_a_number_deep_inside, change_the_class, add_a_hook, add_a_hook_of_a_tensor,
-    add_a_hook_after_a_gradient, replace_forward, move_the_weights, freeze_some_words, freeze_a_weight,
+    change_dropout_p, change_dropout_p_deep_inside, change_the_class, add_a_hook, add_tensor_hook,
+    add_post_accumulate_grad_hook, replace_forward, reallocate_weights, freeze_some_words, freeze_a_weight,
     replace_a_module, override_train,
 ]  # fmt: skip
 
@@ -431,7 +431,7 @@ def test_the_garbage_collector_is_paused_while_a_graph_is_captured() -> None:
     assert gc.isenabled()
 
 
-def test_the_environment_variable_turns_replay_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seqwise_kernels_off_turns_replay_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
     list(make_trainer(make_settings("lstm")).steps())
     assert not FakeGraph.instances
@@ -518,7 +518,7 @@ def test_a_model_that_cannot_be_replayed_is_not_captured(
 ) -> None:
     if device == "cpu":
         if side_effect is reads_a_value:
-            pytest.skip("nothing waits on a CPU")
+            pytest.skip("a CPU has no asynchronous work")
         monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)  # it draws on the CPU as well
     one, other = make_custom_trainer(side_effect, device), make_custom_trainer(side_effect, device)
     train_both(without_replay(one), other)
@@ -585,13 +585,13 @@ def test_graphs_captured_before_a_generator_was_replaced_are_not_replayed(monkey
 
 
 @pytest.mark.parametrize("message", [replay.SYNC_ERROR, "something else"])
-def test_a_check_that_synchronises_is_undone(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_computation_rejected_for_synchronising_is_repeated(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)
     calls: list[None] = []
 
     def raises_once(model: CustomModel, scores: Tensor) -> None:
         calls.append(None)
-        if len(calls) == 1 + WARMUP_CALLS + 1:  # the first batch of an epoch has a shape of its own
+        if len(calls) == 1 + WARMUP_CALLS + 1:  # the first batch has a key of its own: it resets the state
             raise RuntimeError(message)
 
     plain, other = (
@@ -768,7 +768,7 @@ def test_a_validation_that_does_not_fit_is_tried_again_without_graphs() -> None:
 def test_a_trainer_has_no_reference_cycles() -> None:
     trainer = make_trainer(make_settings("lstm"))
     next(trainer.steps())
-    trainer.replay.make_graph = None  # the fake graph refers to the trainer
+    trainer.replay.make_graph = None  # the lambda in `with_replay` refers to the trainer
     reference = weakref.ref(trainer)
     gc.disable()
     try:
@@ -800,7 +800,7 @@ def test_cached_sines_and_cosines_keep_their_address() -> None:
 # Keys of graphs
 
 
-def test_batches_are_described_by_type_shapes_and_values() -> None:
+def test_batches_are_described_by_type_tensor_shapes_and_plain_fields() -> None:
     @dataclass(frozen=True)
     class BatchWithNames(TokenBatch):
         names: tuple[str, ...] = ("a",)
@@ -851,11 +851,11 @@ def test_settings_of_pytorch_are_part_of_the_key(setting: Callable[[], object]) 
     assert get_torch_settings() == before
 
 
-def test_a_scripted_module_is_never_replayed() -> None:
+def test_a_torchscript_module_is_never_replayed() -> None:
     assert compute_signature(nn.Sequential(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)))) is None
 
 
-def test_a_replay_without_a_graph_only_computes() -> None:
+def test_graph_replay_on_a_cpu_calls_compute() -> None:
     calls = []
     plain = GraphReplay(lambda *args: calls.append(args), nn.Linear(1, 1), torch.device("cpu"))
     for _ in range(2 * CAPTURE_STEP):

@@ -60,7 +60,7 @@ BIG, SMALL, CPU = Node("a", "big", 8, 4), Node("b", "small", 4, 2), Node("c", "p
         ([Node("h", "head", 0, 0)], None, 1, True, []),
     ],
 )  # fmt: skip
-def test_there_is_a_slot_for_each_device(nodes, workers, processes, gpus, expected):
+def test_slots_are_allocated_by_gpu_or_by_node(nodes, workers, processes, gpus, expected):
     slots = allocate_slots(nodes, workers, processes, gpus)
     assert [(slot.node.id, slot.cores, slot.gpus, slot.threads) for slot in slots] == expected
     assert len(set(slots)) == len(slots)
@@ -76,7 +76,7 @@ def test_slots_count_the_workers_on_their_device(nodes, workers, device_workers)
     assert {slot.device_workers for slot in allocate_slots(nodes, workers, 1, True)} == {device_workers}
 
 
-SUITABLE = Probe(has_folder=True, has_data=True, version=environment.version(), cpu="EPYC")
+PASSING_PROBE = Probe(has_folder=True, has_data=True, version=environment.version(), cpu="EPYC")
 
 
 @pytest.mark.parametrize(
@@ -85,23 +85,23 @@ SUITABLE = Probe(has_folder=True, has_data=True, version=environment.version(), 
         (None, "1 of 2 nodes of the cluster did not answer within 60 s: small."),
         (Probe(True, True, "", ""), "cannot import seqwise: small"),
         (Probe(True, True, "0.0.1", "EPYC"), f"have another version of Seqwise than {environment.version()}: small"),
-        (Probe(False, True, SUITABLE.version, "EPYC"), "cannot read and write the folder somewhere: small"),
-        (Probe(True, False, SUITABLE.version, "EPYC"), "cannot read the data book.txt: small"),
+        (Probe(False, True, PASSING_PROBE.version, "EPYC"), "cannot read and write the folder somewhere: small"),
+        (Probe(True, False, PASSING_PROBE.version, "EPYC"), "cannot read the data book.txt: small"),
     ],
 )
 def test_unsuitable_nodes_are_named(probe: Probe | None, words: str):
-    problem = find_node_error({BIG: SUITABLE, SMALL: probe}, Path("somewhere"), "book.txt")
+    problem = find_node_error({BIG: PASSING_PROBE, SMALL: probe}, Path("somewhere"), "book.txt")
     assert words in str(problem)
     assert "big" not in str(problem)
     assert problem.repair  # type: ignore[union-attr]
 
 
 def test_suitable_nodes_are_described():
-    assert find_node_error({BIG: SUITABLE, SMALL: SUITABLE}, Path("somewhere"), "book.txt") is None
-    assert describe_cluster({BIG: SUITABLE}) == "a Ray cluster of 1 node with EPYC, 8 cores, 4 GPUs"
-    twins = {CPU: SUITABLE, Node("d", "other", 6, 0): SUITABLE}
+    assert find_node_error({BIG: PASSING_PROBE, SMALL: PASSING_PROBE}, Path("somewhere"), "book.txt") is None
+    assert describe_cluster({BIG: PASSING_PROBE}) == "a Ray cluster of 1 node with EPYC, 8 cores, 4 GPUs"
+    twins = {CPU: PASSING_PROBE, Node("d", "other", 6, 0): PASSING_PROBE}
     assert describe_cluster(twins) == "a Ray cluster of 2 nodes, each with EPYC, 6 cores, no GPU"
-    assert describe_cluster({CPU: SUITABLE, Node("t", "tiny", 1, 1): SUITABLE}).endswith(
+    assert describe_cluster({CPU: PASSING_PROBE, Node("t", "tiny", 1, 1): PASSING_PROBE}).endswith(
         "EPYC, 6 cores, no GPU; 1 with EPYC, 1 core, 1 GPU"
     )
 
@@ -178,7 +178,7 @@ def test_a_job_that_loses_a_process_is_lost(make_process, monkeypatch: pytest.Mo
     assert worker.result == {"event": "lost", "reason": "when process 2 of 2 was ended by SIGKILL"}
 
 
-def test_a_busy_cluster_gives_one_warning_and_then_an_error(tmp_path: Path, monkeypatch):
+def test_a_busy_cluster_gives_one_warning_per_wait_and_then_an_error(tmp_path: Path, monkeypatch):
     now = 0.0
     monkeypatch.setattr(engine_module.time, "monotonic", lambda: now)
     recorder = Recorder()
@@ -269,7 +269,7 @@ def ray_cluster() -> Iterator[Any]:
 
 
 @pytest.fixture
-def engine_on(ray_cluster) -> Iterator[Callable[..., RayEngine]]:
+def make_engine(ray_cluster) -> Iterator[Callable[..., RayEngine]]:
     engines: list[RayEngine] = []
 
     def make(folder: Path, workers: int | None = None) -> RayEngine:
@@ -282,7 +282,7 @@ def engine_on(ray_cluster) -> Iterator[Callable[..., RayEngine]]:
 
 
 @pytest.fixture
-def untrained_folder(reference: Path, tmp_path: Path) -> Path:
+def new_folder(reference: Path, tmp_path: Path) -> Path:
     """The same comparison, before its training runs."""
     folder = tmp_path / "compare"
     shutil.copytree(reference, folder)
@@ -326,11 +326,11 @@ def assert_same_results(folder: Path, reference: Path, jobs: list[Job]) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_path: Path, engine_on):
+def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_path: Path, make_engine):
     folder = tmp_path / "compare"
     shutil.copytree(reference, folder, ignore=shutil.ignore_patterns("trials"))
     plan, recorder = Plan.open(folder), Recorder()
-    assert run_stages(folder, plan, engine_on(folder), recorder)
+    assert run_stages(folder, plan, make_engine(folder), recorder)
     training_jobs = [Job("train", trial.name) for trial in plan.trials()]
     test_jobs = [Job("test", trial.name) for trial in plan.training_trials()]
     assert_same_results(folder, reference, [*training_jobs, *test_jobs])
@@ -347,11 +347,11 @@ def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_waiting_for_a_busy_cluster_has_a_limit(untrained_folder: Path, engine_on, monkeypatch):
+def test_waiting_for_a_busy_cluster_has_a_limit(new_folder: Path, make_engine, monkeypatch):
     ray = import_ray_or_skip()
     monkeypatch.setattr(engine_module, "WARN_SECONDS", 0.5)
     monkeypatch.setattr(engine_module, "GIVE_UP_SECONDS", 3.0)
-    engine, recorder = engine_on(untrained_folder), Recorder()
+    engine, recorder = make_engine(new_folder), Recorder()
     engine._join()
     assert engine.num_workers == 2
 
@@ -367,21 +367,21 @@ def test_waiting_for_a_busy_cluster_has_a_limit(untrained_folder: Path, engine_o
         for other in others:
             ray.kill(other)
     assert [event["event"] for event in recorder.events] == ["waiting"]
-    assert not any(job.file(untrained_folder).exists() for job in TRAINING_JOBS)
+    assert not any(job.file(new_folder).exists() for job in TRAINING_JOBS)
 
 
 @pytest.mark.slow
-def test_a_killed_process_does_not_change_the_results(reference: Path, untrained_folder: Path, engine_on):
+def test_a_killed_process_does_not_change_the_results(reference: Path, new_folder: Path, make_engine):
     def kill(event: Event, recorder: Recorder) -> None:
         if event.get("name") == "gru/seed-0" and event.get("progress", 0) > 0.3 and not recorder.names("lost"):
             os.kill(recorder.pid(event["name"]), signal.SIGKILL)
             wait_until(lambda: not is_alive(recorder.pid(event["name"])))
 
     recorder = Recorder(kill)
-    engine_on(untrained_folder).run(TRAINING_JOBS, recorder, lambda: False)
+    make_engine(new_folder).run(TRAINING_JOBS, recorder, lambda: False)
     assert recorder.names("lost") == ["gru/seed-0"]
     assert sorted(recorder.names("end")) == sorted(job.name for job in TRAINING_JOBS)
-    assert_same_results(untrained_folder, reference, TRAINING_JOBS)
+    assert_same_results(new_folder, reference, TRAINING_JOBS)
 
 
 def is_alive(pid: int) -> bool:
@@ -392,25 +392,25 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_a_job_whose_process_is_always_killed_fails_alone(reference: Path, untrained_folder: Path, engine_on):
+def test_a_job_whose_process_is_always_killed_fails_alone(reference: Path, new_folder: Path, make_engine):
     def kill(event: Event, recorder: Recorder) -> None:
         if event.get("name") == "rnn/seed-0" and event["event"] == "begin":
             os.kill(event["pid"], signal.SIGKILL)
 
     recorder, jobs = Recorder(kill), TRAINING_JOBS
-    engine_on(untrained_folder).run(jobs, recorder, lambda: False)
+    make_engine(new_folder).run(jobs, recorder, lambda: False)
     assert recorder.names("lost") == ["rnn/seed-0"] * MAX_LOST_PROCESSES
-    outcome = jobs[0].load(untrained_folder)
+    outcome = jobs[0].load(new_folder)
     assert outcome is not None
     assert outcome.status == "failed"
     assert f"lost {MAX_LOST_PROCESSES} times" in outcome.reason
     assert sorted(recorder.names("end")) == ["gru/seed-0", "rnn/seed-0"]
-    assert_same_results(untrained_folder, reference, jobs[1:])
+    assert_same_results(new_folder, reference, jobs[1:])
 
 
 @pytest.mark.slow
 def test_a_lost_node_does_not_change_the_results_and_a_new_one_joins(
-    reference: Path, untrained_folder: Path, engine_on, ray_cluster, monkeypatch, capfd
+    reference: Path, new_folder: Path, make_engine, ray_cluster, monkeypatch, capfd
 ):
     monkeypatch.setattr(engine_module, "LEASE_SECONDS", 2.0)
     raylets = {node.all_processes["raylet"][0].process.pid: node for node in ray_cluster.worker_nodes}
@@ -422,7 +422,7 @@ def test_a_lost_node_does_not_change_the_results_and_a_new_one_joins(
             removals.append(threading.Thread(target=ray_cluster.remove_node, args=(node, False)))
             removals[0].start()
 
-    engine, recorder = engine_on(untrained_folder), Recorder(remove)
+    engine, recorder = make_engine(new_folder), Recorder(remove)
     try:
         engine.run(TRAINING_JOBS, recorder, lambda: False)
     finally:
@@ -432,10 +432,10 @@ def test_a_lost_node_does_not_change_the_results_and_a_new_one_joins(
         ("gru/seed-0", "with its node")
     ]
     assert sorted(recorder.names("end")) == sorted(job.name for job in TRAINING_JOBS)
-    assert_same_results(untrained_folder, reference, TRAINING_JOBS)
+    assert_same_results(new_folder, reference, TRAINING_JOBS)
     recorder = Recorder()
     engine.run(TEST_JOBS, recorder, lambda: False)
-    assert_same_results(untrained_folder, reference, TEST_JOBS)
+    assert_same_results(new_folder, reference, TEST_JOBS)
     assert capfd.readouterr().out == ""  # Ray would log much about a lost node
     assert new.node_id in {slot.node.id for slot in engine._workers}
 
@@ -448,25 +448,25 @@ def parent(pid: int) -> int:
 
 
 @pytest.mark.slow
-def test_stopped_jobs_resume_later(reference: Path, untrained_folder: Path, engine_on):
+def test_stopped_jobs_resume_later(reference: Path, new_folder: Path, make_engine):
     recorder = Recorder()
 
     def stop() -> bool:
         return any(event.get("progress", 0) > 0.3 for event in recorder.events)
 
-    engine = engine_on(untrained_folder, 1)
+    engine = make_engine(new_folder, 1)
     engine.run(TRAINING_JOBS, recorder, stop)
     assert recorder.names("begin") == ["rnn/seed-0"]
     assert recorder.names("end") == recorder.names("lost") == []
-    assert not TRAINING_JOBS[0].file(untrained_folder).exists()
+    assert not TRAINING_JOBS[0].file(new_folder).exists()
     engine.run(TRAINING_JOBS, recorder, lambda: False)
     progress = [event["progress"] for event in recorder.events if event["event"] == "progress"]
     assert all(later > 0.3 for later in progress[progress.index(next(each for each in progress if each > 0.3)) :][:2])
-    assert_same_results(untrained_folder, reference, TRAINING_JOBS)
+    assert_same_results(new_folder, reference, TRAINING_JOBS)
 
 
 @pytest.mark.slow
-def test_jobs_whose_lease_ended_are_resumed(reference: Path, untrained_folder: Path, engine_on, monkeypatch):
+def test_jobs_whose_lease_ended_are_resumed(reference: Path, new_folder: Path, make_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "LEASE_SECONDS", 1.0)
     paused: list[str] = []
 
@@ -476,26 +476,26 @@ def test_jobs_whose_lease_ended_are_resumed(reference: Path, untrained_folder: P
             time.sleep(2.5)
 
     recorder = Recorder(sleep)
-    engine_on(untrained_folder, 1).run(TRAINING_JOBS[1:2], recorder, lambda: False)
+    make_engine(new_folder, 1).run(TRAINING_JOBS[1:2], recorder, lambda: False)
     assert len(recorder.names("begin")) > 1
     assert recorder.names("lost") == []
     assert recorder.names("end") == [TRAINING_JOBS[1].name]
-    assert_same_results(untrained_folder, reference, TRAINING_JOBS[1:2])
+    assert_same_results(new_folder, reference, TRAINING_JOBS[1:2])
 
 
 @pytest.mark.slow
-def test_a_node_without_access_to_the_folder_is_named(untrained_folder: Path, engine_on, ray_cluster, monkeypatch):
+def test_a_node_without_access_to_the_folder_is_named(new_folder: Path, make_engine, ray_cluster, monkeypatch):
     monkeypatch.setattr(cluster, "SYNC_SECONDS", 1.0)
     unshare = ["unshare", "--map-root-user", "--mount", "--uts"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system does not let a process have mounts of its own")
     start = f"{Path(sys.executable).parent}/ray start --address {ray_cluster.address} --num-cpus 1 --block"
     start += f" --object-store-memory {cluster.OBJECT_STORE_BYTES}"
-    script = f"hostname far && mount -t tmpfs none '{untrained_folder}' && exec {start}"
+    script = f"hostname far && mount -t tmpfs none '{new_folder}' && exec {start}"
     node = subprocess.Popen([*unshare, "sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: node.poll() is not None or len(ray_cluster.global_state._live_node_ids()) > 3)
-        engine = engine_on(untrained_folder)
+        engine = make_engine(new_folder)
         with pytest.raises(UsageError, match=r"1 of 3 nodes .* cannot read and write the folder .*: far \("):
             engine.run(TRAINING_JOBS[:1], Recorder(), lambda: False)
     finally:
@@ -504,7 +504,7 @@ def test_a_node_without_access_to_the_folder_is_named(untrained_folder: Path, en
 
 
 @pytest.mark.slow
-def test_processes_that_cannot_start_end_the_comparison(untrained_folder: Path, engine_on, monkeypatch):
+def test_processes_that_cannot_start_end_the_comparison(new_folder: Path, make_engine, monkeypatch):
     class FailingProcess:  # an inner class is sent as code: a node cannot import this file
         def __init__(self, *args: object):
             raise ImportError("no such library")
@@ -513,8 +513,8 @@ def test_processes_that_cannot_start_end_the_comparison(untrained_folder: Path, 
 
     monkeypatch.setattr(engine_module, "_Process", FailingProcess)
     with pytest.raises(SeqwiseError, match=r"no node left .*no such library(.|\n)*seqwise compare --resume"):
-        engine_on(untrained_folder, 1).run(TRAINING_JOBS[:1], Recorder(), lambda: False)
-    assert TRAINING_JOBS[0].load(untrained_folder) is None  # the trial itself did not fail
+        make_engine(new_folder, 1).run(TRAINING_JOBS[:1], Recorder(), lambda: False)
+    assert TRAINING_JOBS[0].load(new_folder) is None  # the trial itself did not fail
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
