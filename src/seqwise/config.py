@@ -169,6 +169,8 @@ class ClassifySettings(Section):
     """How the states of a sequence become one vector."""
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: weights inverse to frequency, so that every class has the same total weight."""
+    stratify: bool | None = None
+    """Hold out the same share of every label; on, except in runs of versions that could not."""
     word_dropout: float | None = Field(None, ge=0, lt=1)
     """Share of the tokens that training replaces by <unk>."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
@@ -212,6 +214,8 @@ class CaptionSettings(Section):
     """How an image is encoded; features: precomputed arrays (.npy)."""
     image_size: int | None = Field(None, ge=8, le=512)
     """Pixels to which the longer side of images is scaled; that of the largest, at most 64, unless set."""
+    on_broken: Literal["stop", "drop"] = "stop"
+    """An image that is missing or unreadable: stop with an error, or drop it with its captions and count it."""
     frames: bool | None = None
     """Clips of several frames instead of single images; detected from the data."""
     grid: int | None = Field(None, ge=1)

@@ -111,6 +111,7 @@ class Findings:
         if len(self.errors) > MAX_ERRORS:
             lines.append(f"… and {len(self.errors) - MAX_ERRORS:,} more.")
         problem = "\n".join([f"{len(self.errors):,} errors in the data:", *lines])
-        combined = DataError(problem, repair="\n".join(dict.fromkeys(error.repair for error in listed if error.repair)))
+        repairs = dict.fromkeys(line for error in listed for line in error.repair.split("\n") if line)
+        combined = DataError(problem, repair="\n".join(repairs))
         combined.parts = tuple(self.errors)
         raise combined

@@ -71,6 +71,7 @@ class ResolvedTransformerSettings(ResolvedSection, config.TransformerSettings):
 
 class ResolvedClassifySettings(ResolvedSection, config.ClassifySettings):
     pooling: Literal["last", "mean", "max", "attention"] = "mean"
+    stratify: bool = False
     word_dropout: float = 0.0
     label_smoothing: float = 0.0
 

@@ -17,6 +17,7 @@ from seqwise.data.examples import (
     open_examples,
     select_evaluation_examples,
     split_examples,
+    stratify,
 )
 from seqwise.errors import DataError, Findings
 
@@ -98,6 +99,45 @@ def test_splits_are_balanced_if_labels_alternate():
     for split in ("valid", "test"):
         counts = Counter(words_of_split(splits, split))
         assert min(counts["a"], counts["b"]) >= 5, split
+
+
+def split_labels(labels: str, valid: float = 0.05, test: float = 0.05) -> dict[str, Counter[str]]:
+    examples = [Word(label) for label in labels]
+    fractions = {"valid": valid, "test": test}
+    splits = split_examples("x", {"train": examples}, fractions, Findings(), label=lambda example: example.word)
+    assert splits.split_rule.startswith("examples of each label are held out at random")
+    return {split: Counter(each.word for each in part) for split, part in splits.parts.items()}
+
+
+def test_stratified_splits_have_the_same_share_of_every_label():
+    splits = split_labels("a" * 600 + "b" * 300 + "c" * 100)
+    assert splits["valid"] == splits["test"] == {"a": 30, "b": 15, "c": 5}
+    assert splits["train"] == {"a": 540, "b": 270, "c": 90}
+
+
+def test_a_rare_label_is_in_every_split_if_it_has_three_examples():
+    splits = split_labels("a" * 190 + "b" * 3 + "c" * 2 + "d")
+    assert [splits[split]["b"] for split in ("train", "valid", "test")] == [1, 1, 1]
+    assert (splits["train"]["c"], splits["train"]["d"]) == (2, 1)
+    assert [splits[split].total() for split in ("train", "valid", "test")] == [176, 10, 10]
+
+
+def test_more_labels_than_held_out_examples_leave_the_frequent_ones():
+    labels = [str(n) for n in range(40) for _ in range(3 if n else 20)]
+    assigned = stratify(labels, range(len(labels)), {"valid": 0.05, "test": 0.05})
+    assert Counter(assigned) == {"train": 123, "valid": 7, "test": 7}
+    assert {"valid", "test"} <= {split for split, label in zip(assigned, labels) if label == "0"}
+    in_training = {label for split, label in zip(assigned, labels) if split == "train"}
+    assert in_training == set(labels)
+
+
+def test_stratified_splits_are_always_the_same():
+    labels = "abcab" * 40
+    ranks = [(7 * n) % 200 for n in range(200)]
+    assert stratify(labels, ranks, {"valid": 0.1, "test": 0.0}) == stratify(labels, ranks, {"valid": 0.1, "test": 0.0})
+    held_out = [rank for rank, split in zip(ranks, stratify(labels, ranks, {"valid": 0.1})) if split == "valid"]
+    assert len(held_out) == 20
+    assert max(held_out) < 40  # those of the lowest ranks, of each label
 
 
 def test_split_and_fingerprint_do_not_depend_on_the_path(tmp_path: Path):

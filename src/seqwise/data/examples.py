@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -74,18 +75,24 @@ def open_examples(
     builtins: Builtins[E],
     valid_fraction: float = HELD_OUT_FRACTION,
     test_fraction: float = HELD_OUT_FRACTION,
+    files: Mapping[str, list[Path]] | None = None,
+    label: Callable[[E], Hashable] | None = None,
 ) -> Splits[E]:
-    """Read and check everything once, and decide the splits. Errors of all files are raised together."""
+    """Read and check everything once, and decide the splits. Errors of all files are raised together.
+
+    `files` are those of each split, found by name unless set. With `label` the splits are stratified by it.
+    """
     fractions = {"valid": valid_fraction, "test": test_fraction}
     if str(spec).startswith("builtin:"):
         name = str(spec).removeprefix("builtin:")
         if name not in builtins:
             raise DataError(f"this task has no built-in data {name!r}.", repair=suggest(name, builtins))
         create, description = builtins[name]
-        return split_examples(str(spec), {"train": list(create())}, fractions, Findings(), f"{description}; ")
+        parts = {"train": list(create())}
+        return split_examples(str(spec), parts, fractions, Findings(), f"{description}; ", label)
     findings = Findings()
-    files = find_split_files(Path(spec), suffixes, findings)
-    parts: dict[str, list[E]] = {split: [] for split in files}
+    files = files or find_split_files(Path(spec), suffixes, findings)
+    parts = {split: [] for split in files}
     for split, paths in files.items():
         for path in paths:
             try:
@@ -96,7 +103,7 @@ def open_examples(
     for split, paths in files.items():
         if not parts[split]:
             raise DataError("no examples were found.", repair="Give a file with some.", file=paths[0])
-    return split_examples(str(spec), parts, fractions, findings)
+    return split_examples(str(spec), parts, fractions, findings, label=label)
 
 
 def find_split_files(path: Path, suffixes: Sequence[str], findings: Findings | None = None) -> dict[str, list[Path]]:
@@ -131,11 +138,17 @@ def has_known_suffix(path: Path, suffixes: Sequence[str]) -> bool:
 
 
 def split_examples(
-    name: str, parts: dict[str, list[E]], fractions: Mapping[str, float], findings: Findings, description: str = ""
+    name: str,
+    parts: dict[str, list[E]],
+    fractions: Mapping[str, float],
+    findings: Findings,
+    description: str = "",
+    label: Callable[[E], Hashable] | None = None,
 ) -> Splits[E]:
     """Take the splits that are missing out of the training examples, by a shuffle that is always the same.
 
-    Even distances would not do: where labels alternate, every tenth example has the same one.
+    Even distances would not do: where labels alternate, every tenth example has the same one. With `label` each split
+    has the same share of every label, see `stratify`.
     """
     missing = {split: 0.0 if split in parts else fractions[split] for split in ("valid", "test")}
     has_test = "test" in parts
@@ -147,16 +160,50 @@ def split_examples(
     if len(examples) <= sum(share > 0 for share in missing.values()):
         problem = f"{len(examples)} examples are too few to hold some out for validation and testing."
         raise TooShortError(problem, repair=f"Give more examples, or {SPLIT_FILES}", file=name)
-    assign = evenly_spaced_splits(len(examples), missing["valid"], missing["test"])
+    shuffled = permute_indices(np.arange(len(examples)), len(examples), 0).tolist()  # the rank of each example
+    if label is None:
+        assign = evenly_spaced_splits(len(examples), missing["valid"], missing["test"])
+        assigned = [assign(rank) for rank in shuffled]
+    else:
+        assigned = stratify([label(example) for example in examples], shuffled, missing)
     split_parts: dict[str, list[E]] = {split: [] for split in SPLITS}
-    for index, example in zip(permute_indices(np.arange(len(examples)), len(examples), 0), examples):
-        split_parts[assign(int(index))].append(example)
+    for split, example in zip(assigned, examples):
+        split_parts[split].append(example)
     prefix = "" if len(parts) == 1 else f"{', '.join(parts)} as the files are named; "
-    shares = describe_fractions(missing)
-    rule = f"{description}{prefix}examples are held out at random among {len(examples):,}, always the same ({shares})."
+    shares, unit = describe_fractions(missing), "examples" if label is None else "examples of each label"
+    rule = f"{description}{prefix}{unit} are held out at random among {len(examples):,}, always the same ({shares})."
     return Splits(
         name, rule, {split: split_parts[split] or parts.get(split, []) for split in SPLITS}, findings, has_test
     )
+
+
+def stratify(labels: Sequence[Hashable], ranks: Sequence[int], fractions: Mapping[str, float]) -> list[str]:
+    """Return the split of each example, such that every split has nearly the same share of every label.
+
+    A label with at least three examples is in every split, where a split has at least as many examples as there are
+    labels; the others follow in proportion (Sainte-Laguë). At least one example of each label is for training.
+    `ranks` are those of a shuffle: of each label, the examples of the lowest ranks are held out.
+    """
+    rows: dict[Hashable, list[int]] = {}
+    for index in sorted(range(len(labels)), key=ranks.__getitem__, reverse=True):
+        rows.setdefault(labels[index], []).append(index)
+    counts = Counter(labels)
+    assigned = ["train"] * len(labels)
+    sizes = {split: max(1, round(len(labels) * share)) for split, share in fractions.items() if share > 0}
+    for number, (split, size) in enumerate(sizes.items(), start=1):
+        num_later = len(sizes) - number
+        seats = []
+        for label, count in counts.items():
+            # One example is for training, and of three or more one for each split that follows.
+            num_free = len(rows[label]) - 1 - (num_later if count > 2 else 0)
+            first = 0.0 if count > 2 else float("inf")
+            limit = min(num_free, 2 + count * size // len(labels))
+            seats += [
+                ((seat + 0.5) / count if seat else first, -count, rows[label][-1], label) for seat in range(limit)
+            ]
+        for *_, label in sorted(seats, key=lambda seat: seat[:3])[:size]:
+            assigned[rows[label].pop()] = split
+    return assigned
 
 
 def select_evaluation_examples(

@@ -18,6 +18,7 @@ from seqwise.config import TaskName
 from seqwise.data.examples import find_split_files
 from seqwise.data.reading import BOM, get_format_suffix, open_binary, read_error
 from seqwise.errors import DataError, UsageError, suggest
+from seqwise.tasks.classify.folders import find_labelled_files
 from seqwise.tasks.translate.languages import find_parallel_files
 
 BUILTIN_TASKS: dict[str, TaskName] = {
@@ -72,6 +73,10 @@ def _guess_from_folder(folder: Path) -> tuple[TaskName, str]:
             return "translate", f"{first.name} and {second.name} are parallel files"
     except DataError:
         pass  # that task reports what does not match
+    labelled_files = find_labelled_files(folder)
+    if labelled_files and not labelled_files.is_text_per_line:
+        first, second, *_ = sorted(set(labelled_files.labels.values()))
+        return "classify", f"each label has a folder of texts, such as {first} and {second}"
     try:
         files = find_split_files(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll", ".conll03", ".bio", ".iob"))
     except DataError:

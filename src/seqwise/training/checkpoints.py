@@ -137,8 +137,12 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
 
 @torch.no_grad()
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path | str) -> None:
-    """Copy saved weights into the model; names and shapes must agree exactly."""
-    model_weights = get_weights(model)
+    """Copy saved weights into the model; names and shapes must agree exactly.
+
+    A model may have `optional_weights`, which files of earlier versions lack; they stay as they are.
+    """
+    optional = set(getattr(model, "optional_weights", ())) - tensors.keys()
+    model_weights = {name: tensor for name, tensor in get_weights(model).items() if name not in optional}
     if differences := sorted(model_weights.keys() ^ tensors.keys()):
         reason = "is missing from the file" if differences[0] in model_weights else "is not a weight of the model"
         raise RunError(f"the weights do not fit the model: {differences[0]!r} {reason}.", file=source)

@@ -205,3 +205,26 @@ def test_tables_with_other_names_are_counted(tmp_path: Path):
         write_data(tmp_path, f"image,caption\n{index}.png,a\n", 4, f"{name}.csv")
     (sentence,) = [line for line in read(tmp_path).findings.warning_messages() if "split" in line]
     assert sentence == f"1 files whose names contain no split, which are not read ({tmp_path / 'more.csv'})."
+
+
+def test_broken_and_missing_images_can_be_dropped_and_are_counted(tmp_path: Path):
+    write_data(tmp_path, "image,caption\n" + "".join(f"{n}.png,caption {n}\n" for n in range(40)) + "99.png,lost\n")
+    for number in (3, 4):
+        next(tmp_path.rglob(f"{number}.png")).write_bytes(b"not an image")
+    with pytest.raises(DataError) as caught:
+        read(tmp_path)
+    assert "3 errors" in str(caught.value)
+    assert str(caught.value).count("--caption.on-broken drop") == 1
+    data = read_captions(tmp_path, DataSettings(), on_broken="drop")
+    assert len(data.images) == len(data.all_examples()) == 38
+    (warning,) = [each for each in data.findings.warning_messages() if "dropped" in each]
+    table = tmp_path / "captions.csv"
+    assert warning == f"3 images that are missing, ambiguous or unreadable, which are dropped (first: {table}:42)."
+
+
+def test_a_table_whose_images_are_all_broken_is_an_error(tmp_path: Path):
+    write_data(tmp_path, "image,caption\n0.png,a\n1.png,b\n", 2)
+    for path in tmp_path.rglob("*.png"):
+        path.write_bytes(b"")
+    with pytest.raises(DataError, match="no captions were found"):
+        read_captions(tmp_path, DataSettings(), on_broken="drop")

@@ -24,8 +24,9 @@ from seqwise.tasks.classify.reader import (
 LINES = [f"text {number}\t{'ab'[number % 2]}" for number in range(40)]
 
 
-def read_data(path: Path, **data) -> Splits[LabelledText]:
-    return open_labelled_texts(str(path), Settings(data=DataSettings.model_construct(**data)))
+def read_data(path: Path, stratify: bool | None = None, **data) -> Splits[LabelledText]:
+    settings = Settings(data=DataSettings.model_construct(**data), classify={"stratify": stratify})
+    return open_labelled_texts(str(path), settings)
 
 
 def write(path: Path, lines: list[str]) -> Path:
@@ -63,18 +64,23 @@ def test_a_folder_keeps_its_splits_and_a_file_is_split(tmp_path: Path):
 
 def test_every_label_occurs_in_training_after_a_split(tmp_path: Path):
     rare = [f"rare {number}\tr{number}" for number in range(20)]
-    splits = read_data(write(tmp_path / "a.tsv", LINES + rare), valid_fraction=0.2, test_fraction=0.2)
+    path = write(tmp_path / "a.tsv", LINES + rare)
+    splits = read_data(path, stratify=False, valid_fraction=0.2, test_fraction=0.2)
     check_labels(splits)
     assert {example.label for example in splits.parts["train"]} == {"a", "b", *(f"r{number}" for number in range(20))}
     assert len(splits.all_examples()) == 60
     (sentence,) = [line for line in splits.findings.warning_messages() if "held-out" in line]
     assert "which are put back into training" in sentence
+    stratified = read_data(path, valid_fraction=0.2, test_fraction=0.2)
+    check_labels(stratified)
+    assert [len(stratified.parts[split]) for split in ("train", "valid", "test")] == [36, 12, 12]
+    assert not [line for line in stratified.findings.warning_messages() if "held-out" in line]
 
 
 def test_no_split_is_empty(tmp_path: Path):
     """If all held-out examples are put back, others are held out whose labels still occur in training."""
     rare = [f"rare {number}\tr{number}" for number in range(20)]
-    splits = read_data(write(tmp_path / "a.tsv", LINES[:6] + rare))
+    splits = read_data(write(tmp_path / "a.tsv", LINES[:6] + rare), stratify=False)
     assert any("put back into training" in sentence for sentence in splits.findings.warning_messages())
     check_labels(splits)
     assert [len(splits.parts[split]) for split in ("train", "valid", "test")] == [24, 1, 1]

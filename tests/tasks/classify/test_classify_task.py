@@ -20,6 +20,8 @@ from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.training.api import TrainedModel, load, train
 from seqwise.training.distribution import World
+from seqwise.training.run import Run
+from seqwise.training.training_run import open_task
 
 GOOD_WORDS, BAD_WORDS = ["good", "lovely", "bright"], ["bad", "dull", "poor"]
 SMALL = {
@@ -347,3 +349,31 @@ def test_a_prediction_says_if_all_words_are_unknown(trained_model: TrainedModel)
     assert "nothing_known" not in known.values
     assert unknown.values["nothing_known"]
     assert empty.values["nothing_known"]
+
+
+def test_a_run_of_an_earlier_version_keeps_its_split(opinions: str, tmp_path: Path):
+    """Its settings do not say how labels are held out: at random."""
+    settings = {"classify": {"stratify": False}, "network": {"width": 8}}
+    train(opinions, task="classify", model="gru", budget="1-epochs", out=tmp_path / "run", settings=settings)
+    config = tmp_path / "run" / "config.yaml"
+    assert "  stratify: false\n" in config.read_text()
+    config.write_text(config.read_text().replace("  stratify: false\n", ""))
+    run = Run.open(tmp_path / "run")
+    assert open_task(run).fingerprint == run.origin.fingerprint
+    assert load(tmp_path / "run").evaluate(opinions).data.endswith("the test split")
+    assert "examples are held out at random" in run.origin.split
+
+
+def test_a_new_run_is_stratified_and_recognises_its_data(opinions: str, tmp_path: Path):
+    run = train(
+        opinions,
+        task="classify",
+        model="gru",
+        budget="1-epochs",
+        out=tmp_path / "run",
+        settings={"network": {"width": 8}},
+    )
+    assert run.settings.classify.stratify
+    assert "examples of each label are held out" in run.run.origin.split
+    assert open_task(Run.open(tmp_path / "run")).fingerprint == run.run.origin.fingerprint
+    assert run.evaluate(opinions).data.endswith("the test split")

@@ -66,7 +66,9 @@ def test_missing_values_are_counted_with_their_policy(tmp_path):
     series = read(tmp_path, text)
     assert series.end == 5  # the last row has no value
     assert series.findings.warning_messages() == [
-        f"3 missing values, filled with a line between their neighbours; never a target (first: {tmp_path}/t.csv:4)."
+        f"3 missing values, filled with a line between their neighbours; never a target (first: {tmp_path}/t.csv:4).",
+        "2 values missing before the first or after the last one of their series, not used "
+        f"(first: {tmp_path}/t.csv:2).",
     ]
 
 

@@ -48,6 +48,7 @@ FEATURES_FILE = "features.npy"  # one array for all images: the table then names
 BUILTIN = "builtin:shapes"
 BUILTIN_RULE = "drawn pictures with the caption that each determines"  # part of the fingerprint of the data
 ONE_SPLIT = "All captions of an image belong to one split."
+DROP_BROKEN = "Or pass --caption.on-broken drop to leave such images out and count them."
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,13 @@ def read_captions(
     image_size: int | None = None,
     columns: str | None = None,
     progress: ProgressCallback | None = None,
+    on_broken: str = "stop",
 ) -> CaptionSplits:
     """Reads and checks all images and captions, and divides them into splits."""
     fractions = {"valid": settings.valid_fraction, "test": settings.test_fraction}
     if str(spec).startswith("builtin:"):
         return _read_builtin(str(spec), image_size or IMAGE_SIZE, fractions)
-    reader = _TableReader(settings, columns, image_size, progress)
+    reader = _TableReader(settings, columns, image_size, progress, on_broken == "drop")
     examples = [
         example
         for split, paths in _find_tables(Path(spec), reader.findings).items()
@@ -143,6 +145,7 @@ class _TableReader:
     columns: str | None
     image_size: int | None  # chosen by the first table, unless set
     progress: ProgressCallback | None
+    drop_broken: bool
     findings: Findings = field(default_factory=Findings)
     images: list[DecodedImage] = field(default_factory=list)
 
@@ -160,7 +163,7 @@ class _TableReader:
             try:
                 located_examples.append(replace(example, locations=tuple(store.find(example.image))))
             except DataError as error:
-                findings.error(error.problem, repair=error.repair, file=example.file, line=example.line)
+                self._report_broken(example, error)
         inputs = [example.locations for example in located_examples]
         self.image_size = self.image_size or choose_image_size(store, inputs)
         used_locations = {location for locations in inputs for location in locations}
@@ -177,12 +180,7 @@ class _TableReader:
         kinds = {image.kind for image in [*self.images[:1], *images] if isinstance(image, DecodedImage)}
         for example, image in zip(examples, images):
             if isinstance(image, DataError):
-                problem, line = image.problem, example.line
-                if image.file:
-                    problem += f" Line {line} of {example.file} names it."
-                self.findings.error(
-                    problem, repair=image.repair, file=image.file or example.file, line=None if image.file else line
-                )
+                self._report_broken(example, image)
                 continue
             if "frames" in kinds and image.kind == "images":
                 image = replace(image, kind="frames", array=image.array[None])  # a clip of one frame
@@ -194,6 +192,19 @@ class _TableReader:
             readable_examples.append(replace(example, index=len(self.images), digest=image.digest))
             self.images.append(image)
         return readable_examples
+
+    def _report_broken(self, example: CaptionedImage, error: DataError) -> None:
+        """Adds an error about an image that cannot be read, or counts it where such images are dropped."""
+        if self.drop_broken:
+            self.findings.warn(
+                "images that are missing, ambiguous or unreadable, which are dropped", example.file, example.line
+            )
+            return
+        problem, repair = error.problem, f"{error.repair}\n{DROP_BROKEN}".strip()
+        if error.file:
+            problem += f" Line {example.line} of {example.file} names it."
+        line = None if error.file else example.line
+        self.findings.error(problem, repair=repair, file=error.file or example.file, line=line)
 
 
 def _read_rows(path: Path, columns: str | None, findings: Findings) -> list[Row]:

@@ -125,7 +125,8 @@ class Caption(ExampleTask):
 
     @classmethod
     def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> CaptionSplits:
-        return read_captions(data, settings.data, settings.caption.image_size, settings.columns or None, progress)
+        caption, columns = settings.caption, settings.columns or None
+        return read_captions(data, settings.data, caption.image_size, columns, progress, caption.on_broken)
 
     @classmethod
     def learn(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:

@@ -1,4 +1,5 @@
-"""Reads labelled texts: `.csv`, `.tsv`, `.jsonl` with `text` and `label`, `text<TAB>label`, and `builtin:modules`.
+"""Reads labelled texts: `.csv`, `.tsv`, `.jsonl` with `text` and `label`, `text<TAB>label`, a folder or a file per
+label, and `builtin:modules`.
 
 Labels are strings, whatever they are in the file. Checks that concern all splits together are here too. The module
 knows nothing of tokens or models.
@@ -18,11 +19,16 @@ from typing import Any
 
 from seqwise.config import Settings
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples
-from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Row, Table, parse_columns, read_table
+from seqwise.data.tables import BLANK_LINES, HEADER_READ_AS_EXAMPLE, Row, Table, parse_columns, read_table, read_text
 from seqwise.errors import DataError, Findings
+from seqwise.tasks.classify.folders import LabelledFiles, find_labelled_files
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
 MAX_IMBALANCE = 10  # most frequent / rarest label above which there is a warning
+MAX_NUMBERS = 10  # different numbers as labels above which there is a warning, because they may be scores
+MAX_SCORES = 20  # different numbers above which fractions, or few examples of each, are an error
+MIN_EXAMPLES = 5  # mean number of examples per label, if labels are so many numbers
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # The description is part of the fingerprint of the data: it cannot change.
 BUILTIN_DESCRIPTION = "docstrings of the standard library, without the names of their modules"
 MIN_WORDS = 4  # of a docstring
@@ -48,14 +54,42 @@ class LabelledText:
 def open_labelled_texts(spec: str, settings: Settings) -> Splits[LabelledText]:
     """Read and split labelled texts; warnings are in `splits.findings`."""
     columns, data = parse_columns(settings.columns), settings.data
+    if settings.classify.stratify is None:
+        settings.classify.stratify = True
+    findings = Findings()
+    labelled_files = None if spec.startswith("builtin:") else find_labelled_files(Path(spec), findings)
 
     def read(path: Path, findings: Findings) -> list[LabelledText]:
+        if labelled_files is not None:
+            return read_labelled_file(path, findings, labelled_files, data.on_empty)
         return read_labelled_texts(path, findings, columns, data.on_empty)
 
-    builtins = {"modules": (lambda: list(iterate_docstrings()), BUILTIN_DESCRIPTION)}
-    splits = open_examples(spec, read, SUFFIXES, builtins, data.valid_fraction, data.test_fraction)
+    splits = open_examples(
+        spec,
+        read,
+        SUFFIXES,
+        {"modules": (lambda: list(iterate_docstrings()), BUILTIN_DESCRIPTION)},
+        data.valid_fraction,
+        data.test_fraction,
+        labelled_files.splits if labelled_files else None,
+        (lambda example: example.label) if settings.classify.stratify else None,
+    )
+    splits.findings.warnings |= findings.warnings
     _move_unseen_labels_to_train(splits)
     return splits
+
+
+def read_labelled_file(path: Path, findings: Findings, files: LabelledFiles, on_empty: str) -> list[LabelledText]:
+    """Return the text of a file, or those of its lines, with the label of the file."""
+    texts = [(1, read_text(path))]
+    if files.is_text_per_line:
+        texts = list(enumerate(texts[0][1].rstrip("\n").split("\n"), start=1))
+        for line, text in texts:
+            if not text.strip():
+                findings.warn(BLANK_LINES, path, line)
+        texts = [(line, text) for line, text in texts if text.strip()]
+    rows = [Row({"text": text, "label": files.labels[path]}, str(path), line) for line, text in texts]
+    return [example for row in rows if (example := _parse_row(row, findings, on_empty)) is not None]
 
 
 def read_labelled_texts(
@@ -140,7 +174,7 @@ def _move_unseen_labels_to_train(splits: Splits[LabelledText]) -> None:
 
 def sort_labels(labels: set[str]) -> list[str]:
     """Return the labels in order: numbers by value, others by spelling."""
-    are_numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels)
+    are_numbers = all(map(NUMBER.fullmatch, labels))
     return sorted(labels, key=lambda label: (float(label) if are_numbers else 0.0, label))
 
 
@@ -160,6 +194,7 @@ def check_labels(splits: Splits[LabelledText]) -> None:
         repair = "Give more examples of each label, or train.*, valid.* and test.* in one folder."
     if problem:
         findings.error(problem, repair=repair, file=train[0].file)
+    question_numbers(counts, findings, train[0].file)
     reject_unknown_labels([e for split in ("valid", "test") for e in splits.parts.get(split, [])], counts, findings)
     findings.raise_errors()
     for split, example in find_training_duplicates(splits, lambda example: example.text):
@@ -174,6 +209,27 @@ def check_labels(splits: Splits[LabelledText]) -> None:
             f"label is rare: {rare!r} has {few:,} of {len(train):,} training examples, {frequent!r} has {many:,}; "
             "macro_f1 says more than accuracy then; --classify.class-weights balanced gives all labels equal weight"
         )
+
+
+def question_numbers(counts: Counter[str], findings: Findings, file: str) -> None:
+    """Report labels that look like scores: many different numbers. A classifier knows nothing of their order."""
+    if len(counts) <= MAX_NUMBERS or not all(map(NUMBER.fullmatch, counts)):
+        return
+    labels = sort_labels(set(counts))
+    numbers = f"{len(labels):,} different numbers ({', '.join(labels[:3])} … {labels[-1]})"
+    has_fractions = any(float(label) % 1 for label in labels)
+    if len(labels) > MAX_SCORES and (has_fractions or counts.total() < MIN_EXAMPLES * len(labels)):
+        findings.error(
+            f"the labels are {numbers}, which looks like a score to predict (regression), not like classes.",
+            repair="Group the numbers into a few classes, such as low and high, or name another column: --columns "
+            "TEXT,LABEL. If each number is the name of a class, write it as a word: class17 instead of 17.",
+            file=file,
+        )
+    else:
+        warning = (
+            f"column of labels has {numbers}, which are read as names: a classifier does not know that 4 is near 5"
+        )
+        findings.warn(f"{warning}; if they are scores, group them into a few classes", file)
 
 
 def reject_unknown_labels(examples: Sequence[LabelledText], labels: Collection[str], findings: Findings) -> None:

@@ -51,6 +51,7 @@ PAD = "<pad>"
 MAX_TOKENS = 512  # of one text unless set
 MAX_WORDS = 50_000  # vocabulary unless set
 MIN_UNSPACED = 15  # mean letters between spaces above which a script is assumed to have no spaces
+MAX_WORDS_OF_NAMES = 1.5  # mean words of a text up to which texts are names or codes: few words occur twice
 CHUNK = 2_048  # inputs that are predicted together
 
 
@@ -229,12 +230,15 @@ def train_tokenizer(
     """Chooses the kind of tokeniser unless it is set, and learns the vocabulary from the training split."""
     text = settings.text
     if text.tokenizer is None:
-        chunks = " ".join(example.text for example in examples[:1_000]).split()
+        sample = examples[:: -(-len(examples) // 1_000)]
+        chunks = " ".join(example.text for example in sample).split()
         text.tokenizer, reason = "words", ""
         if settings.vectors is not None:
             reason = ", because --vectors has vectors of words"
         elif sum(map(len, chunks)) >= MIN_UNSPACED * max(1, len(chunks)):
             text.tokenizer, reason = "characters", ", because the texts have hardly any spaces"
+        elif len(chunks) <= MAX_WORDS_OF_NAMES * len(sample):
+            text.tokenizer, reason = "characters", ", because the texts are single words"
         log(f"tokeniser: {text.tokenizer}{reason}.")
     size = text.vocabulary or (MAX_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
     texts = (example.text for example in examples)

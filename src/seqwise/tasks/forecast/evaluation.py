@@ -155,25 +155,34 @@ def _format_values(values: np.ndarray) -> str:
 
 @torch.no_grad()
 def forecast_windows(model: ForecastModel, batch: WindowBatch) -> Forecasts:
-    """Returns standardised forecasts of a batch of windows, on the CPU."""
+    """Returns standardised forecasts of a batch of windows with calibrated quantiles, on the CPU."""
     device = next(model.parameters()).device
     model.eval()
-    forecasts = model.forecast(batch.to(device))
-    return Forecasts(forecasts.point.cpu(), None if forecasts.quantiles is None else forecasts.quantiles.cpu())
+    forecasts = model.calibrate(model.forecast(batch.to(device)))
+    quantiles = None if forecasts.quantiles is None else forecasts.quantiles.cpu()
+    return Forecasts(forecasts.point.cpu(), quantiles, forecasts.scale.cpu())
 
 
 @torch.no_grad()
 def compute_validation_sums(model: ForecastModel, rolling: RollingWindows, windows: np.ndarray) -> list[float]:
-    """Returns loss, squared errors, absolute errors and number of targets, summed over the windows."""
+    """Returns loss, squared errors, absolute errors and number of targets, summed over the windows.
+
+    The quantiles of the model are calibrated on the same windows: the loss and the best weights do not depend on it.
+    """
     device = next(model.parameters()).device
     model.eval()
-    sums = np.zeros(4)
+    sums, quantile_errors = np.zeros(4), []
     for start in range(0, len(windows), BATCH_SIZE):
         batch = rolling.collate(windows[start : start + BATCH_SIZE]).to(device)
         forecasts = model.forecast(batch)
         error = (forecasts.point - batch.future).masked_fill(~batch.mask, 0.0)
         loss = model.loss(forecasts, batch)
         sums += [float(loss.total), float(error.square().sum()), float(error.abs().sum()), loss.count]
+        if forecasts.quantiles is not None:
+            distances = (batch.future[..., None] - forecasts.quantiles) / forecasts.scale[..., None]
+            quantile_errors.append(distances.masked_fill(~batch.mask[..., None], torch.nan).cpu().numpy())
+    if quantile_errors:
+        model.fit_calibration(np.concatenate(quantile_errors))
     return sums.tolist()
 
 

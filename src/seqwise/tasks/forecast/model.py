@@ -11,9 +11,11 @@ for time series forecasting?") is hard to beat, so each backbone learns what exc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,6 +30,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext, Fill, fill_batch_size, fill_transformer
 from seqwise.tasks.forecast.windows import WindowBatch
 
+MIN_CALIBRATION_WINDOWS = 100  # for an offset per step; fewer windows have one offset for all steps
 EPSILON = 1e-5  # added to the variance of a window: that of a constant window is 0
 MAX_STEPWISE_LOOKBACK = 64  # a longer past is read in patches
 NUM_PATCHES = 14
@@ -37,14 +40,22 @@ EFFECT_UNITS = 32  # hidden units between the values known in advance of a step 
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Standardised forecasts: the point (B, N) and the quantiles (B, N, Q), or None."""
+    """Standardised forecasts: the point (B, N) and the quantiles (B, N, Q), or None. `scale` (B, 1): of each window."""
 
     point: Tensor
     quantiles: Tensor | None
+    scale: Tensor
 
 
 class ForecastModel(nn.Module):
-    """`num_known` is the number of values known in advance per step, with the calendar features."""
+    """`num_known` is the number of values known in advance per step, with the calendar features.
+
+    `calibration` (N, Q) is added to the quantiles of finished forecasts, in deviations of the window. It is computed on
+    the validation split and saved with the weights; a run of an earlier version has none, which is 0.
+    """
+
+    calibration: Tensor
+    optional_weights = ("calibration",)
 
     def __init__(self, settings: ResolvedSettings, num_known: int, quantiles: Sequence[float]):
         super().__init__()
@@ -53,6 +64,8 @@ class ForecastModel(nn.Module):
         self.encoder = SeriesEncoder(settings, 1 + num_known, lookback)
         self.head = PointHead(self.encoder.width, horizon)
         self.spread = QuantileHead(self.encoder.width, horizon, self.quantiles) if quantiles else None
+        if quantiles:
+            self.register_buffer("calibration", torch.zeros(horizon, len(self.quantiles)))
         # The linear map of the past is called `straight` in saved weights.
         self.straight = nn.Linear(lookback, horizon) if settings.forecast.linear else None
         self.effect = (
@@ -94,7 +107,38 @@ class ForecastModel(nn.Module):
         quantiles = None if self.spread is None else self.spread(summary, y).to(past.dtype)
         if quantiles is not None:
             quantiles = quantiles * deviation[..., None] + mean[..., None]
-        return Forecasts(y * deviation + mean, quantiles)
+        return Forecasts(y * deviation + mean, quantiles, deviation)
+
+    def calibrate(self, forecasts: Forecasts) -> Forecasts:
+        """Returns the forecasts with calibrated quantiles."""
+        if forecasts.quantiles is None:
+            return forecasts
+        offsets = self.calibration * forecasts.scale[..., None]
+        return replace(forecasts, quantiles=(forecasts.quantiles + offsets).sort(dim=-1).values)
+
+    def fit_calibration(self, errors: np.ndarray) -> None:
+        """Computes the calibration from (W, N, Q): truth minus quantile, in deviations of its window; NaN if unknown.
+
+        Split conformal prediction (Vovk et al. 2005; Romano et al. 2019 for quantiles): the offset of a quantile q is
+        the q-quantile of its errors on data that the weights were not trained on, so that the share q of the values
+        there is below it. Each step of the horizon has its own, if there are enough windows.
+        """
+        offsets = np.stack([compute_offsets(errors[..., k], q) for k, q in enumerate(self.quantiles)], axis=-1)
+        self.calibration.copy_(torch.from_numpy(offsets))
+
+
+def compute_offsets(errors: np.ndarray, level: float) -> np.ndarray:
+    """Returns (N,): the quantile `level` of errors (W, N), with the correction for a finite number of them."""
+    if len(errors) < MIN_CALIBRATION_WINDOWS:
+        errors = np.broadcast_to(errors.reshape(-1, 1), (errors.size, errors.shape[1]))
+    offsets = np.zeros(errors.shape[1])
+    for step, column in enumerate(errors.T):
+        column = np.sort(column[~np.isnan(column)])
+        count = len(column)
+        # With n errors the next one is below the k-th smallest with probability k / (n + 1).
+        rank = math.ceil(level * (count + 1)) if level > 0.5 else math.floor(level * (count + 1))
+        offsets[step] = column[min(max(rank, 1), count) - 1] if count else 0.0
+    return offsets
 
 
 def fill_forecast(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:

@@ -15,6 +15,7 @@ from seqwise.files import check_output_path, write_text
 from seqwise.svg import BLUE, BOTTOM, GREY, LEFT, ORANGE, RIGHT, TOP, WIDTH, Chart, Point, build_document
 from seqwise.tasks.forecast.evaluation import format_forecasts
 from seqwise.tasks.forecast.model import ForecastModel
+from seqwise.tasks.forecast.time_columns import split_timestamp
 from seqwise.tasks.forecast.windows import RollingWindows
 from seqwise.tasks.task import Prediction
 
@@ -58,7 +59,8 @@ def _format_csv(rolling: RollingWindows, forecasts: dict[str, Any], quantiles: t
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     header = [name for target in columns.targets for name in (target, *(f"{target} q{level}" for level in levels))]
-    writer.writerow([columns.time, *([columns.series] if columns.series else []), *header])
+    times = columns.time_columns or ["step"]
+    writer.writerow([*times, *([columns.series] if columns.series else []), *header])
     for group, group_name in enumerate(series.group_names):
         group_forecasts = [forecasts[name] for name, its_group in zip(series.names, series.group) if its_group == group]
         for step, timestamp in enumerate(group_forecasts[0]["timestamps"]):
@@ -67,7 +69,8 @@ def _format_csv(rolling: RollingWindows, forecasts: dict[str, Any], quantiles: t
                 for forecast in group_forecasts
                 for value in (forecast["point"][step], *(forecast["quantiles"][level][step] for level in levels))
             ]
-            writer.writerow([timestamp, *([group_name] if columns.series else []), *(f"{v:.6g}" for v in values)])
+            fields = split_timestamp(timestamp, times)
+            writer.writerow([*fields, *([group_name] if columns.series else []), *(f"{v:.6g}" for v in values)])
     return text.getvalue().rstrip("\n")
 
 

@@ -6,6 +6,7 @@ module knows nothing of splits, scaling or models; `windows.py` continues from h
 | problem | what happens |
 |---|---|
 | a value that is not a number, a repeated timestamp, an unreadable timestamp | error with file, line and column |
+| rows equal to an earlier one | dropped, counted |
 | rows out of order | sorted, counted |
 | timestamps a little off the grid (up to a quarter of a step) | moved to the nearest grid point, counted; more: error |
 | timestamps missing | inserted with missing values, counted |
@@ -14,6 +15,7 @@ module knows nothing of splits, scaling or models; `windows.py` continues from h
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +23,7 @@ import numpy as np
 from seqwise.config import Settings
 from seqwise.data.examples import SPLITS
 from seqwise.data.tables import reject_columns
-from seqwise.errors import DataError, Findings, suggest
+from seqwise.errors import DataError, Findings
 from seqwise.tasks.forecast.table import (
     SeriesColumns,
     TextTable,
@@ -59,6 +61,15 @@ class SeriesData:
         first, last = self.grid.label(0), self.grid.label(self.end - 1)
         return f"{self.end:,} steps (step: {self.grid.step_name}) from {first} to {last}"
 
+    def describe_time(self) -> str:
+        """Returns where the time of a row comes from, in words."""
+        names = self.columns.time_columns
+        return (
+            f"time in column{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
+            if names
+            else "no time column"
+        )
+
 
 def read_series(
     spec: str, settings: Settings, columns: SeriesColumns | None = None, grid: TimeGrid | None = None
@@ -77,11 +88,14 @@ def read_series(
         options = "--target, --forecast.time, --forecast.known-future, --forecast.series"
         reject_columns(settings.columns, f"Name them with {options}.")
         columns = choose_columns(table, settings.forecast, settings.target)
+    if columns.time:
+        table.add_timestamps([columns.time] if columns.time in table.columns else columns.time_columns)
+        table = table.drop_duplicates()
     for name in (columns.time, *columns.targets, *columns.known, columns.series):
-        if name is not None and name not in table.columns:
-            raise table.header_error(f"there is no column {name!r}.", suggest(name, table.columns))
+        if name:
+            table.check_column(name)
     values, known = parse_numbers(table, columns.targets), parse_numbers(table, columns.known)
-    ticks, style = parse_timestamps(table, columns.time, grid)
+    ticks, style = parse_timestamps(table, columns.time, grid) if columns.time else _count_rows(table, columns)
     findings.raise_errors()
     groups = _group_rows(table, columns, ticks)
     for row, column in np.argwhere(np.isnan(known)).tolist():
@@ -94,7 +108,7 @@ def read_series(
     names = list(columns.targets)
     if columns.series:
         names = list(groups) if len(names) == 1 else [f"{group}/{column}" for group in groups for column in names]
-    _check_missing(table, groups, names, values, policy)
+    _check_missing(table, groups, steps, names, values, policy)
     findings.raise_errors()
     grid_values, grid_known = _place_on_grid(groups, steps, values, known)
     end = int(np.flatnonzero(~np.isnan(grid_values).all(axis=1))[-1]) + 1
@@ -111,6 +125,16 @@ def read_series(
         _find_split_ends(table, steps, end),
         findings,
     )
+
+
+def _count_rows(table: TextTable, columns: SeriesColumns) -> tuple[np.ndarray, str]:
+    """Returns the number of each row within its series, as its time, and the style of such timestamps."""
+    counts: Counter[str] = Counter()
+    ticks = []
+    for name in table.columns[columns.series] if columns.series else [""] * len(table.locations):
+        ticks.append(counts[name.strip()])
+        counts[name.strip()] += 1
+    return np.array(ticks), "row"
 
 
 def _group_rows(table: TextTable, columns: SeriesColumns, ticks: np.ndarray) -> dict[str, np.ndarray]:
@@ -169,11 +193,20 @@ def _find_steps(
 
 
 def _check_missing(
-    table: TextTable, groups: dict[str, np.ndarray], names: list[str], values: np.ndarray, policy: str
+    table: TextTable,
+    groups: dict[str, np.ndarray],
+    steps: np.ndarray,
+    names: list[str],
+    values: np.ndarray,
+    policy: str,
 ) -> None:
-    """Counts empty fields between the first and the last value of a series; they are errors if the policy is stop."""
+    """Counts empty fields. Between the first and the last value of a series they are errors if the policy is stop.
+
+    Others are before the first value or after the last one of their series, while another has a value.
+    """
     if np.isnan(values).all():
         raise DataError("all values are missing.", repair="Give some numbers.", file=table.file)
+    last_step = steps[~np.isnan(values).all(axis=1)].max()
     columns = [(rows, column) for rows in groups.values() for column in values[rows].T]
     for name, (rows, column) in zip(names, columns):
         present = np.flatnonzero(~np.isnan(column))
@@ -187,6 +220,9 @@ def _check_missing(
                 table.error(row, f"the value of {name!r} is missing.", f"Fill it in, or {FILL_OPTION}")
             else:
                 table.warn(row, f"missing values, filled with {FILL_NAMES[policy]}; never a target")
+        for row in np.concatenate([rows[: inside.start], rows[inside.stop :]]):
+            if steps[row] <= last_step:
+                table.warn(row, "values missing before the first or after the last one of their series, not used")
 
 
 def _place_on_grid(

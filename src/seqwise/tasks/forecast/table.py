@@ -6,9 +6,8 @@ The module knows nothing of series, grids or gaps; `reader.py` continues from he
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,12 +18,11 @@ from seqwise.data.examples import find_split_files
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import parse_columns, parse_records, read_text
 from seqwise.errors import DataError, Findings, UsageError, suggest
-from seqwise.tasks.forecast.timestamps import FORMATS, TimeGrid, detect_style, get_parser
+from seqwise.tasks.forecast.time_columns import find_time_columns, join_timestamps
+from seqwise.tasks.forecast.timestamps import FORMATS, TimeGrid, detect_style, find_local_styles, get_parser
 
 SUFFIXES = (".csv", ".tsv")
-AMBIGUOUS_DATE = re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}.*")  # the day or the month may come first
 MISSING = {"", "na", "nan", "n/a", "null", "none", "."}
-TIME_NAMES = ("date", "time", "timestamp", "datetime", "stamp", "ds", "year", "month", "week", "day", "hour", "period")
 # `builtin:sunspots`: the yearly mean sunspot number, 1700–2008, twenty years per line. Observations: the international
 # sunspot number, version 1, of the World Data Center SILSO at the Royal Observatory of Belgium, Brussels. One cycle
 # lasts ten to twelve years, and no two are equally high.
@@ -53,10 +51,14 @@ RAGGED_ROW_FIX = "Numbers need a decimal point, not a comma; a missing value is 
 class SeriesColumns:
     """The role of each column. Saved with a run, so that other files are read in the same way."""
 
-    time: str
+    time: str  # several columns are separated by commas; "" if rows are equal steps
     targets: tuple[str, ...]
     known: tuple[str, ...] = ()
     series: str | None = None
+
+    @property
+    def time_columns(self) -> list[str]:
+        return parse_columns(self.time) or []
 
 
 @dataclass
@@ -75,6 +77,30 @@ class TextTable:
 
     def warn(self, row: int, warning: str) -> None:
         self.findings.warn(warning, *self.locations[row])
+
+    def add_timestamps(self, names: Sequence[str]) -> str:
+        """Returns the column of timestamps; several become one, which is added, called by all their names."""
+        name = ",".join(names)
+        if len(names) > 1 and name not in self.columns:
+            for each in names:
+                self.check_column(each)
+            self.columns[name] = join_timestamps(self.columns, names)
+        return name
+
+    def check_column(self, name: str) -> None:
+        if name not in self.columns:
+            raise self.header_error(f"there is no column {name!r}.", suggest(name, self.columns))
+
+    def drop_duplicates(self) -> TextTable:
+        """Returns the table without rows that are equal to an earlier one in every column; they are counted."""
+        first_rows: dict[tuple[str, ...], int] = {}
+        for row, fields in enumerate(zip(*self.columns.values())):
+            if first_rows.setdefault(fields, row) != row:
+                self.warn(row, "rows equal to an earlier one, which are dropped")
+        selected = list(first_rows.values())
+        columns = {name: [texts[row] for row in selected] for name, texts in self.columns.items()}
+        locations, splits = [self.locations[row] for row in selected], [self.splits[row] for row in selected]
+        return replace(self, columns=columns, locations=locations, splits=splits)
 
     def header_error(self, problem: str, repair: str) -> DataError:
         return DataError(problem, repair=repair, file=self.file, line=1)
@@ -145,11 +171,17 @@ def _check_header(header: list[str], path: Path, line: int) -> None:
 
 def choose_columns(table: TextTable, settings: ForecastSettings, target: str | None) -> SeriesColumns:
     """Returns the columns that the settings name; where they name none, the targets are all columns of numbers."""
-    known = parse_columns(settings.known_future) or []
-    time, series = settings.time or _find_time_column(table), settings.series or None
+    known, series, warning = parse_columns(settings.known_future) or [], settings.series or None, ""
+    times = parse_columns(settings.time) or []
+    if settings.time in table.columns:
+        times = [settings.time]  # its name has a comma
+    elif not times:
+        times, warning = find_time_columns(table.columns, series)
+    if warning:
+        table.findings.warn(warning, table.file, 1)
     targets = parse_columns(target) or []
     if not targets:
-        others = [name for name in table.columns if name not in (time, series, *known)]
+        others = [name for name in table.columns if name not in (*times, series, *known)]
         targets = [name for name in others if _is_numeric_column(table.columns[name])]
         for name in others:
             if name not in targets:
@@ -158,7 +190,7 @@ def choose_columns(table: TextTable, settings: ForecastSettings, target: str | N
         problem = f"no column holds numbers besides the timestamps; the columns are {', '.join(table.columns)}."
         raise table.header_error(problem, "Give a table with a column of numbers, or name it with --target.")
     # A target that is known in advance would reveal its own future.
-    roles = [(time, "time"), *([(series, "the name of the series")] if series else [])]
+    roles = [*((name, "time") for name in times), *([(series, "the name of the series")] if series else [])]
     roles += [*((name, "known in advance") for name in known), *((name, "a target") for name in targets)]
     first_roles: dict[str, str] = {}
     for name, role in roles:
@@ -167,30 +199,7 @@ def choose_columns(table: TextTable, settings: ForecastSettings, target: str | N
             repair = "Name it once, in --target, --forecast.time, --forecast.series or --forecast.known-future."
             raise UsageError(f"the column {name!r} is to be read {both} as {role}.", repair=repair)
         first_roles[name] = role
-    return SeriesColumns(time, tuple(targets), tuple(known), series)
-
-
-def _find_time_column(table: TextTable) -> str:
-    """Returns the first column with one of TIME_NAMES, else the first with dates, else a first column of numbers."""
-    styles = {
-        name: detect_style([text for text in texts[:20] if text.strip()]) for name, texts in table.columns.items()
-    }
-    first_name = next(iter(styles))
-    for name, style in styles.items():
-        if name.lower() in TIME_NAMES and style:
-            return name
-    for name, style in styles.items():
-        if style not in (None, "integer", "decimal", "year"):
-            return name
-    if styles[first_name]:
-        return first_name
-    for name, texts in table.columns.items():
-        text = next((text.strip() for text in texts if text.strip()), "")
-        if AMBIGUOUS_DATE.fullmatch(text):
-            problem = f"the timestamps of {name!r}, such as {text!r}, are ambiguous: day or month first."
-            raise table.header_error(problem, f"Write them as {FORMATS}.")
-    problem = f"no column looks like timestamps; the columns are {', '.join(table.columns)}."
-    raise table.header_error(problem, f"Name it with --forecast.time. Timestamps are {FORMATS}.")
+    return SeriesColumns(",".join(times), tuple(targets), tuple(known), series)
 
 
 def _is_numeric_column(texts: Sequence[str]) -> bool:
@@ -227,6 +236,9 @@ def parse_timestamps(table: TextTable, column: str, grid: TimeGrid | None) -> tu
     texts = table.columns[column]
     present = [text for text in texts if text.strip()]
     style = grid.style if grid else detect_style(present)
+    if grid is None and "%" in (style or "") and len(find_local_styles(present)) > 1:
+        problem = f"the timestamps of {column!r}, such as {present[0]!r}, are ambiguous: day or month first."
+        raise table.header_error(problem, "Write them as 2020-01-31.")
     example = grid.label(0) if grid else next(iter(present), "")
     parse = get_parser(style or "date")
     ticks = np.zeros(len(texts), dtype=np.int64)

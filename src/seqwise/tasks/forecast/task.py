@@ -123,7 +123,7 @@ class Forecast(Task):
         count = f"{len(series.names)} series" if len(series.names) > 1 else "series"
         sizes = ", ".join(f"{split} {len(windows):,}" for split, windows in self.windows.items())
         return [
-            f"{count}: {names}; {series.describe_span()}, time in column {series.columns.time!r}.",
+            f"{count}: {names}; {series.describe_span()}, {series.describe_time()}.",
             f"{self.split_rule[0].upper()}{self.split_rule[1:]} Scaling is learned on the training part.",
             f"windows: {sizes}; each forecasts {rolling.horizon} steps from the last {rolling.lookback}.",
         ]

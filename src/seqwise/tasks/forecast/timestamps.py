@@ -1,8 +1,9 @@
 """Timestamps: text → time → positions on an even grid, and back. The module knows nothing of values or files.
 
-Accepts ISO dates and times, months (2020-01), years, compact dates (20200131), Unix seconds and milliseconds, and
-plain numbers. A `TimeGrid` is the even spacing found in a table. It formats any step of the grid as the file writes
-timestamps, so that a forecast continues where the history ends.
+Accepts ISO dates and times, local formats (31.12.2020 14:00, 12/31/2020 2:00 PM, 31 Dec 2020), months (2020-01),
+years, compact dates (20200131), Unix seconds and milliseconds, and plain numbers. A `TimeGrid` is the even spacing
+found in a table. It formats any step of the grid as the file writes timestamps, so that a forecast continues where the
+history ends.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +26,13 @@ ROUND_STEPS += [HOUR * n for n in (1, 2, 3, 4, 6, 8, 12)] + [DAY, 7 * DAY]
 UNIX_UNITS = {"unix": SECOND, "unix-ms": SECOND // 1000}  # by style
 PATTERNS = {"month": "%Y-%m", "compact": "%Y%m%d"}  # by style
 MAX_OFFSET = 0.25  # how far a timestamp may be off the grid, in steps
-FORMATS = "2020-01-31, 2020-01-31 18:00, 2020-01, a year, Unix seconds or a whole number"
+FORMATS = (
+    "2020-01-31, 2020-01-31 18:00, 31.01.2020, 01/31/2020 6:00 PM, 2020-01, a year, Unix seconds or a whole number"
+)
+MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+LOCAL_DATE = re.compile(r"(\d{1,4})([/.\-])\d{1,2}\2(\d{1,4})(?!\d)")  # 31/12/2020, 12-31-20, 2020/12/31
+NAMED_DATES = ("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %Y", "%B %Y", "%b-%y")
+CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%I %p", "%H.%M.%S", "%H.%M")
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,8 @@ class TimeGrid:
         if self.unit == "business day":
             return "business day" if self.step == 1 else f"{self.step} business days"
         if self.unit == "number":
+            if self.style == "row":
+                return "row"
             size = self.step / SECOND if self.style == "decimal" else self.step
             return "year" if self.style == "year" and size == 1 else f"step of {size:g}"
         for size, name in ((7 * DAY, "week"), (DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"), (SECOND, "second")):
@@ -123,9 +133,10 @@ class TimeGrid:
 def detect_style(texts: Sequence[str]) -> str | None:
     """Returns how these timestamps are written, or None if they are not timestamps.
 
-    A style is "month", "year", "integer", "decimal", "unix", "unix-ms", "compact", or for ISO formats the precision
-    ("date", "minutes", "seconds" or "fractions"), the separator, and "+" if there is a time zone. The first timestamp
-    decides, except that the style of integers depends on all of them.
+    A style is "month", "year", "integer", "decimal", "unix", "unix-ms", "compact", for ISO formats the precision
+    ("date", "minutes", "seconds" or "fractions"), the separator, and "+" if there is a time zone, or for local formats
+    the pattern of `strptime`. The first timestamp decides, except that the styles of integers and of local formats
+    depend on all of them.
     """
     first = texts[0].strip() if texts else ""
     if re.fullmatch(r"\d{4}-\d{2}", first):
@@ -137,12 +148,47 @@ def detect_style(texts: Sequence[str]) -> str | None:
     try:
         moment = datetime.fromisoformat(first)
     except ValueError:
-        return None
+        return next(iter(find_local_styles(texts)), None)
     if len(first) <= 10:
         return "date"
     precision = "seconds" if re.match(r".{11}\d\d:\d\d:\d\d", first) else "minutes"
     precision = "fractions" if "." in first else precision
     return f"{precision}{first[10]}{'+' if moment.tzinfo else ''}"
+
+
+def find_local_styles(texts: Sequence[str]) -> list[str]:
+    """Returns the patterns of `strptime` that fit most of these timestamps; several where day and month are ambiguous.
+
+    The day is first with dots, as in 31.12.2020. Otherwise all timestamps decide; where both orders fit all of them,
+    the one that leaves fewer gaps between them.
+    """
+    first = texts[0].strip() if texts else ""
+    dates: tuple[str, ...] = NAMED_DATES
+    if match := LOCAL_DATE.match(first):
+        start, mark, end = match.groups()
+        year = "Y" if len(end) == 4 else "y"
+        orders = ["Ymd"] if len(start) == 4 else [f"dm{year}"] if mark == "." else [f"dm{year}", f"md{year}"]
+        dates = tuple(mark.join(f"%{part}" for part in order) for order in orders)
+    patterns = [*dates, *(f"{date}{space}{clock}" for date in dates for space in " T" for clock in CLOCKS)]
+    ticks = {pattern: _parse_all(texts, pattern) for pattern in patterns if _parse_all([first], pattern)}
+    best = max(map(len, ticks.values()), default=0)
+    ticks = {pattern: values for pattern, values in ticks.items() if len(values) == best}
+    densities = {pattern: _compute_density(np.unique(values)) for pattern, values in ticks.items()}
+    return [pattern for pattern, density in densities.items() if density == max(densities.values())]
+
+
+def _compute_density(ticks: np.ndarray) -> float:
+    """Returns the share of the steps of their grid that sorted, distinct timestamps fill."""
+    return len(ticks) / (1 + round(float(infer_grid(ticks, "date").positions(ticks)[-1])))
+
+
+def _parse_all(texts: Sequence[str], pattern: str) -> list[int]:
+    """Returns the timestamps that a pattern of `strptime` fits."""
+    ticks = []
+    for text in texts:
+        with suppress(ValueError):
+            ticks.append(_count_microseconds(datetime.strptime(text.strip(), pattern)))
+    return ticks
 
 
 def _detect_integer_style(numbers: list[int]) -> str:
@@ -172,8 +218,9 @@ def get_parser(style: str) -> Callable[[str], int]:
         return lambda text: round(float(text) * SECOND)
     if style in UNIX_UNITS:
         return lambda text: int(text) * UNIX_UNITS[style]
-    if style in PATTERNS:
-        return lambda text: _count_microseconds(datetime.strptime(text.strip(), PATTERNS[style]))
+    if style in PATTERNS or "%" in style:
+        pattern = PATTERNS.get(style, style)
+        return lambda text: _count_microseconds(datetime.strptime(text.strip(), pattern))
     has_zone = style.endswith("+")
 
     def parse(text: str) -> int:
@@ -187,7 +234,7 @@ def get_parser(style: str) -> Callable[[str], int]:
 
 def infer_grid(ticks: np.ndarray, style: str) -> TimeGrid:
     """Returns the grid of sorted, distinct timestamps; its step is the most frequent distance or a round one."""
-    if style in ("year", "integer", "decimal"):
+    if style in ("year", "integer", "decimal", "row"):
         step = _find_mode(np.diff(ticks))[0] if len(ticks) > 1 else 1
         return TimeGrid("number", step, int(ticks[0]), style)
     dates = ticks.astype("datetime64[us]").astype("datetime64[D]")
@@ -240,8 +287,8 @@ def _count_business_days(ticks: np.ndarray) -> np.ndarray:
 
 
 def _format_datetime(moment: datetime, style: str) -> str:
-    if style in PATTERNS:
-        return moment.strftime(PATTERNS[style])
+    if style in PATTERNS or "%" in style:
+        return moment.strftime(PATTERNS.get(style, style))
     if style in UNIX_UNITS:
         return str(_count_microseconds(moment) // UNIX_UNITS[style])
     if style == "date":
