@@ -16,9 +16,9 @@ from seqwise.tasks.forecast.model import MIN_CALIBRATION_WINDOWS, ForecastModel,
 SETTINGS = {"network": {"width": 8}, "horizon": 4, "forecast": {"lookback": 12}, "training": {"batch_size": 32}}
 
 
-def build_model() -> ForecastModel:
+def build_model(quantiles: tuple[float, ...] = (0.1, 0.9)) -> ForecastModel:
     values = {"model": "feedforward", "horizon": 2, "forecast": {"lookback": 4}, "network": {"width": 4}}
-    return ForecastModel(ResolvedSettings.model_validate(values), 0, (0.1, 0.9))
+    return ForecastModel(ResolvedSettings.model_validate(values), 0, quantiles)
 
 
 def test_offsets_equal_hand_computed_values():
@@ -38,10 +38,19 @@ def test_few_windows_share_one_offset_and_unknown_values_do_not_count():
 
 def test_calibrated_quantiles_are_moved_by_the_offset_in_deviations_of_the_window():
     model = build_model()
-    model.fit_calibration(np.broadcast_to(np.array([-1.0, 0.5]), (200, 2, 2)))
-    forecasts = Forecasts(torch.zeros(1, 2), torch.tensor([[[-1.0, 1.0], [-2.0, 2.0]]]), torch.tensor([[3.0]]))
-    assert model.calibrate(forecasts).quantiles.tolist() == [[[-4.0, 2.5], [-5.0, 3.5]]]
+    model.fit_calibration(np.broadcast_to(np.array([0.5, -1.0]), (200, 2, 2)))  # 0.5 inside
+    forecasts = Forecasts(torch.zeros(1, 2), torch.tensor([[[-1.0, 4.0], [-2.0, 5.0]]]), torch.tensor([[2.0]]))
+    assert model.calibrate(forecasts).quantiles.tolist() == [[[0.0, 3.0], [-1.0, 4.0]]]
+    model.fit_calibration(np.broadcast_to(np.array([3.5, 0.5]), (200, 2, 2)))  # 0.5 above the upper one
+    assert model.calibrate(forecasts).quantiles.tolist() == [[[-2.0, 5.0], [-3.0, 6.0]]]
     assert "calibration" in model.state_dict()
+
+
+def test_a_quantile_without_a_partner_is_moved_by_itself():
+    model = build_model((0.1, 0.5, 0.9))
+    errors = np.broadcast_to(np.array([0.5, 0.25, -1.0]), (200, 2, 3))
+    model.fit_calibration(errors)
+    assert model.calibration.tolist() == [[0.5, 0.25, -0.5]] * 2
 
 
 def test_calibrated_quantiles_cover_the_stated_share_of_errors_that_are_larger_than_in_training():

@@ -48,7 +48,7 @@ from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Prepro
 from seqwise.text.tokenizer import Tokenizer
 
 PAD = "<pad>"
-MAX_TOKENS = 512  # of one text unless set
+MAX_TOKENS = 2_048  # of one text unless set; longer ones are truncated. Measured in docs/classify.md
 MAX_WORDS = 50_000  # vocabulary unless set
 MIN_UNSPACED = 15  # mean letters between spaces above which a script is assumed to have no spaces
 MAX_WORDS_OF_NAMES = 1.5  # mean words of a text up to which texts are names or codes: few words occur twice

@@ -119,11 +119,20 @@ class ForecastModel(nn.Module):
     def fit_calibration(self, errors: np.ndarray) -> None:
         """Computes the calibration from (W, N, Q): truth minus quantile, in deviations of its window; NaN if unknown.
 
-        Split conformal prediction (Vovk et al. 2005; Romano et al. 2019 for quantiles): the offset of a quantile q is
-        the q-quantile of its errors on data that the weights were not trained on, so that the share q of the values
-        there is below it. Each step of the horizon has its own, if there are enough windows.
+        Conformalised quantile regression (Romano et al. 2019): the interval between the quantiles a and b becomes wider
+        or narrower on both sides by the smallest distance with which the share b − a of the values is inside, on data
+        that the weights were not trained on. Each step of the horizon has its own distance, if there are enough
+        windows. A quantile without a partner is moved by itself.
         """
-        offsets = np.stack([compute_offsets(errors[..., k], q) for k, q in enumerate(self.quantiles)], axis=-1)
+        offsets, num_quantiles = np.zeros(self.calibration.shape), len(self.quantiles)
+        for low in range((num_quantiles + 1) // 2):
+            high = num_quantiles - 1 - low
+            if low == high:
+                offsets[:, low] = compute_offsets(errors[..., low], self.quantiles[low])
+            else:
+                outside = np.maximum(-errors[..., low], errors[..., high])
+                offsets[:, high] = compute_offsets(outside, self.quantiles[high] - self.quantiles[low])
+                offsets[:, low] = -offsets[:, high]
         self.calibration.copy_(torch.from_numpy(offsets))
 
 
