@@ -37,6 +37,7 @@ TASK_COLUMNS: dict[tuple[str, ...], TaskName] = {
 }
 TEXT = "text"  # as the only known column of .jsonl it means language; tables are not read as plain text
 MAX_BYTES = 64 * 1024  # of a file that are read
+MIN_FILES_PER_LABEL = 5  # mean; folders of fewer texts are parts of a corpus, rather than labels
 MAX_LABEL_RATIO = 0.1  # distinct labels per line; a column with more distinct values does not hold labels
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf(inity)?", re.IGNORECASE)
 SPAN_TAG = re.compile(r"[BIES]-\S+")
@@ -75,8 +76,9 @@ def _guess_from_folder(folder: Path) -> tuple[TaskName, str]:
         pass  # that task reports what does not match
     labelled_files = find_labelled_files(folder)
     if labelled_files and not labelled_files.is_text_per_line:
-        first, second, *_ = sorted(set(labelled_files.labels.values()))
-        return "classify", f"each label has a folder of texts, such as {first} and {second}"
+        labels = sorted(set(labelled_files.labels.values()))
+        if len(labelled_files.labels) >= MIN_FILES_PER_LABEL * len(labels):
+            return "classify", f"each label has a folder of texts, such as {labels[0]} and {labels[1]}"
     try:
         files = find_split_files(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll", ".conll03", ".bio", ".iob"))
     except DataError:
