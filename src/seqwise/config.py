@@ -170,7 +170,7 @@ class ClassifySettings(Section):
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: weights inverse to frequency, so that every class has the same total weight."""
     stratify: bool | None = None
-    """Hold out the same share of every label; on, except in runs of versions that could not."""
+    """Hold out the same share of every label; on unless set, off in runs that earlier versions created."""
     word_dropout: float | None = Field(None, ge=0, lt=1)
     """Share of the tokens that training replaces by <unk>."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
