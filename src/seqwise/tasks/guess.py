@@ -43,6 +43,7 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf(inity)?", 
 SPAN_TAG = re.compile(r"[BIES]-\S+")
 TIMESTAMP = re.compile(
     r"\d{4}([-/.]\d{1,2}([-/.]\d{1,2}([T ]\d{1,2}(:\d{2}){0,2}\S*)?)?)?|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}.*"
+    r"|\d{1,2}[- ][A-Za-z]{3,9}[- ]\d{2,4}.*"
 )
 
 
