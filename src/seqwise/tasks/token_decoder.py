@@ -16,7 +16,7 @@ from seqwise.backbones.memory import DecoderOutput, Memory, continue_or_start
 from seqwise.backbones.states import ModelState
 from seqwise.decoding.sequences import StepOutput
 from seqwise.heads.next_token import NextToken
-from seqwise.kernels.packed_linear import MIN_SEQUENCES, PackedLinear
+from seqwise.kernels.packed_linear import PackedLinear
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
@@ -97,7 +97,7 @@ class TokenDecoder(nn.Module):
     def start(self, memory: Memory) -> ModelState:
         """Returns the initial state for decoding over the memory. The weights must not change while it is in use."""
         output, rows = self.output, len(memory.vectors)
-        return PackedLinear(output.weight, output.bias, rows, copy=rows >= MIN_SEQUENCES), self.decoder.start(memory)
+        return PackedLinear(output.weight, output.bias, rows), self.decoder.start(memory)
 
     def step(self, ids: Tensor, state: ModelState, need_weights: bool = False) -> StepOutput:
         """Reads the next ids (R, T); returns the log-probabilities of the token after them, and the new state."""

@@ -12,7 +12,6 @@ This module knows nothing of losses and of optimisers.
 
 from __future__ import annotations
 
-import gc
 import random
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from torch.nn.modules import module as global_hooks
 
 from seqwise.backbones.states import ModelState, flatten, get_structure, map_state
 from seqwise.data.batch import Batch
+from seqwise.kernels.cuda_graph import CudaGraph, no_garbage_collection, replace_generator_state
 from seqwise.kernels.recurrence.availability import get_disabled_reason
 from seqwise.kernels.recurrence.cell_spec import allows_tf32
 from seqwise.layers.record import is_recording
@@ -206,29 +206,6 @@ class CapturedGradients:
         return self.loss, map_state(torch.clone, self.next_state)
 
 
-class CudaGraph:
-    """A `torch.cuda.CUDAGraph` that returns to the current stream also when the capture fails.
-
-    Graphs that never run at the same time may share a memory `pool`.
-    """
-
-    def __init__(self, device: torch.device, pool: Any = None):
-        self.device, self.pool, self.graph = device, pool, torch.cuda.CUDAGraph()
-
-    def capture(self, work: Callable[[], tuple[Tensor, ModelState]]) -> tuple[Tensor, ModelState]:
-        with torch.cuda.device(self.device):
-            stream = torch.cuda.current_stream()
-            try:
-                with torch.cuda.graph(self.graph, pool=self.pool, capture_error_mode="thread_local"):
-                    return work()
-            finally:
-                torch.cuda.set_stream(stream)
-
-    def replay(self) -> None:
-        with torch.cuda.device(self.device):
-            self.graph.replay()
-
-
 # What must be the same for a graph to be replayed
 
 
@@ -314,22 +291,6 @@ def list_tensors(batch: Batch, state: ModelState, scale: Tensor) -> list[Tensor]
 
 
 @contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector inside the block.
-
-    A collection may destroy a CUDA graph that is part of a reference cycle. CUDA forbids that while another graph is
-    captured, and the capture fails (https://github.com/pytorch/pytorch/pull/161037).
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@contextmanager
 def forbid_synchronization(device: torch.device) -> Iterator[None]:
     """Raise an error that contains `SYNC_ERROR` where the block would wait for the GPU."""
     if device.type != "cuda":
@@ -377,14 +338,12 @@ class RandomStates:
     def replace_device_state(self) -> None:
         """Give the generator of the device a new state object after a failed capture.
 
-        PyTorch would still treat the old one as being captured. Graphs captured before draw from the old one and must
-        not be replayed, which is why `num_replaced` is part of a model's signature.
+        Graphs captured before draw from the old one and must not be replayed, which is why `num_replaced` is part of a
+        model's signature.
         """
         if self.device_state is None:
             return
-        index = torch.cuda.current_device() if self.device.index is None else self.device.index
-        state = torch.Generator(self.device).graphsafe_get_state()
-        torch.cuda.default_generators[index].graphsafe_set_state(state)
+        replace_generator_state(self.device)
         RandomStates.num_replaced += 1
 
 

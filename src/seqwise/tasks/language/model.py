@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 import torch
@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_backbone
 from seqwise.backbones.states import ModelState
+from seqwise.backbones.steps import BackboneStep, build_step
 from seqwise.data.batch import TokenBatch
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.families import get_family
 from seqwise.heads.next_token import NextToken
+from seqwise.kernels.packed_linear import PackedLinear
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
@@ -23,6 +25,8 @@ from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.ngram import NGramModel
 from seqwise.text.tokenizer import TextStream, Tokenizer
+
+STEP_DTYPES = (torch.float32, torch.float64)
 
 
 class LanguageModel(nn.Module):
@@ -84,6 +88,36 @@ class LanguageModel(nn.Module):
             ids = ids[:, -self.backbone.window :]  # type: ignore[operator]
         states = self.backbone(self.embedding(ids), state)
         return self.head(states.vectors[:, -1]), states.state
+
+    def build_step(self, state: ModelState) -> LanguageModelStep | None:
+        """Returns a step that reads one token per row from this state on; None where only `next` computes the same."""
+        is_changed = type(self).next is not LanguageModel.next or any(map(_has_hooks, self.modules()))
+        weight = self.embedding.weight
+        if is_changed or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled(weight.device.type):
+            return None
+        backbone_step = build_step(self.backbone, state) if weight.dtype in STEP_DTYPES else None
+        return None if backbone_step is None else LanguageModelStep(self, backbone_step)
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+class LanguageModelStep:
+    """Reads one token per row over fixed memory; see `decoding/steps.py`."""
+
+    def __init__(self, model: LanguageModel, backbone_step: BackboneStep):
+        self.backbone_step = backbone_step
+        self.make_room, self.get_state = backbone_step.make_room, backbone_step.get_state
+        self.table, output = model.embedding.weight, model.head.output
+        self.project: Callable[[Tensor], Tensor] = model.head
+        if isinstance(output, FullSoftmax):
+            logits = PackedLinear(output.weight, output.bias, backbone_step.rows)
+            self.project = lambda vectors: logits(output.project(vectors))
+
+    def advance(self, ids: Tensor) -> Tensor:
+        """Reads ids (B, 1); returns scores (B, V), not normalised."""
+        return self.project(self.backbone_step.advance(torch.embedding(self.table, ids[:, 0])))
 
 
 Model = LanguageModel | NGramModel

@@ -1,0 +1,244 @@
+"""One step of a backbone over fixed memory: what generation computes for every token.
+
+    step = build_step(backbone, state)        # the state after the prompt
+    vector = step.advance(x)                  # (B, D) → (B, width), as `backbone(x[:, None], state)` computes it
+
+A step changes its own state in place, with operations whose shapes and addresses never change, so that a CUDA graph can
+capture `advance` (`decoding/cuda_graph.py`). Weights are prepared once and must not change meanwhile. `make_room` comes
+before each `advance`, outside of the graph; `get_state` returns the state from which the backbone itself continues.
+Nothing is recorded, and there are no gradients.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqwise.backbones.encoder import AttentiveBackbone, FeedForwardBackbone, RecurrentBackbone
+from seqwise.backbones.states import ModelState, map_state
+from seqwise.backbones.transformer import TransformerBackbone
+from seqwise.kernels.packed_linear import PackedLinear
+from seqwise.layers.attention import KeysValues
+from seqwise.layers.cells import State
+from seqwise.layers.positions import rotary, sines_and_cosines
+from seqwise.layers.record import pause_recording
+from seqwise.layers.recurrent import Recurrent
+from seqwise.layers.scan import build_cell_step
+
+
+def build_step(backbone: nn.Module, state: ModelState) -> BackboneStep | None:
+    """The step that continues from a state; None for other backbones than those of the package."""
+    step_class = STEPS.get(type(backbone))
+    if step_class is None or state is None:
+        return None
+    if isinstance(backbone, RecurrentBackbone) and any(type(layer) is not Recurrent for layer in backbone.deep.layer):
+        return None
+    return step_class(backbone, state)
+
+
+class BackboneStep(ABC):
+    """What all steps share."""
+
+    rows: int  # B
+
+    def make_room(self) -> None:  # noqa: B027 - most steps need nothing
+        """Prepare the memory for one more step, where it may be full."""
+
+    @abstractmethod
+    def advance(self, x: Tensor) -> Tensor:
+        """The vectors (B, width) of one more step x (B, D). The next call may overwrite them."""
+
+    @abstractmethod
+    def get_state(self) -> ModelState:
+        """The state after the last step, as the backbone returns it."""
+
+
+class FeedForwardStep(BackboneStep):
+    """The fixed window, shifted by one vector per step."""
+
+    def __init__(self, backbone: FeedForwardBackbone, state: Tensor):
+        self.rows = rows = len(state)
+        self.history = F.pad(state.transpose(1, 2), (1, 0))  # (B, D, window), the newest at the end
+        self.first = PackedLinear(backbone.first.weight, backbone.first.bias, rows, "relu")
+        layers: Any = backbone.layer
+        self.layers = [PackedLinear(layer.weight, layer.bias, rows, "relu") for layer in layers]
+
+    def advance(self, x: Tensor) -> Tensor:
+        history = torch.cat([self.history[:, :, 1:], x[:, :, None]], dim=2)
+        self.history.copy_(history)
+        h = self.first(history.flatten(1))
+        for layer in self.layers:
+            h = h + layer(h)
+        return h
+
+    def get_state(self) -> ModelState:
+        return self.history[:, :, 1:].transpose(1, 2).clone()
+
+
+class RecurrentStep(BackboneStep):
+    """One step of each cell."""
+
+    def __init__(self, backbone: RecurrentBackbone, state: tuple[State, ...]):
+        layers: Any = backbone.deep.layer
+        self.cells = [build_cell_step(layer.cell) for layer in layers]
+        self.state, self.rows = map_state(torch.clone, state), len(state[0][0])
+
+    def advance(self, x: Tensor) -> Tensor:
+        for cell_step, state in zip(self.cells, self.state, strict=True):
+            for part, new in zip(state, cell_step(x, state), strict=True):
+                part.copy_(new)
+            x = state[0]
+        return x
+
+    def get_state(self) -> ModelState:
+        return map_state(torch.clone, self.state)
+
+
+class Slots:
+    """The slots of several `KeyValueBuffer`s: which are filled, and the one of the current step."""
+
+    def __init__(self, rows: int, size: int, like: Tensor):
+        self.size = size
+        self.current = torch.zeros(1, dtype=torch.long, device=like.device)
+        self.mask = like.new_full((rows, 1, 1, size), -torch.inf)  # added to scores
+
+    def fill(self, count: int) -> None:
+        """Mark the first `count` slots as filled, and no others."""
+        self.mask.fill_(-torch.inf)[..., :count] = 0
+
+
+class KeyValueBuffer:
+    """Keys and values of the steps in the slots; H heads of width K."""
+
+    def __init__(self, rows: int, heads: int, width: int, slots: Slots):
+        self.slots = slots
+        self.both = slots.mask.new_zeros(rows, slots.size, 2, heads, width)
+        self.keys, self.values = self.both.permute(2, 0, 3, 1, 4).unbind(0)  # views (B, H, size, K)
+
+    def fill(self, keys: Tensor, values: Tensor) -> None:
+        count = keys.shape[2]
+        self.keys[:, :, :count], self.values[:, :, :count] = keys, values
+
+    def attend(self, stacked: Tensor) -> Tensor:
+        """Query, key and value of a step (B, 3, H, K) → the context (B, H·K) over all filled slots and its own."""
+        self.both.index_copy_(1, self.slots.current, stacked[:, None, 1:])
+        query = stacked[:, 0, :, None]
+        return F.scaled_dot_product_attention(query, self.keys, self.values, self.slots.mask).flatten(1)
+
+
+class AttentiveStep(RecurrentStep):
+    """The recurrent step, then attention over a ring of the newest states: itself and `attention_span` before it."""
+
+    def __init__(self, backbone: AttentiveBackbone, state: tuple[Any, tuple[Tensor, Tensor, Tensor]]):
+        recurrent_state, (keys, values, valid) = state
+        super().__init__(backbone, recurrent_state)
+        rows, self.count, size = len(keys), keys.shape[1], backbone.look_back.attention_span + 1
+        self.project = PackedLinear(backbone.look_back.weight, None, rows)
+        self.slots = Slots(rows, size, keys)
+        self.buffer = KeyValueBuffer(rows, 1, keys.shape[2], self.slots)
+        self.slots.fill(self.count)
+        self.slots.mask[:, 0, 0, : self.count].masked_fill_(~valid, -torch.inf)
+        self.buffer.fill(keys[:, None], values[:, None])
+
+    def make_room(self) -> None:
+        self.slots.current.fill_(self.count % self.slots.size)
+        self.count += 1
+
+    def advance(self, x: Tensor) -> Tensor:
+        s = super().advance(x)
+        self.slots.mask.index_fill_(3, self.slots.current, 0)
+        return s + self.buffer.attend(self.project(s).view(len(s), 3, 1, -1))
+
+    def get_state(self) -> ModelState:
+        size, device = self.slots.size, self.slots.mask.device
+        newest = torch.arange(max(0, self.count - size + 1), self.count, device=device) % size
+        keys, values = (part[:, 0].index_select(1, newest) for part in (self.buffer.keys, self.buffer.values))
+        valid = self.slots.mask[:, 0, 0].index_select(1, newest) == 0
+        return super().get_state(), (keys, values, valid)
+
+
+class TransformerStep(BackboneStep):
+    """All layers with their keys and values. When the window is full, its newer half is read again."""
+
+    def __init__(self, backbone: TransformerBackbone, state: tuple[Tensor, tuple[KeysValues, ...]]):
+        history, cache = state
+        self.backbone, window, (self.rows, _, inputs) = backbone, backbone.window, history.shape
+        layers: Any = backbone.encoder.layer
+        self.slots = Slots(1, window, history)
+        self.layers = [LayerStep(layer, self.rows, self.slots) for layer in layers]
+        self.history = history.new_zeros(self.rows, window, inputs)
+        self.positions = self.rotations = None
+        if backbone.positions is not None:
+            self.positions = backbone.positions(history.new_zeros(1, window, backbone.width))[0]  # (window, D)
+        if layers[0].attention.rotary:
+            sine, cosine = sines_and_cosines(window, backbone.width // layers[0].attention.heads, history).unbind(1)
+            self.rotations = torch.complex(cosine, sine)  # (window, K/2)
+        self._load(history, cache)
+
+    def _load(self, history: Tensor, cache: Sequence[KeysValues]) -> None:
+        """Continue from this state."""
+        self.count = history.shape[1]
+        self.slots.fill(self.count)
+        self.history[:, : self.count] = history
+        for layer, (keys, values) in zip(self.layers, cache):  # none, if there is no history
+            layer.buffer.fill(rotary(keys) if layer.layer.attention.rotary else keys, values)
+
+    def make_room(self) -> None:
+        if self.count == self.slots.size:
+            recent = self.history[:, self.count - max(self.count // 2, 1) + 1 :]
+            self._load(*(self.backbone(recent).state if recent.shape[1] else (recent, ())))
+        self.slots.current.fill_(self.count)
+        self.count += 1
+
+    def advance(self, x: Tensor) -> Tensor:
+        current = self.slots.current
+        self.history.index_copy_(1, current, x[:, None])
+        self.slots.mask.index_fill_(3, current, 0)
+        x = self.backbone.enter(x)
+        if self.positions is not None:
+            x = x * self.backbone.factor + self.positions.index_select(0, current)
+        rotation = None if self.rotations is None else self.rotations.index_select(0, current)
+        for layer in self.layers:
+            x = layer(x, rotation)
+        return self.backbone.encoder.norm(x)
+
+    def get_state(self) -> ModelState:
+        with pause_recording():
+            return self.backbone(self.history[:, : self.count].clone()).state
+
+
+class LayerStep:
+    """One Transformer layer, (B, D) → (B, D)."""
+
+    def __init__(self, layer: Any, rows: int, slots: Slots):
+        self.layer, attention, feedforward = layer, layer.attention, layer.feedforward
+        self.heads = attention.heads
+        self.buffer = KeyValueBuffer(rows, self.heads, attention.width // self.heads, slots)
+        self.project = PackedLinear(attention.inward.weight, attention.inward.bias, rows)
+        self.project_output = PackedLinear(attention.outward.weight, attention.outward.bias, rows)
+        inward, outward = feedforward.inward, feedforward.outward
+        self.up_projection = PackedLinear(inward.weight, inward.bias, rows, feedforward.activation)
+        self.down_projection = PackedLinear(outward.weight, outward.bias, rows)
+
+    def __call__(self, x: Tensor, rotation: Tensor | None) -> Tensor:
+        layer, norm = self.layer, self.layer.attention_norm
+        stacked = self.project(layer.sublayer_input(norm, x)).view(len(x), 3, self.heads, -1)
+        if rotation is not None:  # of query and key, as by `rotary`
+            torch.view_as_complex(stacked[:, :2].unflatten(-1, (-1, 2))).mul_(rotation)
+        x = layer.add_residual(norm, x, self.project_output(self.buffer.attend(stacked)))
+        norm = layer.feedforward_norm
+        hidden = self.up_projection(layer.sublayer_input(norm, x))
+        return layer.add_residual(norm, x, self.down_projection(hidden))
+
+
+STEPS: dict[type[nn.Module], Callable[[Any, ModelState], BackboneStep]] = {
+    FeedForwardBackbone: FeedForwardStep,
+    RecurrentBackbone: RecurrentStep,
+    AttentiveBackbone: AttentiveStep,
+    TransformerBackbone: TransformerStep,
+}

@@ -1,0 +1,83 @@
+"""Generates the product of a few rows with a weight that is not rearranged: a step of generation for one sequence.
+
+Its time is that of reading the weight once. Every vector of the weight is multiplied with the same columns of x, and
+the sums of as many rows of the weight as a vector has lanes are added up together. It knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, CompiledFunction, Int, Vec
+from seqwise.kernels.recurrence.decorators import thread_safe_cache
+
+GROUP = 8  # rows of the weight that are read side by side: many rows at equal distances would evict each other
+
+
+@thread_safe_cache
+def compile_few_rows(precision: str) -> CompiledFunction:
+    """A function of the address of these words: x, rows, K, weight, bias, result, N, first, end.
+
+    result (rows, N) = x (rows, K) · weight (N, K) transposed + bias (N), in the columns from `first` to `end`.
+    """
+    code = Code(precision)
+    with code.function("few_rows", 1) as (words,):
+        x, rows, depth, weight, bias, result, width, first, end = (code.load_word(words, i) for i in range(9))
+        with code.loop(first, end, code.lanes) as column:
+            last = (end - column - 1).minimum(code.lanes - 1)
+            # Where fewer rows of the weight are left, the last one is repeated.
+            addresses = [weight + (column + last.minimum(i)) * depth * code.size for i in range(code.lanes)]
+            with code.loop(0, rows) as row:
+                left, sums = x + row * depth * code.size, []
+                for group in range(0, code.lanes, GROUP):
+                    sums += _multiply(code, left, addresses[group : group + GROUP], depth)
+                total = _sum_lanes(code, sums)
+                with code.mask_lanes(last + 1):
+                    code.store(total + code.load(bias, column), result, row * width + column)
+    return code.build()["few_rows"]
+
+
+def _multiply(code: Code, left: Int, addresses: list[Int], depth: Int) -> list[Vec]:
+    """The products of a row with each row of the weight, summed up to the lanes of a vector."""
+    builder, before = code.builder, code.builder.block
+    head, body, tail = (builder.append_basic_block() for _ in range(3))
+    full = depth // code.lanes * code.lanes
+    builder.branch(head)
+    builder.position_at_end(head)
+    k, sums = builder.phi(INT64), [builder.phi(code.vector) for _ in addresses]
+    column = Int(code, k)
+    builder.cbranch(column < full, body, tail)
+    builder.position_at_end(body)
+    new_sums = _add_products(code, left, addresses, column, sums)
+    k.add_incoming(INT64(0), before)
+    k.add_incoming((column + code.lanes).value, body)
+    for total, value in zip(sums, new_sums, strict=True):
+        total.add_incoming(code.as_vec(0.0).value, before)
+        total.add_incoming(value, body)
+    builder.branch(head)
+    builder.position_at_end(tail)
+    with code.mask_lanes(depth - full):  # lanes after the last column are zero
+        return [Vec(code, value) for value in _add_products(code, left, addresses, full, sums)]
+
+
+def _add_products(code: Code, left: Int, addresses: list[Int], column: Int, sums: list[ir.Value]) -> list[ir.Value]:
+    x = code.load(left, column)
+    return [code.fma(x, code.load(row, column), Vec(code, total)).value for row, total in zip(addresses, sums)]
+
+
+def _sum_lanes(code: Code, vectors: list[Vec]) -> Vec:
+    """A vector with the sum of all lanes of each vector, in their order.
+
+    In each round, the halves of the blocks of two vectors are added, and the results of both share one vector.
+    """
+    width, indices = code.lanes, ir.VectorType(INT32, code.lanes)
+    while (block := len(vectors) // 2) > 0:
+        own = [c - block + width if c & block else c for c in range(width)]
+        other = [c + width if c & block else c + block for c in range(width)]
+        halves = [
+            [Vec(code, code.builder.shuffle_vector(a.value, b.value, ir.Constant(indices, order)))
+             for a, b in zip(vectors[:block], vectors[block:], strict=True)]
+            for order in (own, other)
+        ]  # fmt: skip
+        vectors = [first + second for first, second in zip(*halves, strict=True)]
+    return vectors[0]
