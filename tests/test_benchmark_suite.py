@@ -297,13 +297,30 @@ def test_cached_and_uncached_generation_agree(benchmark_script, monkeypatch, cap
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["agreement"] for row in rows] == [1.0, 1.0, 1.0, 1.0, None]
     assert all(row["cached_tokens_per_second"] > 0 for row in rows)
+    assert ["plain_tokens_per_second" in row for row in rows] == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize("model", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"])
+def test_every_family_has_a_plain_loop(model, benchmark_script):
+    """Reading a sequence token by token gives the same scores as reading it at once."""
+    decoding = benchmark_script("decoding")
+    row = decoding.Row(model, "greedy", 2, 1, 16, 30, 5)
+    assert decoding.build_plain_loop(row, torch.device("cpu"))().shape == (2, 5)
+    plain = decoding.build_plain_model(decoding.build_settings(row), 30).eval()
+    ids = torch.randint(30, (2, 7))
+    scores, state = plain(ids[:, :5], None)
+    for token in ids[:, 5:].split(1, dim=1):
+        scores, state = plain(token, state)
+    torch.testing.assert_close(scores, plain(ids, None)[0])
 
 
 def test_cached_generation_must_be_faster_and_agree(benchmark_script):
     decoding = benchmark_script("decoding")
-    row = {"name": "x", "ratio": 1.0, "agreement": 0.98}
+    row = {"name": "x", "ratio": 1.0, "agreement": 0.98, "plain_ratio": 2.0, "required_plain_ratio": 2}
     assert decoding.check_rows([row, {**row, "agreement": None}]) == []
-    assert len(decoding.check_rows([{**row, "ratio": 0.9}, {**row, "agreement": 0.9}])) == 2
+    assert (
+        len(decoding.check_rows([{**row, "ratio": 0.9}, {**row, "agreement": 0.9}, {**row, "plain_ratio": 1.9}])) == 3
+    )
 
 
 def test_the_cost_of_every_family_is_measured_and_drawn(benchmark_script, monkeypatch, tmp_path, capsys):

@@ -24,14 +24,14 @@ def test_float64_weights_use_the_ordinary_product():
     weight = torch.randn(4, 3, dtype=torch.float64)
     with torch.inference_mode():
         assert PackedLinear(weight, None, rows=8).packed_weight is None
-        assert PackedLinear(torch.randn(600, 500, dtype=torch.float64), None, rows=1).few_rows is None
+        assert PackedLinear(torch.randn(1100, 1000, dtype=torch.float64), None, rows=1).few_rows is None
     x = torch.randn(2, 3, dtype=torch.float64)
     assert torch.equal(PackedLinear(weight, None, rows=8)(x), F.linear(x, weight))
 
 
 def test_with_gradients_enabled_the_ordinary_product_is_used():
     weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
-    assert PackedLinear(torch.randn(600, 500), None, rows=1).few_rows is None
+    assert PackedLinear(torch.randn(1100, 1000), None, rows=1).few_rows is None
     layer = PackedLinear(weight, None, rows=8)
     assert layer.packed_weight is None
     layer(x).sum().backward()
@@ -81,7 +81,7 @@ def test_any_size_can_be_multiplied_on_any_number_of_threads(width, depth, monke
 
 @torch.inference_mode()
 def test_a_small_weight_and_a_machine_without_compiler_use_the_ordinary_product(monkeypatch):
-    weight, x = torch.randn(600, 500), torch.randn(1, 500)
+    weight, x = torch.randn(1100, 1000), torch.randn(1, 1000)
     assert PackedLinear(weight, None, rows=1).few_rows is not None
     assert PackedLinear(weight[:9], None, rows=1).few_rows is None
     monkeypatch.setenv("SEQWISE_KERNELS", "off")

@@ -15,10 +15,11 @@ from __future__ import annotations
 import warnings
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from seqwise.backbones.states import ModelState
-from seqwise.kernels.cuda_graph import CudaGraph, no_garbage_collection, replace_generator_state
+from seqwise.kernels.cuda_graph import ShortCudaGraph, no_garbage_collection, replace_generator_state
 from seqwise.kernels.recurrence.availability import get_disabled_reason
 from seqwise.layers.record import is_recording
 
@@ -44,13 +45,17 @@ class TokenReader:
 
     def __init__(self, model: Predictor):
         self.model, self.state = model, None
+        self.build_step: Any = None if get_disabled_reason() else getattr(model, "build_step", None)
         self.step: TokenStep | None = None
         self.graph: StepGraph | None = None
 
     def read(self, ids: Tensor) -> Tensor:
-        """Reads more tokens (B, T); returns scores (B, V) of the next: log-probabilities plus a constant per row."""
-        if self.step is None and self.state is not None:
-            self._start_steps(ids)
+        """Reads more tokens, first the prompt (B, T), then one per row (B, 1).
+
+        Returns scores (B, V) of the next token: log-probabilities plus a constant per row.
+        """
+        if self.step is None and self.state is not None and self.build_step is not None and not is_recording():
+            self._start_steps(ids.device)
         if self.step is None:
             scores, self.state = self.model.next(ids, self.state)
             return scores
@@ -60,19 +65,18 @@ class TokenReader:
         self.step.make_room()
         return self.step.advance(ids) if self.graph is None else self.graph(ids)
 
-    def _start_steps(self, ids: Tensor) -> None:
-        build_step: Any = getattr(self.model, "build_step", None)
-        if build_step is None or is_recording() or get_disabled_reason() or ids.shape[1] != 1:
-            return
-        self.step = build_step(self.state)
-        if self.step is not None and ids.is_cuda:
-            self.graph = StepGraph(self.step, CudaGraph(ids.device))
+    def _start_steps(self, device: torch.device) -> None:
+        self.step = self.build_step(self.state)
+        if self.step is None:
+            self.build_step = None
+        elif device.type == "cuda":
+            self.graph = StepGraph(self.step, ShortCudaGraph(device))
 
 
 class StepGraph:
     """A step that is replayed as a CUDA graph after its first calls."""
 
-    def __init__(self, step: TokenStep, graph: CudaGraph):
+    def __init__(self, step: TokenStep, graph: ShortCudaGraph):
         self.step, self.graph, self.calls = step, graph, 0
         self.ids: Tensor | None = None
         self.scores: Tensor | None = None
@@ -82,7 +86,7 @@ class StepGraph:
         if self.calls == WARMUP_STEPS + 1:
             self._capture(ids)
         if self.ids is None or self.scores is None:
-            return self.step.advance(ids)
+            return self.graph.warm_up(lambda: self.step.advance(ids))
         self.ids.copy_(ids)
         self.graph.replay()
         return self.scores

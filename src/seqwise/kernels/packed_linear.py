@@ -19,7 +19,7 @@ from seqwise.kernels.recurrence.availability import get_disabled_reason
 
 MIN_SEQUENCES = 4  # minimum number of sequences for which a packed copy is worth its cost
 MAX_FEW_ROWS = 8  # the compiled product reads the weight from the cache again for every row
-MIN_FEW_ROWS_SIZE = 2**18  # minimum numbers of a weight: below that, the ordinary product is as fast
+MIN_FEW_ROWS_SIZE = 2**20  # minimum numbers of a weight: compiling takes 0.15 s, and smaller weights gain little
 MIN_THREADED_SIZE = 2**21  # minimum numbers of a weight that several threads share
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}
 

@@ -256,8 +256,9 @@ class TextStream:
         return text
 
     def _advance(self) -> str:
-        text = self.tokenizer.decode(self.pending_ids)
-        common = takewhile(lambda pair: pair[0] == pair[1], zip(text, self.returned_text))
-        new = text[sum(1 for _ in common) :]
+        text, returned = self.tokenizer.decode(self.pending_ids), self.returned_text
         self.returned_text = text
-        return new
+        if text.startswith(returned):
+            return text[len(returned) :]
+        common = takewhile(lambda pair: pair[0] == pair[1], zip(text, returned))
+        return text[sum(1 for _ in common) :]
