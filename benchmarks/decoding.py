@@ -31,10 +31,11 @@ from plain_loops import build_plain_model, continue_plainly
 from torch import Tensor
 
 from seqwise.backbones.memory import Memory
-from seqwise.config import RECURRENT, DataSettings, NetworkSettings, Settings, TransformerSettings
+from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerSettings
 from seqwise.decoding.generate import decode_sequences, generate
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import choose_token
+from seqwise.families import RECURRENT
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.tasks.token_decoder import TokenDecoder

@@ -73,8 +73,10 @@ def test_any_size_can_be_multiplied_on_any_number_of_threads(width, depth, monke
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            product = packed_linear.FewRowsProduct(weight, bias)(x)
-            torch.testing.assert_close(product, F.linear(x, weight, bias), atol=1e-5, rtol=1e-5)
+            multiply = packed_linear.FewRowsProduct(weight, bias)
+            products = [multiply(x) for _ in range(3)]  # by one thread and by all
+            torch.testing.assert_close(products[0], F.linear(x, weight, bias), atol=1e-5, rtol=1e-5)
+            assert all(torch.equal(products[0], other) for other in products)
     finally:
         torch.set_num_threads(before)
 
@@ -91,3 +93,20 @@ def test_a_small_weight_and_a_machine_without_compiler_use_the_ordinary_product(
     layer = PackedLinear(weight, None, rows=1)
     assert layer.few_rows is None
     assert torch.equal(layer(x), F.linear(x, weight))
+
+
+def count_choices(choice: packed_linear.ThreadChoice, seconds: dict[int, float], calls: int) -> dict[int, int]:
+    counts = dict.fromkeys(seconds, 0)
+    for _ in range(calls):
+        threads = choice.choose()
+        counts[threads] += 1
+        choice.update(seconds[threads])
+    return counts
+
+
+def test_the_faster_number_of_threads_is_chosen_and_the_choice_changes_with_the_load():
+    choice = packed_linear.ThreadChoice(2)
+    assert count_choices(choice, {1: 0.17, 2: 0.10}, 1000)[2] > 980
+    assert count_choices(choice, {1: 0.17, 2: 5.0}, 1000)[1] > 980  # other processes need the second core
+    assert count_choices(choice, {1: 0.17, 2: 0.10}, 1000)[2] > 700
+    assert count_choices(packed_linear.ThreadChoice(1), {1: 0.1}, 100) == {1: 100}

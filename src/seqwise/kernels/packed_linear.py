@@ -9,6 +9,7 @@ computed in another order, so results differ by rounding.
 from __future__ import annotations
 
 from functools import cache
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ MIN_SEQUENCES = 4  # minimum number of sequences for which a packed copy is wort
 MAX_FEW_ROWS = 8  # the compiled product reads the weight from the cache again for every row
 MIN_FEW_ROWS_SIZE = 2**20  # minimum numbers of a weight: compiling takes 0.15 s, and smaller weights gain little
 MIN_THREADED_SIZE = 2**21  # minimum numbers of a weight that several threads share
+TRIAL_INTERVALS = (16, 256)  # calls between trials of the other number of threads: the first, and the largest
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}
 
 
@@ -65,17 +67,46 @@ class FewRowsProduct:
         self.function, self.run = compile_few_rows("float"), run
         self.weight = weight.detach().contiguous()  # these tensors keep the addresses valid
         self.bias = self.weight.new_zeros(len(weight)) if bias is None else bias.detach().contiguous()
-        width, lanes = len(weight), get_vector_sizes()[0] // 4
-        self.threads = torch.get_num_threads() if weight.numel() >= MIN_THREADED_SIZE else 1
-        step = -(-width // (lanes * self.threads)) * lanes
-        self.parts = [(start, min(width, start + step)) for start in range(0, width, step)]
+        self.lanes = get_vector_sizes()[0] // 4
+        self.threads = ThreadChoice(torch.get_num_threads() if weight.numel() >= MIN_THREADED_SIZE else 1)
 
     def __call__(self, x: Tensor) -> Tensor:
         x, (width, depth) = x.contiguous(), self.weight.shape
         result = x.new_empty(*x.shape[:-1], width)
-        words = x.data_ptr(), x.numel() // depth, depth, self.weight.data_ptr(), self.bias.data_ptr()
-        self.run(self.function, [[*words, result.data_ptr(), width, *part] for part in self.parts], self.threads)
+        words = x.data_ptr(), x.numel() // depth, depth, self.weight.data_ptr(), self.bias.data_ptr(), result.data_ptr()
+        start, threads = perf_counter(), self.threads.choose()
+        step = -(-width // (self.lanes * threads)) * self.lanes
+        parts = [[*words, width, first, min(width, first + step)] for first in range(0, width, step)]
+        self.run(self.function, parts, threads)
+        self.threads.update(perf_counter() - start)
         return result
+
+
+class ThreadChoice:
+    """Chooses one thread or all of them by their measured times, which never changes a result.
+
+    On a busy machine the other threads arrive late, and one thread is faster. The slower choice is tried again after 16
+    calls, then after twice as many each time, at most 256.
+    """
+
+    def __init__(self, threads: int):
+        self.options, self.seconds = (threads, 1), [0.0, 0.0]  # 0: not measured yet
+        self.current, self.is_trial, self.calls_left, self.interval = 0, True, 0, TRIAL_INTERVALS[0]
+
+    def choose(self) -> int:
+        self.current = int(self.seconds[1] < self.seconds[0])
+        self.is_trial = self.calls_left == 0 and self.options[0] > 1
+        if not self.is_trial:
+            self.calls_left -= 1
+            return self.options[self.current]
+        self.calls_left, self.interval = self.interval, min(2 * self.interval, TRIAL_INTERVALS[1])
+        return self.options[1 - self.current]
+
+    def update(self, seconds: float) -> None:
+        """Report the time of the last choice."""
+        choice = 1 - self.current if self.is_trial else self.current
+        last = self.seconds[choice]
+        self.seconds[choice] = seconds if self.is_trial or not last else 0.75 * last + 0.25 * seconds
 
 
 def build_few_rows_product(weight: Tensor, bias: Tensor | None) -> FewRowsProduct | None:
