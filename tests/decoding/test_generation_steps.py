@@ -145,6 +145,11 @@ def test_sampling_draws_what_multinomial_draws():
     assert torch.equal(ours.get_state(), torchs.get_state())
 
 
+def test_invalid_probabilities_are_an_error():
+    with pytest.raises(RuntimeError, match="nan"):
+        sample(torch.tensor([[0.5, 0.5], [torch.nan, 1.0]]))
+
+
 def test_the_first_of_equal_scores_is_the_largest():
     scores = torch.tensor([[0.0, 2.0, 2.0], [1.0, 0.0, 1.0]])
     assert choose_token(GREEDY, scores, None).tolist() == [1, 0]

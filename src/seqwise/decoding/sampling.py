@@ -28,15 +28,20 @@ def sample(probabilities: Tensor, generator: torch.Generator | None = None) -> T
     On a CPU it is `torch.multinomial`, from the same random numbers, in a third of the time: with exponential random
     numbers q the largest p / q has index i with probability p_i, and PyTorch computes their logarithms one by one.
     """
-    if not probabilities.is_cpu or probabilities.dtype != torch.float32:
-        return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
-    uniform = torch.rand(probabilities.shape, dtype=torch.float64, generator=generator)
-    return _argmax(probabilities / uniform.neg_().log1p_().neg_().float())
+    if probabilities.is_cpu and probabilities.dtype == torch.float32:
+        uniform = torch.rand(probabilities.shape, dtype=torch.float64, generator=generator)
+        ratios = probabilities / uniform.neg_().log1p_().neg_().float()
+        ids = _argmax(ratios)
+        if not ratios.gather(1, ids[:, None]).isnan().any():
+            return ids
+    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)  # raises an error for NaN
 
 
 def _argmax(scores: Tensor) -> Tensor:
     """Return the index of the largest score of each row (B,). On a CPU NumPy's function is several times as fast."""
-    return torch.from_numpy(scores.numpy().argmax(-1)) if scores.is_cpu else scores.argmax(-1)
+    if scores.is_cpu and scores.dtype == torch.float32:
+        return torch.from_numpy(scores.detach().numpy().argmax(-1))
+    return scores.argmax(-1)
 
 
 def apply_repetition_penalty(scores: Tensor, occurred: Tensor | None, penalty: float) -> Tensor:
