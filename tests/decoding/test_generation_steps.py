@@ -208,12 +208,12 @@ def test_a_cuda_graph_returns_the_scores_of_the_model(name, rows):
     model, ids = build(name, "cuda"), prompt(rows, "cuda")
     tokens = torch.randint(VOCABULARY, (rows, TOKENS), generator=torch.Generator().manual_seed(2)).cuda()
     reader = TokenReader(model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        scores = read_tokens(reader, ids, tokens)
-    assert reader.graph.scores is not None
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # a step multiplies in float32
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            scores = read_tokens(reader, ids, tokens)
         expected = read_tokens(TokenReader(PlainModel(model)), ids, tokens)
+    assert reader.graph.scores is not None
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
 
 
