@@ -6,6 +6,7 @@ printed, and the `ResolvedSettings` are saved as `config.yaml` in the run. Unkno
 
 from __future__ import annotations
 
+import codecs
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -76,6 +77,8 @@ class DataSettings(Section):
 
     renamed = {"longest": "max_length", "tokens": "max_tokens"}
 
+    encoding: str | None = None
+    """Encoding of text files and tables, such as cp1251; detected unless set."""
     valid_fraction: float = Field(HELD_OUT_FRACTION, gt=0, lt=0.5)
     """Share held out for validation when the data has no validation split."""
     test_fraction: float = Field(HELD_OUT_FRACTION, gt=0, lt=0.5)
@@ -90,6 +93,17 @@ class DataSettings(Section):
     """Maximum tokens per update, padding included: batches of long examples hold fewer of them."""
     on_empty: Literal["stop", "drop"] = "stop"
     """An example in which a field is empty: stop with an error, or drop the example and count it."""
+
+    @field_validator("encoding")
+    @classmethod
+    def _check_encoding(cls, encoding: str | None) -> str | None:
+        try:
+            if encoding:
+                "".encode(encoding)  # raises for codecs that are not of text, too
+            return encoding and codecs.lookup(encoding).name
+        except LookupError:
+            examples = "utf-8, utf-16, cp1252, latin-1, cp1251, shift_jis, gb18030"
+            raise ValueError(f"there is no such text encoding. Examples: {examples}") from None
 
 
 class NetworkSettings(Section):

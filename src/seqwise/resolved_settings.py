@@ -39,6 +39,7 @@ class ResolvedTextSettings(ResolvedSection, config.TextSettings):
 
 
 class ResolvedDataSettings(ResolvedSection, config.DataSettings):
+    encoding: str = ""  # detected
     window: Annotated[int, Field(ge=1)] | Literal["full"] = 1
     order: Literal["streams", "windows"] = "windows"
     max_length: int = 512

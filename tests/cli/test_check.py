@@ -46,7 +46,7 @@ def test_a_leak_between_the_splits_is_a_warning(seqwise_command, tmp_path):
             ":2: expected an object with a string under `text`, found txt.",
         ),
         ("a.jsonl", b"{\n", ":1: not valid JSON"),
-        ("a.txt", b"good\nb\xe9d\n", ":2: byte 0xE9 at offset 6 (line 2) is not UTF-8."),
+        ("a.txt", b"g\xc3\xb6d\nb\xe9d\n", ":2: byte 0xE9 at offset 6 (line 2) is not UTF-8. 1 other character is"),
         ("a.csv", b"a,b\n", ": files ending in '.csv' are not read."),
         ("a.txt.gz", b"not gzip", ": the gzip file is damaged"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -88,3 +89,13 @@ def test_a_progress_bar_writes_nothing_to_a_file(log_file):
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3_661, "1:01:01")])
 def test_durations_are_formatted_as_hours_minutes_seconds(seconds, text):
     assert progress.format_duration(seconds) == text
+
+
+def test_a_log_file_has_lines_of_progress_even_while_nothing_is_reported(log_file, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.01)
+    with progress.ProgressBar("reading") as bar:
+        bar(30, 120)
+        while log_file.getvalue().count("\n") < 3:  # printed by a thread
+            time.sleep(0.01)
+    assert "reading: 25% after 0:00" in log_file.getvalue().splitlines()
+    assert set(log_file.getvalue().splitlines()) <= {"reading: 0% after 0:00", "reading: 25% after 0:00"}

@@ -178,7 +178,7 @@ def test_missing_empty_and_unreadable_files_are_refused(tmp_path: Path):
         (tmp_path, "test.txt: no examples were found"),
         (tmp_path / "trian.txt", "Perhaps you meant 'train.txt'"),
         (write_files(tmp_path / "pictures", a_png="x"), r"contains no .txt, .tsv \(1 other files\)"),
-        (tmp_path / "pictures" / "a.png", "files ending in '.png' are not read"),
+        (tmp_path / "pictures" / "a.png", r"images without captions \(.png\) are not read"),
     ]
     for spec, part in cases:
         with pytest.raises(DataError, match=part):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,27 @@ def test_a_store_has_the_tokens_of_its_split(kind: str, corpus: Corpus, monkeypa
         assert store.info.words == len(text.split()) + text.count("\n")
         assert (store.info.characters, store.info.lines) == (len(text), text.count("\n"))
         assert store.info.split == split
+
+
+@pytest.mark.parametrize("kind", ["bpe", "words", "spaces", "wordpiece"])
+def test_the_store_of_a_long_text_equals_that_of_a_short_one(
+    kind: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a certain length on, each distinct segment is encoded once; a run of letters may be longer than a chunk."""
+    text = "The cat sat,  on\tthe mat.\n" * 2_000 + "ab" * 70_000 + " end\n" + "It's a café\n" * 2_000
+    (tmp_path / "a.txt").write_text(text)
+    corpus = open_corpus(tmp_path / "a.txt")
+    stores, contents = [], []
+    for min_characters in (10**9, 0):
+        monkeypatch.setattr(store_module, "MIN_COMPILED_CHARACTERS", min_characters)
+        monkeypatch.setattr(pipelines, "MIN_COMPILED_CHARACTERS", min_characters)
+        shutil.rmtree(cache, ignore_errors=True)
+        tokenizer = Tokenizer.train(kind, corpus.texts("train"), 400 if kind in ("bpe", "wordpiece") else None)
+        splits = prepare(corpus, tokenizer)
+        stores.append({split: store.info for split, store in splits.items()})
+        contents.append([store.path.with_suffix(".bin").read_bytes() for store in splits.values()])
+    assert stores[0] == stores[1]
+    assert contents[0] == contents[1]
 
 
 def test_words_split_between_chunks_are_counted_once(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def write_files(folder: Path, **files: str) -> Path:
     return folder
 
 
-def to_jsonl(*texts: str) -> str:
+def to_jsonl(*texts: str | list[str]) -> str:
     return "".join(json.dumps({"text": text}) + "\n" for text in texts)
 
 
@@ -269,19 +269,25 @@ def test_a_binary_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk_bytes", [7, 1 << 20])
-def test_the_wrong_encoding_is_named_with_byte_offset_and_line(
+def test_damaged_utf_8_is_named_with_byte_offset_and_line(
     chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "CHUNK_BYTES", chunk_bytes)
-    (tmp_path / "a.txt").write_bytes(b"one\n" * 16 + b"caf\xe9\n")
-    error = assert_refused(tmp_path / "a.txt", r"byte 0xE9 at offset 67 \(line 17\) is not UTF-8")
+    (tmp_path / "a.txt").write_bytes("oné\n".encode() * 16 + b"caf\xe9\n")
+    error = assert_refused(
+        tmp_path / "a.txt", r"byte 0xE9 at offset 83 \(line 17\) is not UTF-8. 16 other characters are"
+    )
     assert error.line == 17
-    assert f"iconv -f latin1 -t utf8 {tmp_path}/a.txt > {tmp_path}/a.utf8.txt" in error.repair
+    assert "--data.encoding cp1252" in error.repair
 
 
-def test_utf_16_is_recognised(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes("hello\n".encode("utf-16"))
-    assert "iconv -f utf-16" in assert_refused(tmp_path / "a.txt", "UTF-16").repair
+@pytest.mark.parametrize("chunk_bytes", [7, 1 << 20])
+def test_latin_1_is_converted(chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "CHUNK_BYTES", chunk_bytes)
+    (tmp_path / "a.txt").write_bytes(b"one\n" * 16 + b"caf\xe9\n")
+    corpus = open_corpus(tmp_path / "a.txt", 0, 0)
+    assert join_texts(corpus, "train") == "one\n" * 16 + "café\n"
+    assert corpus.size("train") == 70
 
 
 def test_a_file_that_ends_inside_a_character_is_refused(tmp_path: Path) -> None:
@@ -303,9 +309,19 @@ def test_json_without_text_is_refused(line: str, received: str, tmp_path: Path) 
     assert assert_refused(tmp_path / "a.jsonl", f"string under `text`, found .*{received}").line == 2
 
 
-def test_json_in_the_wrong_encoding_is_refused(tmp_path: Path) -> None:
+def test_json_in_another_encoding_is_converted(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "caf\xe9"}\n')
-    assert assert_refused(tmp_path / "a.jsonl", "byte 0xE9 at offset 27").line == 2
+    assert join_texts(open_corpus(tmp_path / "a.jsonl", 0, 0), "train") == "a\ncafé\n"
+
+
+def test_a_json_array_is_a_list_of_documents_and_a_list_as_text_is_joined(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"text": "a"},\n {"text": ["b", "c"]}]\n')
+    (tmp_path / "b.jsonl").write_text(to_jsonl("a", ["b", "c"]))
+    for name in ("a.json", "b.jsonl"):
+        corpus = open_corpus(tmp_path / name, 0, 0)
+        assert [(document.text, document.line) for document in corpus.documents("train")] == [("a\n", 1), ("b c\n", 2)]
+    (tmp_path / "c.json").write_text('[{"text": "a"},\n {"txt": "b"}]\n')
+    assert assert_refused(tmp_path / "c.json", "string under `text`, found txt").line == 2
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz"])
@@ -324,7 +340,7 @@ def test_an_unknown_built_in_suggests_the_nearest() -> None:
 
 
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
-    assert_refused(write_files(tmp_path, a_pdf="x") / "a.pdf", "files ending in '.pdf' are not read")
+    assert_refused(write_files(tmp_path, a_pdf="x") / "a.pdf", r"PDF documents \(.pdf\) are not read")
 
 
 def test_a_text_too_short_to_split_is_refused(tmp_path: Path) -> None:

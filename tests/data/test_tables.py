@@ -140,9 +140,11 @@ def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
         ("a.jsonl", "\n\n", None, ["a.jsonl: the file is empty", '{"text": …, "label": …}']),
         ("a.csv", "sentence,label\ngood,1\n", None, ["a.csv:1: ", "no column text", "--columns sentence,label"]),
         ("a.csv", "\nreview,label\ngood,1\n", None, ["a.csv:2: ", "no column text"]),
-        ("a.csv", "good;1\nbad;0\n", None, ["found 1 columns", "semicolons"]),
-        ("a.tsv", "good,1\nbad,0\n", None, ["found 1 columns", "commas"]),
-        ("a.tsv", "good\nbad\n", None, ["found 1 columns", "tabs in .tsv"]),
+        ("a.tsv", "good\nbad\n", None, ["found 1 columns", "separated by commas, semicolons, tabs"]),
+        ("a.csv", "text,label,text\ngood,1,x\n", None, ["a.csv:1: two columns are called 'text': 1 and 3"]),
+        ("a.csv", "\nText,label,text\ngood,1,x\n", None, ["a.csv:2: two columns are called 'text'"]),
+        ("a.csv", "r,s,r\ngood,1,x\n", "r,s", ["a.csv:1: two columns are called 'r'"]),
+        ("a.csv", b"\xd0\xe2,1\n", None, ["a.csv:1: byte 0xD0", "--data.encoding"]),
         ("a.csv", "1,good,x\n", None, ["found 3 columns", "--columns 1,2"]),
         ("a.csv", "review,stars\ngood,1\n", "reveiw,stars", ["no column 'reveiw'", "Perhaps you meant 'review'"]),
         ("a.csv", "good,1\n", "1,3", ["no column 3: the first line has 2"]),
@@ -150,8 +152,6 @@ def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
         ("a.csv", "good,1\n", "²,1", ["no column '²'"]),
         ("a.csv", "good,1\n", "text", ["--columns: expected 2 (text, label), received 1"]),
         ("a.jsonl", "{}", "text", ["--columns: expected 2 (text, label), received 1"]),
-        ("a.csv", b"caf\xe9,1\n", None, ["a.csv:1: byte 0xE9", "iconv -f latin1"]),
-        ("a.csv", "good,1\n".encode("utf-16"), None, ["UTF-16"]),
     ],
 )  # fmt: skip
 def test_unreadable_tables_are_refused(tmp_path: Path, name: str, content, columns: str | None, parts: list[str]):
@@ -175,6 +175,60 @@ def test_wrong_lines_of_json_are_reported_with_their_number(tmp_path: Path, line
     assert [row.line for row in result.rows] == [1]
     assert [error.line for error in findings.errors] == [2]
     assert part in findings.errors[0].problem
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "text,label\ngood,1\ntext,label\nbad,0\n"),
+        ("a.tsv", "text\tlabel\ngood\t1\ntext\tlabel\nbad\t0\n"),
+    ],
+)
+def test_a_repeated_header_is_an_error_with_its_line(tmp_path: Path, name: str, content: str):
+    _, findings = write_and_read_table(tmp_path, name, content)
+    assert [(error.line, error.problem) for error in findings.errors] == [(3, "the header of line 1 is repeated.")]
+
+
+def test_columns_without_a_name_may_be_several_and_numbers_choose_among_equal_names(tmp_path: Path):
+    assert read_rows(tmp_path, "a.csv", "text,label,,\ngood,1,,\n") == [("good", "1", 2)]
+    assert read_rows(tmp_path, "a.csv", "text,label,text\ngood,1,x\n", "1,2") == [("good", "1", 2)]
+
+
+def test_a_key_that_occurs_twice_in_an_object_is_an_error(tmp_path: Path):
+    _, findings = write_and_read_table(tmp_path, "a.jsonl", '{"text": "a", "label": 1}\n{"text": "a", "text": "b"}\n')
+    assert [(error.line, error.problem) for error in findings.errors] == [
+        (2, "not valid JSON: the key 'text' occurs twice in one object.")
+    ]
+
+
+@pytest.mark.parametrize(("separator", "word"), [(";", "semicolons"), ("|", "bars"), ("\t", "tabs")])
+def test_another_separator_is_detected_and_reported(tmp_path: Path, separator: str, word: str):
+    content = "text,label\n" + '"good, really",1\nbad,0\n'.replace(",1", f"{separator}1")
+    content = content.replace("text,", f"text{separator}").replace("bad,", f"bad{separator}")
+    table, findings = write_and_read_table(tmp_path, "a.csv", content)
+    assert [row.values for row in table.rows] == [{"text": "good, really", "label": "1"}, {"text": "bad", "label": "0"}]
+    path = tmp_path / "a.csv"
+    assert findings.warning_messages() == [f"1 .csv files whose fields are separated by {word} ({path})."]
+
+
+def test_commas_in_texts_do_not_make_a_text_file_comma_separated(tmp_path: Path):
+    rows = read_rows(tmp_path, "a.txt", "one, two\t1\nthree, four\t0\n")
+    assert rows == [("one, two", "1", 1), ("three, four", "0", 2)]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "part"),
+    [
+        ('[{"text": "good", "label": 1},\n {"text": "bad", "label": 0}', 2, "the array is not closed"),
+        ('[{"text": "good", "label": 1}\n\n {"text": "bad", "label": 0}]', 3, "expected a comma"),
+        ('[{"text": "good", "label": 1},\n {"text": "bad", label: 0}]', 2, "property name"),
+        ('[{"text": "good", "label": 1}]\n[]', 2, "text follows the end"),
+        ('[{"text": "good", "label": 1},\n {"text": "bad"}]', 2, "expected label, found text"),
+    ],
+)
+def test_a_damaged_json_array_is_reported_with_its_line(tmp_path: Path, content: str, line: int, part: str):
+    _, findings = write_and_read_table(tmp_path, "a.json", content)
+    assert [(error.line, part in error.problem) for error in findings.errors] == [(line, True)]
 
 
 def test_the_suffix_of_a_gzip_file_is_the_one_before_gz():

@@ -50,6 +50,10 @@ def write_files(folder: Path, files: dict[str, str]) -> Path:
         ("a.tsv", PAIRS, "translate"),
         ("a.jsonl", '{"source": "a", "target": "b"}\n', "translate"),
         ("a.csv", "image,caption\na.png,a dog\n", "caption"),
+        ("a.csv", "text;label\ngood, really;yes\n", "classify"),
+        ("a.tsv", "source|target\na|b\n", "translate"),
+        ("a.json", '[{"text": "good", "label": 1}]', "classify"),
+        ("a.csv", "date;value\n2020-01-01;1\n2020-01-02;2\n", "forecast"),
         ("a.csv", FORECAST_TABLE, "forecast"),
         ("a.tsv", FORECAST_TABLE.replace(",", "\t"), "forecast"),
         ("a.tsv", "date\ta\tb\n2020-01-01\t1\t2\n", "forecast"),
@@ -77,7 +81,6 @@ def test_the_task_of_a_file_is_guessed(tmp_path: Path, name: str, content: str, 
         ({"train.csv": "text,label\ngood,yes\n", "LICENSE": "free", "README": "read me"}, "classify"),
         ({"train.csv": "image,caption\ndog,a dog\n", "dog.jpg": "", "dog.npy": ""}, "caption"),
         ({"book.txt": "a text", "book.jpg": "", "book.pdf": ""}, "language"),
-        ({"dog.jpg": "", "dog.npy": ""}, "language"),  # whose reader reports that there is no text
     ],
 )
 def test_the_task_of_a_folder_is_guessed(tmp_path: Path, files: dict[str, str], task: str):
@@ -105,6 +108,42 @@ def test_a_table_with_unknown_columns_is_rejected_with_a_suggestion(tmp_path: Pa
     write_files(tmp_path, {name: "".join(separator.join(row) + "\n" for row in rows)})
     with pytest.raises(UsageError, match="--task classify --columns text,sentiment"):
         guess_task(str(tmp_path / name))
+
+
+DAMAGED = gzip.compress(b"text,label\n" + os.urandom(2000).hex().encode())[:-200]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.csv.gz", DAMAGED, "the gzip file is damaged: it ends too early"),
+        ("a.jsonl.gz", b"no gzip", "the gzip file is damaged"),
+        ("a.csv", b"", "the file is empty"),
+        ("a.txt", b" \n", "the file is empty"),
+        ("a.json", b"[]", "the file is empty"),
+        ("a.txt", b"one\ntwo \xe6\x97", "a.txt:2: byte 0xE6 at offset 8 .* the file is truncated"),
+        ("a.csv", b"text,label\n\x00\x01\n", "a.csv:2: this is a binary file, not text: byte 0x00 at offset 11"),
+        ("a.txt", b"PK\x03\x04", "a zip archive or an Office document, not UTF-8 text"),
+        ("a.jsonl", b'{"text": "a", \n', "a.jsonl:1: not valid JSON"),
+        ("a.json", b'[{"text": "a"\n', "a.json:2: not valid JSON"),
+        ("a.parquet", b"PAR1 not really", "the Parquet file is damaged"),
+        ("a.xlsx", b"not really", "the Excel file is damaged"),
+        ("a.pdf", b"%PDF-1.7", r"PDF documents \(.pdf\) are not read.\nSeqwise reads .txt, .csv"),
+        ("a.docx", b"PK", r"word processor documents \(.docx\) are not read.\nSeqwise reads .txt, .csv"),
+        ("a.png", b"\x89PNG", r"images without captions \(.png\) are not read.\nSeqwise reads .txt, .csv"),
+    ],
+)
+def test_damaged_and_unsupported_files_are_named_as_such(tmp_path: Path, name: str, content: bytes, problem: str):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=problem) as excinfo:
+        guess_task(str(tmp_path / name))
+    assert excinfo.value.file == tmp_path / name
+
+
+def test_a_folder_without_data_names_what_is_in_it(tmp_path: Path):
+    write_files(tmp_path, {"a.png": "", "b.png": "", "c.pdf": ""})
+    with pytest.raises(DataError, match=r"contains no data that is read; found 2 .png, 1 .pdf.\nSeqwise reads .txt"):
+        guess_task(str(tmp_path))
 
 
 def test_a_missing_file_is_rejected(tmp_path: Path):

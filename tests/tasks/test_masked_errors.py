@@ -18,8 +18,8 @@ JSON = '{"text": "the cat sat on the mat"}\n'
 
 # name, content, what the error must say
 ERRORS = [
-    ("latin.txt", GOOD.encode() + "le café\n".encode("latin1"), ["latin.txt:2", "0xE9", "not UTF-8", "iconv"]),
-    ("wide.txt", (GOOD * 5).encode("utf-16"), ["wide.txt:1", "UTF-16", "iconv"]),
+    ("mixed.txt", "le café\n".encode() + "le café\n".encode("latin1"), ["mixed.txt:2", "0xE9", "mixes encodings"]),
+    ("wide.txt", (GOOD * 5).encode("utf-16")[:-1], ["wide.txt", "the UTF-16 text is damaged"]),
     ("binary.txt", GOOD.encode() + b"a\0b\n", ["binary.txt:2", "binary file", "0x00"]),
     ("empty.txt", b"", ["empty.txt", "empty", "Give a file with text"]),
     ("blank.txt", b" \n \n", ["blank.txt", "empty"]),

@@ -19,7 +19,7 @@ from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
 from seqwise.config import Device
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.errors import DataError, UsageError
+from seqwise.errors import DataError, Findings, UsageError
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import InferenceOptions, Prediction
@@ -207,7 +207,8 @@ def _warn_about_unknown_tokens(tokenizer: Tokenizer, prompt: str) -> None:
 
 def _read(text: str) -> str:
     """Return the content of the file `text`, of standard input for -, or else `text` itself."""
-    from seqwise.data.reading import check_utf8, missing_file_error, open_binary
+    from seqwise.data.encodings import decode_text, warn_about_encoding
+    from seqwise.data.reading import missing_file_error, open_binary
 
     if text == "-" or os.path.isfile(text):
         path = Path("standard input" if text == "-" else text)
@@ -216,8 +217,12 @@ def _read(text: str) -> str:
         else:
             with open_binary(path) as file:
                 data = file.read()
-        check_utf8(data, 0, 1, path)
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        content, encoding = decode_text(data, path)
+        findings = Findings()
+        warn_about_encoding(findings, path, encoding)
+        for warning in findings.warning_messages():
+            console.warn(warning)
+        return content.replace("\r\n", "\n")
     if os.path.isdir(text) and os.sep in text:
         raise DataError("this is a folder; a text or a text file was expected.", file=text)
     if text.endswith(".txt") and not any(map(str.isspace, text)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self
 
@@ -12,6 +14,9 @@ from seqwise.cli import console
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
     from seqwise.vectors.training import VectorStep
+
+
+SECONDS_PER_LINE = 10.0  # of progress, where there is no terminal
 
 
 class LiveDisplay(AbstractContextManager["LiveDisplay"]):
@@ -68,14 +73,32 @@ class TrainingDisplay(LiveDisplay):
 
 
 class ProgressBar(LiveDisplay):
-    """A progress bar that is called with (done, total) and disappears at the end."""
+    """A progress bar that is called with (done, total) and disappears at the end; without a terminal, some lines.
+
+    A thread prints the lines, so that they appear also while nothing is reported.
+    """
 
     def __init__(self, label: str):
         super().__init__(TextColumn(label), BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn())
         self.task = self.live.add_task("", total=None)
+        self.label, self.share, self.ended = label, 0.0, threading.Event()
 
     def __call__(self, done: int, total: int) -> None:
         self.live.update(self.task, completed=done, total=total)
+        self.share = done / total if total else 0.0
+
+    def __enter__(self) -> Self:
+        if self.live.disable:
+            threading.Thread(target=self._print_lines, args=(time.monotonic(),), daemon=True).start()
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self.ended.set()
+        super().__exit__(*error)
+
+    def _print_lines(self, started_at: float) -> None:
+        while not self.ended.wait(SECONDS_PER_LINE):
+            console.log(f"{self.label}: {self.share:.0%} after {format_duration(time.monotonic() - started_at)}")
 
 
 class VectorDisplay(LiveDisplay):

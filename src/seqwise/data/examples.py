@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from seqwise.config import HELD_OUT_FRACTION
-from seqwise.data.reading import get_format_suffix, list_data
+from seqwise.data.reading import get_format_suffix, list_data, name_file_type
 from seqwise.data.shuffle import permute_indices
 from seqwise.errors import DataError, Findings, suggest
 
@@ -59,7 +59,8 @@ class Splits(Generic[E]):
             for example in examples:
                 content: object = example
                 if is_dataclass(example):
-                    names = [field.name for field in fields(example) if field.repr]
+                    # A field with the default () was added later; the fingerprint of data without it stays the same.
+                    names = [each.name for each in fields(example) if each.repr and getattr(example, each.name) != ()]
                     content = [getattr(example, name) for name in names if name not in ("file", "line")]
                 digest.update(repr(content).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
@@ -112,13 +113,16 @@ def find_split_files(path: Path, suffixes: Sequence[str], findings: Findings | N
     readable = [file for file in files if has_known_suffix(file, suffixes)]
     if not path.is_dir():
         if not readable and "" not in suffixes:
-            problem = f"files ending in {path.suffix or 'nothing'!r} are not read by this task."
+            problem = f"{name_file_type(path)} are not read by this task."
             repair = f"Give {', '.join(suffixes)}, gzip of these, or a folder of them."
             raise DataError(problem, repair=repair, file=path)
         return {"train": files}
     if not readable:
         others = f"{len(files):,} other files" if files else "it is empty"
         raise DataError(f"the folder contains no {', '.join(suffixes)} ({others}).", file=path)
+    # Beside other data, a .json file that names no split is rather a description than data.
+    is_data = [get_format_suffix(file) != ".json" or parse_split_name(file.relative_to(path)) for file in readable]
+    readable = [file for file, keep in zip(readable, is_data) if keep] or readable
     groups = group_by_split(readable, path) or {"train": readable}
     for file in sorted(set(readable).difference(*groups.values())):
         if findings is not None:

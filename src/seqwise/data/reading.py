@@ -1,27 +1,38 @@
 """Reading text files, plain or gzip: checked bytes → documents. It knows nothing of splits or tokens.
 
-Text must be UTF-8. A byte order mark is dropped, CRLF becomes a line break, and a line break is added at the end of a
-document that has none, so that documents stay separate. Every error names the file, the line and the fix.
+Text becomes UTF-8 while it is read. A byte order mark is dropped, CRLF becomes a line break, and a line break is added
+at the end of a document that has none, so that documents stay separate. Every error names the file, the line and the
+fix. Positions in a file are those of its text as UTF-8, unpacked.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
+from seqwise.data.encodings import (
+    BOM,
+    HEAD_BYTES,
+    UTF8,
+    InvalidUtf8Error,
+    Utf8Stream,
+    check_utf8,
+    find_encoding,
+    sniff_encoding,
+)
 from seqwise.errors import DataError, suggest_path
 from seqwise.text.patterns import replace_surrogates
 
 CHUNK_BYTES = 4 << 20  # maximum bytes of text in memory at once
-BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -43,35 +54,60 @@ class SourceSummary(NamedTuple):
 class Source:
     """Documents that can be read any number of times, usually of a file."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, encoding: str | None = None):
         self.path, self.name = path, str(path)
+        self.encoding = encoding or ""  # detected when the file is first opened, unless set
+        self.is_detected = not encoding
 
     def documents(self) -> Iterator[Document]:
         raise NotImplementedError
 
-    def summarize(self) -> SourceSummary:
-        """Read and check everything."""
+    def summarize(self, progress: Callable[[int], None] = lambda num_bytes: None) -> SourceSummary:
+        """Read and check everything; `progress` receives the size of each piece that is read."""
+        try:
+            return self._summarize(progress)
+        except InvalidUtf8Error as error:
+            if not self.is_detected:
+                raise
+            with open_binary(self.path) as file:
+                self.encoding = find_encoding(_blocks(file, None), error)
+            return self._summarize(progress)
+
+    def _summarize(self, progress: Callable[[int], None]) -> SourceSummary:
         digest, sizes = hashlib.blake2b(digest_size=16), []
         for document in self.documents():
             data = document.text.encode("utf-8", "surrogatepass")
             digest.update(data + b"\0")
             sizes.append(len(data))
+            progress(len(data))
         return SourceSummary(tuple(sizes), digest.hexdigest())
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open the file as a stream of UTF-8."""
+        with open_binary(self.path) as file:
+            if not self.encoding:
+                self.encoding = sniff_encoding(file.peek(HEAD_BYTES)[:HEAD_BYTES])  # type: ignore[attr-defined]
+            if self.encoding == UTF8:
+                yield file
+            else:
+                yield cast(BinaryIO, io.BufferedReader(Utf8Stream(file, self.encoding, self.path)))
 
 
 class TextFile(Source):
     """A plain text file: one document, read in chunks, of which a split may take a part."""
 
-    def summarize(self) -> SourceSummary:
+    def _summarize(self, progress: Callable[[int], None]) -> SourceSummary:
         digest, size, is_blank = hashlib.blake2b(digest_size=16), 0, True
         for data, offset, _ in self._chunks():
             digest.update(data)
             size += len(data)
             is_blank = is_blank and not data.removeprefix(BOM if offset == 0 else b"").strip()
+            progress(len(data))
         return SourceSummary(() if is_blank else (size,), digest.hexdigest())
 
     def documents(self, start: int = 0, stop: int | None = None) -> Iterator[Document]:
-        """Yield the text of the (unpacked) bytes start … stop-1 in chunks that end at line breaks."""
+        """Yield the text of the bytes start … stop-1 in chunks that end at line breaks."""
         ends_with_newline = True
         for data, offset, line in self._chunks(start, stop):
             text = data.removeprefix(BOM if offset == 0 else b"").decode("utf-8").replace("\r\n", "\n")
@@ -86,8 +122,12 @@ class TextFile(Source):
 
         Without a line break it is the first that follows a blank, or else the first that begins a character.
         """
-        with open_binary(self.path) as file:
-            file.seek(target)
+        with self.open() as file:
+            if file.seekable():
+                file.seek(target)
+            else:  # converted while it is read
+                for _ in _blocks(file, target):
+                    pass
             data = file.read(min(max_distance, 1 << 20))
         for separator in (b"\n", b" "):
             index = data.find(separator)
@@ -98,7 +138,7 @@ class TextFile(Source):
     def _chunks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[bytes, int, int]]:
         """Yield (bytes, their offset, line number) of chunks of valid UTF-8."""
         offset, line, rest = start, 1, b""
-        with open_binary(self.path) as file:
+        with self.open() as file:
             if start:
                 line += sum(block.count(b"\n") for block in _blocks(file, start))
             for block in _blocks(file, None if stop is None else stop - start):
@@ -120,7 +160,7 @@ class JsonLines(Source):
     def documents(self) -> Iterator[Document]:
         """Yield every document that is not blank."""
         offset = 0
-        with open_binary(self.path) as file:
+        with self.open() as file:
             for line, data in enumerate(file, start=1):
                 check_utf8(data, offset, line, self.path)
                 text = self._parse(data.removeprefix(BOM if not offset else b""), line)
@@ -137,12 +177,39 @@ class JsonLines(Source):
             problem = f"not valid JSON: {getattr(error, 'msg', error)}."
             repair = 'Each line must be one object: {"text": "…"}'
             raise DataError(problem, repair=repair, file=self.path, line=line) from None
-        if not isinstance(content, dict) or not isinstance(content.get("text"), str):
-            found = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
-            problem = f"expected an object with a string under `text`, found {found or 'an empty object'}."
-            repair = 'Rename the field that holds the text: {"text": "…"}'
-            raise DataError(problem, repair=repair, file=self.path, line=line)
-        return replace_surrogates(content["text"].replace("\r\n", "\n"))
+        text = content.get("text") if isinstance(content, dict) else None
+        if isinstance(text, list) and all(isinstance(each, str) for each in text):
+            text = " ".join(text)
+        if not isinstance(text, str):
+            raise missing_text_error(content, self.path, line)
+        return replace_surrogates(text.replace("\r\n", "\n"))
+
+
+def missing_text_error(content: object, path: Path, line: int) -> DataError:
+    """Return the `DataError` for a JSON value or a row without a text."""
+    found = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
+    problem = f"expected an object with a string under `text`, found {found or 'an empty object'}."
+    return DataError(problem, repair='Rename the field that holds the text: {"text": "…"}', file=path, line=line)
+
+
+FILE_TYPES = {
+    **dict.fromkeys((".pdf", ".ps"), "PDF documents"),
+    **dict.fromkeys((".doc", ".docx", ".odt", ".rtf", ".pages"), "word processor documents"),
+    **dict.fromkeys((".xls", ".xlsb", ".ods"), "spreadsheets other than .xlsx"),
+    **dict.fromkeys((".ppt", ".pptx"), "presentations"),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff"), "images without captions"),
+    **dict.fromkeys((".mp3", ".wav", ".flac", ".ogg", ".mp4", ".avi", ".mov"), "sound and video"),
+    **dict.fromkeys((".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst"), "archives"),
+    **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".bin", ".safetensors", ".h5", ".hdf5"), "files of arrays"),
+    **dict.fromkeys((".db", ".sqlite", ".feather", ".arrow", ".orc", ".avro"), "databases"),
+    **dict.fromkeys((".html", ".htm", ".xml"), "web pages and XML"),
+}  # suffix → what such files are; none of them is read
+
+
+def name_file_type(path: Path) -> str:
+    """Return what kind of files have the suffix of a path, as the subject of a sentence."""
+    suffix = get_format_suffix(path)
+    return f"{FILE_TYPES[suffix]} ({suffix})" if suffix in FILE_TYPES else f"files ending in {suffix or 'nothing'!r}"
 
 
 def is_gzip(path: Path) -> bool:
@@ -206,31 +273,6 @@ def read_error(error: OSError, path: str | Path) -> DataError:
     """Return the `DataError` for a file that the system cannot read."""
     problem = f"cannot be read: {error.strerror or error}."
     return DataError(problem, repair="Check the path and its permissions.", file=path)
-
-
-def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
-    """Raise if bytes are not UTF-8 text; they begin at `offset` and in `line` of the file."""
-    if offset == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise DataError("the text is UTF-16, not UTF-8.", repair=_conversion_hint(path, "utf-16"), file=path, line=1)
-    zero = data.find(b"\0")
-    if zero >= 0:
-        problem = f"this is a binary file, not text: byte 0x00 at offset {offset + zero:,}."
-        repair = "Give a text file; .txt, .jsonl and gzip of these are read."
-        raise DataError(problem, repair=repair, file=path, line=line + data.count(b"\n", 0, zero))
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        error_line = line + data.count(b"\n", 0, error.start)
-        problem = f"byte 0x{data[error.start]:02X} at offset {offset + error.start} (line {error_line}) is not UTF-8."
-        raise DataError(problem, repair=_conversion_hint(path, "latin1"), file=path, line=error_line) from None
-
-
-def _conversion_hint(path: Path, encoding: str) -> str:
-    if not path.is_file():  # standard input
-        return f"If it is {encoding}, convert it: iconv -f {encoding} -t utf8"
-    source, target = (f"<(zcat {path})", path.with_suffix("")) if is_gzip(path) else (path, path)
-    converted = target.with_name(f"{target.stem}.utf8{target.suffix}")
-    return f"If it is {encoding}, convert it: iconv -f {encoding} -t utf8 {source} > {converted}"
 
 
 def _blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:

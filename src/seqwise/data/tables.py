@@ -1,35 +1,40 @@
-"""Reading tables: `.csv`, `.tsv` and `.jsonl`, plain or gzip, with the line each row begins in.
+"""Reading tables: `.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet` and `.xlsx`, plain or gzip, with the line of each row.
 
-Files with any other suffix are read as tab-separated. Columns are chosen by name or by number. Blank lines between
-rows are counted; a row of empty fields is a row. The module does not know what the columns mean.
+Files with any other suffix are read as tab-separated. Another separator and another encoding than UTF-8 are detected
+and reported. Columns are chosen by name or by number. Blank lines between rows are counted; a row of empty fields is a
+row. The module does not know what the columns mean.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from seqwise.data.reading import BOM, check_utf8, get_format_suffix, open_binary
+from seqwise.data import json_objects, spreadsheets
+from seqwise.data.encodings import decode_text, warn_about_encoding
+from seqwise.data.reading import get_format_suffix, open_binary
 from seqwise.errors import DataError, Findings, UsageError, suggest
 from seqwise.text.patterns import replace_surrogates
 
 csv.field_size_limit(1 << 30)  # a field may be a whole document
-SUFFIXES = (".csv", ".tsv", ".jsonl")
-BLANK_LINES = "blank lines, which are skipped"
+OBJECT_SUFFIXES = (".jsonl", ".json", spreadsheets.PARQUET)  # rows are objects: values have types, all have names
+SUFFIXES = (".csv", ".tsv", *OBJECT_SUFFIXES, spreadsheets.EXCEL)
+BLANK_LINES = json_objects.BLANK_LINES
 HEADER_READ_AS_EXAMPLE = "first lines that look like column names are read as examples, since --columns gives numbers"
-SEPARATOR_NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
-RAGGED_ROW_FIXES = {
-    ",": 'A text that contains a comma must be quoted: "one, two",label',
-    "\t": "Fields are separated by one tab each; remove tabs inside a text.",
-}
+SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+MIN_CONSISTENCY = 0.9  # share of the first rows with equally many fields, for a separator that the suffix does not name
+SAMPLE_ROWS = 100
+QUOTE_FIX = 'A text that contains the separator must be quoted: "one{separator} two"{separator}label'
+OPEN_QUOTE = 'Close the quote, or double a quote that is part of the text: ""'
+TAB_FIX = "Fields are separated by one tab each; remove tabs inside a text."
+DECIMAL_COMMA = re.compile(r"^(\s*[-+]?\d+),(\d+\s*)$")
 WORD = re.compile(r"[^\W\d][\w.-]{0,29}")
 
 
@@ -50,44 +55,44 @@ class Table:
     has_header: bool  # the file contains the column names
 
 
-def read_text(path: Path) -> str:
-    """Return the whole text of a file, checked to be UTF-8, with plain line breaks."""
+def read_text(path: Path, findings: Findings | None = None, encoding: str | None = None) -> str:
+    """Return the whole text of a file with plain line breaks; reports in `findings` if it is converted to UTF-8."""
     with open_binary(path) as file:
         data = file.read()
-    check_utf8(data, 0, 1, path)
-    return data.removeprefix(BOM).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    text, encoding = decode_text(data, path, encoding)
+    if findings is not None:
+        warn_about_encoding(findings, path, encoding)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_header(path: Path) -> list[str]:
-    """Return the fields of the first line of a table, or the keys of its first object."""
-    line = read_text(path).lstrip("\n ").partition("\n")[0]
-    if get_format_suffix(path) != ".jsonl":
-        return next(csv.reader([line], delimiter="\t" if get_format_suffix(path) == ".tsv" else ","), [])
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return []
-    return list(content) if isinstance(content, dict) else []
+def read_header(path: Path, encoding: str | None = None) -> list[str]:
+    """Return the fields of the first record of a table, or the keys of its first object."""
+    findings = Findings()
+    if get_format_suffix(path) in OBJECT_SUFFIXES:
+        _, content = next(read_objects(path, findings, encoding), (0, None))
+        return list(content) if isinstance(content, dict) else []
+    return next((fields for _, fields in read_records(path, findings, encoding)), [])
 
 
-def read_table(path: Path, names: Sequence[str], findings: Findings, columns: Sequence[str] | None = None) -> Table:
+def read_table(
+    path: Path,
+    names: Sequence[str],
+    findings: Findings,
+    columns: Sequence[str] | None = None,
+    encoding: str | None = None,
+) -> Table:
     """Read the columns that the task calls `names`.
 
     `columns` says which columns of the file these are, by name or by number from 1. Without it a header must contain
-    the names, or the file has no header and its columns are taken in order. Ragged rows and unclosed quotes are errors.
+    the names, or the file has no header and its columns are taken in order. Ragged rows, unclosed quotes and repeated
+    headers are errors.
     """
     if columns is not None and len(columns) != len(names):
         raise DataError(f"--columns: expected {len(names)} ({', '.join(names)}), received {len(columns)}.")
-    if get_format_suffix(path) in (".jsonl", ".json"):
-        return _read_json(path, names, findings, columns)
-    return _read_delimited(path, names, findings, columns)
-
-
-def _read_delimited(path: Path, names: Sequence[str], findings: Findings, columns: Sequence[str] | None) -> Table:
-    separator = "," if get_format_suffix(path) == ".csv" else "\t"
+    if get_format_suffix(path) in OBJECT_SUFFIXES:
+        return _select_values(path, names, findings, columns, encoding)
     num_errors = len(findings.errors)
-    text = read_text(path).rstrip("\n")
-    records = parse_records(text, separator, path, findings, RAGGED_ROW_FIXES[separator])
+    records = read_records(path, findings, encoding)
     first_line, first = next(records, (1, None))
     if first is None:
         if len(findings.errors) > num_errors:
@@ -96,17 +101,77 @@ def _read_delimited(path: Path, names: Sequence[str], findings: Findings, column
     try:
         indices, has_header = _find_columns(first, names, columns, path, first_line)
     except DataError:
-        del findings.errors[num_errors:]
-        if separator == ",":
-            list(_parse_csv(text, path, findings))  # wrong quotes are reported with it
+        for _ in records:  # wrong quotes are reported with it, rows of the wrong length are not
+            pass
+        findings.errors[num_errors:] = [error for error in findings.errors[num_errors:] if error.repair == OPEN_QUOTE]
         raise
-    rows = [
-        Row({name: fields[index] for name, index in indices.items()}, str(path), line)
-        for line, fields in (records if has_header else chain([(first_line, first)], records))
-    ]
+    rows = []
+    for line, fields in records if has_header else chain([(first_line, first)], records):
+        if has_header and fields == first:
+            problem = f"the header of line {first_line} is repeated."
+            repair = "Remove the line; files that are joined keep one header."
+            findings.error(problem, repair=repair, file=path, line=line)
+        else:
+            rows.append(Row({name: fields[index] for name, index in indices.items()}, str(path), line))
     if columns is not None and not has_header and _begins_with_names(rows):
         findings.warn(HEADER_READ_AS_EXAMPLE, path, first_line)
     return Table(rows, has_header)
+
+
+def read_records(
+    path: Path,
+    findings: Findings,
+    encoding: str | None = None,
+    ragged_row_fix: str = "",
+    decimal_commas: bool = False,
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line it begins in, fields) of each record that has as many fields as the first."""
+    if get_format_suffix(path) in spreadsheets.SUFFIXES:
+        return spreadsheets.read_records(path, findings)
+    if get_format_suffix(path) in OBJECT_SUFFIXES:
+        return spreadsheets.format_objects(read_objects(path, findings, encoding))
+    return parse_text(read_text(path, findings, encoding), path, findings, ragged_row_fix, decimal_commas)
+
+
+def parse_text(
+    text: str, path: Path, findings: Findings, ragged_row_fix: str = "", decimal_commas: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the records of the text of a table, whose separator is detected.
+
+    With `decimal_commas`, numbers such as 1,5 get a decimal point where semicolons separate the fields, as
+    spreadsheets write them in many countries.
+    """
+    text = text.rstrip("\n")
+    separator = detect_separator(text, path, findings)
+    fix = ragged_row_fix or (TAB_FIX if separator == "\t" else QUOTE_FIX.format(separator=separator))
+    for line, fields in parse_records(text, separator, path, findings, fix):
+        if decimal_commas and separator == ";":
+            fields = [DECIMAL_COMMA.sub(r"\1.\2", field) for field in fields]
+        yield line, fields
+
+
+def detect_separator(text: str, path: Path, findings: Findings | None = None) -> str:
+    """Return what separates the fields: what the suffix says, unless the first rows show another separator."""
+    suffix = get_format_suffix(path)
+    usual = "," if suffix == ".csv" else "\t"
+    shares = {separator: _measure_consistency(text, separator) for separator in SEPARATOR_NAMES}
+    best = max(shares, key=lambda separator: (shares[separator], separator == usual))
+    is_named = suffix in (".csv", ".tsv", ".txt")
+    if shares[best] <= shares[usual] or (is_named and shares[best] < MIN_CONSISTENCY):
+        return usual
+    if findings is not None and is_named:
+        findings.warn(f"{suffix} files whose fields are separated by {SEPARATOR_NAMES[best]}", path)
+    return best
+
+
+def _measure_consistency(text: str, separator: str) -> float:
+    """Return the share of the first rows that have as many fields as the first, if that has several; else 0."""
+    reader = csv.reader(io.StringIO(text[: 1 << 20], newline=""), delimiter=separator)
+    try:
+        counts = [len(fields) for fields in islice(reader, SAMPLE_ROWS) if "".join(fields).strip()]
+    except csv.Error:
+        return 0.0
+    return counts.count(counts[0]) / len(counts) if counts and counts[0] > 1 else 0.0
 
 
 def _begins_with_names(rows: Sequence[Row]) -> bool:
@@ -131,10 +196,10 @@ def parse_records(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield (line it begins in, fields) of each record that has as many fields as the first.
 
-    Tab-separated files have no quotes.
+    Tab-separated files have no quotes, unless they are called `.csv`.
     """
-    if separator == ",":
-        records = _parse_csv(text, path, findings)
+    if separator != "\t" or get_format_suffix(path) == ".csv":
+        records = _parse_csv(text, separator, path, findings)
     else:
         records = ((number, line.split("\t")) for number, line in enumerate(text.split("\n"), start=1))
     first_line = num_fields = 0
@@ -152,9 +217,9 @@ def parse_records(
             findings.error(problem, repair=ragged_row_fix, file=path, line=line)
 
 
-def _parse_csv(text: str, path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
+def _parse_csv(text: str, separator: str, path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
     """Yield the records of a CSV file; reading continues after a malformed one."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     while True:
         line = reader.line_num + 1
         try:
@@ -165,8 +230,7 @@ def _parse_csv(text: str, path: Path, findings: Findings) -> Iterator[tuple[int,
             until = f" (read up to line {reader.line_num})" if reader.line_num > line else ""
             is_unclosed = "unexpected end of data" in str(error)
             problem = "a quote is opened here and never closed." if is_unclosed else f"not valid CSV{until}: {error}."
-            repair = 'Close the quote, or double a quote that is part of the text: ""'
-            findings.error(problem, repair=repair, file=path, line=line)
+            findings.error(problem, repair=OPEN_QUOTE, file=path, line=line)
             continue
         yield line, fields
 
@@ -184,12 +248,16 @@ def _find_columns(
         if not by_name and not all(column.isdecimal() for column in columns):
             unknown = next(column for column in columns if column not in header)
             raise error(f"there is no column {unknown!r}.", repair=suggest(unknown, header))
+        if by_name:
+            _reject_duplicates(header, error)
         indices = {name: header.index(c) if by_name else int(c) - 1 for name, c in zip(names, columns)}
         for index in indices.values():
             if not 0 <= index < len(header):
                 raise error(f"there is no column {index + 1}: the first line has {len(header)}.")
         return indices, by_name or not missing
     if not missing:
+        _reject_duplicates(header, error)
+        _reject_duplicates([name for name in lower_case_names if name in names], error)
         return {name: lower_case_names.index(name) for name in names}, True
     if len(missing) < len(names):
         repair = f"Rename a column, or say which ones to read: --columns {','.join(header[: len(names)])}"
@@ -200,30 +268,35 @@ def _find_columns(
     raise error(f"expected the columns {', '.join(names)}, {found}.", repair=_column_count_fix(header, names))
 
 
+def _reject_duplicates(header: list[str], error: Callable[..., DataError]) -> None:
+    """Raise if two columns have the same name; columns without a name may be several."""
+    for index, name in enumerate(header):
+        if name and name in header[:index]:
+            repair = "Rename one, or choose columns by number: --columns 1,2"
+            raise error(f"two columns are called {name!r}: {header.index(name) + 1} and {index + 1}.", repair=repair)
+
+
 def _column_count_fix(header: list[str], names: Sequence[str]) -> str:
     if len(header) >= len(names):
         numbers = ",".join(map(str, range(1, len(names) + 1)))
         return f"Say which ones to read, by name or by number: --columns {numbers}"
-    for separator, name in SEPARATOR_NAMES.items():
-        if separator in header[0]:
-            return f"Its fields may be separated by {name}: .csv needs commas, .tsv tabs. Convert the file."
-    return "Fields are separated by commas in .csv, by tabs in .tsv."
+    return f"Each row needs as many fields, separated by {', '.join(SEPARATOR_NAMES.values())}."
 
 
-def _read_json(path: Path, names: Sequence[str], findings: Findings, columns: Sequence[str] | None) -> Table:
+def read_objects(path: Path, findings: Findings, encoding: str | None = None) -> Iterator[tuple[int, Any]]:
+    """Yield (line, value) of each JSON value, or (number, values) of each row of a Parquet file."""
+    if get_format_suffix(path) == spreadsheets.PARQUET:
+        return spreadsheets.read_objects(path)
+    return json_objects.parse_objects(read_text(path, findings, encoding), path, findings)
+
+
+def _select_values(
+    path: Path, names: Sequence[str], findings: Findings, columns: Sequence[str] | None, encoding: str | None
+) -> Table:
     keys = dict(zip(names, columns or names))
-    expected = "Each line must be one object: {" + ", ".join(f'"{key}": …' for key in keys.values()) + "}"
+    expected = "Each row must be one object: {" + ", ".join(f'"{key}": …' for key in keys.values()) + "}"
     rows, num_errors = [], len(findings.errors)
-    for line, text in enumerate(read_text(path).rstrip("\n").split("\n"), start=1):
-        if not text.strip():
-            findings.warn(BLANK_LINES, path, line)
-            continue
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", str(error))
-            findings.error(f"not valid JSON: {reason}.", repair=expected, file=path, line=line)
-            continue
+    for line, content in read_objects(path, findings, encoding):
         missing = [key for key in keys.values() if not isinstance(content, dict) or key not in content]
         if missing:
             found = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
@@ -234,6 +307,12 @@ def _read_json(path: Path, names: Sequence[str], findings: Findings, columns: Se
     if not rows and len(findings.errors) == num_errors:
         raise DataError("the file is empty.", repair=expected, file=path)
     return Table(rows, True)
+
+
+def join_list(value: Any) -> Any:
+    """Return a list of strings, which JSON and Parquet may have instead of a text, joined with blanks."""
+    is_text_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return " ".join(value) if is_text_list else value
 
 
 def _clean(value: Any) -> Any:
@@ -248,16 +327,16 @@ def reject_columns(columns: str | None, repair: str) -> None:
         raise UsageError(f"--columns {columns} means nothing to this task.", repair=repair)
 
 
-def read_input_column(path: Path, names: Sequence[str], columns: str | None) -> list[str]:
+def read_input_column(path: Path, names: Sequence[str], columns: str | None, encoding: str | None = None) -> list[str]:
     """Return the first column that a task reads, of a table with or without the others: the inputs of a model."""
     findings, columns_to_read = Findings(), parse_columns(columns)
     try:
-        table = read_table(path, names, findings, columns_to_read)
+        table = read_table(path, names, findings, columns_to_read, encoding)
     except DataError:
         findings = Findings()
-        table = read_table(path, names[:1], findings, columns_to_read[:1] if columns_to_read else None)
+        table = read_table(path, names[:1], findings, columns_to_read[:1] if columns_to_read else None, encoding)
     findings.raise_errors()
-    return [str(row.values[names[0]]) for row in table.rows]
+    return [str(join_list(row.values[names[0]])) for row in table.rows]
 
 
 def parse_columns(columns: str | None) -> list[str] | None:

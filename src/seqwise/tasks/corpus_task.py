@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from seqwise.callbacks import LogFunction, ProgressCallback, no_log
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log, no_progress
 from seqwise.config import Settings
 from seqwise.data.corpus.sources import Corpus, merge_splits, open_corpus, open_unsplit
 from seqwise.data.corpus.store import TokenStore
@@ -46,15 +46,23 @@ class CorpusTask(Task):
     ) -> Self:
         """Reads the text; learns the tokeniser from the training split unless `preprocessor` has one."""
         reject_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
-        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
-        tokenizer = cls.learn_tokenizer(corpus, settings, log) if preprocessor is None else preprocessor.tokenizer
-        stores = prepare_stores(corpus, tokenizer, progress)
+        fractions, encoding = (settings.data.valid_fraction, settings.data.test_fraction), settings.data.encoding
+        corpus = open_corpus(data, *fractions, encoding=encoding, progress=get_stage(progress, 0))
+        for warning in corpus.findings.warning_messages():
+            log(f"note: {warning}")
+        if preprocessor is None:
+            tokenizer = cls.learn_tokenizer(corpus, settings, log, get_stage(progress, 1))
+        else:
+            tokenizer = preprocessor.tokenizer
+        stores = prepare_stores(corpus, tokenizer, get_stage(progress, 2))
         task = cls(corpus, tokenizer, stores)
         task.log_sizes(log, "tokens", stores, f"vocabulary {len(tokenizer):,}")
         return task
 
     @classmethod
-    def learn_tokenizer(cls, corpus: Corpus, settings: Settings, log: LogFunction) -> Tokenizer:
+    def learn_tokenizer(
+        cls, corpus: Corpus, settings: Settings, log: LogFunction, progress: ProgressCallback = no_progress
+    ) -> Tokenizer:
         """Chooses the kind and size unless they are set; learns the vocabulary from the training split."""
         text = settings.text
         if text.tokenizer is None:
@@ -64,7 +72,7 @@ class CorpusTask(Task):
             log(f"tokeniser: {reason}")
         tokenizer = Tokenizer.train(
             str(text.tokenizer),
-            corpus.texts("train"),
+            corpus.texts("train", progress),
             text.vocabulary,
             text.min_count,
             text.lowercase,
@@ -102,7 +110,7 @@ class CorpusTask(Task):
             "memorised lines make the result there too good."
             for split, count in count_repeated_lines(self.corpus).items()
         ]
-        return self.warn_about_unknown() + repeated
+        return self.corpus.findings.warning_messages() + self.warn_about_unknown() + repeated
 
     # Inference with a trained model, without the training data
 
@@ -114,16 +122,24 @@ class CorpusTask(Task):
         return prepare_stores(corpus, bundle.preprocessor.tokenizer)[split], f"{data}, {part}"
 
 
+def get_stage(progress: ProgressCallback | None, stage: int) -> ProgressCallback:
+    """Returns the callback of one of the three stages that read the whole text: check it, learn from it, encode it."""
+    if progress is None:
+        return no_progress
+    return lambda done, total: progress(stage * total + done, 3 * total)
+
+
 def select_split(
     data: str, settings: ResolvedSettings, split: str | None, training_fingerprint: str
 ) -> tuple[Corpus, str]:
     """Returns the corpus, and the split to evaluate on: the test split of known data, else all of the text."""
     try:
-        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
+        fractions = settings.data.valid_fraction, settings.data.test_fraction
+        corpus = open_corpus(data, *fractions, encoding=settings.data.encoding)
     except TooShortError:
         if split not in (None, "all"):
             raise
-        return open_unsplit(data), "all"
+        return open_unsplit(data, settings.data.encoding), "all"
     is_known = corpus.has_predefined_splits or corpus.fingerprint == training_fingerprint
     if split == "all" or (split is None and not is_known):
         return merge_splits(corpus), "all"

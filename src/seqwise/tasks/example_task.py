@@ -14,6 +14,7 @@ from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import Settings
 from seqwise.data.batch import Batch, BucketLoader
 from seqwise.data.examples import Splits, select_evaluation_examples
+from seqwise.data.hub import fetch_if_hub
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import SUFFIXES, read_input_column
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, Evaluation, ExampleScores, compute_metric
@@ -42,7 +43,7 @@ class ExampleTask(Task):
         log: LogFunction = no_log,
         progress: ProgressCallback | None = None,
     ) -> Self:
-        splits = cls.open_splits(data, settings, progress)
+        splits = cls.open_splits(fetch_if_hub(data), settings, progress)
         task = cls(splits, cls.learn(splits, settings, log, preprocessor or Preprocessor()), settings)
         task.log_data(log)
         return task
@@ -125,10 +126,12 @@ class ExampleTask(Task):
     def select_examples(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[Any, list[Any], str]:
         """Reads the data and returns its splits, the examples to evaluate on, and which these are, in words."""
 
+        folder = fetch_if_hub(data)
+
         def open_data(valid_fraction: float, test_fraction: float) -> Splits[Any]:
             fractions = {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
             data_settings = bundle.settings.data.model_copy(update=fractions)
-            return cls.open_splits(data, bundle.settings.model_copy(update={"data": data_settings}), None)
+            return cls.open_splits(folder, bundle.settings.model_copy(update={"data": data_settings}), None)
 
         fractions = bundle.settings.data.valid_fraction, bundle.settings.data.test_fraction
         splits, examples, part = select_evaluation_examples(open_data, fractions, split, bundle.training_fingerprint)
@@ -147,7 +150,7 @@ class ExampleTask(Task):
         path = Path(text)
         if not cls.input_columns or text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
             return None
-        return read_input_column(path, cls.input_columns, settings.columns)
+        return read_input_column(path, cls.input_columns, settings.columns, settings.data.encoding)
 
     @classmethod
     def input_text(cls, example: Any) -> str:

@@ -1,23 +1,27 @@
 """Guesses the task from file names and the first lines of the data, unless the user sets it.
 
-The guess reads little, and raises an error only where files or columns do not lead to a task. The task itself reads and
-checks everything.
+The guess reads little. It raises an error where a file is damaged, is of a type that no task reads, or where files or
+columns do not lead to a task. The task itself reads and checks everything.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections import Counter
-from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import get_args
 
 from seqwise.config import TaskName
+from seqwise.data.encodings import decode_head, decode_text
 from seqwise.data.examples import find_split_files
-from seqwise.data.reading import BOM, get_format_suffix, open_binary, read_error
-from seqwise.errors import DataError, UsageError, suggest
+from seqwise.data.hub import fetch_if_hub
+from seqwise.data.json_objects import parse_objects
+from seqwise.data.reading import FILE_TYPES, get_format_suffix, list_data, name_file_type, open_binary, read_error
+from seqwise.data.spreadsheets import EXCEL, PARQUET
+from seqwise.data.tables import SUFFIXES, detect_separator, read_objects, read_records
+from seqwise.errors import DataError, Findings, UsageError, suggest
 from seqwise.tasks.classify.folders import find_labelled_files
 from seqwise.tasks.translate.languages import find_parallel_files
 
@@ -38,8 +42,14 @@ TASK_COLUMNS: dict[tuple[str, ...], TaskName] = {
 TEXT = "text"  # as the only known column of .jsonl it means language; tables are not read as plain text
 MAX_BYTES = 64 * 1024  # of a file that are read
 MIN_FILES_PER_LABEL = 5  # mean; folders of fewer texts are parts of a corpus, rather than labels
+MAX_ROWS = 50  # of a table that are looked at
+FOLDER_SUFFIXES = ("", ".txt", *SUFFIXES, ".conll", ".conll03", ".bio", ".iob")
+SUPPORTED = (
+    f"Seqwise reads .txt, {', '.join(SUFFIXES)}, CoNLL columns, parallel files such as train.en and train.de, "
+    "images beside captions.csv, gzip of text and tables, and folders of these."
+)
 MAX_LABEL_RATIO = 0.1  # distinct labels per line; a column with more distinct values does not hold labels
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf(inity)?", re.IGNORECASE)
+NUMBER = re.compile(r"[-+]?(\d+[.,]?\d*|\.\d+)(e[-+]?\d+)?|nan|[-+]?inf(inity)?", re.IGNORECASE)
 SPAN_TAG = re.compile(r"[BIES]-\S+")
 TIMESTAMP = re.compile(
     r"\d{4}([-/.]\d{1,2}([-/.]\d{1,2}([T ]\d{1,2}(:\d{2}){0,2}\S*)?)?)?|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}.*"
@@ -47,21 +57,21 @@ TIMESTAMP = re.compile(
 )
 
 
-def guess_task(data: str) -> tuple[TaskName, str]:
-    """Returns the task, and the reason as the end of a sentence."""
+def guess_task(data: str, encoding: str | None = None) -> tuple[TaskName, str]:
+    """Returns the task, and the reason as the end of a sentence. `encoding` is that of text, detected unless set."""
     if data.startswith("builtin:"):
         name = data.removeprefix("builtin:")
         if name not in BUILTIN_TASKS:
             raise DataError(f"there is no built-in data {name!r}.", repair=suggest(name, BUILTIN_TASKS))
         return BUILTIN_TASKS[name], "that is what this built-in data is for"
-    path = Path(data)
+    path = Path(fetch_if_hub(data))
     if not path.is_dir():
         find_split_files(path, ("", get_format_suffix(path)))  # raises an error for a missing file
-        return _guess_from_file(path)
-    return _guess_from_folder(path)
+        return _guess_from_file(path, encoding)
+    return _guess_from_folder(path, encoding)
 
 
-def _guess_from_folder(folder: Path) -> tuple[TaskName, str]:
+def _guess_from_folder(folder: Path, encoding: str | None) -> tuple[TaskName, str]:
     try:
         captions = [entry.name for entry in folder.iterdir() if entry.name.startswith("captions.")]
     except OSError as error:
@@ -81,25 +91,35 @@ def _guess_from_folder(folder: Path) -> tuple[TaskName, str]:
         if len(labelled_files.labels) >= MIN_FILES_PER_LABEL * len(labels):
             return "classify", f"each label has a folder of texts, such as {labels[0]} and {labels[1]}"
     try:
-        files = find_split_files(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll", ".conll03", ".bio", ".iob"))
+        files = find_split_files(folder, FOLDER_SUFFIXES)
     except DataError:
-        return "language", "there is no data of another task"  # that task reports what is missing
-    task, reason = _guess_from_file(files["train"][0])
+        raise _unsupported_folder_error(folder) from None
+    task, reason = _guess_from_file(files["train"][0], encoding)
     return task, f"in {files['train'][0].name} {reason}"
 
 
-def _guess_from_file(path: Path) -> tuple[TaskName, str]:
-    with open_binary(path) as file:
-        head = file.read(MAX_BYTES)
-    text = head.removeprefix(BOM).decode("utf-8", "ignore").replace("\r\n", "\n")
-    is_complete = len(head) < MAX_BYTES
-    lines = text.split("\n") if is_complete else text.split("\n")[:-1] or [text]
+def _unsupported_folder_error(folder: Path) -> DataError:
+    counts = Counter(get_format_suffix(file) or "without a suffix" for file in list_data(folder))
+    found = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(5))
+    problem = f"the folder contains no data that is read; found {found}." if counts else "the folder is empty."
+    return DataError(problem, repair=SUPPORTED, file=folder)
+
+
+def _guess_from_file(path: Path, encoding: str | None) -> tuple[TaskName, str]:
     suffix = get_format_suffix(path)
-    if suffix == ".jsonl":
-        return _guess_from_keys(lines, path)
+    if suffix in FILE_TYPES:
+        raise DataError(f"{name_file_type(path)} are not read.", repair=SUPPORTED, file=path)
+    if suffix in (".json", ".jsonl", PARQUET):
+        return _guess_from_keys(path, encoding)
+    if suffix == EXCEL:
+        return _guess_from_table([fields for _, fields in islice(read_records(path, Findings()), MAX_ROWS)], path)
+    lines = _read_lines(path, encoding)
+    if not any(map(str.strip, lines)):
+        raise DataError("the file is empty.", repair="Give a file with text in it.", file=path)
     if suffix == ".csv":
         return _guess_from_csv(lines, path)
-    rows = [[field.strip() for field in line.split("\t")] for line in lines if line.strip()]
+    separator = detect_separator("\n".join(lines), path) if suffix == ".tsv" else "\t"
+    rows = [[field.strip() for field in line.split(separator)] for line in lines if line.strip()]
     if suffix == ".tsv" and _has_timestamps(rows):
         return _guess_from_table(rows, path)
     if tag := _find_tag(lines):
@@ -111,11 +131,28 @@ def _guess_from_file(path: Path) -> tuple[TaskName, str]:
     return "language", "it is plain text"
 
 
-def _guess_from_keys(lines: list[str], path: Path) -> tuple[TaskName, str]:
+def _read_lines(path: Path, encoding: str | None) -> list[str]:
+    """Returns the first lines of a text file; raises if they are not text."""
+    with open_binary(path) as file:
+        head = file.read(MAX_BYTES)
+    is_complete = len(head) < MAX_BYTES
+    text = decode_text(head, path, encoding)[0] if is_complete else decode_head(head, path, encoding)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines if is_complete else lines[:-1] or lines
+
+
+def _guess_from_keys(path: Path, encoding: str | None) -> tuple[TaskName, str]:
     """Guesses from the keys of the first object."""
-    content = None
-    with suppress(ValueError):
-        content = json.loads(next((line for line in lines if line.strip()), "null"))
+    findings = Findings()
+    if get_format_suffix(path) == ".jsonl":
+        first_line = next((line for line in _read_lines(path, encoding) if line.strip()), "")
+        objects = parse_objects(first_line, path, findings)
+    else:
+        objects = read_objects(path, findings, encoding)
+    _, content = next(objects, (0, None))
+    findings.raise_errors()
+    if content is None:
+        raise DataError("the file is empty.", repair="Give a file with rows in it.", file=path)
     names = list(content) if isinstance(content, dict) else []
     if columns := _find_task_columns(names):
         return TASK_COLUMNS[columns], f"it has {' and '.join(columns)}"
@@ -125,6 +162,8 @@ def _guess_from_keys(lines: list[str], path: Path) -> tuple[TaskName, str]:
 
 
 def _guess_from_table(rows: list[list[str]], path: Path) -> tuple[TaskName, str]:
+    if not rows:
+        raise DataError("the table is empty.", repair="Give a table with rows.", file=path)
     if columns := _find_task_columns([name.lower() for name in rows[0]]):
         return TASK_COLUMNS[columns], f"it has the columns {' and '.join(columns)}"
     if _has_timestamps(rows):
@@ -152,12 +191,12 @@ def _ambiguous_columns_error(names: list[str], path: Path) -> UsageError:
 
 
 def _guess_from_csv(lines: list[str], path: Path) -> tuple[TaskName, str]:
+    reader = csv.reader(lines[:MAX_ROWS], delimiter=detect_separator("\n".join(lines), path))
     try:
-        rows = [[field.strip() for field in row] for row in csv.reader(lines[:50]) if any(map(str.strip, row))]
-    except csv.Error:
-        rows = []
-    if not rows:
-        raise DataError("the file is empty or is not CSV.", repair="Set --task.", file=path)
+        rows = [[field.strip() for field in row] for row in reader if any(map(str.strip, row))]
+    except csv.Error as error:
+        problem = f"not valid CSV: {error}."
+        raise DataError(problem, repair="Correct the line.", file=path, line=reader.line_num) from None
     return _guess_from_table(rows, path)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,10 @@ from seqwise.errors import DataError, UsageError, suggest
 from seqwise.text.patterns import END, UNKNOWN, WORD
 
 DEFAULT_SUBWORDS = 8_192  # vocabulary of bpe and wordpiece unless set
-MAX_REPEATS = 10_000  # of a word in one text that WordPiece is trained on
+MAX_REPEATS = 10_000  # of a word in one text that bpe and wordpiece are trained on
+MIN_COMPILED_CHARACTERS = 8_000_000  # of text, from which on compiled loops pay: importing and compiling takes 2 s
+SEGMENTS_PER_CALL = 10_000
+BYTE_NEWLINE = "Ċ"  # a line break as byte-level BPE spells it
 CHUNK_CHARACTERS = 1 << 16  # characters handed to the Rust side at once: bounds its memory
 MIN_SUBWORD_BYTES = 2_000_000  # in smaller texts each subword is too rare to learn its vector
 BYTES_PER_ENTRY = 1_000  # text per vocabulary entry
@@ -141,16 +146,35 @@ def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[str]:
-    """Return how often each word occurs. Strings without whitespace are counted first, so each is split only once."""
+    """Return how often each word occurs. Strings between blanks are counted first, so that each is split only once."""
+    first_texts, texts = _divide(texts)
     chunks: Counter[str] = Counter()
-    for text in texts:
+    for text in first_texts:
         chunks.update(text.replace("\n", f" {END} ").split(" "))
     split = _build_splitter(kind, lowercase)
     counts: Counter[str] = Counter()
-    for chunk, count in chunks.items():
-        for word in split(chunk):
-            counts[word] += count
+    for parts, part_counts in [(list(chunks), list(chunks.values())), *_count_segments([text] for text in texts)]:
+        for part, count in zip(parts, part_counts):
+            for word in split(part):
+                counts[word] += count
     return counts
+
+
+def _divide(texts: Iterable[str]) -> tuple[list[str], Iterator[str]]:
+    """Return the first texts, too few to compile loops for them, and all others."""
+    first_texts, size, iterator = [], 0, iter(texts)
+    while size < MIN_COMPILED_CHARACTERS and (text := next(iterator, None)) is not None:
+        first_texts.append(text)
+        size += len(text)
+    return first_texts, iterator
+
+
+def _count_segments(batches: Iterator[Iterable[str]]) -> Iterator[tuple[list[str], list[int]]]:
+    """Yield the distinct segments of texts and their counts; numba is imported only if there are any texts."""
+    for batch in batches:
+        from seqwise.text.segments import count_segments
+
+        yield from count_segments(chain([batch], batches))
 
 
 def _build_splitter(kind: str, lowercase: bool) -> Callable[[str], list[str]]:
@@ -197,10 +221,76 @@ def _train_bpe(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    pipeline.train_from_iterator((part for text in texts for part in split_into_chunks(text)), trainer)
+    first_texts, texts = _divide(texts)
+    counts: Counter[str] = Counter()
+    for segments, segment_counts in _count_segments(map(split_into_chunks, texts)):
+        _count_byte_words(pipeline, segments, segment_counts, counts)
+    if counts:
+        for segments, segment_counts in _count_segments(map(split_into_chunks, first_texts)):
+            _count_byte_words(pipeline, segments, segment_counts, counts)
+        # The merges depend only on how often each word occurs, and those of one symbol have no pair to merge.
+        pipeline = tokenizers.Tokenizer(models.BPE())
+        pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        parts = _repeat_words(counts, (word for word in counts if len(word) > 1))
+    else:
+        parts = (part for text in first_texts for part in split_into_chunks(text))
+    _train(pipeline, parts, trainer)
     model = json.loads(pipeline.to_str())["model"]
     tokens = [*specials, *sorted(model["vocab"], key=model["vocab"].get)]
     return build_pipeline("bpe", tokens, lowercase, [tuple(pair) for pair in model["merges"]])
+
+
+def _count_byte_words(
+    pipeline: tokenizers.Tokenizer, segments: list[str], segment_counts: list[int], counts: Counter[str]
+) -> None:
+    """Add how often each word of byte-level BPE occurs. Segments are split many at a time, as lines of a text."""
+    numbers = [number for number, segment in enumerate(segments) if segment != "\n"]
+    for start in range(0, len(numbers), SEGMENTS_PER_CALL):
+        part = iter(numbers[start : start + SEGMENTS_PER_CALL])
+        text = "\n".join(segments[number] for number in numbers[start : start + SEGMENTS_PER_CALL])
+        if pipeline.normalizer is not None:
+            text = pipeline.normalizer.normalize_str(text)
+        count = segment_counts[next(part)]
+        for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(text):
+            if word == BYTE_NEWLINE:
+                count = segment_counts[next(part)]
+            else:
+                counts[word] += count
+
+
+def _repeat_words(counts: Counter[str], words: Iterable[str]) -> Iterator[str]:
+    """Yield texts that contain each word as often as it is counted."""
+    for word in words:
+        for start in range(0, counts[word], MAX_REPEATS):
+            yield f"{word} " * min(MAX_REPEATS, counts[word] - start)
+
+
+def _train(pipeline: tokenizers.Tokenizer, parts: Iterator[str], trainer: Any) -> None:
+    """Train in a thread, since the library does not return to Python before its end: Ctrl-C interrupts the waiting."""
+    is_interrupted, errors = False, []
+
+    def iterate() -> Iterator[str]:
+        for part in parts:
+            if is_interrupted:
+                return
+            yield part
+
+    def run() -> None:
+        try:
+            pipeline.train_from_iterator(iterate(), trainer)
+        except BaseException as error:  # raised again below
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(timeout=0.2)
+    except BaseException:
+        is_interrupted = True
+        raise
+    for error in errors:
+        raise error
 
 
 def _train_wordpiece(
@@ -224,12 +314,7 @@ def _train_wordpiece(
         special_tokens=letters,
         show_progress=False,
     )
-    repeated_words = (
-        f"{word} " * min(MAX_REPEATS, counts[word] - start)
-        for word in words
-        for start in range(0, counts[word], MAX_REPEATS)
-    )
-    pipeline.train_from_iterator(repeated_words, trainer)
+    _train(pipeline, _repeat_words(counts, words), trainer)
     vocabulary = pipeline.get_vocab()
     return build_pipeline("wordpiece", [*first_tokens, *sorted(vocabulary, key=vocabulary.__getitem__)], lowercase)
 

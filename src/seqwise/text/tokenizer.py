@@ -39,6 +39,15 @@ class Encoding:
         return len(self.ids)
 
 
+@dataclass(frozen=True)
+class EncodedText:
+    """The token ids of a text, and what is counted in it."""
+
+    ids: np.ndarray
+    words: int  # strings between whitespace
+    unknown: int  # ids of <unk>
+
+
 class Tokenizer:
     """Created by `Tokenizer.train` or `Tokenizer.load`."""
 

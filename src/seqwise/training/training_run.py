@@ -113,7 +113,7 @@ def fill_in_task(settings: Settings, data: str, log: LogFunction = no_log) -> Se
     """Return a copy of the settings with a task, guessed from the data if the user named none."""
     settings = settings.model_copy(deep=True)
     if settings.task is None:
-        settings.task, why = guess_task(data)
+        settings.task, why = guess_task(data, settings.data.encoding)
         log(f"task: {settings.task}, because {why}. Choose another with --task.")
     return settings
 

@@ -94,9 +94,9 @@ ERRORS = {
         {**PNG, "captions.csv": "image,text\n1.png,a\n"},
         ["captions.csv:1", "no column caption", "--columns"],
     ),
-    "wrong encoding": (
-        {**PNG, "captions.csv": GOOD.encode() + b"1.png,caf\xe9\n"},
-        ["captions.csv:8", "0xE9", "iconv"],
+    "two encodings": (
+        {**PNG, "captions.csv": f"{GOOD}1.png,café\n".encode() + b"1.png,caf\xe9\n"},
+        ["captions.csv:9", "0xE9", "mixes encodings"],
     ),
     "an empty table": ({**PNG, "captions.csv": ""}, ["captions.csv", "empty"]),
     "a header alone": ({**PNG, "captions.csv": "image,caption\n"}, ["no captions were found"]),

@@ -15,8 +15,11 @@ TABS = GOOD.replace(",", "\t")
 
 # case → files, what the error must say
 ERRORS = {
-    "latin1": ({"a.csv": GOOD.encode() + b"caf\xe9,yes\n"}, ["a.csv:41: byte 0xE9", "iconv -f latin1"]),
-    "utf-16": ({"a.csv": GOOD.encode("utf-16")}, ["a.csv:1: ", "UTF-16"]),
+    "two encodings": (
+        {"a.csv": f"{GOOD}café,yes\n".encode() + b"caf\xe9,yes\n"},
+        ["a.csv:42: byte 0xE9", "mixes encodings", "--data.encoding"],
+    ),
+    "damaged UTF-16": ({"a.csv": GOOD.encode("utf-16")[:-1]}, ["a.csv: ", "the UTF-16 text is damaged"]),
     "binary": ({"a.csv": GOOD.encode() + b"\0"}, ["a.csv:41: ", "binary"]),
     "empty file": ({"a.csv": b""}, ["a.csv: the file is empty", "text, label"]),
     "header alone": ({"a.csv": b"text,label\n"}, ["a.csv: no examples were found"]),
@@ -25,7 +28,8 @@ ERRORS = {
     "too few fields": ({"a.tsv": f"{TABS}no tab here\n"}, ["a.tsv:41: expected 2 fields", "found 1", "tab"]),
     "unclosed quote": ({"a.csv": f'{GOOD}"open,yes\nlast,no\n'}, ["a.csv:41: a quote is opened", 'double a quote']),
     "text after a quote": ({"a.csv": f'{GOOD}"done"more,yes\n'}, ["a.csv:41: not valid CSV", 'double a quote']),
-    "semicolons": ({"a.csv": GOOD.replace(",", ";")}, ["a.csv:1: ", "found 1 columns", "semicolons"]),
+    "a repeated header": ({"a.csv": f"text,label\n{GOOD}text,label\n"}, ["a.csv:42: ", "is repeated"]),
+    "two columns of one name": ({"a.csv": "text,label,text\na,b,c\n"}, ["a.csv:1: ", "two columns are called 'text'"]),
     "header with other names": ({"a.csv": f"review,mood\n{GOOD}"}, ["a.csv:1: ", "header", "--columns 'review,mood'"]),
     "header without a text column": ({"a.csv": f"review,label\n{GOOD}"}, ["a.csv:1: ", "no column text", "--columns"]),
     "empty text": ({"a.csv": f"{GOOD} ,yes\n"}, ["a.csv:41: the text of this example is empty", "on-empty drop"]),
@@ -40,8 +44,8 @@ ERRORS = {
     "missing key": ({"a.jsonl": '{"text": "a", "label": 1}\n{"txt": "b", "label": 0}\n'},
                     ["a.jsonl:2: expected text, found txt, label", "--columns"]),
     "null label": ({"a.jsonl": '{"text": "a", "label": null}\n'}, ["a.jsonl:1: expected a string", "found null"]),
-    "list as text": ({"a.jsonl": '{"text": ["a"], "label": 1}\n'}, ["a.jsonl:1: expected a string", 'found ["a"]']),
-    "no table": ({"a.pdf": b"%PDF"}, ["a.pdf: files ending in '.pdf' are not read", ".csv, .tsv, .jsonl"]),
+    "list as text": ({"a.jsonl": '{"text": [1], "label": 1}\n'}, ["a.jsonl:1: expected a string", "found [1]"]),
+    "no table": ({"a.pdf": b"%PDF"}, ["a.pdf: PDF documents (.pdf) are not read", ".csv, .tsv, .jsonl"]),
     "too few": ({"a.csv": "good,1\nbad,0\n"}, ["a.csv: 2 examples are too few", "train.*, valid.* and test.*"]),
 }  # fmt: skip
 

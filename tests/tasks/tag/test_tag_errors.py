@@ -53,10 +53,10 @@ ERRORS = {
     "an empty file": ({"a.conll": "\n\n"}, {}, ["a.conll", "no examples"]),
     "one sentence": ({"a.conll": "EU B-ORG\n"}, {}, ["a.conll", "too few"]),
     "one tag": ({"a.conll": "a X\n\nb X\n\nc X\n\nd X\n"}, {}, ["a.conll", "all words have the tag 'X'", "--columns"]),
-    "latin1": (
-        {"a.conll": GOOD.encode() + "Genève B-LOC\n".encode("latin1")},
+    "two encodings": (
+        {"a.conll": f"{GOOD}Genève B-LOC\n".encode() + "Genève B-LOC\n".encode("latin1")},
         {},
-        ["a.conll:11", "not UTF-8", "iconv"],
+        ["a.conll:12", "not UTF-8", "mixes encodings"],
     ),
     "a damaged gzip": ({"a.conll.gz": gzip.compress(GOOD.encode())[:-9]}, {}, ["a.conll.gz", "damaged"]),
     "a mistake in the test split": (

@@ -69,13 +69,17 @@ ERRORS = {
         "line 30",
     ),
     "an empty file": ({"train.en": EN, "train.de": b" \n"}, {}, "train.de: the file is empty."),
-    "another encoding": (
-        {"train.en": EN, "train.de": DE + "schön\n".encode("latin1")},
+    "two encodings": (
+        {"train.en": EN, "train.de": DE + "schön\n".encode() + "schön\n".encode("latin1")},
         {},
-        "train.de:41: byte 0xF6 at offset",
-        "iconv -f latin1",
+        "train.de:42: byte 0xF6 at offset",
+        "mixes encodings",
     ),
-    "UTF-16": ({"train.en": EN, "train.de": DE.decode().encode("utf-16")}, {}, "train.de:1: the text is UTF-16"),
+    "damaged UTF-16": (
+        {"train.en": EN, "train.de": DE.decode().encode("utf-16")[:-1]},
+        {},
+        "train.de: the UTF-16 text is damaged",
+    ),
     "a damaged gzip file": (
         {"train.en": EN, "train.de.gz": b"\x1f\x8b nothing"},
         {},

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from seqwise.config import Settings
-from seqwise.errors import DataError, UsageError
+from seqwise.config import DataSettings, Settings
+from seqwise.data.examples import Splits
+from seqwise.errors import DataError, Findings, UsageError
 from seqwise.tasks.translate.languages import Languages
-from seqwise.tasks.translate.reader import check_pairs, join_lines, open_pairs
+from seqwise.tasks.translate.reader import Pair, check_pairs, join_lines, open_pairs, read_table_pairs
 
 
 def write_files(folder: Path, **files: str) -> Path:
@@ -182,3 +184,20 @@ def test_files_whose_names_contain_no_split_are_counted(tmp_path):
     assert splits.findings.warning_messages() == [
         f"2 files whose names contain no split, which are not read (first: {tmp_path / 'news.de'})."
     ]
+
+
+def test_several_references_are_kept_together_and_expanded_for_training(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    rows = [{"source": ["the", "dog"], "target": ["der Hund", "ein Hund", ""]}, {"source": "a", "target": "b"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first, second = read_table_pairs(path, Languages(), None, DataSettings(), Findings())
+    assert (first.source, first.targets, first.references) == ("the dog", ("der Hund",), (("der Hund", "ein Hund"),))
+    assert [pair.targets for pair in first.expand()] == [("der Hund",), ("ein Hund",)]
+    assert (second.references, second.expand()) == ((("b",),), [second])
+
+
+def test_the_fingerprint_of_pairs_with_one_reference_is_that_of_earlier_versions():
+    pair, earlier = Pair("a", ("b",), "file", 1), "744c6bc4276daabf1f7d24e6d1b83861"
+    assert Splits("", "rule", {"train": [pair]}).fingerprint == earlier
+    several = replace(pair, alternatives=(("b", "c"),))
+    assert Splits("", "rule", {"train": [several]}).fingerprint != earlier

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.config import HELD_OUT_FRACTION
+from seqwise.data.encodings import warn_about_encoding
 from seqwise.data.examples import (
     SPLIT_FILES,
     SPLITS,
@@ -24,9 +26,24 @@ from seqwise.data.examples import (
     group_by_split,
     parse_split_name,
 )
-from seqwise.data.reading import Document, JsonLines, Source, SourceSummary, TextFile, get_format_suffix, list_data
-from seqwise.errors import DataError, suggest
+from seqwise.data.hub import fetch_if_hub
+from seqwise.data.reading import (
+    Document,
+    JsonLines,
+    Source,
+    SourceSummary,
+    TextFile,
+    get_format_suffix,
+    is_gzip,
+    list_data,
+    missing_text_error,
+    name_file_type,
+)
+from seqwise.data.tables import OBJECT_SUFFIXES, join_list, read_objects
+from seqwise.errors import DataError, Findings, suggest
+from seqwise.text.patterns import replace_surrogates
 
+PACKED_RATIO = 3  # bytes of text per byte of gzip, for progress only
 MIN_WHOLE_FILES = 100  # with so many text files, whole files are held out; with fewer, the end of each file
 CODE_BYTES = 4_000_000
 BLOCK = 1_000  # characters of a document of Python's language reference: small, so that the splits are similar
@@ -38,11 +55,27 @@ class Builtin(Source):
     def __init__(self, name: str):
         if name not in BUILTINS:
             raise DataError(f"there is no built-in text {name!r}.", repair=suggest(name, BUILTINS))
-        self.name = f"builtin:{name}"
+        self.name, self.encoding = f"builtin:{name}", ""
         self.read, self.description = BUILTINS[name]
 
     def documents(self) -> Iterator[Document]:
         return self.read()
+
+
+class TextColumn(Source):
+    """The column `text` of a `.json` array or a Parquet file: many documents."""
+
+    def documents(self) -> Iterator[Document]:
+        """Yield every document that is not blank."""
+        self.findings = findings = Findings()
+        for line, content in read_objects(self.path, findings, self.encoding or None):
+            text = join_list(content.get("text")) if isinstance(content, dict) else None
+            if not isinstance(text, str):
+                raise missing_text_error(content, self.path, line)
+            if text.strip():
+                text = replace_surrogates(text.replace("\r\n", "\n"))
+                yield Document(text if text.endswith("\n") else text + "\n", self.name, line)
+        findings.raise_errors()
 
 
 def _read_docs() -> Iterator[Document]:
@@ -129,15 +162,20 @@ class Corpus:
     parts: dict[str, list[Part]] = field(repr=False)  # by split
     files: list[str] = field(repr=False)
     has_predefined_splits: bool = False  # no split was held out of the training text
+    findings: Findings = field(default_factory=Findings, repr=False)  # files that are converted to UTF-8
 
     def documents(self, split: str) -> Iterator[Document]:
         """Stream a split; at most one chunk of about 4 MB is in memory."""
         for part in self.parts[split]:
             yield from part.documents()
 
-    def texts(self, split: str) -> Iterator[str]:
+    def texts(self, split: str, progress: ProgressCallback = no_progress) -> Iterator[str]:
+        """Stream the texts of a split; `progress` counts their characters, which are at most as many as the bytes."""
+        done, total = 0, self.size(split)
         for document in self.documents(split):
             yield document.text
+            done += len(document.text)
+            progress(min(done, total), total)
 
     def size(self, split: str) -> int:
         """Return the bytes of text (UTF-8) of a split."""
@@ -158,6 +196,8 @@ def open_corpus(
     valid_fraction: float = HELD_OUT_FRACTION,
     test_fraction: float = HELD_OUT_FRACTION,
     split_by_name: bool = True,
+    encoding: str | None = None,
+    progress: ProgressCallback = no_progress,
 ) -> Corpus:
     """Read and check everything once, and decide the splits: by the names of files, else by the fractions."""
     if not str(spec).strip():
@@ -166,14 +206,14 @@ def open_corpus(
     if str(spec).startswith("builtin:"):
         builtin = Builtin(str(spec).removeprefix("builtin:"))
         return _build_corpus(str(spec), {"train": [builtin]}, fractions, f"{builtin.description}; ")
-    path = Path(spec)
+    path = Path(fetch_if_hub(str(spec)))
     files = list_data(path)
-    sources = {file: source for file in files if (source := _open_source(file)) is not None}
+    sources = {file: source for file in files if (source := _open_source(file, encoding)) is not None}
     if not sources:
-        problem = f"files ending in {path.suffix or 'nothing'!r} are not read."
+        problem = f"{name_file_type(path)} are not read."
         if path.is_dir():
             problem = f"the folder contains no text ({len(files):,} other files)." if files else "the folder is empty."
-        repair = "Give a .txt file, a .jsonl file with `text`, gzip of either, or a folder of them."
+        repair = "Give a .txt file, .jsonl, .json or .parquet with `text`, gzip of these, or a folder of them."
         raise DataError(problem, repair=repair, file=path)
     groups = (group_by_split(sources, path) if path.is_dir() else None) or {"train": list(sources)}
     split_files = [file for group in groups.values() for file in group]
@@ -181,15 +221,15 @@ def open_corpus(
     if not split_by_name:
         groups = {"train": [*split_files, *ignored]}
     sources_by_split = {split: [sources[file] for file in group] for split, group in groups.items()}
-    corpus = _build_corpus(str(spec), sources_by_split, fractions)
+    corpus = _build_corpus(str(spec), sources_by_split, fractions, progress=progress)
     if ignored and split_by_name:
         corpus.split_rule += f" {len(ignored)} files whose names contain no split are not read."
     return corpus
 
 
-def open_unsplit(spec: str | Path) -> Corpus:
+def open_unsplit(spec: str | Path, encoding: str | None = None) -> Corpus:
     """Open all of the data under the name `all`, whatever the files of a folder are called."""
-    return merge_splits(open_corpus(spec, 0.0, 0.0, split_by_name=False))
+    return merge_splits(open_corpus(spec, 0.0, 0.0, split_by_name=False, encoding=encoding))
 
 
 def merge_splits(corpus: Corpus) -> Corpus:
@@ -200,17 +240,29 @@ def merge_splits(corpus: Corpus) -> Corpus:
         sizes[part.source] += part.size
     order = {name: number for number, name in enumerate(corpus.files)}
     merged_parts = sorted((Part(*each) for each in sizes.items()), key=lambda part: order[part.source.name])
-    return Corpus(corpus.name, "all of it.", f"{corpus.fingerprint}-all", {"all": merged_parts}, corpus.files)
+    parts_by_split, fingerprint = {"all": merged_parts}, f"{corpus.fingerprint}-all"
+    return Corpus(corpus.name, "all of it.", fingerprint, parts_by_split, corpus.files, findings=corpus.findings)
 
 
 def _build_corpus(
-    name: str, sources: dict[str, list[Source]], fractions: dict[str, float], description: str = ""
+    name: str,
+    sources: dict[str, list[Source]],
+    fractions: dict[str, float],
+    description: str = "",
+    progress: ProgressCallback = no_progress,
 ) -> Corpus:
     """Build a corpus from the sources of each split; splits without a source are taken out of the training sources."""
     missing = {split: 0.0 if split in sources else fractions[split] for split in ("valid", "test")}
     groups: dict[str, list[SummarizedSource]] = {}
+    report, findings = _count_bytes(sources, progress), Findings()
     for split, group in sources.items():
-        groups[split] = [(source, summary) for source in group if (summary := source.summarize()).sizes]
+        groups[split] = [(source, summary) for source in group if (summary := source.summarize(report)).sizes]
+        for source in group:
+            if isinstance(source, TextColumn):
+                for kind, locations in source.findings.warnings.items():
+                    findings.warnings.setdefault(kind, []).extend(locations)
+            elif source.encoding:
+                warn_about_encoding(findings, source.path, source.encoding)
         if not groups[split]:
             problem = "the file is empty." if len(group) == 1 else f"all {len(group)} files are empty."
             raise DataError(problem, repair="Give a file with text in it.", file=group[0].name)
@@ -228,7 +280,20 @@ def _build_corpus(
         digest.update(split.encode())
         for source, summary in groups[split]:
             digest.update(f"{type(source).__name__} {summary.digest}".encode())
-    return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, not any(missing.values()))
+    return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, not any(missing.values()), findings)
+
+
+def _count_bytes(sources: dict[str, list[Source]], progress: ProgressCallback) -> Callable[[int], None]:
+    """Return the function that adds up the bytes of text that were read; `progress` receives their estimated total."""
+    files = [source.path for group in sources.values() for source in group if not isinstance(source, Builtin)]
+    total, done = sum(PACKED_RATIO * path.stat().st_size if is_gzip(path) else path.stat().st_size for path in files), 0
+
+    def report(num_bytes: int) -> None:
+        nonlocal done
+        done += num_bytes
+        progress(min(done, total), total)
+
+    return report
 
 
 def _hold_out(name: str, group: list[SummarizedSource], missing: dict[str, float]) -> tuple[dict[str, list[Part]], str]:
@@ -271,10 +336,12 @@ def _cut_file(source: TextFile, size: int, missing: dict[str, float]) -> dict[st
     return {split: Part(source, stop - start, start) for split, start, stop in bounds if start < stop}
 
 
-def _open_source(path: Path) -> Source | None:
+def _open_source(path: Path, encoding: str | None) -> Source | None:
     """Return the source for a file by its suffix, or None if it is not read; `eng.train` is text too."""
     suffix = get_format_suffix(path)
     if suffix == ".jsonl":
-        return JsonLines(path)
+        return JsonLines(path, encoding)
+    if suffix in OBJECT_SUFFIXES:
+        return TextColumn(path, encoding)
     is_text = suffix == ".txt" or (suffix and parse_split_name(Path(suffix)) is not None)
-    return TextFile(path) if is_text else None
+    return TextFile(path, encoding) if is_text else None

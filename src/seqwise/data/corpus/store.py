@@ -27,8 +27,8 @@ from seqwise.data.corpus.sources import Corpus
 from seqwise.environment import cache_folder
 from seqwise.errors import DataError, SaveError
 from seqwise.files import AtomicFile, explain_write_errors, write_text
-from seqwise.text.pipelines import split_into_chunks
-from seqwise.text.tokenizer import Tokenizer
+from seqwise.text.pipelines import MIN_COMPILED_CHARACTERS, split_into_chunks
+from seqwise.text.tokenizer import EncodedText, Tokenizer
 
 BATCH = 32  # chunks of text encoded at once, over all cores
 FORMAT = 1
@@ -224,16 +224,14 @@ def _create_store(
     size, inside_word = corpus.size(split), False
     with StoreWriter(path, len(tokenizer)) as writer:
         try:
-            for texts in _batches(corpus, split):
-                for text, ids in zip(texts, tokenizer.encode_many(texts)):
-                    num_bytes += len(text.encode("utf-8", "surrogatepass"))
-                    words += len(text.split()) - (inside_word and not text[0].isspace())
-                    characters += len(text)
-                    lines += text.count("\n")
-                    if tokenizer.unknown is not None:
-                        unknown += int(np.count_nonzero(ids == tokenizer.unknown))
-                    inside_word = not text[-1].isspace()  # the next chunk may continue the word
-                    writer.append(ids)
+            for text, encoded in _encode(corpus, split, tokenizer):
+                num_bytes += len(text.encode("utf-8", "surrogatepass"))
+                words += encoded.words - (inside_word and not text[0].isspace())
+                characters += len(text)
+                lines += text.count("\n")
+                unknown += encoded.unknown
+                inside_word = not text[-1].isspace()  # the next text may continue the word
+                writer.append(encoded.ids)
                 report(min(num_bytes, size))
             counts = writer.tokens, words + lines, characters, lines, unknown, len(tokenizer)
             store = writer.finish(StoreInfo(*counts, tokenizer.fingerprint, corpus.fingerprint, split))
@@ -244,6 +242,21 @@ def _create_store(
             raise SaveError(problem, repair=error.repair, file=error.file) from error.__cause__
     report(size)
     return store
+
+
+def _encode(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple[str, EncodedText]]:
+    """Yield consecutive texts of a split with their ids; in long ones, each distinct segment is encoded once."""
+    if tokenizer.kind != "characters" and corpus.size(split) >= MIN_COMPILED_CHARACTERS:
+        from seqwise.text.segment_encoder import SegmentEncoder
+
+        encoder = SegmentEncoder(tokenizer)
+        for text in corpus.texts(split):
+            yield text, encoder.encode(*split_into_chunks(text))
+        return
+    for texts in _batches(corpus, split):
+        for text, ids in zip(texts, tokenizer.encode_many(texts)):
+            unknown = 0 if tokenizer.unknown is None else int(np.count_nonzero(ids == tokenizer.unknown))
+            yield text, EncodedText(ids, len(text.split()), unknown)
 
 
 def _batches(corpus: Corpus, split: str) -> Iterator[list[str]]:

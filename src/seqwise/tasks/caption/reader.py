@@ -25,7 +25,7 @@ from seqwise.data.examples import (
     split_examples,
 )
 from seqwise.data.reading import get_format_suffix
-from seqwise.data.tables import SUFFIXES, Row, parse_columns, read_header, read_table
+from seqwise.data.tables import OBJECT_SUFFIXES, SUFFIXES, Row, parse_columns, read_header, read_table
 from seqwise.errors import DataError, Findings, suggest
 from seqwise.tasks.caption.images import (
     KINDS,
@@ -152,7 +152,7 @@ class _TableReader:
     def read(self, path: Path, split: str) -> list[CaptionedImage]:
         """Returns the examples of one table."""
         findings = self.findings
-        rows = _read_rows(path, self.columns, findings)
+        rows = _read_rows(path, self.columns, findings, self.settings.encoding)
         examples = _group_by_image(rows, split, self.settings.on_empty == "drop", findings)
         features_file = path.parent / FEATURES_FILE
         if features_file.exists() and all(example.image.isdigit() for example in examples):
@@ -207,18 +207,19 @@ class _TableReader:
         self.findings.error(problem, repair=repair, file=error.file or example.file, line=line)
 
 
-def _read_rows(path: Path, columns: str | None, findings: Findings) -> list[Row]:
+def _read_rows(path: Path, columns: str | None, findings: Findings, encoding: str | None) -> list[Row]:
     """Returns the rows with image, caption and, if the table has such a column, split."""
     column_names = parse_columns(columns)
     has_split = column_names is not None and len(column_names) == len(COLUMNS) + 1
     if column_names is None or len(column_names) == len(COLUMNS):
-        is_json, header = get_format_suffix(path) == ".jsonl", read_header(path)
+        is_json, header = get_format_suffix(path) in OBJECT_SUFFIXES, read_header(path, encoding)
         names = header if is_json else [name.strip().lower() for name in header]  # keys of JSON are exact
         has_split = SPLIT_COLUMN in names
         if has_split and column_names:
             index, by_number = names.index(SPLIT_COLUMN), all(name.isdecimal() for name in column_names) and not is_json
             column_names.append(str(index + 1) if by_number else header[index].strip())
-    return read_table(path, (*COLUMNS, SPLIT_COLUMN) if has_split else COLUMNS, findings, column_names).rows
+    columns_to_read = (*COLUMNS, SPLIT_COLUMN) if has_split else COLUMNS
+    return read_table(path, columns_to_read, findings, column_names, encoding).rows
 
 
 def _group_by_image(rows: Sequence[Row], split: str, drop_empty: bool, findings: Findings) -> list[CaptionedImage]:

@@ -19,11 +19,21 @@ from typing import Any
 
 from seqwise.config import Settings
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples
-from seqwise.data.tables import BLANK_LINES, HEADER_READ_AS_EXAMPLE, Row, Table, parse_columns, read_table, read_text
+from seqwise.data.tables import (
+    BLANK_LINES,
+    HEADER_READ_AS_EXAMPLE,
+    Row,
+    Table,
+    join_list,
+    parse_columns,
+    read_table,
+    read_text,
+)
+from seqwise.data.tables import SUFFIXES as TABLE_SUFFIXES
 from seqwise.errors import DataError, Findings
 from seqwise.tasks.classify.folders import LabelledFiles, find_labelled_files
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
+SUFFIXES = (*TABLE_SUFFIXES, ".txt")
 MAX_IMBALANCE = 10  # most frequent / rarest label above which there is a warning
 MAX_NUMBERS = 10  # different numbers as labels above which there is a warning, because they may be scores
 MAX_SCORES = 20  # different numbers above which fractions, or few examples of each, are an error
@@ -61,8 +71,8 @@ def open_labelled_texts(spec: str, settings: Settings) -> Splits[LabelledText]:
 
     def read(path: Path, findings: Findings) -> list[LabelledText]:
         if labelled_files is not None:
-            return read_labelled_file(path, findings, labelled_files, data.on_empty)
-        return read_labelled_texts(path, findings, columns, data.on_empty)
+            return read_labelled_file(path, findings, labelled_files, data.on_empty, data.encoding)
+        return read_labelled_texts(path, findings, columns, data.on_empty, data.encoding)
 
     splits = open_examples(
         spec,
@@ -79,9 +89,11 @@ def open_labelled_texts(spec: str, settings: Settings) -> Splits[LabelledText]:
     return splits
 
 
-def read_labelled_file(path: Path, findings: Findings, files: LabelledFiles, on_empty: str) -> list[LabelledText]:
+def read_labelled_file(
+    path: Path, findings: Findings, files: LabelledFiles, on_empty: str, encoding: str | None = None
+) -> list[LabelledText]:
     """Return the text of a file, or those of its lines, with the label of the file."""
-    texts = [(1, read_text(path))]
+    texts = [(1, read_text(path, findings, encoding))]
     if files.is_text_per_line:
         texts = list(enumerate(texts[0][1].rstrip("\n").split("\n"), start=1))
         for line, text in texts:
@@ -93,17 +105,21 @@ def read_labelled_file(path: Path, findings: Findings, files: LabelledFiles, on_
 
 
 def read_labelled_texts(
-    path: Path, findings: Findings, columns: Sequence[str] | None = None, on_empty: str = "stop"
+    path: Path,
+    findings: Findings,
+    columns: Sequence[str] | None = None,
+    on_empty: str = "stop",
+    encoding: str | None = None,
 ) -> list[LabelledText]:
     """Return the examples of one file."""
-    table = read_table(path, ("text", "label"), findings, columns)
+    table = read_table(path, ("text", "label"), findings, columns, encoding)
     if not table.has_header:
         _check_first_line(table, findings, columns)
     return [example for row in table.rows if (example := _parse_row(row, findings, on_empty)) is not None]
 
 
 def _parse_row(row: Row, findings: Findings, on_empty: str) -> LabelledText | None:
-    text, label = row.values["text"], format_label(row.values["label"])
+    text, label = join_list(row.values["text"]), format_label(row.values["label"])
     if not isinstance(text, str) or label is None:
         name, expected = (
             ("label", "a string, a number or true or false") if isinstance(text, str) else ("text", "a string")

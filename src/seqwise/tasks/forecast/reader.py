@@ -79,7 +79,7 @@ def read_series(
     `spec` is a file, a folder with train.*, valid.* and test.*, a built-in name, or the text of a table.
     """
     findings, policy = Findings(), settings.forecast.missing
-    table = read_table(spec, findings)
+    table = read_table(spec, findings, settings.data.encoding)
     findings.raise_errors()
     if not table.locations:
         problem = "there is a header, but no row below it."

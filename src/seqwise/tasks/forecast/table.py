@@ -6,7 +6,7 @@ The module knows nothing of series, grids or gaps; `reader.py` continues from he
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,12 @@ import numpy as np
 
 from seqwise.config import ForecastSettings
 from seqwise.data.examples import find_split_files
-from seqwise.data.reading import get_format_suffix
-from seqwise.data.tables import parse_columns, parse_records, read_text
+from seqwise.data.hub import fetch_if_hub
+from seqwise.data.tables import SUFFIXES, parse_columns, parse_text, read_records
 from seqwise.errors import DataError, Findings, UsageError, suggest
 from seqwise.tasks.forecast.time_columns import find_time_columns, join_timestamps
 from seqwise.tasks.forecast.timestamps import FORMATS, TimeGrid, detect_style, find_local_styles, get_parser
 
-SUFFIXES = (".csv", ".tsv")
 MISSING = {"", "na", "nan", "n/a", "null", "none", "."}
 # `builtin:sunspots`: the yearly mean sunspot number, 1700–2008, twenty years per line. Observations: the international
 # sunspot number, version 1, of the World Data Center SILSO at the Royal Observatory of Belgium, Brussels. One cycle
@@ -106,36 +105,36 @@ class TextTable:
         return DataError(problem, repair=repair, file=self.file, line=1)
 
 
-def read_table(spec: str, findings: Findings) -> TextTable:
+def read_table(spec: str, findings: Findings, encoding: str | None = None) -> TextTable:
     """Reads a file, a folder with train.*, valid.* and test.*, a built-in name, or a table given as text."""
     if spec.startswith("builtin:"):
         if spec != "builtin:sunspots":
             raise DataError(f"this task has no built-in data {spec[8:]!r}.", repair=suggest(spec[8:], ["sunspots"]))
         numbers = [number for line in SUNSPOTS.split("\n") for number in line.partition(": ")[2].split()]
         rows = [f"{year},{number}" for year, number in enumerate(numbers, start=1700)]
-        files = [("train", Path(spec), "\n".join(["year,sunspots", *rows]), ",")]
+        path, text = Path(spec), "\n".join(["year,sunspots", *rows])
+        files = [("train", path, parse_text(text, path, findings, RAGGED_ROW_FIX))]
     elif "\n" in spec:  # the text of a table, from standard input
-        files = [("train", Path("standard input"), spec, "\t" if "\t" in spec.partition("\n")[0] else ",")]
+        path = Path("standard input")
+        files = [("train", path, parse_text(spec, path, findings, RAGGED_ROW_FIX, decimal_commas=True))]
     else:
-        groups = find_split_files(Path(spec), SUFFIXES, findings)
+        groups = find_split_files(Path(fetch_if_hub(spec)), SUFFIXES, findings)
         num_tables = sum(map(len, groups.values()))
         if num_tables > 1 and len(groups) == 1:
             repair = "Name one of them, or name three train.csv, valid.csv and test.csv."
             raise DataError(f"the folder holds {num_tables} tables; expected one.", repair=repair, file=spec)
-        separators = {".tsv": "\t", ".csv": ","}
         files = [
-            (split, path, read_text(path), separators[get_format_suffix(path)])
+            (split, path, read_records(path, findings, encoding, RAGGED_ROW_FIX, decimal_commas=True))
             for split, paths in groups.items()
             for path in paths
         ]
     table = TextTable({}, [], [], str(files[0][1]), findings)
-    for split, path, text, separator in files:
-        _append_file(table, text, separator, path, split)
+    for split, path, records in files:
+        _append_file(table, records, path, split)
     return table
 
 
-def _append_file(table: TextTable, text: str, separator: str, path: Path, split: str) -> None:
-    records = parse_records(text.rstrip("\n"), separator, path, table.findings, RAGGED_ROW_FIX)
+def _append_file(table: TextTable, records: Iterator[tuple[int, list[str]]], path: Path, split: str) -> None:
     header_line, first = next(records, (1, None))
     if first is None:
         table.findings.raise_errors()
@@ -146,7 +145,13 @@ def _append_file(table: TextTable, text: str, separator: str, path: Path, split:
         expected = f"but those of {table.file} are {', '.join(table.columns)}"
         repair = "All files need the same columns."
         raise DataError(f"the columns are {', '.join(header)}, {expected}.", repair=repair, file=path, line=1)
-    rows = list(records)
+    rows = []
+    for line, fields in records:
+        if fields == first:
+            problem = f"the header of line {header_line} is repeated."
+            table.findings.error(problem, repair="Remove the line.", file=path, line=line)
+        else:
+            rows.append((line, fields))
     for name, *texts in zip(header, *(fields for _, fields in rows)):
         table.columns.setdefault(name, []).extend(texts)
     table.locations += [(str(path), line) for line, _ in rows]
@@ -155,9 +160,6 @@ def _append_file(table: TextTable, text: str, separator: str, path: Path, split:
 
 def _check_header(header: list[str], path: Path, line: int) -> None:
     error = partial(DataError, file=path, line=line)
-    if len(header) == 1 and ";" in header[0]:
-        repair = "Separate them by commas (with decimal points), or by tabs in a file called .tsv."
-        raise error(f"fields are separated by semicolons: {header[0][:60]}", repair=repair)
     duplicates = [name for name in header if header.count(name) > 1]
     if duplicates:
         raise error(f"two columns are called {duplicates[0]!r}.", repair="Rename one.")

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seqwise.config import Settings
+from seqwise.config import DataSettings, Settings
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples
 from seqwise.data.reading import get_format_suffix
-from seqwise.data.tables import parse_columns, read_table, read_text
+from seqwise.data.tables import OBJECT_SUFFIXES, parse_columns, read_table, read_text
 from seqwise.errors import DataError, Findings, UsageError
 from seqwise.tasks.tag.code import read_code_lines
 from seqwise.tasks.tag.spans import OUTSIDE, SCHEME_NAMES, Sentence, find_violations, guess_scheme, parse_tag
 
-SUFFIXES = (".conll", ".conll03", ".bio", ".iob", ".tsv", ".txt", ".jsonl", ".json", "")
+SUFFIXES = (".conll", ".conll03", ".bio", ".iob", ".tsv", ".txt", *OBJECT_SUFFIXES, "")
 DOCUMENT_START = "-DOCSTART-"
 COMMENT = re.compile(r"#\s*[\w.:-]+\s*=\s")  # CoNLL-U comments, before the words of a sentence
 COLUMN_FORMAT = "One word and its tags per line, a blank line between sentences."
@@ -48,9 +48,9 @@ def read_tagged_data(spec: str | Path, settings: Settings) -> TaggedSplits:
     columns, data = parse_columns(settings.columns), settings.data
 
     def read_file(path: Path, findings: Findings) -> list[Sentence]:
-        if get_format_suffix(path) in (".jsonl", ".json"):
-            return _read_json(path, findings, columns, data.on_empty)
-        return _read_columns(path, findings, columns)
+        if get_format_suffix(path) in OBJECT_SUFFIXES:
+            return _read_json(path, findings, columns, data)
+        return _read_columns(path, findings, columns, data.encoding)
 
     splits = open_examples(spec, read_file, SUFFIXES, BUILTINS, data.valid_fraction, data.test_fraction)
     scheme, reason = str(settings.tag.scheme), "--tag.scheme says so"
@@ -67,9 +67,11 @@ def read_tagged_data(spec: str | Path, settings: Settings) -> TaggedSplits:
 # CoNLL columns
 
 
-def _read_columns(path: Path, findings: Findings, columns: Sequence[str] | None) -> list[Sentence]:
+def _read_columns(
+    path: Path, findings: Findings, columns: Sequence[str] | None, encoding: str | None
+) -> list[Sentence]:
     """Reads a file with one word per line; by default the word is the first column and its tag the last."""
-    lines = read_text(path).split("\n")
+    lines = read_text(path, findings, encoding).split("\n")
     data_lines = (line for line in lines if line.strip() and not line.startswith(DOCUMENT_START))
     has_tabs = "\t" in next((line for line in data_lines if not COMMENT.match(line)), "")
     sentences: list[Sentence] = []
@@ -131,9 +133,9 @@ def _parse_columns(columns: Sequence[str] | None, num_columns: int, path: Path, 
 # JSON
 
 
-def _read_json(path: Path, findings: Findings, columns: Sequence[str] | None, on_empty: str) -> list[Sentence]:
+def _read_json(path: Path, findings: Findings, columns: Sequence[str] | None, settings: DataSettings) -> list[Sentence]:
     sentences = []
-    for row in read_table(path, ("tokens", "tags"), findings, columns).rows:
+    for row in read_table(path, ("tokens", "tags"), findings, columns, settings.encoding).rows:
         words, tags = row.values["tokens"], row.values["tags"]
         problem, repair = _find_list_problem("tokens", words)
         if not problem:
@@ -141,7 +143,7 @@ def _read_json(path: Path, findings: Findings, columns: Sequence[str] | None, on
         if not problem and len(words) != len(tags):
             problem = f"{len(words)} tokens but {len(tags)} tags: they do not match."
             repair = "Give one tag per token."
-        if not problem and not words and on_empty == "stop":
+        if not problem and not words and settings.on_empty == "stop":
             problem = "the sentence has no words."
             repair = "Remove the line, or pass --data.on-empty drop to drop such lines."
         if problem:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +31,13 @@ ROUGE_DEFINITIONS = {
 _WORD = re.compile(r"[^\W_]+")
 _WORD_OR_PUNCTUATION = re.compile(r"\w+|[^\w\s]")
 
-Outputs = dict[str, list[tuple[str, str]]]  # target → (output, reference) of each pair
+Outputs = dict[str, list[tuple[str, tuple[str, ...]]]]  # target → (output, references) of each pair
 
 
 def translate_pairs(
     generator: TranslationGenerator, pairs: Sequence[Pair], findings: Findings, progress: ProgressCallback
 ) -> Outputs:
-    """Return the best translation of each source with its reference, for each requested target.
+    """Return the best translation of each source with its references, for each requested target.
 
     Adds a warning for each source that is truncated.
     """
@@ -46,10 +46,10 @@ def translate_pairs(
     for pair, row in zip(pairs, rows):
         if len(row) > generator.max_length:
             findings.warn(warning, pair.file, pair.line)
-    outputs: Outputs = {target: [("", "")] * len(pairs) for target in generator.targets}
+    outputs: Outputs = {target: [("", ("",))] * len(pairs) for target in generator.targets}
     for num_done, (number, hypotheses) in enumerate(generator.translate_ids(rows), start=1):
-        for target, best, reference in zip(generator.targets, hypotheses, pairs[number].targets):
-            outputs[target][number] = (generator.decode(target, best[0]), reference)
+        for target, best, references in zip(generator.targets, hypotheses, pairs[number].references):
+            outputs[target][number] = (generator.decode(target, best[0]), references)
         progress(num_done, len(pairs))
     return outputs
 
@@ -60,7 +60,7 @@ def compute_metrics(outputs: Outputs, data: str, method: str, warnings: Sequence
     definitions: dict[str, str] = {}
     for name, texts in outputs.items():
         by_target[name], definitions = compute_text_metrics(*_unzip_texts(texts))
-        by_target[name] |= rouge([output for output, _ in texts], [reference for _, reference in texts])
+        by_target[name] |= rouge(*_unzip_texts(texts))
     definitions |= ROUGE_DEFINITIONS
     names = list(next(iter(by_target.values())))
     metrics = {name: sum(values[name] for values in by_target.values()) / len(by_target) for name in names}
@@ -72,7 +72,8 @@ def compute_metrics(outputs: Outputs, data: str, method: str, warnings: Sequence
     metrics["pairs"] = len(next(iter(outputs.values())))
     definitions["pairs"] = "pairs that were translated and compared"
     # BLEU counts punctuation as words: a date has five.
-    lengths = [len(_WORD_OR_PUNCTUATION.findall(reference)) for texts in outputs.values() for _, reference in texts]
+    references = [references[0] for texts in outputs.values() for _, references in texts]
+    lengths = [len(_WORD_OR_PUNCTUATION.findall(reference)) for reference in references]
     if sum(length < 4 for length in lengths) > len(lengths) / 2:
         warnings = [*warnings, "BLEU counts 4-grams; most of these texts are shorter."]
     return Evaluation(metrics, definitions, data, method, tables, tuple(warnings))
@@ -83,19 +84,23 @@ def score_pairs(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> Example
     sums = [compute_example_sums(metric, *_unzip_texts(texts)) for texts in outputs.values()]
     labels = [f"{name}: " if len(outputs) > 1 else "" for name in outputs]
 
-    def join_targets(row: int, side: int) -> str:
-        return " / ".join(f"{label}{texts[row][side]}" for label, texts in zip(labels, outputs.values()))
+    def join_targets(texts: Iterable[str]) -> str:
+        return " / ".join(f"{label}{text}" for label, text in zip(labels, texts))
 
     texts = tuple(
-        ExampleText.single_line(pair.source, join_targets(row, 1), join_targets(row, 0))
+        ExampleText.single_line(
+            pair.source,
+            join_targets(" | ".join(texts[row][1]) for texts in outputs.values()),
+            join_targets(texts[row][0] for texts in outputs.values()),
+        )
         for row, pair in enumerate(pairs)
     )
     return ExampleScores(metric, "pairs", np.concatenate(sums, axis=1), texts)
 
 
-def _unzip_texts(texts: Sequence[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
-    """Return the outputs, and for each a list of its only reference."""
-    return [output for output, _ in texts], [[reference] for _, reference in texts]
+def _unzip_texts(texts: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the outputs, and the references of each."""
+    return [output for output, _ in texts], [references for _, references in texts]
 
 
 def write_translations(path: Path, outputs: Outputs) -> None:
@@ -108,16 +113,20 @@ def write_translations(path: Path, outputs: Outputs) -> None:
 # ROUGE
 
 
-def rouge(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """Return `rouge_1`, `rouge_2` and `rouge_l` of the outputs."""
-    pairs = [(split_words(a), split_words(b)) for a, b in zip(outputs, references, strict=True)]
+def rouge(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return `rouge_1`, `rouge_2` and `rouge_l` of the outputs; of several references the most similar counts."""
     sums = np.zeros(3)
-    for output, reference in pairs:
-        for n in (1, 2):
-            ngrams, expected = (Counter(zip(*(words[i:] for i in range(n)))) for words in (output, reference))
-            sums[n - 1] += _f1((ngrams & expected).total(), ngrams.total(), expected.total())
-        sums[2] += _f1(longest_common_subsequence(output, reference), len(output), len(reference))
-    return dict(zip(ROUGE_DEFINITIONS, (sums / max(1, len(pairs))).tolist()))
+    for output, texts in zip(map(split_words, outputs), references, strict=True):
+        sums += np.max([_rouge_pair(output, split_words(text)) for text in texts], axis=0)
+    return dict(zip(ROUGE_DEFINITIONS, (sums / max(1, len(outputs))).tolist()))
+
+
+def _rouge_pair(output: list[str], reference: list[str]) -> list[float]:
+    values = []
+    for n in (1, 2):
+        ngrams, expected = (Counter(zip(*(words[i:] for i in range(n)))) for words in (output, reference))
+        values.append(_f1((ngrams & expected).total(), ngrams.total(), expected.total()))
+    return [*values, _f1(longest_common_subsequence(output, reference), len(output), len(reference))]
 
 
 def split_words(text: str) -> list[str]:

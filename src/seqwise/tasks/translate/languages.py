@@ -166,12 +166,14 @@ def _choose_languages(
 # Columns of a table
 
 
-def find_table_languages(path: Path, columns: str | None, target: str | None) -> tuple[Languages, list[str] | None]:
+def find_table_languages(
+    path: Path, columns: str | None, target: str | None, encoding: str | None = None
+) -> tuple[Languages, list[str] | None]:
     """Return the languages of a table and their columns, or None where the columns have the names of the languages."""
     names, targets = parse_columns(columns), parse_columns(target)
     if names is None and targets is None:
         return Languages(), None
-    header = read_header(path)
+    header = read_header(path, encoding)
     if names is None:
         source = _find_source(header, targets or [], path)
         names = [source, *(targets or [])]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -22,7 +22,7 @@ from seqwise.data.examples import (
     open_examples,
     split_examples,
 )
-from seqwise.data.tables import SUFFIXES, read_table, read_text
+from seqwise.data.tables import SUFFIXES, join_list, read_table, read_text
 from seqwise.errors import DataError, Findings
 from seqwise.tasks.translate.alignment import find_misalignment
 from seqwise.tasks.translate.dates import generate_date_pairs
@@ -44,17 +44,32 @@ _LINE_BREAK = re.compile(r"[\n\r]")
 
 @dataclass(frozen=True)
 class Pair:
-    """A source, its target in each language, and the location of the source."""
+    """A source, its target in each language, and the location of the source.
+
+    `alternatives` has all accepted targets of each language, the first of which is in `targets`, if there are several.
+    """
 
     source: str
     targets: tuple[str, ...]
     file: str = field(repr=False)
     line: int = field(repr=False)
+    alternatives: tuple[tuple[str, ...], ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The source and the targets."""
         return self.source, *self.targets
+
+    @property
+    def references(self) -> tuple[tuple[str, ...], ...]:
+        """All accepted targets of each language."""
+        return self.alternatives or tuple((target,) for target in self.targets)
+
+    def expand(self) -> list[Pair]:
+        """Return one pair for each accepted target; where languages have fewer than others, theirs are repeated."""
+        count = max(map(len, self.references))
+        rows = ([texts[number % len(texts)] for texts in self.references] for number in range(count))
+        return [replace(self, targets=tuple(row), alternatives=()) for row in rows] if count > 1 else [self]
 
 
 @dataclass
@@ -75,8 +90,8 @@ def open_pairs(spec: str, settings: Settings) -> PairSplits:
 
     def read(path: Path, findings: Findings) -> list[Pair]:
         nonlocal languages
-        languages, columns = find_table_languages(path, settings.columns, settings.target)
-        return read_table_pairs(path, languages, columns, settings.data.on_empty, findings)
+        languages, columns = find_table_languages(path, settings.columns, settings.target, settings.data.encoding)
+        return read_table_pairs(path, languages, columns, settings.data, findings)
 
     # The description is part of the fingerprint of the data: it cannot change.
     builtins = {"dates": (build_date_pairs, "written dates and their ISO form")}
@@ -101,7 +116,7 @@ def _open_files(spec: str, file_sets: FileSets, languages: Languages, settings: 
         parts[split] = []
         for stem in groups[split]:
             paths = [file_sets[str(stem)][name] for name in languages.all]
-            parts[split] += _read_file_pairs(paths, settings.on_empty, findings)
+            parts[split] += _read_file_pairs(paths, settings, findings)
     findings.raise_errors()
     for split in parts:
         if not parts[split]:
@@ -126,9 +141,10 @@ class _TextFile:
         return [text for _, text in self.lines]
 
 
-def _read_file_pairs(paths: Sequence[Path], on_empty: str, findings: Findings) -> list[Pair]:
+def _read_file_pairs(paths: Sequence[Path], settings: DataSettings, findings: Findings) -> list[Pair]:
     """Return the pairs of parallel files, line by line; the first file is the source."""
-    files = [_TextFile(path, _read_lines(path, findings)) for path in paths]
+    on_empty = settings.on_empty
+    files = [_TextFile(path, _read_lines(path, settings.encoding, findings)) for path in paths]
     if not all(file.lines for file in files):
         return []
     source, *targets = files
@@ -144,9 +160,9 @@ def _read_file_pairs(paths: Sequence[Path], on_empty: str, findings: Findings) -
     return pairs
 
 
-def _read_lines(path: Path, findings: Findings) -> list[tuple[int, str]]:
+def _read_lines(path: Path, encoding: str | None, findings: Findings) -> list[tuple[int, str]]:
     try:
-        text = read_text(path)
+        text = read_text(path, findings, encoding)
     except DataError as error:
         findings.errors.append(error)
         return []
@@ -191,23 +207,27 @@ def _align(source: _TextFile, target: _TextFile, on_empty: str, has_one_target: 
 
 
 def read_table_pairs(
-    path: Path, languages: Languages, columns: Sequence[str] | None, on_empty: str, findings: Findings
+    path: Path, languages: Languages, columns: Sequence[str] | None, settings: DataSettings, findings: Findings
 ) -> list[Pair]:
-    """Return the pairs of a table."""
+    """Return the pairs of a table. A list as the source is joined; a list as a target holds several references."""
     pairs = []
-    for row in read_table(path, languages.all, findings, columns).rows:
-        wrong_values = [(name, value) for name, value in row.values.items() if not isinstance(value, str | None)]
+    for row in read_table(path, languages.all, findings, columns, settings.encoding).rows:
+        row.values[languages.source] = join_list(row.values[languages.source])
+        sides = [value if isinstance(value, list) and value else [value or ""] for value in row.values.values()]
+        wrong_values = [
+            (name, value) for name, side in zip(row.values, sides) for value in side if not isinstance(value, str)
+        ]
         if wrong_values:
             problem = f"expected text under {wrong_values[0][0]}, found {type(wrong_values[0][1]).__name__}."
             findings.error(problem, repair="Write it as a string.", file=path, line=row.line)
             continue
-        values = [value or "" for value in row.values.values()]
-        for value in values:
-            if _LINE_BREAK.search(value.strip()):
-                findings.warn("texts with line breaks inside, which are read as spaces", path, row.line)
-        texts = [join_lines(value) for value in values]
-        if _check_complete(texts, [(path, row.line)] * len(texts), on_empty, findings, languages.all):
-            pairs.append(Pair(texts[0], tuple(texts[1:]), str(path), row.line))
+        if any(_LINE_BREAK.search(value.strip()) for side in sides for value in side):
+            findings.warn("texts with line breaks inside, which are read as spaces", path, row.line)
+        (source,), *targets = ([text for text in map(join_lines, side) if text] or [""] for side in sides)
+        texts = [source, *(side[0] for side in targets)]
+        if _check_complete(texts, [(path, row.line)] * len(texts), settings.on_empty, findings, languages.all):
+            alternatives = tuple(map(tuple, targets)) if max(map(len, targets)) > 1 else ()
+            pairs.append(Pair(source, tuple(texts[1:]), str(path), row.line, alternatives))
     return pairs
 
 
@@ -236,6 +256,11 @@ def _check_complete(
     repair = f"Fill it in, remove the pair on all sides, or pass {DROP_OPTION} to drop such pairs entirely."
     findings.error(f"{names[empty]} is empty here, {names[other]} is not.", repair=repair, file=path, line=line)
     return False
+
+
+def expand_pairs(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return one pair for each accepted target, as training reads them."""
+    return [expanded for pair in pairs for expanded in pair.expand()]
 
 
 def check_pairs(splits: Splits[Pair]) -> None:

@@ -55,7 +55,7 @@ from seqwise.tasks.translate.evaluation import compute_metrics, score_pairs, tra
 from seqwise.tasks.translate.generation import TranslationGenerator, parse_targets
 from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
-from seqwise.tasks.translate.reader import Pair, PairSplits, check_pairs, open_pairs
+from seqwise.tasks.translate.reader import Pair, PairSplits, check_pairs, expand_pairs, open_pairs
 from seqwise.tasks.translate.vocabularies import encode, get_boundaries, train_tokenizers
 
 MAX_TOKENS = 512  # of one text, unless set
@@ -121,6 +121,7 @@ class Translate(ExampleTask):
     def __init__(self, splits: PairSplits, preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)
         facts = preprocessor.facts
+        splits.parts["train"] = expand_pairs(splits.parts["train"])
         self.target_names: list[str] = facts["targets"]
         self.tokenizers = [preprocessor.tokenizers[name] for name in ("text", *self.target_names)]
         self.boundaries = get_boundaries(preprocessor.tokenizers, self.target_names, settings)
@@ -158,7 +159,7 @@ class Translate(ExampleTask):
             settings.columns = settings.columns or ",".join(languages.all)
         if initial.tokenizers:
             return initial
-        tokenizers = train_tokenizers(splits.parts["train"], languages, settings, log)
+        tokenizers = train_tokenizers(expand_pairs(splits.parts["train"]), languages, settings, log)
         return Preprocessor(tokenizers, {"source": languages.source, "targets": list(languages.targets)})
 
     def describe_sizes(self) -> tuple[str, ...]:
@@ -249,12 +250,12 @@ class Translate(ExampleTask):
         sample = [number * len(pairs) // limit for number in range(limit)]
         sources = [self.sides["valid"][0][number] for number in sample]
         outputs: list[str] = []
-        references: list[str] = []
+        references: list[tuple[str, ...]] = []
         for index, hypotheses in generator.translate_ids(sources, world.rank, world.size):
-            references += pairs[sample[index]].targets
+            references += pairs[sample[index]].references
             outputs += [generator.decode(target, best[0]) for target, best in zip(generator.targets, hypotheses)]
-        exact = sum(output == reference.strip() for output, reference in zip(outputs, references))
-        counts = count_bleu_ngrams(outputs, [[text] for text in references]).sum(axis=0)
+        exact = sum(output in map(str.strip, texts) for output, texts in zip(outputs, references))
+        counts = count_bleu_ngrams(outputs, references).sum(axis=0)
         nats, all_targets, num_exact, num_outputs, *bleu_sums = world.sum(
             nats, num_targets, exact, len(outputs), *counts
         )

@@ -1,0 +1,92 @@
+"""`hf:NAME[/CONFIG]`: a data set of the Hugging Face Hub, or a local folder of one, as `.jsonl` files in the cache.
+
+The files are read like any other table. Labels are written by name, translations as one column per language; columns of
+images or sound are left out. The library `datasets` of the extra `hf` downloads the data; it executes no code of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from seqwise.data.examples import SPLIT_NAMES
+from seqwise.data.spreadsheets import import_extra
+from seqwise.environment import cache_folder
+from seqwise.errors import DataError
+from seqwise.files import replace_file
+
+PREFIX = "hf:"
+FORMAT = 1
+COMPLETE = ".complete"  # written last
+BATCH_ROWS = 1_000
+REPAIR = "Name it as on the Hub: hf:NAME, hf:OWNER/NAME, and /CONFIG after it where it has several configurations."
+
+
+def fetch_if_hub(data: str) -> str:
+    """Return the folder with the files of `hf:NAME[/CONFIG]`; any other name of data is returned as it is."""
+    return str(fetch_hub_data(data)) if data.startswith(PREFIX) else data
+
+
+def fetch_hub_data(spec: str) -> Path:
+    """Load a data set and write its splits to the cache, unless they are there."""
+    splits = {SPLIT_NAMES[name]: part for name, part in _load(spec).items() if name in SPLIT_NAMES}
+    if not splits:
+        raise DataError(f"{spec} has no split for training, validation or testing.", repair=REPAIR)
+    fingerprints = [f"{name} {part._fingerprint}" for name, part in splits.items()]
+    key = hashlib.blake2b(f"{FORMAT} {spec} {' '.join(fingerprints)}".encode(), digest_size=16).hexdigest()
+    folder = cache_folder() / "hf" / key
+    if not (folder / COMPLETE).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, part in splits.items():
+            _write_split(folder / f"{name}.jsonl", part)
+        (folder / COMPLETE).touch()
+    return folder
+
+
+def _load(spec: str) -> dict[str, Any]:
+    """Return the splits of the data set; `a/b` is the data set of an owner, or else a configuration of `a`."""
+    datasets = import_extra("datasets", "hf", f"reading {spec}")
+    name = spec.removeprefix(PREFIX)
+    if not name.strip("/ "):
+        raise DataError(f"{spec} names no data set.", repair=REPAIR)
+    owner, _, config = name.rpartition("/")
+    candidates = [(name, None)] if not owner or Path(name).exists() else [(name, None), (owner, config)]
+    if name.count("/") > 1 and not Path(name).exists():
+        candidates.reverse()
+    reasons = []
+    for path, configuration in candidates:
+        try:
+            loaded = datasets.load_dataset(path, configuration)
+        except Exception as error:  # of `datasets`, `huggingface_hub`, the network or the file system
+            reasons.append(str(error).strip().partition("\n")[0] or type(error).__name__)
+            continue
+        return dict(loaded)
+    raise DataError(f"{spec} cannot be loaded: {reasons[0]}", repair=REPAIR)
+
+
+def _write_split(path: Path, part: Any) -> None:
+    features = {name: feature for name, feature in part.features.items() if not hasattr(feature, "decode")}
+    with replace_file(path, concurrent=True) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for row in _rows(part.select_columns(list(features)), features):
+            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+
+
+def _rows(part: Any, features: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for batch in part.iter(BATCH_ROWS):
+        for values in zip(*batch.values()):
+            row: dict[str, Any] = {}
+            for (name, feature), value in zip(features.items(), values):
+                value = _name_labels(value, feature)
+                row |= value if isinstance(value, dict) and hasattr(feature, "languages") else {name: value}
+            yield row
+
+
+def _name_labels(value: Any, feature: Any) -> Any:
+    """Return a value with the names of labels instead of their numbers; -1 is a missing label."""
+    if hasattr(feature, "int2str"):
+        return feature.int2str(value) if isinstance(value, int) and value >= 0 else None
+    inner = getattr(feature, "feature", None)
+    return [_name_labels(each, inner) for each in value] if inner is not None and isinstance(value, list) else value
