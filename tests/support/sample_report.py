@@ -324,9 +324,11 @@ def one_seed() -> Values:
             "input": "ETTh1, 2018-02-20 03:00",
             "expected": "12.1 11.8 11.9",
             "answers": {
-                "lstm": {"text": "12.0 11.7 11.6", "value": 0.31},
-                "rnn": {"text": "10.0 9.1 9.4", "value": 1.7},
+                "lstm": {"text": "12.0 11.7 11.6", "value": 0.31, "values": [12.0, 11.7, 11.6]},
+                "rnn": {"text": "10.0 9.1 9.4", "value": 1.7, "values": [10.0, 9.1, 9.4]},
             },
+            "history": [11.0, None, 12.4, 12.5],
+            "actual": [12.1, 11.8, 11.9],
         }
     ]
     rules = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seqwise.compare.run.stages import Stage
 
 RANKS: dict[Rank, str] = {"best": "best", "tied": "≈", "unsure": "?", "worse": "", "failed": "failed"}
-LEGEND: dict[Rank, str] = {"tied": "≈: no significant difference from the best", "unsure": "?: probably worse"}
+LEGEND: dict[Rank, str] = {"tied": "≈: tied with the best", "unsure": "?: behind, but not certainly"}
 TEXT_COLUMNS = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "latency")
 STAGES: dict[Stage, str] = {
     "speed": "measuring the speed of all families, in turns",

@@ -127,6 +127,8 @@ class ExampleText:
     input: str
     expected: str = ""
     answer: str = ""
+    # The values of a series, for a curve: "input", "expected" and "answer"; None where one is missing.
+    values: dict[str, list[float | None]] = field(default_factory=dict, hash=False)
 
     @classmethod
     def single_line(cls, *texts: str) -> Self:

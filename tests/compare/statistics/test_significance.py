@@ -11,7 +11,16 @@ import pytest
 
 from seqwise.compare.report.schema import Curve, CurvePoint, Pair
 from seqwise.compare.statistics.learning_curves import compute_last_doubling_gain
-from seqwise.compare.statistics.significance import bootstrap_interval, compare_pairs, compute_mean_interval
+from seqwise.compare.statistics.scales import classify_gap, get_scale
+from seqwise.compare.statistics.significance import (
+    P_FACTOR,
+    SeedNoise,
+    adjust_pairs,
+    bootstrap_interval,
+    compare_pairs,
+    compute_mean_interval,
+    count_equal_pairs,
+)
 from seqwise.compare.statistics.student_t import mixture_p, mixture_quantile, t_quantile, two_sided_p
 
 
@@ -116,19 +125,47 @@ def test_one_example_or_an_undefined_metric_has_no_bootstrap_interval():
 
 
 def test_the_variance_of_a_pair_matches_a_hand_computed_one():
-    """Every seed adds a constant: the seeds' part is s²/n, the examples' that of the mean of the differences."""
+    """Every seed adds a constant. The variances of the seeds are 0.01 and 0.03, in the mean 0.02: that of a is raised
+    halfway to 0.015, that of b stays, and Satterthwaite's freedom is 2 · 0.04² / (0.01² + 0.03²) = 3.2."""
     generator = np.random.default_rng(1)
     a, b = generator.normal(size=300), generator.normal(size=300) * 0.5
     families = {"a": [rows(a + c) for c in (0.0, 0.1, 0.2)], "b": [rows(b + c) for c in (0.0, 0.0, 0.3)]}
     pair = compare_pair(families, draws=8000)
     example_variance = np.var(a - b, ddof=1) / 300
-    seeds_a, seeds_b = np.var([0, 0.1, 0.2], ddof=1) / 3, np.var([0, 0, 0.3], ddof=1) / 3
-    parts = [(example_variance, 299), (seeds_a, 2), (seeds_b, 2)]
-    error = math.sqrt(example_variance + seeds_a + seeds_b)
+    parts = [(example_variance, 299), ((0.015 + 0.03) / 3, 3.2)]
+    error = math.sqrt(example_variance + 0.015)
     assert pair.difference == pytest.approx(a.mean() - b.mean())
-    assert (pair.high - pair.low) / 2 == pytest.approx(mixture_quantile(0.95, parts) * error, rel=0.03)
-    assert pair.p == pytest.approx(mixture_p(pair.difference / error, parts), rel=0.05)
+    assert (pair.high - pair.low) / 2 == pytest.approx(mixture_quantile(1 - 0.05 / P_FACTOR, parts) * error, rel=0.03)
+    assert pair.p == pytest.approx(min(1, P_FACTOR * mixture_p(pair.difference / error, parts)), rel=0.05)
     assert pair.covers == "seeds and examples"
+
+
+def test_seeds_that_agree_by_chance_borrow_the_noise_of_other_families():
+    agreeing, others = {"a": (0.0, 3), "b": (0.0, 3)}, {"c": (0.04, 3), "d": (0.04, 3)}
+    assert SeedNoise(agreeing).of_difference("a", "b") == (0.0, 1.0)
+    variance, freedom = SeedNoise({**agreeing, **others}).of_difference("a", "b")
+    assert variance == pytest.approx(2 * (0.02 / 2) / 3)  # halfway to the mean of 0.02
+    assert freedom == pytest.approx(4)  # from the two seeds of freedom of each of the others
+
+
+def test_equal_spreads_of_five_families_give_eight_or_more_degrees_of_freedom():
+    alike = SeedNoise(dict.fromkeys("abcde", (0.01, 3)))
+    assert alike.of_difference("a", "b") == (pytest.approx(2 * 0.01 / 3), pytest.approx(2 * 4 / (2 * 0.49 + 3 * 0.04)))
+    noisy = SeedNoise({"a": (100.0, 3), **dict.fromkeys("bcde", (0.01, 3))})
+    variance, freedom = noisy.of_difference("a", "b")
+    assert variance > 100 / 3  # the variance of a noisy family is not lowered
+    assert freedom == pytest.approx(2, abs=0.01)
+
+
+def test_a_family_trained_once_adds_no_noise_of_seeds():
+    assert SeedNoise({"a": (0.01, 3), "ngram": (0.0, 1)}).of_difference("a", "ngram") == (pytest.approx(0.01 / 3), 2)
+
+
+@pytest.mark.parametrize(
+    ("families", "expected"), [(2, {0, 1}), (3, {0, 1, 3}), (4, {0, 1, 2, 3, 6}), (5, {0, 1, 2, 3, 4, 6, 10})]
+)
+def test_how_many_pairs_can_be_equal_matches_shaffer(families: int, expected: set[int]):
+    assert count_equal_pairs(families) == expected  # table 1 of Shaffer (1986)
 
 
 def test_pairs_are_compared_on_the_same_examples():
@@ -149,18 +186,27 @@ def test_pairs_are_in_order_and_differences_have_the_sign_of_a_minus_b():
     assert (forward.low, forward.p) == pytest.approx((-backward.high, backward.p))
 
 
-def test_holm_adjusts_from_the_smallest_p_upwards():
+def test_p_is_adjusted_from_the_smallest_upwards():
+    """Of three families, if two differ, at most one pair is equal: the factors are 3, 1 and 1."""
     generator = np.random.default_rng(14)
     common = generator.normal(size=60)
     families = {name: [rows(common + generator.normal(shift, 1, size=60))] for name, shift in zip("abc", (0, 0, 1.2))}
     pairs = sorted(compare_pairs(mean, families, deterministic="abc"), key=lambda pair: pair.p)
     expected = [min(1, 3 * pairs[0].p)]
-    expected.append(max(expected[0], min(1, 2 * pairs[1].p)))
+    expected.append(max(expected[0], pairs[1].p))
     expected.append(max(expected[1], pairs[2].p))
     assert [pair.adjusted_p for pair in pairs] == pytest.approx(expected)
     assert [pair.significant for pair in pairs] == [adjusted < 0.05 for adjusted in expected]
     assert pairs[0].significant
     assert not pairs[2].significant
+
+
+def test_pairs_that_were_not_tested_are_not_counted():
+    pairs = [Pair(a, b, 1.0, None, None, p, None, False, "seeds and examples", "seeds")
+             for a, b, p in (("a", "b", 0.01), ("a", "c", None), ("b", "c", 0.02), ("a", "d", None), ("b", "d", None),
+                             ("c", "d", 0.04))]  # fmt: skip
+    adjusted = [pair.adjusted_p for pair in adjust_pairs(pairs)]
+    assert adjusted == [pytest.approx(0.03), None, pytest.approx(0.04), None, None, pytest.approx(0.04)]
 
 
 def test_a_family_trained_once_covers_only_examples_unless_it_is_deterministic():
@@ -282,6 +328,58 @@ def test_seven_families_on_five_thousand_examples_take_seconds():
     start = time.perf_counter()
     assert len(compare_pairs(mean, families)) == 21
     assert time.perf_counter() - start < 10
+
+
+# Scales
+
+
+def test_perplexities_are_compared_by_their_logarithm():
+    """The log perplexities of the seeds scatter alike, although those of b are ten times as far apart."""
+    generator = np.random.default_rng(21)
+    common = generator.normal(2, 0.3, size=200)
+    families = {name: [rows(common + shift + offset) for offset in (-0.05, 0.0, 0.05)]
+                for name, shift in (("a", 0.0), ("b", math.log(10)))}  # fmt: skip
+    (pair,) = compare_pairs(perplexity, families, scale=get_scale("perplexity", 200))
+    (log_pair,) = compare_pairs(mean, families)
+    assert pair.p == log_pair.p
+    assert pair.difference == pytest.approx(-9 * math.exp(common.mean()) * np.mean(np.exp([-0.05, 0, 0.05])))
+    assert pair.low / pair.difference == pytest.approx(log_pair.low / log_pair.difference)
+
+
+def test_log_odds_are_finite_at_both_ends():
+    shares = np.array([0.0, 0.3, 1.0])
+    expected = [math.log(0.5 / 100.5), math.log(30.5 / 70.5), math.log(100.5 / 0.5)]
+    assert get_scale("accuracy", 100)(shares) == pytest.approx(expected)
+    assert get_scale("bleu", 100)(100 * shares) == pytest.approx(expected)
+    assert get_scale("mse", 100)(np.array([0.1, 7.0])) == pytest.approx([math.log(0.1), math.log(7)])
+    assert get_scale("a_score", 100)(shares) is shares
+
+
+def test_perfect_families_can_be_tested():
+    """Three seeds without a mistake and three with ten in a hundred: log-odds must not become infinite."""
+    right = np.ones(100)
+    families = {"a": [rows(right)] * 3, "b": [rows(np.where(np.arange(100) % 10 == seed, 0, 1)) for seed in range(3)]}
+    (pair,) = compare_pairs(mean, families, step=0.01, scale=get_scale("accuracy", 100))
+    assert pair.difference == pytest.approx(0.1)
+    assert 0 < pair.low < 0.1 < pair.high < 0.2
+    assert pair.significant
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "best", "size"),
+    [
+        ("perplexity", 3.75, 3.65, "close"), ("perplexity", 3.77, 3.65, "moderate"),
+        ("perplexity", 4.37, 3.65, "moderate"), ("perplexity", 4.39, 3.65, "far"),
+        ("mse", 0.102, 0.1, "close"), ("mse", 0.11, 0.1, "moderate"),
+        ("mse", 0.121, 0.1, "far"), ("accuracy", 0.896, 0.9, "close"), ("accuracy", 0.892, 0.9, "close"),
+        ("accuracy", 0.885, 0.9, "moderate"), ("accuracy", 0.85, 0.9, "far"), ("exact_match", 0.45, 0.5, "moderate"),
+        ("exact_match", 0.39, 0.5, "far"), ("accuracy", 0.996, 1.0, "close"), ("accuracy", 0.98, 1.0, "far"),
+        ("span_f1", 0.7, 0.7, "close"), ("bleu", 34.6, 35.0, "close"), ("bleu", 32.0, 35.0, "moderate"),
+        ("bleu", 25.0, 35.0, "far"),
+    ],
+)  # fmt: skip
+def test_gaps_are_close_or_far_on_the_scale_of_the_metric(metric: str, value: float, best: float, size: str):
+    assert classify_gap(metric, value, best) == size
 
 
 # Error rates

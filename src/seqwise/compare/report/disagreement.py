@@ -46,9 +46,15 @@ def select_disagreements(plan: Plan, scores: dict[str, ScoresBySeed]) -> tuple[E
             texts[index].input,
             texts[index].expected,
             {
-                name: Answer(each.texts[index].answer, float(values[row, index]))
+                name: Answer(
+                    each.texts[index].answer,
+                    float(values[row, index]),
+                    values=tuple(each.texts[index].values.get("answer", ())),
+                )
                 for row, (name, each) in enumerate(first_seeds.items())
             },
+            history=tuple(texts[index].values.get("input", ())),
+            actual=tuple(texts[index].values.get("expected", ())),
         )
         for index in order[: plan.num_examples].tolist()
         if spread[index] > 0

@@ -78,6 +78,19 @@ def format_difference(metric: str, difference: float | None, spread: float | Non
     return f"{number} percentage points" if is_ratio(metric) and number != DASH else number
 
 
+def format_gaps(metric: str, values: Sequence[float], best: float) -> str:
+    """Formats how far values are behind the best: "+54 %", "−1.2 to −4.5 percentage points"; errors in per cent."""
+    if get_bounds(metric)[1] == math.inf:
+        gaps, unit = [100 * (value - best) / max(abs(best), 1e-300) for value in values], " %"
+        sizes = [_format_digits(abs(gap), 2) for gap in gaps]
+    else:
+        factor, unit = (100, " percentage points") if is_ratio(metric) else (1, "")
+        gaps = [factor * (value - best) for value in values]
+        sizes = [f"{abs(gap):.1f}" for gap in gaps]
+    texts = [("+" if gap > 0 else "−" if gap < 0 else "") + size for gap, size in zip(gaps, sizes)]
+    return (texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}") + unit
+
+
 def format_gain(metric: str, step: float) -> str:
     """Formats a gain on the scale of a metric with two digits, since it is an estimate; of a perplexity in per cent."""
     step = max(0.0, step)

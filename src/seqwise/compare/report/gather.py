@@ -52,6 +52,7 @@ from seqwise.compare.run.jobs import (
     load_test,
     load_training,
 )
+from seqwise.compare.statistics.scales import get_scale
 from seqwise.compare.statistics.significance import bootstrap_interval, compare_pairs, compute_mean_interval
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.files import write_text
@@ -257,7 +258,8 @@ def _compare_families(plan: Plan, scores: dict[str, ScoresBySeed]) -> list[Pair]
     deterministic = {name for name in families if not plan.has_gradients(name)}
     examples = max((len(sums) for seeds in families.values() for sums in seeds), default=0)
     step = 1 / examples if examples and is_ratio(plan.metric) else 0.0
-    return compare_pairs(partial(compute_metric, plan.metric), families, deterministic=deterministic, step=step)
+    metric, scale = partial(compute_metric, plan.metric), get_scale(plan.metric, examples)
+    return compare_pairs(metric, families, deterministic=deterministic, step=step, scale=scale)
 
 
 def _describe_metric(plan: Plan, tests: list[EvaluationResult], scores: dict[str, ScoresBySeed]) -> Metric:

@@ -162,9 +162,9 @@ class Family:
 class Pair:
     """The difference between two families: metric(a) − metric(b), its 95 % interval, and its p-values.
 
-    `p` is of this pair alone; `adjusted_p` is corrected for all pairs (Holm), `adjusted_p_with_best` for the pairs with
-    the best family only, and None for a pair without it. `covers` names the sources of noise that the interval
-    includes: with a single run of a family the noise of seeds is missing, and no difference is called significant.
+    `p` is of this pair alone; `adjusted_p` is corrected for all pairs. `covers` names the sources of noise that the
+    interval includes: with a single run of a family the noise of seeds is missing, and no difference is called
+    significant.
     `larger_noise` is the larger source, or the missing one: more of it separates the families best.
     """
 
@@ -178,7 +178,6 @@ class Pair:
     significant: bool
     covers: CoveredNoise
     larger_noise: Annotated[NoiseSource, accept_old_key("larger_noise", "larger")]
-    adjusted_p_with_best: Annotated[Number, accept_old_key("adjusted_p_with_best", "with_best")] = None
     outcome: Annotated[Significance, _RENAME_LEVEL] = "inconclusive"
     text: dict[str, str] = field(default_factory=dict)
 
@@ -208,20 +207,23 @@ class TrialSummary:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a family predicted for an example, and the metric of that example."""
+    """What a family predicted for an example, and the metric of that example; `values` are a forecast as numbers."""
 
     text: str
     value: Number
     value_text: str = ""
+    values: tuple[Number, ...] = ()
 
 
 @dataclass(frozen=True)
 class Example:
-    """A test example on which the families disagree."""
+    """A test example on which the families disagree; of a series also its values before and in the forecast."""
 
     input: str
     expected: str
     answers: dict[str, Answer]
+    history: tuple[Number, ...] = ()
+    actual: tuple[Number, ...] = ()
 
 
 # The report
@@ -269,7 +271,7 @@ class BaselineResult:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best family, those within the noise of it (`tied`) and those that are probably worse (`unsure`).
+    """The best family, those close to it (`tied`) and those behind it (`unsure`), where neither is certainly worse.
 
     `fastest` and `smallest` are chosen among the best and the tied; None where the measurements do not decide.
     """

@@ -99,8 +99,7 @@ def _format_interval(metric: str, low: float | None, high: float | None, source:
 def _format_pair(metric: str, pair: Pair) -> dict[str, str]:
     digits = None if pair.difference is None else difference_precision(pair.difference, pair.half_width)
     p_values = {
-        key: format_p(getattr(pair, key)).removeprefix("p = ").removeprefix("p ")
-        for key in ("p", "adjusted_p", "adjusted_p_with_best")
+        key: format_p(getattr(pair, key)).removeprefix("p = ").removeprefix("p ") for key in ("p", "adjusted_p")
     }
     return {
         "difference": format_signed(metric, pair.difference, digits),

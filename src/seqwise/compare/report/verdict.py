@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 
 from seqwise.compare.report.formatting import (
     DASH,
@@ -15,6 +16,7 @@ from seqwise.compare.report.formatting import (
     format_count,
     format_difference,
     format_gain,
+    format_gaps,
     format_interval,
     format_metric,
     format_p,
@@ -24,12 +26,14 @@ from seqwise.compare.report.formatting import (
     is_perplexity,
     join_names,
 )
-from seqwise.compare.report.schema import Family, Report, Verdict
+from seqwise.compare.report.schema import Family, Pair, Report, Verdict
 from seqwise.compare.statistics.ranking import Ranking, is_faster
+from seqwise.compare.statistics.scales import GapSize
+from seqwise.compare.statistics.significance import CONFIDENCE
 
-MAX_SENTENCES = 5  # results, failures and caveats are always included
+MAX_SENTENCES = 6  # results, failures and caveats are always included
 MIN_TEST_EXAMPLES = 100  # below, only large differences can be told from chance
-MAX_NAMES = 4  # of families that are significantly worse
+MAX_NAMES = 4  # of families in one clause
 MUCH_FASTER = 2.0  # ratio of latencies from which a worse family is recommended for speed
 
 
@@ -47,10 +51,7 @@ def add_verdict(report: Report) -> Report:
         fastest_text=None if fastest is None else format_seconds(fastest.latency),
         smallest_text=None if smallest is None else _format_size(ranking, smallest),
     )
-    pairs = tuple(
-        replace(pair, adjusted_p_with_best=ranking.adjust_with_best(pair), outcome=ranking.get_outcome(pair))
-        for pair in report.pairs
-    )
+    pairs = tuple(replace(pair, outcome=ranking.get_outcome(pair)) for pair in report.pairs)
     families = tuple(replace(family, rank=ranking.get_rank(family)) for family in report.families)
     return replace(report, families=families, pairs=pairs, verdict=verdict)
 
@@ -63,6 +64,7 @@ def _write_sentences(report: Report, ranking: Ranking) -> list[str]:
         (0, [_describe_best(ranking, ranking.best)]),
         (0, _describe_ties(ranking)),
         (0, _describe_unsure(ranking)),
+        (0, _describe_worse(ranking)),
         (0, _compare_with_baseline(ranking, ranking.best)),
         (2, _compare_with_ngrams(ranking)),
         (3, _recommend_fast(ranking, ranking.best)),
@@ -79,7 +81,7 @@ def _write_sentences(report: Report, ranking: Ranking) -> list[str]:
 
 
 def _describe_best(ranking: Ranking, best: Family) -> str:
-    """The best family, its metric, and its lead if that is significant."""
+    """The best family and its metric; whether it is best for certain."""
     metric = ranking.metric
     number = _format_mean(ranking, best) + _format_interval(ranking, best)
     value = f"{metric.name} {number}"
@@ -87,59 +89,93 @@ def _describe_best(ranking: Ranking, best: Family) -> str:
         return f"{best.name} is the only family that finished: {value}."
     if len(ranking.ranked) == 1:
         return f"{best.name} reached {value}; no other family was tried."
-    if ranking.tied:
+    if ranking.tied or ranking.unsure:
         prefix = "" if ranking.behind else "There is no clear winner: "
         return f"{prefix}{best.name} has the best {metric.name}, {number}."
-    if ranking.unsure:
-        return f"{best.name} is probably best: {value}{_describe_worse(ranking)}."
-    second = ranking.worse[0]
-    pair = ranking.get_pair(second)
-    p = format_p(None if pair is None else pair.adjusted_p)
-    return f"{best.name} is best: {value}, {_format_gap(ranking, second)} better than {second.name} ({p})."
+    return f"{best.name} is best: {value}."
 
 
 def _describe_ties(ranking: Ranking) -> Iterator[str]:
-    """The tied families, the worse ones, and what would separate them."""
-    if ranking.tied:
-        verb = "is" if len(ranking.tied) == 1 else "are"
-        more = None if ranking.behind else _suggest_more(ranking, ranking.tied)
-        advice = f": {more} would be needed to tell them apart" if more else ""
-        names = _join_with_means(ranking, ranking.tied)
-        yield f"{names} {verb} not significantly different from it{_describe_worse(ranking)}{advice}."
+    """The families that are close to the best, and what would separate them."""
+    for _, group in _group(ranking, ranking.tied):
+        more = _suggest_more(ranking, group)
+        advice = f": {more} needed to tell them apart" if more and not ranking.behind else ""
+        names, numbers = _join_with_means(ranking, group), _format_numbers(ranking, group)
+        yield f"{names} {_be(group)} tied with it ({numbers}){advice}."
 
 
 def _describe_unsure(ranking: Ranking) -> Iterator[str]:
-    """The families that are probably worse, their p, and what would make it certain."""
-    unsure = ranking.unsure
-    if not unsure:
-        return
-    pairs = [ranking.get_pair(family) for family in unsure]
-    p_text = format_p(max(ranking.adjust_with_best(pair) or 0.0 for pair in pairs))
-    p_text = p_text.replace("=", "≤") if len(unsure) > 1 else p_text
-    if ranking.num_tests_with_best > 1:
-        p_text += f" among the {ranking.num_tests_with_best} pairs with the best"
-    if all(pair is not None and pair.covers == "examples" for pair in pairs):
-        p_text += ", by the test examples alone"
-    more = _suggest_more(ranking, unsure)
-    advice = f": {more} would be needed to be certain" if more else ""
-    verb = "is" if len(unsure) == 1 else "are"
-    yield f"{_join_with_means(ranking, unsure)} {verb} probably worse ({p_text}){advice}."
+    """The families that are behind, but not certainly: by how much, and what would make it certain."""
+    for size, group in _group(ranking, ranking.unsure):
+        names, gaps, p = _join_with_means(ranking, group), _format_gaps(ranking, group), _format_p(ranking, group)
+        more = _suggest_more(ranking, group)
+        advice = f"; {more} needed to be certain" if more else ""
+        if size == "far":
+            yield f"{names} {_be(group)} far behind ({gaps}){advice} ({p})."
+        elif _is_probable(ranking, group[0]):
+            yield f"{names} {_be(group)} probably worse ({gaps}, {p}){advice}."
+        else:
+            yield f"{names} {_be(group)} behind ({gaps}), but that may be chance ({p}){advice}."
 
 
-def _describe_worse(ranking: Ranking) -> str:
-    """The families that are significantly worse, as the end of a sentence; empty if there are none."""
-    worse = ranking.worse
-    if not worse:
-        return ""
-    pairs = [ranking.get_pair(family) for family in worse]
-    p = format_p(max(pair.adjusted_p or 0.0 for pair in pairs if pair is not None))
-    gap = _format_gap(ranking, worse[0])
-    if len(worse) == 1:
-        return f"; {worse[0].name} is significantly worse, by {gap} ({p})"
-    names = [family.name for family in worse]
-    if len(names) > MAX_NAMES:
-        names[MAX_NAMES - 1 :] = [f"{len(names) - MAX_NAMES + 1} others"]
-    return f"; {join_names(names)} are significantly worse, by {gap} or more ({p.replace('=', '≤')})"
+def _describe_worse(ranking: Ranking) -> Iterator[str]:
+    """The families that are certainly worse, in one sentence, by how far they are behind."""
+    words = {"close": "slightly but certainly worse", "moderate": "worse", "far": "far behind"}
+    groups = [
+        f"{_join_with_means(ranking, group)} {_be(group)} {words[size]} ({_format_numbers(ranking, group)})"
+        for size, group in _group(ranking, ranking.worse)
+    ]
+    if groups:
+        yield "; ".join(groups) + "."
+
+
+def _group(ranking: Ranking, families: tuple[Family, ...]) -> Iterator[tuple[GapSize, tuple[Family, ...]]]:
+    """Yields neighbours whose gap to the best has the same size and is as certain."""
+
+    def key(family: Family) -> tuple[GapSize, bool, bool]:
+        is_decided = _is_decided_by_adjustment(ranking.get_pair(family))
+        return ranking.get_gap_size(family), is_decided, _is_probable(ranking, family)
+
+    for (size, _, _), group in groupby(families, key):
+        yield size, tuple(group)
+
+
+def _is_probable(ranking: Ranking, family: Family) -> bool:
+    pair = ranking.get_pair(family)
+    return pair is not None and ranking.get_outcome(pair) == "probable"
+
+
+def _is_decided_by_adjustment(pair: Pair | None) -> bool:
+    """Returns whether a difference would be significant if no other pair were tested."""
+    return pair is not None and pair.p is not None and pair.p < 1 - CONFIDENCE <= (pair.adjusted_p or 0.0)
+
+
+def _format_numbers(ranking: Ranking, group: tuple[Family, ...]) -> str:
+    """ "+6.7 %, p = 0.012"."""
+    return f"{_format_gaps(ranking, group)}, {_format_p(ranking, group)}"
+
+
+def _format_gaps(ranking: Ranking, group: tuple[Family, ...]) -> str:
+    values = [family.mean or 0.0 for family in group]
+    return format_gaps(ranking.metric.key, values, ranking.best.mean or 0.0 if ranking.best else 0.0)
+
+
+def _format_p(ranking: Ranking, group: tuple[Family, ...]) -> str:
+    """The largest adjusted p of a group; where the adjustment decides, also the p before."""
+    pairs = [pair for family in group if (pair := ranking.get_pair(family)) is not None and pair.p is not None]
+    if len(pairs) < len(group):
+        return "not tested"
+    raw, adjusted = (max(getattr(pair, key) or 0.0 for pair in pairs) for key in ("p", "adjusted_p"))
+    sign = "=" if len(group) == 1 else "≤"
+    text = format_p(adjusted).replace("=", sign)
+    if _is_decided_by_adjustment(pairs[0]):
+        before, after = (format_p(p).replace("=", sign) for p in (raw, adjusted))
+        text = f"{before}, but {after.removeprefix('p ').removeprefix('= ')} adjusted for {ranking.num_tests} pairs"
+    return text + (", by the test examples alone" if all(pair.covers == "examples" for pair in pairs) else "")
+
+
+def _be(group: tuple[Family, ...]) -> str:
+    return "is" if len(group) == 1 else "are"
 
 
 def _suggest_more(ranking: Ranking, families: tuple[Family, ...]) -> str | None:
@@ -148,7 +184,7 @@ def _suggest_more(ranking: Ranking, families: tuple[Family, ...]) -> str | None:
     sources = [pair.larger_noise for pair in pairs if pair is not None]
     if len(sources) < len(pairs):
         return None
-    return "more seeds" if sources.count("seeds") * 2 > len(sources) else "a larger test split"
+    return "more seeds are" if sources.count("seeds") * 2 > len(sources) else "a larger test split is"
 
 
 def _compare_with_baseline(ranking: Ranking, best: Family) -> Iterator[str]:
@@ -195,7 +231,7 @@ def _compare_with_ngrams(ranking: Ranking) -> Iterator[str]:
     if baselines and ranks:
         no_network = "no network is as good as that"
         if ranks & {"best", "tied"}:
-            no_network = "no network is significantly better than that"
+            no_network = "no network is certainly better than that"
         elif "unsure" in ranks:
             no_network = "probably no network is as good as that"
         cause = "either the data or the budget is too small for them, or there is little to learn beyond such counts"
@@ -297,7 +333,11 @@ def _format_mean(ranking: Ranking, family: Family) -> str:
 
 
 def _join_with_means(ranking: Ranking, families: tuple[Family, ...]) -> str:
-    return join_names([f"{family.name} ({_format_mean(ranking, family)})" for family in families])
+    """The names with their means; of many families the first."""
+    names = [f"{family.name} ({_format_mean(ranking, family)})" for family in families]
+    if len(names) > MAX_NAMES:
+        names[MAX_NAMES - 1 :] = [f"{len(names) - MAX_NAMES + 1} others"]
+    return join_names(names)
 
 
 def _format_interval(ranking: Ranking, family: Family) -> str:

@@ -1,4 +1,4 @@
-"""The ranking of a report's families: the best, those within the noise of it, those probably or significantly worse.
+"""The ranking of a report's families: the best, those tied with it, those behind it, and how certain that is.
 
 This module decides; `report/verdict.py` writes the sentences, and `significance.py` has tested the pairs before.
 """
@@ -12,18 +12,18 @@ from typing import Literal
 from seqwise.compare.report.formatting import get_bounds, is_noticeable, scale_metric
 from seqwise.compare.report.schema import BaselineResult, Family, Pair, Rank, Report, Significance
 from seqwise.compare.statistics.learning_curves import Overfitting, compute_last_doubling_gain, find_overfitting
-from seqwise.compare.statistics.significance import CONFIDENCE, adjust_holm
+from seqwise.compare.statistics.scales import GapSize, classify_gap
+from seqwise.compare.statistics.significance import CONFIDENCE
 
 SAME_SIZE = 1.07  # sizes within this ratio count as equal; matched sizes differ by at most 3 %
 MIN_SPEEDUP = 1.2  # a smaller ratio of latencies is not reported, however certain it is
-RANKS: dict[Significance, Rank] = {"significant": "worse", "probable": "unsure", "inconclusive": "tied"}
 
 
 class Ranking:
     """The families with a mean, best first (`ranked`), those that `failed`, and how the others compare with the best.
 
-    `tied` families do not differ significantly from the best, even if only the pairs with the best are counted;
-    `unsure` ones are probably worse, `worse` ones significantly. `leaders` are best or tied, `behind` are the rest.
+    `worse` families are certainly worse, by however little. Of the others those close to the best are `tied` with it;
+    the rest are `unsure`: behind, but not certainly. `leaders` are best or tied, `behind` are the rest.
     """
 
     def __init__(self, report: Report):
@@ -33,10 +33,7 @@ class Ranking:
         self.ranked = tuple(sorted(filter(_has_mean, report.families), key=lambda family: sign * (family.mean or 0.0)))
         self.failed = tuple(family for family in report.families if not _has_mean(family))
         self.best = self.ranked[0] if self.ranked else None
-        with_best = [names for names in self.pairs if self.best is not None and self.best.name in names]
-        adjusted = adjust_holm([self.pairs[names].p for names in with_best])
-        self._adjusted_with_best = dict(zip(with_best, adjusted))
-        self.num_tests_with_best = sum(p is not None for p in adjusted)  # what `adjust_with_best` adjusts for
+        self.num_tests = sum(pair.p is not None for pair in report.pairs)  # for which p-values are adjusted
         self.tied, self.unsure, self.worse = (self._select(rank) for rank in ("tied", "unsure", "worse"))
         self.leaders, self.behind = self._select("best", "tied"), self._select("unsure", "worse")
 
@@ -49,7 +46,14 @@ class Ranking:
             return "failed"
         if self.best is None or family.name == self.best.name:
             return "best"
-        return RANKS[self.get_outcome(self.get_pair(family))]
+        pair = self.get_pair(family)
+        if pair is not None and pair.significant:
+            return "worse"
+        return "tied" if self.get_gap_size(family) == "close" else "unsure"
+
+    def get_gap_size(self, family: Family) -> GapSize:
+        """Returns whether a family is close to the best, behind, or far behind, however certain that is."""
+        return classify_gap(self.metric.key, family.mean or 0.0, self.best.mean or 0.0 if self.best else 0.0)
 
     @property
     def best_baseline(self) -> BaselineResult | None:
@@ -64,23 +68,15 @@ class Ranking:
         """Returns the tested pair of a family and the best; None if there is none."""
         return None if self.best is None else self.pairs.get(frozenset((self.best.name, family.name)))
 
-    def get_outcome(self, pair: Pair | None) -> Significance:
+    def get_outcome(self, pair: Pair) -> Significance:
         """Returns what a pair shows.
 
-        Significant: p is below 0.05 after adjustment for all pairs (Holm). Probable: that holds if only the pairs with
-        the best are counted, although the best was not named in advance; or it holds, but a family was trained only
-        once, so that the noise of seeds is unknown.
+        Significant: p is below 0.05 after adjustment for all pairs. Probable: only before adjustment, or a family was
+        trained only once, so that the noise of seeds is unknown.
         """
-        if pair is None:
-            return "inconclusive"
         if pair.significant:
             return "significant"
-        p_values = (pair.adjusted_p, self.adjust_with_best(pair))
-        return "probable" if any(p is not None and p < 1 - CONFIDENCE for p in p_values) else "inconclusive"
-
-    def adjust_with_best(self, pair: Pair | None) -> float | None:
-        """Returns the p of a pair, adjusted for the pairs with the best family alone; None for other pairs."""
-        return self._adjusted_with_best.get(frozenset((pair.a, pair.b))) if pair else None
+        return "probable" if pair.p is not None and pair.p < 1 - CONFIDENCE else "inconclusive"
 
     # Costs
 

@@ -2,7 +2,8 @@
 
 A result has two sources of noise: another seed would have given another model, and another test split other examples.
 A difference between families is significant only if it is larger than both together explain. This module knows
-nothing of what a metric means: a `MetricFunction` computes it from sums over examples. It reads no files.
+nothing of what a metric means: a `MetricFunction` computes it from sums over examples, a `Scale` says on which scale
+families have similar spreads. It reads no files. `benchmarks/false_alarms.py` compares this test with others.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations
 
 import numpy as np
 
-from seqwise.compare.report.schema import CoveredNoise, Pair
-from seqwise.compare.statistics.student_t import mixture_p, mixture_quantile, t_quantile
+from seqwise.compare.report.schema import CoveredNoise, NoiseSource, Pair
+from seqwise.compare.statistics.scales import LINEAR, Scale
+from seqwise.compare.statistics.student_t import VarianceParts, mixture_p, mixture_quantile, t_quantile
 
 MetricFunction = Callable[[np.ndarray], np.ndarray]  # sums (..., parts) → metric (...)
 
 CONFIDENCE = 0.95
 NUM_DRAWS = 2000  # the standard error of a bootstrapped standard deviation is then 1.6 % of it
+PRIOR_FREEDOM = 2.0  # the variance of all families together counts as much as three seeds of a family
+# Estimated degrees of freedom find up to 1.12 times as many differences as there should be (docs/decisions/0020).
+P_FACTOR = 1.15
 _CHUNK_SIZE = 4_000_000  # bootstrap weights in memory at once: 32 MB
 
 
@@ -64,12 +70,14 @@ def compare_pairs(
     seed: int = 0,
     deterministic: Collection[str] = (),
     step: float = 0.0,
+    scale: Scale = LINEAR,
 ) -> list[Pair]:
     """Tests every pair of families. `families`: name → for each seed the sums (examples, parts) on the test split.
 
-    The variance of a difference of means over seeds has two parts, which are estimated separately and added:
+    Values are compared on `scale`. The variance of a difference of means over seeds has two parts, which are estimated
+    separately and added:
 
-    - of the seeds, on these examples: s²/n of each family (n seeds with the standard deviation s);
+    - of the seeds, on these examples (`SeedNoise`);
     - of the examples: all models are scored on the same bootstrap draws of them. Models of different seeds covary only
       through the examples, so their covariances estimate that part, and nothing is counted twice:
       cov(a, a') + cov(b, b') − 2 cov(a, b), each averaged over different models.
@@ -79,61 +87,125 @@ def compare_pairs(
     less variance than there is, and find differences where there are none.
     Families named in `deterministic` have one training run because every other would be the same.
     `step` is what one example can change in the metric, where that is a share of correct answers. Three seeds may agree
-    by chance, and would then have no noise at all: s² is at least its value where one of them differs by a step.
+    by chance, and would then have no noise at all: their variance is at least its value where one differs by a step.
     A family whose metric is infinite is not tested; the others are.
     """
     tables = [sums for seeds in families.values() for sums in seeds]
-    resampled = _bootstrap(metric, tables, draws, seed)
     with np.errstate(all="ignore"):
-        scores = np.asarray([float(metric(sums.sum(axis=0))) for sums in tables])
-    columns: dict[str, np.ndarray] = {}
+        resampled = scale(_bootstrap(metric, tables, draws, seed))
+        values = np.asarray([float(metric(sums.sum(axis=0))) for sums in tables])
+    models: dict[str, _Models] = {}
     for name, seeds in families.items():
-        start = sum(map(len, columns.values()))
-        columns[name] = np.arange(start, start + len(seeds))
+        start = sum(len(each.values) for each in models.values())
+        columns = slice(start, start + len(seeds))
+        models[name] = _Models.create(values[columns], resampled[:, columns], step, scale)
+    noise = SeedNoise({name: (each.variance, len(each.values)) for name, each in models.items()})
     trained_once = {name for name, seeds in families.items() if len(seeds) == 1} - set(deterministic)
     pairs = []
     for a, b in combinations(families, 2):
         covers: CoveredNoise = "examples" if {a, b} & trained_once else "seeds and examples"
-        models_a, models_b = (_Models(scores[columns[name]], resampled[:, columns[name]], step) for name in (a, b))
-        pairs.append(_compare_pair(a, b, models_a, models_b, len(tables[0]), covers))
-    return _adjust_pairs(pairs)
+        pairs.append(_compare_pair(a, b, models, noise, len(tables[0]), covers, scale))
+    return adjust_pairs(pairs)
 
 
 @dataclass(frozen=True, eq=False)
 class _Models:
-    """The trained models of a family: their values (seeds,), and those on every bootstrap draw (draws, seeds)."""
+    """The trained models of a family: their metric (seeds,), and on the scale that, each bootstrap draw (draws, seeds)
+    and the variance over the seeds, 0 with a single one."""
 
     values: np.ndarray
+    scaled: np.ndarray
     resampled: np.ndarray
-    step: float
+    variance: float
 
-    def seed_variance(self) -> tuple[float, float]:
-        """Returns the variance of the mean due to the seeds, and its degrees of freedom; 0 with a single seed."""
-        count = len(self.values)
-        if count < 2:
-            return 0.0, 1.0
-        return max(float(np.var(self.values, ddof=1)), self.step**2 / count) / count, count - 1.0
+    @classmethod
+    def create(cls, values: np.ndarray, resampled: np.ndarray, step: float, scale: Scale) -> _Models:
+        with np.errstate(all="ignore"):
+            scaled = scale(values)
+            variance = float(np.var(scaled, ddof=1)) if len(values) > 1 else 0.0
+        if len(values) < 2:
+            return cls(values, scaled, resampled, 0.0)
+        start = min(float(values.mean()), 1 - step) if step else 0.0
+        scaled_step = float(np.diff(scale(np.array([start, start + step])))[0]) if step else 0.0
+        return cls(values, scaled, resampled, max(variance, scaled_step**2 / len(values)))
+
+
+class SeedNoise:
+    """The variance between seeds, in which every family informs about the others.
+
+    Two or three seeds often agree by chance. So the variance of a family is raised towards the mean variance of all
+    families, which counts as `PRIOR_FREEDOM` degrees of freedom (as in limma, Smyth 2004). It is never lowered: a
+    family that scatters more than others may do so by its nature.
+    The degrees of freedom of a difference are those of Satterthwaite (1946) for the weighted sum of all variances:
+    many where all families scatter alike, those of the one family where it scatters most.
+    """
+
+    def __init__(self, families: Mapping[str, tuple[float, int]]):
+        """`families`: name → variance between seeds and number of seeds; a single seed says nothing."""
+        self.families = {name: each for name, each in families.items() if each[1] > 1 and math.isfinite(each[0])}
+        self.freedom = sum(count - 1 for _, count in self.families.values())
+        self.mean = sum(variance * (count - 1) for variance, count in self.families.values()) / max(1, self.freedom)
+
+    def of_difference(self, a: str, b: str) -> tuple[float, float]:
+        """Returns the variance of the difference of the means of two families, and its degrees of freedom."""
+        total, shared = 0.0, 0.0  # the variance, and the weight of the mean variance in it
+        own = {}
+        for name in {a, b} & self.families.keys():
+            variance, count = self.families[name]
+            weight = (count - 1) / (PRIOR_FREEDOM + count - 1)
+            own[name] = weight / count
+            shared += (1 - weight) / count
+            total += max(variance, (1 - weight) * self.mean + weight * variance) / count
+        parts = [
+            ((own.get(name, 0.0) + shared * (count - 1) / self.freedom) * variance, count - 1)
+            for name, (variance, count) in self.families.items()
+        ]
+        squares = sum(part**2 / freedom for part, freedom in parts)
+        return total, sum(part for part, _ in parts) ** 2 / squares if squares else 1.0
 
 
 def _compare_pair(
-    a: str, b: str, models_a: _Models, models_b: _Models, num_examples: int, covers: CoveredNoise
+    a: str,
+    b: str,
+    models: Mapping[str, _Models],
+    noise: SeedNoise,
+    num_examples: int,
+    covers: CoveredNoise,
+    scale: Scale,
 ) -> Pair:
-    difference = float(models_a.values.mean() - models_b.values.mean())
-    example_variance = _example_variance(models_a.resampled, models_b.resampled, num_examples)
-    if example_variance is None or not math.isfinite(difference):
+    difference = float(models[a].values.mean() - models[b].values.mean())
+    scaled = float(models[a].scaled.mean() - models[b].scaled.mean())
+    example_variance = _example_variance(models[a].resampled, models[b].resampled, num_examples)
+    if example_variance is None or not math.isfinite(scaled):
         finite = difference if math.isfinite(difference) else None
         return Pair(a, b, finite, None, None, None, None, False, covers, "examples")
-    parts = [(example_variance, num_examples - 1.0), models_a.seed_variance(), models_b.seed_variance()]
-    standard_error = math.sqrt(sum(variance for variance, _ in parts))
-    half_width = mixture_quantile(CONFIDENCE, parts) * standard_error if standard_error else 0.0
-    p = mixture_p(difference / standard_error, parts) if standard_error else float(difference == 0)
+    parts = [(example_variance, num_examples - 1.0), noise.of_difference(a, b)]
+    p, half_width = compute_p(scaled, parts)
     # However little the answers vary, p is at least that of a sign test in which all examples agree.
-    p = max(p, 2.0 ** (1 - num_examples))
+    p = max(p, 2.0 ** (1 - num_examples)) if scaled * difference > 0 else 1.0
     # The few degrees of freedom count too: with two seeds the interval is six times as wide as their noise.
-    widths = [variance * t_quantile(CONFIDENCE, freedom) ** 2 for variance, freedom in parts]
-    seeds_dominate = covers == "examples" or sum(widths[1:]) > widths[0]
-    low, high = difference - half_width, difference + half_width
-    return Pair(a, b, difference, low, high, p, None, False, covers, "seeds" if seeds_dominate else "examples")
+    examples, seeds = (variance * t_quantile(CONFIDENCE, freedom) ** 2 for variance, freedom in parts)
+    larger: NoiseSource = "seeds" if covers == "examples" or seeds > examples else "examples"
+    half_width *= _compute_slope(models[a].values, models[b].values, difference, scaled, scale)
+    return Pair(a, b, difference, difference - half_width, difference + half_width, p, None, False, covers, larger)
+
+
+def _compute_slope(values_a: np.ndarray, values_b: np.ndarray, difference: float, scaled: float, scale: Scale) -> float:
+    """Returns by how much the metric changes per unit of the scale between two families."""
+    if difference * scaled > 0:
+        return difference / scaled
+    middle = float(values_a.mean() + values_b.mean()) / 2
+    rise = float(np.diff(scale(np.array([0.999 * middle, middle])))[0])
+    return 0.001 * middle / rise if rise else 0.0
+
+
+def compute_p(difference: float, parts: VarianceParts) -> tuple[float, float]:
+    """Returns the p of a difference, and half of its 95 % interval."""
+    standard_error = math.sqrt(sum(variance for variance, _ in parts))
+    if not standard_error:
+        return float(difference == 0), 0.0
+    p = min(1.0, P_FACTOR * mixture_p(difference / standard_error, parts))
+    return p, mixture_quantile(1 - (1 - CONFIDENCE) / P_FACTOR, parts) * standard_error
 
 
 def _example_variance(resampled_a: np.ndarray, resampled_b: np.ndarray, num_examples: int) -> float | None:
@@ -157,24 +229,35 @@ def _mean_covariance(covariance: np.ndarray, models: np.ndarray) -> float:
     return float(block.sum() if count == 1 else (block.sum() - np.trace(block)) / (count * (count - 1)))
 
 
-def _adjust_pairs(pairs: Sequence[Pair]) -> list[Pair]:
-    """Adds adjusted p-values; with 95 % confidence all differences that it marks as significant are real."""
-    adjusted = adjust_holm([pair.p for pair in pairs])
-    return [
-        replace(pair, adjusted_p=p, significant=p is not None and p < 1 - CONFIDENCE and pair.covers != "examples")
-        for pair, p in zip(pairs, adjusted)
-    ]
+def adjust_pairs(pairs: Sequence[Pair]) -> list[Pair]:
+    """Adds p-values adjusted for multiple testing; with 95 % confidence all differences marked significant are real.
 
-
-def adjust_holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Returns the p-values adjusted for multiple testing (Holm 1979); None stays None and is not counted."""
-    order = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    result: list[float | None] = [None] * len(p_values)
+    As Holm (1979) does, the smallest p is multiplied by the number of pairs and the following ones by that of the
+    pairs that may still be equal. Where some differ, that number is limited (Shaffer 1986): if two of five families
+    differ, at most six of the other nine pairs can be equal.
+    """
+    tested = sorted((pair.p, index) for index, pair in enumerate(pairs) if pair.p is not None)
+    num_families = len({name for _, index in tested for name in (pairs[index].a, pairs[index].b)})
+    num_pairs = num_families * (num_families - 1) // 2
+    result = list(pairs)
     adjusted = 0.0
-    for rank, (p, index) in enumerate(order):
-        adjusted = max(adjusted, min(1.0, p * (len(order) - rank)))
-        result[index] = adjusted
+    for rank, (p, index) in enumerate(tested):
+        num_equal = max(count for count in count_equal_pairs(num_families) if count <= num_pairs - rank)
+        adjusted = max(adjusted, min(1.0, p * min(num_equal, len(tested) - rank)))
+        significant = adjusted < 1 - CONFIDENCE and pairs[index].covers != "examples"
+        result[index] = replace(pairs[index], adjusted_p=adjusted, significant=significant)
     return result
+
+
+@cache
+def count_equal_pairs(num_families: int) -> frozenset[int]:
+    """Returns how many pairs of families can be equal: 0, 1 or 3 of the pairs of three families, but never 2."""
+    if num_families < 2:
+        return frozenset({0})
+    groups = range(1, num_families + 1)  # sizes of a group of equal families; the others are divided likewise
+    return frozenset(
+        size * (size - 1) // 2 + rest for size in groups for rest in count_equal_pairs(num_families - size)
+    )
 
 
 def _bootstrap(metric: MetricFunction, tables: Sequence[np.ndarray], draws: int, seed: int) -> np.ndarray:

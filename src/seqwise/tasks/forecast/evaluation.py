@@ -7,6 +7,7 @@ Errors are sums that can be added over batches. The module knows nothing of file
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,9 +143,12 @@ class BlockErrors:
         truth = rolling.original[origin : origin + rolling.horizon, series]
         point = rolling.statistics.scaler.inverse_transform(point, series)
         history = f"{rolling.series.names[series]} before {rolling.series.grid.label(origin)}: …"
-        return ExampleText.single_line(
+        text = ExampleText.single_line(
             f"{history} {_format_values(past)}", _format_values(truth), _format_values(point)
         )
+        before = rolling.original[max(0, origin - min(rolling.lookback, 2 * rolling.horizon)) : origin, series]
+        curves = {"input": before, "expected": truth, "answer": point}
+        return replace(text, values={name: _to_list(np.round(values, 6)) for name, values in curves.items()})
 
 
 def _format_values(values: np.ndarray) -> str:

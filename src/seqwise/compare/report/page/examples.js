@@ -36,10 +36,33 @@ const markLineBreaks = (text) => TEXT_TASKS.has(report.task) ? text.split("\n").
 const makeQuote = (name, text) => make("div", { class: "quoted" }, make("span", { class: "label" }, name),
   make("div", { class: "passage", dir: "auto", tabindex: text.length > 400 ? "0" : null }, ...markLineBreaks(text)));
 
+// The actual values of a series and each family's forecast of them, after the values before.
+function forecastChart(example) {
+  const own = families.filter((family) => (example.answers?.[family.name]?.values ?? []).length > 0);
+  const past = example.history ?? [], actual = example.actual ?? [];
+  if (own.length === 0 || actual.length === 0) return null;
+  const number = (values, start) => values.map((value, at) => [start + at, value]).filter(([, value]) => exists(value));
+  const before = number(past, -past.length), truth = number(actual, 0);
+  const lines = own.map((family) => [family.name, number(example.answers[family.name].values, 0)]);
+  const drawing = chart("forecast", `The actual values and the forecasts of ${joinNames(own.map((family) => family.name))}`, 260, (svg, width, height) => {
+    const points = [before, truth, ...lines.map(([, line]) => line)].flat();
+    const area = { left: 58, right: width - 12, top: 34, bottom: height - 46 };
+    const x = scale(points.map((point) => point[0]), area.left, area.right), y = scale(addMargins(points.map((point) => point[1]), false), area.bottom, area.top);
+    svg.append(frame(area, x, y, { x: "steps from the start of the forecast", y: "value" }, { x: tickLabels, y: tickLabels }),
+      draw("line", { class: "cursor", x1: x(0), x2: x(0), y1: area.top, y2: area.bottom }),
+      draw("path", { class: "mark actual", d: path([...before, ...truth], x, y) }),
+      ...lines.map(([name, line]) => draw("path", { class: "mark line", d: path(line, x, y), style: `stroke: ${colour(name)}`, "stroke-dasharray": dash(name), "data-family": name })));
+  });
+  const actualLabel = make("span", { class: "family" }, draw("svg", { class: "chip", viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true" },
+    draw("line", { x1: 1, y1: 6, x2: 25, y2: 6, style: "stroke: var(--ink)", "stroke-width": 2 })), "actual");
+  return make("div", {}, make("div", { class: "legend" }, actualLabel, ...own.map((family) => familyLabel(family.name))), drawing.box);
+}
+
 function exampleCard(example, number) {
   const start = (example.input || example.expected || "").replace(/\s+/g, " ").trim();
   return make("details", { class: "example", open: number < NUM_UNFOLDED },
     make("summary", {}, make("span", { class: "quiet" }, `Example ${number + 1} `), make("bdi", { dir: "auto" }, shorten(start, 90))),
+    forecastChart(example),
     example.input && makeQuote(TEXT_TASKS.has(report.task) ? "Passage" : "Input", example.input),
     example.expected && makeQuote("Expected", example.expected), answersTable(example));
 }

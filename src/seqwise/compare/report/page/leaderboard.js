@@ -1,5 +1,5 @@
 // --- the leaderboard: a row per family, best first, with its interval drawn on an axis they all share
-const MARKS = { best: "best", tied: "no significant difference from the best", unsure: "probably worse" };
+const MARKS = { best: "best", tied: "tied with the best", unsure: "behind, but not certainly" };
 const INTERVAL_CHART = { width: 170, height: 34, margin: 10 };
 
 // An n-gram model is not trained: it has no speed that could be compared.

@@ -7,13 +7,13 @@ function winner() {
   const best = byName.get(verdict.best);
   if (!best) return [make("p", { class: "label" }, "Result"), make("p", { class: "winner none" }, "No family finished")];
   const tied = verdict.tied ?? [], unsure = verdict.unsure ?? [];
-  const headline = finished.length === 1 ? "Only one finished" : tied.length ? "Ahead, but not significantly" : unsure.length ? "Probably best" : "Best";
+  const headline = finished.length === 1 ? "Only one finished" : tied.length ? "Ahead by little" : unsure.length ? "Ahead, but not certainly" : "Best";
   return [
     make("p", { class: "label" }, headline),
     make("p", { class: "winner" + (best.name.length > 26 ? " longest" : best.name.length > 9 ? " long" : "") }, winnerMark(best.name), make("bdi", {}, best.name)),
     make("p", { class: "score" }, metric.name + " ", make("b", {}, best.text.mean)),
-    tied.length > 0 && make("p", { class: "equals" }, "no significant difference: ", ...joinElements(tied)),
-    unsure.length > 0 && make("p", { class: "equals" }, "probably worse: ", ...joinElements(unsure)),
+    tied.length > 0 && make("p", { class: "equals" }, "tied: ", ...joinElements(tied)),
+    unsure.length > 0 && make("p", { class: "equals" }, "behind, but not certainly: ", ...joinElements(unsure)),
   ].filter(Boolean);
 }
 
