@@ -128,7 +128,7 @@ class ExampleText:
     expected: str = ""
     answer: str = ""
     # The values of a series, for a curve: "input", "expected" and "answer"; None where one is missing.
-    values: dict[str, list[float | None]] = field(default_factory=dict, hash=False)
+    values: dict[str, list[float | None]] = field(default_factory=dict, hash=False, kw_only=True)
 
     @classmethod
     def single_line(cls, *texts: str) -> Self:

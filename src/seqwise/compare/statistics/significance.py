@@ -25,8 +25,9 @@ MetricFunction = Callable[[np.ndarray], np.ndarray]  # sums (..., parts) → met
 CONFIDENCE = 0.95
 NUM_DRAWS = 2000  # the standard error of a bootstrapped standard deviation is then 1.6 % of it
 PRIOR_FREEDOM = 2.0  # the variance of all families together counts as much as three seeds of a family
-# Estimated degrees of freedom find up to 1.12 times as many differences as there should be (docs/decisions/0020).
-P_FACTOR = 1.15
+# Estimated degrees of freedom find up to 1.12 times as many differences as there should be, with two seeds up to 2.04
+# times as many (docs/decisions/0020).
+P_FACTOR, P_FACTOR_OF_TWO_SEEDS = 1.15, 2.2
 _CHUNK_SIZE = 4_000_000  # bootstrap weights in memory at once: 32 MB
 
 
@@ -163,6 +164,11 @@ class SeedNoise:
         squares = sum(part**2 / freedom for part, freedom in parts)
         return total, sum(part for part, _ in parts) ** 2 / squares if squares else 1.0
 
+    def get_p_factor(self, a: str, b: str) -> float:
+        """Returns the factor that keeps the promise of a p of 0.05, for the family with fewer seeds."""
+        counts = [self.families[name][1] for name in {a, b} & self.families.keys()]
+        return P_FACTOR_OF_TWO_SEEDS if min(counts, default=3) == 2 else P_FACTOR
+
 
 def _compare_pair(
     a: str,
@@ -180,7 +186,7 @@ def _compare_pair(
         finite = difference if math.isfinite(difference) else None
         return Pair(a, b, finite, None, None, None, None, False, covers, "examples")
     parts = [(example_variance, num_examples - 1.0), noise.of_difference(a, b)]
-    p, half_width = compute_p(scaled, parts)
+    p, half_width = compute_p(scaled, parts, noise.get_p_factor(a, b))
     # However little the answers vary, p is at least that of a sign test in which all examples agree.
     p = max(p, 2.0 ** (1 - num_examples)) if scaled * difference > 0 else 1.0
     # The few degrees of freedom count too: with two seeds the interval is six times as wide as their noise.
@@ -199,13 +205,13 @@ def _compute_slope(values_a: np.ndarray, values_b: np.ndarray, difference: float
     return 0.001 * middle / rise if rise else 0.0
 
 
-def compute_p(difference: float, parts: VarianceParts) -> tuple[float, float]:
+def compute_p(difference: float, parts: VarianceParts, p_factor: float = P_FACTOR) -> tuple[float, float]:
     """Returns the p of a difference, and half of its 95 % interval."""
     standard_error = math.sqrt(sum(variance for variance, _ in parts))
     if not standard_error:
         return float(difference == 0), 0.0
-    p = min(1.0, P_FACTOR * mixture_p(difference / standard_error, parts))
-    return p, mixture_quantile(1 - (1 - CONFIDENCE) / P_FACTOR, parts) * standard_error
+    p = min(1.0, p_factor * mixture_p(difference / standard_error, parts))
+    return p, mixture_quantile(1 - (1 - CONFIDENCE) / p_factor, parts) * standard_error
 
 
 def _example_variance(resampled_a: np.ndarray, resampled_b: np.ndarray, num_examples: int) -> float | None:
