@@ -136,7 +136,7 @@ def check_ours() -> None:
     noise = compute_pair_p(OURS, values, 0, 2, np.full(50, variance))
     for trial, expected in zip(values, noise):
         families = {str(name): (float(each.var(ddof=1)), 3) for name, each in enumerate(trial)}
-        parts = [(variance, NUM_EXAMPLES - 1.0), SeedNoise(families).of_difference("0", "2")]
+        parts = [(variance, NUM_EXAMPLES - 1.0), SeedNoise(families).estimate_variance("0", "2")]
         p, _ = compute_p(float(trial[0].mean() - trial[2].mean()), parts)
         np.testing.assert_allclose(p, expected, rtol=1e-6)
 

@@ -551,3 +551,18 @@ def test_every_task_can_be_compared(task: str, tmp_path: Path):
     assert report["verdict"]["best"] in ("rnn", "transformer")
     assert [each["name"] for each in report["baselines"]] == BASELINES.get(task, [])
     assert all(len(family["curves"][0]["points"]) > 1 for family in report["families"])
+
+
+def test_the_values_of_a_forecast_reach_the_report(folder: Path):
+    """History and actual values come from the data, the forecast from the first seed of each family."""
+    curves = {"input": [1.0, None], "expected": [2.0, 3.0]}
+
+    def scores(forecast: list[float]) -> ExampleScores:
+        text = ExampleText("sunspots before 1947", "2, 3", "…", values={**curves, "answer": forecast})
+        errors = sum((a - b) ** 2 for a, b in zip(forecast, [2.0, 3.0]))
+        return ExampleScores("mse", "blocks of 2 steps", np.array([[errors, 2.0]]), (text,))
+
+    plan = replace(Plan.open(folder), task="forecast", metric="mse", num_examples=1)
+    (example,) = select_disagreements(plan, {"a": {0: scores([2.0, 2.5])}, "b": {0: scores([0.0, 1.0])}})
+    assert (example.history, example.actual) == ((1.0, None), (2.0, 3.0))
+    assert {name: answer.values for name, answer in example.answers.items()} == {"a": (2.0, 2.5), "b": (0.0, 1.0)}

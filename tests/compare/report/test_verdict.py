@@ -307,7 +307,7 @@ def test_equal_seeds_have_no_interval():
 def test_without_tests_no_family_is_called_worse():
     report = {**make_report(make_family("gru", 3.12), make_family("lstm", 9.9)), "pairs": []}
     assert compute_verdict(report)["unsure"] == ["lstm"]
-    assert "lstm (9.90) is far behind (+217 %) (not tested)." in compute_verdict(report)["sentences"]
+    assert "lstm (9.90) is far behind (+217 %, not tested)." in compute_verdict(report)["sentences"]
 
 
 def test_the_fastest_leader_and_a_faster_worse_family_are_recommended():

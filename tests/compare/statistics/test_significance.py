@@ -142,23 +142,29 @@ def test_the_variance_of_a_pair_matches_a_hand_computed_one():
 
 def test_seeds_that_agree_by_chance_borrow_the_noise_of_other_families():
     agreeing, others = {"a": (0.0, 3), "b": (0.0, 3)}, {"c": (0.04, 3), "d": (0.04, 3)}
-    assert SeedNoise(agreeing).of_difference("a", "b") == (0.0, 1.0)
-    variance, freedom = SeedNoise({**agreeing, **others}).of_difference("a", "b")
+    assert SeedNoise(agreeing).estimate_variance("a", "b") == (0.0, 1.0)
+    variance, freedom = SeedNoise({**agreeing, **others}).estimate_variance("a", "b")
     assert variance == pytest.approx(2 * (0.02 / 2) / 3)  # halfway to the mean of 0.02
     assert freedom == pytest.approx(4)  # from the two seeds of freedom of each of the others
 
 
-def test_equal_spreads_of_five_families_give_eight_or_more_degrees_of_freedom():
+def test_five_families_that_scatter_alike_have_seven_degrees_of_freedom():
     alike = SeedNoise(dict.fromkeys("abcde", (0.01, 3)))
-    assert alike.of_difference("a", "b") == (pytest.approx(2 * 0.01 / 3), pytest.approx(2 * 4 / (2 * 0.49 + 3 * 0.04)))
+    assert alike.estimate_variance("a", "b") == (
+        pytest.approx(2 * 0.01 / 3),
+        pytest.approx(2 * 4 / (2 * 0.49 + 3 * 0.04)),
+    )
     noisy = SeedNoise({"a": (100.0, 3), **dict.fromkeys("bcde", (0.01, 3))})
-    variance, freedom = noisy.of_difference("a", "b")
+    variance, freedom = noisy.estimate_variance("a", "b")
     assert variance > 100 / 3  # the variance of a noisy family is not lowered
     assert freedom == pytest.approx(2, abs=0.01)
 
 
 def test_a_family_trained_once_adds_no_noise_of_seeds():
-    assert SeedNoise({"a": (0.01, 3), "ngram": (0.0, 1)}).of_difference("a", "ngram") == (pytest.approx(0.01 / 3), 2)
+    assert SeedNoise({"a": (0.01, 3), "ngram": (0.0, 1)}).estimate_variance("a", "ngram") == (
+        pytest.approx(0.01 / 3),
+        2,
+    )
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ def _describe_unsure(ranking: Ranking) -> Iterator[str]:
         more = _suggest_more(ranking, group)
         advice = f"; {more} needed to be certain" if more else ""
         if size == "far":
-            yield f"{names} {_be(group)} far behind ({gaps}){advice} ({p})."
+            numbers = f"({gaps}){advice} ({p})" if advice else f"({gaps}, {p})"
+            yield f"{names} {_be(group)} far behind {numbers}."
         elif _is_probable(ranking, group[0]):
             yield f"{names} {_be(group)} probably worse ({gaps}, {p}){advice}."
         else:

@@ -147,7 +147,7 @@ class SeedNoise:
         self.freedom = sum(count - 1 for _, count in self.families.values())
         self.mean = sum(variance * (count - 1) for variance, count in self.families.values()) / max(1, self.freedom)
 
-    def of_difference(self, a: str, b: str) -> tuple[float, float]:
+    def estimate_variance(self, a: str, b: str) -> tuple[float, float]:
         """Returns the variance of the difference of the means of two families, and its degrees of freedom."""
         total, shared = 0.0, 0.0  # the variance, and the weight of the mean variance in it
         own = {}
@@ -185,18 +185,20 @@ def _compare_pair(
     if example_variance is None or not math.isfinite(scaled):
         finite = difference if math.isfinite(difference) else None
         return Pair(a, b, finite, None, None, None, None, False, covers, "examples")
-    parts = [(example_variance, num_examples - 1.0), noise.of_difference(a, b)]
+    parts = [(example_variance, num_examples - 1.0), noise.estimate_variance(a, b)]
     p, half_width = compute_p(scaled, parts, noise.get_p_factor(a, b))
     # However little the answers vary, p is at least that of a sign test in which all examples agree.
     p = max(p, 2.0 ** (1 - num_examples)) if scaled * difference > 0 else 1.0
     # The few degrees of freedom count too: with two seeds the interval is six times as wide as their noise.
     examples, seeds = (variance * t_quantile(CONFIDENCE, freedom) ** 2 for variance, freedom in parts)
     larger: NoiseSource = "seeds" if covers == "examples" or seeds > examples else "examples"
-    half_width *= _compute_slope(models[a].values, models[b].values, difference, scaled, scale)
+    half_width *= _get_unit_of_scale(models[a].values, models[b].values, difference, scaled, scale)
     return Pair(a, b, difference, difference - half_width, difference + half_width, p, None, False, covers, larger)
 
 
-def _compute_slope(values_a: np.ndarray, values_b: np.ndarray, difference: float, scaled: float, scale: Scale) -> float:
+def _get_unit_of_scale(
+    values_a: np.ndarray, values_b: np.ndarray, difference: float, scaled: float, scale: Scale
+) -> float:
     """Returns by how much the metric changes per unit of the scale between two families."""
     if difference * scaled > 0:
         return difference / scaled

@@ -135,7 +135,8 @@ class BlockErrors:
         """Returns the blocks with an observed step, each with its first window on the original scale as text."""
         blocks = np.flatnonzero(self.sums.sums[:, 1]).tolist()
         texts = tuple(self._format_window(*self.first_windows[block]) for block in blocks)
-        return ExampleScores("mse", f"blocks of {self.length} steps", self.sums.sums[blocks], texts)
+        unit = f"blocks of {self.length} step{'s' if self.length > 1 else ''}"
+        return ExampleScores("mse", unit, self.sums.sums[blocks], texts)
 
     def _format_window(self, origin: int, series: int, point: np.ndarray) -> ExampleText:
         rolling = self.rolling

@@ -106,7 +106,8 @@ function footnotes() {
     (once.length ? ` ${joinNames(once)} ${once.length === 1 ? "was tested with a single training run: its" : "were tested with a single training run each: their"} whiskers, dashed, are over the test examples and do not include the noise of seeds.` : "");
   const text = [make("b", {}, metric.name), ": ", metric.definition ?? "", /[.!?]$/.test(metric.definition ?? "") ? " " : ". ",
     lower ? "Lower is better. " : "Higher is better. ", whiskers + baseline];
-  const unitNote = metric.example_unit ? ` Test examples are ${exists(metric.num_examples) ? formatWhole(metric.num_examples) + " " : ""}${metric.example_unit}.` : "";
+  const unitNote = !metric.example_unit ? "" : metric.num_examples === 1 ? ` There is one test example, counted in ${metric.example_unit}.`
+    : ` Test examples are ${exists(metric.num_examples) ? formatWhole(metric.num_examples) + " " : ""}${metric.example_unit}.`;
   return note(...text, unitNote, ...(metric.warnings ?? []).map((warning) => " " + warning));
 }
 
