@@ -160,6 +160,14 @@ def test_five_families_that_scatter_alike_have_seven_degrees_of_freedom():
     assert freedom == pytest.approx(2, abs=0.01)
 
 
+def test_a_family_that_scatters_does_not_hide_the_differences_of_the_others():
+    alike, scattered = dict.fromkeys("abcd", (0.01, 3)), {"e": (100.0, 3)}
+    variance, freedom = SeedNoise({**alike, **scattered}).estimate_variance("a", "b")
+    assert variance == pytest.approx(2 * 0.01 / 3)
+    # Coefficients 0.7 and 0.2 as if all scattered alike, except that e counts three times.
+    assert freedom == pytest.approx(2 * 2.4**2 / (2 * 0.49 + 2 * 0.04 + 0.36))
+
+
 def test_a_family_trained_once_adds_no_noise_of_seeds():
     assert SeedNoise({"a": (0.01, 3), "ngram": (0.0, 1)}).estimate_variance("a", "ngram") == (
         pytest.approx(0.01 / 3),

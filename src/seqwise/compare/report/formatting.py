@@ -84,7 +84,7 @@ def format_gaps(metric: str, values: Sequence[float], best: float) -> str:
         gaps, unit = [100 * (value - best) / max(abs(best), 1e-300) for value in values], " %"
         sizes = [_format_digits(abs(gap), 2) for gap in gaps]
     else:
-        factor, unit = (100, " percentage points") if is_ratio(metric) else (1, "")
+        factor, unit = (100, " percentage points") if is_ratio(metric) else (1, f" {format_metric_name(metric)}")
         gaps = [factor * (value - best) for value in values]
         sizes = [f"{abs(gap):.1f}" for gap in gaps]
     texts = [("+" if gap > 0 else "−" if gap < 0 else "") + size for gap, size in zip(gaps, sizes)]

@@ -59,8 +59,10 @@ def classify_gap(metric: str, value: float, best: float) -> GapSize:
     """Returns whether a family with this value is close to the best, behind it, or far behind it."""
     gap = abs(scale_metric(metric, value) - scale_metric(metric, best))
     kind = get_scale_kind(metric)
-    if kind == "linear" or not is_noticeable(metric, gap, best):
-        return "moderate" if gap and is_noticeable(metric, gap, best) else "close"
+    if not is_noticeable(metric, gap, best):
+        return "close"
+    if kind == "linear":
+        return "moderate"
     if kind == "log-odds":
         maximum = get_bounds(metric)[1]
         shares = [min(max(each / maximum, 1 - MAX_RATE), MAX_RATE) for each in (value, best)]

@@ -24,10 +24,11 @@ MetricFunction = Callable[[np.ndarray], np.ndarray]  # sums (..., parts) → met
 
 CONFIDENCE = 0.95
 NUM_DRAWS = 2000  # the standard error of a bootstrapped standard deviation is then 1.6 % of it
-PRIOR_FREEDOM = 2.0  # the variance of all families together counts as much as three seeds of a family
-# Estimated degrees of freedom find up to 1.12 times as many differences as there should be, with two seeds up to 2.04
+PRIOR_FREEDOM = 2.0  # the median variance of all families counts as much as three seeds of a family
+MAX_OTHER_VARIANCE = 3.0  # times the median: what another family counts for at most in the degrees of freedom
+# Estimated degrees of freedom find up to 1.3 times as many differences as there should be, with two seeds up to 2.6
 # times as many (docs/decisions/0020).
-P_FACTOR, P_FACTOR_OF_TWO_SEEDS = 1.15, 2.2
+P_FACTOR, P_FACTOR_OF_TWO_SEEDS = 1.35, 2.8
 _CHUNK_SIZE = 4_000_000  # bootstrap weights in memory at once: 32 MB
 
 
@@ -134,33 +135,34 @@ class _Models:
 class SeedNoise:
     """The variance between seeds, in which every family informs about the others.
 
-    Two or three seeds often agree by chance. So the variance of a family is raised towards the mean variance of all
+    Two or three seeds often agree by chance. So the variance of a family is raised towards the median variance of all
     families, which counts as `PRIOR_FREEDOM` degrees of freedom (as in limma, Smyth 2004). It is never lowered: a
-    family that scatters more than others may do so by its nature.
+    family that scatters more than others may do so by its nature. The median, unlike the mean, does not let such a
+    family hide the differences of the others.
     The degrees of freedom of a difference are those of Satterthwaite (1946) for the weighted sum of all variances:
-    many where all families scatter alike, those of the one family where it scatters most.
+    many where all families scatter alike, those of one of the two where it scatters most.
     """
 
     def __init__(self, families: Mapping[str, tuple[float, int]]):
         """`families`: name → variance between seeds and number of seeds; a single seed says nothing."""
         self.families = {name: each for name, each in families.items() if each[1] > 1 and math.isfinite(each[0])}
         self.freedom = sum(count - 1 for _, count in self.families.values())
-        self.mean = sum(variance * (count - 1) for variance, count in self.families.values()) / max(1, self.freedom)
+        self.median = float(np.median([variance for variance, _ in self.families.values()])) if self.families else 0.0
 
     def estimate_variance(self, a: str, b: str) -> tuple[float, float]:
         """Returns the variance of the difference of the means of two families, and its degrees of freedom."""
-        total, shared = 0.0, 0.0  # the variance, and the weight of the mean variance in it
+        total, shared = 0.0, 0.0  # the variance, and the weight of the median variance in it
         own = {}
         for name in {a, b} & self.families.keys():
             variance, count = self.families[name]
             weight = (count - 1) / (PRIOR_FREEDOM + count - 1)
             own[name] = weight / count
             shared += (1 - weight) / count
-            total += max(variance, (1 - weight) * self.mean + weight * variance) / count
-        parts = [
-            ((own.get(name, 0.0) + shared * (count - 1) / self.freedom) * variance, count - 1)
-            for name, (variance, count) in self.families.items()
-        ]
+            total += max(variance, (1 - weight) * self.median + weight * variance) / count
+        parts = []
+        for name, (variance, count) in self.families.items():
+            limited = variance if name in own else min(variance, MAX_OTHER_VARIANCE * self.median)
+            parts.append(((own.get(name, 0.0) + shared * (count - 1) / self.freedom) * limited, count - 1))
         squares = sum(part**2 / freedom for part, freedom in parts)
         return total, sum(part for part, _ in parts) ** 2 / squares if squares else 1.0
 
