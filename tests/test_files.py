@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seqwise.errors import SaveError, UsageError
-from seqwise.files import check_output_path, replace_file, write_text
+from seqwise.files import check_output_path, explain_write_errors, replace_file, write_text
 
 
 def test_valid_output_paths_are_accepted(tmp_path: Path):
@@ -102,3 +103,26 @@ def test_two_processes_do_not_write_into_each_others_file(tmp_path: Path, monkey
         first.write_text("first")
     assert (tmp_path / "a.txt").read_text() == "first"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.ENOSPC, "the disk is full.\nMake room there. Or name another file."),
+        (errno.EDQUOT, "your disk quota is used up.\nDelete files of your own there, or ask for a larger quota. Or"),
+        (errno.EROFS, "the file system is read-only.\nMount it for writing. Or name another file."),
+        (errno.EACCES, "there is no permission to write there.\nChange its permissions. Or name another file."),
+        (errno.EIO, "Input/output error.\nName another file."),
+    ],
+)
+@pytest.mark.parametrize("is_text", [False, True])
+def test_each_cause_of_a_failed_write_has_its_own_fix(tmp_path: Path, number: int, message: str, is_text: bool):
+    class SafetensorError(Exception):  # has no error number, only a text
+        pass
+
+    text = os.strerror(number)
+    if is_text and number == errno.EIO:
+        message = message.replace("Input", "Error while serializing: Input")
+    with pytest.raises(SaveError) as excinfo, explain_write_errors(tmp_path / "a.txt"):
+        raise SafetensorError(f"Error while serializing: {text}") if is_text else OSError(number, text)
+    assert f"cannot write: {message}" in str(excinfo.value)

@@ -16,7 +16,15 @@ from pathlib import Path
 from seqwise.errors import SaveError, UsageError
 
 PARTIAL_SUFFIX = ".writing"  # of temporary files and folders
-DEFAULT_REPAIR = "Make room there, or name another file."
+DEFAULT_REPAIR = "Or name another file."
+# Error number of the operating system → what is wrong, and the fix
+CAUSES = {
+    errno.ENOSPC: ("the disk is full", "Make room there."),
+    errno.EDQUOT: ("your disk quota is used up", "Delete files of your own there, or ask for a larger quota."),
+    errno.EROFS: ("the file system is read-only", "Mount it for writing."),
+    errno.EACCES: ("there is no permission to write there", "Change its permissions."),
+}
+CAUSES[errno.EPERM] = CAUSES[errno.EACCES]
 
 
 def write_text(path: Path, text: str, *, repair: str = DEFAULT_REPAIR, concurrent: bool = False) -> None:
@@ -118,13 +126,27 @@ def check_output_path(path: Path | None, suffixes: Sequence[str] = ()) -> None:
 
 @contextmanager
 def explain_write_errors(path: Path, repair: str = DEFAULT_REPAIR) -> Iterator[None]:
-    """Turn an error of the file system or of safetensors inside the block into a `SaveError`."""
+    """Turn an error of the file system or of safetensors inside the block into a `SaveError`.
+
+    Its advice is the fix for the cause, followed by `repair`.
+    """
     try:
         yield
     except Exception as error:
         # By its name, because importing safetensors here would slow down every command.
         if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
             raise
-        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-        cause = "the disk is full" if is_full else getattr(error, "strerror", None) or str(error)
-        raise SaveError(f"cannot write: {cause}.", repair=repair, file=path) from error
+        cause, advice = explain_cause(error, repair)
+        raise SaveError(f"cannot write: {cause}.", repair=advice, file=path) from error
+
+
+def explain_cause(error: BaseException | None, repair: str) -> tuple[str, str]:
+    """Return why a write failed, and the advice: the fix, if the cause is a known one, followed by `repair`."""
+    number = getattr(error, "errno", None)
+    if number is None:  # safetensors has only the text
+        number = next((code for code in CAUSES if os.strerror(code) in str(error)), None)
+    if number not in CAUSES:
+        advice = repair.removeprefix("Or ")
+        return getattr(error, "strerror", None) or str(error), advice[:1].upper() + advice[1:]
+    cause, fix = CAUSES[number]
+    return cause, f"{fix} {repair}"

@@ -23,6 +23,7 @@ import numpy as np
 from seqwise.callbacks import ProgressCallback
 from seqwise.data.corpus.sources import Corpus
 from seqwise.errors import DataError, SaveError
+from seqwise.files import explain_cause
 from seqwise.vectors.settings import WordTokenizer
 
 CHUNK_CHARACTERS = 1 << 18  # characters split into words at once
@@ -115,8 +116,8 @@ def read_sentences(
             file, num_items = _write_ids(numbers_file, ids_by_number, folder, corpus)
         return Sentences(file, vocabulary, int(counts[1:].sum()), num_items)
     except OSError as error:
-        problem = f"cannot write the ids of the corpus: {error.strerror}."
-        repair = "Make room there, or name another folder in the environment variable TMPDIR."
+        cause, repair = explain_cause(error, "Or name another folder in the environment variable TMPDIR.")
+        problem = f"cannot write the ids of the corpus: {cause}."
         raise SaveError(problem, repair=repair, file=folder or tempfile.gettempdir()) from error
     finally:
         # Returns free memory to the system, which the C library keeps otherwise: 20 MB after six million words.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from seqwise.errors import SaveError, UsageError
+from seqwise.files import explain_cause
 from seqwise.training.run import ENVIRONMENT, WEIGHTS
 
 PLAN_FILE = "compare.yaml"
@@ -130,8 +131,8 @@ def try_lock(file: IO[str], path: Path) -> bool | None:
 
 def creation_error(folder: Path, error: OSError | SaveError) -> SaveError:
     """Returns the error for a folder that cannot be created."""
-    problem = f"cannot create {folder}: {getattr(error, 'strerror', None) or error.__cause__ or error}."
-    return SaveError(problem, repair="Name a folder on another disk with --out.")
+    cause, repair = explain_cause(error.__cause__ or error, "Or name another folder with --out.")
+    return SaveError(f"cannot create {folder}: {cause}.", repair=repair)
 
 
 def _taken_error(folder: Path) -> FolderTakenError:

@@ -32,7 +32,7 @@ from seqwise.text.tokenizer import EncodedText, Tokenizer
 
 BATCH = 32  # chunks of text encoded at once, over all cores
 FORMAT = 1
-CACHE_REPAIR = "Make room there, or set SEQWISE_CACHE to a folder on another disk."
+CACHE_REPAIR = "Or set SEQWISE_CACHE to a folder on another disk."
 
 
 @dataclass(frozen=True)

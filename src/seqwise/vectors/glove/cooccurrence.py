@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.errors import DataError, SaveError
+from seqwise.files import explain_cause
 from seqwise.vectors.jit import cached_njit, inline_njit
 
 # While counting: key of the pair and sum so far. A sum of zero marks an empty slot of the hash table.
@@ -135,10 +136,10 @@ def report_write_errors(folder: Path, bytes_written: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise SaveError(f"cannot write: {error.strerror}.", repair=_OTHER_FOLDER, file=folder) from error
-        repair = f"Make room there, or train with a smaller window or a higher min-count. {_OTHER_FOLDER}"
-        problem = f"the disk is full after {bytes_written / 1e6:,.1f} MB of counted pairs."
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        less = "Or train with a smaller window or a higher min-count. " if is_full else ""
+        cause, repair = explain_cause(error, f"{less}{_OTHER_FOLDER}")
+        problem = f"{cause} after {bytes_written / 1e6:,.1f} MB of counted pairs."
         raise SaveError(problem, repair=repair, file=folder) from error
 
 
