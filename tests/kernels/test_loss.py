@@ -60,6 +60,15 @@ def test_gradients_equal_finite_differences():
     assert torch.autograd.gradcheck(lambda *inputs: linear_cross_entropy(*inputs, targets).sum(), leaves)
 
 
+def test_second_derivatives_equal_those_of_the_parts():
+    *leaves, targets = random_inputs(torch.float64)
+    penalties = []
+    for compute in (linear_cross_entropy, reference_losses):
+        grads = torch.autograd.grad(compute(*leaves, targets).square().sum(), leaves, create_graph=True)
+        penalties.append(torch.autograd.grad(sum(grad.square().sum() for grad in grads), leaves))
+    torch.testing.assert_close(*penalties)
+
+
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_one_gradient_alone_is_the_same(index):
     *leaves, targets = random_inputs()

@@ -28,7 +28,7 @@ from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Direction, Project
 from seqwise.kernels.recurrence.cpu.linear import PackedWeight, multiply_transposed
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import valid_steps
-from seqwise.layers.scan import zero_padding
+from seqwise.layers.scan import build_direction, zero_padding
 
 # --- against the reference implementation ----------------------------------------------------------------------------
 
@@ -58,8 +58,39 @@ def test_values_states_and_gradients_equal_the_reference_implementation(
 @each_cell_spec
 @pytest.mark.parametrize("lengths", [None, [2, 0, 3]])
 def test_gradients_are_those_of_finite_differences(spec, lengths):
-    cell = build_cell(spec, 2, 3, torch.float64)
-    x, state = random_inputs(spec, 3, 3, 2, 3, torch.float64)
+    run, leaves = build_function_of_parameters(spec, lengths, units=3)
+    assert torch.autograd.gradcheck(run, leaves)
+
+
+@each_cell_spec
+def test_second_derivatives_are_those_of_finite_differences(spec):
+    """Also where `functional_call` has replaced the parameters, as in meta-learning."""
+    run, leaves = build_function_of_parameters(spec, [2, 0, 3], units=2)
+    assert torch.autograd.gradgradcheck(run, leaves, fast_mode=True)
+
+
+@each_cell_spec
+@pytest.mark.parametrize("lengths", [None, [2, 0, 3]])
+def test_gradients_with_a_graph_equal_those_of_the_kernel(spec, lengths):
+    lengths = None if lengths is None else torch.tensor(lengths)
+    forwards, backwards = (build_cell(spec, 2, 5, torch.float64) for _ in range(2))
+    x, state = random_inputs(spec, 3, 4, 2, 5, torch.float64)
+    directions = [
+        build_direction(cell, cell.weight_hidden, tuple(state), reverse=cell is backwards)
+        for cell in (forwards, backwards)
+    ]
+    outputs, states, _ = scan(spec, x, directions, SequencePacking(3, 4, lengths))
+    leaves = [x, *state, *forwards.parameters(), *backwards.parameters()]
+    loss = outputs.square().sum() + sum((part**3).sum() for each in states for part in each)
+    expected = torch.autograd.grad(loss, leaves, retain_graph=True)
+    for actual, kernel in zip(torch.autograd.grad(loss, leaves, create_graph=True), expected, strict=True):
+        torch.testing.assert_close(actual, kernel, atol=1e-12, rtol=1e-12)
+
+
+def build_function_of_parameters(spec, lengths, units):
+    """The compiled scan of three sequences as a function of input, state and parameters, and values of these."""
+    cell = build_cell(spec, 2, units, torch.float64)
+    x, state = random_inputs(spec, 3, 3, 2, units, torch.float64)
     length_tensor = None if lengths is None else torch.tensor(lengths)
 
     def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
@@ -76,7 +107,7 @@ def test_gradients_are_those_of_finite_differences(spec, lengths):
         replacements = {f"cell.{name}": value for name, value in parameters.items()}
         return torch.func.functional_call(module, replacements, (x,))
 
-    assert torch.autograd.gradcheck(run, (x, *state, *cell.parameters()))
+    return run, (x, *state, *cell.parameters())
 
 
 @each_cell_spec

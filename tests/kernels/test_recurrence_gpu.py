@@ -229,3 +229,25 @@ def test_weights_get_float32_gradients_under_autocast() -> None:
     assert outputs.dtype == h.dtype == c.dtype == torch.bfloat16
     assert layer.cell.weight_hidden.grad is not None
     assert layer.cell.weight_hidden.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("cell_name", CELLS)
+def test_second_derivatives_are_those_of_the_reference(cell_name: str, padded: bool) -> None:
+    layers = [build_layer(cell_name, 24, 40, torch.float32) for _ in range(2)]
+    layer, lengths = Bidirectional(*layers), torch.tensor([5, 9, 0, 3], device=DEVICE) if padded else None
+    x = torch.randn(4, 9, 24, device=DEVICE, requires_grad=True)
+    results = []
+    for is_exact in (False, True):
+        module = copy.deepcopy(layer).double() if is_exact else layer
+        with pytest.MonkeyPatch.context() as patch:
+            if is_exact:
+                patch.setattr("seqwise.layers.recurrent.choose_backend", lambda *arguments, **options: "reference")
+            inputs = x.detach().to(next(module.parameters()).dtype).requires_grad_()
+            outputs, _ = module(inputs, None, lengths)
+        assert module.forwards.backend == ("reference" if is_exact else "triton")
+        leaves = [inputs, *module.parameters()]
+        grads = torch.autograd.grad(outputs.square().sum(), leaves, create_graph=True)
+        results.append(torch.autograd.grad(sum(grad.square().sum() for grad in grads), leaves))
+    for actual, exact in zip(*results, strict=True):
+        assert relative_error(actual, exact) < 2e-2

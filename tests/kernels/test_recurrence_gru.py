@@ -15,9 +15,10 @@ from seqwise.layers.cells import EarlyResetGRUCell, EarlyResetReplacingGRUCell, 
 pytest.importorskip("triton")
 
 from seqwise.kernels.recurrence.gpu import launch
+from seqwise.kernels.recurrence.gpu.cell_scans import GRUScan, ResetBeforeGRUScan
 from seqwise.kernels.recurrence.gpu.launch import build_options, build_quarter_options, choose_tiling
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.scans import GRUScan, ResetBeforeGRUScan, Scan, ScanInputs
+from seqwise.kernels.recurrence.gpu.scans import Scan, ScanInputs
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 

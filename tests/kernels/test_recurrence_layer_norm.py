@@ -20,8 +20,9 @@ pytest.importorskip("triton")
 from triton.language import constexpr
 
 from seqwise.kernels.recurrence.gpu import launch, layer_norm
+from seqwise.kernels.recurrence.gpu.cell_scans import LayerNormGRUScan, LSTMScan, RNNScan
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.scans import LayerNormGRUScan, LSTMScan, RNNScan, Scan, ScanInputs
+from seqwise.kernels.recurrence.gpu.scans import Scan, ScanInputs
 from seqwise.kernels.recurrence.packing import SequencePacking
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")

@@ -15,9 +15,10 @@ from seqwise.layers.cells import LSTMCell
 pytest.importorskip("triton")
 
 from seqwise.kernels.recurrence.gpu import launch
+from seqwise.kernels.recurrence.gpu.cell_scans import LSTMScan
 from seqwise.kernels.recurrence.gpu.launch import UNITS_PER_PROGRAM, choose_tiling
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.scans import LSTMScan, ScanInputs
+from seqwise.kernels.recurrence.gpu.scans import ScanInputs
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 

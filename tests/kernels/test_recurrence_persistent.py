@@ -84,6 +84,25 @@ def test_layers_give_the_results_of_the_reference(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
+@pytest.mark.parametrize("name", CELLS)
+def test_second_derivatives_are_those_of_the_reference(name: str, lengths: list[int] | None, backend) -> None:
+    layer, states, results = build_layer(name, True), build_states(name, True), []
+    length_tensor = None if lengths is None else torch.tensor(lengths)
+    x, half = torch.randn(len(LENGTHS), 4, 3, requires_grad=True), len(states) // 2
+    leaves = [x, *states, *layer.parameters()]
+    for backend_name in ("reference", "triton"):
+        backend(backend_name)
+        with run_concurrently():
+            outputs, last = layer(x, (tuple(states[:half]), tuple(states[half:])), length_tensor)
+            loss = outputs.square().sum() + sum((part**3).sum() for direction in last for part in direction)
+            grads = torch.autograd.grad(loss, leaves, create_graph=True)
+            results.append([*grads, *torch.autograd.grad(sum(grad.square().sum() for grad in grads), leaves)])
+    for reference, actual in zip(*results, strict=True):
+        assert (actual - reference).norm() <= 1e-3 * reference.norm() + 1e-5
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 1, -1], ids=["outputs", "first state", "last state"])
 @pytest.mark.parametrize("name", CELLS)
 def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend) -> None:

@@ -13,8 +13,9 @@ from seqwise.layers.cells import ACTIVATIONS, RNNCell
 pytest.importorskip("triton")
 
 from seqwise.kernels.recurrence.gpu import launch
+from seqwise.kernels.recurrence.gpu.cell_scans import RNNScan
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.scans import RNNScan, ScanInputs
+from seqwise.kernels.recurrence.gpu.scans import ScanInputs
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqwise.errors import UsageError
-from seqwise.layers import cells
+from seqwise.layers import cells, recurrent
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent, reverse_steps
 from seqwise.layers.scan import scan
@@ -260,12 +260,19 @@ def test_a_state_of_another_size_is_refused(name: str, shape: tuple[int, ...]) -
         layer(random_input(), ())
 
 
-def test_a_second_derivative_is_refused_where_it_would_be_wrong() -> None:
-    layer, x = build_layer("gru reset before"), random_input().requires_grad_()
-    outputs, _ = layer(x)
-    assert layer.backend == "compiled"
-    with pytest.raises(UsageError, match="no gradient of its own"):
-        torch.autograd.grad(outputs.sum(), x, create_graph=True)
+@pytest.mark.parametrize("name", ["lstm", "gru reset before", "lstm layer norm"])
+def test_a_penalty_on_a_gradient_is_that_of_the_reference_implementation(name: str, monkeypatch) -> None:
+    layer, x = build_layer(name), random_input().requires_grad_()
+    results = []
+    for backend in ("compiled", "reference"):
+        if backend == "reference":
+            monkeypatch.setattr(recurrent, "choose_backend", lambda *arguments, **options: "reference")
+        outputs, _ = layer(x)
+        assert layer.backend == backend
+        (grad_x,) = torch.autograd.grad(outputs.square().sum(), x, create_graph=True)
+        results.append(torch.autograd.grad(grad_x.square().sum(), [x, *layer.parameters()]))
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
 
 
 def test_recording_does_not_change_bidirectional_outputs() -> None:

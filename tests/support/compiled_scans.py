@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.config import RecurrentSettings
-from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Direction, Projection, SequencePacking, scan
+from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Projection, SequencePacking, scan
 from seqwise.layers import cells
 from seqwise.layers.recurrent import reverse_steps, valid_steps
+from seqwise.layers.scan import build_direction, zero_padding
 from seqwise.layers.scan import scan as reference_scan
-from seqwise.layers.scan import zero_padding
 
 CELL_SPECS = [
     *(
@@ -79,7 +79,7 @@ def random_inputs(
 def run_compiled(
     spec: CellSpec, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool
 ):
-    direction = Direction(build_projection(cell), cell.weight_hidden, get_vectors(cell), tuple(state), reverse)
+    direction = build_direction(cell, cell.weight_hidden, tuple(state), reverse)
     outputs, (after,), _ = scan(spec, x, [direction], SequencePacking(len(x), x.shape[1], lengths))
     return [outputs, *after]
 

@@ -22,15 +22,15 @@ from __future__ import annotations
 import math
 import warnings
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seqwise.kernels.recurrence.availability import get_triton_reason
+from seqwise.kernels.second_derivatives import differentiate
 
 # Scores below which separate functions are as fast, and scores of a chunk. On CPUs a chunk has 32 MB: the C library
 # returns larger blocks to the system at once, and filling 41 MB of newly mapped memory took 17 ms on one core, nearly
@@ -78,12 +78,16 @@ def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets:
     backend = _choose_backend(vectors.device, dtype)
     with _disable_autocast(device):
         if len(targets) * len(weight) < MIN_SCORES[backend]:
-            scores = F.linear(vectors.to(dtype), weight.to(dtype), bias.to(dtype))
-            logs = F.log_softmax(scores, 1, dtype=torch.promote_types(scores.dtype, torch.float32))
-            return F.nll_loss(logs, targets, reduction="none")
+            return _compute_plainly(vectors, weight, bias, targets, dtype)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, weight, bias)):
             return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype, backend)
         return _compute(LossInputs(vectors, weight, bias, targets, dtype, backend, (False, False, False)))[0]
+
+
+def _compute_plainly(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
+    scores = F.linear(vectors.to(dtype), weight.to(dtype), bias.to(dtype))
+    logs = F.log_softmax(scores, 1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    return F.nll_loss(logs, targets, reduction="none")
 
 
 def describe_backend(device: torch.device) -> str:
@@ -114,9 +118,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return losses
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_losses: Tensor) -> tuple[Tensor | None, ...]:
         vectors, weight, bias, targets = ctx.saved_tensors
+        if torch.is_grad_enabled():  # inside a backward pass: create_graph=True
+            with _disable_autocast(vectors.device.type):
+                compute = partial(_compute_plainly, targets=targets, dtype=ctx.settings[0])
+                grads = differentiate(lambda *inputs: [compute(*inputs)], (vectors, weight, bias), [grad_losses])
+            return *grads, None, None, None
         gradients, ctx.gradients = ctx.gradients, None  # scaled in place below, so valid for one backward pass
         # The gradient of a sum over the losses is one number, expanded: the stride says so without reading the values.
         is_uniform = len(targets) == 1 or (len(targets) > 1 and grad_losses.stride() == (0,))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from seqwise.kernels.recurrence.availability import get_unavailable_reason
-from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
+from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, NormalisedProjection, Projection, scan_dtype
 from seqwise.kernels.recurrence.cpu import compiled
 from seqwise.kernels.recurrence.packing import SequencePacking, time_first
 from seqwise.layers import cells
@@ -47,6 +47,7 @@ CELL_SPECS: dict[type[Cell], CellSpec] = {
 }
 # The norms of a step, in the order of the kernels' arguments.
 NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")
+INPUT_NORMS = ("input_norm", "input_gates_norm", "input_candidate_norm")
 
 FUSED = ("triton", "compiled")  # the backends of this package
 
@@ -251,13 +252,20 @@ def _choose_on_cpu(
 
 def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: bool = False) -> Direction:
     """What a kernel needs of a cell: its matrices, its bias and norm vectors, the state."""
-    norms = [norm for name in NORMS if isinstance(norm := cell._modules.get(name), LayerNorm)]
-    vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
+    vectors = _get_norm_vectors(cell, NORMS)
     if isinstance(cell, cells.GRUCell):
-        vectors.append(cell.bias_hidden)
-    is_linear = type(cell).project is Cell.project
-    project: Any = Projection(cell.weight_input, cell.bias) if is_linear else cell.project
-    return Direction(project, weight_hidden, tuple(vectors), state, reverse)
+        vectors = (*vectors, cell.bias_hidden)
+    input_vectors = _get_norm_vectors(cell, INPUT_NORMS)
+    project: Any = Projection(cell.weight_input, cell.bias)
+    if input_vectors:
+        project = NormalisedProjection(cell.weight_input, input_vectors, cell.bias)
+    return Direction(project, weight_hidden, vectors, state, reverse)
+
+
+def _get_norm_vectors(cell: Cell, names: Sequence[str]) -> tuple[Tensor, ...]:
+    """Gain and bias of each of these norms that the cell has."""
+    norms = [norm for name in names if isinstance(norm := cell._modules.get(name), LayerNorm)]
+    return tuple(vector for norm in norms for vector in (norm.weight, norm.bias))
 
 
 class ScanResult(NamedTuple):

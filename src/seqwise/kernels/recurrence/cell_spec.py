@@ -52,11 +52,27 @@ class Projection(NamedTuple):
         return F.linear(x, self.weight, self.bias)
 
 
+class NormalisedProjection(NamedTuple):
+    """LN(W x) + b, with one or several norms side by side. The vectors are gain and bias of each."""
+
+    weight: Tensor
+    vectors: tuple[Tensor, ...]
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        gains, biases = self.vectors[::2], self.vectors[1::2]
+        parts = F.linear(x, self.weight).split([len(gain) for gain in gains], dim=-1)
+        norms = [F.layer_norm(part, gain.shape, gain, bias) for part, gain, bias in zip(parts, gains, biases)]
+        y = norms[0] if len(norms) == 1 else torch.cat(norms, dim=-1)
+        return y if self.bias is None else y + self.bias
+
+
 class Direction(NamedTuple):
     """One scan over the steps: the projection of the input, the recurrent matrix, other vectors, the initial state.
 
     `project` returns (…, blocks·U) for (…, D). Its result is overwritten in memory, so a `project` whose output
-    autograd has saved would give wrong gradients. The `vectors` are:
+    autograd has saved would give wrong gradients. For second derivatives it is called again, in the backward pass, and
+    must return the same. The `vectors` are:
 
         gru, reset after       bias_hidden (U)
         layer-norm rnn         norm.weight, norm.bias (U)

@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqwise.kernels.recurrence.decorators import first_order
-
 WORD_BYTES = 8
 
 
@@ -117,7 +115,6 @@ class _Pack(torch.autograd.Function):
         return rows.index_select(0, indices)
 
     @staticmethod
-    @first_order
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         return ctx.packing.unpack(grad_output), None
 

@@ -77,9 +77,11 @@ def scan(
         tensors += [*source, direction.weight_hidden, *direction.vectors, *direction.state]
     inputs = None if is_projected else rows
     backward = needs_grad and any(tensor is not None and tensor.requires_grad for tensor in (inputs, *tensors))
+    reverse = tuple(direction.reverse for direction in directions)
     plan = Plan(
-        cell, packing, tuple(direction.reverse for direction in directions), units, is_projected, backward, record
-    )
+        cell, packing, reverse, units, is_projected, backward, record,
+        lambda: [_project(cell, rows, direction, packing) for direction in directions],
+    )  # fmt: skip
     scans: list[DirectionScan] = []
     if backward:
         outputs, *last_states = Scan.apply(plan, scans, inputs, *tensors)

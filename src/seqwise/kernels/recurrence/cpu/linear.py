@@ -111,6 +111,11 @@ def multiply_transposed(left: Tensor, right: Tensor, out: Tensor, accumulate: bo
     functions.run(functions.multiply_transposed, argument_lists, len(argument_lists))
 
 
+def slice_rows(rows: Tensor, first: int, end: int) -> Tensor:
+    """The rows from `first` to `end`. All rows need no view, which would take two microseconds."""
+    return rows if first == 0 and end == rows.shape[0] else rows[first:end]
+
+
 def split_rows(rows: int, work: float, height: int) -> list[tuple[int, int]]:
     """The rows (first, end) of each worker. All but the last get whole tiles of `height` rows."""
     threads = torch.get_num_threads() if 2 * work >= MIN_THREADED_WORK else 1

@@ -9,33 +9,37 @@ The equations are in `equations` and `layer_norm_equations`, the loops over time
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from seqwise.errors import UsageError
 from seqwise.kernels.recurrence.cell_spec import CellSpec
+from seqwise.kernels.recurrence.cpu.gradients import STATE_GRADIENTS, WeightGradients
 from seqwise.kernels.recurrence.cpu.linear import (
     MIN_THREADED_WORK,
     PRECISIONS,
     PackedWeight,
     get_matmul_functions,
-    multiply_transposed,
     pack_weight,
+    slice_rows,
 )
-from seqwise.kernels.recurrence.decorators import first_order, thread_safe_cache
+from seqwise.kernels.recurrence.decorators import thread_safe_cache
 from seqwise.kernels.recurrence.packing import SequencePacking, Window
+from seqwise.kernels.recurrence.reference import scan_packed
+from seqwise.kernels.second_derivatives import differentiate
 
 if TYPE_CHECKING:  # they import LLVM, which is imported only when needed
     from seqwise.kernels.recurrence.cpu.code import CompiledFunction
     from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation
 
 WINDOW_ROWS = 2048  # of gates in a window: small enough to stay in the cache until they are used
-STATES, STATE_GRADIENTS = ("h", "c"), ("grad_h", "grad_c")
+STATES = ("h", "c")
 
 
 def build_equation(spec: CellSpec) -> Equation:
@@ -70,7 +74,7 @@ class CompiledCell:
     def __init__(self, spec: CellSpec, dtype: torch.dtype):
         from seqwise.kernels.recurrence.cpu.product import compile_products
 
-        self.equation, self.precision = build_equation(spec), PRECISIONS[dtype]
+        self.spec, self.equation, self.precision = spec, build_equation(spec), PRECISIONS[dtype]
         self.matmul = get_matmul_functions(dtype)
         self.num_vectors, self.num_states = len(self.equation.vector_widths), self.equation.num_states
         self.multiply = compile_products(self.precision)["product"]
@@ -91,6 +95,7 @@ class Plan:
 
     With `is_projected`, the caller has projected the input and all steps are one window; otherwise the input is
     projected window by window. `backward` says that gradients will be needed, `record` that the gates will be recorded.
+    `project` projects the input again, since the scan overwrites what it receives.
     """
 
     cell: CompiledCell
@@ -100,6 +105,7 @@ class Plan:
     is_projected: bool
     backward: bool
     record: bool
+    project: Callable[[], list[Tensor]]  # of each direction
 
     def __post_init__(self) -> None:
         self.equation, packing, directions = self.cell.equation, self.packing, len(self.reverse)
@@ -120,11 +126,6 @@ class Plan:
 def _unpadded_layout(batch: int, time: int) -> tuple[Tensor, Tensor]:
     """The order of rows and the first row of each step, without padding; calls of one shape share them."""
     return torch.arange(batch, device="cpu"), torch.arange(time + 1, device="cpu") * batch
-
-
-def slice_rows(rows: Tensor, first: int, end: int) -> Tensor:
-    """The rows from `first` to `end`. All rows need no view, which would take two microseconds."""
-    return rows if first == 0 and end == rows.shape[0] else rows[first:end]
 
 
 class BufferMemory(NamedTuple):
@@ -276,25 +277,28 @@ class Scan(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         results, new_scans = run_forward(plan, x, tensors)
         scans += new_scans
-        ctx.plan = plan
-        count = 0 if plan.is_projected else len(new_scans)
-        weights = [DirectionTensors(plan, tensors, index).source for index in range(count)]
+        ctx.plan, ctx.num_inputs = plan, len(tensors)
+        size = len(tensors) // len(new_scans)
+        inputs = [None if plan.is_projected and not n % size else tensor for n, tensor in enumerate(tensors)]
         saved = [
             tensor
             for scan in new_scans
             for tensor in (scan.matrix, *(scan.buffers[name].memory for name in plan.cell.saved_names))
         ]
-        ctx.save_for_backward(x, *weights, *saved)
+        ctx.save_for_backward(x, *inputs, *saved)
         return tuple(results)
 
     @staticmethod
-    @first_order
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
         x, *saved = ctx.saved_tensors
-        weights = [] if plan.is_projected else saved[: len(plan.reverse)]
+        inputs, saved = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
+        if torch.is_grad_enabled():  # inside a backward pass: create_graph=True
+            return None, None, *_differentiate_reference(plan, x, inputs, gradients)
+        directions = [DirectionTensors(plan, inputs, index) for index in range(len(plan.reverse))]
+        weights = [] if plan.is_projected else [direction.source for direction in directions]
         grad_outputs = gradients[0] if gradients[0].stride(2) == 1 else gradients[0].contiguous()
-        scans = _build_backward_scans(plan, saved[len(weights) :], gradients[1:])
+        scans = _build_backward_scans(plan, saved, gradients[1:])
         sums = WeightGradients(ctx, plan, x, weights, scans)
         for count in range(len(plan.windows)):
             arguments = []
@@ -305,6 +309,30 @@ class Scan(torch.autograd.Function):
             for index in range(len(scans)):
                 sums.add(index, plan.window(count, index, backward=True))
         return None, None, sums.grad_x, *(tensor for index in range(len(scans)) for tensor in sums.collect(index))
+
+
+def _differentiate_reference(
+    plan: Plan, x: Tensor | None, inputs: list[Any], gradients: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """The gradients of x and all inputs, by the reference implementation: autograd can differentiate them again."""
+    packing = plan.packing
+    if plan.is_projected:
+        inputs[:: len(inputs) // len(plan.reverse)] = plan.project()
+
+    def run(x: Tensor | None, *inputs: Any) -> list[Tensor]:
+        outputs, last_states = [], []
+        for index, reverse in enumerate(plan.reverse):
+            direction = DirectionTensors(plan, inputs, index)
+            gates = direction.source if x is None else F.linear(x, direction.source, direction.bias)
+            state, offsets = [packing.sort(part) for part in direction.state], packing.step_offsets.tolist()
+            rows, last = scan_packed(
+                plan.cell.spec, gates, direction.matrix, direction.vectors, state, offsets, reverse
+            )
+            outputs.append(rows)
+            last_states += [packing.unsort(part) for part in last]
+        return [torch.cat(outputs, dim=1), *last_states]
+
+    return differentiate(run, [x, *inputs], [packing.pack(gradients[0]), *gradients[1:]])
 
 
 def _build_backward_scans(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[DirectionScan]:
@@ -320,79 +348,3 @@ def _build_backward_scans(plan: Plan, saved: Sequence[Tensor], gradients: Sequen
             buffers[name] = plan.packing.sort(gradient)
         scans.append(DirectionScan(plan, forward_tensors["matrix"], True, buffers))
     return scans
-
-
-class WeightGradients:
-    """The gradients of input and weights, summed window by window."""
-
-    def __init__(
-        self, ctx: Any, plan: Plan, x: Tensor | None, weights: Sequence[Tensor], scans: Sequence[DirectionScan]
-    ):
-        self.plan, self.x, self.scans = plan, x, scans
-        size = 3 + plan.cell.num_vectors + plan.cell.num_states
-        # Which gradients are needed, in the order of `DirectionTensors`.
-        self.needs_grad = [ctx.needs_input_grad[3 + index * size :][:size] for index in range(len(scans))]
-        self.packed_weights = (
-            [PackedWeight(weight, transposed=False) for weight in weights] if ctx.needs_input_grad[2] else []
-        )
-        # Gradients that are not needed stay None.
-        contiguous = torch.contiguous_format  # also where a weight is not contiguous
-        self.grad_weights = [
-            torch.empty_like(weight, memory_format=contiguous) if needs_grad[0] else None
-            for weight, needs_grad in zip(weights, self.needs_grad)
-        ]
-        self.grad_biases: list[Tensor | None] = [None for _ in scans]
-        self.grad_vectors: list[dict[int, Tensor | None]] = [
-            dict.fromkeys(plan.equation.summed_gradients) for _ in scans
-        ]
-        self.grad_matrices = [
-            torch.empty_like(scan.matrix) if needs_grad[2] else None for scan, needs_grad in zip(scans, self.needs_grad)
-        ]
-        self.grad_x = None if x is None or not ctx.needs_input_grad[2] else torch.empty_like(x)
-        self.windows_with_grad_x: set[int] = set()  # their first rows: a second direction is added to the first
-        self.has_sums = [False for _ in scans]
-
-    def add(self, index: int, window: Window) -> None:
-        """Add the gradients of one window of a direction."""
-        plan, scan, accumulate = self.plan, self.scans[index], self.has_sums[index]
-        units, grad_gates, grad_matrix = plan.units, scan.part("grad_gates", window), self.grad_matrices[index]
-        if grad_matrix is not None:
-            for (first, end), (source, block, factor) in zip(
-                plan.equation.weight_blocks, plan.equation.weight_gradients, strict=True
-            ):
-                gradient = scan.part(source, window)[:, block * units : (block + end - first) * units]
-                multiply_transposed(
-                    gradient, scan.part(factor, window), slice_rows(grad_matrix, first * units, end * units), accumulate
-                )
-        if self.x is not None and (grad_weight := self.grad_weights[index]) is not None:
-            x = slice_rows(self.x, window.first_row, window.end_row)
-            multiply_transposed(grad_gates, x, grad_weight, accumulate)
-        if self.needs_grad[index][1]:
-            self.grad_biases[index] = _add_row_sum(self.grad_biases[index], grad_gates)
-        for number, (source, first, end) in plan.equation.summed_gradients.items():
-            if self.needs_grad[index][3 + number]:
-                rows = scan.part(source, window)[:, first * units : end * units]
-                self.grad_vectors[index][number] = _add_row_sum(self.grad_vectors[index][number], rows)
-        if self.grad_x is not None:
-            part = slice_rows(self.grad_x, window.first_row, window.end_row)
-            self.packed_weights[index].multiply_rows(
-                grad_gates, part if window.first_row in self.windows_with_grad_x else None, part
-            )
-            self.windows_with_grad_x.add(window.first_row)
-        self.has_sums[index] = True
-
-    def collect(self, index: int) -> list[Tensor | None]:
-        """The gradients of one direction, in the order of `DirectionTensors`."""
-        plan, buffers, grad_vectors = self.plan, self.scans[index].buffers, self.grad_vectors[index]
-        source = buffers["grad_gates"].memory if plan.is_projected else self.grad_weights[index]
-        vectors = [
-            grad_vectors[number] if number in grad_vectors else buffers[f"vector {number}"].memory.sum(0)
-            for number in range(plan.cell.num_vectors)
-        ]
-        states = [plan.packing.unsort(buffers[name].memory) for name in STATE_GRADIENTS[: plan.cell.num_states]]
-        return [source, self.grad_biases[index], self.grad_matrices[index], *vectors, *states]
-
-
-def _add_row_sum(total: Tensor | None, rows: Tensor) -> Tensor:
-    row_sum = rows.sum(0)
-    return row_sum if total is None else total.add_(row_sum)

@@ -11,7 +11,7 @@ the machine has what they need is checked in `availability.py`. This module know
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -19,8 +19,7 @@ import triton
 from torch import Tensor
 
 from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
-from seqwise.kernels.recurrence.decorators import first_order
-from seqwise.kernels.recurrence.gpu import scans
+from seqwise.kernels.recurrence.gpu import cell_scans
 from seqwise.kernels.recurrence.gpu.launch import TRITON_DTYPES, Tiling, choose_tiling, needs_grad
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
 from seqwise.kernels.recurrence.gpu.scans import Activations, Scan, ScanInputs
@@ -35,11 +34,11 @@ States = tuple[Tensor, ...]
 def get_scan(spec: CellSpec) -> Scan:
     """The `Scan` with the kernels of a cell."""
     if spec.name == "rnn":
-        return scans.RNNScan(spec.layer_norm, ACTIVATION=spec.activation)
+        return cell_scans.RNNScan(spec.layer_norm, ACTIVATION=spec.activation)
     if spec.name == "lstm":
-        return scans.LSTMScan(spec.layer_norm)
-    gru = scans.ResetBeforeGRUScan if spec.reset == "before" else scans.GRUScan
-    gru = scans.LayerNormGRUScan if spec.layer_norm else gru
+        return cell_scans.LSTMScan(spec.layer_norm)
+    gru = cell_scans.ResetBeforeGRUScan if spec.reset == "before" else cell_scans.GRUScan
+    gru = cell_scans.LayerNormGRUScan if spec.layer_norm else gru
     return gru(spec.layer_norm, UPDATE_REPLACES=spec.update == "replaces")
 
 
@@ -67,12 +66,14 @@ def prepare_inputs(x: Tensor, directions: Sequence[Direction], packing: Sequence
     x = packing.pack(x) if packing.is_padded else time_first(x).flatten(0, 1)
     all_states = zip(*(direction.state for direction in directions))
     states = [_stack([part.to(dtype) for part in parts], 1) for parts in all_states]
+    project = partial(_project, x, [direction.project for direction in directions], dtype)
     return ScanInputs(
-        _project(x, [direction.project for direction in directions], dtype),
+        project(),
         _stack([direction.weight_hidden.to(dtype) for direction in directions], 0),
         [_stack(list(group), 0) for group in zip(*(direction.vectors for direction in directions), strict=True)],
         [packing.sort(state) if packing.is_padded else state for state in states],
         PackedLayout.from_packing(packing, tuple(direction.reverse for direction in directions)),
+        project,
     )
 
 
@@ -144,7 +145,6 @@ class _ProjectInputs(torch.autograd.Function):
         return torch.addmm(bias, x, weight.mT)
 
     @staticmethod
-    @first_order
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad

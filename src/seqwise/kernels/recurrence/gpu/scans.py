@@ -1,37 +1,33 @@
 """Recurrent scans by the persistent kernels, as functions with a gradient. Importing this imports triton.
 
-`Scan` is what all cells share: memory, launches, and the link to autograd. A subclass names the kernels of one cell and
-says what its backward pass needs besides: products over all steps at once, which PyTorch computes. Shapes: D
-directions, N packed rows (`layout.py`), B sequences, U units and G gates. This module knows nothing of layers.
+`Scan` is what all cells share: memory, launches, and the link to autograd; its subclasses are in `cell_scans.py`.
+Shapes: D directions, N packed rows (`layout.py`), B sequences, U units and G gates. This module knows nothing of
+layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from seqwise.kernels.recurrence.decorators import first_order
-from seqwise.kernels.recurrence.gpu import gru, lstm, rnn
+from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.kernels.recurrence.gpu.launch import (
     UNITS_PER_PROGRAM,
     WEIGHT_ROWS,
     KernelConfig,
     Tiling,
-    build_quarter_options,
     iterate_launches,
     needs_grad,
 )
-from seqwise.kernels.recurrence.gpu.layer_norm import EPSILON
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout, allocate_unwritten, multiply_over_rows
-
-PADDING = 32  # the GRU's gradients are padded to a multiple of it: quarters then start at multiples of eight numbers
+from seqwise.kernels.recurrence.reference import scan_packed
+from seqwise.kernels.second_derivatives import differentiate
 
 Activations = dict[str, Tensor]
 Gradients = tuple[Tensor | None, ...]
@@ -43,6 +39,7 @@ class ScanInputs(NamedTuple):
     vectors: Sequence[Tensor]  # (D, …), what else the cell has, in the order of `Direction.vectors`
     states: Sequence[Tensor]  # (B, D, U), before the first step: h, and c of an LSTM
     layout: PackedLayout
+    project: Callable[[], Tensor] | None = None  # computes `gates` again, for second derivatives
 
 
 class NormSizes(NamedTuple):
@@ -104,6 +101,9 @@ class Scan:
     has_cell = False
     has_ring = True  # whether programs of the backward pass exchange partial sums
     norm_sizes: NormSizes
+    cell_name: str
+    reset = "after"
+    norm_widths: tuple[int, ...]  # of the norms of a step, in units
 
     def __init__(self, layer_norm: bool = False, **constants: Any):
         self.norm = self.norm_sizes if layer_norm else None
@@ -116,7 +116,7 @@ class Scan:
 
         The gates are written where a gradient is needed or with `record`; else only the states are.
         """
-        gates, weight, vectors, states, layout = inputs
+        gates, weight, vectors, states, layout, project = inputs
         if self.norm is None:
             kernel_vectors = [vector.to(gates.dtype) for vector in vectors]
         else:
@@ -124,7 +124,7 @@ class Scan:
         arguments = gates, weight, *kernel_vectors, *states
         if needs_grad(*arguments):
             results: list[ScanTensors] = []
-            outputs, *last = _ScanFunction.apply(self, layout, results, len(states), *arguments)
+            outputs, *last = _ScanFunction.apply(self, layout, results, project, len(states), *arguments)
             tensors = results[0]
         else:
             tensors, last = self.launch_forward(inputs._replace(vectors=kernel_vectors), record)
@@ -136,7 +136,7 @@ class Scan:
 
     def launch_forward(self, inputs: ScanInputs, save: bool) -> tuple[ScanTensors, list[Tensor]]:
         """Return the tensors of the forward pass and the last states."""
-        gates, weight, vectors, states, layout = inputs
+        gates, weight, vectors, states, layout, _ = inputs
         directions, _, units = weight.shape
         programs = -(-units // self.own_units)
         hidden = allocate_unwritten(layout.state_shape(units), gates.dtype, gates.device)
@@ -212,6 +212,37 @@ class Scan:
         """Return the gradients of gates, weight, vectors and initial states."""
         raise NotImplementedError
 
+    def differentiate_reference(
+        self, layout: PackedLayout, inputs: Sequence[Tensor], num_states: int, gradients: Sequence[Tensor | None]
+    ) -> Gradients:
+        """Return the same gradients by the reference implementation: autograd can differentiate them again."""
+        offsets = [t * layout.batch_size for t in range(layout.num_steps + 1)]
+        offsets = offsets if layout.step_offsets is None else layout.step_offsets.tolist()
+
+        def run(gates: Tensor, weight: Tensor, *others: Tensor) -> list[Tensor]:
+            vectors, states = others[:-num_states], others[-num_states:]
+            if self.norm is not None:  # gains and biases of all norms → gain and bias of each
+                sizes = [width * weight.shape[2] for width in self.norm_widths]
+                parts = [vector.split(sizes, dim=-1) for vector in vectors]
+                vectors = tuple(part for pair in zip(*parts, strict=True) for part in pair)
+            directions = []
+            for n, is_reversed in enumerate(layout.reverse):
+                start = [state[:, n] for state in states]
+                rows, last = scan_packed(
+                    self.spec, gates[:, n], weight[n], [vector[n] for vector in vectors], start, offsets, is_reversed
+                )
+                directions.append([rows if layout.has_lengths else rows.unflatten(0, (layout.num_steps, -1)), *last])
+            return [torch.stack(parts, dim=-2) for parts in zip(*directions, strict=True)]
+
+        return tuple(differentiate(run, inputs, gradients))
+
+    @cached_property
+    def spec(self) -> CellSpec:
+        """The cell."""
+        update = "replaces" if self.constants.get("UPDATE_REPLACES") else "keeps"
+        activation = self.constants.get("ACTIVATION", "tanh")
+        return CellSpec(self.cell_name, activation, self.reset, update, self.norm is not None)
+
     def get_activations(self, tensors: ScanTensors) -> Activations:
         """Every gate by its name, from what the forward kernel saved."""
         return {}
@@ -220,169 +251,31 @@ class Scan:
 class _ScanFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, scan: Scan, layout: PackedLayout, results: list[ScanTensors], num_states: int, *inputs: Tensor
-    ) -> tuple[Tensor, ...]:
+        ctx: Any, scan: Scan, layout: PackedLayout, results: list[ScanTensors],
+        project: Callable[[], Tensor] | None, num_states: int, *inputs: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         gates, weight, *vectors = inputs[:-num_states]
         tensors, last = scan.launch_forward(ScanInputs(gates, weight, vectors, inputs[-num_states:], layout), True)
         results.append(tensors)
         saved_gates = gates if scan.saves_gates else None
-        ctx.save_for_backward(saved_gates, weight, tensors.hidden, tensors.cell, tensors.statistics, *vectors)
-        ctx.scan, ctx.layout = scan, layout
+        saved = tensors.hidden, tensors.cell, tensors.statistics
+        ctx.save_for_backward(saved_gates, *saved, *inputs[1:])
+        ctx.scan, ctx.layout, ctx.project, ctx.num_states = scan, layout, project, num_states
         ctx.set_materialize_grads(False)
         return layout.select_outputs(tensors.hidden), *last
 
     @staticmethod
-    @first_order
     def backward(ctx: Any, grad_outputs: Tensor | None, *grad_last: Tensor | None) -> Gradients:
-        gates, weight, hidden, cell, statistics, *vectors = ctx.saved_tensors
-        forward_tensors = ctx.layout, gates, weight, vectors, hidden, cell, statistics
-        saved = ScanTensors(*forward_tensors, grad_outputs, grad_last, ctx.needs_input_grad[4:])
-        return None, None, None, None, *ctx.scan.backward(saved)
-
-
-class RNNScan(Scan):
-    """The simple recurrent network; constant: ACTIVATION. The plain one only reads the inputs and does not save them;
-    with a norm their memory takes the pre-activations."""
-
-    forward_kernel, backward_kernel = rnn.rnn_forward, rnn.rnn_backward
-    own_units = WEIGHT_ROWS  # one matrix: a unit is one row
-    needs_gates = has_ring = False
-    norm_sizes = NormSizes(saved=2, forward=2, backward=2, grads=2)
-
-    def backward(self, saved: ScanTensors) -> Gradients:
-        hidden, shape = saved.hidden, (saved.layout.num_rows, *saved.weight.shape[::2])
-        grad_inputs = allocate_unwritten(shape, hidden.dtype, hidden.device)
-        norm_tensors: dict[str, Any] = {}
-        if self.norm is not None:
-            norm_tensors = {"inputs": saved.gates, "gains": saved.vectors[0], "statistics": saved.statistics}
-        grad_initial, grad_norms = self.launch_backward(saved, saved.weight, hidden, grad_inputs, **norm_tensors)
-        grad_inputs = grad_inputs.view(hidden.dtype)
-        grad_vectors = grad_norms.chunk(2, dim=-1) if self.norm is not None else ()
-        return grad_inputs, saved.compute_weight_grad(grad_inputs), *grad_vectors, *grad_initial
-
-    def get_activations(self, tensors: ScanTensors) -> Activations:
-        if self.norm is None:
-            return {}
-        norm = _layer_norm(tensors.gates, *tensors.vectors)
-        return {"preactivation": tensors.gates, "norm.norm": norm, "hidden": tensors.select_rows(tensors.hidden)}
-
-
-class LSTMScan(Scan):
-    forward_kernel, backward_kernel = lstm.lstm_forward, lstm.lstm_backward
-    has_cell = True
-    norm_sizes = NormSizes(saved=4, forward=2, backward=8, grads=6)
-
-    def backward(self, saved: ScanTensors) -> Gradients:
-        gates, units = saved.gates, saved.weight.shape[2]
-        if self.norm is None:
-            grad_gates = allocate_unwritten(gates.shape, gates.dtype, gates.device)
-            grad_initial, _ = self.launch_backward(saved, gates, saved.weight, grad_gates, saved.cell)
-            grad_gates = grad_gates.view(gates.dtype)
-            return grad_gates, saved.compute_weight_grad(grad_gates), *grad_initial
-        grad_gates, grad_weight, grad_norms, grad_initial = self.launch_backward_with_products(saved, saved.cell)
-        grad_gains, grad_cell_bias = grad_norms.split([5 * units, units], dim=-1)
-        grad_biases = torch.cat([grad_gates.sum(0, dtype=torch.float32), grad_cell_bias], dim=-1)
-        return grad_gates, grad_weight, grad_gains, grad_biases, *grad_initial
-
-    def get_activations(self, tensors: ScanTensors) -> Activations:
-        i, f, g, o = tensors.gates.chunk(4, dim=-1)
-        cell, hidden = tensors.select_rows(tensors.cell), tensors.select_rows(tensors.hidden)
-        activations = {"input": i, "forget": f, "candidate": g, "output": o, "cell": cell, "hidden": hidden}
-        if self.norm is not None:
-            activations["hidden_norm.norm"] = _layer_norm(tensors.compute_products(), *tensors.vectors[:2])
-            activations["cell_norm.norm"] = _layer_norm(cell, *tensors.vectors[2:])
-        return activations
-
-
-class GRUScan(Scan):
-    """The GRU with the reset gate after the product; vector: bias (D, U), which r multiplies; constant:
-    UPDATE_REPLACES. Its gradients are padded to V units, the next multiple of `PADDING`."""
-
-    forward_kernel, backward_kernel = gru.gru_forward, gru.gru_backward
-    matrices = 1  # that the backward kernel multiplies one after another
-
-    def get_extra_arguments(self, inputs: ScanInputs) -> dict[str, Any]:
-        return {"bias": inputs.vectors[0]}
-
-    def adapt_backward_options(self, options: dict[str, Any], units: int, hidden: Tensor) -> dict[str, Any]:
-        padded_units = units + -units % PADDING
-        columns, size = 3 * padded_units // self.matrices, hidden.dtype.itemsize
-        quarters = build_quarter_options(options["config"], columns, self.matrices, size, hidden.device)
-        return {**options, **quarters, "PADDED_UNITS": padded_units}
-
-    def launch_backward_padded(self, saved: ScanTensors, *tensors: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return the gradients of the gates (N, D, 3U) and of the initial states. The kernel takes the weight as
-        (D, 3V, U) with rows of zeros, and gradients (N, D, 3, V) with zeros from U to V."""
-        gates, weight, units = saved.gates, saved.weight, saved.weight.shape[2]
-        num_padding = -units % PADDING
-        if num_padding:
-            weight = F.pad(weight.unflatten(1, (3, units)), (0, 0, 0, num_padding)).flatten(1, 2)
-        grads = allocate_unwritten((*gates.shape[:2], 3, units + num_padding), gates.dtype, gates.device)
-        grads[..., units:] = 0
-        grad_initial, _ = self.launch_backward(saved, gates, weight, saved.hidden, grads, *tensors)
-        return grads.view(gates.dtype)[..., :units].reshape(gates.shape), grad_initial
-
-    def backward(self, saved: ScanTensors) -> Gradients:
-        weight, (bias,) = saved.weight, saved.vectors
-        directions, _, units = weight.shape
-        # What r multiplied is cheaper to compute once more, for all steps at once, than to save.
-        candidate = saved.gates.new_empty(saved.layout.num_rows, directions, units)
-        for n, states in enumerate(saved.previous_states):
-            torch.addmm(bias[n], states, weight[n, 2 * units :].mT, out=candidate[:, n])
-        grad_gates, grad_initial = self.launch_backward_padded(saved, candidate)
-        grad_weight = saved.compute_weight_grad(grad_gates)
-        grad_bias = grad_gates[..., 2 * units :].sum(0).to(bias.dtype) if saved.needs_grad[2] else None
-        grad_gates[..., 2 * units :] = candidate  # now the gradient of n's projected input, which r does not multiply
-        return grad_gates, grad_weight, grad_bias, *grad_initial
-
-    def get_activations(self, tensors: ScanTensors) -> Activations:
-        r, z, n = tensors.gates.chunk(3, dim=-1)
-        return {"reset": r, "update": z, "candidate": n, "hidden": tensors.select_rows(tensors.hidden)}
-
-
-class ResetBeforeGRUScan(GRUScan):
-    """The GRU with the reset gate before the product, which has no bias of its own."""
-
-    backward_kernel = gru.gru_reset_before_backward
-    matrices = 3
-
-    def get_extra_arguments(self, inputs: ScanInputs) -> dict[str, Any]:
-        gates, shape = inputs.gates, (inputs.layout.num_rows, *inputs.weight.shape[::2])
-        return {"reset_hidden": allocate_unwritten(shape, gates.dtype, gates.device)}
-
-    def backward(self, saved: ScanTensors) -> Gradients:
-        gates, units, grad_weight = saved.gates, saved.weight.shape[2], None
-        grad_gates, grad_initial = self.launch_backward_padded(saved)
-        if saved.needs_grad[1]:
-            reset_hidden = [gates[:, n, :units] * states for n, states in enumerate(saved.previous_states)]
-            grad_gates_weight = multiply_over_rows(grad_gates[..., : 2 * units], saved.previous_states)
-            grad_candidate_weight = multiply_over_rows(grad_gates[..., 2 * units :], reset_hidden)
-            grad_weight = torch.cat((grad_gates_weight, grad_candidate_weight), dim=1)
-        return grad_gates, grad_weight, *grad_initial
-
-
-class LayerNormGRUScan(GRUScan):
-    """The GRU with layer normalisation; constant: UPDATE_REPLACES."""
-
-    backward_kernel = gru.layer_norm_gru_backward
-    norm_sizes = NormSizes(saved=4, forward=4, backward=4, grads=4)
-    get_extra_arguments = Scan.get_extra_arguments
-    adapt_backward_options = Scan.adapt_backward_options
-
-    def backward(self, saved: ScanTensors) -> Gradients:
-        units = saved.weight.shape[2]
-        grad_gates, grad_weight, grad_norms, grad_initial = self.launch_backward_with_products(saved, saved.hidden)
-        grad_gains, grad_candidate_bias = grad_norms.split([3 * units, units], dim=-1)
-        grad_gate_biases = grad_gates[..., : 2 * units].sum(0, dtype=torch.float32)
-        grad_biases = torch.cat([grad_gate_biases, grad_candidate_bias], dim=-1)
-        return grad_gates, grad_weight, grad_gains, grad_biases, *grad_initial
-
-    def get_activations(self, tensors: ScanTensors) -> Activations:
-        activations, products = super().get_activations(tensors), tensors.compute_products()
-        units = tensors.weight.shape[2]
-        activations["gates_norm.norm"] = _layer_norm(products[..., : 2 * units], *tensors.vectors[:2])
-        activations["candidate_norm.norm"] = _layer_norm(products[..., 2 * units :], *tensors.vectors[2:])
-        return activations
+        gates, hidden, cell, statistics, *inputs = ctx.saved_tensors
+        layout, nothing = ctx.layout, (None,) * 5
+        if torch.is_grad_enabled():  # inside a backward pass: create_graph=True
+            inputs = [ctx.project(), *inputs]  # the forward kernel has overwritten the gates
+            gradients = grad_outputs, *grad_last
+            return *nothing, *ctx.scan.differentiate_reference(layout, inputs, ctx.num_states, gradients)
+        weight, *vectors = inputs[: -ctx.num_states]
+        forward_tensors = layout, gates, weight, vectors, hidden, cell, statistics
+        saved = ScanTensors(*forward_tensors, grad_outputs, grad_last, ctx.needs_input_grad[5:])
+        return *nothing, *ctx.scan.backward(saved)
 
 
 def _norm_arguments(
@@ -392,9 +285,3 @@ def _norm_arguments(
     shape = KernelConfig.rounds, directions * tiling.batch_groups, programs, tiling.batch_tile, numbers
     ring = allocate_unwritten(shape, torch.float32, device)
     return {"statistics_ring": ring, "NUM_PROGRAMS": triton.next_power_of_2(programs)}
-
-
-@torch.no_grad()
-def _layer_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-    """Layer normalisation of x (N, D, …), each direction with its own gain and bias."""
-    return (F.layer_norm(x.float(), x.shape[-1:], eps=EPSILON.value) * gain + bias).to(x.dtype)
