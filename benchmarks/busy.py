@@ -1,10 +1,10 @@
 """How fast families train on an idle and on a busy CPU, by how long waiting OpenMP threads spin before they sleep.
 
-    python benchmarks/busy.py                    idle, then beside 8 busy processes
+    python benchmarks/busy.py                    idle, then beside 8 busy processes: 4 minutes on two cores
     python benchmarks/busy.py --load 0 4 --quick
 
-The variable is read when PyTorch is loaded, so each setting is measured in processes of its own, all settings in turns;
-the median counts. A column is updates per second.
+The variable is read when PyTorch is loaded, so each setting has a process of its own. All of them are prepared on the
+idle machine; then they measure in turns, one at a time, and the median counts. A column is updates per second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 SETTINGS = {
@@ -26,11 +27,12 @@ SETTINGS = {
     "GOMP_SPINCOUNT=10000": {"GOMP_SPINCOUNT": "10000"},
     "OMP_WAIT_POLICY=PASSIVE": {"OMP_WAIT_POLICY": "PASSIVE"},
 }
+SETTING_VARIABLES = {variable for variables in SETTINGS.values() for variable in variables}
 BUSY_LOOP = "while True: pass"
 
 
-def measure(seconds: float) -> None:
-    """Prints updates per second of each family, as JSON; run in a process of its own."""
+def serve() -> None:
+    """Prepares a trainer of each family; then prints updates per second for each line that names the seconds."""
     import time
     from pathlib import Path
     from tempfile import TemporaryDirectory
@@ -42,7 +44,7 @@ def measure(seconds: float) -> None:
     from seqwise.config import Settings
     from seqwise.training.loop import Trainer
 
-    results = {}
+    trainers = {}
     with TemporaryDirectory() as folder:
         options = ComparisonOptions(FAMILIES, budget="9s", parameters=250_000, strict=False)
         request = Request("builtin:docs", options, Settings(task="language", device="cpu"))
@@ -51,15 +53,45 @@ def measure(seconds: float) -> None:
             settings = plan.make_settings(plan.training_trial(name, 0), None)
             task = open_shared_task(path, plan, settings)
             trainer = Trainer(task.build(settings), task.batches(settings), settings.training, Budget(1e9, "seconds"))
-            steps = trainer.steps()
+            trainers[name] = trainer.steps()
             for _ in range(2):  # kernels are compiled
-                next(steps)
-            start, count = time.perf_counter(), 0
-            while time.perf_counter() - start < seconds:
-                next(steps)
-                count += 1
-            results[name] = count / (time.perf_counter() - start)
-    print(json.dumps(results))
+                next(trainers[name])
+        print("ready", flush=True)
+        for line in sys.stdin:
+            results = {}
+            for name, steps in trainers.items():
+                start, count = time.perf_counter(), 0
+                while time.perf_counter() - start < float(line):
+                    next(steps)
+                    count += 1
+                results[name] = count / (time.perf_counter() - start)
+            print(json.dumps(results), flush=True)
+
+
+@contextmanager
+def start_process(variables: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Starts a process with one setting and waits until it is prepared."""
+    environment = {name: value for name, value in os.environ.items() if name not in SETTING_VARIABLES}
+    command = [sys.executable, __file__, "--serve"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env={**environment, **variables}, **pipes) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit("a process could not be prepared.")
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def measure(process: subprocess.Popen[str], seconds: float) -> dict[str, float]:
+    """Returns updates per second of each family."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{seconds}\n")
+    process.stdin.flush()
+    results: dict[str, float] = json.loads(process.stdout.readline())
+    return results
 
 
 @contextmanager
@@ -78,32 +110,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--load", type=int, nargs="+", default=[0, 8], help="busy processes")
     parser.add_argument("--quick", action="store_true", help="one short measurement of each setting")
-    parser.add_argument("--measure", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.measure is not None:
-        measure(arguments.measure)
+    if arguments.serve:
+        serve()
         return 0
-    rounds, seconds = (1, 0.5) if arguments.quick else (3, 2.0)
-    for load in arguments.load:
-        samples: dict[str, list[dict[str, float]]] = {name: [] for name in SETTINGS}
-        with busy_processes(load):
-            for _ in range(rounds):
-                for name, variables in SETTINGS.items():
-                    environment = {key: value for key, value in os.environ.items() if key not in SETTING_VARIABLES}
-                    command = [sys.executable, __file__, "--measure", str(seconds)]
-                    output = subprocess.run(
-                        command, env={**environment, **variables}, check=True, stdout=subprocess.PIPE, text=True
-                    ).stdout
-                    samples[name].append(json.loads(output))
-        print(f"{load} busy processes, {os.cpu_count()} cores; updates per second")
-        print(f"{'':24}" + "".join(f"{family:>15}" for family in FAMILIES))
-        for name, rows in samples.items():
-            medians = [statistics.median(row[family] for row in rows) for family in FAMILIES]
-            print(f"{name:24}" + "".join(f"{value:15.1f}" for value in medians), flush=True)
+    rounds, seconds = (1, 0.3) if arguments.quick else (3, 0.8)
+    with ExitStack() as stack:
+        processes = {name: stack.enter_context(start_process(variables)) for name, variables in SETTINGS.items()}
+        print(f"| updates/s, {os.cpu_count()} cores | {' | '.join(FAMILIES)} |")
+        print(f"|---|{'---|' * len(FAMILIES)}")
+        for load in arguments.load:
+            with busy_processes(load):
+                samples = [
+                    {name: measure(process, seconds) for name, process in processes.items()} for _ in range(rounds)
+                ]
+            for name in SETTINGS:
+                medians = [statistics.median(sample[name][family] for sample in samples) for family in FAMILIES]
+                label = "idle" if load == 0 else f"{load} busy processes"
+                print(f"| {label}, {name} | {' | '.join(f'{value:.1f}' for value in medians)} |", flush=True)
     return 0
 
-
-SETTING_VARIABLES = {variable for variables in SETTINGS.values() for variable in variables}
 
 if __name__ == "__main__":
     sys.exit(main())
