@@ -229,6 +229,12 @@ def test_validation_has_its_primary_metric(prepared_run, trained_model, task, fa
     loaded = trained_model(task, family)
     prepared = prepared_run(task, family)[1]
     metrics = prepared.validate(loaded.model, loaded.settings, World())
+    assert metrics == prepared.validate(loaded.model, loaded.settings, World(), share=1.0)
+    part = prepared.validate(loaded.model, loaded.settings, World(), share=0.3)
+    assert part == prepared.validate(loaded.model, loaded.settings, World(), share=0.3)
+    assert prepared.valid_size().tokens > 0
+    if task != "masked":  # whose data here is a single batch
+        assert part["loss"] != metrics["loss"]
     assert {"loss", prepared.primary_metric[0]} <= metrics.keys()
     assert all(math.isfinite(value) for value in metrics.values())
 

@@ -342,7 +342,9 @@ def test_looking_ahead_changes_no_step_and_no_snapshot(device, settings):
         assert a.tensors.keys() == b.tensors.keys()
         assert all(torch.equal(tensor, b.tensors[name]) for name, tensor in a.tensors.items())
         for snapshot in (a, b):
-            snapshot.state["place"] |= {"seconds": 0.0, "validating": 0.0}
+            snapshot.state["place"] |= dict.fromkeys(
+                ("seconds", "validating", "validating_outside", "validation_seconds"), 0.0
+            )
         assert a.state == b.state
 
 

@@ -192,5 +192,5 @@ def test_a_run_folder_that_cannot_be_completed_is_removed(book, tmp_path, capsys
         signal.signal(signal.SIGXFSZ, old_handler)
     assert status == 1
     assert str(tmp_path / "second") in lines[0]
-    assert lines[1] == "Free some space, or name a folder on another disk with --out."
+    assert lines[1] == "Name another folder with --out."
     assert [path.name for path in tmp_path.iterdir()] == ["first"]

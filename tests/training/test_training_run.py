@@ -70,7 +70,7 @@ def test_the_environment_says_how_each_recurrent_layer_was_computed(book, tmp_pa
     assert "python" in environment
 
 
-@pytest.mark.parametrize("options", [["--budget", "5m"], ["--out", "elsewhere"], ["--network.width", "9"]])
+@pytest.mark.parametrize("options", [["--out", "elsewhere"], ["--network.width", "9"]])
 def test_settings_together_with_resume_are_rejected(book, tmp_path, capsys, options):
     assert train("--resume", tmp_path / "run", *options) == 2
     assert "a run is resumed with its own settings." in capsys.readouterr().err
@@ -170,7 +170,7 @@ def test_metrics_that_cannot_be_written_are_one_message_and_the_run_can_be_resum
         assert train(*train_arguments(book, tmp_path / "run")) == 1
     stderr = capsys.readouterr().err
     assert stderr.count("error: ") == 1
-    assert f"error: {file}: cannot write: the disk is full.\nWhat was saved before is complete." in stderr
+    assert f"error: {file}: cannot write: the disk is full.\nMake room there. What was saved before is" in stderr
     (tmp_path / "metrics-so-far").rename(file)
     assert train("--resume", tmp_path / "run") == 0
     assert train(*train_arguments(book, tmp_path / "whole")) == 0

@@ -13,6 +13,7 @@ from seqwise.cli import console
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
+    from seqwise.training.run import Summary
     from seqwise.vectors.training import VectorStep
 
 
@@ -54,8 +55,7 @@ class TrainingDisplay(LiveDisplay):
         for note in step.notes:
             console.log(note, style="yellow")
         if step.validation:
-            value = step.validation.get(self.key, step.validation["loss"])
-            text = f"{value:.2f}" if value >= 10 else f"{value:.4f}"
+            text = format_metric(step.validation, self.key)
             self.last_validation = f"valid {self.name} {text}  "
             mark = " *" if step.best else ""
             console.log(
@@ -121,6 +121,25 @@ class VectorDisplay(LiveDisplay):
         self.live.update(self.task, completed=step.progress, description=line)
         if step.finished:
             console.log(line)
+
+
+def describe_summary(summary: Summary, key: str, name: str) -> str:
+    """Return how long each part of a run took, and the last validation if it was of more than the ones before."""
+    times = ", ".join(f"{part} {format_seconds(seconds)}" for part, seconds in summary.seconds.items())
+    if summary.final is None or summary.validation is None:
+        return f"time: {times}"
+    part = "all" if summary.final == 1 else f"{100 * summary.final:.2g}%"
+    metric = f"{name} {format_metric(summary.validation, key)}"
+    return f"best weights on {part} of the validation split: {metric}\ntime: {times}"
+
+
+def format_metric(validation: dict[str, float], key: str) -> str:
+    value = validation.get(key, validation["loss"])
+    return f"{value:.2f}" if value >= 10 else f"{value:.4f}"
+
+
+def format_seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
 
 
 def _seconds_left(step: Step) -> float:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from seqwise.budget import Budget
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, find_value, parse
 from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
+from seqwise.families import get_family
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -37,7 +39,7 @@ class Train:
     out: Annotated[Path | None, UNSET] = None
     """Run folder to create; runs/TASK-MODEL-N by default."""
     resume: Annotated[Path | None, UNSET] = None
-    """Resume this run instead of starting a new one."""
+    """Resume this run instead of starting a new one; with a larger --budget also one that is complete."""
     config: Annotated[Path | None, UNSET] = None
     """Settings file (YAML); flags override it."""
     nproc: int = 1
@@ -55,6 +57,11 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.training.training_run import choose_device, fill_in_task, find_free_folder
 
     run = None if args.resume is None else Run.open(args.resume)
+    changes_budget = run is not None and args.settings.budget not in (None, run.settings.budget)
+    if run is not None and changes_budget:
+        if not get_family(run.settings.model).has_gradients:
+            raise UsageError("an n-gram model is fitted in one pass: it has no budget.", repair="Leave out --budget.")
+        run.settings.budget = str(args.settings.budget)
     device = choose_device(args.settings if run is None else run.settings)
     if args.nproc > 1 and not is_worker():
         folder, words = args.resume or args.out, list(argv)
@@ -66,7 +73,8 @@ def main(argv: Sequence[str]) -> int:
     command = shlex.join(["seqwise", "train", *argv])
     try:
         with handle_signals(interrupt_at_once), join_world(device) as world:
-            return _run_training(*(_create_run(args, command, world) if run is None else (run, None)), world)
+            created = _create_run(args, command, world) if run is None else (run, None)
+            return _run_training(*created, world, command if changes_budget else "")
     except KeyboardInterrupt as interrupt:
         console.log(" ".join(["interrupted.", *getattr(interrupt, "__notes__", ())]))
         return INTERRUPTED
@@ -78,9 +86,12 @@ def _check(args: Train) -> None:
         raise UsageError("expected either DATA or --resume RUN.", repair=f"For example: {EXAMPLE}")
     if args.nproc < 1:
         raise UsageError(f"--nproc: expected at least 1; received {args.nproc}.")
-    if args.resume is not None and (args.out or args.config or args.settings != Settings()):
+    if args.settings.budget is not None:
+        Budget.parse(args.settings.budget)
+    others = args.settings.model_copy(update={"budget": None})
+    if args.resume is not None and (args.out or args.config or others != Settings()):
         repair = f"Remove the other options: seqwise train --resume {shlex.quote(str(args.resume))}"
-        raise UsageError("a run is resumed with its own settings.", repair=repair)
+        raise UsageError("a run is resumed with its own settings.", repair=f"{repair}\nOnly --budget may differ.")
 
 
 def _create_run(args: Train, command: str, world: World) -> tuple[Run, Task | None]:
@@ -100,9 +111,12 @@ def _create_run(args: Train, command: str, world: World) -> tuple[Run, Task | No
     return run, task
 
 
-def _run_training(run: Run, task: Task | None, world: World) -> int:
-    """Train until the budget is spent or a signal arrives; print what to do next."""
-    from seqwise.cli.progress import TrainingDisplay
+def _run_training(run: Run, task: Task | None, world: World, budget_command: str = "") -> int:
+    """Train until the budget is spent or a signal arrives; print what to do next.
+
+    `budget_command` is the command that has changed the budget of the run, if one has.
+    """
+    from seqwise.cli.progress import TrainingDisplay, describe_summary
     from seqwise.training.card import get_example_input
     from seqwise.training.checkpoints import resume_command
     from seqwise.training.distribution import defer_interrupts
@@ -110,6 +124,8 @@ def _run_training(run: Run, task: Task | None, world: World) -> int:
 
     try:
         training = open_training(run, world, task, console.log)
+        if budget_command and world.is_first:
+            run.change_budget(run.settings.budget, budget_command)
         if training.ended:
             training.log("this run is already complete.")
         display = TrainingDisplay(training.task.primary_metric, training.task.unit) if world.is_first else None
@@ -117,11 +133,14 @@ def _run_training(run: Run, task: Task | None, world: World) -> int:
             for step in training.steps(stop):
                 if display is not None:
                     display.show(step)
+        summary = training.finish()
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(f"Resume with: {resume_command(run.folder)}")
         raise
     if world.is_first and training.ended:
         folder = shlex.quote(str(run.folder))
+        if summary is not None:
+            console.log(describe_summary(summary, *training.task.primary_metric))
         console.log(f"done: {training.ended}. Saved in {folder}")
         console.log(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
         console.log(f"  seqwise predict {folder} {shlex.quote(get_example_input(run))}")

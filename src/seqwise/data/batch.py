@@ -7,6 +7,7 @@ or of text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -186,12 +187,33 @@ class BucketLoader(Generic[B]):
         return max(self.world_size, rows)
 
 
+def spread_indices(count: int, share: float = 1.0) -> np.ndarray:
+    """Return the numbers of a share of `count` examples, at equal distances; at least one, if there is one."""
+    chosen = min(count, math.ceil(count * share))
+    return np.arange(chosen, dtype=np.int64) * count // max(1, chosen)
+
+
+def spread_batches(batches: Batches, share: float = 1.0) -> Iterator[Any]:
+    """Yield a share of the batches of an epoch, at equal distances; no batch may continue the one before."""
+    for step in spread_indices(batches.steps, share):
+        yield next(batches.epoch(0, int(step)))
+
+
 def iterate_by_length(
-    lengths: Sequence[int] | np.ndarray, rows: int, max_tokens: int | None = None, rank: int = 0, world_size: int = 1
+    lengths: Sequence[int] | np.ndarray,
+    rows: int,
+    max_tokens: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    share: float = 1.0,
 ) -> Iterator[np.ndarray]:
-    """Yield the example numbers of each batch for evaluation: each example once, longest first, ranks in turn."""
+    """Yield the example numbers of each batch for evaluation: each example once, longest first, ranks in turn.
+
+    With a `share` below 1 only that part of the examples is evaluated, evenly spread.
+    """
     lengths = np.asarray(lengths, dtype=np.int64)
-    order = np.argsort(-lengths, kind="stable")
+    chosen = spread_indices(len(lengths), share)
+    order = chosen[np.argsort(-lengths[chosen], kind="stable")]
     start = batch = 0
     while start < len(order):
         longest = max(1, int(lengths[order[start]]))

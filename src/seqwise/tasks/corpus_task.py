@@ -89,6 +89,9 @@ class CorpusTask(Task):
     def size(self) -> Size:
         return Size(len(self.stores["train"]), len(self.tokenizer))
 
+    def valid_size(self) -> Size:
+        return Size(len(self.stores["valid"]))
+
     @cached_property
     def counts(self) -> Tensor:
         """How often each token occurs in the training split, (V,)."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import Settings
-from seqwise.data.batch import Batch, BucketLoader
+from seqwise.data.batch import Batch, BucketLoader, spread_indices
 from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.hub import fetch_if_hub
 from seqwise.data.reading import get_format_suffix
@@ -78,6 +78,11 @@ class ExampleTask(Task):
         lengths = self.train_lengths
         return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths))
 
+    def valid_size(self) -> Size:
+        """Returns the examples of the validation split, and their tokens if they are as long as those of training."""
+        train, examples = self.size(), len(self.splits.parts["valid"])
+        return Size(round(train.tokens / max(1, train.examples) * examples), examples=examples)
+
     def warnings(self) -> list[str]:
         return self.splits.findings.warning_messages()
 
@@ -95,8 +100,11 @@ class ExampleTask(Task):
         """Returns these training examples as a batch."""
         raise NotImplementedError
 
-    def validate(self, model: Any, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
-        examples = self.splits.parts["valid"][world.rank :: world.size]
+    def validate(
+        self, model: Any, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
+    ) -> dict[str, float]:
+        chosen = spread_indices(len(self.splits.parts["valid"]), share)[world.rank :: world.size]
+        examples = [self.splits.parts["valid"][index] for index in chosen]
         scores = self.score_examples(self.bundle(model, settings), examples, InferenceOptions())
         value = float(compute_metric(scores.metric, np.array(world.sum(*scores.sums.sum(axis=0)))))
         return {"loss": value if scores.metric in LOWER_IS_BETTER else -value, scores.metric: value}

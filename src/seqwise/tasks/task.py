@@ -166,6 +166,7 @@ class Task(ABC):
     beam_search: ClassVar[BeamSearchOptions] = BeamSearchOptions()  # unless the user sets other options
     primary_metric: tuple[str, str] = ("loss", "loss")  # key and short name of the validation metric to show
 
+    reading_seconds: float = 0.0  # how long `prepare` took
     fingerprint: str
     split_rule: str
     preprocessor: Preprocessor
@@ -230,11 +231,18 @@ class Task(ABC):
         """Returns the training batches of one of `world_size` processes."""
 
     @abstractmethod
-    def validate(self, model: Any, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
+    def validate(
+        self, model: Any, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
+    ) -> dict[str, float]:
         """Returns metrics on the validation split, computed by all processes: `loss`, and the primary metric.
 
-        The best weights are those with the smallest `goal`, or `loss` where there is no `goal`.
+        The best weights are those with the smallest `goal`, or `loss` where there is no `goal`. With a `share` below 1,
+        that part of the split is evaluated: always the same, evenly spread.
         """
+
+    def valid_size(self) -> Size:
+        """Returns tokens and examples of the validation split; without tokens it is always evaluated as a whole."""
+        return Size(0)
 
     def embeddings(self, model: Any) -> dict[str, Embedding]:
         """Returns the layers with a row for each token, by the name of their vocabulary, for `--vectors`."""

@@ -43,9 +43,11 @@ def train(
     base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
     parsed: Settings = parse_settings(merge_settings(base, overrides))
     run, task = create_run(str(data), parsed, None if out is None else Path(out))
+    training = open_training(run, task=task)
     with defer_interrupts() as stop:
-        for step in open_training(run, task=task).steps(stop):
+        for step in training.steps(stop):
             on_step(step)
+    training.finish()
     return TrainedModel(run, run.settings.device)
 
 

@@ -63,9 +63,16 @@ def _list_results(run: Run, task: Task) -> list[str]:
     last, best = validations[-1], min(validations, key=lambda row: get_objective(row["validation"]))
     name = task.primary_metric[0]
     value = best["validation"].get(name, best["validation"]["loss"])
+    summary = run.load_summary()
+    part = ""
+    if summary is not None and summary.final is not None and summary.validation is not None:
+        value = summary.validation.get(name, summary.validation["loss"])
+        part = f" on {100 * summary.final:.2g}% of the split"
+    times = [] if summary is None else [f"{what} {seconds:.1f} s" for what, seconds in summary.seconds.items()]
     return [
         f"- trained: {last['tokens']:,} {task.unit} in {last['seconds']:.0f} s, {last['step']:,} updates",
-        f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}): {value:.4g}",
+        *([f"- time: {', '.join(times)}"] if times else []),
+        f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}){part}: {value:.4g}",
         *(["", "![learning curve](curve.svg)"] if (run.folder / "curve.svg").exists() else []),
     ]
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from seqwise.backbones.states import ModelState, detach, flatten, get_structure, map_state, unflatten
 from seqwise.budget import Budget
 from seqwise.data.batch import Batch, Batches
-from seqwise.errors import MemoryLimitError
+from seqwise.errors import MemoryLimitError, UsageError
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
 from seqwise.training.distribution import World
@@ -43,11 +43,11 @@ from seqwise.training.optimizers import (
 )
 from seqwise.training.replay import GraphReplay
 from seqwise.training.step import LookAhead, Step, TrainerState, Update, explain_non_finite, get_objective
+from seqwise.training.validation import MAX_VALIDATION_SHARE, NUM_VALIDATIONS
 
-NUM_VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
-MAX_VALIDATION_SHARE = 0.1  # of a budget in seconds, not counting the last validation
 UPDATE_TOO_LARGE = "the update of the weights does not fit into memory"
 STALL_WINDOW = 5  # averaged SGD starts after this many validations without improvement (Merity et al. 2018)
+BUDGET_SPENT = "the budget is spent"
 
 
 # Returns metrics with at least "loss"; `get_objective` says which of them is minimised.
@@ -75,7 +75,8 @@ class Trainer:
         self.schedule = SCHEDULES[settings.schedule](settings.warmup)
         decay = None if settings.optimizer == "asgd" else settings.ema
         self.average = Average(model, decay) if decay != 0 else None
-        self.state = TrainerState()
+        self.state = TrainerState(budget=str(budget))
+        self.validation_cost = 0.0  # of one validation, as a fraction of a budget in tokens or epochs
         self.model_state: ModelState = None
         self.notes: list[str] = []
         self._started = 0.0  # `time.perf_counter()` at which training would have started if it had never paused
@@ -183,9 +184,12 @@ class Trainer:
             self.replay.release_memory()
             metrics = self._evaluate()
         seconds, validation_seconds = self.world.sum(self._seconds_since(self._started), self._seconds_since(start))
-        if step.progress < 1:  # the last validation is not part of the budget
+        if step.progress < 1:
             state.seconds = seconds
-        state.validating += validation_seconds
+            state.validating += validation_seconds
+        else:  # the last validation is not part of the budget
+            state.validating_outside += validation_seconds
+        state.validation_seconds = validation_seconds
         loss = get_objective(metrics)
         is_best = math.isfinite(loss) and (state.best_loss is None or loss < state.best_loss)
         if is_best:
@@ -227,8 +231,10 @@ class Trainer:
         progress = self._budget_progress()
         if every := self.settings.validate_every:
             return self.state.step % every == 0 or progress >= 1
-        too_long = self.state.validating > MAX_VALIDATION_SHARE * self.state.seconds
-        if self.budget.unit == "seconds" and too_long and progress < 1:
+        spent = len(self.state.history) * self.validation_cost
+        if self.budget.unit == "seconds":
+            spent = self.state.validating / self.budget.amount
+        if spent > MAX_VALIDATION_SHARE * progress and progress < 1:
             return False
         return self._count_due_validations(progress) > self.state.validations
 
@@ -241,7 +247,7 @@ class Trainer:
             validations_since_best = len(history) - 1 - history.index(min(history))
             if validations_since_best >= patience:
                 return f"validation has not improved {patience} times in a row"
-        return "the budget is spent" if step.progress >= 1 else self.state.ended
+        return BUDGET_SPENT if step.progress >= 1 else self.state.ended
 
     def _budget_progress(self) -> float:
         """Return the fraction of the budget that is spent."""
@@ -259,6 +265,18 @@ class Trainer:
         return replace(
             step, seconds=self.state.seconds, progress=self._budget_progress(), ended=self.state.ended, notes=notes
         )
+
+    def _continue_with_another_budget(self) -> None:
+        """Make the restored state one of an unfinished run. The schedule follows the fraction of the new budget."""
+        state, progress = self.state, self._budget_progress()
+        if progress >= 1:
+            spent = f"{state.seconds:,.0f} s of training, {state.tokens:,} tokens"
+            raise UsageError(
+                f"--budget: this run has already used {self.budget} or more ({spent}).",
+                repair="Name a larger budget. It counts from the start of the run.",
+            )
+        state.ended, state.validations = "", self._count_due_validations(progress)
+        state.history = [] if state.best_loss is None else [state.best_loss]  # patience counts from here on
 
     def snapshot(self) -> Snapshot:
         """Return everything needed to resume. Every process must call it; the first one saves."""
@@ -294,6 +312,9 @@ class Trainer:
         progress = dict(state["place"])
         self.micro_batches.num_micro_batches = progress.pop("pieces")
         self.state = TrainerState(**progress)
+        if self.state.budget not in ("", str(self.budget)):
+            self._continue_with_another_budget()
+        self.state.budget = str(self.budget)
         model_state = map_state(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
         self.model_state = self.world.select_own_rows(model_state)
         if self.average:

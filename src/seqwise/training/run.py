@@ -5,6 +5,7 @@
     tokenizer.json      the vocabulary               task.json           what else the task derived from the data
     checkpoints/step-N/ everything to resume         start.safetensors   initial token vectors, if any
     README.md           the model card               curve.svg           the learning curve
+    summary.json        times, final validation
 
 Loading one never executes code. `Run` reads and writes the folder; it does not train.
 """
@@ -16,7 +17,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from torch import Tensor
 
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, suggest_path
-from seqwise.files import explain_write_errors, write_text
+from seqwise.files import explain_cause, explain_write_errors, write_text
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Preprocessor
 from seqwise.text.tokenizer import Tokenizer
@@ -38,6 +39,7 @@ from seqwise.training.checkpoints import get_resume_advice, resume_command, save
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
 
+SUMMARY = "summary.json"
 FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
 CONFIG, ENVIRONMENT, WEIGHTS, START = "config.yaml", "env.json", "model.safetensors", "start.safetensors"
 COPY_AGAIN = "Copy the folder again from where it was made, or train again."
@@ -53,6 +55,17 @@ class Origin:
     command: str
     seqwise: str  # version
     format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of a run when it has ended."""
+
+    seconds: dict[str, float]  # spent on reading, training, validation and saving
+    validation: dict[str, float] | None  # of the best weights
+    share: float = 1.0  # of the validation split, evaluated during training
+    final: float | None = None  # the larger share that `validation` is about, if it is another one
+    step: int = 1  # the last one
 
 
 class Run:
@@ -73,7 +86,7 @@ class Run:
     ) -> Run:
         """Create a new folder; an existing one is never overwritten. `start` are initial token vectors."""
         cls.check_new_folder(folder)
-        about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
+        run = cls(folder, settings, origin)
         with _remove_on_failure(folder):
             with explain_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -81,9 +94,9 @@ class Run:
             if start:
                 save_weights(folder / START, start)
             write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")
-            # Written last: its presence makes the folder a run, and `about` at its end proves that it is complete.
-            write_text(folder / CONFIG, settings.to_yaml() + about)
-        return cls(folder, settings, origin)
+            # Written last: its presence makes the folder a run, and `run` at its end proves that it is complete.
+            write_text(folder / CONFIG, run._format_config())
+        return run
 
     @staticmethod
     def check_new_folder(folder: Path) -> None:
@@ -167,6 +180,25 @@ class Run:
         except (OSError, SafetensorError):
             return False
 
+    def save_summary(self, summary: Summary) -> None:
+        self.write_text(SUMMARY, json.dumps(asdict(summary), indent=1) + "\n")
+
+    def load_summary(self) -> Summary | None:
+        """Return what `save_summary` has written; None for a missing or damaged file."""
+        with suppress(OSError, ValueError, TypeError):
+            return Summary(**json.loads((self.folder / SUMMARY).read_text(encoding="utf-8")))
+        return None
+
+    def change_budget(self, budget: str, command: str) -> None:
+        """Record another budget in the settings file, and the command beside the earlier one."""
+        self.settings.budget = budget
+        self.origin = replace(self.origin, command=f"{self.origin.command}\n{command}".strip())
+        self.write_text(CONFIG, self._format_config())
+
+    def _format_config(self) -> str:
+        about = yaml.safe_dump({"run": asdict(self.origin)}, sort_keys=False, allow_unicode=True)
+        return self.settings.to_yaml() + about
+
     def add_to_environment(self, **facts: Any) -> None:
         """Add to `env.json` what was not known when the run was created."""
         path = self.folder / ENVIRONMENT
@@ -215,5 +247,5 @@ def _remove_on_failure(folder: Path) -> Iterator[None]:
         if not is_new:
             folder.mkdir(exist_ok=True)
         if isinstance(error, SaveError):
-            error.repair = "Free some space, or name a folder on another disk with --out."
+            _, error.repair = explain_cause(error.__cause__, "Or name another folder with --out.")
         raise

@@ -61,7 +61,13 @@ class TrainerState:
     best_loss: float | None = None  # or the best value of another metric to minimise
     history: list[float] = field(default_factory=list)  # validation losses, or other metrics to minimise
     ended: str = ""  # why training is over
-    validating: float = 0.0  # seconds spent on validation
+    validating: float = 0.0  # seconds of validation that are part of the budget
+    validating_outside: float = 0.0  # seconds of validation that are not, such as the last one
+    validation_seconds: float = 0.0  # of the newest validation
+    validation_share: float = 0.0  # of the split; 0: not yet chosen
+    reading: float = 0.0  # seconds spent on reading the data
+    saving: float = 0.0  # seconds spent on saving weights and checkpoints
+    budget: str = ""  # in words
 
 
 @dataclass

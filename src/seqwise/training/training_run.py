@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -30,8 +29,14 @@ from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.guess import guess_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.card import build_curve_svg, build_model_card
-from seqwise.training.checkpoints import get_weights, load_newest_checkpoint, remove_leftovers, save_checkpoint
-from seqwise.training.distribution import World, handle_signals, interrupt_at_once, local_device
+from seqwise.training.checkpoints import (
+    get_weights,
+    load_newest_checkpoint,
+    load_weights,
+    remove_leftovers,
+    save_checkpoint,
+)
+from seqwise.training.distribution import World, local_device
 from seqwise.training.initialization import (
     compile_layers,
     find_compilable_stacks,
@@ -41,7 +46,17 @@ from seqwise.training.initialization import (
 )
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import explain_out_of_memory
-from seqwise.training.run import Origin, Run
+from seqwise.training.run import Origin, Run, Summary
+from seqwise.training.single_pass import SinglePassRun
+from seqwise.training.step import get_objective
+from seqwise.training.validation import (
+    FORWARD_COST,
+    MAX_VALIDATION_SHARE,
+    choose_share,
+    count_budget_tokens,
+    estimate_share,
+    measure_share,
+)
 from seqwise.training.word_vectors import WordVectors
 
 MAX_UNSAVED_SECONDS = 120  # of training that a killed process can lose
@@ -84,11 +99,14 @@ def open_data(
     data: str, settings: Settings, log: LogFunction = no_log, progress: ProgressCallback | None = None
 ) -> tuple[Settings, Task, WordVectors | None]:
     """Return the settings, the task prepared on the data, and the word vectors to start from, if any."""
+    start = time.perf_counter()
     settings, preprocessor = inherit_from_run(settings, log)
     vectors = WordVectors.read(settings, log, progress)
     if vectors is not None and settings.text.extend_vocabulary:
         preprocessor = Preprocessor(extra_words=vectors.keyed.words[: settings.text.extend_vocabulary])
-    return settings, get_task(settings.task).prepare(data, settings, preprocessor, log=log, progress=progress), vectors
+    task = get_task(settings.task).prepare(data, settings, preprocessor, log=log, progress=progress)
+    task.reading_seconds = time.perf_counter() - start
+    return settings, task, vectors
 
 
 def create_run_folder(
@@ -120,7 +138,9 @@ def fill_in_task(settings: Settings, data: str, log: LogFunction = no_log) -> Se
 
 def open_task(run: Run, log: LogFunction = no_log) -> Task:
     """Prepare the task of an existing run; its data must not have changed."""
+    start = time.perf_counter()
     task = get_task(run.settings.task).prepare(run.origin.data, run.settings, run.preprocessor, log=log)
+    task.reading_seconds = time.perf_counter() - start
     if task.fingerprint != run.origin.fingerprint:
         problem = f"{run.origin.data} is not the data this run was started with."
         raise RunError(problem, repair="Put the original file back, or start a new run.")
@@ -155,11 +175,92 @@ class TrainingRun:
             task.batches(settings, world.rank, world.size),
             settings.training,
             Budget.parse(settings.budget),
-            lambda: task.validate(model, settings, world),
+            self._validate,
             settings.seed,
             world,
         )
         self._restore()
+        self.trainer.state.reading += task.reading_seconds
+        self.valid_size = task.valid_size()
+        self.budget_tokens = count_budget_tokens(self.trainer.budget, task.size().tokens)
+        self._choose_validation_share()
+
+    def _validate(self, share: float | None = None) -> dict[str, float]:
+        """Return metrics on a share of the validation split; by default on the one that is used during training."""
+        share = share or self.trainer.state.validation_share
+        return self.task.validate(self.model, self.run.settings, self.world, share)
+
+    def _choose_validation_share(self) -> None:
+        """Choose how much of the validation split is evaluated during training, unless a checkpoint has it."""
+        trainer, state, split = self.trainer, self.trainer.state, self.valid_size
+        if not state.validation_share and self.budget_tokens is not None:
+            state.validation_share = choose_share(split, self.budget_tokens)
+        elif not state.validation_share:
+            start = time.perf_counter()
+            share = measure_share(split, trainer.budget.amount, self.world, self._validate)
+            state.validation_share = share
+            state.validating_outside += time.perf_counter() - start
+        if state.validation_share < 1 and self.budget_tokens is not None:
+            trainer.validation_cost = FORWARD_COST * state.validation_share * split.tokens / self.budget_tokens
+        if state.validation_share < 1 and not state.ended:
+            self.log(
+                f"validation: {_describe_part(state.validation_share, split.tokens, self.task.unit)} during training, "
+                f"so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the budget."
+            )
+
+    def finish(self) -> Summary | None:
+        """Return times and metrics of the finished run, also saved as `summary.json`; None if it is not finished.
+
+        If only a part of the validation split was evaluated so far, the best weights are evaluated on as much of it as
+        `MAX_VALIDATION_SHARE` of the budget allows. All processes must call it.
+        """
+        if not self.ended:
+            return None
+        summary = self.run.load_summary()
+        is_missing = summary is None or summary.step != self.trainer.state.step
+        if self.world.sum(is_missing and self.world.is_first)[0]:
+            summary = self._summarise()
+            if self.world.is_first:
+                self.run.save_summary(summary)
+                self._write_card_and_curve()
+        return summary
+
+    def _summarise(self) -> Summary:
+        state = self.trainer.state
+        rows = [row["validation"] for row in self.run.metrics() if row.get("validation")]
+        validation, final = min(rows, key=get_objective, default=None), self._choose_final_share()
+        if final is not None:
+            start = time.perf_counter()
+            validation = self._validate_best(final)
+            state.validating_outside += time.perf_counter() - start
+        seconds = {
+            "reading": state.reading,
+            "training": state.seconds - state.validating,
+            "validation": state.validating + state.validating_outside,
+            "saving": state.saving,
+        }
+        return Summary(seconds, validation, state.validation_share, final, state.step)
+
+    def _choose_final_share(self) -> float | None:
+        """Return the share of the split on which the best weights are evaluated; None where there is no need."""
+        state, trainer = self.trainer.state, self.trainer
+        if state.validation_share == 1 or state.best_loss is None:
+            return None
+        if self.budget_tokens is not None:
+            return min(1.0, max(state.validation_share, estimate_share(self.valid_size, self.budget_tokens)))
+        times_longer = MAX_VALIDATION_SHARE * trainer.budget.amount / max(1e-9, state.validation_seconds)
+        return min(1.0, state.validation_share * max(1.0, times_longer))
+
+    def _validate_best(self, share: float) -> dict[str, float]:
+        """Return metrics of the best weights; the model has the newest ones again afterwards."""
+        newest = {name: tensor.clone() for name, tensor in get_weights(self.model).items()}
+        self.world.barrier()  # until the best weights are written
+        load_weights(self.model, self.run.load_weights(), self.run.folder)
+        try:
+            with explain_out_of_memory("validation does not fit into memory"):
+                return self._validate(share)
+        finally:
+            load_weights(self.model, newest, self.run.folder)
 
     def _compile(self, model: torch.nn.Module) -> None:
         """Compile layers; if that is impossible, a resumed run continues without, and `create_run` raises an error."""
@@ -201,6 +302,7 @@ class TrainingRun:
             if step.number == first:
                 self._record_backends()
             self._log(step)
+            start = time.perf_counter()
             if step.best:
                 self._save_best()
             should_stop, should_save = self.world.sum(
@@ -211,6 +313,7 @@ class TrainingRun:
                 last_save = time.monotonic()
             if (should_stop or step.ended) and self.trainer.state.best_loss is None:
                 self._save_best()  # nothing was validated: save the last weights
+            self.trainer.state.saving += time.perf_counter() - start
             yield step
             if should_stop:
                 return
@@ -256,6 +359,10 @@ class TrainingRun:
         self.run.write_text("README.md", build_model_card(self.run, self.task, f"{parameters:,} parameters"))
 
 
+def _describe_part(share: float, tokens: int, unit: str) -> str:
+    return f"{100 * share:.2g}% of the split, {share * tokens:,.0f} {unit}," if share < 1 else "all of the split"
+
+
 def choose_device(settings: Settings) -> torch.device:
     """Return the device of the settings; for "auto" the GPU if there is one."""
     if settings.device == "auto":
@@ -281,56 +388,3 @@ def build_defaults_context(task: Task, device: torch.device, processes: int, vec
 def find_free_folder(name: str) -> Path:
     """Return the first of runs/NAME-1, -2, … that does not exist."""
     return next(folder for number in count(1) if not (folder := Path("runs") / f"{name}-{number}").exists())
-
-
-class SinglePassRun:
-    """The training of a model that is fitted in one pass over the data, such as an n-gram model.
-
-    Of several processes the first one fits the model and the others wait.
-    """
-
-    def __init__(self, run: Run, task: Task, world: World, log: Callable[[str], None]):
-        self.run, self.task, self.world, self.log = run, task, world, log
-        self.model: Any = task.build(run.settings)
-        # A run that was killed while the model was fitted starts again.
-        is_complete = run.has_weights() and any(row.get("ended") for row in run.metrics())
-        self.ended = str(self.model.finish_reason) if is_complete else ""
-
-    def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
-        """Yield the only step, unless the model was fitted before."""
-        if self.ended or self.world.sum(stop())[0]:
-            return
-        step = None
-        if self.world.is_first:
-            with handle_signals(interrupt_at_once):  # an unfinished pass has nothing to save
-                step = self._fit()
-        self.ended = self.world.broadcast_text(self.model.finish_reason)
-        if step is not None:
-            yield step
-
-    def _fit(self) -> Step:
-        self.run.drop_metrics_after(0)
-        start = time.perf_counter()
-        tokens = self.task.fit(self.model)
-        validation = self.task.validate(self.model, self.run.settings, World())
-        seconds = time.perf_counter() - start
-        self.run.save_weights(self.model.get_tensors())
-        step = Step(
-            number=1,
-            epoch=0,
-            tokens=tokens,
-            loss=validation["loss"],
-            gradient_norm=0.0,
-            learning_rate=0.0,
-            seconds=seconds,
-            tokens_per_second=tokens / seconds,
-            progress=1.0,
-            validation=validation,
-            best=True,
-            ended=self.model.finish_reason,
-        )
-        self.run.log(step)
-        size = self.model.ngram.describe()
-        self.run.write_text("README.md", build_model_card(self.run, self.task, size))
-        self.log(size)
-        return step

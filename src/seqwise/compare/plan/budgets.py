@@ -15,7 +15,7 @@ from seqwise.budget import Budget
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
-from seqwise.training.loop import MAX_VALIDATION_SHARE, NUM_VALIDATIONS
+from seqwise.training.validation import MAX_VALIDATION_SHARE, NUM_VALIDATIONS
 
 SEARCH_SHARE = 0.25  # of a family's budget, for its learning-rate search
 MAX_LR_TRIAL_SHARE = 1 / 3  # of the budget of one seed, for one learning rate

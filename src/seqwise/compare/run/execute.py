@@ -56,6 +56,7 @@ from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
 from seqwise.training.step import get_objective
 from seqwise.training.training_run import choose_device, create_run_folder, open_training
+from seqwise.training.validation import choose_minimum
 from seqwise.training.word_vectors import WordVectors
 
 ShouldStop = Callable[[], bool]
@@ -247,8 +248,7 @@ class _Execution:
         log.unlink()
 
     def _report_last_row(self, run: Run) -> None:
-        rows = run.metrics()
-        if rows:
+        if rows := run.metrics():
             validation: dict[str, float] = next((r["validation"] for r in reversed(rows) if r.get("validation")), {})
             self.report(_describe_progress(SimpleNamespace(**rows[-1]), validation.get(self.plan.metric)))
 
@@ -282,15 +282,15 @@ class _Execution:
         if settings.training.compile:
             with suppress(UsageError):  # a model without layers to compile
                 compile_layers(model, device)
-        batches = SampledBatches(task.batches(settings))
-        trainer = Trainer(model, batches, settings.training, Budget(float("inf"), "seconds"))
+        batches, endless = SampledBatches(task.batches(settings)), Budget(float("inf"), "seconds")
+        trainer = Trainer(model, batches, settings.training, endless)
         num_updates = NUM_UPDATES[device.type if self.plan.budgets.is_timed else "cpu"]
-        return SpeedMeasurement(trainer, partial(task.validate, model, settings, World()), num_updates)
+        validate = partial(task.validate, model, settings, World(), choose_minimum(task.valid_size()))
+        return SpeedMeasurement(trainer, validate, num_updates)
 
     def _measure_processes(self, family: str, settings: ResolvedSettings) -> SpeedResult:
         """Measures the speed of a family that is trained by several processes, in a short training run."""
-        task = open_shared_task(self.folder, self.plan, settings)
-        settings = settings.model_copy(deep=True)
+        task, settings = open_shared_task(self.folder, self.plan, settings), settings.model_copy(deep=True)
         settings.budget = f"{round(NUM_PROCESS_UPDATES * estimate_token_cost(task, settings).update)}-tokens"
         settings.training.validate_every = NEVER
         with tempfile.TemporaryDirectory(prefix=".speed-", dir=self.folder) as temporary:
@@ -300,11 +300,11 @@ class _Execution:
         model = task.build(settings).to(choose_device(settings))
         for _ in range(2):  # the first compiles kernels
             start = time.perf_counter()
-            task.validate(model, settings, World())
+            task.validate(model, settings, World(), choose_minimum(task.valid_size()))
             validation_seconds = time.perf_counter() - start
         tokens = rows[-1]["tokens"] / rows[-1]["step"]
-        speeds = [row["tokens_per_second"] for row in rows[1:] or rows]  # the first update compiles kernels
-        return SpeedResult(tokens / median(speeds), tokens, validation_seconds)
+        speed = median(row["tokens_per_second"] for row in rows[1:] or rows)  # the first update compiles kernels
+        return SpeedResult(tokens / speed, tokens, validation_seconds)
 
     def test(self) -> EvaluationResult:
         """Evaluates a trained model on the test split, and saves the scores of each example."""

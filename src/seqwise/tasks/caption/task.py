@@ -19,7 +19,7 @@ import torch
 
 from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.config import Settings
-from seqwise.data.batch import iterate_by_length
+from seqwise.data.batch import iterate_by_length, spread_indices
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.families import RECURRENT
@@ -184,14 +184,17 @@ class Caption(ExampleTask):
     def collate_train(self, indices: np.ndarray) -> CaptionBatch:
         return self.captions["train"].collate(indices, self.max_length)
 
-    def validate(self, model: CaptionModel, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
+    def validate(
+        self, model: CaptionModel, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
+    ) -> dict[str, float]:
         """Returns the loss of all captions, and BLEU and exact match of the first `VALIDATION_IMAGES` images."""
         captions = self.captions["valid"]
-        batches = iterate_by_length(captions.lengths, BATCH_SIZE, None, world.rank, world.size)
+        batches = iterate_by_length(captions.lengths, BATCH_SIZE, None, world.rank, world.size, share)
         sums = sum_losses(model, (captions.collate(indices, self.max_length) for indices in batches))
         scores = (0.0, 0.0)
         if world.rank == 0:  # few enough for one process
-            examples, bundle = captions.examples[:VALIDATION_IMAGES], self.bundle(model, settings)
+            first, bundle = captions.examples[:VALIDATION_IMAGES], self.bundle(model, settings)
+            examples = [first[index] for index in spread_indices(len(first), share)]
             indices = [example.index for example in examples]
             generated = generate_captions(bundle, self.splits.images, indices, InferenceOptions())
             outputs = [best[0][0] for best in generated]

@@ -19,6 +19,7 @@ import torch
 
 from seqwise.callbacks import LogFunction, ProgressCallback, no_progress
 from seqwise.config import Settings
+from seqwise.data.batch import spread_indices
 from seqwise.data.examples import Splits
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Baseline, Evaluation
@@ -143,14 +144,17 @@ class Classify(ExampleTask):
         rows = [self.ids["train"][index][: self.max_length] for index in indices]
         return collate(rows, self.targets["train"][indices], indices)
 
-    def validate(self, model: Classifier, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
+    def validate(
+        self, model: Classifier, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
+    ) -> dict[str, float]:
         """Returns loss, accuracy and macro-F1 on the validation split, computed by all processes.
 
         The best weights are those with the best accuracy, or the best macro-F1 with balanced class weights; the loss
         decides between equal ones.
         """
-        rows, size = self.ids["valid"], len(self.labels)
-        scores = score_texts(model, rows, self.targets["valid"], self.max_length, world.rank, world.size)
+        chosen, size = spread_indices(len(self.ids["valid"]), share), len(self.labels)
+        rows, targets = [self.ids["valid"][index] for index in chosen], self.targets["valid"][chosen]
+        scores = score_texts(model, rows, targets, self.max_length, world.rank, world.size)
         nats, *cells = world.sum(scores.nats, *scores.confusion.flatten().tolist())
         confusion = np.array(cells).reshape(size, size)
         loss = nats / max(1, len(rows))

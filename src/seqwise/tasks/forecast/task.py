@@ -19,7 +19,7 @@ import numpy as np
 
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import HELD_OUT_FRACTION, Settings
-from seqwise.data.batch import BucketLoader
+from seqwise.data.batch import BucketLoader, spread_indices
 from seqwise.data.examples import SPLITS
 from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError, suggest
@@ -146,6 +146,10 @@ class Forecast(Task):
         num_windows, horizon = len(self.windows["train"]), self.rolling.horizon
         return Size(num_windows * horizon, examples=num_windows, max_length=self.rolling.lookback)
 
+    def valid_size(self) -> Size:
+        num_windows = min(len(self.windows["valid"]), MAX_VALIDATION_WINDOWS)
+        return Size(num_windows * self.rolling.horizon, examples=num_windows)
+
     def check_settings(self, settings: ResolvedSettings) -> None:
         if settings.recurrent.bidirectional:
             problem = "a forecast uses the last state, at which a backward direction has read a single step."
@@ -163,10 +167,13 @@ class Forecast(Task):
             lengths, lambda i: collate(windows[i]), batch_size, max_tokens, settings.seed, rank, world_size
         )
 
-    def validate(self, model: ForecastModel, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
+    def validate(
+        self, model: ForecastModel, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
+    ) -> dict[str, float]:
         """Returns errors over windows of the validation split; the best weights have the smallest `mse`."""
         windows = self.windows["valid"]
         windows = windows[:: -(-len(windows) // MAX_VALIDATION_WINDOWS)]
+        windows = windows[spread_indices(len(windows), share)]
         sums = compute_validation_sums(model, self.rolling, windows[world.rank :: world.size])
         loss, squared, absolute, count = world.sum(*sums)
         mse = squared / count

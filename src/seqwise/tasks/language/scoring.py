@@ -10,7 +10,7 @@ beginning of the text. Blocks are comparable between models that read it in wind
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import nn
 
 from seqwise.backbones.states import detach
 from seqwise.callbacks import ProgressCallback, no_progress
-from seqwise.data.batch import TokenBatch
+from seqwise.data.batch import TokenBatch, spread_batches
 from seqwise.data.corpus.batching import StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
@@ -43,28 +43,24 @@ def score(
     settings: ResolvedSettings,
     rank: int = 0,
     world_size: int = 1,
-    max_tokens: int | None = None,
+    share: float = 1.0,
     progress: ProgressCallback = no_progress,
     blocks: ScoreSums | None = None,
 ) -> tuple[float, int]:
     """Returns the summed negative log likelihood of this process's share of a store, and its number of tokens.
 
-    With `max_tokens` only the first batches that together hold this many tokens are scored: the same on every rank.
+    With a `share` below 1 only a part is scored, the same on every rank: the beginnings of all streams, or windows at
+    equal distances.
     """
     if isinstance(model, NGramModel):
         return model.score(store, blocks)
-    window, max_batches = get_window(settings), None
+    window = get_window(settings)
     if model.stateful:
         streams = StreamEvaluationLoader(store, evaluation_rows(store), window, rank, world_size)
-        batches, num_targets = streams.epoch(), streams.rows * window
+        batches: Iterator[TokenBatch] = islice(streams.epoch(), math.ceil(share * streams.steps))
     else:
-        windows = WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world_size)
-        batches, num_targets = windows.epoch(), windows.rows * windows.stride
-    if max_tokens is not None:
-        max_batches = math.ceil(max_tokens / num_targets)
-    return _sum_losses(
-        model, islice(batches, max_batches), blocks, lambda done: progress(done * world_size, len(store) - 1)
-    )
+        batches = spread_batches(WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world_size), share)
+    return _sum_losses(model, batches, blocks, lambda done: progress(done * world_size, len(store) - 1))
 
 
 def evaluation_rows(store: TokenStore) -> int:

@@ -47,7 +47,6 @@ from seqwise.tasks.language.scoring import (
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Prediction, Preprocessor, ProcessGroup
 
-MAX_VALIDATION_TOKENS = 250_000  # of the validation split, scored during training
 MIN_ADAPTIVE = 20  # tokens of a vocabulary for the adaptive softmax, whose first cluster holds a tenth of them
 PROMPT_TOKENS = 64  # read before the latency of one token is measured
 
@@ -131,11 +130,12 @@ class Language(CorpusTask):
         rows, window = settings.training.batch_size, settings.data.window
         return loader_class(self.stores["train"], rows, window, settings.seed, rank, world_size)
 
-    def validate(self, model: Model, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
+    def validate(
+        self, model: Model, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
+    ) -> dict[str, float]:
         """Returns loss and perplexity on the validation split, computed by all processes.
 
-        Of a long split only a part is scored: the beginning of each of the 16 streams, or for a model without a state
-        the beginning of the split.
+        A part of the split is the beginning of each of the 16 streams, or some windows for a model without a state.
         """
         store = self.stores["valid"]
         # The same rows whatever the number of processes; where they cannot be divided, the first one scores them all.
@@ -144,7 +144,7 @@ class Language(CorpusTask):
         own_sums = (0.0, 0)
         if is_divisible or world.rank == 0:
             rank, size = (world.rank, world.size) if is_divisible else (0, 1)
-            own_sums = score(model, store, settings, rank, size, max_tokens=MAX_VALIDATION_TOKENS)
+            own_sums = score(model, store, settings, rank, size, share=share)
         nats, tokens = world.sum(*own_sums)
         return {"loss": nats / tokens, "perplexity": exp_or_inf(nats / tokens)}
 

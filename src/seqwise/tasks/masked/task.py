@@ -9,13 +9,13 @@ This module connects the parts: `masking.py` masks tokens, `model.py` has the mo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 import torch
 from torch import Tensor
 
 from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.config import Settings
+from seqwise.data.batch import spread_batches
 from seqwise.data.corpus.batching import WindowLoader
 from seqwise.data.corpus.sources import Corpus
 from seqwise.data.corpus.store import TokenStore
@@ -39,7 +39,6 @@ from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Pre
 from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 32  # windows scored at once
-MAX_VALIDATION_TOKENS = 100_000  # of the validation split, scored during training; 15,000 of them are masked
 MAX_LATENCY_INPUTS = 100
 EXAMPLE = "the [MASK] of"  # input on the model card
 
@@ -100,15 +99,16 @@ class Masked(CorpusTask):
         sampler = build_mask_sampler(self.tokenizer, settings)
         return MaskedWindowLoader(windows, sampler, get_family(settings.model).is_recurrent)
 
-    def validate(self, model: Model, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
+    def validate(
+        self, model: Model, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
+    ) -> dict[str, float]:
         """Returns loss, perplexity and accuracy on the validation split; the processes share its batches.
 
-        Of a long split only the beginning is scored. The `goal`, which selects the best weights, is the loss of the
-        masked tokens: the training loss of a bidirectional language model is that of all tokens, in each direction.
+        The `goal`, which selects the best weights, is the loss of the masked tokens: the training loss of a
+        bidirectional language model is that of all tokens, in each direction.
         """
         batches = build_evaluation_batches(self.stores["valid"], self.tokenizer, settings)
-        max_batches = -(-2 * MAX_VALIDATION_TOKENS // (batches.rows * batches.window))
-        sums = world.sum(*score(model, batches, world.rank, world.size, max_batches))
+        sums = world.sum(*score(model, batches, world.rank, world.size, share))
         metrics = {
             "loss": sums[0] / sums[1],
             "perplexity": exp_or_inf(sums[2] / sums[4]),
@@ -199,11 +199,11 @@ def score(
     batches: MaskedEvaluationLoader,
     rank: int = 0,
     world_size: int = 1,
-    max_batches: int | None = None,
+    share: float = 1.0,
     progress: ProgressCallback = no_progress,
     predictions: list[tuple[Tensor, Tensor, Tensor]] | None = None,
 ) -> tuple[float, int, float, int, int]:
-    """Returns sums over this process's batches.
+    """Returns sums over this process's batches, of which a `share` is scored.
 
     They are nats and targets of the training objective, then nats, correct tokens and number of the masked tokens.
     Positions, nats and predictions of the masked tokens of each batch are added to `predictions`, unless it is None.
@@ -211,7 +211,7 @@ def score(
     model.eval()
     device = model.embedding.weight.device
     total, targets, nats, num_correct, num_masked = 0.0, 0, 0.0, 0, 0
-    for number, batch in enumerate(islice(batches.epoch(), max_batches)):
+    for number, batch in enumerate(spread_batches(batches, share)):
         if number % world_size == rank:
             scores = model.score(batch.to(device))
             if predictions is not None and batch.positions is not None:

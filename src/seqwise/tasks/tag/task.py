@@ -173,13 +173,16 @@ class Tag(ExampleTask):
             self._encoded_splits[key] = sentences, EncodedSentences(sentences, self.vocabulary)
         return self._encoded_splits[key]
 
-    def validate(self, model: TagModel, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
+    def validate(
+        self, model: TagModel, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
+    ) -> dict[str, float]:
         """Returns loss, span F1 and token accuracy; the goal is 1 - F1, or 1 - accuracy of plain tags."""
         sentences, encoded = self._encode_split("valid", settings.data.max_length)
         counts, loss, has_spans = SpanCounts(), 0.0, self.vocabulary.has_spans
         model.eval()
         device = model.embedding.weight.device
-        batches = iterate_by_length(encoded.lengths, EVALUATION_ROWS, EVALUATION_TOKENS, world.rank, world.size)
+        limits = EVALUATION_ROWS, EVALUATION_TOKENS
+        batches = iterate_by_length(encoded.lengths, *limits, world.rank, world.size, share)
         for indices in batches:
             batch = encoded.collate(indices).to(device)
             with torch.no_grad():

@@ -21,7 +21,7 @@ from torch import Tensor
 from seqwise.backbones.decoder import supports_input_feeding
 from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.config import Settings
-from seqwise.data.batch import iterate_by_length
+from seqwise.data.batch import iterate_by_length, spread_indices
 from seqwise.data.tables import parse_columns
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
@@ -240,14 +240,17 @@ class Translate(ExampleTask):
     def collate_train(self, indices: np.ndarray) -> PairBatch:
         return self._collate("train", indices)
 
-    def validate(self, model: Translator, settings: ResolvedSettings, world: ProcessGroup) -> dict[str, float]:
+    def validate(
+        self, model: Translator, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
+    ) -> dict[str, float]:
         """Return the loss on the validation split, and BLEU and exact match of greedy translations of a part of it."""
-        batches = iterate_by_length(self._lengths("valid"), EVALUATION_ROWS, EVALUATION_TOKENS, world.rank, world.size)
+        limits = EVALUATION_ROWS, EVALUATION_TOKENS
+        batches = iterate_by_length(self._lengths("valid"), *limits, world.rank, world.size, share)
         nats, num_targets = sum_losses(model, (self._collate("valid", indices) for indices in batches))
         pairs = self.splits.parts["valid"]
         generator = TranslationGenerator(self.bundle(model, settings), InferenceOptions())
         limit = min(len(pairs), VALIDATION_PAIRS.get(generator.device.type, 200))
-        sample = [number * len(pairs) // limit for number in range(limit)]
+        sample = [number * len(pairs) // limit for number in spread_indices(limit, share)]
         sources = [self.sides["valid"][0][number] for number in sample]
         outputs: list[str] = []
         references: list[tuple[str, ...]] = []

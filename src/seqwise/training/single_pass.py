@@ -1,0 +1,78 @@
+"""The training of a model that is fitted in one pass over the data, such as an n-gram model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from seqwise.tasks.task import Task
+from seqwise.training.card import build_model_card
+from seqwise.training.distribution import World, handle_signals, interrupt_at_once
+from seqwise.training.run import Run, Summary
+from seqwise.training.step import Step
+
+
+class SinglePassRun:
+    """One pass over the data. Of several processes the first one fits the model and the others wait."""
+
+    def __init__(self, run: Run, task: Task, world: World, log: Callable[[str], None]):
+        self.run, self.task, self.world, self.log = run, task, world, log
+        self.model: Any = task.build(run.settings)
+        # A run that was killed while the model was fitted starts again.
+        is_complete = run.has_weights() and any(row.get("ended") for row in run.metrics())
+        self.ended = str(self.model.finish_reason) if is_complete else ""
+        self.summary: Summary | None = None
+
+    def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
+        """Yield the only step, unless the model was fitted before."""
+        if self.ended or self.world.sum(stop())[0]:
+            return
+        step = None
+        if self.world.is_first:
+            with handle_signals(interrupt_at_once):  # an unfinished pass has nothing to save
+                step = self._fit()
+        self.ended = self.world.broadcast_text(self.model.finish_reason)
+        if step is not None:
+            yield step
+
+    def finish(self) -> Summary | None:
+        """Return times and metrics, in the process that fitted the model."""
+        return self.summary
+
+    def _fit(self) -> Step:
+        self.run.drop_metrics_after(0)
+        times = [time.perf_counter()]
+        tokens = self.task.fit(self.model)
+        times.append(time.perf_counter())
+        validation = self.task.validate(self.model, self.run.settings, World())
+        times.append(time.perf_counter())
+        self.run.save_weights(self.model.get_tensors())
+        times.append(time.perf_counter())
+        training, validating, saving = (end - start for start, end in pairwise(times))
+        seconds = training + validating
+        self.summary = Summary(
+            {"reading": self.task.reading_seconds, "training": training, "validation": validating, "saving": saving},
+            validation,
+        )
+        step = Step(
+            number=1,
+            epoch=0,
+            tokens=tokens,
+            loss=validation["loss"],
+            gradient_norm=0.0,
+            learning_rate=0.0,
+            seconds=seconds,
+            tokens_per_second=tokens / seconds,
+            progress=1.0,
+            validation=validation,
+            best=True,
+            ended=self.model.finish_reason,
+        )
+        self.run.log(step)
+        self.run.save_summary(self.summary)
+        size = self.model.ngram.describe()
+        self.run.write_text("README.md", build_model_card(self.run, self.task, size))
+        self.log(size)
+        return step

@@ -1,0 +1,238 @@
+"""How much of the validation split is evaluated: chosen by tokens or by time, fixed for a run, larger at the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seqwise.budget import Budget
+from seqwise.cli.main import main
+from seqwise.cli.progress import TrainingDisplay
+from seqwise.data.batch import iterate_by_length, spread_indices
+from seqwise.tasks.task import Size
+from seqwise.training import training_run, validation
+from seqwise.training.checkpoints import load_newest_checkpoint
+from seqwise.training.distribution import World
+from seqwise.training.run import Run
+from seqwise.training.validation import (
+    choose_minimum,
+    choose_share,
+    count_budget_tokens,
+    estimate_share,
+    measure_share,
+)
+
+OPTIONS = [
+    "--text.tokenizer",
+    "characters",
+    "--network.width",
+    "8",
+    "--training.batch-size",
+    "4",
+    "--data.window",
+    "16",
+]
+
+
+def train(*arguments: str | Path) -> int:
+    return main(["train", *map(str, arguments)])
+
+
+def list_validations(folder: Path) -> list[int]:
+    return [row["step"] for row in Run.open(folder).metrics() if row.get("validation")]
+
+
+@pytest.fixture
+def small_minimum(monkeypatch):
+    """As if the 3,000 characters of the validation split were many: 320 of them suffice."""
+    monkeypatch.setattr(validation, "MIN_TOKENS", 320)
+
+
+def test_indices_are_spread_evenly():
+    assert spread_indices(10, 1.0).tolist() == list(range(10))
+    assert spread_indices(10, 0.3).tolist() == [0, 3, 6]
+    assert spread_indices(10, 1e-9).tolist() == [0]
+    assert spread_indices(0, 0.5).tolist() == []
+    assert sorted(index for batch in iterate_by_length([5, 1, 4, 2], 2, share=0.5) for index in batch) == [0, 2]
+
+
+def test_a_small_split_is_evaluated_as_a_whole():
+    assert choose_minimum(Size(60_000)) == 1
+    assert choose_minimum(Size(500_000)) == pytest.approx(0.1)
+    assert choose_minimum(Size(1_000_000, examples=2_500)) == pytest.approx(0.2)  # 500 of 2,500 examples
+    assert choose_minimum(Size(0)) == 1
+
+
+def test_twenty_validations_cost_a_tenth_of_the_training():
+    """3 tokens without a backward pass cost as much as one with it, so 20 · 150,000 cost as much as 1,000,000."""
+    share = choose_share(Size(1_500_000), budget_tokens=10_000_000)
+    assert share * 1_500_000 == pytest.approx(150_000)
+    assert estimate_share(Size(1_500_000), 10_000_000) == pytest.approx(2.0)
+    assert choose_share(Size(1_500_000), budget_tokens=100_000) * 1_500_000 == pytest.approx(50_000)
+
+
+def test_epochs_are_counted_in_tokens():
+    assert count_budget_tokens(Budget.parse("2-epochs"), 1_000) == 2_000
+    assert count_budget_tokens(Budget.parse("500-tokens"), 1_000) == 500
+    assert count_budget_tokens(Budget.parse("5m"), 1_000) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tokens"),
+    [
+        (6_000, 300_000),  # 30 s for each validation
+        (600, 50_000),  # 3 s would give 30,000 tokens; at most four times as long
+        (60, 12_000),  # 0.3 s, four times as long
+    ],
+)
+def test_a_time_budget_gives_the_tokens_that_fit_into_it(monkeypatch, seconds, tokens):
+    """At 10,000 tokens per second."""
+    clock, split = [0.0], Size(10_000_000)
+
+    def validate(share: float) -> None:
+        clock[0] += share * split.tokens / 10_000
+
+    monkeypatch.setattr(validation.time, "perf_counter", lambda: clock[0])
+    assert measure_share(split, seconds, World(), validate) * split.tokens == pytest.approx(tokens)
+    assert clock[0] < 0.05 * seconds  # what the measurement itself takes
+
+
+def test_a_run_validates_a_part_and_at_the_end_more_of_it(book, tmp_path, capsys, small_minimum):
+    """9,600 tokens pay for 3 · 960 tokens of validation: 9 times 320, and once more at the end."""
+    assert train(book, *OPTIONS, "--budget", "9600-tokens", "--out", tmp_path / "run") == 0
+    stderr = capsys.readouterr().err
+    size = training_run.open_task(Run.open(tmp_path / "run")).valid_size().tokens
+    assert f"validation: {32_000 / size:.2g}% of the split, 320 tokens, during training" in stderr
+    assert 9 <= len(list_validations(tmp_path / "run")) <= 11
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["share"] == pytest.approx(320 / size)
+    assert summary["final"] == pytest.approx(2880 / size)
+    assert set(summary["seconds"]) == {"reading", "training", "validation", "saving"}
+    assert all(seconds > 0 for seconds in summary["seconds"].values())
+    assert f"best weights on {288_000 / size:.2g}% of the validation split: ppl " in stderr
+    assert "time: reading " in stderr
+    assert f"on {288_000 / size:.2g}% of the split" in (tmp_path / "run/README.md").read_text()
+
+
+def test_the_final_validation_is_of_the_saved_weights(book, tmp_path, small_minimum):
+    assert train(book, *OPTIONS, "--budget", "9600-tokens", "--out", tmp_path / "run") == 0
+    run = Run.open(tmp_path / "run")
+    summary, training = run.load_summary(), training_run.open_training(run)
+    training.model.load_state_dict(run.load_weights(), strict=False)
+    assert training._validate(summary.final) == summary.validation
+
+
+def test_a_resumed_run_validates_on_the_same_part(book, tmp_path, monkeypatch, small_minimum):
+    arguments = [book, *OPTIONS, "--budget", "9600-tokens", "--training.save-every", "1"]
+    assert train(*arguments, "--out", tmp_path / "whole") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingDisplay, "show", interrupt_at_step_75)
+        assert train(*arguments, "--out", tmp_path / "run") == 130
+    assert train("--resume", tmp_path / "run") == 0
+    rows = [
+        [{key: row[key] for key in ("step", "loss", "validation")} for row in Run.open(tmp_path / name).metrics()]
+        for name in ("whole", "run")
+    ]
+    assert rows[0] == rows[1]
+    assert (
+        Run.open(tmp_path / "run").load_summary().validation == Run.open(tmp_path / "whole").load_summary().validation
+    )
+
+
+def interrupt_at_step_75(display, step) -> None:
+    if step.number == 75:
+        raise KeyboardInterrupt
+
+
+def test_a_small_split_has_no_second_validation_at_the_end(book, tmp_path, capsys):
+    assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
+    summary = Run.open(tmp_path / "run").load_summary()
+    assert (summary.share, summary.final) == (1.0, None)
+    assert "best weights on" not in capsys.readouterr().err
+
+
+def test_a_larger_budget_continues_a_finished_run(book, tmp_path, capsys):
+    arguments = [book, *OPTIONS, "--training.schedule", "cosine", "--training.warmup", "0", "--seed", "3"]
+    assert train(*arguments, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
+    before = Run.open(tmp_path / "run").metrics()
+    capsys.readouterr()
+    assert train("--resume", tmp_path / "run", "--budget", "3840-tokens") == 0
+    assert "resuming at step 30." in capsys.readouterr().err
+    run = Run.open(tmp_path / "run")
+    rows = run.metrics()
+    assert rows[: len(before)] == before
+    assert rows[-1]["tokens"] == 3840
+    assert [row["step"] for row in rows if row.get("ended")] == [30, 60]
+    # The rate is that of a run which had this budget from the start.
+    assert train(*arguments, "--budget", "3840-tokens", "--out", tmp_path / "whole") == 0
+    rates = [
+        {row["step"]: row["learning_rate"] for row in each} for each in (rows, Run.open(tmp_path / "whole").metrics())
+    ]
+    assert rates[0][40] == pytest.approx(rates[1][40], rel=1e-12)
+    assert rates[0][60] == pytest.approx(rates[1][60], rel=1e-12)
+    assert len([step for step in list_validations(tmp_path / "run") if step > 30]) == 10  # the other half of twenty
+    assert run.settings.budget == "3840-tokens"
+    assert run.origin.command.splitlines()[1].endswith("--budget 3840-tokens")
+    assert run.load_summary().step == 60
+
+
+def test_a_larger_budget_survives_a_kill_before_the_next_checkpoint(book, tmp_path, monkeypatch):
+    assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingDisplay, "show", interrupt)
+        assert train("--resume", tmp_path / "run", "--budget", "3840-tokens") == 130
+    assert train("--resume", tmp_path / "run") == 0
+    assert load_newest_checkpoint(tmp_path / "run/checkpoints", print).state["place"]["tokens"] == 3840
+
+
+def interrupt(display, step) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("budget", ["1920-tokens", "1k-tokens", "0.001-epochs"])
+def test_a_budget_that_is_already_spent_is_an_error(book, tmp_path, capsys, budget):
+    assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
+    before = (tmp_path / "run/config.yaml").read_text()
+    capsys.readouterr()
+    status = train("--resume", tmp_path / "run", "--budget", budget)
+    stderr = capsys.readouterr().err
+    if budget == "1920-tokens":  # nothing is different
+        assert status == 0
+        assert "this run is already complete." in stderr
+        assert (tmp_path / "run/config.yaml").read_text() == before
+    else:
+        assert status == 2
+        assert "this run has already used" in stderr
+        assert "Name a larger budget. It counts from the start of the run." in stderr
+        assert (tmp_path / "run/config.yaml").read_text() == before
+
+
+def test_another_unit_is_counted_from_the_start_of_the_run(book, tmp_path):
+    assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
+    assert train("--resume", tmp_path / "run", "--budget", "0.1-epochs") == 0
+    run = Run.open(tmp_path / "run")
+    assert run.metrics()[-1]["ended"] == "the budget is spent"
+    assert run.metrics()[-1]["progress"] == 1
+    assert run.metrics()[-1]["tokens"] > 5_000
+
+
+def test_patience_counts_from_the_resumption(book, tmp_path):
+    """A rate of zero never improves: one validation that is best, then two more end the run."""
+    options = ["--training.learning-rate", "1e-12", "--training.weight-decay", "0", "--training.patience", "2"]
+    every = ["--training.validate-every", "1"]
+    assert train(book, *OPTIONS, *options, *every, "--budget", "6400-tokens", "--out", tmp_path / "run") == 0
+    first = Run.open(tmp_path / "run").metrics()[-1]
+    assert first["ended"].startswith("validation has not improved 2 times")
+    assert train("--resume", tmp_path / "run", "--budget", "12800-tokens") == 0
+    last = Run.open(tmp_path / "run").metrics()[-1]
+    assert last["ended"].startswith("validation has not improved 2 times")
+    assert last["step"] >= first["step"] + 2
+
+
+def test_an_n_gram_model_has_no_budget_to_change(book, tmp_path, capsys):
+    assert train(book, "--model", "ngram", "--text.tokenizer", "words", "--out", tmp_path / "run") == 0
+    assert "time: reading " in capsys.readouterr().err
+    assert train("--resume", tmp_path / "run", "--budget", "5m") == 2
+    assert "an n-gram model is fitted in one pass: it has no budget." in capsys.readouterr().err
