@@ -144,7 +144,7 @@ def build_table(report: Report) -> list[str]:
         texts = [str(family.text.get(column, DASH)) for column in TEXT_COLUMNS]
         rows.append([RANKS[family.rank], family.name, *texts])
     rows += [["", f"({each.name})", each.value_text, *[""] * (len(head) - 3)] for each in report.baselines]
-    about = [f"({each.name}) needs no model: {each.about[:1].lower()}{each.about[1:]}" for each in report.baselines]
+    about = [f"({each.name}) is a baseline. {each.about}" for each in report.baselines]
     return [*console.align(rows, num_left=2), _legend(report), *about]
 
 

@@ -19,6 +19,8 @@ from rich.text import Text
 
 from seqwise.errors import SeqwiseError
 
+UNLIMITED = 1_000_000  # columns
+
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
@@ -56,6 +58,25 @@ def align(rows: Sequence[Sequence[str]], num_left: int = 1) -> list[str]:
     return [
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)).rstrip() for row in rows
     ]
+
+
+def align_to_width(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows of a table as lines; columns that do not fit into the terminal follow below, in further parts."""
+    lines = align(rows)
+    if not lines or max(map(len, lines)) <= width():
+        return lines
+    widths, num_columns = [max(map(len, column)) + 2 for column in zip(*rows)], 1
+    name_width = widths[0] - 2
+    while num_columns < len(widths) - 1 and name_width + sum(widths[1 : num_columns + 2]) <= width():
+        num_columns += 1
+    rest = [[row[0], *row[num_columns + 1 :]] for row in rows]
+    first = align([row[: num_columns + 1] for row in rows])
+    return [*first, "", *align_to_width(rest)] if len(rest[0]) > 1 else first
+
+
+def width() -> int:
+    """Return the columns of the terminal; without a terminal nothing is wrapped."""
+    return out.width if out.is_terminal else UNLIMITED
 
 
 def print_json(value: Any) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -14,14 +15,17 @@ from seqwise.cli.options import UNSET, parse
 from seqwise.cli.predict import DECODING_OPTION_TASKS, DecodingOptions, build_beam_search, reject_options_of_other_tasks
 from seqwise.config import DYNAMIC_RATE, Device
 
+if TYPE_CHECKING:
+    from seqwise.metrics.evaluation import Evaluation
+
 # Option → the tasks that use it; it is rejected for the others.
 OPTION_TASKS = DECODING_OPTION_TASKS | {
     "max_length": ("translate", "caption"),
     "dynamic": ("language",),
     "dynamic_rate": ("language",),
     "columns": ("classify", "tag", "translate", "caption"),
-    "out": ("translate", "caption", "tag", "classify", "forecast"),
 }
+MIN_TEXT_WIDTH = 40  # columns that a definition needs beside its number; in narrower terminals it is below
 
 
 @dataclass
@@ -41,7 +45,7 @@ class Evaluate(DecodingOptions):
     dynamic_rate: float = DYNAMIC_RATE
     """Learning rate of --dynamic."""
     out: Annotated[Path | None, UNSET] = None
-    """translate, caption, tag, classify: write the predictions to this file; forecast: a plot (.svg)."""
+    """Write input, expected and predicted to this file: .jsonl, .csv or .tsv; forecast: also a plot (.svg)."""
     device: Device = "auto"
     """Where to compute."""
     json: bool = False
@@ -72,20 +76,42 @@ def main(argv: Sequence[str]) -> int:
         values = evaluation.as_dict()
         console.print_json(values | ({"remarks": values["warnings"]} if "warnings" in values else {}))  # until 0.3
         return 0
-    console.log("\n".join(filter(None, [evaluation.data, evaluation.method])))
-    width = max(20, *(len(name) + 2 for name in evaluation.metrics))
-    for name, value in evaluation.metrics.items():
-        text = f"{value:,.3f}" if abs(value) < 1e6 else f"{value:.3e}"
-        text = f"{value:,}" if isinstance(value, int) else text
-        console.write(f"{name:{width}}{text:>14}   {evaluation.definitions.get(name, '')}".rstrip())
-    for table in evaluation.tables:
-        rows = [[name, *map(_format_cell, row)] for name, row in table.rows.items()]
-        console.write("\n".join(["", table.title, *console.align([["", *table.columns], *rows])]))
-    for warning in evaluation.warnings:
-        console.log(warning)
+    _print_evaluation(evaluation)
     if args.out is not None:
         console.log(f"written: {args.out}")
     return 0
+
+
+def _print_evaluation(evaluation: Evaluation) -> None:
+    """Prints metrics, baselines, tables and notes; on a terminal nothing is wider than it."""
+    console.log("\n".join(filter(None, [evaluation.data, evaluation.method])))
+    rows = [(name, value, evaluation.definitions.get(name, "")) for name, value in evaluation.metrics.items()]
+    baselines = [(each.name, each.value, each.about) for each in evaluation.baselines]
+    name_width = max(20, *(len(name) + 2 for name, *_ in [*rows, *baselines]))
+    _print_rows(rows, name_width)
+    if baselines:
+        console.write(f"\nbaselines: {evaluation.primary_metric}")
+        _print_rows(baselines, name_width)
+    for table in evaluation.tables:
+        cells = [[name, *map(_format_cell, row)] for name, row in table.rows.items()]
+        console.write("\n".join(["", table.title, *console.align_to_width([["", *table.columns], *cells])]))
+    for note in evaluation.notes:
+        console.warn(note)
+    for warning in evaluation.warnings:
+        console.log(warning)
+
+
+def _print_rows(rows: Sequence[tuple[str, float, str]], name_width: int) -> None:
+    """Prints a name, a number and a sentence per line."""
+    for name, value, about in rows:
+        number = f"{value:,.3f}" if abs(value) < 1e6 else f"{value:.3e}"
+        number = f"{value:,}" if isinstance(value, int) else number
+        head = f"{name:{name_width}}{number:>14}   "
+        is_beside = console.width() - len(head) >= MIN_TEXT_WIDTH
+        lines = textwrap.wrap(about, console.width() - (len(head) if is_beside else 4))
+        indent = " " * len(head) if is_beside else "    "
+        first = [head + (lines.pop(0) if is_beside and lines else "")]
+        console.write("\n".join(line.rstrip() for line in [*first, *(indent + line for line in lines)]))
 
 
 def _format_cell(value: float) -> str:

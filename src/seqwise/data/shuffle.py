@@ -23,6 +23,13 @@ def hash_integers(*numbers: int) -> int:
     return state
 
 
+def mix_bits(values: np.ndarray) -> np.ndarray:
+    """Return 64 pseudo-random bits for each of an array of uint64 (the finaliser of SplitMix64)."""
+    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return values ^ values >> np.uint64(31)
+
+
 def permute_indices(indices: np.ndarray, count: int, *key: int) -> np.ndarray:
     """Return the images of some indices under the permutation of 0 … count-1 that belongs to the key.
 

@@ -29,8 +29,9 @@ BLEU_ORDERS = 4  # BLEU counts n-grams of up to this many words
 LOWER_IS_BETTER = frozenset({
     "perplexity", "word_perplexity", "bits_per_character", "unknown_tokens", "loss", "bidirectional_perplexity",
     "forward_perplexity", "backward_perplexity", "mse", "mae", "mase", "quantile_loss",
-    *(f"{baseline}_{metric}" for baseline in ("naive", "seasonal_naive") for metric in ("mse", "mae", "mase")),
+    *(f"{name}_{metric}" for name in ("naive", "seasonal_naive", "linear") for metric in ("mse", "mae", "mase")),
 })  # fmt: skip
+MIN_OVERLAP = 0.01  # share of examples that occur in training from which on it is mentioned
 EXP_LIMIT = 700  # exp of a larger number is treated as infinite: float64 ends near e^709
 
 DEFINITIONS = {
@@ -53,11 +54,21 @@ class Table:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The primary metric of a rule without a model, such as always predicting the most frequent label."""
+    """The primary metric of a simple method, such as always predicting the most frequent label."""
 
     name: str
     value: float
-    about: str  # what the rule does, as a sentence
+    about: str  # what it does, as a sentence
+
+
+@dataclass(frozen=True)
+class TrainingOverlap:
+    """How many of the evaluated examples occur in the training split of the run."""
+
+    count: int
+    total: int
+    unit: str  # what an example is, plural
+    value: float | None  # the primary metric of the other examples, where there are any
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,32 @@ class Evaluation:
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0  # inference time, without reading the data
     examples: ExampleScores | None = field(default=None, compare=False, repr=False)  # if requested
+    primary_metric: str = ""
+    baselines: tuple[Baseline, ...] = ()
+    overlap: TrainingOverlap | None = None
+
+    def is_better(self, baseline: Baseline) -> bool:
+        """Return whether a baseline is better than the model."""
+        value = self.metrics[self.primary_metric]
+        return baseline.value < value if self.primary_metric in LOWER_IS_BETTER else baseline.value > value
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What changes the meaning of the primary metric: baselines that are better, and examples of training."""
+        notes, metric, overlap = [], self.primary_metric, self.overlap
+        better = [f"of the {each.name} {each.value:,.3f}" for each in self.baselines if self.is_better(each)]
+        if better:
+            which = "a baseline" if len(better) == 1 else f"{len(better)} baselines"
+            values = f"its {metric} is {self.metrics[metric]:,.3f}, that {', '.join(better)}"
+            notes.append(f"The model is worse than {which}: {values}.")
+        if overlap is not None and overlap.count >= max(1, MIN_OVERLAP * overlap.total):
+            total, where = f"{overlap.total:,} {overlap.unit}", "in the training split of the run"
+            if overlap.value is None:
+                notes.append(f"All {total} occur {where}: the {metric} says nothing about new data.")
+            else:
+                share, others = f"{overlap.count / overlap.total:.1%}", f"without them the {metric} is"
+                notes.append(f"{overlap.count:,} of {total} ({share}) occur {where}; {others} {overlap.value:,.3f}.")
+        return tuple(notes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the metrics by name, with their definitions, tables and warnings; for JSON."""
@@ -79,13 +116,18 @@ class Evaluation:
             table.title: {name: dict(zip(table.columns, row)) for name, row in table.rows.items()}
             for table in self.tables
         }
+        baselines = [asdict(each) | {"metric": self.primary_metric, "better": self.is_better(each)}
+                     for each in self.baselines]  # fmt: skip
+        warnings = [*self.notes, *self.warnings]
         return {
             **self.metrics,
             "on": self.data,
             "how": self.method,
             "definitions": {name: self.definitions[name] for name in self.metrics if name in self.definitions},
+            **({"baselines": baselines} if baselines else {}),
+            **({"in_training": asdict(self.overlap)} if self.overlap is not None else {}),
             **({"tables": tables} if tables else {}),
-            **({"warnings": list(self.warnings)} if self.warnings else {}),
+            **({"warnings": warnings} if warnings else {}),
         }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,11 +18,16 @@ from seqwise.data.corpus.store import prepare as prepare_stores
 from seqwise.data.examples import TooShortError
 from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, suggest
+from seqwise.metrics.evaluation import BLOCK_TOKENS, Baseline, exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import ModelBundle, Preprocessor, Size, Task
+from seqwise.tasks.training_summary import TrainingSummary, choose_sampling, hash_sequences
 from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
+CHUNK_TOKENS = 1 << 20  # of a text whose n-grams are hashed at once
+NGRAM, LONG_NGRAM = 32, 128  # tokens by which text is recognised; long for characters, since short ones repeat
+NGRAM_SAMPLING = 8  # one n-gram of at least this many is kept
 MIN_LINE = 80  # characters of a long line; shorter lines repeat by chance
 
 
@@ -100,6 +106,16 @@ class CorpusTask(Task):
     def token_counts(self) -> dict[str, Tensor]:
         return {"text": self.counts}
 
+    @cached_property
+    def training_summary(self) -> TrainingSummary:
+        """Hashes of n-grams of the training split, wherever they begin, and the counts of its tokens."""
+        store, n = self.stores["train"], LONG_NGRAM if self.tokenizer.kind == "characters" else NGRAM
+        sampling = max(NGRAM_SAMPLING, choose_sampling(len(store)))
+        hashes = [hashes[hashes % np.uint64(sampling) == 0] for _, hashes in hash_ngrams(store, n)]
+        arrays, facts = {"token_counts": self.counts.numpy()}, {"ngram": n}
+        unique = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
+        return TrainingSummary(self.primary_metric[0], unique, sampling, arrays, facts)
+
     def count_data(self) -> dict[str, dict[str, int]]:
         columns = ("lines", "words", "characters", "tokens", "unknown")
         return {split: {name: getattr(store.info, name) for name in columns} for split, store in self.stores.items()}
@@ -123,6 +139,37 @@ class CorpusTask(Task):
         corpus, split = select_split(data, bundle.settings, split, bundle.training_fingerprint)
         part = "all of it" if split == "all" else f"the {split} split"
         return prepare_stores(corpus, bundle.preprocessor.tokenizer)[split], f"{data}, {part}"
+
+    @classmethod
+    def compute_baselines(cls, bundle: ModelBundle, counts: np.ndarray) -> tuple[Baseline, ...]:
+        """Returns the unigram perplexity of tokens that occur `counts` times each (V,)."""
+        if bundle.training is None:
+            return ()
+        trained = bundle.training.arrays["token_counts"] + 1.0  # a token that training lacks counts as one
+        nats = -float(counts @ np.log(trained / trained.sum()))
+        about = "It predicts each token by its frequency in the training split, whatever the context."
+        return (Baseline("unigram", exp_or_inf(nats / max(1, counts.sum())), about),)
+
+
+def find_training_blocks(training: TrainingSummary, store: TokenStore) -> tuple[np.ndarray, np.ndarray]:
+    """Returns two masks over blocks of BLOCK_TOKENS: which can be checked, and which occur in the training split.
+
+    A block occurs there if most of the sampled n-grams that begin in it do.
+    """
+    num_blocks = -(-len(store) // BLOCK_TOKENS)
+    num_checked, num_found = np.zeros(num_blocks, np.int64), np.zeros(num_blocks, np.int64)
+    for start, hashes in hash_ngrams(store, training.facts["ngram"]):
+        is_checked, is_found = training.find(hashes)
+        blocks = (start + np.arange(len(hashes))) // BLOCK_TOKENS
+        num_checked += np.bincount(blocks[is_checked], minlength=num_blocks)
+        num_found += np.bincount(blocks[is_found], minlength=num_blocks)
+    return num_checked > 0, 2 * num_found > num_checked
+
+
+def hash_ngrams(store: TokenStore, n: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the hashes of the n-grams of a text in chunks, with the position of the first."""
+    for start in range(0, max(0, len(store) - n + 1), CHUNK_TOKENS):
+        yield start, hash_sequences(store.read(start, min(CHUNK_TOKENS + n - 1, len(store) - start)), n)
 
 
 def get_stage(progress: ProgressCallback | None, stage: int) -> ProgressCallback:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,10 +18,12 @@ from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.hub import fetch_if_hub
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import SUFFIXES, read_input_column
-from seqwise.metrics.evaluation import LOWER_IS_BETTER, Evaluation, ExampleScores, compute_metric
+from seqwise.metrics.evaluation import LOWER_IS_BETTER, Baseline, Evaluation, ExampleScores, compute_metric
+from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Preprocessor, ProcessGroup, Size, Task
+from seqwise.tasks.training_summary import UNKNOWN, TrainingSummary, hash_texts, measure_overlap
 
 
 class ExampleTask(Task):
@@ -109,6 +112,15 @@ class ExampleTask(Task):
         value = float(compute_metric(scores.metric, np.array(world.sum(*scores.sums.sum(axis=0)))))
         return {"loss": value if scores.metric in LOWER_IS_BETTER else -value, scores.metric: value}
 
+    @cached_property
+    def training_summary(self) -> TrainingSummary:
+        hashes = hash_texts(map(self.identify, self.splits.parts["train"]))
+        return TrainingSummary.create(self.primary_metric[0], hashes, *self.fit_baselines())
+
+    def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Returns arrays and facts (JSON values) from which `evaluate` computes the baselines of any data."""
+        return {}, {}
+
     # Inference with a trained model, without the training data
 
     @classmethod
@@ -121,14 +133,44 @@ class ExampleTask(Task):
         splits, examples, description = cls.select_examples(bundle, data, split)
         with Stopwatch() as watch:
             scores = cls.score_examples(bundle, examples, options)
-        return Evaluation(
+        if options.out is not None:
+            write_predictions(options.out, ({"input": text.input, "expected": text.expected, "predicted": text.answer}
+                                            for text in scores.texts))  # fmt: skip
+        evaluation = Evaluation(
             {scores.metric: float(compute_metric(scores.metric, scores.sums.sum(axis=0)))},
             cls.definitions,
             description,
             warnings=tuple(splits.findings.warning_messages()),
             seconds=watch.seconds,
             examples=scores if options.examples else None,
+            primary_metric=scores.metric,
         )
+        return cls.add_training_facts(evaluation, bundle, examples, lambda: scores)
+
+    @classmethod
+    def add_training_facts(
+        cls,
+        evaluation: Evaluation,
+        bundle: ModelBundle,
+        examples: Sequence[Any],
+        get_scores: Callable[[], ExampleScores],
+        baselines: Sequence[Baseline] = (),
+    ) -> Evaluation:
+        """Returns the evaluation with its baselines, and with the number of examples that occur in the training split.
+
+        `get_scores` is called if there are any, for the primary metric of the others.
+        """
+        training = bundle.training
+        if training is None:
+            return replace(evaluation, baselines=tuple(baselines), warnings=(*evaluation.warnings, UNKNOWN))
+
+        def compute(others: np.ndarray) -> float:
+            scores = get_scores()
+            return float(compute_metric(scores.metric, scores.sums[others].sum(axis=0)))
+
+        hashes = hash_texts(map(cls.identify, examples))
+        overlap = measure_overlap(*training.find(hashes), cls.example_unit, compute)
+        return replace(evaluation, baselines=tuple(baselines), overlap=overlap)
 
     @classmethod
     def select_examples(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[Any, list[Any], str]:
@@ -164,3 +206,8 @@ class ExampleTask(Task):
     def input_text(cls, example: Any) -> str:
         """Returns the input of an example, as `predict` takes it."""
         return example.text
+
+    @classmethod
+    def identify(cls, example: Any) -> str:
+        """Returns the content by which an example is recognised as one of the training split."""
+        return cls.input_text(example)

@@ -11,6 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -24,11 +25,12 @@ from seqwise.errors import RunError
 from seqwise.families import get_family
 from seqwise.files import write_text
 from seqwise.layers.embedding import Embedding
-from seqwise.metrics.evaluation import Baseline, Evaluation
+from seqwise.metrics.evaluation import Evaluation
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_family, check_memory, check_output, check_precision
 from seqwise.tasks.defaults import DefaultsContext, Fill, fill_common
 from seqwise.tasks.latency import median_seconds
+from seqwise.tasks.training_summary import TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 
 FACTS_FILE = "task.json"
@@ -98,6 +100,11 @@ class ModelBundle:
     settings: ResolvedSettings
     preprocessor: Preprocessor
     training_fingerprint: str = ""  # fingerprint of the training data
+    training: TrainingSummary | None = None  # what the run keeps of its training split; old runs have none
+
+    def choose_metric(self, options: InferenceOptions, default: str) -> str:
+        """Returns the primary metric: that of the options, else that of the training data."""
+        return options.primary_metric or (default if self.training is None else self.training.metric)
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,7 @@ class InferenceOptions:
     top: int = 5  # masked, classify: alternatives shown
     dynamic: bool = False  # language: dynamic evaluation, which trains on each segment after scoring it
     rate: float = DYNAMIC_RATE  # learning rate of dynamic evaluation
-    out: Path | None = None  # evaluate: where to write the predictions; forecast: a plot
+    out: Path | None = None  # evaluate: where to write input, expected and predicted
     examples: bool = False  # evaluate: also return what each example adds to the primary metric
     primary_metric: str | None = None  # the metric of these examples, where a task has several
     progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done, and of all
@@ -252,9 +259,10 @@ class Task(ABC):
         """Returns how often each token occurs in the training split, (V,), by the name of its vocabulary."""
         return {}
 
-    def baselines(self, split: str) -> tuple[Baseline, ...]:
-        """Returns the primary metric of rules without a model, unless `evaluate` computes them itself."""
-        return ()
+    @cached_property
+    def training_summary(self) -> TrainingSummary | None:
+        """What `evaluate` needs to know of the training split, saved with the run: hashes and fitted baselines."""
+        return None
 
     def report(self) -> Report:
         """Returns what `seqwise check` prints."""

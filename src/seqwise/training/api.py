@@ -21,6 +21,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
 from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
+from seqwise.tasks.training_summary import TrainingSummary
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
@@ -90,7 +91,8 @@ class TrainedModel:
     @cached_property
     def bundle(self) -> ModelBundle:
         """The model, its settings and its preprocessor, as the methods of a task take them."""
-        return ModelBundle(self.model, self.settings, self.run.preprocessor, self.run.origin.fingerprint)
+        training = TrainingSummary.load(self.run.folder)
+        return ModelBundle(self.model, self.settings, self.run.preprocessor, self.run.origin.fingerprint, training)
 
     def evaluate(
         self,

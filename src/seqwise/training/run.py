@@ -33,6 +33,7 @@ from seqwise.errors import RunError, SaveError, UsageError, suggest_path
 from seqwise.files import explain_cause, explain_write_errors, write_text
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Preprocessor
+from seqwise.tasks.training_summary import TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.checkpoints import get_resume_advice, resume_command, save_weights
 
@@ -83,6 +84,7 @@ class Run:
         preprocessor: Preprocessor,
         env: dict,
         start: dict[str, Tensor] | None = None,
+        training: TrainingSummary | None = None,
     ) -> Run:
         """Create a new folder; an existing one is never overwritten. `start` are initial token vectors."""
         cls.check_new_folder(folder)
@@ -91,6 +93,8 @@ class Run:
             with explain_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 preprocessor.save(folder)
+            if training is not None:
+                training.save(folder)
             if start:
                 save_weights(folder / START, start)
             write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")

@@ -124,7 +124,7 @@ def create_run_folder(
     machine = environment.describe()
     if get_family(settings.model).is_recurrent:
         machine["recurrent_path"] = describe_backend(choose_device(settings))
-    return Run.create(folder, settings, origin, task.preprocessor, machine, start)
+    return Run.create(folder, settings, origin, task.preprocessor, machine, start, task.training_summary)
 
 
 def fill_in_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:

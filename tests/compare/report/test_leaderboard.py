@@ -74,7 +74,7 @@ def test_baselines_are_listed_below_in_brackets():
     lines = table(values)
     bare = table({key: value for key, value in values.items() if key != "baselines"})
     assert cells(lines[5]) == ["(most frequent label)", "55.2 %"]
-    assert lines[-1] == "(most frequent label) needs no model: it always answers 'positive'."
+    assert lines[-1] == "(most frequent label) is a baseline. It always answers 'positive'."
     assert len(bare) == len(lines) - 2
 
 

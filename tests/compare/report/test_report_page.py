@@ -775,7 +775,7 @@ def test_baselines_are_below_the_families(show: Any):
     values = SAMPLES["with_failures"]()
     tab = show(values).tab
     (row,) = tab.locator("#leaderboard tr.baseline").all()
-    assert row.locator("th").text_content() == "most frequent labelneeds no model, not ranked"
+    assert row.locator("th").text_content() == "most frequent labelbaseline, not ranked"
     assert row.locator("td").all_text_contents() == ["–", "55.2 %", "It always answers 'positive'."]
     assert row.locator("[data-value]").get_attribute("data-value") == "0.5523"
     assert tab.locator("#leaderboard tbody tr").last.get_attribute("class") is None  # of the table of every metric

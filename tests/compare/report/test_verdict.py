@@ -630,9 +630,9 @@ BASELINE_WARNING = "the most frequent label (80.0 %): the budget may be too smal
 @pytest.mark.parametrize(
     ("best", "words"),
     [
-        (0.77, f"No family is better than a rule without a model, {BASELINE_WARNING}"),
-        (0.80, f"No family is better than a rule without a model, {BASELINE_WARNING}"),
-        (0.81, f"gru is hardly better than a rule without a model, {BASELINE_WARNING}"),  # within its interval
+        (0.77, f"No family is better than a baseline, {BASELINE_WARNING}"),
+        (0.80, f"No family is better than a baseline, {BASELINE_WARNING}"),
+        (0.81, f"gru is hardly better than a baseline, {BASELINE_WARNING}"),  # within its interval
         (0.84, None),
     ],
 )
@@ -642,9 +642,9 @@ def test_a_baseline_as_good_as_the_best_is_named(best: float, words: str | None)
         make_family("gru", best, low=best - 0.02, high=best + 0.02),
     )
     report = make_report(low, high, significant="gru-rnn", key="accuracy") | {"baselines": [{**BASELINE, "value": 0.1}]}
-    assert "without a model" not in get_verdict_text(report)
+    assert "than a baseline" not in get_verdict_text(report)
     sentences = compute_verdict(report | {"baselines": [{**BASELINE, "value": 0.1}, BASELINE]})["sentences"]
-    assert [each for each in sentences if "without a model" in each] == ([words] if words else [])
+    assert [each for each in sentences if "than a baseline" in each] == ([words] if words else [])
 
 
 def test_the_best_baseline_counts_where_lower_is_better():
@@ -652,9 +652,9 @@ def test_the_best_baseline_counts_where_lower_is_better():
         make_family("gru", 0.6, low=0.59, high=0.61), make_family("rnn", 0.9), significant="gru-rnn", key="mse"
     )
     report["baselines"] = [{"name": name, "value": value, "about": ""} for name, value in (("old", 0.5), ("new", 0.7))]
-    assert "No family is better than a rule without a model, the old (0.500)" in get_verdict_text(report)
+    assert "No family is better than a baseline, the old (0.500)" in get_verdict_text(report)
     report["baselines"] = report["baselines"][1:]
-    assert "without a model" not in get_verdict_text(report)
+    assert "than a baseline" not in get_verdict_text(report)
 
 
 OVERFITTING_CURVE = [

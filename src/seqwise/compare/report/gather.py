@@ -57,13 +57,10 @@ from seqwise.compare.statistics.significance import bootstrap_interval, compare_
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, ExampleScores, compute_metric
-from seqwise.tasks.forecast.evaluation import NAIVE, SEASONAL_NAIVE
 from seqwise.training.run import ENVIRONMENT, Run
 
 REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
-# Metrics of a forecast that are those of a rule without a model; their definitions end in a colon and the rule
-FORECAST_NAMES = {SEASONAL_NAIVE: "seasonal-naive forecast", NAIVE: "naive forecast"}
 UNFINISHED: Outcome[Any] = Outcome("failed", "it is not finished.")
 
 
@@ -114,7 +111,7 @@ def gather_report(folder: Path, plan: Plan) -> Report:
         pairs=tuple(_compare_families(plan, scores)),
         examples=select_disagreements(plan, scores),
         trials=tuple(_summarize_trial(folder, plan, trial) for trial in plan.trials()),
-        baselines=collect_baselines(tests, plan.metric),
+        baselines=collect_baselines(tests),
     )
     # As read from the file: numbers that JSON cannot hold are None.
     return from_json(Report, to_json(add_texts(add_verdict(report))))
@@ -276,21 +273,11 @@ def _describe_metric(plan: Plan, tests: list[EvaluationResult], scores: dict[str
     )
 
 
-def collect_baselines(tests: Iterable[EvaluationResult], metric: str) -> tuple[BaselineResult, ...]:
-    """Returns the rules without a model of the first test that has measured some; they are not ranked."""
+def collect_baselines(tests: Iterable[EvaluationResult]) -> tuple[BaselineResult, ...]:
+    """Returns the baselines of the first test that has measured some; they are not ranked."""
     for test in tests:
-        baselines = [BaselineResult(each.name, each.value, each.about) for each in test.baselines]
-        # Every evaluation of a forecast measures the naive ones; without a season both are equal.
-        naive = {
-            name: f"{kind}_{metric}" for kind, name in FORECAST_NAMES.items() if f"{kind}_{metric}" in test.metrics
-        }
-        if len(naive) == 2 and len({test.metrics[key] for key in naive.values()}) == 1:
-            del naive[FORECAST_NAMES[SEASONAL_NAIVE]]
-        for name, key in naive.items():
-            rule = test.definitions.get(key, "").partition(": ")[2] or "the value before"
-            baselines.append(BaselineResult(name, test.metrics[key], f"It predicts {rule}."))
-        finite = tuple(each for each in baselines if each.value is not None and math.isfinite(each.value))
-        if finite:
+        baselines = (BaselineResult(each.name, each.value, each.about) for each in test.baselines)
+        if finite := tuple(each for each in baselines if each.value is not None and math.isfinite(each.value)):
             return finite
     return ()
 

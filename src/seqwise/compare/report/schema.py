@@ -261,7 +261,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """The metric of a rule without a model. It is neither ranked nor tested."""
+    """The metric of a baseline, such as the most frequent label. It is neither ranked nor tested."""
 
     name: str
     value: Number

@@ -189,7 +189,7 @@ def _suggest_more(ranking: Ranking, families: tuple[Family, ...]) -> str | None:
 
 
 def _compare_with_baseline(ranking: Ranking, best: Family) -> Iterator[str]:
-    """A warning where the best family is not clearly better than a rule without a model."""
+    """A warning where the best family is not clearly better than a baseline."""
     baseline = ranking.best_baseline
     if baseline is None or baseline.value is None or best.mean is None:
         return
@@ -201,7 +201,7 @@ def _compare_with_baseline(ranking: Ranking, best: Family) -> Iterator[str]:
         value = format_metric(ranking.metric.key, baseline.value, best.half_width)
         result = f"{best.name} is hardly better" if is_ahead else "No family is better"
         advice = "the budget may be too small, or there may be little to learn"
-        yield f"{result} than a rule without a model, the {baseline.name} ({value}): {advice}."
+        yield f"{result} than a baseline, the {baseline.name} ({value}): {advice}."
 
 
 def _describe_overfitting(ranking: Ranking) -> Iterator[str]:

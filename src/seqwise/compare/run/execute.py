@@ -329,7 +329,7 @@ class _Execution:
             seconds=evaluation.seconds,
             weights=(run.folder / WEIGHTS).stat().st_size,
             warnings=tuple(evaluation.warnings),
-            baselines=tuple(open_shared_task(self.folder, self.plan, run.settings).baselines("test")),
+            baselines=evaluation.baselines,
         )
 
     def measure_latency(self) -> LatencyResult:

@@ -57,7 +57,7 @@ class Ranking:
 
     @property
     def best_baseline(self) -> BaselineResult | None:
-        """The best of the rules without a model, which are neither ranked nor tested."""
+        """The best of the baselines, which are neither ranked nor tested."""
         select = min if self.metric.lower_is_better else max
         measured = [each for each in self.baselines if each.value is not None]
         return select(measured, key=lambda each: each.value or 0.0, default=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from reprlib import repr as abbreviate
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from seqwise.data.reading import list_files
 from seqwise.decoding.generate import decode_sequences
 from seqwise.decoding.sequences import Hypothesis
 from seqwise.errors import DataError, UsageError
-from seqwise.metrics.evaluation import ExampleScores, ExampleText
-from seqwise.metrics.translation import compute_example_sums, compute_text_metrics
+from seqwise.metrics.evaluation import Baseline, ExampleScores, ExampleText
+from seqwise.metrics.translation import bleu, compute_example_sums, compute_text_metrics, exact_match
 from seqwise.resolved_settings import ResolvedCaptionSettings
 from seqwise.tasks.caption.images import (
     ARRAY_SUFFIX,
@@ -34,6 +35,7 @@ from seqwise.tasks.caption.model import BEGIN, SPECIAL_TOKENS, CaptionModel
 from seqwise.tasks.caption.reader import BUILTIN, CaptionedImage
 from seqwise.tasks.caption.shapes import draw_shapes
 from seqwise.tasks.task import InferenceOptions, ModelBundle
+from seqwise.tasks.training_summary import TrainingSummary
 from seqwise.text.patterns import join_words
 
 BATCH_SIZE = 128  # images that are captioned together
@@ -165,6 +167,18 @@ def compute_metrics(
         "images": "images that were captioned",
     }
     return metrics, definitions
+
+
+def compute_baselines(
+    metric: str, references: Sequence[Sequence[str]], training: TrainingSummary | None
+) -> list[Baseline]:
+    """Returns the metric of the most frequent caption of the training split for every image."""
+    if training is None:
+        return []
+    caption = training.facts["frequent_caption"]
+    outputs = [caption] * len(references)
+    value = bleu(outputs, references).value if metric == "bleu" else exact_match(outputs, references)
+    return [Baseline("most frequent caption", value, f"It always predicts {abbreviate(caption)}.")]
 
 
 def score_examples(

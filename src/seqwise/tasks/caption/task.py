@@ -9,8 +9,9 @@ This module connects the parts; each is explained where it is defined.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,17 @@ from seqwise.data.batch import iterate_by_length, spread_indices
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.families import RECURRENT
-from seqwise.files import check_output_path, write_text
+from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import sum_losses
 from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.predictions import write_predictions
 from seqwise.metrics.translation import bleu, exact_match
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.generation import (
     BATCH_SIZE,
     check_kind,
+    compute_baselines,
     compute_metrics,
     find_inputs,
     generate_captions,
@@ -203,6 +206,12 @@ class Caption(ExampleTask):
         loss, num_tokens, bleu_score, exact = world.sum(*sums, *scores)
         return {"loss": loss / max(1, num_tokens), "bleu": bleu_score, "exact_match": exact}
 
+    def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        captions = Counter(
+            caption for references in get_references(self.splits.parts["train"]) for caption in references
+        )
+        return {}, {"frequent_caption": captions.most_common(1)[0][0]}
+
     def count_data(self) -> dict[str, dict[str, int]]:
         counts, unknown = {}, self.preprocessor.tokenizer.unknown
         for split, captions in self.captions.items():
@@ -232,20 +241,28 @@ class Caption(ExampleTask):
         outputs = [best[0][0] for best in captions]
         references = get_references(examples)
         if options.out is not None:
-            lines = [f"{example.image}\t{' '.join(text.split())}\n" for example, text in zip(examples, outputs)]
-            write_text(options.out, "".join(lines), concurrent=True)
+            rows = zip(examples, references, outputs)
+            write_predictions(options.out, ({"input": e.image, "expected": captions, "predicted": text}
+                                            for e, captions, text in rows))  # fmt: skip
         metrics, definitions = compute_metrics(outputs, references)
-        metric = options.primary_metric or cls.primary_metric[0]
-        settings = bundle.settings
-        return Evaluation(
+        metric = bundle.choose_metric(options, cls.primary_metric[0])
+        settings, get_scores = bundle.settings, partial(score_examples, metric, examples, outputs, references)
+        evaluation = Evaluation(
             metrics,
             definitions,
             description,
             f"{settings.caption.encoder} encoder, {settings.model} decoder; {options.describe_decoding()}",
             warnings=tuple(splits.findings.warning_messages()),
             seconds=watch.seconds,
-            examples=score_examples(metric, examples, outputs, references) if options.examples else None,
+            examples=get_scores() if options.examples else None,
+            primary_metric=metric,
         )
+        baselines = compute_baselines(metric, references, bundle.training)
+        return cls.add_training_facts(evaluation, bundle, examples, get_scores, baselines)
+
+    @classmethod
+    def identify(cls, example: CaptionedImage) -> str:
+        return example.digest or example.image
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:

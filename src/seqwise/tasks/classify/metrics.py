@@ -1,4 +1,4 @@
-"""Predicted labels: accuracy and F1, tables of confusions, and how predictions are printed and written.
+"""Predicted labels: accuracy and F1, tables of confusions, and how predictions are printed.
 
 All metrics are computed from a confusion matrix: true labels in rows, predicted ones in columns. Matrices of parts of
 the data add up. The module knows nothing of models.
@@ -7,11 +7,9 @@ the data add up. The module knows nothing of models.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from seqwise.files import write_text
 from seqwise.metrics.evaluation import ExampleScores, ExampleText, Table, count_correct
 from seqwise.tasks.classify.reader import LabelledText
 from seqwise.tasks.task import Prediction
@@ -77,15 +75,6 @@ def score_examples(examples: Sequence[LabelledText], predictions: Sequence[str])
     correct = count_correct(example.label == label for example, label in pairs)
     texts = tuple(ExampleText.single_line(example.text, example.label, label) for example, label in pairs)
     return ExampleScores("accuracy", "texts", correct, texts)
-
-
-def write_predictions(
-    path: Path, examples: Sequence[LabelledText], predictions: Sequence[str], probabilities: np.ndarray
-) -> None:
-    """Writes text, label, prediction and its probability, separated by tabs; a text has single spaces only."""
-    rows = zip(examples, predictions, probabilities.tolist())
-    lines = (f"{' '.join(e.text.split())}\t{e.label}\t{label}\t{value:.4f}\n" for e, label, value in rows)
-    write_text(path, "text\tlabel\tpredicted\tprobability\n" + "".join(lines), concurrent=True)
 
 
 def format_prediction(text: str, ranking: dict[str, float], top: int, has_known_words: bool) -> Prediction:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from reprlib import repr as abbreviate
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +22,10 @@ from seqwise.config import Settings
 from seqwise.data.batch import spread_indices
 from seqwise.data.examples import Splits
 from seqwise.files import check_output_path
-from seqwise.metrics.evaluation import Baseline, Evaluation
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.classify.bag_of_words import compute_baselines, fit_baselines
 from seqwise.tasks.classify.metrics import (
     DEFINITIONS,
     compute_accuracy,
@@ -33,7 +35,6 @@ from seqwise.tasks.classify.metrics import (
     format_prediction,
     label_table,
     score_examples,
-    write_predictions,
 )
 from seqwise.tasks.classify.model import Classifier, TextBatch, collate, fill_classify, predict_log_probabilities
 from seqwise.tasks.classify.reader import (
@@ -163,12 +164,8 @@ class Classify(ExampleTask):
         tie_break = loss / (1 + loss) / max(1, len(rows))  # smaller than the effect of one text on the accuracy
         return metrics | {"goal": 1 - metrics[criterion] + tie_break}
 
-    def baselines(self, split: str) -> tuple[Baseline, ...]:
-        """Returns the accuracy of always predicting the most frequent label of the training split."""
-        label = int(np.bincount(self.targets["train"], minlength=len(self.labels)).argmax())
-        share = float((self.targets[split] == label).mean())
-        about = f"It always answers {abbreviate(self.labels[label])}, the most frequent label of the training split."
-        return (Baseline("most frequent label", share, about),)
+    def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return fit_baselines(self.ids, self.targets, len(self.labels)), {}
 
     # Inference with a trained model, without the training data
 
@@ -191,7 +188,9 @@ class Classify(ExampleTask):
             scores = score_texts(bundle.model, rows, targets, max_length, progress=options.progress)
         predictions = [labels[label] for label in scores.predicted]
         if options.out is not None:
-            write_predictions(options.out, examples, predictions, scores.probabilities)
+            rows_out = zip(examples, predictions, scores.probabilities.tolist())
+            write_predictions(options.out, ({"input": e.text, "expected": e.label, "predicted": p, "probability": value}
+                                            for e, p, value in rows_out))  # fmt: skip
         warnings, truncated = splits.findings.warning_messages(), sum(len(row) > max_length for row in rows)
         if truncated:
             warnings.append(f"{truncated:,} texts of more than {max_length:,} tokens were truncated.")
@@ -201,7 +200,10 @@ class Classify(ExampleTask):
             "loss": scores.nats / len(rows),
             "examples": len(rows),
         }
-        return Evaluation(
+        tokenizer = bundle.preprocessor.tokenizer
+        token = tokenizer.kind if tokenizer.kind in ("words", "characters") else "tokens"
+        baselines = compute_baselines(bundle.training, rows, targets, labels, token)
+        evaluation = Evaluation(
             metrics,
             DEFINITIONS,
             description,
@@ -210,6 +212,10 @@ class Classify(ExampleTask):
             warnings=tuple(warnings),
             seconds=watch.seconds,
             examples=score_examples(examples, predictions) if options.examples else None,
+            primary_metric="accuracy",
+        )
+        return cls.add_training_facts(
+            evaluation, bundle, examples, lambda: score_examples(examples, predictions), baselines
         )
 
     @classmethod

@@ -6,7 +6,7 @@ Errors are sums that can be added over batches. The module knows nothing of file
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +15,19 @@ import torch
 from torch import Tensor
 
 from seqwise.callbacks import ProgressCallback, no_progress
-from seqwise.metrics.evaluation import Evaluation, ExampleScores, ExampleText, ScoreSums, Table
+from seqwise.data.shuffle import mix_bits
+from seqwise.metrics.evaluation import Baseline, Evaluation, ExampleScores, ExampleText, ScoreSums, Table
+from seqwise.tasks.forecast.linear import forecast_linearly
 from seqwise.tasks.forecast.model import ForecastModel, Forecasts
 from seqwise.tasks.forecast.windows import RollingWindows, WindowBatch
+from seqwise.tasks.training_summary import hash_sequences, hash_texts
 
-MODEL, NAIVE, SEASONAL_NAIVE = FORECASTERS = "model", "naive", "seasonal_naive"
+MODEL, NAIVE, SEASONAL_NAIVE, LINEAR = "model", "naive", "seasonal_naive", "linear"
+BASELINES = {LINEAR: "linear model", SEASONAL_NAIVE: "seasonal-naive forecast", NAIVE: "naive forecast"}
 BATCH_SIZE = 1024  # windows at a time
 MAX_PLOTTED_SERIES = 4  # in the plot of an evaluation
 MAX_SHOWN_VALUES = 12  # of a window, as text
+MIN_HASHED_VALUES = 8  # of a window, to recognise it
 
 
 def get_definitions(season: int, quantiles: Sequence[float]) -> dict[str, str]:
@@ -33,9 +38,13 @@ def get_definitions(season: int, quantiles: Sequence[float]) -> dict[str, str]:
         "mae": f"mean absolute error {scope}",
         "mase": f"mean over series of MAE / mean |y(t) - y(t-{season})| in the training part; any scale",
     }
-    for name, forecast in ((NAIVE, "the last value again"), (SEASONAL_NAIVE, f"the last {season} values again")):
-        kind = name.replace("_", "-")
-        definitions |= {f"{name}_{m}": f"{m} of the {kind} forecast: {forecast}" for m in ("mse", "mae", "mase")}
+    rules = {
+        NAIVE: "the last value again",
+        SEASONAL_NAIVE: f"the last {season} values again",
+        LINEAR: "a linear map of the look-back window (ridge regression)",
+    }
+    for name, rule in rules.items():
+        definitions |= {f"{name}_{m}": f"{m} of the {BASELINES[name]}: {rule}" for m in ("mse", "mae", "mase")}
     if quantiles:
         definitions["quantile_loss"] = f"mean of max(q e, (q-1) e), e = truth - forecast of quantile q, {scope}"
     if len(quantiles) > 1:
@@ -46,14 +55,19 @@ def get_definitions(season: int, quantiles: Sequence[float]) -> dict[str, str]:
 
 
 class ErrorSums:
-    """Errors of the model and both naive forecasts on standardised values, summed over the windows of C series."""
+    """Errors of the model and the baselines on standardised values, summed over the windows of C series."""
 
-    def __init__(self, num_series: int, quantiles: Sequence[float] = ()):
+    def __init__(
+        self,
+        num_series: int,
+        quantiles: Sequence[float] = (),
+        forecasters: Sequence[str] = (MODEL, NAIVE, SEASONAL_NAIVE),
+    ):
         self.quantiles = tuple(quantiles)
         self.count = np.zeros(num_series)
         self.windows = 0
-        self.squared = {name: np.zeros(num_series) for name in FORECASTERS}
-        self.absolute = {name: np.zeros(num_series) for name in FORECASTERS}
+        self.squared = {name: np.zeros(num_series) for name in forecasters}
+        self.absolute = {name: np.zeros(num_series) for name in forecasters}
         self.pinball = self.covered = 0.0
 
     def add(self, series: np.ndarray, truth: np.ndarray, mask: np.ndarray, forecasts: dict[str, np.ndarray]) -> None:
@@ -77,7 +91,7 @@ class ErrorSums:
         """Returns all metrics by name. `deviation` brings a series back to its original scale, for MASE."""
         count = max(1.0, float(self.count.sum()))
         metrics: dict[str, float] = {}
-        for name in FORECASTERS:
+        for name in self.squared:
             prefix = "" if name == MODEL else f"{name}_"
             metrics[f"{prefix}mse"] = float(self.squared[name].sum()) / count
             metrics[f"{prefix}mae"] = float(self.absolute[name].sum()) / count
@@ -197,9 +211,12 @@ def compute_errors(
     windows: np.ndarray,
     progress: ProgressCallback = no_progress,
     block_errors: BlockErrors | None = None,
+    linear: np.ndarray | None = None,
 ) -> ErrorSums:
-    """Returns the errors of the model and of both naive forecasts on all windows."""
-    errors, season = ErrorSums(len(rolling.series.names), model.quantiles), rolling.statistics.season
+    """Returns the errors of the model and the baselines on all windows; `linear` has the weights of the linear one."""
+    forecasters = [MODEL, NAIVE, SEASONAL_NAIVE, *([] if linear is None else [LINEAR])]
+    errors = ErrorSums(len(rolling.series.names), model.quantiles, forecasters)
+    season = rolling.statistics.season
     for start in range(0, len(windows), BATCH_SIZE):
         batch_windows = windows[start : start + BATCH_SIZE]
         batch = rolling.collate(batch_windows)
@@ -209,6 +226,8 @@ def compute_errors(
             NAIVE: rolling.forecast_naively(batch_windows, 1),
             SEASONAL_NAIVE: rolling.forecast_naively(batch_windows, season),
         }
+        if linear is not None:
+            naive[LINEAR] = forecast_linearly(batch.past, linear)
         errors.add(batch_windows[:, 1], truth, mask, {MODEL: forecasts.point.numpy(), **naive})
         if forecasts.quantiles is not None:
             errors.add_quantiles(truth, mask, forecasts.quantiles.numpy())
@@ -232,14 +251,21 @@ def build_evaluation(errors: ErrorSums, data: str, rolling: RollingWindows, warn
         for index, name in enumerate(statistics.names)
         if errors.count[index]
     }
+    metrics, definitions = errors.metrics(deviation, in_sample_error), get_definitions(season, errors.quantiles)
     return Evaluation(
-        errors.metrics(deviation, in_sample_error),
-        get_definitions(season, errors.quantiles),
+        metrics,
+        definitions,
         data,
         f"rolling, stride 1: {rolling.horizon} steps from the last {rolling.lookback}; "
         f"seasonal naive: season of {season} steps",
         (Table("per series, on its original scale", tuple(columns), rows),),
         tuple(warnings),
+        primary_metric="mse",
+        baselines=tuple(
+            Baseline(name, metrics[f"{key}_mse"], f"It predicts {definitions[f'{key}_mse'].partition(': ')[2]}.")
+            for key, name in BASELINES.items()
+            if key in errors.squared and not (key == SEASONAL_NAIVE and season == 1)  # then it is the naive one
+        ),
     )
 
 
@@ -254,8 +280,14 @@ def forecast_first_windows(model: ForecastModel, rolling: RollingWindows, window
 
 
 def format_forecasts(model: ForecastModel, rolling: RollingWindows, windows: np.ndarray) -> dict[str, Any]:
-    """Forecasts windows; returns by series the timestamps, point and quantiles on the original scale, and history."""
-    grid, formatted = rolling.series.grid, {}
+    """Returns the forecast of one window of each series, by its name."""
+    names = [rolling.series.names[series] for series in windows[:, 1]]
+    return dict(zip(names, iterate_forecasts(model, rolling, windows)))
+
+
+def iterate_forecasts(model: ForecastModel, rolling: RollingWindows, windows: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Yields for each window the timestamps, point and quantiles on the original scale, and the history."""
+    grid = rolling.series.grid
     forecasts = forecast_windows(model, rolling.collate(windows))
     restore = rolling.statistics.scaler.inverse_transform
     for row, (origin, series) in enumerate(windows):
@@ -271,8 +303,44 @@ def format_forecasts(model: ForecastModel, rolling: RollingWindows, windows: np.
             "timestamps": [grid.label(step) for step in range(start, origin)],
             "values": _to_list(rolling.original[start:origin, series]),
         }
-        formatted[rolling.series.names[series]] = forecast
-    return formatted
+        yield forecast
+
+
+def describe_windows(model: ForecastModel, rolling: RollingWindows, windows: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Yields past, true and predicted values of windows that do not overlap: every step is predicted once."""
+    windows = windows[(windows[:, 0] - windows[0, 0]) % rolling.horizon == 0]
+    for start in range(0, len(windows), BATCH_SIZE):
+        batch = windows[start : start + BATCH_SIZE]
+        for (origin, series), forecast in zip(batch.tolist(), iterate_forecasts(model, rolling, batch)):
+            yield {
+                "series": rolling.series.names[series],
+                "time": forecast["timestamps"][0],
+                "input": forecast["history"]["values"],
+                "expected": _to_list(rolling.original[origin : origin + rolling.horizon, series]),
+                "predicted": forecast["point"],
+                **{f"q{level}": values for level, values in forecast.get("quantiles", {}).items()},
+            }
+
+
+def hash_windows(rolling: RollingWindows, windows: np.ndarray) -> np.ndarray:
+    """Returns a hash of the time and the values of each window (B,), by which it is recognised in other tables.
+
+    The values are those to forecast and, if these are few, some before. Constant ones would be recognised anywhere:
+    the name of the series is part of their hash.
+    """
+    length, grid = max(rolling.horizon, MIN_HASHED_VALUES), rolling.series.grid
+    hashes = np.zeros(len(windows), dtype=np.uint64)
+    for series in np.unique(windows[:, 1]):
+        rows = windows[:, 1] == series
+        ends = windows[rows, 0] + rolling.horizon
+        values = np.concatenate([np.zeros(length), rolling.original[:, series]])  # there may be few steps before
+        is_equal = np.concatenate([[0], np.cumsum(values[1:] == values[:-1])])
+        is_constant = is_equal[ends + length - 1] - is_equal[ends] == length - 1
+        times = (grid.first + (ends - 1) * grid.step).astype(np.int64).view(np.uint64)
+        keys = hash_sequences(values.view(np.uint64), length)[ends] ^ mix_bits(times)
+        name = hash_texts([rolling.series.names[series]])
+        hashes[rows] = mix_bits(np.where(is_constant, keys ^ name, keys))
+    return hashes
 
 
 def _to_list(values: np.ndarray) -> list[float | None]:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -25,15 +26,19 @@ from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError, suggest
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.predictions import TABLE_SUFFIXES, write_predictions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.forecast.evaluation import (
     BlockErrors,
     build_evaluation,
     compute_errors,
     compute_validation_sums,
+    describe_windows,
     forecast_first_windows,
     forecast_windows,
+    hash_windows,
 )
+from seqwise.tasks.forecast.linear import fit_linear
 from seqwise.tasks.forecast.model import ForecastModel, fill_forecast
 from seqwise.tasks.forecast.output import SUFFIXES, forecast_next_steps, save_plot
 from seqwise.tasks.forecast.reader import SeriesData, read_series
@@ -59,6 +64,7 @@ from seqwise.tasks.task import (
     Size,
     Task,
 )
+from seqwise.tasks.training_summary import UNKNOWN, TrainingSummary, measure_overlap
 
 DEFAULT_QUANTILES = "0.1,0.9"
 MAX_VALIDATION_WINDOWS = 20_000  # scored at each validation, evenly spaced over the split
@@ -179,6 +185,13 @@ class Forecast(Task):
         mse = squared / count
         return {"loss": loss / count, "mse": mse, "mae": absolute / count, "goal": mse}
 
+    @cached_property
+    def training_summary(self) -> TrainingSummary:
+        train, valid = self.windows["train"], self.windows["valid"]
+        linear = fit_linear(self.rolling, train, valid)
+        arrays = {} if linear is None else {"linear": linear}
+        return TrainingSummary.create("mse", hash_windows(self.rolling, train), arrays, {})
+
     def count_data(self) -> dict[str, dict[str, int]]:
         counts = {}
         for split, (start, stop) in self.borders.items():
@@ -205,8 +218,8 @@ class Forecast(Task):
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Evaluates all windows of the test split of the training data or of a folder, or of another table."""
-        check_output_path(options.out, SUFFIXES)
-        rolling = _read_windows(bundle, data)
+        check_output_path(options.out, (*SUFFIXES, *TABLE_SUFFIXES))
+        rolling, training = _read_windows(bundle, data), bundle.training
         series = rolling.series
         start, stop, part = _select_part(series, bundle, split)
         windows = rolling.find(start, stop)
@@ -216,8 +229,11 @@ class Forecast(Task):
             raise DataError(problem, repair="Give a longer table.", file=series.source)
         block_errors = BlockErrors(rolling, start, stop) if options.examples else None
         with Stopwatch() as watch:
-            errors = compute_errors(bundle.model, rolling, windows, options.progress, block_errors)
-        if options.out is not None:
+            linear = None if training is None else training.arrays.get("linear")
+            errors = compute_errors(bundle.model, rolling, windows, options.progress, block_errors, linear)
+        if options.out is not None and options.out.suffix.lower() in TABLE_SUFFIXES:
+            write_predictions(options.out, describe_windows(bundle.model, rolling, windows))
+        elif options.out is not None:
             save_plot(options.out, forecast_first_windows(bundle.model, rolling, windows))
         warnings = series.findings.warning_messages()
         new_names = [name for name in series.names if name not in bundle.preprocessor.facts["names"]]
@@ -226,7 +242,17 @@ class Forecast(Task):
             warnings.append(f"{len(new_names):,} series are new to the run and scaled by their own values ({first} …).")
         evaluation = build_evaluation(errors, f"{series.source}, {part}", rolling, warnings)
         examples = None if block_errors is None else block_errors.to_scores()
-        return replace(evaluation, seconds=watch.seconds, examples=examples)
+        evaluation = replace(evaluation, seconds=watch.seconds, examples=examples)
+        if training is None:
+            return replace(evaluation, warnings=(*evaluation.warnings, UNKNOWN))
+
+        def compute(others: np.ndarray) -> float:
+            return build_evaluation(compute_errors(bundle.model, rolling, windows[others]), "", rolling, []).metrics[
+                "mse"
+            ]
+
+        masks = training.find(hash_windows(rolling, windows))
+        return replace(evaluation, overlap=measure_overlap(*masks, "windows", compute))
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:

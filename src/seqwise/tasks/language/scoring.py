@@ -24,9 +24,17 @@ from seqwise.data.corpus.batching import StreamEvaluationLoader, WindowEvaluatio
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.losses import Loss, total
-from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText, ScoreSums
+from seqwise.metrics.evaluation import (
+    BLOCK_TOKENS,
+    ExampleScores,
+    ExampleText,
+    ScoreSums,
+    TrainingOverlap,
+    compute_metric,
+)
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.ngram import NGramModel
+from seqwise.tasks.training_summary import measure_overlap
 from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 16  # streams scored in parallel; each begins with an empty state
@@ -138,6 +146,55 @@ def _sum_losses(
 def create_block_sums(store: TokenStore) -> ScoreSums:
     """Returns empty sums of nats and tokens, one row for each block."""
     return ScoreSums(-(-len(store) // BLOCK_TOKENS))
+
+
+def measure_block_overlap(
+    is_checked: np.ndarray, is_found: np.ndarray, blocks: ScoreSums | None
+) -> TrainingOverlap | None:
+    """Returns how many blocks occur in training, and the perplexity of the others; `blocks` is needed if some do."""
+
+    def compute(others: np.ndarray) -> float:
+        assert blocks is not None
+        return float(compute_metric("perplexity", blocks.sums[others].sum(axis=0)))
+
+    return measure_overlap(is_checked, is_found, BLOCK_UNIT, compute)
+
+
+@torch.no_grad()
+def predict_tokens(model: nn.Module, store: TokenStore, settings: ResolvedSettings) -> np.ndarray:
+    """Returns the most probable token at each position of a text, after the true tokens before it; 0 at the first."""
+    predicted = np.zeros(len(store), dtype=np.int64)
+    if isinstance(model, NGramModel):
+        ids = torch.from_numpy(store.read(0, len(store)).astype(np.int64))
+        for stop in range(1, len(store)):
+            predicted[stop] = int(model.next(ids[None, max(0, stop - model.order) : stop])[0].argmax())
+        return predicted
+    device, window, state = next(model.eval().parameters()).device, get_window(settings), None
+    if model.stateful:
+        batches = StreamEvaluationLoader(store, evaluation_rows(store), window).epoch()
+    else:
+        batches = WindowEvaluationLoader(store, ROWS, window, window // 2).epoch()
+    for batch in batches:
+        assert batch.positions is not None
+        positions = batch.positions.numpy()[:, None] + 1 + np.arange(batch.ids.shape[1])
+        batch, state = batch.to(device), None if batch.resets_state else state
+        states = model.backbone(model.embedding(batch.ids), state)  # type: ignore[operator]
+        state, columns = states.state, range(batch.ids.shape[1])
+        best = [model.head(states.vectors[:, column]).argmax(-1) for column in columns]  # type: ignore[operator]
+        mask = np.ones_like(positions, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
+        predicted[positions[mask]] = torch.stack(best, dim=1).cpu().numpy()[mask]
+    return predicted
+
+
+def describe_blocks(
+    model: nn.Module, store: TokenStore, settings: ResolvedSettings, tokenizer: Tokenizer
+) -> Iterator[dict[str, str]]:
+    """Yields for each block the text before it, its text, and the most probable token at each of its positions."""
+    predicted = predict_tokens(model, store, settings)
+    for start in range(0, len(store), BLOCK_TOKENS):
+        before, text = _decode_block(store, tokenizer, start)
+        best = tokenizer.decode(predicted[max(1, start) : start + BLOCK_TOKENS])
+        yield {"input": before, "expected": text, "predicted": best}
 
 
 def build_block_examples(blocks: ScoreSums, store: TokenStore, tokenizer: Tokenizer) -> ExampleScores:

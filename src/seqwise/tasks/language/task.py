@@ -20,9 +20,11 @@ from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import UsageError
 from seqwise.families import RECURRENT, get_family
+from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import DEFINITIONS, Evaluation, Perplexity, exp_or_inf
+from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.corpus_task import CorpusTask
+from seqwise.tasks.corpus_task import CorpusTask, find_training_blocks
 from seqwise.tasks.defaults import (
     DefaultsContext,
     Fill,
@@ -40,12 +42,15 @@ from seqwise.tasks.language.scoring import (
     ROWS,
     build_block_examples,
     create_block_sums,
+    describe_blocks,
     evaluation_rows,
+    measure_block_overlap,
     score,
     score_dynamically,
 )
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Prediction, Preprocessor, ProcessGroup
+from seqwise.tasks.training_summary import UNKNOWN
 
 MIN_ADAPTIVE = 20  # tokens of a vocabulary for the adaptive softmax, whose first cluster holds a tenth of them
 PROMPT_TOKENS = 64  # read before the latency of one token is measured
@@ -158,8 +163,12 @@ class Language(CorpusTask):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns the perplexity of the test split of the training data or of a folder, or of a whole text."""
         model, settings = bundle.model, bundle.settings
+        check_output_path(options.out)
         store, description = cls.open_store(bundle, data, split)
-        blocks = create_block_sums(store) if options.examples else None
+        training = bundle.training
+        masks = None if training is None else find_training_blocks(training, store)
+        has_overlap = masks is not None and bool(masks[1].any())
+        blocks = create_block_sums(store) if options.examples or has_overlap else None
         with Stopwatch() as watch:
             if options.dynamic:
                 if isinstance(model, NGramModel):
@@ -169,12 +178,18 @@ class Language(CorpusTask):
             else:
                 sums = score(model, store, settings, progress=options.progress, blocks=blocks)
                 method = describe_reading(model, settings, store)
-        info, warnings = store.info, []
+        if options.out is not None:
+            write_predictions(options.out, describe_blocks(model, store, settings, bundle.preprocessor.tokenizer))
+        info, warnings = store.info, [] if training is not None else [UNKNOWN]
         result = Perplexity(*sums, words=info.words, characters=info.characters, unknown=info.unknown)
         if result.unknown:
             count = f"{result.unknown / result.tokens:.1%} of the tokens ({result.unknown:,})"
             warnings.append(f"{count} are <unk>: their spelling was not predicted.")
-        examples = None if blocks is None else build_block_examples(blocks, store, bundle.preprocessor.tokenizer)
+        examples = None
+        if blocks is not None and options.examples:
+            examples = build_block_examples(blocks, store, bundle.preprocessor.tokenizer)
+        counts = store.counts(len(bundle.preprocessor.tokenizer))
+        counts[store.read(0, 1)] -= 1  # nothing predicts the first token
         return Evaluation(
             result.metrics(),
             DEFINITIONS,
@@ -183,6 +198,9 @@ class Language(CorpusTask):
             warnings=tuple(warnings),
             seconds=watch.seconds,
             examples=examples,
+            primary_metric="perplexity",
+            baselines=cls.compute_baselines(bundle, counts),
+            overlap=None if masks is None else measure_block_overlap(*masks, blocks),
         )
 
     @classmethod

@@ -19,7 +19,7 @@ from torch import Tensor
 from seqwise.data.batch import pad_sequences
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import UsageError
-from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText
+from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText, ScoreSums
 from seqwise.tasks.language.scoring import BLOCK_UNIT, create_block_sums
 from seqwise.tasks.masked.model import Model
 from seqwise.tasks.task import Prediction
@@ -131,31 +131,35 @@ def format_token(tokenizer: Tokenizer, token: int) -> str:
     return tokenizer.token(token)
 
 
-def build_block_examples(
-    predictions: Sequence[tuple[Tensor, Tensor, Tensor]], store: TokenStore, tokenizer: Tokenizer
-) -> ExampleScores:
-    """Returns the blocks of a text that contain a masked token.
+Predictions = Sequence[tuple[Tensor, Tensor, Tensor]]  # positions, nats and best tokens of masks, in order of the text
 
-    `predictions` has the positions, nats and most probable tokens of the masked tokens, in the order of the text.
-    """
-    positions, nats, tokens = (torch.cat(each).numpy() for each in zip(*predictions))
+
+def sum_blocks(predictions: Predictions, store: TokenStore) -> ScoreSums:
+    """Returns the nats and the number of the masked tokens of each block of a text."""
     blocks = create_block_sums(store)
-    blocks.add(positions // BLOCK_TOKENS, nats)
-    rows = np.flatnonzero(blocks.sums[:, 1])
-    borders = np.searchsorted(positions, [(row * BLOCK_TOKENS, (row + 1) * BLOCK_TOKENS) for row in rows])
-    texts = [
-        _format_block(store, tokenizer, int(row) * BLOCK_TOKENS, positions[first:last], tokens[first:last])
-        for row, (first, last) in zip(rows, borders)
-    ]
-    return ExampleScores("perplexity", BLOCK_UNIT, blocks.sums[rows], tuple(texts))
+    for positions, nats, _ in predictions:
+        blocks.add(positions.numpy() // BLOCK_TOKENS, nats.numpy())
+    return blocks
 
 
-def _format_block(
-    store: TokenStore, tokenizer: Tokenizer, start: int, positions: np.ndarray, predictions: np.ndarray
-) -> ExampleText:
-    """Returns the text with [MASK] at the positions, the true tokens there, and the predicted ones."""
-    ids = store.read(start, min(BLOCK_TOKENS, len(store) - start)).astype(np.int64)
-    targets = ids[positions - start]
-    ids[positions - start] = tokenizer.id(MASK)
-    texts = (" | ".join(format_token(tokenizer, int(token)) for token in tokens) for tokens in (targets, predictions))
-    return ExampleText.multi_line(tokenizer.decode(ids).replace(MASK, "[MASK]"), *texts)
+def build_block_examples(predictions: Predictions, store: TokenStore, tokenizer: Tokenizer) -> ExampleScores:
+    """Returns the blocks of a text that contain a masked token."""
+    sums = sum_blocks(predictions, store).sums
+    texts = (ExampleText.multi_line(*row.values()) for row in describe_blocks(predictions, store, tokenizer))
+    return ExampleScores("perplexity", BLOCK_UNIT, sums[np.flatnonzero(sums[:, 1])], tuple(texts))
+
+
+def describe_blocks(predictions: Predictions, store: TokenStore, tokenizer: Tokenizer) -> Iterator[dict[str, str]]:
+    """Yields for each block with a masked token its text with [MASK], the true tokens there, and the predicted ones."""
+    positions, _, tokens = (torch.cat(each).numpy() for each in zip(*predictions))
+    for row in np.unique(positions // BLOCK_TOKENS):
+        start = int(row) * BLOCK_TOKENS
+        first, last = np.searchsorted(positions, [start, start + BLOCK_TOKENS])
+        ids = store.read(start, min(BLOCK_TOKENS, len(store) - start)).astype(np.int64)
+        masked = positions[first:last] - start
+        true, predicted = (
+            " | ".join(format_token(tokenizer, int(token)) for token in each)
+            for each in (ids[masked], tokens[first:last])
+        )
+        ids[masked] = tokenizer.id(MASK)
+        yield {"input": tokenizer.decode(ids).replace(MASK, "[MASK]"), "expected": true, "predicted": predicted}

@@ -17,7 +17,7 @@ from torch import Tensor
 from seqwise.data.batch import Batch
 from seqwise.data.corpus.batching import WindowLoader, require_targets
 from seqwise.data.corpus.store import TokenStore
-from seqwise.data.shuffle import hash_integers
+from seqwise.data.shuffle import hash_integers, mix_bits
 
 # Shares of the targets that become <mask> or a random token; the others stay as they are (Devlin et al. 2019, §3.1).
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
@@ -97,10 +97,7 @@ class MaskSampler:
 def hash_to_uniform(positions: np.ndarray, *key: int) -> np.ndarray:
     """Returns a number in [0, 1) for each position: the finaliser of SplitMix64 over the position and the key."""
     state = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(hash_integers(*key))
-    state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    state ^= state >> np.uint64(31)
-    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (mix_bits(state) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class MaskedWindowLoader:

@@ -21,11 +21,14 @@ from seqwise.data.corpus.sources import Corpus
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
 from seqwise.families import get_family
+from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation, exp_or_inf
+from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.corpus_task import CorpusTask
+from seqwise.tasks.corpus_task import CorpusTask, find_training_blocks
+from seqwise.tasks.language.scoring import measure_block_overlap
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.masked.filling import MASK, PAD, build_block_examples, fill_masks
+from seqwise.tasks.masked.filling import MASK, PAD, build_block_examples, describe_blocks, fill_masks, sum_blocks
 from seqwise.tasks.masked.masking import MaskedEvaluationLoader, MaskedWindowLoader, MaskSampler
 from seqwise.tasks.masked.model import (
     MIN_WINDOW,
@@ -36,6 +39,7 @@ from seqwise.tasks.masked.model import (
     get_window,
 )
 from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Prediction, Preprocessor, ProcessGroup
+from seqwise.tasks.training_summary import UNKNOWN
 from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 32  # windows scored at once
@@ -126,13 +130,12 @@ class Masked(CorpusTask):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns perplexity and accuracy of masked tokens, on the test split of the training data or a whole text."""
         model, settings, tokenizer = bundle.model, bundle.settings, bundle.preprocessor.tokenizer
+        check_output_path(options.out)
         store, description = cls.open_store(bundle, data, split)
         batches = build_evaluation_batches(store, tokenizer, settings)
         predictions: list[tuple[Tensor, Tensor, Tensor]] = []
         with Stopwatch() as watch:
-            sums = score(
-                model, batches, progress=options.progress, predictions=predictions if options.examples else None
-            )
+            sums = score(model, batches, progress=options.progress, predictions=predictions)
         _, _, nats, num_correct, num_masked = sums
         metrics = {
             "perplexity": exp_or_inf(nats / num_masked),
@@ -143,13 +146,31 @@ class Masked(CorpusTask):
         if isinstance(model, BidirectionalLanguageModel):
             method += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
             metrics |= score_directions(model, batches)
-        warnings: tuple[str, ...] = ()
+        if options.out is not None:
+            write_predictions(options.out, describe_blocks(predictions, store, tokenizer))
+        training = bundle.training
+        warnings: tuple[str, ...] = () if training is not None else (UNKNOWN,)
         if unknown := store.info.unknown:
-            warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never masked.",)
+            share = f"{unknown / len(store):.1%} of the tokens ({unknown:,})"
+            warnings = (f"{share} are <unk>, which is never masked.", *warnings)
         examples = build_block_examples(predictions, store, tokenizer) if options.examples else None
         method += model.output.describe()
+        blocks, overlap = sum_blocks(predictions, store), None
+        if training is not None:
+            overlap = measure_block_overlap(*find_training_blocks(training, store), blocks)
+        targets = torch.cat([batch.targets[batch.target_mask] for batch in batches.epoch()])
+        counts = torch.bincount(targets, minlength=len(tokenizer)).numpy()
         return Evaluation(
-            metrics, DEFINITIONS, description, method, warnings=warnings, seconds=watch.seconds, examples=examples
+            metrics,
+            DEFINITIONS,
+            description,
+            method,
+            warnings=warnings,
+            seconds=watch.seconds,
+            examples=examples,
+            primary_metric="perplexity",
+            baselines=cls.compute_baselines(bundle, counts),
+            overlap=overlap,
         )
 
     @classmethod

@@ -23,6 +23,7 @@ import numpy as np
 
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import ExampleScores, ExampleText, Table
+from seqwise.metrics.predictions import TABLE_SUFFIXES, write_predictions
 from seqwise.tasks.task import Prediction
 
 OUTSIDE = "O"
@@ -235,12 +236,17 @@ def replace_whitespace(word: str) -> str:
     return re.sub(r"\s", "_", word)
 
 
-def write_conll(path: Path, sentences: Sequence[Sentence], tags: Sequence[TagPair]) -> None:
-    """Writes word, true tag and predicted tag per line and a blank line after each sentence, as conlleval reads."""
-    blocks = (
-        "".join(f"{replace_whitespace(word)} {a} {b}\n" for word, a, b in zip(sentence.words, true, predicted))
-        for sentence, (true, predicted) in zip(sentences, tags)
-    )
+def write_tags(path: Path, sentences: Sequence[Sentence], tags: Sequence[TagPair]) -> None:
+    """Writes words, true tags and predicted tags, a row per sentence in a file whose suffix is that of a table.
+
+    Any other file has a word per line and a blank line after each sentence, as conlleval reads.
+    """
+    words = [[replace_whitespace(word) for word in sentence.words] for sentence in sentences]
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        rows = zip(words, tags)
+        write_predictions(path, ({"input": w, "expected": list(a), "predicted": list(b)} for w, (a, b) in rows))
+        return
+    blocks = ("".join(f"{word} {a} {b}\n" for word, a, b in zip(w, *pair)) for w, pair in zip(words, tags))
     write_text(path, "".join(f"{block}\n" for block in blocks), concurrent=True)
 
 

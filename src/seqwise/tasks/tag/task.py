@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from seqwise.callbacks import LogFunction, ProgressCallback, no_progress
@@ -49,9 +51,10 @@ from seqwise.tasks.tag.spans import (
     extract_spans,
     format_prediction,
     score_examples,
-    write_conll,
+    write_tags,
 )
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Preprocessor, ProcessGroup, Size
+from seqwise.tasks.training_summary import TrainingSummary, hash_texts
 from seqwise.text.pipelines import find_word_offsets
 from seqwise.text.tokenizer import Tokenizer
 
@@ -196,21 +199,20 @@ class Tag(ExampleTask):
         metrics = compute_metrics(*totals, has_spans=has_spans)
         return {"loss": loss / totals[-1], **metrics, "goal": 1 - metrics[self.primary_metric[0]]}
 
-    def baselines(self, split: str) -> tuple[Baseline, ...]:
-        """The most frequent tag of each word in training, and for other words O or the most frequent plain tag."""
-        train, has_spans = self.splits.parts["train"], self.vocabulary.has_spans
+    def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Returns the most frequent tag of each word, by the hash of the word; for other words O or the usual tag."""
         tag_counts: dict[str, Counter[str]] = {}
-        for sentence in train:
+        for sentence in self.splits.parts["train"]:
             for word, tag in zip(sentence.words, sentence.tags):
                 tag_counts.setdefault(word, Counter())[tag] += 1
-        majority = {word: tags.most_common(1)[0][0] for word, tags in tag_counts.items()}
-        all_tags = Counter(tag for sentence in train for tag in sentence.tags)
-        default = OUTSIDE if has_spans else all_tags.most_common(1)[0][0]
-        counts = SpanCounts()
-        for sentence in self.splits.parts[split]:
-            counts.add_sentence(sentence.tags, [majority.get(word, default) for word in sentence.words], has_spans)
-        about = f"Each word gets the tag that it has most often in the training split, an unseen one {default}."
-        return (Baseline("most frequent tag of each word", counts.metrics(has_spans)[self.primary_metric[0]], about),)
+        all_tags = sum(tag_counts.values(), Counter())
+        default = OUTSIDE if self.vocabulary.has_spans else all_tags.most_common(1)[0][0]
+        names = list(dict.fromkeys([default, *all_tags]))
+        indices = {name: index for index, name in enumerate(names)}
+        hashes = hash_texts(tag_counts)
+        tags = np.array([indices[counts.most_common(1)[0][0]] for counts in tag_counts.values()], dtype=np.int32)
+        order = np.argsort(hashes)
+        return {"words": hashes[order], "word_tags": tags[order]}, {"tags": names}
 
     def count_data(self) -> dict[str, dict[str, int]]:
         rows, vocabulary = {}, self.vocabulary
@@ -251,9 +253,9 @@ class Tag(ExampleTask):
         counts = SpanCounts()
         tags = [counts.add_sentence(s.tags, each, has_spans) for s, each in zip(sentences, predicted)]
         if options.out is not None:
-            write_conll(options.out, sentences, tags)
-        metrics = counts.metrics(has_spans)
-        return Evaluation(
+            write_tags(options.out, sentences, tags)
+        metrics, primary_metric = counts.metrics(has_spans), "span_f1" if has_spans else "token_accuracy"
+        evaluation = Evaluation(
             metrics,
             {name: DEFINITIONS[name] for name in metrics},
             description,
@@ -262,7 +264,11 @@ class Tag(ExampleTask):
             tuple(splits.findings.warning_messages()),
             watch.seconds,
             score_examples(sentences, tags, has_spans) if options.examples else None,
+            primary_metric,
         )
+        baselines = compute_baselines(bundle.training, sentences, has_spans)
+        get_scores = partial(score_examples, sentences, tags, has_spans)
+        return cls.add_training_facts(evaluation, bundle, sentences, get_scores, baselines)
 
     @classmethod
     def input_text(cls, example: Sentence) -> str:
@@ -337,6 +343,24 @@ def predict_tags(
         progress(num_done, len(pieces))
     remaining = iter(tags)
     return [list(chain(*(next(remaining) for _ in range(0, len(s.words), max_length)))) for s in sentences]
+
+
+def compute_baselines(
+    training: TrainingSummary | None, sentences: Sequence[Sentence], has_spans: bool
+) -> list[Baseline]:
+    """Returns the primary metric of giving each word its most frequent tag."""
+    if training is None:
+        return []
+    names, words = training.facts["tags"], training.arrays["words"]
+    hashes = hash_texts(word for sentence in sentences for word in sentence.words)
+    indices = np.minimum(np.searchsorted(words, hashes), len(words) - 1)
+    tags = np.where(words[indices] == hashes, training.arrays["word_tags"][indices], 0).tolist()
+    counts, remaining = SpanCounts(), iter(tags)
+    for sentence in sentences:
+        counts.add_sentence(sentence.tags, [names[next(remaining)] for _ in sentence.words], has_spans)
+    about = f"Each word gets the tag that it has most often in the training split, an unseen one {names[0]}."
+    value = counts.metrics(has_spans)["span_f1" if has_spans else "token_accuracy"]
+    return [Baseline("most frequent tag of each word", value, about)]
 
 
 def find_token_offsets(text: str, preprocessor: Preprocessor) -> list[tuple[int, int]]:

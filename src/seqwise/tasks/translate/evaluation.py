@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from reprlib import repr as abbreviate
 
 import numpy as np
 
 from seqwise.callbacks import ProgressCallback
 from seqwise.errors import Findings
-from seqwise.files import write_text
-from seqwise.metrics.evaluation import Evaluation, ExampleScores, ExampleText, Table
-from seqwise.metrics.translation import compute_example_sums, compute_text_metrics
+from seqwise.metrics.evaluation import Baseline, Evaluation, ExampleScores, ExampleText, Table
+from seqwise.metrics.predictions import write_predictions
+from seqwise.metrics.translation import bleu, compute_example_sums, compute_text_metrics, exact_match
 from seqwise.tasks.translate.generation import TranslationGenerator
 from seqwise.tasks.translate.reader import Pair
 
@@ -103,11 +104,36 @@ def _unzip_texts(texts: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[str
     return [output for output, _ in texts], [references for _, references in texts]
 
 
-def write_translations(path: Path, outputs: Outputs) -> None:
-    """Write one translation per line; several targets in one file each, NAME.de beside NAME.fr."""
-    for name, texts in outputs.items():
-        file = path if len(outputs) == 1 else path.with_name(f"{path.name}.{name}")
-        write_text(file, "".join(f"{output}\n" for output, _ in texts), concurrent=True)
+def compute_baselines(
+    metric: str, outputs: Outputs, pairs: Sequence[Pair], frequent_targets: Mapping[str, str]
+) -> list[Baseline]:
+    """Return the metric of copying the source and, where it is known, of the most frequent target of training."""
+    compute = {"bleu": lambda *texts: bleu(*texts).value, "exact_match": exact_match}[metric]
+
+    def score(answers: Mapping[str, Sequence[str]]) -> float:
+        references = {name: [each for _, each in texts] for name, texts in outputs.items()}
+        pairs = ((answers[name], references[name]) for name in outputs)
+        return sum(compute(*_unzip_texts(list(zip(*each)))) for each in pairs) / len(outputs)
+
+    copied = score({name: [pair.source for pair in pairs] for name in outputs})
+    baselines = [Baseline("copy of the source", copied, "It repeats the source unchanged.")]
+    if frequent_targets:
+        value = score({name: [frequent_targets[name]] * len(pairs) for name in outputs})
+        about = f"It always predicts {abbreviate(frequent_targets[next(iter(outputs))])}."
+        baselines.append(Baseline("most frequent target", value, about))
+    return baselines
+
+
+def write_translations(path: Path, outputs: Outputs, pairs: Sequence[Pair]) -> None:
+    """Write the source, the reference (several: a list) and the translation of each pair; a row for each target."""
+    rows = (
+        {"input": pair.source, "expected": references[0] if len(references) == 1 else list(references)}
+        | {"predicted": output}
+        | ({"target": name} if len(outputs) > 1 else {})
+        for name, texts in outputs.items()
+        for pair, (output, references) in zip(pairs, texts)
+    )
+    write_predictions(path, rows)
 
 
 # ROUGE

@@ -9,9 +9,10 @@ This module connects the parts: reading pairs is in `reader.py`, vocabularies in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,13 @@ from seqwise.tasks.task import (
     ProcessGroup,
     Size,
 )
-from seqwise.tasks.translate.evaluation import compute_metrics, score_pairs, translate_pairs, write_translations
+from seqwise.tasks.translate.evaluation import (
+    compute_baselines,
+    compute_metrics,
+    score_pairs,
+    translate_pairs,
+    write_translations,
+)
 from seqwise.tasks.translate.generation import TranslationGenerator, parse_targets
 from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
@@ -268,6 +275,11 @@ class Translate(ExampleTask):
             "exact_match": num_exact / max(1, num_outputs),
         }
 
+    def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        targets = zip(*(pair.targets for pair in self.splits.parts["train"]))
+        frequent = [Counter(texts).most_common(1)[0][0] for texts in targets]
+        return {}, {"frequent_targets": dict(zip(self.target_names, frequent))}
+
     def _lengths(self, split: str) -> list[int]:
         """Return the steps of each pair: of its longest side, with its begin or end token."""
         return [min(self.max_length, max(map(len, texts))) + 1 for texts in zip(*self.sides[split])]
@@ -291,14 +303,19 @@ class Translate(ExampleTask):
         with Stopwatch() as watch:
             outputs = translate_pairs(generator, pairs, splits.findings, options.progress)
         if options.out is not None:
-            write_translations(options.out, outputs)
+            write_translations(options.out, outputs, pairs)
         network, attention = str(bundle.settings.model), bundle.settings.translate.attention
         if network != "transformer":
             network += f", {'no' if attention == 'none' else attention} attention"
         method, warnings = f"{options.describe_decoding()}; {network}", splits.findings.warning_messages()
-        metric = options.primary_metric or cls.primary_metric[0]
-        scores = score_pairs(metric, outputs, pairs) if options.examples else None
-        return replace(compute_metrics(outputs, description, method, warnings), seconds=watch.seconds, examples=scores)
+        metric = bundle.choose_metric(options, cls.primary_metric[0])
+        get_scores = partial(score_pairs, metric, outputs, pairs)
+        evaluation = compute_metrics(outputs, description, method, warnings)
+        evaluation = replace(evaluation, seconds=watch.seconds, primary_metric=metric)
+        evaluation = replace(evaluation, examples=get_scores() if options.examples else None)
+        frequent_targets = {} if bundle.training is None else bundle.training.facts["frequent_targets"]
+        baselines = compute_baselines(metric, outputs, pairs, frequent_targets)
+        return cls.add_training_facts(evaluation, bundle, pairs, get_scores, baselines)
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:

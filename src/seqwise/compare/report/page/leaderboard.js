@@ -89,11 +89,11 @@ function familyRow(family, place, axis, ticks) {
     make("td", { class: "drawn" }, intervalChart(family, axis, ticks)), ...rest);
 }
 
-// A rule without a model, below the families.
+// A baseline, below the families.
 function baselineRow({ name, value, about, value_text }) {
   const own = { "data-baseline": name };
   return make("tr", { class: "baseline", ...own }, make("td", { class: "place" }, DASH),
-    make("th", { scope: "row" }, make("bdi", {}, name), make("span", { class: "pill" }, "needs no model, not ranked")),
+    make("th", { scope: "row" }, make("bdi", {}, name), make("span", { class: "pill" }, "baseline, not ranked")),
     make("td", { "data-key": "mean", "data-label": metric.name }, number({ ...own, "data-key": "value" }, value, make("b", {}, value_text))),
     make("td", { colspan: COLUMNS.length + 1, class: "reason" }, about));
 }

@@ -1,0 +1,124 @@
+"""`TrainingSummary`: what a run keeps of its training split for evaluation: hashes of its examples, fitted baselines.
+
+With the hashes `evaluate` detects by content, without the training data, which examples the model was trained on. They
+are 64-bit numbers, at most MAX_HASHES of them: of more examples those whose hash is divisible by `sampling`, so that
+a sample of the evaluated examples is checked. The module knows nothing of any particular task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from seqwise.data.shuffle import mix_bits
+from seqwise.errors import RunError
+from seqwise.files import write_bytes
+from seqwise.metrics.evaluation import TrainingOverlap
+
+SUMMARY_FILE = "training_summary.safetensors"
+MAX_HASHES = 1 << 20  # 8 MB
+UNKNOWN = (
+    "The run has no training_summary.safetensors, because an older version created it: baselines are not known, and "
+    "it is not checked whether the data was trained on."
+)
+_BASE = 0xD1342543DE82EF95  # of the polynomials; odd, so that it has an inverse modulo 2^64
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSummary:
+    """Hashes of the training examples; the arrays and facts of fitted baselines, by names that the task defines."""
+
+    metric: str  # primary metric of the task on its data
+    hashes: np.ndarray  # (N,) uint64, in ascending order
+    sampling: int = 1
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, metric: str, hashes: np.ndarray, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Self:
+        """Returns the summary of examples with these hashes, as many of them as are kept."""
+        hashes = np.unique(hashes)
+        sampling = choose_sampling(len(hashes))
+        return cls(metric, hashes[hashes % np.uint64(sampling) == 0], sampling, arrays, facts)
+
+    def save(self, folder: Path) -> None:
+        content = {"metric": self.metric, "sampling": self.sampling, "facts": self.facts}
+        arrays = {f"baseline.{name}": np.ascontiguousarray(array) for name, array in self.arrays.items()}
+        tensors = {"hashes": self.hashes, **arrays}
+        write_bytes(folder / SUMMARY_FILE, save(tensors, {"summary": json.dumps(content, ensure_ascii=False)}))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self | None:
+        """Reads what `save` wrote; None for a run of a version that did not write it."""
+        path = folder / SUMMARY_FILE
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, "numpy") as file:
+                content = json.loads(file.metadata()["summary"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            hashes = tensors.pop("hashes")
+            arrays = {name.removeprefix("baseline."): array for name, array in tensors.items()}
+            return cls(content["metric"], hashes, content["sampling"], arrays, content["facts"])
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            repair = "Copy the folder again from where it was made, or delete this file: baselines are then not known."
+            raise RunError(f"the file is damaged: {error}.", file=path, repair=repair) from None
+
+    def find(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns two masks: which hashes can be checked, and which of these are hashes of training examples."""
+        is_checked = hashes % np.uint64(self.sampling) == 0
+        if not len(self.hashes):
+            return is_checked, np.zeros_like(is_checked)
+        indices = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        return is_checked, is_checked & (self.hashes[indices] == hashes)
+
+
+def choose_sampling(count: int) -> int:
+    """Returns the number of examples of which one is kept."""
+    return max(1, -(-count // MAX_HASHES))
+
+
+def measure_overlap(
+    is_checked: np.ndarray, is_found: np.ndarray, unit: str, compute: Callable[[np.ndarray], float]
+) -> TrainingOverlap | None:
+    """Returns how many examples occur in training, and the metric of the others: `compute` of their indices.
+
+    Where only a sample can be checked, the count is that of the sample, scaled; None if it is empty.
+    """
+    num_checked, num_found = int(is_checked.sum()), int(is_found.sum())
+    if not num_checked:
+        return None
+    others = np.flatnonzero(is_checked & ~is_found)
+    value = compute(others) if num_found and len(others) else None
+    return TrainingOverlap(round(num_found * len(is_checked) / num_checked), len(is_checked), unit, value)
+
+
+def hash_texts(texts: Iterable[str]) -> np.ndarray:
+    """Returns a hash of each text (N,), which does not depend on its whitespace."""
+    normalized = (" ".join(text.split()).encode("utf-8", "surrogatepass") for text in texts)
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in normalized)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def hash_sequences(values: np.ndarray, length: int) -> np.ndarray:
+    """Returns a hash of values[i : i + length] for every i (N - length + 1,), of integers (N,).
+
+    It is a rolling hash, a polynomial modulo 2^64 (Karp and Rabin 1987): differences of sums over all values before.
+    """
+    if len(values) < length:
+        return np.zeros(0, dtype=np.uint64)
+    powers, inverses = (
+        np.cumprod(np.concatenate([np.ones(1, np.uint64), np.full(len(values) - 1, base, np.uint64)]), dtype=np.uint64)
+        for base in (_BASE, pow(_BASE, -1, 1 << 64))
+    )
+    terms = mix_bits(values.astype(np.uint64)) * powers
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
+    return mix_bits((sums[length:] - sums[:-length]) * inverses[: len(values) - length + 1])
