@@ -10,15 +10,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from seqwise.tasks.classify.bag_of_words import LogisticRegression, TfidfVectorizer
+
 
 @pytest.fixture(scope="module")
 def script(benchmark_script):
     return benchmark_script("bag_of_words")
 
 
-def test_rows_are_normalised_tf_idf(script):
-    vectorizer = script.TfidfVectorizer([np.array([5, 6]), np.array([5])], 2)
-    assert list(vectorizer.indices) == [(5,), (5, 6), (6,)]
+def test_rows_are_normalised_tf_idf():
+    vectorizer = TfidfVectorizer.fit([np.array([5, 6]), np.array([5])], 10, bigram_base=10)
+    assert vectorizer.features.tolist() == [5, 6, 66]  # 66 is the bigram 5, 6
     rare, common = np.log(3 / 2) + 1, np.log(3 / 3) + 1
     dense = vectorizer.transform([np.array([5, 6, 6]), np.array([9])]) @ torch.eye(3)
     expected = np.array([common, rare, rare]) / np.linalg.norm([common, rare, rare])
@@ -26,14 +28,18 @@ def test_rows_are_normalised_tf_idf(script):
     assert dense[1].tolist() == [0, 0, 0]
 
 
-def test_the_gradient_of_the_penalised_loss_is_zero(script):
-    rows = script.TfidfVectorizer([np.array([1, 2]), np.array([2, 3]), np.array([1])], 1).transform(
-        [np.array([1, 2]), np.array([2, 3]), np.array([1])]
-    )
-    targets = torch.tensor([0, 1, 0])
-    weight, bias = script.fit(rows, targets, 3, 2, penalty=0.5)
-    weight.requires_grad_()
-    loss = F.cross_entropy(rows @ weight + bias, targets, reduction="sum") + 0.25 * weight.square().sum()
+def test_the_most_frequent_features_are_kept():
+    vectorizer = TfidfVectorizer.fit([np.array([5, 6]), np.array([6]), np.array([6, 7, 7]), np.array([7])], 2)
+    assert vectorizer.features.tolist() == [6, 7]
+
+
+def test_the_gradient_of_the_penalised_loss_is_zero():
+    texts = [np.array([1, 2]), np.array([2, 3]), np.array([1])]
+    rows, targets = TfidfVectorizer.fit(texts, 10).transform(texts), torch.tensor([0, 1, 0])
+    model = LogisticRegression.create(3, 2)
+    model.fit(rows, targets, penalty=0.5)
+    weight = model.weight.clone().requires_grad_()
+    loss = F.cross_entropy(rows @ weight + model.bias, targets, reduction="sum") + 0.25 * weight.square().sum()
     loss.backward()
     assert weight.grad is not None
     assert float(weight.grad.abs().max()) < 1e-3

@@ -5,6 +5,8 @@ Each task has a module `rows_TASK.py` in this folder with its row of the table.
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from collections import Counter
 from functools import cache
@@ -206,6 +208,38 @@ def test_example_scores_sum_to_the_primary_metric_for_every_model(prepared_run, 
             (each.input, each.expected) for each in other_examples.texts
         ]
         assert all(each.input for each in evaluation.examples.texts)
+
+
+@pytest.mark.parametrize("task", ROWS)
+def test_examples_of_the_training_split_are_recognised_and_baselines_are_finite(prepared_run, trained_model, task):
+    family = ROWS[task].families[0]
+    data, loaded = prepared_run(task, family)[0].origin.data, trained_model(task, family)
+    evaluation = loaded.evaluate(data, split="train")
+    assert evaluation.overlap is not None
+    assert evaluation.overlap.count == evaluation.overlap.total > 0
+    assert evaluation.overlap.value is None
+    assert any(note.startswith(f"All {evaluation.overlap.total:,} ") for note in evaluation.notes)
+    assert loaded.evaluate(data).overlap.total < evaluation.overlap.total
+    assert evaluation.baselines
+    assert all(math.isfinite(baseline.value) for baseline in evaluation.baselines)
+    assert evaluation.primary_metric == prepared_run(task, family)[1].primary_metric[0]
+    assert [each["name"] for each in evaluation.as_dict()["baselines"]] == [each.name for each in evaluation.baselines]
+
+
+@pytest.mark.parametrize("task", ROWS)
+def test_evaluation_writes_input_expected_and_predicted(prepared_run, trained_model, task, tmp_path):
+    family = ROWS[task].families[0]
+    data, loaded = prepared_run(task, family)[0].origin.data, trained_model(task, family)
+    loaded.evaluate(data, out=tmp_path / "answers.jsonl")
+    loaded.evaluate(data, out=tmp_path / "answers.csv")
+    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert rows
+    assert all({"input", "expected", "predicted"} <= row.keys() for row in rows)
+    assert any(row["expected"] for row in rows)
+    with (tmp_path / "answers.csv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == len(rows)
+    assert table[0].keys() == rows[0].keys()
 
 
 @pytest.mark.parametrize(("task", "family"), SOME_PAIRS)

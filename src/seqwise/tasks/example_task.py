@@ -23,7 +23,7 @@ from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Preprocessor, ProcessGroup, Size, Task
-from seqwise.tasks.training_summary import UNKNOWN, TrainingSummary, hash_texts, measure_overlap
+from seqwise.tasks.training_summary import TrainingSummary, hash_texts, measure_overlap
 
 
 class ExampleTask(Task):
@@ -160,17 +160,16 @@ class ExampleTask(Task):
 
         `get_scores` is called if there are any, for the primary metric of the others.
         """
-        training = bundle.training
-        if training is None:
-            return replace(evaluation, baselines=tuple(baselines), warnings=(*evaluation.warnings, UNKNOWN))
+        evaluation = replace(evaluation, baselines=tuple(baselines))
+        if bundle.training is None:
+            return evaluation
 
         def compute(others: np.ndarray) -> float:
             scores = get_scores()
             return float(compute_metric(scores.metric, scores.sums[others].sum(axis=0)))
 
-        hashes = hash_texts(map(cls.identify, examples))
-        overlap = measure_overlap(*training.find(hashes), cls.example_unit, compute)
-        return replace(evaluation, baselines=tuple(baselines), overlap=overlap)
+        masks = bundle.training.find(hash_texts(map(cls.identify, examples)))
+        return replace(evaluation, overlap=measure_overlap(*masks, cls.example_unit, compute))
 
     @classmethod
     def select_examples(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[Any, list[Any], str]:

@@ -26,8 +26,8 @@ from seqwise.metrics.evaluation import TrainingOverlap
 SUMMARY_FILE = "training_summary.safetensors"
 MAX_HASHES = 1 << 20  # 8 MB
 UNKNOWN = (
-    "The run has no training_summary.safetensors, because an older version created it: baselines are not known, and "
-    "it is not checked whether the data was trained on."
+    f"The run has no {SUMMARY_FILE}, which older versions did not write: its baselines are not known, nor whether it "
+    "was trained on this data."
 )
 _BASE = 0xD1342543DE82EF95  # of the polynomials; odd, so that it has an inverse modulo 2^64
 

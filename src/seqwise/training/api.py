@@ -21,7 +21,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
 from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
-from seqwise.tasks.training_summary import TrainingSummary
+from seqwise.tasks.training_summary import UNKNOWN, TrainingSummary
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
@@ -110,7 +110,9 @@ class TrainedModel:
         """
         if progress is not None:
             overrides["progress"] = progress
-        return self.task.evaluate(self.bundle, str(data), split, self._override(options, overrides))
+        evaluation = self.task.evaluate(self.bundle, str(data), split, self._override(options, overrides))
+        unknown = () if self.bundle.training is not None else (UNKNOWN,)
+        return replace(evaluation, warnings=(*evaluation.warnings, *unknown))
 
     def predict(
         self, inputs: str | Sequence[str] = "", *, options: InferenceOptions | None = None, **overrides: Any

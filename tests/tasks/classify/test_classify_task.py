@@ -115,7 +115,7 @@ def test_predictions_of_an_evaluation_can_be_written(trained_model: TrainedModel
     (tmp_path / "other.csv").write_text('text,label\n"so\tgood\nfilm",y\nso bad,n\n')
     evaluation = trained_model.evaluate(tmp_path / "other.csv", out=tmp_path / "answers.tsv")
     lines = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
-    assert lines[0] == ["text", "label", "predicted", "probability"]
+    assert lines[0] == ["input", "expected", "predicted", "probability"]
     assert [line[:2] for line in lines[1:]] == [["so good film", "y"], ["so bad", "n"]]
     num_correct = sum(line[1] == line[2] for line in lines[1:])
     assert evaluation.metrics["accuracy"] == num_correct / 2

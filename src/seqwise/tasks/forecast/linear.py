@@ -1,7 +1,9 @@
 """Linear baseline of forecasting: ridge regression of the next steps on the look-back window, in closed form.
 
-The last value is subtracted from the window before and added to the forecast after (NLinear: Zeng et al. 2023). One
-map is shared by all series; values known in advance are not used. The penalty is chosen on the validation split.
+The last value is subtracted from the window before and added to the forecast after (NLinear: Zeng et al. 2023), so
+that the penalty draws the forecast towards the last value; here it stays an input too, for series that return to a
+level. One map is shared by all series; values known in advance are not used. The penalty is chosen on the validation
+split.
 """
 
 from __future__ import annotations
@@ -44,10 +46,10 @@ def forecast_linearly(past: Tensor, weights: np.ndarray) -> np.ndarray:
 
 
 def _normalize(past: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the windows minus their last value, with a column of ones, and the last values (B, 1)."""
+    """Returns inputs (B, lookback + 1), which are past values minus the last, the last and 1, and the last (B, 1)."""
     values = past.double().numpy()
     last = values[:, -1:]
-    return np.concatenate([values - last, np.ones_like(last)], axis=1), last
+    return np.concatenate([values[:, :-1] - last, last, np.ones_like(last)], axis=1), last
 
 
 def _iterate(rolling: RollingWindows, windows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

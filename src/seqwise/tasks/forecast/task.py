@@ -64,7 +64,7 @@ from seqwise.tasks.task import (
     Size,
     Task,
 )
-from seqwise.tasks.training_summary import UNKNOWN, TrainingSummary, measure_overlap
+from seqwise.tasks.training_summary import TrainingSummary, measure_overlap
 
 DEFAULT_QUANTILES = "0.1,0.9"
 MAX_VALIDATION_WINDOWS = 20_000  # scored at each validation, evenly spaced over the split
@@ -244,7 +244,7 @@ class Forecast(Task):
         examples = None if block_errors is None else block_errors.to_scores()
         evaluation = replace(evaluation, seconds=watch.seconds, examples=examples)
         if training is None:
-            return replace(evaluation, warnings=(*evaluation.warnings, UNKNOWN))
+            return evaluation
 
         def compute(others: np.ndarray) -> float:
             return build_evaluation(compute_errors(bundle.model, rolling, windows[others]), "", rolling, []).metrics[

@@ -50,7 +50,6 @@ from seqwise.tasks.language.scoring import (
 )
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Prediction, Preprocessor, ProcessGroup
-from seqwise.tasks.training_summary import UNKNOWN
 
 MIN_ADAPTIVE = 20  # tokens of a vocabulary for the adaptive softmax, whose first cluster holds a tenth of them
 PROMPT_TOKENS = 64  # read before the latency of one token is measured
@@ -180,7 +179,7 @@ class Language(CorpusTask):
                 method = describe_reading(model, settings, store)
         if options.out is not None:
             write_predictions(options.out, describe_blocks(model, store, settings, bundle.preprocessor.tokenizer))
-        info, warnings = store.info, [] if training is not None else [UNKNOWN]
+        info, warnings = store.info, []
         result = Perplexity(*sums, words=info.words, characters=info.characters, unknown=info.unknown)
         if result.unknown:
             count = f"{result.unknown / result.tokens:.1%} of the tokens ({result.unknown:,})"

@@ -39,7 +39,6 @@ from seqwise.tasks.masked.model import (
     get_window,
 )
 from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Prediction, Preprocessor, ProcessGroup
-from seqwise.tasks.training_summary import UNKNOWN
 from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 32  # windows scored at once
@@ -149,10 +148,9 @@ class Masked(CorpusTask):
         if options.out is not None:
             write_predictions(options.out, describe_blocks(predictions, store, tokenizer))
         training = bundle.training
-        warnings: tuple[str, ...] = () if training is not None else (UNKNOWN,)
+        warnings: tuple[str, ...] = ()
         if unknown := store.info.unknown:
-            share = f"{unknown / len(store):.1%} of the tokens ({unknown:,})"
-            warnings = (f"{share} are <unk>, which is never masked.", *warnings)
+            warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never masked.",)
         examples = build_block_examples(predictions, store, tokenizer) if options.examples else None
         method += model.output.describe()
         blocks, overlap = sum_blocks(predictions, store), None
