@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from seqwise.cli import console
 from seqwise.config import FAMILIES
 from seqwise.metrics.evaluation import DEFINITIONS
 
@@ -19,7 +20,7 @@ def test_json_is_one_document_with_metrics_and_their_definitions(seqwise_command
     assert result.status == 0
     assert result.err == ""
     document = json.loads(result.out)
-    assert list(document) == [*METRICS, "on", "how", "definitions"]
+    assert list(document)[:9] == [*METRICS, "on", "how", "definitions", "baselines"]
     assert list(document["definitions"]) == METRICS
     assert all(math.isfinite(document[name]) and document[name] > 0 for name in METRICS[:-1])
     assert document["on"] == f"{book}, the test split"
@@ -27,10 +28,13 @@ def test_json_is_one_document_with_metrics_and_their_definitions(seqwise_command
 
 def test_the_table_has_a_line_per_metric_with_its_definition(seqwise_command, trained_run, book):
     result = seqwise_command("evaluate", trained_run(), book)
-    assert [line.split()[0] for line in result.out.splitlines()] == METRICS
-    for name, line in zip(METRICS, result.out.splitlines()):
+    lines = result.out.splitlines()
+    assert [line.split()[0] for line in lines[: len(METRICS)]] == METRICS
+    for name, line in zip(METRICS, lines):
         assert line.endswith(DEFINITIONS[name])
-    assert result.err.splitlines() == [
+    assert lines[len(METRICS) : -1] == ["", "baselines: perplexity"]
+    assert lines[-1].startswith("unigram ")
+    assert result.err.splitlines()[:2] == [
         f"{book}, the test split",
         "state passed on over the whole text; full softmax over 22 tokens, tied projection",
     ]
@@ -64,3 +68,41 @@ def test_another_text_is_evaluated_whole_and_its_unknown_tokens_are_listed(seqwi
 def test_dynamic_evaluation_reports_its_settings(seqwise_command, trained_run, book):
     result = seqwise_command("evaluate", trained_run(), book, "--dynamic", "--dynamic-rate", "0.2", "--json")
     assert "each segment is scored, then trained on (SGD, rate 0.2)" in json.loads(result.out)["how"]
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_on_a_terminal_no_line_is_wider_than_it(seqwise_command, trained_run, book, monkeypatch, columns):
+    plain = seqwise_command("evaluate", trained_run(), book).out
+    monkeypatch.setattr(console, "width", lambda: columns)
+    narrow = seqwise_command("evaluate", trained_run(), book).out
+    assert max(map(len, plain.splitlines())) > columns >= max(map(len, narrow.splitlines()))
+    assert narrow.split() == plain.split()
+    # Beside its number if there is room for a definition, else below.
+    assert narrow.splitlines()[1].startswith("    " if columns == 60 else "word_perplexity")
+
+
+def test_wide_tables_are_split_into_parts(monkeypatch):
+    rows = [["", "first", "second", "third"], ["name", "1", "22", "333"]]
+    assert console.align_to_width(rows) == ["      first  second  third", "name      1      22    333"]
+    monkeypatch.setattr(console, "width", lambda: 20)
+    parts = ["      first  second", "name      1      22", "", "      third", "name    333"]
+    assert console.align_to_width(rows) == parts
+    monkeypatch.setattr(console, "width", lambda: 5)
+    assert [line for line in console.align_to_width(rows) if line.startswith("name")] == [
+        "name      1", "name      22", "name    333"
+    ]  # fmt: skip
+
+
+def test_a_warning_says_that_the_text_was_trained_on(seqwise_command, trained_run, book):
+    result = seqwise_command("evaluate", trained_run("ngram"), book, "--split", "train")
+    assert "occur in the training split of the run: the perplexity says nothing about new data." in result.err
+    assert "worse than" not in result.err
+
+
+def test_every_task_writes_its_predictions(seqwise_command, trained_run, book, tmp_path):
+    result = seqwise_command("evaluate", trained_run(), book, "--out", tmp_path / "blocks.jsonl")
+    assert f"written: {tmp_path / 'blocks.jsonl'}" in result.err
+    rows = [json.loads(line) for line in (tmp_path / "blocks.jsonl").read_text(encoding="utf-8").splitlines()]
+    tokens = json.loads(seqwise_command("evaluate", trained_run(), book, "--json").out)["tokens"]
+    assert sum(len(row["predicted"]) for row in rows) == tokens
+    assert all(len(row["expected"]) == 128 for row in rows[:-1])

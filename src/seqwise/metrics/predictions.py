@@ -18,7 +18,7 @@ def write_predictions(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes rows with the keys `input`, `expected`, `predicted` and others, in the format that the suffix names.
 
     `.jsonl` and `.json` have one object per line, `.csv` is separated by commas, anything else by tabs. In a table,
-    lists are joined by spaces.
+    lists are joined by spaces, or by " | " if their items have spaces.
     """
     rows, suffix = list(rows), path.suffix.lower()
     if suffix in (".jsonl", ".json"):
@@ -35,5 +35,6 @@ def write_predictions(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def _format_cell(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(map(_format_cell, value))
+        cells = list(map(_format_cell, value))
+        return (" | " if any(" " in cell for cell in cells) else " ").join(cells)
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

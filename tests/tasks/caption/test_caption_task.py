@@ -96,10 +96,11 @@ def test_the_captions_of_an_evaluation_can_be_written(trained_task, images: Path
     task, settings, model = trained_task
     options = InferenceOptions(BeamSearchOptions(beam=2), out=tmp_path / "captions.tsv")
     evaluation = Caption.evaluate(task.bundle(model, settings), str(images), "test", options)
-    lines = [line.split("\t") for line in (tmp_path / "captions.tsv").read_text().splitlines()]
+    head, *lines = (line.split("\t") for line in (tmp_path / "captions.tsv").read_text().splitlines())
+    assert head == ["input", "expected", "predicted"]
     examples = {Path(example.image).stem: example for example in task.splits.parts["test"]}
-    assert [Path(name).stem for name, _ in lines] == list(examples)
-    num_correct = sum(text.replace(".", " .") in examples[Path(name).stem].captions for name, text in lines)
+    assert [Path(name).stem for name, _, _ in lines] == list(examples)
+    num_correct = sum(text.replace(".", " .") in examples[Path(name).stem].captions for name, _, text in lines)
     assert evaluation.metrics["exact_match"] == pytest.approx(num_correct / len(lines))
     with pytest.raises(UsageError, match="its folder does not exist"):
         Caption.evaluate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqwise.tasks.forecast.evaluation import MODEL, NAIVE, SEASONAL_NAIVE, ErrorSums, get_definitions
+from seqwise.tasks.forecast.evaluation import BASELINES, MODEL, NAIVE, SEASONAL_NAIVE, ErrorSums, get_definitions
 
 TRUTH = np.array([[1.0, 2.0], [3.0, 9.0]])
 MASK = np.array([[True, True], [True, False]])  # the 9 is missing
@@ -62,5 +62,5 @@ def test_sums_of_batches_equal_those_of_the_whole():
 
 @pytest.mark.parametrize("quantiles", [(), (0.5,), (0.1, 0.9)])
 def test_every_metric_has_a_definition(quantiles: tuple[float, ...]):
-    metrics = ErrorSums(1, quantiles).metrics(np.ones(1), np.ones(1))
+    metrics = ErrorSums(1, quantiles, (MODEL, *BASELINES)).metrics(np.ones(1), np.ones(1))
     assert metrics.keys() == get_definitions(24, quantiles).keys()

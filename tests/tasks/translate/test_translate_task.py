@@ -117,7 +117,7 @@ def test_validation_sums_over_processes(english, monkeypatch: pytest.MonkeyPatch
 
 def test_evaluation_has_a_definition_of_every_metric(english, folder: Path, tmp_path: Path):
     task, model, settings, _ = english
-    out = tmp_path / "answers.txt"
+    out = tmp_path / "answers.tsv"
     options = InferenceOptions(BeamSearchOptions(beam=3), out=out)
     evaluation = Translate.evaluate(task.bundle(model, settings), str(folder), None, options)
     assert evaluation.data == f"{folder}, the test split"
@@ -128,8 +128,10 @@ def test_evaluation_has_a_definition_of_every_metric(english, folder: Path, tmp_
     assert set(evaluation.definitions) == set(evaluation.metrics)
     assert evaluation.warnings == ("BLEU counts 4-grams; most of these texts are shorter.",)
     assert "tok:13a" in evaluation.as_dict()["definitions"]["bleu"]
-    answers, references = out.read_text().splitlines(), (folder / "test.en").read_text().splitlines()
-    num_correct = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
+    head, *rows = (line.split("\t") for line in out.read_text().splitlines())
+    assert head == ["input", "expected", "predicted"]
+    assert [row[1] for row in rows] == (folder / "test.en").read_text().splitlines()
+    num_correct = sum(expected == predicted for _, expected, predicted in rows)
     assert num_correct / 30 == pytest.approx(evaluation.metrics["exact_match"])
 
 
