@@ -64,9 +64,9 @@ class TfidfVectorizer:
         """Returns the vectoriser of training texts; of more features the most frequent ones are kept."""
         found = np.concatenate([extract_features(row, bigram_base) for row in rows])
         features, counts = np.unique(found, return_counts=True)
-        kept = np.sort(np.argsort(-counts, kind="stable")[:max_features])
-        idf = np.log((1 + len(rows)) / (1 + counts[kept])) + 1
-        return cls(features[kept], idf.astype(np.float32), bigram_base)
+        selected = np.sort(np.argsort(-counts, kind="stable")[:max_features])
+        idf = np.log((1 + len(rows)) / (1 + counts[selected])) + 1
+        return cls(features[selected], idf.astype(np.float32), bigram_base)
 
     def transform(self, rows: Sequence[np.ndarray]) -> SparseRows:
         """Returns the rows as a sparse matrix; features that the training texts do not have are ignored."""
@@ -181,7 +181,7 @@ def compute_baselines(
     always = f"It always predicts {abbreviate(labels[label])}, the most frequent label of the training split."
     model = LogisticRegression(torch.from_numpy(arrays["weight"]), torch.from_numpy(arrays["bias"]))
     predicted = model.predict(TfidfVectorizer(arrays["features"], arrays["idf"]).transform(rows))
-    about = f"Logistic regression on the {token} of the text, whatever their order (tf-idf, L2 penalty chosen on the validation split)."
+    about = f"Logistic regression on the {token} of the text, whatever their order (tf-idf, L2 penalty)."
     return [
         Baseline(f"bag of {token}", float((predicted == targets).mean()), about),
         Baseline("most frequent label", float((targets == label).mean()), always),
