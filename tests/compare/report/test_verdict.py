@@ -624,7 +624,7 @@ def test_the_verdict_is_plain_data():
 
 
 BASELINE = {"name": "most frequent label", "value": 0.8, "about": "It always answers 'a'."}
-BASELINE_WARNING = "the most frequent label (80.0 %): the budget may be too small, or there may be little to learn."
+BASELINE_WARNING = "the most frequent label (80.0 %): the budget may be too small, or there may be little more to learn."
 
 
 @pytest.mark.parametrize(

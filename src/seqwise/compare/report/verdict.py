@@ -200,7 +200,7 @@ def _compare_with_baseline(ranking: Ranking, best: Family) -> Iterator[str]:
     if not is_ahead or is_within_interval:
         value = format_metric(ranking.metric.key, baseline.value, best.half_width)
         result = f"{best.name} is hardly better" if is_ahead else "No family is better"
-        advice = "the budget may be too small, or there may be little to learn"
+        advice = "the budget may be too small, or there may be little more to learn"
         yield f"{result} than a baseline, the {baseline.name} ({value}): {advice}."
 
 
