@@ -624,7 +624,9 @@ def test_the_verdict_is_plain_data():
 
 
 BASELINE = {"name": "most frequent label", "value": 0.8, "about": "It always answers 'a'."}
-BASELINE_WARNING = "the most frequent label (80.0 %): the budget may be too small, or there may be little more to learn."
+BASELINE_WARNING = (
+    "the most frequent label (80.0 %): the budget may be too small, or there may be little more to learn."
+)
 
 
 @pytest.mark.parametrize(
