@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqwise.errors import DataError, suggest, suggest_path
+from seqwise.errors import DataError, Findings, pluralize, suggest, suggest_path
 
 
 def test_a_message_has_location_problem_and_fix():
@@ -29,3 +29,20 @@ def test_the_most_similar_word_is_suggested_and_otherwise_all_are_listed():
 def test_a_path_is_suggested_by_its_name_without_suffix_and_folder(path, suggested):
     others = [Path("book.txt.gz"), Path("/tmp/bin.txt"), Path("runs/tf"), Path("runs/ptb-gru")]
     assert suggest_path(Path(path), others) == (f"Perhaps you meant {suggested!r}." if suggested else "")
+
+
+@pytest.mark.parametrize(
+    ("plural", "singular"),
+    [
+        ("empty texts, which are dropped", "1 empty text, which is dropped"),
+        ("texts come with different labels; all are kept", "1 text comes with different labels; it is kept"),
+        ("texts are in train too, so they may be memorised", "1 text is in train too, so it may be memorised"),
+        ("vectors", "1 vector"),
+    ],
+)
+def test_one_thing_is_reported_in_the_singular(plural, singular):
+    assert pluralize(1, plural) == singular
+    assert pluralize(2, plural) == f"2 {plural}"
+    findings = Findings()
+    findings.warn(plural, "a.csv", 3)
+    assert findings.warning_messages() == [f"{singular} (a.csv:3)."]

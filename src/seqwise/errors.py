@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -73,6 +74,42 @@ def suggest_path(path: Path, others: Iterable[Path]) -> str:
     return f"Perhaps you meant {str(stems[close[0]])!r}." if close else ""
 
 
+# Plural → singular, for the phrases of `Findings.warn`; of nouns the first or second word.
+_NOUNS = (
+    "text|pair|line|row|file|image|sentence|example|marker|timestamp|value|caption|source|column|name|word|tag|label|"
+    "vector|input|answer|token|character|step|weight|document"
+)
+_SINGULARS = {
+    r"\bwhose names contain\b": "whose name contains",
+    r"\bare not sentences\b": "is not a sentence",
+    r"\bread as examples\b": "read as an example",
+    r"\bthat look\b": "that looks",
+    r"\b(?:they|all) are\b": "it is",
+    r"\bare\b": "is",
+    r"\bhave\b": "has",
+    r"\bcome\b": "comes",
+    r"\bthey count as errors\b": "it counts as an error",
+    r"\bthey\b": "it",
+    r"\btheir\b": "its",
+}
+
+
+def to_singular(phrase: str) -> str:
+    """Return a phrase about several things as one about a single one: "empty texts, which are dropped"."""
+    head = re.match(rf"((?:[\w-]+ )?)({_NOUNS})s\b", phrase)
+    if head is None:  # it is about one thing already
+        return phrase
+    phrase = head[1] + head[2] + phrase[head.end() :]
+    for plural, singular in _SINGULARS.items():
+        phrase = re.sub(plural, singular, phrase)
+    return phrase
+
+
+def pluralize(number: int, plural: str) -> str:
+    """Return a number with its noun, in the singular for one: 1 vector, 2 vectors."""
+    return f"{number:,} {plural if number != 1 else to_singular(plural)}"
+
+
 @dataclass
 class Findings:
     """Errors and warnings collected while data is read, so that a user sees many mistakes at once.
@@ -97,7 +134,7 @@ class Findings:
         messages = []
         for kind, locations in self.warnings.items():
             first = "first: " if len(locations) > 1 else ""
-            messages.append(f"{len(locations):,} {kind}" + (f" ({first}{locations[0]})." if locations[0] else "."))
+            messages.append(pluralize(len(locations), kind) + (f" ({first}{locations[0]})." if locations[0] else "."))
         return messages
 
     def raise_errors(self) -> None:

@@ -116,7 +116,7 @@ def test_each_process_gets_an_example_even_if_the_token_limit_allows_only_one():
 def test_rows_and_examples_that_cannot_be_divided_among_processes_are_refused():
     with pytest.raises(UsageError, match="7 rows cannot be divided among 2 processes"):
         build_loader(rows=7, world_size=2)
-    with pytest.raises(UsageError, match="1 examples cannot be divided among 2"):
+    with pytest.raises(UsageError, match="1 example cannot be divided among 2"):
         build_loader([5], rows=2, world_size=2)
 
 

@@ -70,7 +70,7 @@ def test_folders_name_splits_too_and_files_without_a_split_are_counted(tmp_path:
     )
     assert words_of_split(splits, "train") == ["a", "b"]
     assert splits.findings.warning_messages() == [
-        f"1 files whose names contain no split, which are not read ({tmp_path / 'x.txt'})."
+        f"1 file whose name contains no split, which is not read ({tmp_path / 'x.txt'})."
     ]
 
 

@@ -58,6 +58,6 @@ def test_warnings_of_one_kind_are_one_sentence_with_count_and_first_location():
     findings.warn("rare label")
     assert findings.warning_messages() == [
         "2 blank lines, which are skipped (first: a.csv:4).",
-        "1 files whose names contain no split, which are not read (notes.txt).",
+        "1 file whose name contains no split, which is not read (notes.txt).",
         "1 rare label.",
     ]

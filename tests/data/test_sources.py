@@ -98,7 +98,7 @@ def test_named_splits_are_kept(tmp_path: Path) -> None:
     (tmp_path / "test_2016.txt").write_text("e f\n")
     corpus = open_corpus(tmp_path)
     assert [join_texts(corpus, split) for split in ("train", "valid", "test")] == ["a b\n", "c d\n", "e f\n"]
-    assert corpus.split_rule == "splits as the files are named. 1 files whose names contain no split are not read."
+    assert corpus.split_rule == "splits as the files are named. 1 file whose name contains no split is not read."
     assert [Path(file).name for file in corpus.files] == ["ptb.train.txt", "ptb.valid.txt", "test_2016.txt"]
 
 

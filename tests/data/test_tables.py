@@ -9,7 +9,7 @@ import pytest
 
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Table, parse_columns, read_table
-from seqwise.errors import DataError, Findings
+from seqwise.errors import DataError, Findings, pluralize
 
 NAMES = ("text", "label")
 
@@ -92,7 +92,7 @@ def test_blank_lines_are_counted_except_at_the_end(tmp_path: Path, name: str):
     }
     result, findings = write_and_read_table(tmp_path, name, "\n\n".join(lines[name]) + "\n\n\n")
     assert [row.line for row in result.rows] == [1, 3]
-    assert findings.warning_messages() == [f"1 blank lines, which are skipped ({tmp_path / name}:2)."]
+    assert findings.warning_messages() == [f"1 blank line, which is skipped ({tmp_path / name}:2)."]
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "a,1\n,\nb,0\n"), ("a.tsv", "a\t1\n\t\nb\t0\n")])
@@ -140,7 +140,7 @@ def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
         ("a.jsonl", "\n\n", None, ["a.jsonl: the file is empty", '{"text": …, "label": …}']),
         ("a.csv", "sentence,label\ngood,1\n", None, ["a.csv:1: ", "no column text", "--columns sentence,label"]),
         ("a.csv", "\nreview,label\ngood,1\n", None, ["a.csv:2: ", "no column text"]),
-        ("a.tsv", "good\nbad\n", None, ["found 1 columns", "separated by commas, semicolons, tabs"]),
+        ("a.tsv", "good\nbad\n", None, ["found 1 column", "separated by commas, semicolons, tabs"]),
         ("a.csv", "text,label,text\ngood,1,x\n", None, ["a.csv:1: two columns are called 'text': 1 and 3"]),
         ("a.csv", "\nText,label,text\ngood,1,x\n", None, ["a.csv:2: two columns are called 'text'"]),
         ("a.csv", "r,s,r\ngood,1,x\n", "r,s", ["a.csv:1: two columns are called 'r'"]),
@@ -250,7 +250,9 @@ WITH_HEADER = "review,mood\nthe film is good,1\nthe film is bad,0\n"
 )
 def test_a_header_read_as_an_example_gives_a_warning(tmp_path: Path, content: str, columns: str, warns: bool):
     _, findings = write_and_read_table(tmp_path, "a.csv", content, columns)
-    assert findings.warning_messages() == ([f"1 {HEADER_READ_AS_EXAMPLE} ({tmp_path / 'a.csv'}:1)."] if warns else [])
+    assert findings.warning_messages() == (
+        [f"{pluralize(1, HEADER_READ_AS_EXAMPLE)} ({tmp_path / 'a.csv'}:1)."] if warns else []
+    )
 
 
 def test_the_suffix_json_is_read_as_json_lines(tmp_path: Path):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from seqwise.data.shuffle import permutation
-from seqwise.errors import UsageError
+from seqwise.errors import UsageError, pluralize
 
 GROWTH = 1.2  # longest / shortest length of a bucket: little padding, many examples to shuffle
 
@@ -144,7 +144,9 @@ class BucketLoader(Generic[B]):
         shard_rows(rows, rank, world_size)  # raises where the rows cannot be divided
         self.lengths = np.asarray(lengths, dtype=np.int64)
         if len(self.lengths) < world_size:
-            raise UsageError(f"{len(self.lengths)} examples cannot be divided among {world_size} processes.")
+            raise UsageError(
+                f"{pluralize(len(self.lengths), 'examples')} cannot be divided among {world_size} processes."
+            )
         self.collate = collate
         self.rows, self.max_tokens = rows, max_tokens
         self.seed, self.rank, self.world_size = seed, rank, world_size

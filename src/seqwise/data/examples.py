@@ -20,7 +20,7 @@ import numpy as np
 from seqwise.config import HELD_OUT_FRACTION
 from seqwise.data.reading import get_format_suffix, list_data, name_file_type
 from seqwise.data.shuffle import permute_indices
-from seqwise.errors import DataError, Findings, suggest
+from seqwise.errors import DataError, Findings, pluralize, suggest
 
 SPLITS = ("train", "valid", "test")
 SPLIT_FILES = "train.*, valid.* and test.* in one folder."  # the end of a suggested repair
@@ -162,7 +162,7 @@ def split_examples(
         return Splits(name, rule, {split: parts[split] for split in SPLITS if split in parts}, findings, has_test)
     examples = parts["train"]
     if len(examples) <= sum(share > 0 for share in missing.values()):
-        problem = f"{len(examples)} examples are too few to hold some out for validation and testing."
+        problem = f"{pluralize(len(examples), 'examples are too few')} to hold some out for validation and testing."
         raise TooShortError(problem, repair=f"Give more examples, or {SPLIT_FILES}", file=name)
     shuffled = permute_indices(np.arange(len(examples)), len(examples), 0).tolist()  # the rank of each example
     if label is None:

@@ -20,7 +20,7 @@ from typing import Any
 from seqwise.data import json_objects, spreadsheets
 from seqwise.data.encodings import decode_text, warn_about_encoding
 from seqwise.data.reading import get_format_suffix, open_binary
-from seqwise.errors import DataError, Findings, UsageError, suggest
+from seqwise.errors import DataError, Findings, UsageError, pluralize, suggest
 from seqwise.text.patterns import replace_surrogates
 
 csv.field_size_limit(1 << 30)  # a field may be a whole document
@@ -264,7 +264,7 @@ def _find_columns(
         raise error(f"the header has no column {' nor '.join(missing)}; it has {', '.join(header)}.", repair=repair)
     if len(header) == len(names):
         return {name: index for index, name in enumerate(names)}, False
-    found = f"found {len(header)} columns: {', '.join(header)[:80]}"
+    found = f"found {pluralize(len(header), 'columns')}: {', '.join(header)[:80]}"
     raise error(f"expected the columns {', '.join(names)}, {found}.", repair=_column_count_fix(header, names))
 
 

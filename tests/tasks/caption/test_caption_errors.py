@@ -144,14 +144,14 @@ WARNINGS = {
         },
         ["2 images not 16 × 16: the longer side is scaled to 16 pixels, the rest is black (first: 2.png)"],
     ),
-    "grey": ({**PNG, "images/2.png": make_image(90, mode="L"), "captions.csv": GOOD}, ["1 images in grey", "2.png"]),
+    "grey": ({**PNG, "images/2.png": make_image(90, mode="L"), "captions.csv": GOOD}, ["1 image in grey", "2.png"]),
     "transparent": (
         {**PNG, "images/2.png": make_image((1, 2, 3, 4), mode="RGBA"), "captions.csv": GOOD},
-        ["1 images with transparent parts, which become white (2.png)"],
+        ["1 image with transparent parts, which become white (2.png)"],
     ),
     "the same image twice": (
         {**{name: make_image() for name in PNG}, "captions.csv": GOOD},
-        ["images of valid are in train as well", "memorised"],
+        ["of valid", "in train as well", "memorised"],
     ),
 }
 
@@ -168,7 +168,7 @@ def test_long_captions_are_cut_and_counted(tmp_path: Path):
     write_files(tmp_path, {**PNG, "captions.csv": GOOD + "1.png,one two three four five six\n"})
     settings = Settings(task="caption", data={"max_length": 5})
     Caption.prepare(str(tmp_path), settings, log=messages.append)
-    assert any("1 captions of 5 tokens or more, which are truncated (--data.max-length)" in line for line in messages)
+    assert any("1 caption of 5 tokens or more, which is truncated (--data.max-length)" in line for line in messages)
 
 
 def test_the_reader_names_a_damaged_image_in_an_archive(tmp_path: Path):

@@ -204,7 +204,7 @@ def test_tables_with_other_names_are_counted(tmp_path: Path):
     for index, name in enumerate(("train", "valid", "test", "more")):
         write_data(tmp_path, f"image,caption\n{index}.png,a\n", 4, f"{name}.csv")
     (sentence,) = [line for line in read(tmp_path).findings.warning_messages() if "split" in line]
-    assert sentence == f"1 files whose names contain no split, which are not read ({tmp_path / 'more.csv'})."
+    assert sentence == f"1 file whose name contains no split, which is not read ({tmp_path / 'more.csv'})."
 
 
 def test_broken_and_missing_images_can_be_dropped_and_are_counted(tmp_path: Path):

@@ -66,17 +66,17 @@ def test_an_error_names_file_line_cause_and_fix(tmp_path: Path, case: str):
 
 # case → files, settings, what the warning must say
 WARNINGS = {
-    "blank lines": ({"a.csv": f"\n{GOOD}"}, {}, ["1 blank lines, which are skipped", "a.csv:1"]),
+    "blank lines": ({"a.csv": f"\n{GOOD}"}, {}, ["1 blank line, which is skipped", "a.csv:1"]),
     "empty texts": ({"a.csv": f"{GOOD},yes\n"}, {"data": {"on_empty": "drop"}},
-                    ["1 examples with an empty text", "dropped", "a.csv:41"]),
+                    ["1 example with an empty text", "dropped", "a.csv:41"]),
     "long texts": ({"a.csv": f"{GOOD}{'word ' * 30},yes\n"}, {"data": {"max_length": 20}},
-                   ["1 texts of more than 20 tokens, which are truncated", "a.csv:41"]),
+                   ["1 text of more than 20 tokens, which is truncated", "a.csv:41"]),
     "texts of the training split": ({"train.csv": GOOD, "valid.csv": "new,yes\n", "test.csv": f"new,yes\n{GOOD}"}, {},
                          ["40 texts of test are in train too", "test.csv:2"]),
     "contradictions": ({"train.csv": f"{GOOD}a bad one 3,yes\n", "valid.csv": "new,yes\n", "test.csv": "new,yes\n"}, {},
-                       ["1 texts of train come with different labels", "train.csv:41"]),
+                       ["1 text of train comes with different labels", "train.csv:41"]),
     "file without a split": ({"train.csv": GOOD, "valid.csv": "new,yes\n", "test.csv": "b,no\n", "notes.txt": "x"}, {},
-                             ["1 files whose names contain no split", "notes.txt"]),
+                             ["1 file whose name contains no split", "notes.txt"]),
 }  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def test_columns_can_be_named_if_the_first_line_looks_like_a_header(tmp_path: Pa
     by_number = Findings()
     assert len(read_labelled_texts(path, by_number, ["1", "2"])) == 41
     assert len(by_number.warning_messages()) == 1
-    assert "read as examples" in by_number.warning_messages()[0]
+    assert "is read as an example" in by_number.warning_messages()[0]
 
 
 def test_examples_with_an_empty_field_are_dropped_and_counted_on_request(tmp_path: Path):
@@ -117,8 +117,8 @@ def test_examples_with_an_empty_field_are_dropped_and_counted_on_request(tmp_pat
         "poor",
     ]
     assert findings.warning_messages() == [
-        f"1 examples with an empty text, which are dropped ({path}:2).",
-        f"1 examples with an empty label, which are dropped ({path}:3).",
+        f"1 example with an empty text, which is dropped ({path}:2).",
+        f"1 example with an empty label, which is dropped ({path}:3).",
     ]
 
 
@@ -129,8 +129,8 @@ def test_duplicates_contradictions_and_rare_labels_are_counted(tmp_path: Path):
     splits = read_data(tmp_path)
     check_labels(splits)
     assert splits.findings.warning_messages() == [
-        f"1 texts of valid are in train too, so they may be memorised ({tmp_path / 'valid.tsv'}:1).",
-        f"1 texts of train come with different labels; all are kept ({tmp_path / 'train.tsv'}:121).",
+        f"1 text of valid is in train too, so it may be memorised ({tmp_path / 'valid.tsv'}:1).",
+        f"1 text of train comes with different labels; it is kept ({tmp_path / 'train.tsv'}:121).",
         "1 label is rare: 'c' has 1 of 122 training examples, 'b' has 61; macro_f1 says more than accuracy then; "
         "--classify.class-weights balanced gives all labels equal weight.",
     ]

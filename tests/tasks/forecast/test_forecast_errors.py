@@ -67,7 +67,7 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
     ),
     "a missing timestamp with the policy stop": (
         {"t.csv": GOOD.replace("1910,3.5\n", "")},
-        ["t.csv:12", "1 timestamps are missing before this line (step: year)"],
+        ["t.csv:12", "1 timestamp is missing before this line (step: year)"],
         {"forecast": {"missing": "stop"}},
     ),
     "a missing value that must be known in advance": (
@@ -148,13 +148,13 @@ def test_an_error_names_file_line_cause_and_fix(tmp_path, files, fragments, sett
 WARNINGS = {
     "rows out of order": (
         GOOD.replace("1910,3.5\n", "") + "1910,3.5\n",
-        "1 rows out of order, which are sorted by time",
+        "1 row out of order, which is sorted by time",
     ),
     "missing timestamps": (
         GOOD.replace("1910,3.5\n1911,4.5\n", ""),
         "2 missing timestamps (step: year), inserted with",
     ),
-    "missing values": (GOOD.replace("1910,3.5", "1910,n/a"), "1 missing values, filled with a line between"),
+    "missing values": (GOOD.replace("1910,3.5", "1910,n/a"), "1 missing value, filled with a line between"),
     "a column of words": ("year,a,who\n" + YEARS.replace("\n", ",x\n"), "column that holds no numbers, 'who'"),
     "rows after the last value": (GOOD + "1980,\n1981,\n", "2 rows after the last value, which are not used"),
     "a constant series": (

@@ -48,9 +48,7 @@ def test_a_long_table_has_a_series_per_name(tmp_path):
 def test_rows_out_of_order_are_sorted_and_counted(tmp_path):
     series = read(tmp_path, "t,a\n3,30\n1,10\n2,20\n")
     assert series.values[:, 0].tolist() == [10, 20, 30]
-    assert series.findings.warning_messages() == [
-        f"1 rows out of order, which are sorted by time ({tmp_path}/t.csv:3)."
-    ]
+    assert series.findings.warning_messages() == [f"1 row out of order, which is sorted by time ({tmp_path}/t.csv:3)."]
 
 
 def test_missing_timestamps_are_inserted_and_counted(tmp_path):
@@ -84,7 +82,7 @@ def test_timestamps_slightly_off_the_grid_are_moved(tmp_path):
     rows = [f"2024-01-01 {hour},{number}" for number, hour in enumerate(hours, start=1)]
     series = read(tmp_path, "\n".join(["time,a", *rows]))
     assert series.values[:, 0].tolist() == [1, 2, 3, 4, 5]
-    assert "1 timestamps a little off the grid (step: hour), moved" in series.findings.warning_messages()[0]
+    assert "1 timestamp a little off the grid (step: hour), moved" in series.findings.warning_messages()[0]
 
 
 def test_values_known_in_advance_extend_beyond_the_last_value(tmp_path):
@@ -153,5 +151,5 @@ def test_tables_with_other_names_are_counted(tmp_path):
     for index, name in enumerate(("train", "valid", "test", "more")):
         (tmp_path / f"{name}.csv").write_text("t,a\n" + "".join(f"{4 * index + n},{n}\n" for n in range(4)))
     assert read_series(str(tmp_path), Settings()).findings.warning_messages() == [
-        f"1 files whose names contain no split, which are not read ({tmp_path / 'more.csv'})."
+        f"1 file whose name contains no split, which is not read ({tmp_path / 'more.csv'})."
     ]

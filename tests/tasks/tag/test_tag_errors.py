@@ -90,20 +90,20 @@ def test_an_error_names_file_line_cause_and_fix(tmp_path: Path, case: str):
 WARNINGS = {
     "I- without B-": (
         GOOD + "the O\nUN I-ORG\n",
-        ["1 tags that BIO does not allow", "I-ORG without a B-ORG", "conlleval", "a.conll:12"],
+        ["1 tag that BIO does not allow", "I-ORG without a B-ORG", "conlleval", "a.conll:12"],
     ),
     "B- in IOB1": (
         "EU I-ORG\nUN I-ORG\n\nOslo I-LOC\n\nx O\ny B-PER\n\nz O\n",
-        ["1 tags that IOB1 does not", "a.conll:7"],
+        ["1 tag that IOB1 does not", "a.conll:7"],
     ),
     "E- without B-": (
         "EU S-ORG\n\nx O\nUN E-ORG\n\ny O\n\nz O\n",
-        ["1 tags that BIOES does not", "E-ORG without", "a.conll:4"],
+        ["1 tag that BIOES does not", "E-ORG without", "a.conll:4"],
     ),
     "B- without an end": ("EU S-ORG\n\nUN B-ORG\nx O\n\ny O\n\nz O\n", ["B-ORG whose span has no end", "a.conll:3"]),
     "document markers": (
         "-DOCSTART- O\n\n" + GOOD,
-        ["1 document markers (-DOCSTART-), which are not sentences", "a.conll:1"],
+        ["1 document marker (-DOCSTART-), which is not a sentence", "a.conll:1"],
     ),
 }
 
@@ -131,10 +131,10 @@ def test_differences_between_splits_are_counted(tmp_path: Path):
         "test.conll": "Oslo B-LOC\nis O\n\n" + FIVE_WORDS,
     }
     messages = " ".join(read_data(write_files(tmp_path, files)).findings.warning_messages())
-    assert "1 tags of the test split are 'LOC', never seen in training; they count as errors" in messages
+    assert "1 tag of the test split is 'LOC', never seen in training; it counts as an error" in messages
     assert "test.conll:1" in messages
-    assert "1 sentences of 5 words or more in valid are in train too" in messages
-    assert "1 sentences of 5 words or more in test are in train too" in messages
+    assert "1 sentence of 5 words or more in valid is in train too" in messages
+    assert "1 sentence of 5 words or more in test is in train too" in messages
 
 
 def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
@@ -142,14 +142,14 @@ def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
     path = write_files(tmp_path, {"a.jsonl": 4 * line + '{"tokens": [], "tags": []}\n'})
     splits = read_data(path, data={"on_empty": "drop"})
     assert len(splits.all_examples()) == 4
-    assert f"1 sentences without words, which are dropped ({path}:5)." in splits.findings.warning_messages()
+    assert f"1 sentence without words, which is dropped ({path}:5)." in splits.findings.warning_messages()
 
 
 def test_long_sentences_are_split_and_counted(tmp_path: Path):
     messages: list[str] = []
     path = write_files(tmp_path, {"a.conll": GOOD + "x O\n" * 9})
     Tag.prepare(str(path), Settings(data={"max_length": 4}), log=messages.append)
-    assert f"note: 1 sentences are longer than 4 words; they are read in pieces ({path}:11)." in messages
+    assert f"note: 1 sentence is longer than 4 words; it is read in pieces ({path}:11)." in messages
 
 
 def test_many_errors_are_reported_together(tmp_path: Path):

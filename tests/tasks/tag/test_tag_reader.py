@@ -56,8 +56,8 @@ def test_document_markers_and_comments_are_skipped(tmp_path: Path):
     splits = read_data(write(tmp_path / "a.conll", text))
     assert ("EU", "#") in {sentence.words for sentence in splits.all_examples()}
     messages = " ".join(splits.findings.warning_messages())
-    assert "1 document markers (-DOCSTART-), which are not sentences" in messages
-    assert "1 comment lines, which are skipped" in messages
+    assert "1 document marker (-DOCSTART-), which is not a sentence" in messages
+    assert "1 comment line, which is skipped" in messages
 
 
 def test_file_names_of_the_conll_task_define_the_splits(tmp_path: Path):

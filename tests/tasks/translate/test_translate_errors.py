@@ -152,7 +152,7 @@ ERRORS = {
     "too few pairs": (
         {"train.csv": b"source,target\na,b\n"},
         {"target": None},
-        "1 examples are too few to hold some out",
+        "1 example is too few to hold some out",
     ),
 }
 
@@ -182,12 +182,12 @@ DROPPED_PAIRS = {
     ),
     "empty lines too many": (
         {"train.en": insert_empty_line(EN, 25), "train.de": DE},
-        "1 empty lines without a partner, which are dropped ({}/train.en:25).",
+        "1 empty line without a partner, which is dropped ({}/train.en:25).",
         40,
     ),
     "empty rows of a table": (
         {"train.jsonl": b'{"source": "a", "target": "b"}\n' * 9 + b'{"source": "c", "target": null}\n'},
-        "1 pairs with an empty side, which are dropped ({}/train.jsonl:10).",
+        "1 pair with an empty side, which is dropped ({}/train.jsonl:10).",
         9,
     ),
 }
@@ -228,11 +228,11 @@ WARNINGS = {
     ),
     "pairs of empty lines": (
         {"train.en": clear_lines(EN, 5), "train.de": clear_lines(DE, 5)},
-        "1 pairs that are empty on all sides, which are dropped ({}/train.en:5).",
+        "1 pair that is empty on all sides, which is dropped ({}/train.en:5).",
     ),
     "the same on both sides": (
         {"train.en": EN + b"same\n", "train.de": DE + b"same\n"},
-        "1 pairs whose target equals the source; they are kept ({}/train.en:41).",
+        "1 pair whose target equals the source; it is kept ({}/train.en:41).",
     ),
     "test pairs in training": (
         {"train.en": EN, "train.de": DE, "test.en": EN[:40], "test.de": DE[:43]},

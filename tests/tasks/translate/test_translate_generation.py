@@ -89,8 +89,8 @@ def test_evaluation_warns_about_dropped_pairs_and_truncated_sources(small_model,
     evaluation = Translate.evaluate(task.bundle(model, settings), str(path), "all", GREEDY)
     assert evaluation.metrics["pairs"] == 2
     assert evaluation.warnings[:2] == (
-        f"1 pairs with an empty side, which are dropped ({path}:3).",
-        f"1 sources of more than 4 tokens, which are truncated (--data.max-length) ({path}:4).",
+        f"1 pair with an empty side, which is dropped ({path}:3).",
+        f"1 source of more than 4 tokens, which is truncated (--data.max-length) ({path}:4).",
     )
 
 

@@ -154,10 +154,10 @@ def test_likely_mistakes_are_counted(tmp_path):
     check_pairs(splits)
     messages = splits.findings.warning_messages()
     assert any(
-        "1 pairs whose target equals the source; they are kept" in text and "train.en:41" in text for text in messages
+        "1 pair whose target equals the source; it is kept" in text and "train.en:41" in text for text in messages
     )
     assert any("ratio of lengths 5 times" in text and "train.en:42" in text for text in messages)
-    assert any("pairs of test are in train too" in text and "test.en:1" in text for text in messages)
+    assert any("1 pair of test is in train too" in text and "test.en:1" in text for text in messages)
 
 
 @pytest.mark.parametrize("name", ["text", "en/de"])

@@ -12,6 +12,7 @@ import tyro
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
 from seqwise.cli.vectors.query import load_with_progress
+from seqwise.errors import pluralize
 from seqwise.vectors.formats import Kind, resolve_output_kind, save_vectors
 
 EXAMPLE = "seqwise vectors convert glove.6B.100d.txt vectors.safetensors"
@@ -48,5 +49,5 @@ def convert(argv: Sequence[str]) -> int:
         about = {"in": options.source, "out": options.out, "words": len(keyed), "dim": keyed.dim, "lost": lost}
         console.print_json(about)
     else:
-        console.write(f"{options.out}: {len(keyed):,} words of {keyed.dim} numbers")
+        console.write(f"{options.out}: {pluralize(len(keyed), 'words')} of {keyed.dim} numbers")
     return 0

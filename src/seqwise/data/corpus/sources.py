@@ -40,7 +40,7 @@ from seqwise.data.reading import (
     name_file_type,
 )
 from seqwise.data.tables import OBJECT_SUFFIXES, join_list, read_objects
-from seqwise.errors import DataError, Findings, suggest
+from seqwise.errors import DataError, Findings, pluralize, suggest
 from seqwise.text.patterns import replace_surrogates
 
 PACKED_RATIO = 3  # bytes of text per byte of gzip, for progress only
@@ -223,7 +223,7 @@ def open_corpus(
     sources_by_split = {split: [sources[file] for file in group] for split, group in groups.items()}
     corpus = _build_corpus(str(spec), sources_by_split, fractions, progress=progress)
     if ignored and split_by_name:
-        corpus.split_rule += f" {len(ignored)} files whose names contain no split are not read."
+        corpus.split_rule += f" {pluralize(len(ignored), 'files whose names contain no split are not read')}."
     return corpus
 
 

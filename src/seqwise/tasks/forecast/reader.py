@@ -23,7 +23,7 @@ import numpy as np
 from seqwise.config import Settings
 from seqwise.data.examples import SPLITS
 from seqwise.data.tables import reject_columns
-from seqwise.errors import DataError, Findings
+from seqwise.errors import DataError, Findings, pluralize
 from seqwise.tasks.forecast.table import (
     SeriesColumns,
     TextTable,
@@ -185,7 +185,7 @@ def _find_steps(
             if distance == 0 and offsets[row] <= MAX_OFFSET:
                 table.error(row, f"two rows fall on the same step {step_name}.", EVEN_STEPS)
             elif distance > 1 and policy == "stop":
-                problem = f"{distance - 1:,} timestamps are missing before this line {step_name}."
+                problem = f"{pluralize(distance - 1, 'timestamps are missing')} before this line {step_name}."
                 table.error(row, problem, f"Insert them, or {FILL_OPTION}")
             for _ in range(distance - 1):
                 table.warn(row, f"missing timestamps {step_name}, inserted with missing values")
