@@ -8,7 +8,7 @@ The folders of this package follow that line; a module imports only from those l
     text, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare, cli
 
 All of them may import the other modules of this folder: settings, registries, budget, errors, environment, files,
-callbacks and svg.
+callbacks, svg and image.
 
 The public names are imported when they are first used, so that `import seqwise` is fast.
 """

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from seqwise.errors import DataError
-from seqwise.files import check_output_path, write_text
+from seqwise.image import write_plot
 from seqwise.svg import BLUE, BOTTOM, GREY, LEFT, ORANGE, RIGHT, TOP, WIDTH, Chart, Point, build_document
 from seqwise.tasks.forecast.evaluation import format_forecasts
 from seqwise.tasks.forecast.model import ForecastModel
@@ -19,7 +19,6 @@ from seqwise.tasks.forecast.time_columns import split_timestamp
 from seqwise.tasks.forecast.windows import RollingWindows
 from seqwise.tasks.task import Prediction
 
-SUFFIXES = (".svg",)
 HEIGHT = 240  # of the panel of a series
 MAX_PANELS = 8  # more series make the plot unreadable
 
@@ -78,9 +77,8 @@ def _format_csv(rolling: RollingWindows, forecasts: dict[str, Any], quantiles: t
 
 
 def save_plot(path: Path, forecasts: Mapping[str, Any]) -> None:
-    """Writes the plot into a file, whose name must end in .svg."""
-    check_output_path(path, SUFFIXES)
-    write_text(path, forecast_svg(forecasts), concurrent=True)
+    """Writes the plot into a file, whose name must end in .svg or .png."""
+    write_plot(path, forecast_svg(forecasts))
 
 
 def forecast_svg(forecasts: Mapping[str, Any]) -> str:

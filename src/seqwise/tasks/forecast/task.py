@@ -25,6 +25,7 @@ from seqwise.data.examples import SPLITS
 from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError, suggest
 from seqwise.files import check_output_path
+from seqwise.image import SUFFIXES
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.predictions import TABLE_SUFFIXES, write_predictions
 from seqwise.resolved_settings import ResolvedSettings
@@ -40,7 +41,7 @@ from seqwise.tasks.forecast.evaluation import (
 )
 from seqwise.tasks.forecast.linear import fit_linear
 from seqwise.tasks.forecast.model import ForecastModel, fill_forecast
-from seqwise.tasks.forecast.output import SUFFIXES, forecast_next_steps, save_plot
+from seqwise.tasks.forecast.output import forecast_next_steps, save_plot
 from seqwise.tasks.forecast.reader import SeriesData, read_series
 from seqwise.tasks.forecast.windows import (
     DEFAULT_SPLITS,
