@@ -388,6 +388,7 @@ def load_settings(path: str | Path) -> Settings:
         raise UsageError(f"not valid YAML: {getattr(error, 'problem', error)}.", file=path, line=line) from None
     if not isinstance(values, dict):
         raise UsageError(f"expected a mapping of settings, found {type(values).__name__}.", file=path)
+    values.pop("run", None)  # where the saved settings of a run come from
     return parse_settings(values, path)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from small_comparison import BUDGET, TINY, InProcessEngine, finished_comparison, make_plan, write_text
+from used_settings import keep_used
 
 import seqwise
 from seqwise.cli.compare import Compare, make_options
@@ -80,8 +81,9 @@ def test_a_comparison_from_data_to_tables(requested_engines, tmp_path: Path):
 def test_the_budget_may_come_with_the_settings(requested_engines, tmp_path: Path):
     text = write_text(tmp_path / "small.txt")
     seqwise.compare(
-        text, models=["ngram"], seeds=1, lr_trials=1, out=tmp_path / "out", settings={**TINY, "budget": "7k-tokens"}
-    )
+        text, models=["ngram"], seeds=1, lr_trials=1, out=tmp_path / "out",
+        settings=keep_used(TINY, model="ngram", budget="7k-tokens"),
+    )  # fmt: skip
     assert Plan.open(tmp_path / "out").budgets.total == "7000-tokens"
 
 

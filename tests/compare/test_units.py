@@ -15,7 +15,6 @@ BASE = {
     "task": "forecast",
     "device": "cpu",
     "horizon": 4,
-    "data": {"window": 12},
     "network": {"width": 8, "depth": 1},
     "training": {"batch_size": 4},
 }

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 import torch
 from task_row import TaskRow
+from used_settings import keep_used
 
-from seqwise.config import parse_settings
 from seqwise.metrics.evaluation import compute_metric
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Preprocessor, Task
@@ -46,7 +46,7 @@ def prepared_run(tmp_path_factory):
         row = ROWS[task]
         (folder / "data").mkdir()
         data = row.write(folder / "data")
-        settings = parse_settings({**row.settings, "task": task, "model": family, "budget": "2-epochs"})
+        settings = keep_used({**row.settings, "task": task, "model": family, "budget": "2-epochs"})
         return *create_run(data, settings, folder / "run"), folder
 
     return make
@@ -290,7 +290,7 @@ def test_a_gpu_trains_evaluates_and_predicts(tmp_path, task, family):
     (tmp_path / "data").mkdir()
     row = ROWS[task]
     data = row.write(tmp_path / "data")
-    settings = parse_settings({**row.settings, "task": task, "model": family, "budget": "2-epochs", "device": "cuda"})
+    settings = keep_used({**row.settings, "task": task, "model": family, "budget": "2-epochs", "device": "cuda"})
     run, prepared = create_run(data, settings, tmp_path / "run")
     train_steps(TrainingRun(run, prepared), 4)
     loaded = TrainedModel(run, "cuda")

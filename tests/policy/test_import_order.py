@@ -12,8 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "seqwise"
 # Modules that every other may import.
 SHARED = (
-    *("errors", "families", "task_registry", "config", "resolved_settings"),
-    *("environment", "budget", "files", "svg", "callbacks"),
+    *("errors", "families", "task_registry", "config", "resolved_settings", "applicability"),
+    *("environment", "budget", "files", "svg", "image", "callbacks"),
 )
 ORDER = [
     *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from used_settings import keep_used
 
 import seqwise
 from seqwise.config import parse_settings
@@ -34,9 +35,8 @@ def get_run(book: Path, tmp_path_factory: pytest.TempPathFactory):
         key = (task, model, positions)
         if key not in folders:
             folders[key] = tmp_path_factory.mktemp("runs") / "-".join(key)
-            seqwise.train(
-                book, out=folders[key], settings=SMALL, task=task, model=model, transformer={"positions": positions}
-            )
+            values = {"task": task, "model": model, "transformer": {"positions": positions}}
+            seqwise.train(book, out=folders[key], settings=keep_used(SMALL, **values))
         return folders[key]
 
     return get

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from used_settings import keep_used
 
 import seqwise
 from seqwise import environment
@@ -50,7 +51,7 @@ def get_trained_model(book, tmp_path_factory):
         if (family, tokenizer) not in runs:
             text = {"tokenizer": tokenizer, "vocabulary": SIZES.get(tokenizer)}
             out = tmp_path_factory.mktemp("run") / family
-            runs[family, tokenizer] = seqwise.train(book, out=out, settings=SMALL, model=family, text=text)
+            runs[family, tokenizer] = seqwise.train(book, out=out, settings=keep_used(SMALL, model=family, text=text))
         return runs[family, tokenizer]
 
     return get

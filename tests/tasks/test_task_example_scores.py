@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from used_settings import keep_used
 
 from seqwise.compare.statistics.significance import compare_pairs
-from seqwise.config import parse_settings
 from seqwise.data.corpus.sources import open_corpus
 from seqwise.data.corpus.store import prepare
 from seqwise.errors import UsageError
@@ -44,7 +44,7 @@ def create_setup(tmp_path_factory):
     """A function that returns a task, its settings, and a model with random weights."""
 
     def create(task: str, data: Any, model: str = "gru", /, **sections: Any) -> SimpleNamespace:
-        settings = parse_settings({**SMALL, "task": task, "model": model, **sections})
+        settings = keep_used({**SMALL, "task": task, "model": model, **sections})
         run, prepared_task = create_run(str(data), settings, tmp_path_factory.mktemp("run") / "run")
         torch.manual_seed(0)
         network = prepared_task.build(run.settings)

@@ -124,7 +124,7 @@ def test_sampling_options_are_keywords_of_predict(trained_model):
     ],
 )
 def test_an_evaluation_says_which_softmax_it_used(book, tmp_path, output, expected):
-    network = {"width": 16, "depth": 1, "output": output, "samples": 4}
+    network = {"width": 16, "depth": 1, "output": output} | ({"samples": 4} if output == "sampled" else {})
     settings = SMALL | {"network": network, "budget": "100-tokens", "text": {"tokenizer": "characters"}}
     assert expected in seqwise.train(book, out=tmp_path / "run", settings=settings).evaluate(book).method
 

@@ -7,6 +7,7 @@ import shlex
 from types import SimpleNamespace
 
 import pytest
+from used_settings import keep_used
 
 import seqwise
 from seqwise.cli.main import main
@@ -24,7 +25,7 @@ SMALL = {
 @pytest.fixture(scope="module", params=["lstm", "ngram"])
 def trained_model(request, book, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "plain"
-    return seqwise.train(book, out=out, settings=SMALL, model=request.param)
+    return seqwise.train(book, out=out, settings=keep_used(SMALL, model=request.param))
 
 
 def test_the_card_names_task_data_split_and_validation(trained_model, book):

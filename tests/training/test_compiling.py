@@ -191,7 +191,7 @@ def test_a_cpu_and_a_recurrent_model_raise_an_error():
 # ---- the command
 
 
-@pytest.mark.parametrize("family", ["transformer", "lstm", "ngram"])
+@pytest.mark.parametrize("family", ["transformer", "lstm"])
 def test_compile_on_a_cpu_is_an_error_and_leaves_no_run_folder(book, tmp_path, capsys, family):
     args = ["--model", family, "--device", "cpu", "--training.compile", "--out", str(tmp_path / "run")]
     assert main(["train", str(book), *args]) == 2
@@ -199,7 +199,7 @@ def test_compile_on_a_cpu_is_an_error_and_leaves_no_run_folder(book, tmp_path, c
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("family", ["lstm", "feedforward", "ngram"])
+@pytest.mark.parametrize("family", ["lstm", "feedforward"])
 def test_compile_of_a_family_without_transformer_layers_is_an_error(book, tmp_path, monkeypatch, family):
     monkeypatch.setattr(training_run, "choose_device", lambda settings: GPU)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=False: False)

@@ -27,7 +27,9 @@ TWO = ["--nproc", "2"]
 
 def train_command(book: Path, family: str, folder: Path, dropout: float = 0.0) -> list[str]:
     intervals = ["--training.save-every", "5", "--training.validate-every", "40", "--budget", f"{64 * STEPS}-tokens"]
-    dropout_options = ["--network.dropout", str(dropout), "--recurrent.weight-dropout", str(dropout)]
+    dropout_options = ["--network.dropout", str(dropout)]
+    if family != "transformer":
+        dropout_options += ["--recurrent.weight-dropout", str(dropout)]
     return ["train", str(book), "--model", family, *SMALL, *dropout_options, *intervals, "--out", str(folder)]
 
 

@@ -16,10 +16,11 @@ import torch
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from used_settings import keep_used
 
 from seqwise.backbones.states import map_state
 from seqwise.budget import Budget
-from seqwise.config import Settings, parse_settings
+from seqwise.config import Settings
 from seqwise.data.batch import TokenBatch
 from seqwise.tasks.task import Task
 from seqwise.training import memory
@@ -58,7 +59,7 @@ def prepare_task(tmp_path_factory, book) -> Callable[..., tuple[Settings, Task]]
         data = str(book) if row is None else row.write(folder)
         base = {"text": {"tokenizer": "characters"}, "data": {"window": 8}} if row is None else row.settings
         values = {**merge_settings(base, PLAIN_SGD), "task": task, "model": family, "budget": "1-epochs"}
-        run, prepared = create_run(data, parse_settings(values), folder / "run")
+        run, prepared = create_run(data, keep_used(values), folder / "run")
         return run.settings, prepared
 
     return prepare

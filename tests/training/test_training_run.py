@@ -70,10 +70,16 @@ def test_the_environment_says_how_each_recurrent_layer_was_computed(book, tmp_pa
     assert "python" in environment
 
 
-@pytest.mark.parametrize("options", [["--out", "elsewhere"], ["--network.width", "9"]])
-def test_settings_together_with_resume_are_rejected(book, tmp_path, capsys, options):
-    assert train("--resume", tmp_path / "run", *options) == 2
-    assert "a run is resumed with its own settings." in capsys.readouterr().err
+def test_other_settings_together_with_resume_are_rejected(book, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert train(book, "--model", "ngram", "--text.tokenizer", "characters", "--out", run) == 0
+    for options in (["--seed", "9"], ["--model", "lstm"], ["--network.width", "9"]):
+        assert train("--resume", run, *options) == 2
+        message = capsys.readouterr().err
+        assert "a run is resumed with its own settings." in message
+        assert f"{' '.join(options)} differs from that of {run}: " in message
+    assert train("--resume", run, "--out", "elsewhere") == 2
+    assert train("--resume", run, "--model", "ngram", "--seed", "0", "--text.tokenizer", "characters") == 0
 
 
 @pytest.mark.parametrize("processes", ["0", "-2"])

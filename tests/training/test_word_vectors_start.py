@@ -132,7 +132,7 @@ def test_known_words_are_initialised_from_the_file_and_others_randomly(
 @pytest.mark.parametrize(
     ("values", "adds_positions"),
     [
-        ({"model": "gru", "transformer": {"positions": "sinusoidal"}}, False),
+        ({"model": "gru"}, False),
         ({"model": "transformer"}, False),
         ({"model": "transformer", "transformer": {"positions": "sinusoidal"}}, True),
         ({"model": "transformer", "transformer": {"positions": "learned"}}, True),
@@ -428,7 +428,6 @@ def test_only_single_token_words_extend_the_vocabulary():
     [
         ({"vectors": "f.vec", "init": "runs/a"}, "--init and --vectors both initialise"),
         ({"vectors": "f.vec", "task": "forecast"}, "the task forecast reads numbers"),
-        ({"vectors": "f.vec", "model": "ngram"}, "the family ngram has no token vectors"),
         ({"vectors": "f.vec", "text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary is for classify and tag"),
         (
             {"vectors": "f.vec", "task": "classify", "text": {"extend_vocabulary": 5, "tokenizer": "bpe"}},
@@ -441,6 +440,11 @@ def test_only_single_token_words_extend_the_vocabulary():
 def test_unsupported_settings_raise_an_error_before_reading(values: dict, fragment: str, tmp_path: Path):
     with pytest.raises(UsageError, match=fragment):
         start_run("missing.txt", tmp_path / "run", **{"task": "language", **values})
+
+
+def test_an_ngram_model_has_no_token_vectors(tmp_path: Path):
+    with pytest.raises(UsageError, match="the family ngram has no token vectors"):
+        create_run("missing.txt", parse_settings({"model": "ngram", "task": "language", "vectors": "f.vec"}), tmp_path)
 
 
 def test_a_different_embedding_width_raises_an_error(data, file: str, tmp_path: Path):

@@ -34,6 +34,12 @@ METHODS = [
 SMALL = {"dim": 16, "min_count": 1, "subsample": 0, "epochs": 12, "learning_rate": 0.1, "threads": 1, "device": "cpu"}
 
 
+def select(changes: dict) -> dict:
+    """Return small settings with `changes`; GloVe drops no words."""
+    small = {key: value for key, value in SMALL.items() if key != "subsample" or changes["method"] != "glove"}
+    return {**small, **changes}
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     random = np.random.default_rng(0)
@@ -48,7 +54,7 @@ def corpus(tmp_path_factory):
 
 @pytest.mark.parametrize("changes", METHODS, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_words_of_a_group_are_neighbours(corpus, changes):
-    vectors = train_vectors(corpus, **{**SMALL, **changes})
+    vectors = train_vectors(corpus, **select(changes))
     assert len(vectors) == 15
     for group in GROUPS:
         for word in group:
@@ -61,7 +67,7 @@ def test_words_of_a_group_are_neighbours(corpus, changes):
 
 @pytest.mark.parametrize("changes", METHODS, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_one_thread_and_one_seed_give_the_same_bits(corpus, changes):
-    settings = {**SMALL, **changes, "epochs": 2}
+    settings = {**select(changes), "epochs": 2}
     first, again = train_vectors(corpus, **settings), train_vectors(corpus, **settings)
     assert np.array_equal(first.matrix, again.matrix)
     assert first.about["losses"] == again.about["losses"]
@@ -119,9 +125,12 @@ def test_a_corpus_emptied_by_subsampling_raises_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "glove", "loss": "softmax"}, "glove has a loss of its own"),
+        (
+            {"method": "glove", "loss": "softmax"},
+            "--loss has an effect with --method skipgram and cbow only",
+        ),
         ({"method": "glove", "subwords": True}, "--subwords"),
-        ({"method": "skipgram", "update": "gensim"}, "--update gensim is for cbow"),
+        ({"method": "skipgram", "update": "gensim"}, "--update has an effect with --method cbow only; it is skipgram"),
         ({"subwords": True, "loss": "softmax"}, "--loss negative"),
         ({"min_n": 5, "max_n": 3}, "--min-n 5"),
     ],
@@ -147,7 +156,8 @@ def test_the_public_package_exports_word_vectors():
 
 
 def build_arguments(corpus, out, *options: str) -> list[str]:
-    small = ["--dim", "16", "--min-count", "1", "--subsample", "0", "--threads", "1", "--device", "cpu"]
+    small = ["--dim", "16", "--min-count", "1", "--threads", "1", "--device", "cpu"]
+    small += [] if "glove" in options else ["--subsample", "0"]
     return ["vectors", "train", str(corpus), *small, "--out", str(out), *options]
 
 
@@ -184,7 +194,7 @@ def test_json_is_one_document(corpus, tmp_path, capsys):
         (["--method", "word2vec"], "--method"),
         (["--dim", "0"], "--dim"),
         (["--learning-rat", "1"], "--learning-rate"),
-        (["--loss", "softmax", "--method", "glove"], "--loss softmax"),
+        (["--loss", "softmax", "--method", "glove"], "--loss has an effect with --method skipgram and cbow only"),
     ],
 )
 def test_invalid_options_exit_with_status_2(corpus, tmp_path, capsys, options, message):
@@ -264,10 +274,13 @@ def test_misspelt_settings_raise_a_usage_error(corpus):
         train_vectors(corpus, method="word2vec")
 
 
-def test_settings_without_effect_are_logged(corpus):
-    messages: list[str] = []
-    train_vectors(corpus, log=messages.append, **{**SMALL, "epochs": 1, "method": "glove", "negative": 7})
-    assert "note: --negative has no effect with --method glove." in messages
+def test_settings_without_effect_raise_an_error(tmp_path):
+    with pytest.raises(UsageError) as excinfo:
+        train_vectors(tmp_path / "is not read.txt", method="glove", negative=7, min_n=2)
+    assert str(excinfo.value) == (
+        "--negative has an effect with --method skipgram and cbow only; it is glove.\n"
+        "--min-n has an effect with --subwords only.\nLeave them out."
+    )
 
 
 def test_a_missing_device_raises_an_error_before_reading(tmp_path):

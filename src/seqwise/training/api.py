@@ -11,12 +11,14 @@ from typing import Any
 
 from torch import nn
 
+from seqwise.applicability import reset_unused
 from seqwise.callbacks import ProgressCallback
 from seqwise.config import DEVICES, Settings, parse_settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError, suggest
 from seqwise.families import get_family
 from seqwise.metrics.evaluation import Evaluation as Evaluation
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
 from seqwise.tasks.language.task import Language
@@ -43,6 +45,8 @@ def train(
     """
     base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
     parsed: Settings = parse_settings(merge_settings(base, overrides))
+    if isinstance(settings, ResolvedSettings):  # of a run, perhaps with another model
+        reset_unused(parsed, [parsed])
     run, task = create_run(str(data), parsed, None if out is None else Path(out))
     training = open_training(run, task=task)
     with defer_interrupts() as stop:

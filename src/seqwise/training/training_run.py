@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from seqwise import environment
+from seqwise.applicability import check_effects, list_changed
 from seqwise.budget import Budget
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import Settings
@@ -77,6 +78,7 @@ def create_run(
     if settings.budget is not None:
         Budget.parse(settings.budget)  # reject a wrong budget before the data is read
     settings = fill_in_task(settings, data, log)
+    check_effects([settings], list_changed(settings))
     folder = out or find_free_folder(f"{settings.task}-{settings.model}")
     Run.check_new_folder(folder)
     settings, task, vectors = open_data(data, settings, log, progress)

@@ -6,10 +6,12 @@ This module knows nothing of corpora.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError
 
+from seqwise.applicability import Condition, check_effects, list_changed
 from seqwise.config import Device, Section, describe_errors
 from seqwise.environment import cpu_count
 from seqwise.errors import UsageError
@@ -24,6 +26,18 @@ GENSIM_LEARNING_RATE = 0.025
 SUBWORD_LEARNING_RATES = {"skipgram": 0.2, "cbow": 0.8}  # the n-grams of a word share its gradient
 EPOCHS = {"skipgram": 5, "cbow": 5, "glove": 20}
 WINDOWS = {"skipgram": 5, "cbow": 5, "glove": 10}
+
+# Option → the values of others with which it has an effect: see `applicability.USED_WITH`.
+_WORD2VEC = ("skipgram", "cbow")
+USED_WITH: dict[str, tuple[Condition, ...]] = {
+    "negative": ({"method": _WORD2VEC, "loss": ("negative",)},),
+    "subsample": ({"method": _WORD2VEC},),
+    "loss": ({"method": _WORD2VEC},),
+    "update": ({"method": ("cbow",)},),
+    "x_max": ({"method": ("glove",)},),
+    "subwords": ({"method": _WORD2VEC, "loss": ("negative",)},),
+    **dict.fromkeys(("min_n", "max_n", "buckets"), ({"subwords": (True,)},)),
+}
 
 
 class VectorSettings(Section):
@@ -92,34 +106,7 @@ class VectorSettings(Section):
         if self.min_n > self.max_n:
             repair = "Pass a smaller --min-n or a larger --max-n."
             raise UsageError(f"--min-n {self.min_n} is more than --max-n {self.max_n}.", repair=repair)
-        problems = []
-        if self.method == "glove" and self.loss != "negative":
-            problems.append(f"--loss {self.loss} is for skipgram and cbow; glove has a loss of its own.")
-        if self.method == "glove" and self.subwords:
-            problems.append("--subwords is for skipgram and cbow.")
-        if self.update != "gradient" and self.method != "cbow":
-            problems.append(f"--update {self.update} is for cbow.")
-        if self.subwords and self.loss != "negative":
-            problems.append(f"--subwords requires --loss negative; received {self.loss}.")
-        if problems:
-            raise UsageError("\n".join(problems), repair="Leave out one of the two.")
-
-    def find_unused(self) -> list[str]:
-        """Returns a note for each setting that differs from its default but has no effect."""
-        unused: dict[str, str] = {}
-        if self.method == "glove":
-            unused |= dict.fromkeys(("negative", "subsample"), "--method glove")
-        else:
-            unused["x_max"] = f"--method {self.method}"
-            if self.loss != "negative":
-                unused["negative"] = f"--loss {self.loss}"
-        if not self.subwords:
-            unused |= dict.fromkeys(("min_n", "max_n", "buckets"), "whole words; add --subwords")
-        return [
-            f"note: --{name.replace('_', '-')} has no effect with {reason}."
-            for name, reason in unused.items()
-            if getattr(self, name) != type(self).model_fields[name].default
-        ]
+        check_vector_effects(self, list_changed(self))
 
 
 class ResolvedVectorSettings(VectorSettings):
@@ -130,6 +117,11 @@ class ResolvedVectorSettings(VectorSettings):
     learning_rate: float
     tokenizer: WordTokenizer
     threads: int
+
+
+def check_vector_effects(settings: VectorSettings, names: Iterable[str]) -> None:
+    """Raises an error for the settings among `names` that have no effect, with the reasons."""
+    check_effects([settings], names, USED_WITH)
 
 
 def build_settings(**values: Any) -> VectorSettings:

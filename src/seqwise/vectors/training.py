@@ -98,8 +98,6 @@ class VectorTraining:
     ):
         self.name, log = str(corpus), log or (lambda text: None)
         should_use_gpu(settings.resolve())  # reports wrong settings and a missing device before anything is read
-        for note in settings.find_unused():
-            log(note)
         source = open_unsplit(corpus)
         tokenizer, reason = choose_tokenizer(source, settings.tokenizer)
         self.settings = settings.resolve(tokenizer)

@@ -9,6 +9,7 @@ import pytest
 import sacrebleu
 import torch
 from PIL import Image
+from used_settings import keep_used
 
 from seqwise.budget import Budget
 from seqwise.config import Settings, parse_settings
@@ -53,7 +54,7 @@ def write_data(folder: Path, kind: str = "images") -> Path:
 
 
 def prepare_task(data: Path | str, model: str = "gru", log=lambda line: None, **more) -> tuple[Caption, Settings]:
-    settings = parse_settings({"task": "caption", "model": model, "budget": "20-epochs", **SMALL, **more})
+    settings = keep_used({"task": "caption", "model": model, "budget": "20-epochs", **SMALL, **more})
     task = Caption.prepare(str(data), settings, log=log)
     size = task.size()
     context = DefaultsContext(size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.max_length)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from used_settings import keep_used
 
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
@@ -65,7 +66,7 @@ def test_every_family_learns_which_word_decides(opinions: str, tmp_path: Path, f
     settings = {**SMALL, "transformer": {"heads": 2}, "training": {**SMALL["training"], "validate_every": 200}}
     budget = "12-epochs" if family == "transformer" else "6-epochs"
     trained_model = train(
-        opinions, task="classify", model=family, budget=budget, out=tmp_path / "run", settings=settings
+        opinions, budget=budget, out=tmp_path / "run", settings=keep_used(settings, task="classify", model=family)
     )
     assert trained_model.evaluate(opinions).metrics["accuracy"] == 1.0
     answers = trained_model.predict(["so lovely and the film was very", "was dull", "bright film"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import seqwise
 from seqwise.config import Settings, parse_settings
@@ -24,14 +25,20 @@ from seqwise.tasks.forecast.windows import RollingWindows, WindowBatch
 from seqwise.tasks.task import InferenceOptions
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
-SMALL = {"network": {"width": 8, "embedding": 8, "depth": 1, "dropout": 0.0}, "transformer": {"heads": 2}}
+SMALL = {"network": {"width": 8, "embedding": 8, "depth": 1, "dropout": 0.0}}
 
 
 def build_model(
     family: str = "gru", known: int = 0, quantiles: tuple[float, ...] = (0.1, 0.9), **forecast
 ) -> ForecastModel:
     torch.manual_seed(0)
-    values = {**SMALL, "model": family, "horizon": 3, "forecast": {"lookback": 6, "patch": 2, **forecast}}
+    values = {
+        **SMALL,
+        "transformer": {"heads": 2},
+        "model": family,
+        "horizon": 3,
+        "forecast": {"lookback": 6, "patch": 2, **forecast},
+    }
     model = ForecastModel(ResolvedSettings.model_validate(values), known, quantiles)
     for parameter in model.parameters():
         if not parameter.abs().sum():
@@ -258,7 +265,9 @@ def test_plots_are_written_on_request(trained_model_and_table, tmp_path):
     assert (tmp_path / "a.svg").read_text().count("<polygon") == 2
     run.evaluate(path, options=InferenceOptions(out=tmp_path / "b.svg"))
     assert "true values" in (tmp_path / "b.svg").read_text()
-    for name, fragment in (("a.pdf", r"ends in \.svg"), ("nowhere/a.svg", "folder does not exist")):
+    run.predict(str(path), options=InferenceOptions(out=tmp_path / "a.png"))
+    assert Image.open(tmp_path / "a.png").width == 1520
+    for name, fragment in (("a.pdf", r"ends in \.svg or \.png"), ("nowhere/a.svg", "folder does not exist")):
         options = InferenceOptions(out=tmp_path / name)
         with pytest.raises(UsageError, match=fragment):
             run.predict("no table", options=options)

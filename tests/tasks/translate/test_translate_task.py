@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from used_settings import keep_used
 
 from seqwise.budget import Budget
 from seqwise.config import Settings
@@ -45,7 +46,7 @@ def create_settings(**more) -> Settings:
         "text": {"tokenizer": "words"},
         "data": {"max_tokens": 512},
     }
-    return Settings.model_validate(values | more)
+    return keep_used(values | more)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from seqwise.compare.plan.folder import (
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan, prepare_settings
 from seqwise.compare.plan.sizes import match_sizes, use_default_sizes
-from seqwise.compare.plan.variants import build_families, check_distinct, check_family
+from seqwise.compare.plan.variants import build_families, check_distinct, check_effects_in_families, check_family
 from seqwise.compare.report.verdict import MIN_TEST_EXAMPLES
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
@@ -85,7 +85,9 @@ def create_plan_in(
     check_folder(folder)
     _check_options(options, settings)
     # A wrong name is reported before the data is read.
-    _check_rates(build_families(options.models, options.variants, settings), options.lr_trials)
+    families = build_families(options.models, options.variants, settings)
+    _check_rates(families, options.lr_trials)
+    check_effects_in_families(settings, families)
     with claim_folder(folder):
         plan, task = _make_plan(request, log, progress)
         try:
@@ -111,6 +113,7 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
     seeds = tuple(range(settings.seed, settings.seed + options.seeds))
     budgets = TrialBudgets.divide(options.budget, options.lr_trials, seeds, tokens_per_epoch)
     families = build_families(options.models, options.variants, settings)
+    check_effects_in_families(settings, families)
     families = {name: prepare_settings(each, budgets) for name, each in families.items()}
     width = 0 if vectors is None else vectors.keyed.dim
     context = build_defaults_context(task, choose_device(settings), options.nproc, width)

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from seqwise.applicability import check_effects, find_unused, list_changed
 from seqwise.config import FAMILIES, RENAMED_SETTINGS, Settings, parse_settings
 from seqwise.errors import UsageError, suggest
 from seqwise.families import families_for, get_family
@@ -162,6 +163,16 @@ def check_distinct(settings: Mapping[str, Settings]) -> None:
             problem = f"{names[content]} and {name} have identical settings."
             raise UsageError(problem, repair="Leave one of them out, or change one of its settings.")
         names[content] = name
+
+
+def check_effects_in_families(common: Settings, families: Mapping[str, Settings]) -> None:
+    """Raises an error for a common setting without effect in any family, or one of a variant without effect in it."""
+    names = set(list_changed(common))
+    check_effects(list(families.values()), sorted(names))
+    for name, settings in families.items():
+        if unused := find_unused(settings, set(list_changed(settings)) - names):
+            key, reason = next(iter(unused.items()))
+            raise UsageError(f"{name}: {key} {reason}.", repair="Leave it out of this variant.")
 
 
 def check_family(task: Task, name: str, settings: ResolvedSettings, nproc: int = 1) -> None:

@@ -1,0 +1,138 @@
+"""Which settings have an effect: a table of conditions, and `check_effects`, which rejects settings without any.
+
+A setting is used where other settings (its task, its model, …) have certain values. `tests/test_applicability.py`
+checks the table against the settings that exist. It knows nothing of data or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from pydantic import BaseModel
+
+from seqwise.config import Settings
+from seqwise.errors import UsageError
+from seqwise.families import MODEL_FAMILIES, RECURRENT
+from seqwise.task_registry import BUILTIN_TASKS
+
+Condition = Mapping[str, tuple[Any, ...]]  # setting → the values with which another setting has an effect
+
+TRAINED = tuple(family.name for family in MODEL_FAMILIES.values() if family.has_gradients)
+NOT_TRANSFORMER = tuple(name for name in TRAINED if name != "transformer")
+ONE_BY_ONE = ("classify", "tag", "translate", "caption")  # tasks that read separate examples of text
+WRITING = ("language", "masked", "translate", "caption")  # tasks that predict words
+
+MAX_LISTED = 4  # tasks or models of a message
+
+
+def _with_cell(cell: str) -> tuple[Condition, ...]:
+    return {"model": (cell,)}, {"model": ("attentive-rnn",), "recurrent.cell": (cell,)}
+
+
+# Setting or section → the conditions, one of which must hold. None is a value that a rule will choose.
+USED_WITH: dict[str, tuple[Condition, ...]] = {
+    "target": ({"task": ("translate", "forecast")},),
+    "horizon": ({"task": ("forecast",)},),
+    "text": ({"task": tuple(task for task in BUILTIN_TASKS if task != "forecast")},),
+    "data.window": ({"task": ("language", "masked"), "model": TRAINED},),
+    "data.order": ({"task": ("language",), "model": TRAINED},),
+    "data.max_length": ({"task": ONE_BY_ONE},),
+    "data.max_tokens": ({"task": (*ONE_BY_ONE, "forecast")},),
+    "data.on_empty": ({"task": ONE_BY_ONE},),
+    "network": ({"model": TRAINED},),
+    "network.tie_weights": ({"task": WRITING},),
+    "network.output": ({"task": WRITING},),
+    "network.samples": ({"task": ("language",), "network.output": ("sampled",)},),
+    "recurrent": ({"model": RECURRENT},),
+    "recurrent.activation": _with_cell("rnn"),
+    "recurrent.update": _with_cell("gru"),
+    "recurrent.reset": _with_cell("gru"),
+    "recurrent.cell": ({"model": ("attentive-rnn",)},),
+    "recurrent.attention_span": ({"model": ("attentive-rnn",)},),
+    "recurrent.concat_directions": ({"recurrent.bidirectional": (True, None)},),
+    "transformer": ({"model": ("transformer",)}, {"task": ("caption",), "caption.encoder": ("patches",)}),
+    "context": ({"model": ("feedforward", "ngram")},),
+    **{task: ({"task": (task,)},) for task in BUILTIN_TASKS if task in Settings.model_fields},
+    "translate.attention": ({"model": NOT_TRANSFORMER},),
+    "caption.attention": ({"model": NOT_TRANSFORMER},),
+    **dict.fromkeys(("caption.grid", "caption.blocks"), ({"caption.encoder": ("convolutional", None)},)),
+    "caption.patch": ({"caption.encoder": ("patches",)},),
+    **dict.fromkeys(
+        ("caption.image_size", "caption.shift", "caption.flip"),
+        ({"caption.encoder": ("convolutional", "patches", None)},),
+    ),
+    "training": ({"model": TRAINED},),
+    "training.clip_threshold": ({"training.clip": ("norm", "value")},),
+    "training.ema": ({"training.optimizer": ("adamw", "sgd")},),
+}
+
+
+def check_effects(
+    settings: Sequence[BaseModel], names: Iterable[str], used_with: Mapping[str, tuple[Condition, ...]] = USED_WITH
+) -> None:
+    """Raise an error for the settings among `names` that have no effect with any of `settings`, with the reasons.
+
+    A comparison has several settings, one for each family. A task that is not known yet is not checked.
+    """
+    names = list(names)
+    reasons = [find_unused(each, names, used_with) for each in settings]
+    unused = {name: reason for name, reason in reasons[0].items() if all(name in each for each in reasons)}
+    if len(settings) > 1:
+        unused = {name: f"{reason.partition(';')[0]}; no compared family has that" for name, reason in unused.items()}
+    if unused:
+        problems = [f"--{name.replace('_', '-')} {reason}." for name, reason in unused.items()]
+        raise UsageError("\n".join(problems), repair="Leave it out." if len(unused) == 1 else "Leave them out.")
+
+
+def find_unused(
+    settings: BaseModel, names: Iterable[str], used_with: Mapping[str, tuple[Condition, ...]] = USED_WITH
+) -> dict[str, str]:
+    """Return the settings among `names` that have no effect, each with the reason."""
+    unused: dict[str, str] = {}
+    for name in names:
+        for key in dict.fromkeys((name.partition(".")[0], name)):
+            failed = [_find_mismatch(settings, condition) for condition in used_with.get(key, ())]
+            if failed and all(failed):
+                unused.setdefault(name, str(failed[0]))
+    return unused
+
+
+def list_changed(settings: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of the settings that differ from their defaults."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from list_changed(value, f"{name}.")
+        elif value is not None and value != field.default:
+            yield prefix + name
+
+
+def reset_unused(settings: Settings, used_by: Sequence[Settings]) -> None:
+    """Give settings without an effect their default: those of the saved settings of a run with another model."""
+    for name in list(list_changed(settings)):
+        if all(find_unused(each, [name]) for each in used_by):
+            section, _, key = name.rpartition(".")
+            target = getattr(settings, section) if section else settings
+            setattr(target, key, type(target).model_fields[key].default)
+
+
+def _find_mismatch(settings: BaseModel, condition: Condition) -> str:
+    """Return how the settings fail a condition; empty if they fulfil it."""
+    for name, expected in condition.items():
+        value = reduce(getattr, name.split("."), settings)
+        is_open = name == "task" and (value is None or value not in BUILTIN_TASKS)
+        is_open |= name == "model" and getattr(settings, "init", None) is not None  # inherited from that run
+        if not is_open and value not in expected:
+            choices = [str(each) for each in expected if each is not None]
+            listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
+            if any(each is True for each in expected):
+                return f"has an effect with --{name.replace('_', '-')} only"
+            if len(choices) > MAX_LISTED:
+                return f"has no effect with the {name} {value}"
+            if name in ("task", "model"):
+                kind = f"{name}{'s' * (len(choices) > 1)}"
+                return f"has an effect with the {kind} {listed} only; the {name} is {value}"
+            return f"has an effect with --{name.replace('_', '-')} {listed} only; it is {value}"
+    return ""
