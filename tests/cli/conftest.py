@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from used_settings import keep_used
 
 import seqwise
 from seqwise.cli.main import main
@@ -50,7 +51,7 @@ def trained_run(book, tmp_path_factory) -> Callable[..., Path]:
     def get(family: str = "lstm", tokenizer: str = "characters") -> Path:
         if (family, tokenizer) not in folders:
             folder = tmp_path_factory.mktemp("runs") / family
-            seqwise.train(book, out=folder, settings=SMALL, model=family, text={"tokenizer": tokenizer})
+            seqwise.train(book, out=folder, settings=keep_used(SMALL, model=family, text={"tokenizer": tokenizer}))
             folders[family, tokenizer] = folder
         return folders[family, tokenizer]
 

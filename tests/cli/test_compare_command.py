@@ -183,8 +183,8 @@ def test_an_interrupted_comparison_explains_how_to_resume(seqwise_command, folde
         (["DATA", "--variants", "missing.yaml"], "missing.yaml: the variants file does not exist."),
         (["missing.txt"], "missing.txt: there is no such file or folder."),
         (["--resume", "missing"], "missing is not a comparison: it has no compare.yaml."),
-        (["--resume", "DONE", "--seeds", "5"], "a comparison is resumed as it was planned."),
-        (["--resume", "DONE", "--budget", "1h"], "a comparison is resumed as it was planned."),
+        (["--resume", "DONE", "--seeds", "3"], "a comparison is resumed as it was planned; received --seeds."),
+        (["--resume", "DONE", "--budget", "1h"], "a comparison is resumed as it was planned; received --budget."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -207,7 +207,7 @@ def test_the_old_name_of_the_learning_rate_search_is_accepted_with_a_note(capsys
 
 
 def test_help_has_an_example(seqwise_command):
-    result = seqwise_command("compare", "--help")
+    result = seqwise_command("compare", "--help-all")
     assert result.status == 0
     assert (
         "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared" in result.out
@@ -219,7 +219,7 @@ def test_help_has_an_example(seqwise_command):
 
 
 def test_help_begins_with_the_options_of_compare_and_omits_unsupported_ones(seqwise_command):
-    page = seqwise_command("compare", "--help").out
+    page = seqwise_command("compare", "--help-all").out
     listed = re.findall(r"^[│ ] (--[a-z][\w.-]*)", page, flags=re.MULTILINE)
     own = [
         f"--{each.name.replace('_', '-')}"
@@ -255,3 +255,31 @@ def test_a_settings_file_applies_to_all_families(seqwise_command, engines, text,
     plan = Plan.open(tmp_path / "out")
     assert plan.families["rnn"].network.width == 9
     assert plan.budgets.total == "3000-tokens"
+
+
+def test_predict_evaluate_and_embed_use_the_best_model_of_a_comparison(seqwise_command, engines, text, tmp_path):
+    options = ["--models", "rnn,gru", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1", "--examples", "0"]
+    assert seqwise_command("compare", text, *SETTINGS, *options, "--out", tmp_path / "done").status == 0
+    report = json.loads((tmp_path / "done" / "report.json").read_text())
+    best = report["verdict"]["best"]
+    run = tmp_path / "done" / "trials" / best / "seed-0"
+    note = f"{tmp_path / 'done'} is a comparison; its best model is used: {best}, {run}\n"
+    commands = [
+        ("predict", "the", "--max-length", "9", "--seed", "1"),
+        ("evaluate", text),
+        ("embed", "the old", "--out", tmp_path / "v.npy"),
+    ]
+    for command, *words in commands:
+        from_comparison = seqwise_command(command, tmp_path / "done", *words)
+        from_run = seqwise_command(command, run, *words)
+        assert from_comparison.status == from_run.status == 0
+        assert from_comparison.err == note + from_run.err
+        assert from_comparison.out == from_run.out
+
+
+def test_an_unfinished_comparison_has_no_best_model(seqwise_command, text, tmp_path):
+    small.make_plan(tmp_path / "new", text)
+    result = seqwise_command("predict", tmp_path / "new", "the")
+    assert result.status == 2
+    assert "has no report yet" in result.err
+    assert f"seqwise compare --resume {tmp_path / 'new'}" in result.err

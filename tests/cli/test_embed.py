@@ -33,7 +33,7 @@ def test_vectors_of_a_text_are_written_with_tokens_and_offsets(seqwise_command, 
 def test_tokens_are_written_beside_an_array(seqwise_command, trained_run, lines: Path, tmp_path: Path):
     result = seqwise_command("embed", trained_run("lstm", "words"), lines, "--out", tmp_path / "v.npy")
     assert result.status == 0
-    assert "1 of 3 lines are empty: they have no vectors" in result.err
+    assert "1 of 3 lines is empty: no vectors" in result.err
     array, about = np.load(tmp_path / "v.npy"), json.loads((tmp_path / "v.json").read_text())
     assert (array.shape, array.dtype) == ((7, 16), np.float32)
     assert [text["rows"] for text in about["texts"]] == [[0, 3], [3, 3], [3, 7]]
@@ -58,7 +58,7 @@ def test_one_vector_per_text_is_the_mean(seqwise_command, trained_run, lines: Pa
     every, mean = np.load(tmp_path / "all.npy"), np.load(tmp_path / "mean.npy")
     expected = np.stack([every[:3].mean(0), np.zeros(16), every[3:].mean(0)])
     assert np.allclose(mean, expected, atol=1e-6)
-    assert "their vector is zero" in result.err
+    assert "1 of 3 lines is empty: a vector of zeros" in result.err
 
 
 def test_embed_reads_standard_input_and_chosen_layers(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -51,14 +52,14 @@ def test_every_listed_command_has_a_module(name: str):
 
 def test_the_help_of_every_command_ends_with_an_example_and_does_not_import_torch():
     code = (
-        "import sys, io, contextlib\n"
+        "import sys, io, contextlib, re\n"
         "from seqwise.cli.main import COMMANDS, main\n"
         "for name in COMMANDS:\n"
         "    page = io.StringIO()\n"
         "    with contextlib.redirect_stdout(page):\n"
         "        status = main([name, '--help'])\n"
         "    assert status == 0, name\n"
-        "    assert f'example:\\n  seqwise {name}' in page.getvalue(), name\n"
+        "    assert re.search(rf'examples?:\\n  seqwise {name}', page.getvalue()), name\n"
         "    assert 'torch' not in sys.modules, name\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -174,3 +175,26 @@ def test_a_closed_pipe_is_not_an_error():
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "--help-all"], ["doctor", "--json"]])
+def test_a_full_disk_behind_standard_output_is_not_a_bug(words):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "seqwise", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode == 1
+    assert result.stderr == (
+        "error: cannot write to standard output: No space left on device.\nRedirect it to another file or disk.\n"
+    )
+
+
+def test_a_pipe_closed_before_the_first_line_is_not_an_error():
+    command = [sys.executable, "-m", "seqwise", "train", "--help-all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == cli.BROKEN_PIPE

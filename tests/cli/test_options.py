@@ -118,7 +118,7 @@ def test_options_are_listed_by_name_and_flags_once():
         (["a", "--modle", "rnn"], "unknown option '--modle'. Perhaps you meant '--model'."),
         (["--modle", "a"], "unknown option '--modle'. Perhaps you meant '--model'."),
         (["a", "--batch", "3"], "unknown option '--batch'. Perhaps you meant '--training.batch-size'."),
-        (["a", "--learning_rate=3"], "unknown option '--learning_rate'. Perhaps you meant '--training.learning-rate'."),
+        (["a", "--learning_rate=3"], "--learning-rate is --training.learning-rate here: --training.learning-rate 3"),
         (["a", "--no-json"], "unknown option '--no-json'. Perhaps you meant '--json'."),
         (["a", "--xyzzy"], "unknown option '--xyzzy'."),
         (["a", "-model", "rnn"], "unknown option '-model'. Perhaps you meant '--model'."),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
 
+from seqwise.cli.options import list_typed
+from seqwise.cli.predict import OPTION_TASKS, reject_options_of_other_tasks
 from seqwise.config import FAMILIES
+from seqwise.errors import UsageError
 
 
 def set_standard_input(monkeypatch, data: bytes) -> None:
@@ -196,3 +200,35 @@ def test_predict_reads_the_source_column_of_a_table_and_rejects_options_of_other
         2,
         "error: --top applies to classify, masked; the task of this run is translate.",
     )
+
+
+def test_several_texts_are_predicted_one_after_the_other(seqwise_command, trained_run):
+    words = ("--max-length", "5", "--seed", "2")
+    lines = [seqwise_command("predict", trained_run(), text, *words).out for text in ("the old", "a river")]
+    assert seqwise_command("predict", trained_run(), "the old", "a river", *words).out == "".join(lines)
+    documents = json.loads(seqwise_command("predict", trained_run(), "the old", "a river", *words, "--json").out)
+    assert [document["prompt"] for document in documents] == ["the old", "a river"]
+
+
+def test_a_pipe_is_read_without_a_dash(trained_run):
+    words = [sys.executable, "-m", "seqwise", "predict", str(trained_run()), "--max-length", "5", "--seed", "2"]
+    piped = subprocess.run(words, input="the old", capture_output=True, text=True, check=True)
+    named = subprocess.run([*words, "the old"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert piped.stdout == named.stdout
+    assert piped.stdout.startswith("the old")
+
+
+def test_an_empty_answer_gets_a_remark(seqwise_command, trained_run, monkeypatch):
+    from seqwise.training.api import TrainedModel
+
+    monkeypatch.setattr(TrainedModel, "predict", lambda self, prompt, options: iter([""]))
+    result = seqwise_command("predict", trained_run(), "the old", "a")
+    assert result.out == "the old\na\n"
+    assert result.err == "warning: 2 of 2 answers are empty: the model ends them at once.\n"
+    assert "1 of 1 answer is empty" in seqwise_command("predict", trained_run(), "the old").err
+
+
+@pytest.mark.parametrize("words", [("--seed", "0"), ("--temperature", "1"), ("--beam", "1"), ("--max-length", "5")])
+def test_an_option_that_other_tasks_use_is_an_error_even_with_its_default(words):
+    with pytest.raises(UsageError, match=f"{words[0]} applies to .*; the task of this run is classify"):
+        reject_options_of_other_tasks(list_typed(words), "classify", OPTION_TASKS)

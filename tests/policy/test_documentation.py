@@ -79,7 +79,7 @@ def options_of(*command: str) -> frozenset[str]:
     """The options on the help page of a command."""
     page = io.StringIO()
     with redirect_stdout(page):
-        assert main([*command, "--help"]) == 0
+        assert main([*command, "--help-all"]) == 0
     return frozenset(re.findall(r"--[a-z][\w.-]*", page.getvalue())) | {"--debug"}
 
 
@@ -91,7 +91,7 @@ def find_mistakes(words: list[str]) -> list[str]:
         return [f"no target {word}" for word in rest if re.fullmatch(r"[a-z-]+", word) and word not in targets]
     if program(words) in ("python", "python3"):
         return [f"no file {word}" for word in rest if word.endswith(".py") and not (ROOT / word).exists()]
-    if program(words) != "seqwise" or (rest and rest[0] in ("--help", "--version")):
+    if program(words) != "seqwise" or (rest and rest[0] in ("--help", "--version", "--print-completion")):
         return []
     if not rest or rest[0] not in COMMANDS:
         return [f"no command {' '.join(rest[:1])}"]

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
+from seqwise.applicability import check_effects
 from seqwise.cli import console
-from seqwise.cli.options import parse
+from seqwise.cli.options import list_typed, parse
 from seqwise.config import Settings
 from seqwise.errors import DataError
+
+EXAMPLES = """seqwise check book.txt
+seqwise check reviews.csv --task classify --columns text,label
+seqwise check sales.csv --task forecast --target sales --horizon 24 --json"""
 
 
 @dataclass
 class Check:
     """Read DATA as `seqwise train` would. Errors name file, line, cause and fix."""
+
+    main_options: ClassVar = (
+        "task", "columns", "target", "horizon", "text.tokenizer", "text.lowercase",
+        "data.valid-fraction", "data.on-empty", "forecast.time", "forecast.series", "json",
+    )  # fmt: skip
+    without: ClassVar = (
+        "model", "budget", "seed", "device", "network", "recurrent", "transformer", "context", "training"
+    )  # fmt: skip
+    refused: ClassVar = dict.fromkeys(
+        without, ("{} has no effect here: seqwise check reads the data and trains nothing.", "Leave it out.")
+    )
 
     data: Annotated[str, tyro.conf.Positional]
     """Data to check."""
@@ -26,14 +42,17 @@ class Check:
 
 
 def main(argv: Sequence[str]) -> int:
-    args = parse(Check, argv, prog="seqwise check", example="seqwise check reviews.csv --task classify")
+    args = parse(Check, argv, prog="seqwise check", example=EXAMPLES)
+    check_effects([args.settings], list_typed(argv))
     from seqwise.cli.progress import ProgressBar
     from seqwise.tasks import get_task
     from seqwise.training.initialization import inherit_from_run
     from seqwise.training.training_run import fill_in_task
 
     try:
-        settings, preprocessor = inherit_from_run(fill_in_task(args.settings, args.data, console.log), console.log)
+        settings = fill_in_task(args.settings, args.data, console.log)
+        check_effects([settings], list_typed(argv))
+        settings, preprocessor = inherit_from_run(settings, console.log)
         with ProgressBar("reading") as bar:
             task = get_task(settings.task).prepare(args.data, settings, preprocessor, progress=bar)
     except DataError as error:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 
+from seqwise.applicability import check_effects
 from seqwise.callbacks import ProgressCallback
 from seqwise.cli import console
-from seqwise.cli.options import UNSET, find_value, parse
+from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
 from seqwise.compare.plan.options import ComparisonOptions, Match
-from seqwise.config import Settings, load_settings
+from seqwise.config import FAMILIES, Settings
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,16 +25,28 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 EXAMPLE = "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared"
+EXAMPLES = f"""{EXAMPLE}
+seqwise compare book.txt --variants variants.yaml --models none --budget 5m
+seqwise compare --resume compared"""
+ALLOWED_ON_RESUME = {"resume", "engine", "workers", "json"}
 
 
 @dataclass
 class Compare:
     """Train several families on DATA under one budget, and compare them: a table, a verdict, a report.
 
-    The options after --json are settings, common to all families. Ctrl-C saves and stops.
+    Settings are common to all families that use them. Ctrl-C saves and stops.
     """
 
+    main_options: ClassVar = (
+        "models", "budget", "seeds", "match", "parameters", "lr-trials", "variants", "task", "target", "out", "resume",
+        "workers", "json",
+    )  # fmt: skip
     without: ClassVar = ("model", "init", "budget")  # settings that do not apply, or that a field below replaces
+    refused: ClassVar = {
+        "model": ("a comparison has several models; received --model.", "Use --models, such as gru,lstm."),
+        "init": ("a comparison starts every family from scratch; received --init.", "Leave out --init."),
+    }
     renamed: ClassVar = {"--tries": "--lr-trials"}
 
     data: Annotated[str | None, tyro.conf.Positional, UNSET] = None
@@ -72,12 +85,11 @@ class Compare:
 
 
 def main(argv: Sequence[str]) -> int:
-    _check_option_names(argv)
-    config = find_value(argv, "--config")
-    common = load_settings(config) if config else Settings()
+    models = find_value(argv, "--models") or ",".join(ComparisonOptions.models)
+    common = read_config(argv, models.split(",")) or Settings()
     default = Compare(settings=common, budget=common.budget or ComparisonOptions.budget)
-    arguments = parse(Compare, argv, prog="seqwise compare", example=EXAMPLE, default=default)
-    _check(arguments)
+    arguments = parse(Compare, argv, prog="seqwise compare", example=EXAMPLES, default=default)
+    _check(arguments, list_typed(argv))
     from seqwise.compare.api import check_engine
 
     check_engine(arguments.engine, arguments.workers)  # before the data is read
@@ -94,25 +106,19 @@ def main(argv: Sequence[str]) -> int:
     return run(folder, plan, arguments.engine, arguments.workers, arguments.json)
 
 
-def _check_option_names(argv: Sequence[str]) -> None:
-    """Raises an error for options of `train` that a comparison does not have, and says what to use instead."""
-    names = {word.partition("=")[0] for word in argv}
-    if "--model" in names:
-        raise UsageError("a comparison has several models; received --model.", repair="Use --models, such as gru,lstm.")
-    if "--init" in names:
-        raise UsageError("a comparison starts every family from scratch; received --init.", repair="Leave out --init.")
-
-
-def _check(arguments: Compare) -> None:
+def _check(arguments: Compare, typed: Sequence[str]) -> None:
     """Raises an error if options contradict each other, before anything slow is imported."""
     if (arguments.data is None) == (arguments.resume is None):
         raise UsageError("name either DATA or --resume FOLDER.", repair=f"For example: {EXAMPLE}")
-    allowed = Compare(resume=arguments.resume, engine=arguments.engine, workers=arguments.workers, json=arguments.json)
-    if arguments.resume is not None and arguments != allowed:
+    others = [f"--{name.replace('_', '-')}" for name in typed if name not in ALLOWED_ON_RESUME]
+    if arguments.resume is not None and others:
         raise UsageError(
-            "a comparison is resumed as it was planned.",
+            f"a comparison is resumed as it was planned; received {', '.join(others)}.",
             repair=f"Leave out all but: seqwise compare --resume {shlex.quote(str(arguments.resume))}",
         )
+    families = [name for name in arguments.models.split(",") if name in FAMILIES]
+    if families and arguments.variants is None:  # with variants, when the plan is made
+        check_effects([arguments.settings.model_copy(update={"model": name}) for name in families], typed)
 
 
 def _remove_out_option(argv: Sequence[str]) -> list[str]:

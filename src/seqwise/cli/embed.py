@@ -12,7 +12,7 @@ import tyro
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
 from seqwise.config import Device
-from seqwise.errors import UsageError
+from seqwise.errors import UsageError, pluralize
 
 EXAMPLE = "seqwise embed runs/masked lines.txt --out vectors.npy --pool mean"
 
@@ -21,14 +21,16 @@ EXAMPLE = "seqwise embed runs/masked lines.txt --out vectors.npy --pool mean"
 class Embed:
     """Write the hidden states of a masked, language, classify or tag run for each token of TEXT, or their mean.
 
-    TEXT is one text; a file or - (standard input) has one text per line. F.npy is an array of all vectors, and F.json
-    beside it lists tokens, character offsets and the rows of each text. F.jsonl has one object per text.
+    Each TEXT is one text; a file or - (standard input) has one text per line. F.npy is an array of all vectors, and
+    F.json beside it lists tokens, character offsets and the rows of each text. F.jsonl has one object per text.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder."""
-    text: Annotated[str, tyro.conf.Positional, UNSET] = ""
-    """Text, a file, or - for standard input."""
+    """Run folder, or that of a comparison."""
+    text: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[TEXT …]", help_behavior_hint="")
+    ] = ()
+    """Texts, a file, or - for standard input; without it a pipe is read."""
     out: Annotated[Path | None, UNSET] = None
     """File to write: .npy or .jsonl."""
     layer: Annotated[int | None, UNSET] = None
@@ -45,27 +47,28 @@ def main(argv: Sequence[str]) -> int:
     args = parse(Embed, argv, prog="seqwise embed", example=EXAMPLE)
     if args.out is None:
         raise UsageError("--out is missing: the file to write.", repair=f"For example: {EXAMPLE}")
-    from seqwise.cli.predict import read_lines
+    from seqwise.cli.models import load_model
+    from seqwise.cli.predict import get_piped_input, read_lines
     from seqwise.cli.progress import ProgressBar
     from seqwise.files import check_output_path
     from seqwise.tasks.contextual import SUFFIXES, save_vectors
-    from seqwise.training.api import load
 
     check_output_path(args.out, SUFFIXES)
-    texts = read_lines(args.text)
+    texts = [line for text in args.text or (get_piped_input() or "",) for line in read_lines(text)]
     if not any(text.strip() for text in texts):
         raise UsageError("there is no text.", repair=f"For example: {EXAMPLE}")
-    trained = load(args.run, args.device)
+    trained = load_model(args.run, args.device)
     encoder = trained.contextual
     layer = encoder.depth if args.layer is None else args.layer
     with ProgressBar("embedding") as bar:
         summary = save_vectors(args.out, encoder, texts, layer, args.pool == "mean", bar)
     if empty := sum(not text.strip() for text in texts):
-        result = "their vector is zero" if args.pool == "mean" else "they have no vectors"
-        console.warn(f"{empty:,} of {len(texts):,} lines are empty: {result}.")
+        result = "a vector of zeros" if args.pool == "mean" else "no vectors"
+        verb = "are" if empty > 1 else "is"
+        console.warn(f"{empty:,} of {pluralize(len(texts), 'lines')} {verb} empty: {result}.")
     if args.json:
         console.print_json(summary)
         return 0
-    count = summary["texts"] if args.pool == "mean" else summary["tokens"]
-    console.write(f"{args.out}: {count:,} vectors of {summary['width']}, layer {layer} of {encoder.depth}")
+    vectors = pluralize(summary["texts"] if args.pool == "mean" else summary["tokens"], "vectors")
+    console.write(f"{args.out}: {vectors} of {summary['width']}, layer {layer} of {encoder.depth}")
     return 0

@@ -6,14 +6,16 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import UNSET, parse
+from seqwise.cli.models import load_model
+from seqwise.cli.options import UNSET, list_typed, parse
 from seqwise.cli.predict import DECODING_OPTION_TASKS, DecodingOptions, build_beam_search, reject_options_of_other_tasks
 from seqwise.config import DYNAMIC_RATE, Device
+from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
     from seqwise.metrics.evaluation import Evaluation
@@ -32,8 +34,12 @@ MIN_TEXT_WIDTH = 40  # columns that a definition needs beside its number; in nar
 class Evaluate(DecodingOptions):
     """The metrics of a run on DATA: its test split where it has one, all of it otherwise."""
 
+    main_options: ClassVar = (
+        "split", "columns", "out", "json", "device", "dynamic", "beam", "max-length", "length-penalty", "target",
+    )  # fmt: skip
+
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder."""
+    """Run folder, or that of a comparison."""
     data: Annotated[str, tyro.conf.Positional]
     """Data to evaluate on."""
     split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
@@ -45,7 +51,7 @@ class Evaluate(DecodingOptions):
     dynamic_rate: float = DYNAMIC_RATE
     """Learning rate of --dynamic."""
     out: Annotated[Path | None, UNSET] = None
-    """Write input, expected and predicted to this file: .jsonl, .csv or .tsv; forecast: also a plot (.svg)."""
+    """Write input, expected and predicted to this file: .jsonl, .csv or .tsv; forecast: also a plot (.svg or .png)."""
     device: Device = "auto"
     """Where to compute."""
     json: bool = False
@@ -56,10 +62,11 @@ def main(argv: Sequence[str]) -> int:
     args = parse(Evaluate, argv, prog="seqwise evaluate", example="seqwise evaluate runs/book book.txt --json")
     from seqwise.cli.progress import ProgressBar
     from seqwise.tasks.task import InferenceOptions
-    from seqwise.training.api import load
 
-    trained = load(args.run, args.device)
-    reject_options_of_other_tasks(args, str(trained.settings.task), OPTION_TASKS)
+    trained = load_model(args.run, args.device)
+    if "dynamic_rate" in list_typed(argv) and not args.dynamic:
+        raise UsageError("--dynamic-rate has an effect with --dynamic only.", repair="Add --dynamic.")
+    reject_options_of_other_tasks(list_typed(argv), str(trained.settings.task), OPTION_TASKS)
     if args.columns is not None:
         trained.settings = trained.settings.model_copy(update={"columns": args.columns})
     options = InferenceOptions(

@@ -6,15 +6,17 @@ is fast. This module does not know what the commands do.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from seqwise.cli import console
 from seqwise.environment import limit_spinning, version
-from seqwise.errors import SeqwiseError, UsageError, suggest
+from seqwise.errors import SaveError, SeqwiseError, UsageError, suggest
 
 # Command → description. Each is a module of this folder with `main(argv) -> int`.
 COMMANDS = {
@@ -29,8 +31,9 @@ COMMANDS = {
     "doctor": "report versions, device, memory and optional packages, and what to install",
 }
 
-OPTIONS = ("--help", "--version", "--debug")
+OPTIONS = ("--help", "--version", "--debug", "--print-completion")
 EXAMPLE = "seqwise train builtin:docs --model lstm --budget 2m --out runs/first"
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 INTERRUPTED = 130  # 128 + SIGINT
 
@@ -54,14 +57,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.log("interrupted.")
         return INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes standard output again at exit, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()
         return BROKEN_PIPE
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
+            # Errors of other files are a `SaveError` with the name of the file.
+            _close_output()
+            console.fail(f"cannot write to standard output: {error.strerror}.\nRedirect it to another file or disk.")
+            return SaveError.exit_status
         if debug:
             traceback.print_exc()
         console.fail(error if isinstance(error, SeqwiseError) else _describe_unexpected_error(error, debug))
         return error.exit_status if isinstance(error, SeqwiseError) else 1
+
+
+def _close_output() -> None:
+    """Discard what is left of standard output: the interpreter flushes it at exit, which must not fail again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def overview() -> str:
@@ -76,9 +89,11 @@ commands:
 {commands}
 
 options:
-  {"--help":{width}}this page; after a command, its options and an example
+  {"--help":{width}}this page; after a command, its main options and examples
+  {"--help-all":{width}}after a command: all of its options
   {"--version":{width}}the version of Seqwise
   {"--debug":{width}}show the traceback of an error
+  {"--print-completion":{width}}bash or zsh: a script that completes commands and options
 
 example:
   {EXAMPLE}"""
@@ -94,6 +109,11 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if command in ("--version", "-V"):
         console.write(f"seqwise {version()}")
+        return 0
+    if command == "--print-completion":
+        from seqwise.cli.completion import build_script
+
+        console.write(build_script(rest, COMMANDS))
         return 0
     if command not in COMMANDS:
         kind, known = ("option", OPTIONS) if command.startswith("-") else ("command", tuple(COMMANDS))

@@ -1,7 +1,8 @@
 """Command-line options from typed settings: `parse` fills a dataclass, whose docstrings are the help text.
 
 tyro parses; this module converts its errors to `UsageError` (problem, then fix) and validates settings models as a
-whole. A command with subcommands dispatches them itself: unions of types are not supported.
+whole. A command with subcommands dispatches them itself: unions of types are not supported. The names that other tools
+have for our options are in `foreign_names.py`, the layout of `--help` is in `help_page.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ import tyro
 from pydantic import BaseModel, ValidationError
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
+from seqwise.applicability import reset_unused
 from seqwise.cli.console import warn, write
-from seqwise.config import RENAMED_SETTINGS, Settings, describe_errors
+from seqwise.cli.foreign_names import find_our_name
+from seqwise.cli.help_page import PAGE_WIDTH, format_examples, format_help
+from seqwise.config import RENAMED_SETTINGS, Settings, describe_errors, load_settings
 from seqwise.errors import UsageError, suggest
 from seqwise.task_registry import task_names
 
@@ -35,24 +39,34 @@ CHOSEN_BY_RULE = tyro.conf.arg(help_behavior_hint="(default: chosen automaticall
 def parse(spec: type[Spec], argv: Sequence[str], *, prog: str, example: str, default: Spec | None = None) -> Spec:
     """Fill the dataclass or settings model `spec` from `argv`.
 
-    `--help` prints the options, then `example`, and raises `SystemExit(0)`. Invalid input raises `UsageError`, with all
-    wrong values at once. `default` provides values for missing options, such as settings read from a file. A class
-    variable `without` names settings that are not options of this command.
+    `--help` prints the main options, then the lines of `example`, and raises `SystemExit(0)`; `--help-all` prints all
+    options. Invalid input raises `UsageError`, with all wrong values at once. `default` provides values for missing
+    options, such as settings read from a file. Class variables of `spec`: `main_options` are those of `--help` where
+    there are too many; `without` are settings and sections that are not options of this command, and `refused` has the
+    problem and the fix for some of them.
     """
     argv = _replace_old_names(spec, argv)
-    if not {"--help", "-h"}.isdisjoint(_before_dashes(argv)):
+    words = _before_dashes(argv)
+    for name in list_typed(words):
+        if refusal := getattr(spec, "refused", {}).get(name.partition(".")[0]):
+            raise UsageError(refusal[0].format(f"--{name.replace('_', '-')}"), repair=refusal[1])
+    if "--help-all" in words:
         try:
             _run_tyro(spec, ["--help"], prog, default)
         except SystemExit:
-            write(f"\nexample:\n  {example}")
+            write(format_examples(example))
             raise
+    if not {"--help", "-h"}.isdisjoint(words):
+        write(format_help(_print_help(spec), prog, getattr(spec, "main_options", ())))
+        write(format_examples(example))
+        raise SystemExit(0)
     message = io.StringIO()
     problem = ""
     try:
         with _columns(10_000), redirect_stderr(message):
             parsed, unknown = _run_tyro(spec, argv, prog, default)
         if unknown:
-            problem = _describe_unknown_options(unknown, spec) or f"unexpected argument {unknown[0]!r}."
+            problem = _describe_unknown_options(argv, spec) or f"unexpected argument {unknown[0]!r}."
     except SystemExit:
         # An unknown option often causes tyro's first error, such as a missing value.
         problem = _describe_unknown_options(argv, spec) or _describe_tyro_error(message.getvalue(), argv)
@@ -82,10 +96,40 @@ def _replace_old_names(spec: type, argv: Sequence[str]) -> list[str]:
 
 def list_options(spec: type) -> list[str]:
     """Return every option of `spec` as it is typed on the command line, such as `--training.learning-rate`."""
+    return re.findall(r"^\W*(?:-h, )?(--[a-z][\w.-]*)", _print_help(spec), flags=re.MULTILINE)
+
+
+def list_typed(argv: Sequence[str]) -> list[str]:
+    """Return the dotted names of the options in `argv`: network.tie_weights for --network.no-tie-weights."""
+    names = [word[2:].partition("=")[0] for word in _before_dashes(argv) if re.match(r"--[a-z]", word)]
+    names = [name.replace("-", "_").replace(".no_", ".") for name in names]
+    return list(dict.fromkeys(RENAMED_SETTINGS.get(name, name) for name in names))
+
+
+def read_config(argv: Sequence[str], models: Sequence[str | None]) -> Settings | None:
+    """Return the settings of `--config FILE`; None without a file.
+
+    A file with every section was saved by Seqwise: what it has chosen for its own model is left out if none of `models`
+    uses it. In any other file a setting without an effect is an error, as on the command line.
+    """
+    path = find_value(argv, "--config")
+    if path is None:
+        return None
+    settings = load_settings(path)
+    sections = [name for name in Settings.model_fields if isinstance(getattr(settings, name), BaseModel)]
+    if settings.model_fields_set.issuperset(sections):
+        values = {"task": find_value(argv, "--task") or settings.task}
+        used_by = [settings.model_copy(update=values | {"model": model or settings.model}) for model in models]
+        reset_unused(settings, used_by)
+    return settings
+
+
+def _print_help(spec: type) -> str:
+    """Return tyro's page of all options."""
     page = io.StringIO()
-    with suppress(SystemExit), _columns(80), redirect_stdout(page):  # a wider page would have two columns
+    with suppress(SystemExit), _columns(PAGE_WIDTH), redirect_stdout(page):
         _run_tyro(spec, ["--help"])
-    return re.findall(r"^\W*(?:-h, )?(--[a-z][\w.-]*)", _strip_colours(page.getvalue()), flags=re.MULTILINE)
+    return _strip_colours(page.getvalue())
 
 
 def _run_tyro(spec: type, argv: Sequence[str], prog: str = "", default: Any = None) -> tuple[Any, list[str]]:
@@ -156,6 +200,9 @@ def _describe_unknown_options(words: Sequence[str], spec: type) -> str:
         name = word.partition("=")[0]
         option = name.lstrip("-").replace("_", "-")
         if not re.match(r"--?[a-zA-Z]", word) or name.replace("_", "-") in known:
+            continue
+        if answer := find_our_name(option, find_value(words, name.replace("_", "-")), known):
+            sentences.append(answer)
             continue
         # `--batch` for `--training.batch-size` is the commonest slip; otherwise the closest spelling.
         candidates = [each for each in known if re.search(rf"\.{re.escape(option)}(-|$)", each)]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import UNSET, parse
+from seqwise.cli.options import UNSET, list_typed, parse
 from seqwise.config import Device
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.errors import DataError, Findings, UsageError
+from seqwise.errors import DataError, Findings, UsageError, pluralize
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import InferenceOptions, Prediction
@@ -27,12 +28,17 @@ if TYPE_CHECKING:
     from seqwise.training.api import TrainedModel
 
 MAX_PROMPT = 10_000  # characters
-INPUT_WARNINGS = {  # flag in a prediction's values → the end of a warning
-    "cut": "were truncated: they are longer than --data.max-length",
-    "unknown": "contain unknown tokens",
-    "nothing_known": "contain only unknown tokens",
+INPUT_WARNINGS = {  # flag in a prediction's values → the end of a warning about one input, and about several
+    "cut": (
+        "was truncated: it is longer than --data.max-length",
+        "were truncated: they are longer than --data.max-length",
+    ),
+    "unknown": ("contains unknown tokens", "contain unknown tokens"),
+    "nothing_known": ("contains only unknown tokens", "contain only unknown tokens"),
 }
-EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p 0.9 --seed 1"
+EXAMPLES = """seqwise predict runs/book 'It was' --temperature 0.8 --top-p 0.9 --seed 1
+seqwise predict runs/reviews 'A fine film.' 'Not again.' --json
+cat sentences.txt | seqwise predict runs/dates --beam 5"""
 
 # Option → the tasks that use it; it is rejected for the others.
 _SEQUENCE_TASKS = ("translate", "caption")
@@ -44,7 +50,8 @@ DECODING_OPTION_TASKS: dict[str, tuple[str, ...]] = {
 OPTION_TASKS = DECODING_OPTION_TASKS | {
     **dict.fromkeys(("n_best", "start"), _SEQUENCE_TASKS),
     **dict.fromkeys(
-        ("greedy", "sample", "temperature", "top_k", "top_p", "repetition_penalty"), ("language", *_SEQUENCE_TASKS)
+        ("greedy", "sample", "temperature", "top_k", "top_p", "repetition_penalty", "seed"),
+        ("language", *_SEQUENCE_TASKS),
     ),
     "top": ("classify", "masked"),
     "out": ("forecast",),
@@ -75,16 +82,24 @@ class DecodingOptions:
 
 @dataclass
 class Predict(DecodingOptions):
-    """Predict with a trained run. TEXT is one input; a file or - (standard input) has one input per line.
+    """Predict with a trained run, or with the best of a comparison. Each TEXT is one input; a file or -
+    (standard input) has one input per line. Without TEXT, a pipe is read.
 
     language continues TEXT (a whole file), masked fills [MASK], classify predicts labels, tag tags words, translate
     translates, caption describes images, forecast continues the series of a CSV file.
     """
 
+    main_options: ClassVar = (
+        "max-length", "greedy", "temperature", "top-k", "top-p", "sample", "seed", "top", "beam", "start",
+        "target", "out", "device", "json",
+    )  # fmt: skip
+
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder."""
-    text: Annotated[str, tyro.conf.Positional, UNSET] = ""
-    """Text, a file, or - for standard input; image files for caption, a CSV file for forecast."""
+    """Run folder, or that of a comparison."""
+    text: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[TEXT …]", help_behavior_hint="")
+    ] = ()
+    """Texts, a file, or - for standard input; image files for caption, a CSV file for forecast."""
     n_best: int = BeamSearchOptions.n_best
     """translate, caption: hypotheses per input, best first."""
     start: str = BeamSearchOptions.start
@@ -106,7 +121,7 @@ class Predict(DecodingOptions):
     seed: int = 0
     """Random seed of sampling."""
     out: Annotated[Path | None, UNSET] = None
-    """forecast: write a plot to this file (.svg)."""
+    """forecast: write a plot to this file (.svg or .png)."""
     device: Device = "auto"
     """Where to compute."""
     json: bool = False
@@ -114,15 +129,15 @@ class Predict(DecodingOptions):
 
 
 def main(argv: Sequence[str]) -> int:
-    args = parse(Predict, argv, prog="seqwise predict", example=EXAMPLE)
+    args = parse(Predict, argv, prog="seqwise predict", example=EXAMPLES)
     if args.greedy and args.sample:
         raise UsageError("--greedy and --sample exclude each other.")
-    from seqwise.training.api import load
+    from seqwise.cli.models import load_model
 
     sampling = SamplingOptions(args.greedy, args.temperature, args.top_k, args.top_p, args.repetition_penalty)
     build_beam_search(args, BeamSearchOptions())  # reject invalid values before the model is loaded
-    trained = load(args.run, args.device)
-    reject_options_of_other_tasks(args, str(trained.settings.task), OPTION_TASKS)
+    trained = load_model(args.run, args.device)
+    reject_options_of_other_tasks(list_typed(argv), str(trained.settings.task), OPTION_TASKS)
     if trained.settings.task == "language":
         return _continue_text(trained, args, _build_options(args, BeamSearchOptions(), sampling))
     if sampling != replace(SamplingOptions(), greedy=args.greedy) and not args.sample:
@@ -148,28 +163,39 @@ def _build_options(args: Predict, beam_search: BeamSearchOptions, sampling: Samp
 
 
 def _continue_text(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
-    """Print the continuation of a language model piece by piece."""
-    prompt = _truncate_prompt(_read(args.text))
-    _warn_about_unknown_tokens(trained.run.preprocessor.tokenizer, prompt)
-    pieces = trained.predict(prompt, options=options)
+    """Print the continuations of a language model piece by piece."""
+    documents: list[dict[str, Any]] = []
+    for text in args.text or (get_piped_input() or "",):
+        prompt = _truncate_prompt(_read(text))
+        _warn_about_unknown_tokens(trained.run.preprocessor.tokenizer, prompt)
+        pieces = trained.predict(prompt, options=options)
+        if not args.json:
+            pieces = _print_pieces(prompt, pieces)
+        documents.append({"prompt": prompt, "continuation": "".join(pieces), "seed": args.seed})
     if args.json:
-        console.print_json({"prompt": prompt, "continuation": "".join(pieces), "seed": args.seed})
-        return 0
+        console.print_json(documents[0] if len(documents) == 1 else documents)
+    _warn_about_empty([document["continuation"] for document in documents])
+    return 0
+
+
+def _print_pieces(prompt: str, pieces: Iterable[str]) -> Iterator[str]:
+    """Print the prompt and each piece as it is generated; yield the pieces."""
     sys.stdout.write(prompt)
     for piece in pieces:
         sys.stdout.write(piece)
         sys.stdout.flush()
+        yield piece
     sys.stdout.write("\n")
-    return 0
 
 
 def _predict(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
     """Print one prediction per input, as they arrive."""
     from seqwise.training.card import get_example_input
 
-    inputs = trained.task.read_inputs(args.text, trained.settings)
-    if inputs is None:
-        inputs = read_lines(args.text)
+    inputs: list[str] = []
+    for text in args.text or (get_piped_input() or "",):
+        own = trained.task.read_inputs(text, trained.settings)
+        inputs += read_lines(text) if own is None else own
     if not inputs or not any(each.strip() for each in inputs):
         example = shlex.join(["seqwise", "predict", str(args.run), get_example_input(trained.run)])
         raise UsageError("there is no input.", repair=f"For example: {example}")
@@ -181,12 +207,29 @@ def _predict(trained: TrainedModel, args: Predict, options: InferenceOptions) ->
             sys.stdout.flush()
     if args.json:
         console.print_json([prediction.values for prediction in predictions])
-    for flag, problem in INPUT_WARNINGS.items():
-        if count := sum(bool(prediction.values.get(flag)) for prediction in predictions):
-            console.warn(f"{count:,} of {len(predictions):,} inputs {problem}.")
+    for flag, problems in INPUT_WARNINGS.items():
+        if flagged := sum(bool(prediction.values.get(flag)) for prediction in predictions):
+            console.warn(f"{flagged:,} of {pluralize(len(predictions), 'inputs')} {problems[flagged > 1]}.")
+    _warn_about_empty([prediction.text for text, prediction in zip(inputs, predictions) if text.strip()])
     if args.out is not None:
         console.log(f"written: {args.out}")
     return 0
+
+
+def _warn_about_empty(answers: Sequence[str]) -> None:
+    """Say that answers are empty: otherwise a blank line looks like a failure."""
+    if empty := sum(not answer.strip() for answer in answers):
+        verb = "are" if empty > 1 else "is"
+        console.warn(f"{empty:,} of {pluralize(len(answers), 'answers')} {verb} empty: the model ends them at once.")
+
+
+def get_piped_input() -> str | None:
+    """Return - if standard input is a pipe or a file; None for a terminal and for anything that may never end."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # there is no standard input
+        return None
+    return "-" if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None
 
 
 def read_lines(text: str) -> list[str]:
@@ -241,12 +284,12 @@ def _truncate_prompt(prompt: str) -> str:
     return prompt[-MAX_PROMPT:]
 
 
-def reject_options_of_other_tasks(args: Any, task: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise an error for an option that was set but is not used by the task of the run."""
-    for field in fields(args):
-        supported = tasks.get(field.name, (task,))
-        if task not in supported and getattr(args, field.name) != field.default:
-            option = "--" + field.name.replace("_", "-")
+def reject_options_of_other_tasks(typed: Sequence[str], task: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise an error for an option on the command line that is not used by the task of the run."""
+    for name in typed:
+        supported = tasks.get(name, (task,))
+        if task not in supported:
+            option = "--" + name.replace("_", "-")
             problem = f"{option} applies to {', '.join(supported)}; the task of this run is {task}."
             raise UsageError(problem, repair="Leave it out.")
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from seqwise.applicability import check_effects
 from seqwise.budget import Budget
 from seqwise.cli import console
-from seqwise.cli.options import UNSET, find_value, parse
-from seqwise.config import Settings, load_settings
+from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
+from seqwise.config import Settings
 from seqwise.errors import UsageError
 from seqwise.families import get_family
+from seqwise.files import check_output_path
+from seqwise.image import SUFFIXES
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # 128 + SIGINT, also for SIGTERM: in both cases the run is saved and can be resumed
 EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out runs/book"
+EXAMPLES = f"""{EXAMPLE}
+seqwise train reviews.csv --task classify --columns text,label --network.width 256
+seqwise train --resume runs/book"""
+CHANGEABLE_ON_RESUME = ("budget",)  # settings that may differ from those of the run
 
 
 @dataclass
@@ -34,6 +42,11 @@ class Train:
     Settings that are not given are chosen for the data and the machine, and printed. Ctrl-C saves and stops.
     """
 
+    main_options: ClassVar = (
+        "task", "model", "budget", "out", "resume", "config", "columns", "target", "horizon",
+        "network.width", "network.depth", "training.learning-rate", "seed", "device",
+    )  # fmt: skip
+
     data: Annotated[str | None, tyro.conf.Positional, UNSET] = None
     """Training data."""
     out: Annotated[Path | None, UNSET] = None
@@ -42,22 +55,33 @@ class Train:
     """Resume this run instead of starting a new one; with a larger --budget also one that is complete."""
     config: Annotated[Path | None, UNSET] = None
     """Settings file (YAML); flags override it."""
+    plot: Annotated[Path | None, UNSET] = None
+    """Write the learning curve to this file too (.svg or .png)."""
     nproc: int = 1
     """Number of processes on this machine, one per GPU or sharing the CPU."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
 
 
+OWN_OPTIONS = tuple(each.name for each in fields(Train))  # options that are not settings
+
+
 def main(argv: Sequence[str]) -> int:
-    config = find_value(argv, "--config")
-    default = Train(settings=load_settings(config)) if config else None
-    args = parse(Train, argv, prog="seqwise train", example=EXAMPLE, default=default)
+    settings = read_config(argv, [find_value(argv, "--model")])
+    default = None if settings is None else Train(settings=settings)
+    args = parse(Train, argv, prog="seqwise train", example=EXAMPLES, default=default)
+    typed = list_typed(argv)
     _check(args)
+    if args.resume is None:
+        check_effects([args.settings], typed)  # again when the task is known
     from seqwise.training.distribution import handle_signals, interrupt_at_once, is_worker, join_world, launch
     from seqwise.training.run import Run
     from seqwise.training.training_run import choose_device, fill_in_task, find_free_folder
 
+    check_output_path(args.plot, SUFFIXES)
     run = None if args.resume is None else Run.open(args.resume)
     changes_budget = run is not None and args.settings.budget not in (None, run.settings.budget)
+    if run is not None:
+        _check_resumed(run, args.settings, typed)
     if run is not None and changes_budget:
         if not get_family(run.settings.model).has_gradients:
             raise UsageError("an n-gram model is fitted in one pass: it has no budget.", repair="Leave out --budget.")
@@ -70,11 +94,13 @@ def main(argv: Sequence[str]) -> int:
             folder = find_free_folder(f"{task}-{args.settings.model}")
             words = ["--out", str(folder), *argv]
         return launch(args.nproc, device, ["train", *words], folder)
-    command = shlex.join(["seqwise", "train", *argv])
     try:
         with handle_signals(interrupt_at_once), join_world(device) as world:
-            created = _create_run(args, command, world) if run is None else (run, None)
-            return _run_training(*created, world, command if changes_budget else "")
+            opened = _create_run(args, argv, world) if run is None else (run, None)
+            status = _run_training(*opened, world, shlex.join(["seqwise", "train", *argv]) if changes_budget else "")
+            if args.plot is not None and world.is_first:
+                _write_curve(opened[0], args.plot)
+            return status
     except KeyboardInterrupt as interrupt:
         console.log(" ".join(["interrupted.", *getattr(interrupt, "__notes__", ())]))
         return INTERRUPTED
@@ -88,27 +114,54 @@ def _check(args: Train) -> None:
         raise UsageError(f"--nproc: expected at least 1; received {args.nproc}.")
     if args.settings.budget is not None:
         Budget.parse(args.settings.budget)
-    others = args.settings.model_copy(update={"budget": None})
-    if args.resume is not None and (args.out or args.config or others != Settings()):
-        repair = f"Remove the other options: seqwise train --resume {shlex.quote(str(args.resume))}"
-        raise UsageError("a run is resumed with its own settings.", repair=f"{repair}\nOnly --budget may differ.")
+    if args.resume is not None and (args.out or args.config):
+        option = "--out" if args.out else "--config"
+        repair = f"Leave out {option}: seqwise train --resume {shlex.quote(str(args.resume))}"
+        raise UsageError(f"a run is resumed in its own folder with its own settings; received {option}.", repair=repair)
 
 
-def _create_run(args: Train, command: str, world: World) -> tuple[Run, Task | None]:
+def _check_resumed(run: Run, settings: Settings, typed: Sequence[str]) -> None:
+    """Raise an error for a setting on the command line that differs from the run's."""
+    problems = []
+    for name in typed:
+        if name in OWN_OPTIONS or name in CHANGEABLE_ON_RESUME:
+            continue
+        value, own = (reduce(getattr, name.split("."), each) for each in (settings, run.settings))
+        if value != own:
+            problems.append(f"--{name.replace('_', '-')} {value} differs from that of {run.folder}: {own}.")
+    if problems:
+        problem = "\n".join(["a run is resumed with its own settings.", *problems])
+        resume = f"seqwise train --resume {shlex.quote(str(run.folder))}"
+        raise UsageError(problem, repair=f"Leave it out: {resume}\nOr start a new run, without --resume.")
+
+
+def _create_run(args: Train, argv: Sequence[str], world: World) -> tuple[Run, Task | None]:
     """Read the data and create the run folder in the first process; open it in the others."""
     from seqwise.cli.progress import ProgressBar
     from seqwise.training.run import Run
-    from seqwise.training.training_run import create_run
+    from seqwise.training.training_run import create_run, fill_in_task
 
     if not world.is_first:
         return Run.open(world.broadcast_text("")), None
+    settings = fill_in_task(args.settings, str(args.data), console.log)
+    check_effects([settings], list_typed(argv))
+    command = shlex.join(["seqwise", "train", *argv])
     with ProgressBar("reading") as bar:
         run, task = create_run(
-            str(args.data), args.settings, args.out,
+            str(args.data), settings, args.out,
             command=command, log=console.log, progress=bar, processes=world.size,
         )  # fmt: skip
     world.broadcast_text(str(run.folder))
     return run, task
+
+
+def _write_curve(run: Run, path: Path) -> None:
+    from seqwise.image import write_plot
+    from seqwise.tasks import get_task
+    from seqwise.training.card import build_curve_svg
+
+    write_plot(path, build_curve_svg(run.metrics(), get_task(run.settings.task).unit))
+    console.log(f"written: {path}")
 
 
 def _run_training(run: Run, task: Task | None, world: World, budget_command: str = "") -> int:

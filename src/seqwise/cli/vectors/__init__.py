@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
         console.log(build_overview())
         return UsageError.exit_status
     command, *rest = argv
-    if command in ("--help", "-h"):
+    if command in ("--help", "--help-all", "-h"):
         console.write(build_overview())
         return 0
     if command not in COMMANDS:
@@ -51,7 +51,7 @@ commands:
 {commands}
 
 options:
-  {"--help":{width}}this page; after a command, its options and an example
+  {"--help":{width}}this page; after a command, its main options and examples
 
 example:
   {EXAMPLE}"""

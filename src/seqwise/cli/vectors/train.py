@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import UNSET, parse
-from seqwise.errors import UsageError
-from seqwise.vectors.settings import VectorSettings
+from seqwise.cli.options import UNSET, list_typed, parse
+from seqwise.errors import UsageError, pluralize
+from seqwise.vectors.settings import VectorSettings, check_vector_effects
 
 if TYPE_CHECKING:
     from seqwise.vectors.training import VectorTraining
@@ -28,6 +28,11 @@ class Train:
 
     renamed: ClassVar[dict[str, str]] = {f"--{old}": f"--{new}" for old, new in VectorSettings.renamed.items()}
 
+    main_options: ClassVar = (
+        "out", "method", "dim", "window", "min-count", "epochs", "negative", "loss", "learning-rate", "subwords",
+        "lowercase", "threads", "device", "json",
+    )  # fmt: skip
+
     corpus: Annotated[str, tyro.conf.Positional]
     """Text to train on."""
     settings: Annotated[VectorSettings, tyro.conf.arg(name="")]
@@ -39,6 +44,7 @@ class Train:
 
 def train(argv: Sequence[str]) -> int:
     options = parse(Train, argv, prog="seqwise vectors train", example=EXAMPLE)
+    check_vector_effects(options.settings, list_typed(argv))
     out = options.out
     if out is None:
         raise UsageError("--out is missing: the file for the vectors.", repair=f"For example: {EXAMPLE}")
@@ -60,7 +66,7 @@ def train(argv: Sequence[str]) -> int:
         summary = {"out": out, "vectors": len(keyed), "dim": keyed.dim, "seconds": training.seconds, **keyed.about}
         console.print_json({**summary, "interrupted": interrupted})
     else:
-        console.write(f"{out}: {len(keyed):,} vectors of {keyed.dim}")
+        console.write(f"{out}: {pluralize(len(keyed), 'vectors')} of {keyed.dim}")
     return INTERRUPTED if interrupted else 0
 
 

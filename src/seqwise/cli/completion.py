@@ -1,0 +1,70 @@
+"""`seqwise --print-completion bash|zsh`: a script that completes commands, options and the choices of options.
+
+The options are those of each command's `--help-all`, so that nothing is listed twice. zsh reads the same script.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from importlib import import_module
+
+from seqwise.errors import UsageError
+
+SHELLS = ("bash", "zsh")
+SCRIPT = """{start}_seqwise() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}} words=""
+  if [ "$command" = vectors ] && [ "$COMP_CWORD" -gt 2 ]; then command="vectors ${{COMP_WORDS[2]}}"; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then words="{commands}"
+  else
+    case "$command $previous" in
+{choices}
+      *) case "$word" in
+        -*) case "$command" in
+{options}
+        esac ;;
+        *) if [ "$command" = vectors ]; then words="{vectors}"; fi ;;
+      esac ;;
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}}
+complete -o default -F _seqwise seqwise"""  # -o default: otherwise file names
+ZSH_START = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
+
+
+def build_script(arguments: Sequence[str], commands: Iterable[str]) -> str:
+    """Return the completion script of a shell."""
+    if list(arguments) not in [[shell] for shell in SHELLS]:
+        received = " ".join(arguments) or "nothing"
+        repair = "For example: seqwise --print-completion bash > ~/.local/share/bash-completion/completions/seqwise"
+        raise UsageError(f"--print-completion: expected bash or zsh; received {received}.", repair=repair)
+    from seqwise.cli.vectors import COMMANDS as VECTOR_COMMANDS
+
+    names = [*commands, *(f"vectors {name}" for name in VECTOR_COMMANDS)]
+    choices, options = [], []
+    for name in names:
+        known = _find_options(name)
+        options.append(f'          "{name}") words="{" ".join(known)}" ;;')
+        choices += [f'      "{name} {option}") words="{each}" ;;' for option, each in known.items() if each]
+    return SCRIPT.format(
+        start=ZSH_START if arguments[0] == "zsh" else "",
+        commands=" ".join(commands),
+        vectors=" ".join(VECTOR_COMMANDS),
+        choices="\n".join(choices),
+        options="\n".join(options),
+    )
+
+
+def _find_options(command: str) -> Mapping[str, str]:
+    """Return the options of a command, each with its choices."""
+    name, *rest = command.split()
+    page = io.StringIO()
+    with suppress(SystemExit), redirect_stdout(page):
+        import_module(f"seqwise.cli.{name}").main([*rest, "--help-all"])
+    found = re.findall(
+        r"^\W*(?:-h, )?(--[a-z][\w.-]*)(?: (?:[A-Z]+\|)?\{([^}]*)\})?", page.getvalue(), flags=re.MULTILINE
+    )
+    return {option: choices.replace(",", " ") for option, choices in found}
