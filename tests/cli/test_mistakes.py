@@ -82,7 +82,7 @@ MISTAKES: dict[str, list[str]] = {
     # Files and data
     "train bok.txt": ["bok.txt", "no such file", "'book.txt'"],
     "train empty.txt": ["empty.txt", "empty"],
-    "train folder": ["folder", "empty", ".txt file"],
+    "train folder": ["folder", "empty", ".txt"],
     "train table.docx": ["table.docx", ".docx"],
     "train ragged.csv --task classify": ["ragged.csv:3", "field"],
     "train reviews.csv --task classify --columns review,label": ["review", "text"],
