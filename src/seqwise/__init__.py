@@ -37,6 +37,7 @@ _PUBLIC = {
     "Settings": "seqwise.config",
     "SeqwiseError": "seqwise.errors",
     "compare": "seqwise.compare",
+    "families": "seqwise.families",
     "layers": "seqwise.layers",
     "load": "seqwise.training.api",
     "load_vectors": "seqwise.vectors.formats",

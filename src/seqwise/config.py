@@ -9,16 +9,16 @@ from __future__ import annotations
 import codecs
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from seqwise.errors import UsageError, suggest
-from seqwise.families import MODEL_FAMILIES
+from seqwise.families import BUILTIN_FAMILIES, check_family_name
 from seqwise.task_registry import check_task_name
 
 TaskName = Literal["language", "masked", "classify", "tag", "translate", "caption", "forecast"]
@@ -26,7 +26,7 @@ Family = Literal["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transfor
 TokenizerKind = Literal["characters", "words", "spaces", "bpe", "wordpiece"]
 Device = Literal["auto", "cpu", "cuda"]
 
-FAMILIES: tuple[str, ...] = tuple(MODEL_FAMILIES)
+FAMILIES: tuple[str, ...] = BUILTIN_FAMILIES
 TASKS: tuple[str, ...] = get_args(TaskName)
 TOKENIZERS: tuple[str, ...] = get_args(TokenizerKind)
 DEVICES: tuple[str, ...] = get_args(Device)
@@ -326,8 +326,8 @@ class Settings(Section):
 
     task: str | None = None
     """language, masked, classify, tag, translate, caption, forecast or a task of your own; detected unless set."""
-    model: Family = "lstm"
-    """Model family."""
+    model: str = "lstm"
+    """feedforward, rnn, gru, lstm, attentive-rnn, transformer, ngram or a family of your own."""
     budget: str | None = None
     """How long to train: 90s, 5m, 1h, 2M-tokens, 3-epochs."""
     seed: int = Field(0, ge=0, lt=2**63)
@@ -363,8 +363,83 @@ class Settings(Section):
     def _check_task(cls, task: str | None) -> str | None:
         return check_task_name(task)
 
+    @field_validator("model")
+    @classmethod
+    def _check_model(cls, model: str) -> str:
+        return check_family_name(model)
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _check_budget(cls, budget: Any) -> Any:
+        if isinstance(budget, int | float):
+            raise ValueError("expected a text with a unit, such as '5m' for five minutes, '2M-tokens' or '3-epochs'")
+        return budget
+
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+class SettingKeywords(TypedDict, total=False):
+    """Keywords of `seqwise.train` and `seqwise.compare` that are settings of all families, for editors and mypy.
+
+    A section is a dictionary: `network={"width": 128}`. The section `data` is passed in `settings`, since the first
+    argument of these functions has that name.
+    """
+
+    seed: int
+    device: Device
+    columns: str | Sequence[str] | None
+    target: str | Sequence[str] | None
+    horizon: int | None
+    init: str | Path | None
+    vectors: str | Path | None
+    text: Mapping[str, Any]
+    network: Mapping[str, Any]
+    recurrent: Mapping[str, Any]
+    transformer: Mapping[str, Any]
+    context: Mapping[str, Any]
+    classify: Mapping[str, Any]
+    tag: Mapping[str, Any]
+    translate: Mapping[str, Any]
+    caption: Mapping[str, Any]
+    forecast: Mapping[str, Any]
+    masked: Mapping[str, Any]
+    training: Mapping[str, Any]
+
+
+def combine_settings(settings: Settings | Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> Settings:
+    """Return the settings updated with `overrides`, section by section: setting the width keeps the depth.
+
+    Keys may be dotted ("network.width"); columns may be lists, and paths may be `Path`s.
+    """
+    if settings is not None and not isinstance(settings, Settings | Mapping):
+        problem = f"settings: expected a dictionary or Settings; received {type(settings).__name__} {settings!r}."
+        raise UsageError(problem, repair='For example: settings={"network": {"width": 128}}')
+    base = settings.model_dump() if isinstance(settings, Settings) else _nest(settings or {})
+    return parse_settings(merge_settings(base, _nest(overrides)))
+
+
+def merge_settings(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """Return `base` updated with `overrides`, section by section."""
+    sections = {
+        key for key in base.keys() & overrides if isinstance(base[key], dict) and isinstance(overrides[key], dict)
+    }
+    return base | overrides | {key: merge_settings(base[key], overrides[key]) for key in sections}
+
+
+def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain values in sections: {"network.width": 8} is {"network": {"width": 8}}."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        section, _, name = str(key).partition(".")
+        if isinstance(value, Mapping):
+            value = dict(value)
+        elif section in ("columns", "target") and isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        elif isinstance(value, Path):
+            value = str(value)
+        nested = merge_settings(nested, {section: {name: value} if name else value})
+    return nested
 
 
 RENAMED_SETTINGS = {

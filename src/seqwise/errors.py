@@ -60,6 +60,13 @@ class SaveError(SeqwiseError):
     """A file could not be written; the old file or checkpoint is still complete."""
 
 
+def check_type(name: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
+    """Raise an error unless an argument has one of the types; `expected` describes them in words."""
+    if not isinstance(value, kinds):
+        received = "None" if value is None else f"{type(value).__name__} {str(value)[:40]}"
+        raise UsageError(f"{name}: expected {expected}; received {received}.")
+
+
 def suggest(word: str, options: Iterable[str]) -> str:
     """Return a sentence that suggests the most similar option, or lists all."""
     options = list(options)

@@ -9,14 +9,11 @@ a task known to the command line:
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any, TypeVar
 
 from seqwise.errors import UsageError, suggest
+from seqwise.user_files import add_file, import_item, list_files
 
 BUILTIN_TASKS = {
     "language": "Language",
@@ -27,7 +24,7 @@ BUILTIN_TASKS = {
     "caption": "Caption",
     "forecast": "Forecast",
 }  # name → class in `seqwise.tasks.NAME.task`
-TASK_FILES = "SEQWISE_TASKS"  # environment variable: NAME=FILE, several separated as in PATH
+TASK_FILES = "SEQWISE_TASKS"  # environment variable; see user_files.py
 
 _registered: dict[str, Any] = {}
 TaskClass = TypeVar("TaskClass", bound=type)
@@ -40,16 +37,13 @@ def register(task: TaskClass) -> TaskClass:
         problem = f"the task {name!r} is built in" if name else f"the task {task.__name__} has no name"
         raise UsageError(f"{problem}.", repair='Give the class a name of its own: name = "my-task"')
     _registered[name] = task
-    file = getattr(sys.modules.get(task.__module__), "__file__", None)
-    if file is not None:
-        files = {**_task_files(), name: str(Path(file).resolve())}
-        os.environ[TASK_FILES] = os.pathsep.join(f"{each}={path}" for each, path in files.items())
+    add_file(TASK_FILES, name, task)
     return task
 
 
 def task_names() -> list[str]:
     """Return the names of all tasks."""
-    return list(dict.fromkeys([*BUILTIN_TASKS, *_registered, *_task_files()]))
+    return list(dict.fromkeys([*BUILTIN_TASKS, *_registered, *list_files(TASK_FILES)]))
 
 
 def check_task_name(name: str | None) -> str | None:
@@ -63,22 +57,8 @@ def find_task(name: str | None) -> Any:
     """Return the class of a task; `seqwise.tasks.get_task` is the same with its type."""
     if name in BUILTIN_TASKS:
         return getattr(import_module(f"seqwise.tasks.{name}.task"), BUILTIN_TASKS[name])
-    if name not in _registered and name in (files := _task_files()):
-        _import_file(name, files[name])
+    if name not in _registered and name in list_files(TASK_FILES):
+        task = import_item(TASK_FILES, name)
+        if task is not None:
+            _registered[name] = task
     return _registered[str(name)]  # KeyError for an unknown one
-
-
-def _task_files() -> dict[str, str]:
-    """Return the files named by the environment variable, by the name of their task."""
-    entries = os.environ.get(TASK_FILES, "").split(os.pathsep)
-    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
-
-
-def _import_file(name: str, file: str) -> None:
-    """Execute a file that registers the task `name`."""
-    spec = spec_from_file_location(f"seqwise_task_{name}", file)
-    if spec is None or spec.loader is None or not Path(file).is_file():
-        problem = f"the file of the task {name!r} cannot be imported."
-        raise UsageError(problem, file=file, repair=f"Change {TASK_FILES}.")
-    module = sys.modules[spec.name] = module_from_spec(spec)
-    spec.loader.exec_module(module)

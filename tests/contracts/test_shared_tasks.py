@@ -12,11 +12,10 @@ import torch
 from task_row import TaskRow
 
 from seqwise.compare.run.execute import UNRELATED_TO_DATA
-from seqwise.config import Settings, parse_settings
+from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
 from seqwise.tasks.task import Preprocessor, Task
-from seqwise.training.api import merge_settings
 from seqwise.training.training_run import build_defaults_context, choose_device
 
 ROWS: dict[str, TaskRow] = {

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "seqwise"
 # Modules that every other may import.
 SHARED = (
     *("errors", "families", "task_registry", "config", "resolved_settings", "applicability"),
-    *("environment", "budget", "files", "svg", "image", "callbacks"),
+    *("environment", "budget", "files", "svg", "image", "callbacks", "user_files"),
 )
 ORDER = [
     *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),

@@ -19,8 +19,7 @@ from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run.execute import execute
 from seqwise.compare.run.jobs import Event, Job
-from seqwise.config import Settings, parse_settings
-from seqwise.training.api import merge_settings
+from seqwise.config import Settings, merge_settings, parse_settings
 
 WORDS = [
     "the",

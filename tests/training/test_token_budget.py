@@ -20,11 +20,10 @@ from used_settings import keep_used
 
 from seqwise.backbones.states import map_state
 from seqwise.budget import Budget
-from seqwise.config import Settings
+from seqwise.config import Settings, merge_settings
 from seqwise.data.batch import TokenBatch
 from seqwise.tasks.task import Task
 from seqwise.training import memory
-from seqwise.training.api import merge_settings
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import RowRange, select_rows, split_ranges
 from seqwise.training.run import Run

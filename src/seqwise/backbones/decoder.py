@@ -71,7 +71,7 @@ def build_decoder(
 
 def supports_input_feeding(model: str, attention: str) -> bool:
     """Whether the attention of a step can enter the next one: in recurrent decoders that attend after the cell."""
-    return model in ("rnn", "gru", "lstm") and attention in ("dot", "general")
+    return model in RECURRENT and model != "attentive-rnn" and attention in ("dot", "general")
 
 
 def build_score(attention: str, width: int, memory_width: int) -> Score:
@@ -142,9 +142,12 @@ class InitialStateDecoder(Decoder):
         super().__init__()
         self.backbone = build_backbone(settings, inputs)
         self.width: int = self.backbone.width  # type: ignore[assignment]
+        if self.width != settings.network.width:  # of a registered network
+            problem = f"a decoder needs states of width {settings.network.width}; those of {settings.model} have "
+            raise UsageError(f"{problem}{self.width}.", repair="Build the network with settings.network.width.")
         self.is_attentive = settings.model == "attentive-rnn"
         self.bridge = None
-        if settings.model != "feedforward":
+        if settings.model in RECURRENT:
             cells = [layer.cell for layer in self.backbone.deep.layer]  # type: ignore[union-attr]
             self.bridge = Bridge(memory_width, cells)
 

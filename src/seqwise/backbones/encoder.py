@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqwise.backbones.own import OwnBackbone, is_own_network
 from seqwise.backbones.states import ModelState, States
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.errors import UsageError
@@ -30,6 +31,8 @@ from seqwise.resolved_settings import ResolvedRecurrentSettings, ResolvedSetting
 def build_backbone(settings: ResolvedSettings, inputs: int) -> nn.Module:
     """The causal backbone that the settings describe, for vectors of width `inputs`."""
     network, recurrent, window = settings.network, settings.recurrent, settings.data.window
+    if is_own_network(settings):
+        return OwnBackbone(settings, inputs, causal=True)
     if settings.model == "feedforward":
         return FeedForwardBackbone(inputs, network.width, network.depth, settings.context.length, network.dropout)
     if settings.model == "transformer":
@@ -44,6 +47,8 @@ def build_backbone(settings: ResolvedSettings, inputs: int) -> nn.Module:
 def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> nn.Module:
     """The encoder that the settings describe, for vectors of width `inputs` and sequences up to `max_length`."""
     network, recurrent = settings.network, settings.recurrent
+    if is_own_network(settings):
+        return OwnBackbone(settings, inputs)
     if settings.model == "transformer":
         return TransformerBackbone(settings, inputs, max_length, causal=False)
     if settings.model == "feedforward":
@@ -59,7 +64,7 @@ def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> n
 
 
 def get_cell_name(settings: ResolvedSettings) -> str:
-    """The cell of a recurrent family: rnn, gru or lstm."""
+    """The cell of a recurrent family: rnn, gru, lstm or a registered one."""
     return settings.recurrent.cell if settings.model == "attentive-rnn" else settings.model
 
 

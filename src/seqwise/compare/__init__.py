@@ -6,6 +6,7 @@ happens to have bound first.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,13 @@ class _CallableModule(ModuleType):
         from seqwise.compare.api import compare
 
         return compare(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The signature of `compare`, which `help` and interactive shells show."""
+        from seqwise.compare.api import compare
+
+        return inspect.signature(compare)
 
 
 sys.modules[__name__].__class__ = _CallableModule

@@ -7,15 +7,16 @@ It knows nothing of terminals: callers receive events and stages through callbac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import torch
 
 from seqwise.compare.plan.create import Request, create_plan
-from seqwise.compare.plan.options import ComparisonOptions
+from seqwise.compare.plan.options import ComparisonOptions, Match
 from seqwise.compare.plan.plan import Plan, parse_names
 from seqwise.compare.report.gather import write_report
 from seqwise.compare.report.schema import Report
@@ -24,9 +25,11 @@ from seqwise.compare.run.jobs import Event, OnEvent
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.compare.run.ray_cluster import import_ray
 from seqwise.compare.run.stages import OnStage, reopen_plan, run_stages
-from seqwise.config import Settings, parse_settings
-from seqwise.errors import SeqwiseError, UsageError, suggest
-from seqwise.training.api import TrainedModel, load, merge_settings
+from seqwise.config import SettingKeywords, Settings, combine_settings
+from seqwise.data.in_memory import Data
+from seqwise.errors import SeqwiseError, UsageError, check_type, suggest
+from seqwise.families import check_importable, get_model_name
+from seqwise.training.api import TrainedModel, load, save_data
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.training_run import choose_device
 
@@ -74,69 +77,115 @@ class Comparison:
 
 
 def compare(
-    data: str | Path | None = None,
+    data: Data | None = None,
     *,
-    models: str | Sequence[str] = ComparisonOptions.models,
+    models: str | Iterable[str | Callable[..., Any]] = ComparisonOptions.models,
     variants: Mapping[str, Any] | str | Path | None = None,
+    task: str | None = None,
     budget: str | None = None,
     seeds: int = ComparisonOptions.seeds,
+    match: Match | None = None,
+    parameters: int | str | None = None,
+    lr_trials: int | None = None,
+    examples: int | None = None,
+    nproc: int | None = None,
+    strict: bool | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
-    settings: Settings | dict[str, Any] | None = None,
+    settings: Settings | Mapping[str, Any] | None = None,
     engine: EngineName = "local",
+    workers: int | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
-    **options: Any,
+    **overrides: Unpack[SettingKeywords],
 ) -> Comparison:
     """Trains families on `data` under one budget and compares them; or resumes the comparison in `resume`.
 
-    Further keywords are those of `ComparisonOptions` (match, lr_trials, examples, parameters, nproc), `workers`, and
-    settings for all families: `compare("a.csv", models="gru,lstm", task="classify", text={"lowercase": True})`.
+    data: what `seqwise.train` takes
+    models: names of families, "rnn,gru" or a list, which may contain cells and networks of your own
+    variants: further families, name → settings, or a YAML file of them
+    task: detected unless set
+    budget: for each family and seed, such as "2m" or "3-epochs"
+    seeds: trainings of each family
+    match: what is equal for all families: "parameters", "time" or "tokens"
+    parameters: the number of parameters of all families, such as "300k"
+    lr_trials: learning rates of the search; 1 searches for none
+    examples: disagreements shown in the report
+    nproc: processes that train one model together
+    strict: raise an error for a budget too short for one validation
+    out, settings, overrides: as of `seqwise.train`, for all families
+    engine, workers: "local" or "ray", and the number of worker processes
+    on_event: called with the progress
 
     Ctrl-C saves and stops.
     """
-    workers = options.pop("workers", None)
-    if "tries" in options:  # its name in version 0.1
-        options["lr_trials"] = options.pop("tries")
     check_engine(engine, workers)
     if (data is None) == (resume is None):
         raise UsageError("name either the data or a comparison to resume.")
-    values = {
-        "models": models,
-        "variants": variants,
-        "budget": budget,
-        "seeds": seeds,
-        "out": out,
-        "settings": settings,
-    }
-    defaults = {"models": ComparisonOptions.models, "seeds": ComparisonOptions.seeds}
-    arguments = {key: value for key, value in values.items() if value not in (None, defaults.get(key))} | options
-    if resume is not None:
-        if arguments:
-            repair = "Leave out all but resume, engine, workers and on_event."
-            raise UsageError("a comparison is resumed as it was planned.", repair=repair)
-        folder = Path(resume)
-        plan = reopen_plan(folder)
+    _check_types(models=models, variants=variants, seeds=seeds, out=out, resume=resume, on_event=on_event)
+    further: dict[str, Any] = dict(overrides)
+    if "tries" in further:  # its name in version 0.1
+        lr_trials = further.pop("tries")
+    arguments = _drop_defaults(
+        models=models if isinstance(models, str) else [get_model_name(model) for model in models],
+        variants=_name_models(variants) if isinstance(variants, Mapping) else variants, budget=budget, seeds=seeds,
+        settings=settings, task=task, match=match, parameters=parameters, lr_trials=lr_trials, examples=examples,
+        nproc=nproc, strict=strict, **further,
+    )  # fmt: skip
+    if data is not None:
+        folder, plan = _create_comparison(data, arguments, None if out is None else Path(out))
+    elif arguments or out is not None:
+        repair = "Leave out all but resume, engine, workers and on_event."
+        raise UsageError("a comparison is resumed as it was planned.", repair=repair)
     else:
-        base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
-        further = {key: options.pop(key) for key in ComparisonOptions.__dataclass_fields__ if key in options}
-        comparison_options = ComparisonOptions(
-            models=parse_names(models) if isinstance(models, str) else list(models),
-            variants=Path(variants) if isinstance(variants, str) else variants,
-            budget=str(budget or base.get("budget") or ComparisonOptions.budget),
-            seeds=seeds,
-            **further,
-        )
-        request = Request(
-            str(data),
-            comparison_options,
-            parse_settings(merge_settings(base, options)),
-            _format_call(str(data), arguments),
-        )
-        folder, plan = create_plan(request, None if out is None else Path(out))
+        folder = Path(resume)  # type: ignore[arg-type]
+        plan = reopen_plan(folder)
     report = Orchestrator(folder, plan, engine, workers).run(on_event)
     if report is None:
         raise KeyboardInterrupt
     return Comparison(folder, report)
+
+
+def _check_types(**arguments: Any) -> None:
+    """Raises an error for an argument of `compare` that has a wrong type."""
+    missing = type(None)
+    check_type("models", arguments["models"], (str, Iterable), 'names of families, such as "rnn,gru" or a list')
+    check_type("variants", arguments["variants"], (Mapping, str, PathLike, missing), "a dictionary or a YAML file")
+    check_type("seeds", arguments["seeds"], int, "a number of trainings per family")
+    for name in ("out", "resume"):
+        check_type(name, arguments[name], (str, PathLike, missing), "the path of a folder")
+    check_type("on_event", arguments["on_event"], Callable, "a function")  # type: ignore[arg-type]
+
+
+def _name_models(variants: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the variants with the names of models in place of classes and functions."""
+    return {
+        name: {**values, "model": get_model_name(values["model"])}
+        if isinstance(values, Mapping) and callable(values.get("model"))
+        else values
+        for name, values in variants.items()
+    }
+
+
+def _drop_defaults(**arguments: Any) -> dict[str, Any]:
+    """Returns the arguments that differ from their defaults."""
+    defaults = {"models": list(ComparisonOptions.models), "seeds": ComparisonOptions.seeds}
+    return {key: value for key, value in arguments.items() if value is not None and value != defaults.get(key)}
+
+
+def _create_comparison(data: Data, arguments: Mapping[str, Any], out: Path | None) -> tuple[Path, Plan]:
+    """Plans a comparison in a new folder."""
+    own = {key: arguments[key] for key in ComparisonOptions.__dataclass_fields__ if key in arguments}
+    other = {key: value for key, value in arguments.items() if key not in own and key != "settings"}
+    settings = combine_settings(arguments.get("settings"), other | {key: own[key] for key in ("budget",) if key in own})
+    own["models"] = own.get("models", ComparisonOptions.models)
+    own["models"] = parse_names(own["models"]) if isinstance(own["models"], str) else list(own["models"])
+    if isinstance(own.get("variants"), str):
+        own["variants"] = Path(own["variants"])
+    options = ComparisonOptions(**own | {"budget": settings.budget or ComparisonOptions.budget})
+    for name in options.models:
+        check_importable(name)
+    path = save_data(data, settings)
+    return create_plan(Request(path, options, settings, _format_call(path, arguments)), out)
 
 
 def _format_call(data: str, arguments: Mapping[str, Any]) -> str:
@@ -173,10 +222,11 @@ class Orchestrator:
 
 def check_engine(name: str, workers: int | None = None) -> None:
     """Raises an error for an engine that is not available, before a comparison is planned."""
+    check_type("workers", workers, (int, type(None)), "a number of worker processes")
     if workers is not None and workers < 1:
         raise UsageError(f"--workers: expected at least 1; received {workers}.")
     if name not in get_args(EngineName):
-        raise UsageError(f"there is no engine {name!r}.", repair=suggest(name, get_args(EngineName)))
+        raise UsageError(f"there is no engine {name!r}.", repair=suggest(str(name), get_args(EngineName)))
     if name == "ray":
         import_ray()
 

@@ -29,10 +29,12 @@ from seqwise.data.encodings import (
     find_encoding,
     sniff_encoding,
 )
+from seqwise.environment import cache_folder
 from seqwise.errors import DataError, suggest_path
 from seqwise.text.patterns import replace_surrogates
 
 CHUNK_BYTES = 4 << 20  # maximum bytes of text in memory at once
+SAVED_DATA = "data"  # folder in the cache for data passed from Python; see in_memory.py
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,9 @@ def list_data(path: Path) -> list[Path]:
 def missing_file_error(path: Path) -> DataError:
     """Return the `DataError` for a file that does not exist, with a similar name as the fix."""
     folder = path.parent
+    if cache_folder() / SAVED_DATA in path.parents:
+        problem = "this copy of data that was passed from Python is no longer in the cache."
+        return DataError(problem, repair="Pass the same data once more: its copy gets the same name.", file=path)
     if not folder.is_dir():
         return DataError("there is no such file, nor its folder.", repair="Check the path.", file=path)
     others = [Path(entry.name) for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]

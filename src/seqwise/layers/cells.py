@@ -17,6 +17,7 @@ from torch import Tensor, nn, sigmoid, tanh
 
 from seqwise.config import RecurrentSettings
 from seqwise.errors import UsageError, suggest
+from seqwise.families import ModelFamily, get_family
 from seqwise.layers.initialise import forget_bias_, he_, orthogonal_, xavier_
 from seqwise.layers.norm import LayerNorm
 
@@ -275,7 +276,10 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
     if name == "lstm":
         return (LayerNormLSTMCell if settings.layer_norm else LSTMCell)(inputs, units)
     if name != "gru":
-        raise UsageError(f"unknown recurrent cell {name!r}.", repair=suggest(name, ("rnn", "lstm", "gru")))
+        family = get_family(name)
+        if family.build is None or not family.is_recurrent:
+            raise UsageError(f"unknown recurrent cell {name!r}.", repair=suggest(name, ("rnn", "lstm", "gru")))
+        return _build_own_cell(family, inputs, units)
     cell_class = GRU_CELLS.get((settings.reset, settings.update, settings.layer_norm))
     if cell_class is None:
         raise UsageError(
@@ -283,3 +287,13 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
             repair="Pass --recurrent.reset after, or leave --recurrent.layer-norm out.",
         )
     return cell_class(inputs, units)
+
+
+def _build_own_cell(family: ModelFamily, inputs: int, units: int) -> Cell:
+    """The cell of a registered family; settings inside cells do not apply to it."""
+    cell: Cell = family.build(inputs, units)  # type: ignore[misc]
+    missing = [key for key in ("name", "gates", "blocks", "inputs", "units", "weight_hidden") if not hasattr(cell, key)]
+    if missing:
+        problem = f"the cell {family.name} has no {missing[0]}."
+        raise UsageError(problem, repair="Derive it from seqwise.layers.cells.Cell; see examples/03_your_own_cell.py.")
+    return cell

@@ -15,15 +15,19 @@ This module knows nothing of any particular layer.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
-from seqwise.errors import suggest
+from seqwise.errors import check_type, suggest
+
+MAX_NAMES = 8  # in a message
 
 _active: ContextVar[tuple[Recording, ...]] = ContextVar("seqwise_recordings", default=())
 
@@ -36,6 +40,7 @@ class Recording(Mapping[str, Tensor]):
         self.modules = {module for module, path in self.paths.items() if can_match_below(path, pattern)}
         self.pattern, self.live = pattern, live
         self._values: dict[str, list[Tensor]] = {}
+        self._other_names: dict[str, None] = {}  # that do not match the pattern
 
     def add(self, module: nn.Module, name: str, value: Tensor) -> None:
         path = self.paths.get(id(module))
@@ -44,6 +49,8 @@ class Recording(Mapping[str, Tensor]):
         full_name = f"{path}.{name}" if path else name
         if fnmatchcase(full_name, self.pattern):
             self._values.setdefault(full_name, []).append(value if self.live else value.detach())
+        else:
+            self._other_names[full_name] = None
 
     def every(self, name: str) -> list[Tensor]:
         """All values recorded under the name, in the order the layer ran."""
@@ -60,6 +67,37 @@ class Recording(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __repr__(self) -> str:
+        shapes = [f"{name} {tuple(self[name].shape)}" for name in islice(self, MAX_NAMES)]
+        more = f", and {len(self) - MAX_NAMES:,} more" if len(self) > MAX_NAMES else ""
+        return f"<Recording of {len(self):,} values: {', '.join(shapes) or 'none'}{more}>"
+
+    def explain_missing(self, model: nn.Module) -> str:
+        """Why nothing was recorded, or less than the pattern asks for, as sentences; empty if there is no reason."""
+        compiled = [path for path, module in model.named_modules() if is_compiled(module)]
+        missing = [path for path in compiled if not any(name.startswith(path) for name in self) and self._covers(path)]
+        if missing:
+            which = "the model is" if "" in missing else f"{missing[0]!r} is"
+            return f"{which} compiled, and compiled layers record nothing: record a model that is not compiled."
+        if self._values:
+            return ""
+        if self._other_names:
+            names = ", ".join(islice(self._other_names, MAX_NAMES))
+            return f"no name matches {self.pattern!r}. {suggest(self.pattern, self._other_names)} Names: {names}, …"
+        advice = ""
+        if not any(type(module).__module__.startswith("seqwise.") for module in model.modules()):
+            advice = (
+                " Layers of torch.nn record nothing: use seqwise.layers, or call record_value in a module of yours."
+            )
+        paths = [path for path in self.paths.values() if path]
+        names = (
+            f" Its modules: {', '.join(paths[:MAX_NAMES])}{', …' if len(paths) > MAX_NAMES else '.'}" if paths else ""
+        )
+        return f"nothing was recorded for {self.pattern!r}: was the model called inside the block?{advice}{names}"
+
+    def _covers(self, path: str) -> bool:
+        return can_match_below(path.replace("_orig_mod", "*"), self.pattern)
+
 
 def can_match_below(path: str, pattern: str) -> bool:
     """Whether a name below `path` can match: some prefix of the pattern must match the whole path and its dot."""
@@ -69,13 +107,25 @@ def can_match_below(path: str, pattern: str) -> bool:
 
 @contextmanager
 def record(model: nn.Module, pattern: str = "*", *, live: bool = False) -> Iterator[Recording]:
-    """Record the interior values of `model` whose dotted name matches `pattern` while the block runs."""
+    """Record the interior values of `model` whose dotted name matches `pattern` while the block runs.
+
+    A warning says why, if nothing can be recorded.
+    """
+    check_type("model", model, nn.Module, "a torch.nn.Module, such as trained_model.model")
+    check_type("pattern", pattern, str, "a pattern of names, such as '*.forget'")
     recording = Recording(model, pattern, live)
     token = _active.set((*_active.get(), recording))
     try:
         yield recording
     finally:
         _active.reset(token)
+    if reason := recording.explain_missing(model):
+        warnings.warn(reason, stacklevel=3)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile was applied to a module: as a wrapper, or by `module.compile()`."""
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 @contextmanager

@@ -71,7 +71,7 @@ class TrainingOverlap:
     value: float | None  # the primary metric of the other examples, where there are any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Metrics of a model on some data."""
 
@@ -109,6 +109,10 @@ class Evaluation:
                 share, others = f"{overlap.count / overlap.total:.1%}", f"without them the {metric} is"
                 notes.append(f"{overlap.count:,} of {total} ({share}) occur {where}; {others} {overlap.value:,.3f}.")
         return tuple(notes)
+
+    def __repr__(self) -> str:
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
+        return f"<Evaluation {metrics}; {self.data}>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the metrics by name, with their definitions, tables and warnings; for JSON."""

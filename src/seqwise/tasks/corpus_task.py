@@ -34,6 +34,7 @@ MIN_LINE = 80  # characters of a long line; shorter lines repeat by chance
 class CorpusTask(Task):
     """A task on a corpus whose splits are token stores."""
 
+    row_columns = ("text",)
     special_tokens: ClassVar[Sequence[str]] = ()  # tokens that the vocabulary has besides those of the text
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):

@@ -30,7 +30,7 @@ class ExampleTask(Task):
     """A task over `splits`. A subclass reads the examples, learns a vocabulary from them and defines the model."""
 
     example_unit: ClassVar[str] = "examples"  # what the examples are called, plural
-    input_columns: ClassVar[tuple[str, ...]] = ()  # columns of its tables, the input first
+    input_columns: ClassVar[tuple[str, ...]] = ()  # columns of its tables, the input first, where that is a text
     definitions: ClassVar[dict[str, str]] = {}  # metric → how it is computed
 
     def __init__(self, splits: Splits[Any], preprocessor: Preprocessor, settings: Settings):

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log, no_progress
 from seqwise.config import DYNAMIC_RATE, Settings
 from seqwise.data.batch import Batches
+from seqwise.data.in_memory import Data, save_data
+from seqwise.data.tables import parse_columns
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import RunError
 from seqwise.families import get_family
@@ -169,6 +171,7 @@ class Task(ABC):
     name: ClassVar[str] = ""  # what `--task` calls a task that is not built in
     unit: ClassVar[str] = "tokens"  # what speed and budgets count
     example: ClassVar[str] = "the "  # an input for the model card, unless `preprocessor.facts` has an "example"
+    row_columns: ClassVar[tuple[str, ...]] = ()  # names of the fields of a row, for tuples passed from Python
     outputs: ClassVar[tuple[str, ...]] = ("full",)  # kinds of softmax that its models may have
     beam_search: ClassVar[BeamSearchOptions] = BeamSearchOptions()  # unless the user sets other options
     primary_metric: tuple[str, str] = ("loss", "loss")  # key and short name of the validation metric to show
@@ -179,6 +182,11 @@ class Task(ABC):
     preprocessor: Preprocessor
 
     # Training: the task on some data
+
+    @classmethod
+    def save_data(cls, data: Data, columns: str | None = None) -> str:
+        """Returns the path of data passed from Python; `columns` are those of the settings."""
+        return save_data(data, parse_columns(columns) or cls.row_columns)
 
     @classmethod
     @abstractmethod
@@ -340,6 +348,11 @@ class Task(ABC):
     @abstractmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
         """Returns inputs of a split, and a function that makes the prediction for one of them."""
+
+    @classmethod
+    def save_input(cls, value: Any) -> str | None:
+        """Returns one input of `predict` that is passed from Python as a text or a path; None if it is none."""
+        return value if isinstance(value, str) else None
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:

@@ -86,6 +86,11 @@ class Tokenizer:
         tokenizer.num_extra_words = num_extra
         return tokenizer
 
+    def __repr__(self) -> str:
+        lowercase = ", lower case" if self.lowercase else ""
+        first = ", ".join(map(repr, self._tokens[:5]))
+        return f"<Tokenizer {self.kind}{lowercase}, {len(self._tokens):,} tokens: {first}, …>"
+
     # ---- text → ids
 
     def encode(self, text: str) -> Encoding:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from torch import nn
 
 from seqwise.applicability import reset_unused
 from seqwise.callbacks import ProgressCallback
-from seqwise.config import DEVICES, Settings, parse_settings
+from seqwise.config import DEVICES, SettingKeywords, Settings, combine_settings
+from seqwise.data import in_memory
+from seqwise.data.in_memory import Data, check_data, is_frame, is_numeric
+from seqwise.data.tables import parse_columns
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.errors import UsageError, suggest
-from seqwise.families import get_family
+from seqwise.errors import UsageError, check_type, suggest
+from seqwise.families import get_family, get_model_name
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
@@ -28,27 +32,42 @@ from seqwise.training.checkpoints import load_weights
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
 from seqwise.training.run import WEIGHTS, Run
+from seqwise.training.step import get_objective
 from seqwise.training.training_run import choose_device, create_run, open_training
 
 
 def train(
-    data: str | Path,
+    data: Data,
     *,
+    task: str | None = None,
+    model: str | Callable[..., Any] | None = None,
+    budget: str | None = None,
     out: str | Path | None = None,
-    settings: Settings | dict[str, Any] | None = None,
+    settings: Settings | Mapping[str, Any] | None = None,
     on_step: Callable[[Step], None] = lambda step: None,
-    **overrides: Any,
+    **overrides: Unpack[SettingKeywords],
 ) -> TrainedModel:
-    """Train on `data` and return the trained model. Keywords are settings: `train("a.txt", model="gru", budget="2m")`.
+    """Train on `data` and return the trained model: `train("a.txt", model="gru", budget="2m")`.
+
+    data: a path, a DataFrame, an array, a list of rows or texts, or a dictionary of these by split (docs/python.md)
+    task: language, masked, classify, tag, translate, caption, forecast, or one of your own; detected unless set
+    model: the name of a family, or a cell or network of your own (`seqwise.families.register`)
+    budget: how long to train, such as "90s", "5m", "1h", "2M-tokens" or "3-epochs"
+    out: the run folder; runs/TASK-MODEL-1 or the next free one unless set
+    settings: other settings, by section or by dotted name: {"network.width": 128}
+    on_step: called with each step
+    overrides: settings as keywords, which take precedence: network={"width": 128}
 
     Ctrl-C ends training after the current update; the model so far is saved and returned.
     """
-    base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
-    parsed: Settings = parse_settings(merge_settings(base, overrides))
+    check_type("out", out, (str, PathLike, type(None)), "the path of a folder")
+    check_type("on_step", on_step, Callable, "a function")  # type: ignore[arg-type]
+    parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
     if isinstance(settings, ResolvedSettings):  # of a run, perhaps with another model
         reset_unused(parsed, [parsed])
-    run, task = create_run(str(data), parsed, None if out is None else Path(out))
-    training = open_training(run, task=task)
+    path = save_data(data, parsed)
+    run, prepared_task = create_run(path, parsed, None if out is None else Path(out))
+    training = open_training(run, task=prepared_task)
     with defer_interrupts() as stop:
         for step in training.steps(stop):
             on_step(step)
@@ -56,16 +75,35 @@ def train(
     return TrainedModel(run, run.settings.device)
 
 
-def merge_settings(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Return `base` updated with `overrides`, section by section: setting the width keeps the depth."""
-    sections = {
-        key for key in base.keys() & overrides if isinstance(base[key], dict) and isinstance(overrides[key], dict)
-    }
-    return base | overrides | {key: merge_settings(base[key], overrides[key]) for key in sections}
+def add_keywords(
+    overrides: Mapping[str, Any],
+    *,
+    task: str | None = None,
+    model: str | Callable[..., Any] | None = None,
+    budget: str | None = None,
+) -> dict[str, Any]:
+    """Return the settings that are keywords of `train` or `compare`, without those that are not set."""
+    name = None if model is None else get_model_name(model)
+    keywords = {"task": task, "model": name, "budget": budget}
+    return {key: value for key, value in keywords.items() if value is not None} | dict(overrides)
+
+
+def save_data(data: Data, settings: Settings) -> str:
+    """Return the path of the data; what is in memory is written to the cache, in the form that the task reads.
+
+    Numbers in memory are for the task forecast, which is written into the settings if they name none.
+    """
+    check_data(data)
+    if settings.task is None and is_numeric(data):
+        settings.task = "forecast"
+    if settings.task is None:
+        return in_memory.save_data(data, parse_columns(settings.columns) or ())
+    return get_task(settings.task).save_data(data, settings.columns)
 
 
 def load(folder: str | Path, device: str = "auto") -> TrainedModel:
     """Load a trained run, ready to evaluate and predict."""
+    check_type("folder", folder, (str, PathLike), "the path of a run folder")
     return TrainedModel(Run.open(folder), device)
 
 
@@ -74,9 +112,20 @@ class TrainedModel:
 
     def __init__(self, run: Run, device: str = "auto"):
         if device not in DEVICES:
-            raise UsageError(f"there is no device {device!r}.", repair=suggest(device, DEVICES))
+            raise UsageError(f"there is no device {device!r}.", repair=suggest(str(device), DEVICES))
         self.run, self.settings = run, run.settings
         self.device = choose_device(self.settings.model_copy(update={"device": device}))
+
+    def __repr__(self) -> str:
+        settings, metric = self.settings, self.task.primary_metric[0]
+        rows = [row for row in self.run.metrics() if row.get("validation")]
+        best = min(rows, key=lambda row: get_objective(row["validation"]), default=None)
+        size = f"width {settings.network.width}, depth {settings.network.depth}, "
+        size = size if get_family(settings.model).has_gradients else ""
+        result = "not validated yet"
+        if best is not None and metric in best["validation"]:
+            result = f"validation {metric} {best['validation'][metric]:.4g} at step {best['step']:,}"
+        return f"<TrainedModel {self.run.folder}: {settings.task}, {settings.model}, {size}{self.device}; {result}>"
 
     @cached_property
     def task(self) -> type[Task]:
@@ -100,7 +149,7 @@ class TrainedModel:
 
     def evaluate(
         self,
-        data: str | Path,
+        data: Data,
         *,
         split: str | None = None,
         options: InferenceOptions | None = None,
@@ -109,42 +158,67 @@ class TrainedModel:
     ) -> Evaluation:
         """Return metrics on the test split of the training data or of a folder that has one; on all of any other data.
 
+        `data` is what `train` takes: a path, a DataFrame, an array, a list or a dictionary of splits.
+
         Further keywords are fields of `InferenceOptions`, `BeamSearchOptions` and `SamplingOptions`, such as `beam=5`
         or `dynamic=True`.
         """
         if progress is not None:
             overrides["progress"] = progress
-        evaluation = self.task.evaluate(self.bundle, str(data), split, self._override(options, overrides))
+        check_type("split", split, (str, type(None)), "the name of a split")
+        options = self._override(options, overrides)
+        evaluation = self.task.evaluate(self.bundle, save_data(data, self.settings), split, options)
         unknown = () if self.bundle.training is not None else (UNKNOWN,)
         return replace(evaluation, warnings=(*evaluation.warnings, *unknown))
 
-    def predict(
-        self, inputs: str | Sequence[str] = "", *, options: InferenceOptions | None = None, **overrides: Any
-    ) -> Any:
-        """Return a `Prediction` for an input, or a list of them for a list of inputs.
+    def predict(self, inputs: Any = "", *, options: InferenceOptions | None = None, **overrides: Any) -> Any:
+        """Return a `Prediction` for an input, or a list of them for several: a list, Series, DataFrame or iterable.
 
-        A language model yields its continuation piece by piece; `"".join(...)` gives the whole text. Further keywords
-        are fields of `InferenceOptions`, `BeamSearchOptions` and `SamplingOptions`, such as `temperature=0.8`, `beam=5`
-        or `top=3`.
+        An input is a text. For captions it is an image, as a path or array; for forecasts a table, as a path,
+        DataFrame, Series or array. A language model yields its continuation piece by piece; `"".join(...)` gives the
+        whole text.
+
+        Further keywords are fields of `InferenceOptions`, `BeamSearchOptions` and `SamplingOptions`, such as
+        `temperature=0.8`, `beam=5` or `top=3`.
         """
-        options = self._override(options, overrides)
-        if isinstance(inputs, str) and issubclass(self.task, Language):
-            return self.task.stream(self.bundle, inputs, options)
-        predictions = list(self.predict_all([inputs] if isinstance(inputs, str) else inputs, options))
-        return predictions[0] if isinstance(inputs, str) else predictions
+        options, single = self._override(options, overrides), self.task.save_input(inputs)
+        if single is not None and issubclass(self.task, Language):
+            return self.task.stream(self.bundle, single, options)
+        predictions = list(self.predict_all(inputs if single is None else [single], options))
+        return predictions if single is None else predictions[0]
 
     def _override(self, options: InferenceOptions | None, overrides: dict[str, Any]) -> InferenceOptions:
+        check_type("options", options, (InferenceOptions, type(None)), "InferenceOptions")
         return override_options(options or InferenceOptions(beam_search=self.task.beam_search), overrides)
 
-    def predict_all(self, inputs: Sequence[str], options: InferenceOptions | None = None) -> Iterator[Prediction]:
+    def predict_all(self, inputs: Any, options: InferenceOptions | None = None) -> Iterator[Prediction]:
         """Yield one prediction per input, in the order of the inputs."""
-        return self.task.predict(self.bundle, inputs, self._override(options, {}))
+        return self.task.predict(self.bundle, self._list_inputs(inputs), self._override(options, {}))
+
+    def _list_inputs(self, inputs: Any) -> list[str]:
+        """Return several inputs as texts or paths; of a DataFrame, the column that the model reads."""
+        if is_frame(inputs):
+            names = [*(parse_columns(self.settings.columns) or self.task.row_columns)[:1], *inputs.columns]
+            if names[0] not in list(inputs.columns) and len(names) > 2:
+                problem = f"inputs: there is no column {names[0]!r}."
+                raise UsageError(problem, repair=f"Pass one column of {', '.join(map(str, names[1:]))}.")
+            inputs = inputs[names[0] if names[0] in list(inputs.columns) else names[1]]
+        expected = "a text or several" if self.task.unit == "tokens" else "an input or several"
+        check_type("inputs", inputs, Iterable, expected)
+        texts = []
+        for number, value in enumerate(inputs, start=1):
+            text = self.task.save_input(value)
+            if text is None:
+                raise UsageError(f"input {number:,}: expected a text; received {type(value).__name__} {value!s:.40}.")
+            texts.append(text)
+        return texts
 
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
         """Return contextual vectors: an array (tokens, width) for a text, a list of them for several.
 
         They come from the last layer unless `layer` is set. `contextual.tokenize(text)` returns the tokens.
         """
+        check_type("texts", texts, Iterable, "a text or several")
         tokens = [self.contextual.tokenize(text) for text in ([texts] if isinstance(texts, str) else texts)]
         vectors = list(self.contextual.vectors(tokens, layer))
         return vectors[0] if isinstance(texts, str) else vectors

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, suggest_path
+from seqwise.families import FAMILY_FILES, family_names
 from seqwise.files import explain_cause, explain_write_errors, write_text
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Preprocessor
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 SUMMARY = "summary.json"
 FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
 CONFIG, ENVIRONMENT, WEIGHTS, START = "config.yaml", "env.json", "model.safetensors", "start.safetensors"
+MODEL_FILE = "model_file"  # key in env.json: the file that defines a model of the user's own
 COPY_AGAIN = "Copy the folder again from where it was made, or train again."
 
 
@@ -138,6 +140,8 @@ class Run:
                 f"{missing[0]!r} is missing from the settings file of the run.", file=path, repair=COPY_AGAIN
             )
         origin = Origin(**{key: about[key] for key in keys})
+        if values.get("model") not in family_names():
+            raise _unregistered_error(str(values.get("model")), folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about renamed settings
             settings = parse_settings(values, path, ResolvedSettings)
@@ -238,6 +242,19 @@ class Run:
     def write_text(self, name: str, text: str) -> None:
         """Replace a small file of the run."""
         write_text(self.folder / name, text, repair=get_resume_advice(self.folder))
+
+
+def _unregistered_error(model: str, folder: Path) -> RunError:
+    """Return the error for a run whose model the caller must define first: no code is loaded from a run."""
+    file = "FILE"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        file = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))[MODEL_FILE]
+    problem = f"the run has a model of your own, {model!r}, which is not registered."
+    repair = (
+        f"{'' if file == 'FILE' else f'It was defined in {file}. '}Import it and call seqwise.families.register(…), "
+        f"or set the environment variable {FAMILY_FILES}={model}={file}"
+    )
+    return RunError(problem, file=folder, repair=repair)
 
 
 @contextmanager

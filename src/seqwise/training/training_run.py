@@ -20,7 +20,7 @@ from seqwise.budget import Budget
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
-from seqwise.families import get_family
+from seqwise.families import FAMILY_FILES, get_family
 from seqwise.kernels.recurrence.availability import describe_backend
 from seqwise.layers import Recurrent
 from seqwise.resolved_settings import ResolvedSettings
@@ -47,7 +47,7 @@ from seqwise.training.initialization import (
 )
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import explain_out_of_memory
-from seqwise.training.run import Origin, Run, Summary
+from seqwise.training.run import MODEL_FILE, Origin, Run, Summary
 from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
 from seqwise.training.validation import (
@@ -59,6 +59,7 @@ from seqwise.training.validation import (
     measure_share,
 )
 from seqwise.training.word_vectors import WordVectors
+from seqwise.user_files import list_files
 
 MAX_UNSAVED_SECONDS = 120  # of training that a killed process can lose
 STEPS_PER_LOG = 10  # between lines of metrics.jsonl
@@ -124,6 +125,8 @@ def create_run_folder(
     origin = Origin(data, task.fingerprint, task.split_rule, command, environment.version())
     start = {} if vectors is None else vectors.match_vocabularies(task, log)
     machine = environment.describe()
+    if get_family(settings.model).build is not None:
+        machine[MODEL_FILE] = list_files(FAMILY_FILES).get(settings.model)
     if get_family(settings.model).is_recurrent:
         machine["recurrent_path"] = describe_backend(choose_device(settings))
     return Run.create(folder, settings, origin, task.preprocessor, machine, start, task.training_summary)

@@ -17,6 +17,7 @@ import numpy as np
 
 from seqwise.callbacks import LogFunction
 from seqwise.data.corpus.sources import open_unsplit
+from seqwise.data.in_memory import Data, save_data
 from seqwise.environment import gpu
 from seqwise.errors import DataError, MemoryLimitError, NonFiniteError, UsageError
 from seqwise.vectors.corpus import Sentences, choose_tokenizer, describe_files, read_sentences
@@ -73,9 +74,11 @@ class VectorTrainer(ABC):
 
 
 def train_vectors(
-    corpus: str | Path, settings: VectorSettings | None = None, log: LogFunction | None = None, **changes: Any
+    corpus: Data, settings: VectorSettings | None = None, log: LogFunction | None = None, **changes: Any
 ) -> KeyedVectors:
-    """Trains vectors on a file, a folder or `builtin:…`; `changes` are settings by name.
+    """Trains vectors on a file, a folder, `builtin:…`, or texts in memory; `changes` are settings by name.
+
+    A str is a path. Texts are a list, Series or iterable of sentences, each a str or a list of words.
 
     vectors = train_vectors("reviews.txt.gz", method="cbow", dim=200)
     """
@@ -91,12 +94,13 @@ class VectorTraining:
 
     def __init__(
         self,
-        corpus: str | Path,
+        corpus: Data,
         settings: VectorSettings,
         log: LogFunction | None = None,
         progress: Callable[[int, int], None] | None = None,
     ):
-        self.name, log = str(corpus), log or (lambda text: None)
+        corpus = save_data(corpus, ("text",))
+        self.name, log = corpus, log or (lambda text: None)
         should_use_gpu(settings.resolve())  # reports wrong settings and a missing device before anything is read
         source = open_unsplit(corpus)
         tokenizer, reason = choose_tokenizer(source, settings.tokenizer)

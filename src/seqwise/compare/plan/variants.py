@@ -11,7 +11,6 @@ another tokeniser, split, evaluation or budget than the others are errors. The m
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,13 +19,11 @@ from typing import Any
 import yaml
 
 from seqwise.applicability import check_effects, find_unused, list_changed
-from seqwise.config import FAMILIES, RENAMED_SETTINGS, Settings, parse_settings
+from seqwise.config import RENAMED_SETTINGS, Settings, parse_settings
 from seqwise.errors import UsageError, suggest
-from seqwise.families import families_for, get_family
+from seqwise.families import NAME_PATTERN, families_for, family_names, get_family
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
-
-NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,58}[A-Za-z0-9_-])?")
 
 _EXAMPLE = "wide-gru: {model: gru, network: {width: 512}}"
 _SAME_DATA = "the data is read, cut and split once for all"
@@ -109,12 +106,12 @@ class _Variant:
 
     def make_settings(self, base: Settings) -> Settings:
         """Returns its settings; the base where they are wrong."""
-        is_family = self.name in FAMILIES
+        is_family = self.name in family_names()
         if "model" not in self.values and not is_family and self.is_mapping:
-            self.add_problem(f"it names no model. Add model: one of {', '.join(FAMILIES)}.", "model")
+            self.add_problem(f"it names no model. Add model: one of {', '.join(family_names())}.", "model")
         model = self.values.setdefault("model", self.name if is_family else base.model)
-        if isinstance(model, str) and model not in FAMILIES:
-            self.add_problem(f"there is no family {model!r}. {suggest(model, FAMILIES)}", "model")
+        if isinstance(model, str) and model not in family_names():
+            self.add_problem(f"there is no family {model!r}. {suggest(model, family_names())}", "model")
             model = self.values["model"] = base.model
         elif is_family and model != self.name:
             self.add_problem(f"it is named like a family, but its model is {model!r}. Rename it.", "model")
@@ -190,7 +187,8 @@ def check_family(task: Task, name: str, settings: ResolvedSettings, nproc: int =
 
 
 def _check_names(models: Sequence[str]) -> list[str]:
-    problems = [f"there is no family {name!r}. {suggest(name, FAMILIES)}" for name in models if name not in FAMILIES]
+    families = family_names()
+    problems = [f"there is no family {name!r}. {suggest(name, families)}" for name in models if name not in families]
     repeated = sorted({name for name in models if models.count(name) > 1})
     problems += [f"{name} is named more than once in --models." for name in repeated]
     if problems:

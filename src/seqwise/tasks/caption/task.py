@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ import torch
 from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.config import Settings
 from seqwise.data.batch import iterate_by_length, spread_indices
+from seqwise.data.in_memory import Data, save_array, save_data
+from seqwise.data.tables import parse_columns
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.families import RECURRENT
@@ -105,6 +108,7 @@ class Caption(ExampleTask):
     beam_search = BeamSearchOptions(beam=5)
     example = "picture.png"
     example_unit = "images"
+    row_columns = ("image", "caption")
     splits: CaptionSplits
 
     def __init__(self, splits: CaptionSplits, preprocessor: Preprocessor, settings: Settings):
@@ -270,6 +274,19 @@ class Caption(ExampleTask):
         options = InferenceOptions(cls.beam_search)
         indices = [example.index for example in examples]
         return indices, lambda index: generate_captions(bundle, splits.images, [index], options)
+
+    @classmethod
+    def save_data(cls, data: Data, columns: str | None = None) -> str:
+        names = parse_columns(columns) or cls.row_columns
+        return save_data(data, names, file_column=names[0])
+
+    @classmethod
+    def save_input(cls, value: Any) -> str | None:
+        """Returns the path of an image: a path, or an array, which is written to the cache."""
+        if isinstance(value, PathLike):
+            return str(value)
+        is_array = hasattr(value, "__array__") and np.asarray(value).dtype.kind in "biuf"
+        return save_array(value) if is_array else super().save_input(value)
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:

@@ -64,7 +64,7 @@ class Classify(ExampleTask):
     primary_metric = ("accuracy", "acc")
     example = "a text"
     example_unit = "texts"
-    input_columns = ("text", "label")
+    row_columns = input_columns = ("text", "label")
 
     def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import HELD_OUT_FRACTION, Settings
 from seqwise.data.batch import BucketLoader, spread_indices
 from seqwise.data.examples import SPLITS
+from seqwise.data.in_memory import Data, is_frame, is_numeric, save_data
 from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError, suggest
 from seqwise.files import check_output_path
@@ -215,6 +218,17 @@ class Forecast(Task):
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> ForecastModel:
         num_known = 2 * len(preprocessor.facts["calendar"]) + len(preprocessor.facts["columns"]["known"])
         return ForecastModel(settings, num_known, parse_quantiles(settings))
+
+    @classmethod
+    def save_data(cls, data: Data, columns: str | None = None) -> str:
+        return save_data(data, is_series=True)
+
+    @classmethod
+    def save_input(cls, value: Any) -> str | None:
+        """Returns the path of a table: a path, or a DataFrame, array or Series, which is written to the cache."""
+        if isinstance(value, PathLike) or is_frame(value) or is_numeric(value):
+            return cls.save_data(value)
+        return super().save_input(value)
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:

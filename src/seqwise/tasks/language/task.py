@@ -70,7 +70,7 @@ def fill_language(settings: ResolvedSettings, context: DefaultsContext, fill: Fi
     if is_transformer:
         fill_transformer(settings, fill, 64)
     # Small batches: at a given number of tokens more updates learn more, as long as they keep the machine busy.
-    fill("data.order", "windows" if is_transformer else "streams")
+    fill("data.order", "streams" if is_recurrent or settings.model == "feedforward" else "windows")
     max_window = (256 if is_transformer else 128) if context.cuda else 64
     # A short text still gives an epoch of a few updates.
     fill("data.window", max(2, min(max_window, context.tokens // 64)))
@@ -111,8 +111,9 @@ class Language(CorpusTask):
         elif network.output == "adaptive" and size < MIN_ADAPTIVE:
             problem = f"the adaptive softmax needs a vocabulary of at least {MIN_ADAPTIVE} tokens; received {size}."
             repair = "Use --network.output full."
-        elif settings.model == "transformer" and window == "full":
-            problem, repair = "a Transformer needs a window of limited length.", "Set --data.window to a number."
+        elif settings.model not in (*RECURRENT, "feedforward") and window == "full":
+            problem = f"a model without a state, such as {settings.model}, needs a window of limited length."
+            repair = "Set --data.window to a number."
         if problem:
             raise UsageError(problem, repair=repair)
 

@@ -70,6 +70,7 @@ class Tag(ExampleTask):
     primary_metric = ("span_f1", "F1")
     example = "Ada Lovelace lived in London."
     example_unit = "sentences"
+    row_columns = ("tokens", "tags")
     splits: TaggedSplits
 
     def __init__(self, splits: TaggedSplits, preprocessor: Preprocessor, settings: Settings):

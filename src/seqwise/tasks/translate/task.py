@@ -122,7 +122,7 @@ class Translate(ExampleTask):
     beam_search = BeamSearchOptions(beam=5)
     example = "a text"
     example_unit = "pairs"
-    input_columns = ("source", "target")
+    row_columns = input_columns = ("source", "target")
     splits: PairSplits
 
     def __init__(self, splits: PairSplits, preprocessor: Preprocessor, settings: Settings):
