@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from fnmatch import fnmatchcase
 
 import pytest
@@ -8,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.layers.record import can_match_below, is_recorded, is_recorded_live, record, record_value
+
+# Some tests record nothing.
+pytestmark = pytest.mark.filterwarnings("ignore:nothing was recorded")
 
 
 class Double(nn.Module):
@@ -140,3 +144,53 @@ def test_a_module_is_skipped_if_no_prefix_of_the_pattern_matches() -> None:
     assert not can_match_below("deep", "encoder*")
     assert not can_match_below("deep.layer.1.lstm", "deep.layer.0.*")
     assert not can_match_below("head", "deep")
+
+
+def test_a_recording_lists_its_names_and_shapes() -> None:
+    model = DoubleTwice()
+    with record(model) as recording:
+        model(torch.ones(2, 3))
+    assert repr(recording) == "<Recording of 2 values: layer.0.doubled (2, 3), layer.1.doubled (2, 3)>"
+
+
+def test_a_pattern_that_matches_nothing_is_answered_with_the_names() -> None:
+    model = DoubleTwice()
+    with pytest.warns(UserWarning, match=r"no name matches 'layer.0.doubld'\. Perhaps you meant 'layer.0.doubled'\."):
+        with record(model, "layer.0.doubld"):
+            model(torch.ones(1))
+
+
+def test_a_foreign_module_is_answered_with_a_warning() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    with pytest.warns(UserWarning, match=r"Layers of torch.nn record nothing: use seqwise.layers.* Its modules: 0, 1"):
+        with record(model):
+            model(torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_module_is_answered_with_a_warning(in_place: bool) -> None:
+    model = DoubleTwice()
+    if in_place:
+        model.compile(backend="eager")
+    compiled = model if in_place else torch.compile(model, backend="eager")
+    with pytest.warns(UserWarning, match="the model is compiled, and compiled layers record nothing"):
+        with record(compiled) as recording:
+            compiled(torch.tensor(3.0))
+    assert len(recording) == 0
+
+
+def test_a_compiled_part_is_answered_with_a_warning() -> None:
+    model = DoubleTwice()
+    model.layer[1].compile(backend="eager")
+    with pytest.warns(UserWarning, match="'layer.1' is compiled"):
+        with record(model) as recording:
+            model(torch.tensor(3.0))
+    assert list(recording) == ["layer.0.doubled"]
+    with warnings.catch_warnings(action="error"), record(model, "layer.0.*"):  # asks for nothing that is compiled
+        model(torch.tensor(3.0))
+
+
+def test_a_block_that_raises_gives_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(ZeroDivisionError), record(Double()):
+        _ = 1 / 0
+    assert not recwarn.list

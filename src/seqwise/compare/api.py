@@ -122,6 +122,8 @@ def compare(
     if (data is None) == (resume is None):
         raise UsageError("name either the data or a comparison to resume.")
     _check_types(models=models, variants=variants, seeds=seeds, out=out, resume=resume, on_event=on_event)
+    for name, value in (("lr_trials", lr_trials), ("examples", examples), ("nproc", nproc)):
+        check_type(name, value, (int, type(None)), "a number")
     further: dict[str, Any] = dict(overrides)
     if "tries" in further:  # its name in version 0.1
         lr_trials = further.pop("tries")

@@ -208,9 +208,8 @@ class TrainedModel:
         texts = []
         for number, value in enumerate(inputs, start=1):
             text = self.task.save_input(value)
-            if text is None:
-                raise UsageError(f"input {number:,}: expected a text; received {type(value).__name__} {value!s:.40}.")
-            texts.append(text)
+            check_type(f"input {number:,}", value if text is None else text, str, "a text")
+            texts.append(str(text))
         return texts
 
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
@@ -219,7 +218,10 @@ class TrainedModel:
         They come from the last layer unless `layer` is set. `contextual.tokenize(text)` returns the tokens.
         """
         check_type("texts", texts, Iterable, "a text or several")
-        tokens = [self.contextual.tokenize(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        several = [texts] if isinstance(texts, str) else list(texts)
+        for number, text in enumerate(several, start=1):
+            check_type(f"text {number:,}", text, str, "a text")
+        tokens = [self.contextual.tokenize(text) for text in several]
         vectors = list(self.contextual.vectors(tokens, layer))
         return vectors[0] if isinstance(texts, str) else vectors
 

@@ -10,12 +10,13 @@ With `.gz` after any suffix but .safetensors the file is compressed. All but .sa
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.data.reading import is_gzip, open_binary
-from seqwise.errors import UsageError, suggest
+from seqwise.errors import UsageError, check_type, suggest
 from seqwise.files import check_output_path
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def load_vectors(
     from seqwise.vectors.formats.text import read_text
     from seqwise.vectors.formats.vector_table import reject_other_formats
 
+    check_type("path", path, (str, PathLike), "the path of a file of vectors")
     path = Path(path)
     resolved_kind = _resolve_kind(path, kind)
     with open_binary(path) as file:
