@@ -27,6 +27,7 @@ from seqwise.cli.foreign_names import find_our_name
 from seqwise.cli.help_page import PAGE_WIDTH, format_examples, format_help
 from seqwise.config import RENAMED_SETTINGS, Settings, describe_errors, load_settings
 from seqwise.errors import UsageError, suggest
+from seqwise.families import family_names
 from seqwise.task_registry import task_names
 
 Spec = TypeVar("Spec")
@@ -168,6 +169,8 @@ def _model_rule(info: StructTypeInfo, without: Sequence[str] = ()) -> StructCons
         kind: Any = field.annotation
         if model is Settings and name == "task":
             kind = Literal[tuple(task_names())] | None
+        elif model is Settings and name == "model":
+            kind = Literal[tuple(family_names())]
         if value is None:
             kind = Annotated[kind, CHOSEN_BY_RULE]
         if bool in get_args(field.annotation):  # an explicit True or False, because the default may be either

@@ -188,7 +188,7 @@ def test_unknown_and_repeated_families_are_reported_together():
 
 @pytest.mark.filterwarnings("error")
 def test_values_of_a_wrong_type_raise_an_error():
-    assert "a: model: input should be 'feedforward'" in get_error_message({"a": {"model": 5}})
+    assert "a: model: input should be a valid string" in get_error_message({"a": {"model": 5}})
     assert "a: network: input should be a valid dictionary" in get_error_message({"a": {"network": [1]}})
     assert "a: network.width" in get_error_message({"a": {"network": {"width": {"of": 3}}}})
 

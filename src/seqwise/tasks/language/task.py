@@ -112,7 +112,8 @@ class Language(CorpusTask):
             problem = f"the adaptive softmax needs a vocabulary of at least {MIN_ADAPTIVE} tokens; received {size}."
             repair = "Use --network.output full."
         elif settings.model not in (*RECURRENT, "feedforward") and window == "full":
-            problem = f"a model without a state, such as {settings.model}, needs a window of limited length."
+            subject = "a Transformer" if settings.model == "transformer" else f"{settings.model}, which has no state,"
+            problem = f"{subject} needs a window of limited length."
             repair = "Set --data.window to a number."
         if problem:
             raise UsageError(problem, repair=repair)
