@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import seqwise
+from seqwise.applicability import find_unused
 from seqwise.config import parse_settings
 from seqwise.errors import UsageError
 from seqwise.families import (
@@ -148,6 +149,16 @@ def test_a_model_of_an_interactive_session_cannot_be_compared(tmp_path: Path):
 
     with pytest.raises(UsageError, match="cannot import the model 'Local': it is not defined in a file"):
         seqwise.compare(ROWS, models=[Local], task="classify", out=tmp_path / "out")
+
+
+def test_settings_without_an_effect_on_a_model_of_your_own_are_found():
+    names = ["network.width", "recurrent.weight_dropout", "recurrent.reset", "transformer.heads", "training.ema"]
+    unused = {
+        model: sorted(find_unused(parse_settings({"model": get_model_name(model)}), names))
+        for model in (MinimalGatedCell, CausalConvolution)
+    }
+    assert unused[MinimalGatedCell] == ["recurrent.reset", "transformer.heads"]
+    assert unused[CausalConvolution] == ["recurrent.reset", "recurrent.weight_dropout", "transformer.heads"]
 
 
 def test_a_model_that_is_defined_again_replaces_the_first():

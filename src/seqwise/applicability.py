@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from seqwise.config import Settings
 from seqwise.errors import UsageError
-from seqwise.families import MODEL_FAMILIES, RECURRENT
+from seqwise.families import MODEL_FAMILIES, RECURRENT, get_family
 from seqwise.task_registry import BUILTIN_TASKS
 
 Condition = Mapping[str, tuple[Any, ...]]  # setting → the values with which another setting has an effect
@@ -45,7 +45,7 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
     "network.tie_weights": ({"task": WRITING},),
     "network.output": ({"task": WRITING},),
     "network.samples": ({"task": ("language",), "network.output": ("sampled",)},),
-    "recurrent": ({"model": RECURRENT},),
+    "recurrent": ({"model": tuple(RECURRENT)},),
     "recurrent.activation": _with_cell("rnn"),
     "recurrent.update": _with_cell("gru"),
     "recurrent.reset": _with_cell("gru"),
@@ -118,12 +118,23 @@ def reset_unused(settings: Settings, used_by: Sequence[Settings]) -> None:
             setattr(target, key, type(target).model_fields[key].default)
 
 
+def _includes_own_model(name: str, expected: Sequence[str]) -> bool:
+    """Return whether a setting of the `expected` families is also one of a family of the user's own.
+
+    A cell has the settings of recurrent families, another network those that all neural families share.
+    """
+    family = get_family(name)
+    shared = {"lstm"} if family.is_recurrent else {"lstm", "feedforward"}
+    return family.build is not None and shared <= set(expected)
+
+
 def _find_mismatch(settings: BaseModel, condition: Condition) -> str:
     """Return how the settings fail a condition; empty if they fulfil it."""
     for name, expected in condition.items():
         value = reduce(getattr, name.split("."), settings)
         is_open = name == "task" and (value is None or value not in BUILTIN_TASKS)
         is_open |= name == "model" and getattr(settings, "init", None) is not None  # inherited from that run
+        is_open |= name == "model" and _includes_own_model(str(value), expected)
         if not is_open and value not in expected:
             choices = [str(each) for each in expected if each is not None]
             listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"

@@ -17,8 +17,9 @@ from seqwise.callbacks import ProgressCallback
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
 from seqwise.compare.plan.options import ComparisonOptions, Match
-from seqwise.config import FAMILIES, Settings
+from seqwise.config import Settings
 from seqwise.errors import UsageError
+from seqwise.families import family_names
 
 if TYPE_CHECKING:
     from seqwise.compare.plan.plan import Plan
@@ -116,7 +117,7 @@ def _check(arguments: Compare, typed: Sequence[str]) -> None:
             f"a comparison is resumed as it was planned; received {', '.join(others)}.",
             repair=f"Leave out all but: seqwise compare --resume {shlex.quote(str(arguments.resume))}",
         )
-    families = [name for name in arguments.models.split(",") if name in FAMILIES]
+    families = [name for name in arguments.models.split(",") if name in family_names()]
     if families and arguments.variants is None:  # with variants, when the plan is made
         check_effects([arguments.settings.model_copy(update={"model": name}) for name in families], typed)
 
