@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqwise.applicability import reset_unused
-from seqwise.config import Settings, parse_settings
-from seqwise.training.api import merge_settings
+from seqwise.config import Settings, merge_settings, parse_settings
 
 
 def keep_used(base: dict[str, Any], **overrides: Any) -> Settings:
