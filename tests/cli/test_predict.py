@@ -122,7 +122,7 @@ def test_a_prompt_in_another_encoding_is_converted_and_a_damaged_one_is_an_error
     path.write_bytes("the\nschön".encode("latin1"))
     result = seqwise_command("predict", trained_run(), path)
     assert result.status == 0
-    assert f"warning: 1 files in Latin-1, converted to UTF-8 (--data.encoding sets another) ({path})." in result.err
+    assert f"warning: 1 file in Latin-1, converted to UTF-8 (--data.encoding sets another) ({path})." in result.err
     set_standard_input(monkeypatch, b"\xff")
     result = seqwise_command("predict", trained_run(), "-")
     assert (result.status, result.out) == (2, "")

@@ -46,7 +46,7 @@ def test_a_text_in_any_common_encoding_is_the_same_corpus(tmp_path: Path, text: 
     else:
         assert (splits, corpus.fingerprint) == (expected_splits, expected.fingerprint)
     name = NAMES.get(encoding)
-    warning = f"1 files in {name}, converted to UTF-8 (--data.encoding sets another) ({other})."
+    warning = f"1 file in {name}, converted to UTF-8 (--data.encoding sets another) ({other})."
     assert corpus.findings.warning_messages() == ([warning] if name else [])
 
 
@@ -68,7 +68,7 @@ def test_an_encoding_may_be_set(tmp_path: Path):
     assert "".join(open_corpus(path, 0, 0, encoding="cp1251").texts("train")) == CYRILLIC
     assert read_text(path, findings, "cp1251") == CYRILLIC
     assert findings.warning_messages() == [
-        f"1 files in cp1251, converted to UTF-8 (--data.encoding sets another) ({path})."
+        f"1 file in cp1251, converted to UTF-8 (--data.encoding sets another) ({path})."
     ]
 
 

@@ -85,13 +85,13 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes], str, str]] = {  # name → fil
     "tabs called csv": ("a.csv", lambda: delimit("\t"), "classify", "separated by tabs"),
     "commas called tsv": ("a.tsv", lambda: delimit(","), "classify", "separated by commas"),
     "byte order mark": ("a.csv", lambda: delimit(",", "utf-8-sig"), "classify", ""),
-    "table in UTF-16": ("a.tsv", lambda: delimit("\t", "utf-16"), "classify", "files in UTF-16"),
-    "table in Latin-1": ("a.csv", lambda: delimit(";", "latin-1"), "classify", "files in Latin-1"),
+    "table in UTF-16": ("a.tsv", lambda: delimit("\t", "utf-16"), "classify", "file in UTF-16"),
+    "table in Latin-1": ("a.csv", lambda: delimit(";", "latin-1"), "classify", "file in Latin-1"),
     "JSON lines in Windows-1252": (
         "a.jsonl",
         lambda: to_lines([*ROWS[:-1], {**ROWS[-1], "note": "“ ”"}], "cp1252"),
         "classify",
-        "files in Windows-1252",
+        "file in Windows-1252",
     ),
     "JSON array": ("a.json", lambda: json.dumps(ROWS, indent=1).encode(), "classify", ""),
     "words as a JSON list": (
@@ -104,8 +104,8 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes], str, str]] = {  # name → fil
     "Excel": ("a.xlsx", lambda: write_excel([("text", "label"), *FILMS]), "classify", ""),
     "several references": ("a.jsonl", lambda: to_lines(PAIRS), "translate", ""),
     "several references in Parquet": ("a.parquet", lambda: write_parquet(PAIRS), "translate", ""),
-    "CoNLL in Latin-1": ("a.conll", lambda: TAGGED.encode("latin-1"), "tag", "files in Latin-1"),
-    "CoNLL in UTF-16": ("a.conll", lambda: TAGGED.encode("utf-16"), "tag", "files in UTF-16"),
+    "CoNLL in Latin-1": ("a.conll", lambda: TAGGED.encode("latin-1"), "tag", "file in Latin-1"),
+    "CoNLL in UTF-16": ("a.conll", lambda: TAGGED.encode("utf-16"), "tag", "file in UTF-16"),
     "decimal commas": (
         "a.csv",
         lambda: "".join(["day;value\n", *(f"{day};{value}\n".replace(".", ",") for day, value in SERIES)]).encode(),
@@ -113,8 +113,8 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes], str, str]] = {  # name → fil
         "separated by semicolons",
     ),
     "series in Excel": ("a.xlsx", lambda: write_excel([("day", "value"), *SERIES]), "forecast", ""),
-    "text in Latin-1": ("a.txt", lambda: TEXT.encode("latin-1"), "language", "files in Latin-1"),
-    "text in UTF-16": ("a.txt", lambda: TEXT.encode("utf-16"), "language", "files in UTF-16"),
+    "text in Latin-1": ("a.txt", lambda: TEXT.encode("latin-1"), "language", "file in Latin-1"),
+    "text in UTF-16": ("a.txt", lambda: TEXT.encode("utf-16"), "language", "file in UTF-16"),
     "documents in Parquet": (
         "a.parquet", lambda: write_parquet([{"text": line} for line in TEXT.splitlines()]), "language", "",
     ),

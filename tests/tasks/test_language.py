@@ -142,6 +142,7 @@ def test_a_transformer_learns_with_every_kind_of_positions_and_norm(book, tmp_pa
     network = {"width": 32, "depth": 2, "embedding": 24, "dropout": 0.0}
     values = SMALL | {"model": "transformer", "transformer": transformer, "network": network, "budget": "20k-tokens"}
     values["training"] = SMALL["training"] | {"batch_size": 8, "learning_rate": 0.005}
+    del values["recurrent"]  # a Transformer does not use them
     run = seqwise.train(book, out=tmp_path / "run", settings=values, text={"tokenizer": "characters"})
     assert run.evaluate(book).metrics["perplexity"] < 8
 

@@ -257,7 +257,7 @@ def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):
         def size(self, split: str) -> int:
             return 3_000_000
 
-        def texts(self, split: str) -> list[str]:
+        def texts(self, split: str, progress: object = None) -> list[str]:
             return ["the cat sat on the mats\n" * 50]
 
     messages: list[str] = []

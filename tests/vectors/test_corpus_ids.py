@@ -114,7 +114,7 @@ def test_a_corpus_without_frequent_neighbours_raises_an_error(tmp_path, text, op
 def test_a_missing_or_binary_corpus_raises_an_error(tmp_path):
     with pytest.raises(DataError, match=r"nowhere\.txt"):
         read_file(tmp_path / "nowhere.txt")
-    (tmp_path / "bad.txt").write_bytes(b"good line\n\xff\xfe bad\n")
+    (tmp_path / "bad.txt").write_bytes(b"good line\n\x00\x01\x02 bad\n" * 9)
     with pytest.raises(DataError, match=r"bad\.txt:2"):
         read_file(tmp_path / "bad.txt")
 

@@ -193,7 +193,7 @@ def test_a_full_disk_raises_a_save_error(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_created_raises_a_save_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(SaveError, match="file/inside: cannot write"):
+    with pytest.raises(SaveError, match="file/inside: Not a directory"):
         count_to_dictionary(random_ids(100, 10), 10, 5, tmp_path / "file" / "inside")
 
 

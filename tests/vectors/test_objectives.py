@@ -30,7 +30,11 @@ WIDE_WINDOW = 1000  # so wide that a window drawn uniformly almost never ends wi
 
 def resolve_settings(kind: str, method: str, **others) -> VectorSettings:
     loss = "negative" if kind == "subwords" else kind
-    options = {"dim": DIM, "window": WIDE_WINDOW, "negative": NEGATIVE, "subsample": 0, "buckets": 11} | others
+    options = {"dim": DIM, "window": WIDE_WINDOW, "negative": NEGATIVE, "subsample": 0} | others
+    if kind == "subwords":
+        options = {"buckets": 11} | options
+    if loss != "negative":
+        options.pop("negative")
     return VectorSettings(method=method, loss=loss, subwords=kind == "subwords", **options).resolve()
 
 

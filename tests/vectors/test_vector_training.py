@@ -164,7 +164,7 @@ def build_arguments(corpus, out, *options: str) -> list[str]:
 def test_the_command_reports_sizes_losses_and_the_file(corpus, tmp_path, capsys):
     assert main(build_arguments(corpus, tmp_path / "v.safetensors", "--epochs", "2")) == 0
     output = capsys.readouterr()
-    assert "10,500 words, 15 different" in output.err
+    assert "10,500 words, 15 distinct" in output.err
     assert "skip-gram: 16 dimensions, window 5, 5 negatives, learning rate 0.025, 2 epochs, 1 thread" in output.err
     assert "epoch 2  loss" in output.err
     assert output.out.strip() == f"{tmp_path / 'v.safetensors'}: 15 vectors of 16"

@@ -12,7 +12,7 @@ from seqwise.tasks.forecast.model import choose_patch_size
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("model", [family for family in FAMILIES if family != "ngram"])
 def test_every_setting_gets_a_default(model: str, cuda: bool):
-    context = DefaultsContext(5_000_000, 0, cuda, cores=2, processes=2, examples=57_000, max_length=336, outputs=96)
+    context = DefaultsContext(5_000_000, 0, cuda, cores=2, processes=2, examples=57_000, max_length=336)
     settings, _ = resolve(Settings(task="forecast", model=model), context)
     for value in (settings.network.width, settings.network.depth, settings.network.embedding, settings.forecast.patch):
         assert value
