@@ -98,7 +98,7 @@ def test_the_unigram_perplexity_is_that_of_the_counts_plus_one(book: Path):
 
 def test_a_translation_is_compared_with_its_source_and_with_the_most_frequent_target():
     pairs = [Pair("a b c d", ("a b c d",), "", 1), Pair("x", ("y",), "", 2), Pair("z", ("y",), "", 3)]
-    outputs = {"de": [("", pair.targets[0]) for pair in pairs]}
+    outputs = {"de": [("", (pair.targets[0],)) for pair in pairs]}
     copy, frequent = compute_translation_baselines("exact_match", outputs, pairs, {"de": "y"})  # type: ignore[arg-type]
     assert (copy.name, copy.value) == ("copy of the source", pytest.approx(1 / 3))
     assert (frequent.name, frequent.value) == ("most frequent target", pytest.approx(2 / 3))

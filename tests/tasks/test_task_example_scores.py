@@ -21,6 +21,7 @@ from used_settings import keep_used
 from seqwise.compare.statistics.significance import compare_pairs
 from seqwise.data.corpus.sources import open_corpus
 from seqwise.data.corpus.store import prepare
+from seqwise.decoding.steps import TokenReader
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import BLOCK_TOKENS, Evaluation, ExampleScores, compute_metric
 from seqwise.tasks import get_task, latency
@@ -293,7 +294,7 @@ def test_equally_good_forecasts_are_rarely_significantly_different():
         (pair,) = compare_pairs(partial(compute_metric, "mse"), families, draws=100, seed=trial, deterministic="ab")
         p_values.append(pair.p)
     # It would be 0.10 if each window counted in the block of its first step.
-    assert 0.03 <= np.mean(np.array(p_values) < 0.05) <= 0.075
+    assert 0.01 <= np.mean(np.array(p_values) < 0.05) <= 0.05
 
 
 def test_a_block_in_which_no_window_begins_has_the_text_of_the_first_that_reaches_it():
@@ -332,12 +333,8 @@ def test_a_missing_value_counts_in_no_block(create_setup, tmp_path):
 def test_the_latency_of_a_language_model_is_that_of_one_token(language_models, monkeypatch):
     setup = language_models["transformer"]
     lengths: list[int] = []
-    original = type(setup.model).next
-    monkeypatch.setattr(
-        type(setup.model),
-        "next",
-        lambda self, ids, state=None: lengths.append(ids.shape[1]) or original(self, ids, state),
-    )
+    original = TokenReader.read
+    monkeypatch.setattr(TokenReader, "read", lambda self, ids: lengths.append(ids.shape[1]) or original(self, ids))
     seconds = setup.task.measure_latency(
         setup.task.bundle(setup.model, setup.settings), setup.data, num_predictions=5
     )()

@@ -41,7 +41,7 @@ MIN_BUDGETS = {
 }
 
 BASELINES = {
-    "classify": ["most frequent label"],
+    "classify": ["bag of words", "most frequent label"],
     "tag": ["most frequent tag of each word"],
     "forecast": ["seasonal-naive forecast", "naive forecast"],
 }
