@@ -70,7 +70,7 @@ def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, en
     assert "perplexity on the test split, one seed: the interval is over test examples; lower is better" in lines[4]
     report = json.loads((out / "report.json").read_text())
     assert "(unigram)" in lines[3]
-    assert lines[6:] == report["verdict"]["sentences"]
+    assert lines[7:] == report["verdict"]["sentences"]
     for words in (
         "parameters: rnn ", "each of 2 families: 1 × 6,000 tokens: 2 learning rates of 750 tokens each, then 1",
         "measuring the speed of all families", "learning-rate search: 2 trials; about 0:", "1/2  rnn/lr-1",
