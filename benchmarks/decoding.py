@@ -255,6 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="only these models or methods")
     options = command.parse_args(arguments)
     device = set_up_device(options)
+    torch.backends.cudnn.allow_tf32 = False  # all implementations multiply in float32, so that their tokens agree
     repeats = options.repeats or (QUICK_REPEATS if options.quick or device.type == "cuda" else 5)
     rows = select_rows(list_rows(device.type, options.quick), options.rows, lambda row: {row.model, row.method})
     planned = [str(row) for row in rows]
