@@ -140,6 +140,7 @@ def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
         ("a.jsonl", "\n\n", None, ["a.jsonl: the file is empty", '{"text": …, "label": …}']),
         ("a.csv", "sentence,label\ngood,1\n", None, ["a.csv:1: ", "no column text", "--columns sentence,label"]),
         ("a.csv", "\nreview,label\ngood,1\n", None, ["a.csv:2: ", "no column text"]),
+        ("a.csv", "Stars,Text,Id\n1,good,7\n", None, ["no column label", "--columns Text,Stars"]),
         ("a.tsv", "good\nbad\n", None, ["found 1 column", "separated by commas, semicolons, tabs"]),
         ("a.csv", "text,label,text\ngood,1,x\n", None, ["a.csv:1: two columns are called 'text': 1 and 3"]),
         ("a.csv", "\nText,label,text\ngood,1,x\n", None, ["a.csv:2: two columns are called 'text'"]),
@@ -208,7 +209,7 @@ def test_another_separator_is_detected_and_reported(tmp_path: Path, separator: s
     table, findings = write_and_read_table(tmp_path, "a.csv", content)
     assert [row.values for row in table.rows] == [{"text": "good, really", "label": "1"}, {"text": "bad", "label": "0"}]
     path = tmp_path / "a.csv"
-    assert findings.warning_messages() == [f"1 .csv files whose fields are separated by {word} ({path})."]
+    assert findings.warning_messages() == [f"1 file (.csv) with {word} between fields ({path})."]
 
 
 def test_commas_in_texts_do_not_make_a_text_file_comma_separated(tmp_path: Path):

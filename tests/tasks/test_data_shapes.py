@@ -80,10 +80,10 @@ EXPECTED: dict[str, tuple[Callable[[Any], Any], Any]] = {
 }
 SHAPES: dict[str, tuple[str, Callable[[], bytes], str, str]] = {  # name → file, content, task, part of the warnings
     "commas": ("a.csv", lambda: delimit(","), "classify", ""),
-    "semicolons": ("a.csv", lambda: delimit(";"), "classify", "separated by semicolons"),
-    "bars": ("a.csv", lambda: delimit("|"), "classify", "separated by bars"),
-    "tabs called csv": ("a.csv", lambda: delimit("\t"), "classify", "separated by tabs"),
-    "commas called tsv": ("a.tsv", lambda: delimit(","), "classify", "separated by commas"),
+    "semicolons": ("a.csv", lambda: delimit(";"), "classify", "semicolons between fields"),
+    "bars": ("a.csv", lambda: delimit("|"), "classify", "bars between fields"),
+    "tabs called csv": ("a.csv", lambda: delimit("\t"), "classify", "tabs between fields"),
+    "commas called tsv": ("a.tsv", lambda: delimit(","), "classify", "commas between fields"),
     "byte order mark": ("a.csv", lambda: delimit(",", "utf-8-sig"), "classify", ""),
     "table in UTF-16": ("a.tsv", lambda: delimit("\t", "utf-16"), "classify", "file in UTF-16"),
     "table in Latin-1": ("a.csv", lambda: delimit(";", "latin-1"), "classify", "file in Latin-1"),
@@ -110,7 +110,7 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes], str, str]] = {  # name → fil
         "a.csv",
         lambda: "".join(["day;value\n", *(f"{day};{value}\n".replace(".", ",") for day, value in SERIES)]).encode(),
         "forecast",
-        "separated by semicolons",
+        "semicolons between fields",
     ),
     "series in Excel": ("a.xlsx", lambda: write_excel([("day", "value"), *SERIES]), "forecast", ""),
     "text in Latin-1": ("a.txt", lambda: TEXT.encode("latin-1"), "language", "file in Latin-1"),

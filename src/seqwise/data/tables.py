@@ -160,7 +160,7 @@ def detect_separator(text: str, path: Path, findings: Findings | None = None) ->
     if shares[best] <= shares[usual] or (is_named and shares[best] < MIN_CONSISTENCY):
         return usual
     if findings is not None and is_named:
-        findings.warn(f"{suffix} files whose fields are separated by {SEPARATOR_NAMES[best]}", path)
+        findings.warn(f"files ({suffix}) with {SEPARATOR_NAMES[best]} between fields", path)
     return best
 
 
@@ -260,8 +260,11 @@ def _find_columns(
         _reject_duplicates([name for name in lower_case_names if name in names], error)
         return {name: lower_case_names.index(name) for name in names}, True
     if len(missing) < len(names):
-        repair = f"Rename a column, or say which ones to read: --columns {','.join(header[: len(names)])}"
-        raise error(f"the header has no column {' nor '.join(missing)}; it has {', '.join(header)}.", repair=repair)
+        others = iter([column for column, name in zip(header, lower_case_names) if name not in names])
+        suggested = [name if name in missing else header[lower_case_names.index(name)] for name in names]
+        suggested = [next(others, name) if name in missing else name for name in suggested]
+        repair = f"Rename a column, or say which ones to read: --columns {','.join(suggested)}"
+        raise error(f"the header has no column {' or '.join(missing)}; it has {', '.join(header)}.", repair=repair)
     if len(header) == len(names):
         return {name: index for index, name in enumerate(names)}, False
     found = f"found {pluralize(len(header), 'columns')}: {', '.join(header)[:80]}"

@@ -181,8 +181,9 @@ def _has_timestamps(rows: list[list[str]]) -> bool:
 
 
 def _ambiguous_columns_error(names: list[str], path: Path) -> UsageError:
-    tasks, others = ", ".join(get_args(TaskName)), [name for name in names if name.lower() != TEXT]
-    example = f", such as --task classify --columns {TEXT},{others[0]}" if 0 < len(others) < len(names) else ""
+    tasks, texts = ", ".join(get_args(TaskName)), [name for name in names if name.lower() == TEXT]
+    labels = [name for name in names if name.lower() not in (TEXT, "id", "index", "")]
+    example = f", such as --task classify --columns {texts[0]},{labels[0]}" if texts and labels else ""
     return UsageError(
         f"the columns {', '.join(names) or '(none)'} do not show what is to be learned.",
         repair=f"Set --task ({tasks}), and --columns where the names differ{example}.",

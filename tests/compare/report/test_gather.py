@@ -43,7 +43,10 @@ MIN_BUDGETS = {
 BASELINES = {
     "classify": ["bag of words", "most frequent label"],
     "tag": ["most frequent tag of each word"],
-    "forecast": ["seasonal-naive forecast", "naive forecast"],
+    "forecast": ["linear model", "seasonal-naive forecast", "naive forecast"],
+    "masked": ["unigram"],
+    "translate": ["copy of the source", "most frequent target"],
+    "caption": ["most frequent caption"],
 }
 
 
