@@ -14,7 +14,7 @@ from seqwise.cli.options import UNSET, parse
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.config import Settings, TaskName
 
-BUDGET = "7s"  # 5 seeds × 5 families: with reading, testing and the report under four minutes on two cores
+BUDGET = "7s"  # 5 seeds × 5 families: with reading, testing and the report about five minutes on two cores
 SEEDS = 5
 
 
@@ -40,7 +40,7 @@ EXAMPLES = {
 
 @dataclass
 class Demo:
-    """Compare five families on built-in data in under four minutes: a table, a verdict and a report."""
+    """Compare five families on built-in data in about five minutes: a table, a verdict and a report."""
 
     task: TaskName = "language"
     """Which task; each has its own built-in data."""
