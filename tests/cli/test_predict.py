@@ -210,6 +210,7 @@ def test_several_texts_are_predicted_one_after_the_other(seqwise_command, traine
     assert [document["prompt"] for document in documents] == ["the old", "a river"]
 
 
+@pytest.mark.slow
 def test_a_pipe_is_read_without_a_dash(trained_run):
     words = [sys.executable, "-m", "seqwise", "predict", str(trained_run()), "--max-length", "5", "--seed", "2"]
     piped = subprocess.run(words, input="the old", capture_output=True, text=True, check=True)

@@ -153,6 +153,7 @@ def test_images_are_arrays_or_paths(tmp_path: Path):
     assert len(model.predict([tmp_path / "first.png", images[2]])) == 2
 
 
+@pytest.mark.slow
 def test_word_vectors_are_trained_on_sentences():
     sentences = [text for text, _ in REVIEWS]
     vectors = seqwise.train_vectors(sentences, dim=8, min_count=1, epochs=1, threads=1, seed=1)
@@ -180,6 +181,7 @@ def test_a_resumed_run_whose_data_is_gone_says_how_to_restore_it(tmp_path: Path)
     assert open_training(Run.open(model.run.folder)).ended
 
 
+@pytest.mark.slow
 def test_processes_of_a_comparison_read_data_in_memory(tmp_path: Path):
     result = seqwise.compare(
         FRAME, models=["rnn"], task="classify", budget="2k-tokens", seeds=1, lr_trials=1, out=tmp_path / "out", **SMALL

@@ -178,6 +178,7 @@ def test_a_larger_budget_continues_a_finished_run(book, tmp_path, capsys):
     assert run.load_summary().step == 60
 
 
+@pytest.mark.slow
 def test_a_larger_budget_survives_a_kill_before_the_next_checkpoint(book, tmp_path, monkeypatch):
     assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
     with monkeypatch.context() as patch:
@@ -209,6 +210,7 @@ def test_a_budget_that_is_already_spent_is_an_error(book, tmp_path, capsys, budg
         assert (tmp_path / "run/config.yaml").read_text() == before
 
 
+@pytest.mark.slow
 def test_another_unit_is_counted_from_the_start_of_the_run(book, tmp_path):
     assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
     assert train("--resume", tmp_path / "run", "--budget", "0.1-epochs") == 0

@@ -253,6 +253,7 @@ def test_the_search_ends_after_two_more_rates_or_when_training_has_started(folde
     assert extend_search(folder, without_added_rates) is None
 
 
+@pytest.mark.slow
 def test_a_repeated_comparison_has_the_same_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Another measurement of the speed must not change a number."""
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
