@@ -4,7 +4,7 @@
     vector = step.advance(x)                  # (B, D) → (B, width), as `backbone(x[:, None], state)` computes it
 
 A step changes its own state in place, with operations whose shapes and addresses never change, so that a CUDA graph can
-capture `advance` (`decoding/cuda_graph.py`). Weights are prepared once and must not change meanwhile. `make_room` comes
+capture `advance` (`decoding/steps.py`). Weights are prepared once and must not change meanwhile. `make_room` comes
 before each `advance`, outside of the graph; `get_state` returns the state from which the backbone itself continues.
 Nothing is recorded, and there are no gradients.
 """
