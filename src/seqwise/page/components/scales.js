@@ -1,0 +1,144 @@
+// Scales, axes and the frame of a chart. A chart is drawn in pixels of its box, and again when the box changes.
+import { draw, make } from "./elements.js";
+import { scientific } from "./numbers.js";
+
+const printMode = matchMedia("print");
+
+// The smallest and the largest of those that are numbers.
+export function extent(numbers) {
+  let minimum = Infinity, maximum = -Infinity;
+  for (const number of numbers) {
+    if (number === null || !Number.isFinite(number)) continue;
+    if (number < minimum) minimum = number;
+    if (number > maximum) maximum = number;
+  }
+  return [minimum, maximum];
+}
+
+export function scale(numbers, start, end, log = false) {
+  let [minimum, maximum] = extent(numbers);
+  if (!Number.isFinite(minimum)) [minimum, maximum] = log ? [1, 10] : [0, 1];
+  if (minimum === maximum) {
+    const room = log ? 1.5 : Math.abs(minimum) * 0.1 || 1;
+    [minimum, maximum] = log ? [minimum / room, maximum * room] : [minimum - room, maximum + room];
+  }
+  const transform = log ? Math.log : (value) => value;
+  const from = transform(minimum), span = transform(maximum) - from;
+  const at = (value) => start + (end - start) * (transform(value) - from) / span;
+  const invert = (position) => {
+    const value = from + span * (position - start) / (end - start);
+    return log ? Math.exp(value) : value;
+  };
+  return Object.assign(at, { invert, minimum, maximum, log, ticks: (tickCount, unit = 1) =>
+    (log ? logTicks : linearTicks)(minimum / unit, maximum / unit, tickCount).map((tick) => tick * unit) });
+}
+
+// A little room on both sides, so that no mark lies upon the frame.
+export function addMargins(numbers, log, amount = 0.06) {
+  const [minimum, maximum] = extent(numbers);
+  if (!Number.isFinite(minimum) || minimum === maximum) return numbers;
+  const room = log ? (maximum / minimum) ** amount : (maximum - minimum) * amount;
+  return log ? [minimum / room, maximum * room] : [minimum - room, maximum + room];
+}
+
+function linearTicks(minimum, maximum, tickCount) {
+  const rough = (maximum - minimum) / Math.max(1, tickCount), power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((multiple) => multiple * power).find((one) => one >= rough * 0.999) ?? 10 * power;
+  const ticks = [];
+  for (let n = Math.ceil(minimum / step - 1e-9); n * step <= maximum + step * 1e-9; n++) ticks.push(Number((n * step).toPrecision(12)));
+  return ticks.length < 2 && tickCount < 8 ? linearTicks(minimum, maximum, 2 * tickCount) : ticks;
+}
+
+function logTicks(minimum, maximum, tickCount) {
+  const decades = Math.log10(maximum / minimum);
+  if (decades < 0.7) return linearTicks(minimum, maximum, tickCount);
+  const every = Math.max(1, Math.ceil(decades / tickCount));
+  const multiples = decades < tickCount / 3 ? [1, 2, 3, 5, 7] : decades < tickCount / 1.8 ? [1, 2, 5] : decades < tickCount ? [1, 3] : [1];
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(minimum)); power <= Math.ceil(Math.log10(maximum)); power++)
+    for (const multiple of power % every === 0 ? multiples : []) {
+      const tick = Number((multiple * 10 ** power).toPrecision(12));
+      if (tick >= minimum * 0.9999 && tick <= maximum * 1.0001) ticks.push(tick);
+    }
+  return ticks.length > 1 ? ticks : linearTicks(minimum, maximum, tickCount);
+}
+
+// As few digits as all ticks need.
+export function tickLabels(ticks) {
+  let digits = 0;
+  while (digits < 9 && ticks.some((tick) => Math.abs(tick - Number(tick.toFixed(digits))) > 1e-6 * Math.abs(tick))) digits++;
+  const isExtreme = (tick) => Math.abs(tick) >= 1e6 || (tick !== 0 && Math.abs(tick) < 1e-5);
+  const formatTick = (tick) => tick.toLocaleString("en-GB", { maximumFractionDigits: digits }).replace(/^-/, "−");
+  return ticks.map((tick) => isExtreme(tick) ? scientific(tick, 2).replace(".0 ", " ").replace(/^(−?)1 × /, "$1") : formatTick(tick));
+}
+
+// Grid, ticks and titles. `area` is { left, right, top, bottom } in pixels; `labels` has functions from ticks to texts.
+// With `names.xNames`, the names of x = 0, 1, 2, … are written below the axis, as many as fit.
+export function frame(area, x, y, names, labels = {}) {
+  const layer = draw("g", { class: "frame" });
+  const tickCount = Math.max(3, Math.floor((area.right - area.left) / 80)), yTicks = y.ticks(5);
+  (labels.y ?? tickLabels)(yTicks).forEach((text, at) => layer.append(
+    draw("line", { class: "grid", x1: area.left, x2: area.right, y1: y(yTicks[at]), y2: y(yTicks[at]) }),
+    draw("text", { x: area.left - 8, y: y(yTicks[at]) + 4, "text-anchor": "end" }, text)));
+  if (!names.xNames) layer.append(...numberTicks(area, x, labels.xTicks ?? x.ticks(tickCount), labels.x ?? tickLabels));
+  layer.append(
+    draw("line", { class: "axis", x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom }),
+    draw("text", { class: "name", x: 0, y: area.top - 12 }, fitText(names.y, area.right)),
+    draw("text", { class: "name", x: area.right, y: names.titleY ?? area.bottom + 38, "text-anchor": "end" }, fitText(names.x, area.right)));
+  return layer;
+}
+
+function numberTicks(area, x, ticks, toTexts) {
+  let free = -Infinity;  // where the next label may begin
+  return toTexts(ticks).flatMap((text, at) => {
+    const middle = x(ticks[at]), half = 3.8 * text.length;
+    const line = draw("line", { class: "tick", x1: middle, x2: middle, y1: area.bottom, y2: area.bottom + 5 });
+    if (middle - half < free) return [line];
+    free = middle + half + 10;
+    return [line, draw("text", { x: middle, y: area.bottom + 19, "text-anchor": "middle" }, text)];
+  });
+}
+
+// Draws now, and again when the width of the box changes. `paint(svg, width)` returns the height.
+export function chart(kind, label, paint) {
+  const svg = draw("svg", { class: "chart", "aria-hidden": "true" });
+  const box = make("div", { class: "plot", "data-chart": kind, role: "img", "aria-label": label }, svg);
+  const redraw = followWidth(box, (width) => {
+    svg.replaceChildren();
+    const height = paint(svg, width);
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("height", height);
+  });
+  return { box, svg, redraw };
+}
+
+// Calls `paint(width)` when the box gets a width, and when that changes; returns a function that paints again.
+export function followWidth(box, paint) {
+  let width = 0;
+  const redraw = () => {
+    width = Math.floor(box.clientWidth);
+    if (width > 0) paint(Math.max(200, width));
+  };
+  new ResizeObserver(() => { if (Math.floor(box.clientWidth) !== width) requestAnimationFrame(redraw); }).observe(box);
+  followMedia(printMode, box, redraw);  // before a page is printed, there is no next frame
+  return redraw;
+}
+
+// Calls `onChange` when a media query changes, for as long as the element is part of the page.
+export function followMedia(query, element, onChange) {
+  const listener = () => element.isConnected ? onChange() : query.removeEventListener("change", listener);
+  query.addEventListener("change", listener);
+}
+
+const measuringPen = document.createElement("canvas").getContext("2d");
+export function measureText(text, font = "12px system-ui, sans-serif") {
+  measuringPen.font = font;
+  return measuringPen.measureText(text).width;
+}
+
+// Shortens a text until it fits into so many pixels.
+export function fitText(text, room) {
+  let short = text;
+  while (short.length > 2 && measureText(short) > room) short = [...short].slice(0, -2).join("") + "…";
+  return short;
+}

@@ -1,0 +1,85 @@
+"""Figures as one interactive HTML page that loads nothing from elsewhere, and as a fragment of a notebook.
+
+`page.html` is the frame, `style.css` the style; the modules in `components/` draw the figures. Titles, tokens and
+messages may contain any text: they reach the page as JSON in which no character can end a tag, and the script sets them
+as text only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from seqwise.environment import get_version
+from seqwise.page.figures import Figure
+from seqwise.page.packing import pack_figures
+from seqwise.page.palette import ROLES, SERIES, get_scale
+from seqwise.page.script import bundle, dump_json_for_script
+
+MAX_PAGE_BYTES = 6_000_000  # of the figures of a page, as far as they can be made coarser
+MAX_FRAGMENT_BYTES = 290_000  # of a whole fragment
+FRAME_HEIGHT = 600  # pixels, until the script inside a frame sets its height
+
+_PLACEHOLDER = re.compile(r"\{\{([A-Z]+)\}\}")
+_FOLDER = Path(__file__).parent
+
+
+def build_page(title: str, summary: Sequence[str], figures: Sequence[Figure], max_bytes: int = MAX_PAGE_BYTES) -> str:
+    """Returns the text of an HTML file. Large matrices are made coarser until all figures together fit `max_bytes`."""
+    data = {
+        "title": title,
+        "summary": list(summary),
+        "figures": pack_figures(figures, max_bytes),
+        "scales": {
+            **{role: get_scale("sequential", role) for role in ("", *ROLES)},
+            "diverging": get_scale("diverging"),
+        },
+    }
+    parts = {
+        "TITLE": escape(title),
+        "STYLE": build_style(),
+        "SENTENCES": escape(" ".join(summary)),
+        "VERSION": get_version(),
+        "DATA": dump_json_for_script(data),
+        "SCRIPT": _build_script(),
+    }
+    # All at once: a title that looks like a placeholder must stay a title.
+    return _PLACEHOLDER.sub(lambda match: parts[match[1]], _read("page.html"))
+
+
+def build_fragment(title: str, summary: Sequence[str], figures: Sequence[Figure]) -> str:
+    """Returns HTML for the output of a notebook cell: the page in a frame of its own, so that several do not clash."""
+    size = len(_build_frame(title, build_page(title, summary, ())).encode())
+    return _build_frame(title, build_page(title, summary, figures, max(0, MAX_FRAGMENT_BYTES - size)))
+
+
+def _build_frame(title: str, page: str) -> str:
+    # Of the characters of an attribute in single quotes, only these two need to be escaped.
+    text = page.replace("&", "&amp;").replace("'", "&#39;")
+    style = f"width:100%;height:{FRAME_HEIGHT}px;border:0"
+    return f'<iframe title="{escape(title)}" style="{style}" srcdoc=\'{text}\'></iframe>'
+
+
+@cache
+def build_style() -> str:
+    """Returns the style sheet with the colours of roles and series on light and on dark pages."""
+    light, dark = ("".join(_declare_colours(mode)) for mode in (0, 1))
+    colours = f":root {{{light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{{dark}}} }}"
+    return f"{_read('style.css')}{colours}"
+
+
+def _declare_colours(mode: int) -> Iterator[str]:
+    yield from (f"--role-{role}:{colours[mode]};" for role, colours in ROLES.items())
+    yield from (f"--c{index}:{colours[mode]};" for index, colours in enumerate(SERIES))
+
+
+@cache
+def _build_script() -> str:
+    return bundle("page.js")
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
