@@ -1,0 +1,198 @@
+"""`seqwise inspect`: looks inside trained runs. Without `--view` it lists the views that apply."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from seqwise.cli import console
+from seqwise.cli.inputs import get_piped_input, read_text
+from seqwise.cli.models import is_run, load_model
+from seqwise.cli.options import UNSET, list_typed, parse
+from seqwise.cli.predict import PATH_TASKS
+from seqwise.config import Device
+from seqwise.errors import DataError, UsageError
+from seqwise.lens import VIEWS
+
+if TYPE_CHECKING:
+    from seqwise.lens.subject import Subject
+    from seqwise.training.api import TrainedModel
+
+PIPE = "seqwise inspect RUN -"
+COMMON = ("view", "out", "device", "json", "debug")  # options of every view
+EXAMPLES = """seqwise inspect runs/book
+seqwise inspect runs/book 'It was a dark night' --view gates --layer 1
+seqwise inspect runs/lstm runs/gru --view gradients --out gradients.html"""
+
+
+@dataclass
+class Inspect:
+    """Look inside trained runs: --view names what to show; without it, the views that apply are listed.
+
+    TEXT is what the model reads: a text, a text file, or - (standard input); [MASK] marks what a masked model predicts.
+    caption reads an image, forecast a CSV file. Without TEXT a validation example is chosen and named.
+    """
+
+    inputs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN [RUN …] [TEXT]", help_behavior_hint=""),
+    ] = ()
+    """Run folders, or folders of comparisons, whose best run is used; then the text."""
+    view: Annotated[Literal[tuple(VIEWS)] | None, UNSET] = None  # type: ignore[valid-type]
+    """What to show."""
+    layer: Annotated[str | None, UNSET] = None
+    """The layer to show: its number from 1, or its name."""
+    head: Annotated[int | None, UNSET] = None
+    """The attention head to show: its number from 1."""
+    query: Annotated[str | None, UNSET] = None
+    """The token that attends, of one weight: its text, or its position from 0."""
+    key: Annotated[str | None, UNSET] = None
+    """The token attended to, of one weight: its text, or its position from 0."""
+    unit: Annotated[int | None, UNSET] = None
+    """The unit to show: its number from 0."""
+    answer: Annotated[str | None, UNSET] = None
+    """The answer to explain: its number from 0, or its name."""
+    out: Annotated[Path | None, UNSET] = None
+    """File to write: an interactive page (.html), an image (.png, .svg) or the numbers (.json)."""
+    device: Device = "auto"
+    """Device that computes; auto: a GPU if there is one."""
+    json: bool = False
+    """Print the result as one JSON document on standard output."""
+
+
+def main(argv: Sequence[str]) -> int:
+    args = parse(Inspect, argv, prog="seqwise inspect", example=EXAMPLES)
+    folders = [value for value in args.inputs if is_run(value)]
+    texts = [value for value in args.inputs if not is_run(value)]
+    typed = [name for name in list_typed(argv) if name not in COMMON]
+    _check_arguments(args, folders, texts, typed)
+    runs = [load_model("inspect", Path(folder), (), args.device) for folder in folders]
+    text = _read_input(runs[0], texts[0] if texts else get_piped_input())
+    if args.view is None:
+        return _list_views(runs[0], text, [folders[0], *texts], args.json)
+    values = {name: getattr(args, name) for name in typed}
+    values |= {name: int(value) for name, value in values.items() if isinstance(value, str) and value.isdigit()}
+    view = getattr(import_module(VIEWS[args.view][0]), args.view)(
+        runs if _takes_several(args.view) else runs[0], text, **values
+    )
+    _name_example(runs)
+    if args.out is not None:
+        view.save(args.out)
+        console.log(f"saved to {args.out}")
+    if args.json:
+        console.print_json(view.to_json())
+    elif args.out is None:
+        sys.stdout.write(f"{view}\n")
+    else:
+        console.write("\n".join(view.summary))
+    return 0
+
+
+def _check_arguments(args: Inspect, folders: Sequence[str], texts: Sequence[str], typed: Sequence[str]) -> None:
+    """Raises an error for arguments that cannot work, before a model is loaded."""
+    if not folders:
+        if texts:
+            from seqwise.training.run import Run
+
+            Run.open(texts[0])  # raises an error that says why it is not a run
+        raise UsageError("RUN is missing: the folder of a trained run.", fix=f"For example: {EXAMPLES.splitlines()[0]}")
+    if len(texts) > 1:
+        problem = f"expected one text; received {len(texts)}, the first two {texts[0]!r} and {texts[1]!r}."
+        raise UsageError(problem, fix="Quote the text. A folder that has no run is read as a text.")
+    if args.view is None:
+        if typed or args.out is not None:
+            option = f"--{(typed[0] if typed else 'out').replace('_', '-')}"
+            raise UsageError(f"{option} needs a view.", fix=f"Add --view, one of {', '.join(VIEWS)}.")
+        return
+    if args.out is not None:
+        from seqwise.files import check_output_path
+        from seqwise.lens.view import SUFFIXES
+
+        check_output_path(args.out, SUFFIXES)
+    if len(folders) > 1 and not _takes_several(args.view):
+        problem = f"the view {args.view} shows one run; received {len(folders)}."
+        raise UsageError(problem, fix=f"Name one of them: {shlex.join(['seqwise', 'inspect', folders[0]])} …")
+    known = [name for name in _get_parameters(args.view)[2:] if hasattr(args, name)]
+    for name in typed:
+        if name not in known:
+            options = ", ".join(f"--{each.replace('_', '-')}" for each in known) or "none"
+            problem = f"--{name.replace('_', '-')} has no effect on the view {args.view}; its options: {options}."
+            raise UsageError(problem, fix="Leave it out.")
+
+
+def _get_parameters(view: str) -> list[str]:
+    """Returns the names of the parameters of a view; the first two are the model and its input."""
+    return list(inspect.signature(getattr(import_module(VIEWS[view][0]), view)).parameters)
+
+
+def _takes_several(view: str) -> bool:
+    """Returns whether a view shows several runs together."""
+    return _get_parameters(view)[0] == "models"
+
+
+def _read_input(trained: TrainedModel, argument: str | None) -> str | None:
+    """Returns the text to look at: the argument, or the content of a file or pipe; None if there is none."""
+    if argument is None:
+        return None
+    if trained.settings.task in PATH_TASKS and argument != "-":
+        return argument
+    text = read_text(argument, PIPE)
+    is_typed = argument != "-"
+    return text.removesuffix("\n") if text.strip() or is_typed else None  # an empty pipe is no input
+
+
+def _name_example(runs: Sequence[TrainedModel]) -> None:
+    """Says which examples were chosen because no text was given."""
+    from seqwise.lens.subject import get_chosen_example
+
+    for trained in runs:
+        if (example := get_chosen_example(trained)) is not None:
+            console.log(f"no text was given; shown is {example.description}: {' '.join(example.text.split())[:200]}")
+
+
+# The list of views
+
+
+def _list_views(trained: TrainedModel, text: str | None, arguments: Sequence[str], as_json: bool) -> int:
+    """Prints the views that apply to a run with their commands, and those that do not with the reason."""
+    subject = _open_subject(trained, text)
+    rows: list[dict[str, Any]] = []
+    for name, (module, description) in VIEWS.items():
+        reason = import_module(module).applies(subject)
+        command = shlex.join(["seqwise", "inspect", *arguments, "--view", name]) if reason is None else None
+        rows.append({"view": name, "description": description, "command": command, "reason": reason})
+    if as_json:
+        console.print_json(rows)
+        return 0
+    for row in rows:
+        if row["command"] is not None:
+            console.write(f"{row['view']}: {row['description']}")
+            console.write(f"  {row['command']}")
+    missing = [row for row in rows if row["command"] is None]
+    if missing:
+        console.write("\nnot for this run:")
+        for row in missing:
+            console.write(f"  {row['view']}: {row['reason']}")
+    return 0
+
+
+def _open_subject(trained: TrainedModel, text: str | None) -> Subject:
+    """Returns the run with its input, or without one if the data of the run cannot be read."""
+    from seqwise.lens.subject import Subject, open_subject
+
+    try:
+        return open_subject(trained, text)
+    except DataError:
+        if text is not None:
+            raise
+        name = f"{trained.settings.model} in {trained.run.folder}"
+        return Subject(name, trained.model, lambda: None, (), trained=trained)

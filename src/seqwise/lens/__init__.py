@@ -1,0 +1,56 @@
+"""See inside a model: each view returns sentences, figures and numbers (`View`).
+
+    view = seqwise.lens.gates(seqwise.load("runs/lstm"), "the cat sat on the mat")
+    print(view); view.save("gates.html"); view.data
+
+A view is a function of the same name as its module. It is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seqwise.lens.attention import attention as attention
+    from seqwise.lens.attribution import attribution as attribution
+    from seqwise.lens.gates import gates as gates
+    from seqwise.lens.gradients import gradients as gradients
+
+# Name of a view → its module, and what it shows in one line.
+VIEWS = {
+    "attention": ("seqwise.lens.attention", "where each head looks, its role, and how one weight comes about"),
+    "attribution": ("seqwise.lens.attribution", "which tokens, values or image regions decide an answer"),
+    "gates": ("seqwise.lens.gates", "what each gate of a recurrent model does at each token"),
+    "gradients": (
+        "seqwise.lens.gradients",
+        "how far back the last state's gradient reaches, for one or several runs",
+    ),
+}
+
+__all__ = [*VIEWS]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in VIEWS:
+        raise AttributeError(f"module 'seqwise.lens' has no attribute {name!r}")
+    value = getattr(import_module(VIEWS[name][0]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """This package: the name of a view stays that of its function when the module of the same name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in VIEWS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

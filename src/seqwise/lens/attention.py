@@ -1,0 +1,228 @@
+"""`attention`: where each head of each layer looks, what its role is, and how one weight comes about.
+
+It shows every layer that records attention weights: self-attention of Transformers, causal or not, attention of a
+decoder to its input (Transformer, Luong et al. 2015, Bahdanau et al. 2015), attention over past states of an
+attentive RNN, attention pooling, and of captions the regions of the image for each word. Numbers and roles are defined
+in `heads.py`, the computation of a single weight in `scores.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from seqwise.errors import UsageError
+from seqwise.heads.label import AttentionPooling
+from seqwise.lens.attention_figures import draw_cell, draw_grids, draw_head, draw_overlay, draw_query, draw_table
+from seqwise.lens.attention_layers import (
+    AttentionLayer,
+    LayerWeights,
+    choose_attention,
+    list_attention,
+    measure_layers,
+    name_head,
+)
+from seqwise.lens.scores import Cell, compute_cell
+from seqwise.lens.subject import Subject, open_subject
+from seqwise.lens.view import View
+from seqwise.page.figures import Figure
+
+
+def applies(subject: Subject) -> str | None:
+    """Returns why the view does not apply, or None."""
+    return None if list_attention(subject) else f"{subject.name} has no attention."
+
+
+def attention(
+    model: Any,
+    text: Any = None,
+    *,
+    layer: int | str | None = None,
+    head: int | None = None,
+    query: int | str | None = None,
+    key: int | str | None = None,
+) -> View:
+    """Returns the attention weights of all layers and heads, of one layer, of one head, or of one query and key.
+
+    layer: number from 1, label or dotted path
+    head: number from 1
+    query, key: position from 0, or the token if it occurs once; with both, the weight is computed step by step
+
+    `data["layers"]`: per layer label `path`, `queries` and `keys` (names), per head `entropy` (nats), `entropy_share`,
+    `distance` (tokens), `role`, `previous`, `first`, `same` and `positional` (see `heads.measure_head`), `strongest`
+    (heads, queries): the key with the largest weight, and `thumbnails` (heads, queries, keys): the weights, as means of
+    areas if there are more than 64 queries or keys. With a head also `data["weights"]` (queries, keys), and with a
+    query and a key `data["cell"]` (see `scores.Cell`).
+    """
+    subject = open_subject(model, text)
+    layers = choose_attention(subject, layer)
+    index = None if head is None and query is None and key is None else choose_head(layers, head)
+    if key is not None and query is None:
+        raise UsageError("a key is compared with a query; received none.", fix="Choose a query too, such as query=0.")
+    measured = measure_layers(subject, layers, index)
+    if not measured:
+        raise UsageError(f"no attention layer of {subject.name} ran for this input.")
+    names = [name_axes(subject, one) for one in measured]
+    numbers = {one.layer.label: collect_numbers(one, *axes) for one, axes in zip(measured, names)}
+    title = f"Attention of {subject.name}"
+    if index is not None:
+        return show_head(subject, title, measured[0], index, names[0], {"layers": numbers}, query, key)
+    figures = (*draw_grids(measured, names), *draw_overlay(subject, measured), draw_table(measured))
+    return View("attention", title, describe_heads(subject, measured), figures, {"layers": numbers})
+
+
+def show_head(
+    subject: Subject,
+    title: str,
+    one: LayerWeights,
+    head: int,
+    axes: tuple[list[str], list[str]],
+    data: dict[str, Any],
+    query: int | str | None,
+    key: int | str | None,
+) -> View:
+    """Returns one head, with a query its largest weights, and with a key the computation of its weight."""
+    assert one.full is not None
+    data["weights"] = one.full.numpy()
+    summary, figures = [describe_head(one, head)], [draw_head(one, head, axes)]
+    chosen: list[Figure] = []
+    if query is not None:
+        row = find_token(query, axes[0], "query")
+        if key is not None:
+            cell = compute_cell(subject, one.layer, head, row, find_token(key, axes[1], "key"))
+            data["cell"] = cell.to_dict()
+            summary.insert(0, describe_cell(cell, axes))
+            chosen += draw_cell(cell, axes)
+        chosen.append(draw_query(data["weights"][row], axes, row))
+    return View("attention", f"{title}: {name_head(one, head)}", tuple(summary), (*chosen, *figures), data)
+
+
+def choose_head(layers: Sequence[AttentionLayer], head: int | None) -> int:
+    """Returns the index of a head, given its number from 1, which only a layer with a single head does not need."""
+    if len(layers) > 1:
+        names = "; ".join(f"{number} ({one.label})" for number, one in enumerate(layers, start=1))
+        raise UsageError("a head, query or key belongs to one layer; received none.", fix=f"Choose a layer: {names}.")
+    if head is None and getattr(layers[0].module, "heads", 1) > 1:
+        raise UsageError("a query or key belongs to one head; received none.", fix="Choose a head, such as head=1.")
+    return 0 if head is None else int(head) - 1
+
+
+# Names
+
+
+def name_axes(subject: Subject, one: LayerWeights) -> tuple[list[str], list[str]]:
+    """Returns the names of the queries and of the keys of a layer. The queries of a decoder predict the next token."""
+    num_queries, num_keys = one.shape
+    path = one.layer.path
+    if one.is_self:
+        names = subject.name_positions(path, num_keys)
+        return names[num_keys - num_queries :], names
+    targets = list(subject.inspected.targets) if subject.inspected is not None else []
+    queries = targets if len(targets) == num_queries else subject.name_positions(path, num_queries)
+    if isinstance(one.layer.module, AttentionPooling):
+        queries = ["learned query"]
+    return queries, subject.name_positions("", num_keys)
+
+
+def find_token(token: int | str, names: Sequence[str], axis: str) -> int:
+    """Returns the position of a token, given as a position from 0 or as a text that occurs once."""
+    positions = [position for position, name in enumerate(names) if name == token]
+    if len(positions) == 1:
+        return positions[0]
+    if positions:
+        where = ", ".join(map(str, positions[:8]))
+        raise UsageError(f"the {axis} {token!r} occurs {len(positions)} times.", fix=f"Pass its position: {where}.")
+    if isinstance(token, int) or token.isdecimal():
+        if 0 <= int(token) < len(names):
+            return int(token)
+        raise UsageError(f"there is no {axis} at position {token}.", fix=f"Choose from 0 to {len(names) - 1}.")
+    shown = " ".join(names[:20]) + (" …" if len(names) > 20 else "")
+    raise UsageError(f"there is no {axis} {token!r}.", fix=f"Choose one of: {shown}")
+
+
+# Numbers
+
+
+def collect_numbers(one: LayerWeights, queries: list[str], keys: list[str]) -> dict[str, Any]:
+    """Returns the numbers of a layer, with one entry per head."""
+    numbers = ("entropy", "entropy_share", "distance", "previous", "first", "same", "positional")
+    return {
+        "path": one.layer.path,
+        "queries": queries,
+        "keys": keys,
+        **{name: np.array([getattr(head, name) for head in one.heads]) for name in numbers},
+        "role": [head.role for head in one.heads],
+        "strongest": one.strongest.numpy(),
+        "thumbnails": one.thumbnails.numpy(),
+    }
+
+
+# Sentences
+
+
+def describe_heads(subject: Subject, measured: Sequence[LayerWeights]) -> tuple[str, ...]:
+    """Returns sentences about all heads: how many there are, their roles, the narrowest and the broadest."""
+    heads = [(name_head(one, index), head) for one in measured for index, head in enumerate(one.heads)]
+    largest = max(max(one.shape) for one in measured)
+    sentences = [f"{subject.name} has {count(len(heads), 'attention head')} in {count(len(measured), 'layer')}, "
+                 f"here over up to {largest:,} positions."]  # fmt: skip
+    roles = Counter(head.role for _, head in heads if head.role)
+    if roles:
+        parts = []
+        for role, number in roles.most_common():
+            examples = [name for name, head in heads if head.role == role]
+            more = ", …" if len(examples) > 2 else ""
+            parts.append(f"{role} {number} ({'; '.join(examples[:2])}{more})")
+        sentences.append(f"Roles in self-attention: {', '.join(parts)}.")
+    if len(heads) > 1:
+        low, high = (choose(heads, key=lambda item: item[1].entropy_share) for choose in (min, max))
+        sentences.append(
+            f"The narrowest is {low[0]} (entropy {low[1].entropy:.2f} nats, {low[1].entropy_share:.0%} of the largest "
+            f"possible), the broadest {high[0]} ({high[1].entropy:.2f} nats, {high[1].entropy_share:.0%})."
+        )
+    for one in measured:
+        if not one.is_self and one.shape[0] > 1:
+            best = one.largest.mean(1)
+            head_index = int(best.argmax())
+            sentences.append(f"{capitalize(name_head(one, head_index))} puts {float(best[head_index]):.0%} of its "
+                             "weight on the strongest input position, on average over the steps.")  # fmt: skip
+    return tuple(sentences)
+
+
+def describe_head(one: LayerWeights, head: int) -> str:
+    """Returns a sentence with the numbers of a head."""
+    numbers = one.heads[head]
+    parts = [f"entropy {numbers.entropy:.2f} nats, {numbers.entropy_share:.0%} of the largest possible"]
+    if one.is_self:
+        parts.append(f"mean distance {numbers.distance:.1f} tokens")
+        parts.append(f"weight on the previous token {numbers.previous:.0%}, the first {numbers.first:.0%}, "
+                     f"the same {numbers.same:.0%}")  # fmt: skip
+        if numbers.role:
+            parts.append(f"role: {numbers.role}")
+    return f"{capitalize(name_head(one, head))}: {'; '.join(parts)}."
+
+
+def describe_cell(cell: Cell, axes: tuple[list[str], list[str]]) -> str:
+    """Returns a sentence about the weight of one key."""
+    query, key = axes[0][cell.query], axes[1][cell.key]
+    if not cell.is_allowed[cell.key]:
+        return f"The query {query!r} may not attend to {key!r}: the mask sets the weight to 0."
+    rank = int((cell.weights > cell.weights[cell.key]).sum()) + 1
+    return (
+        f"The query {query!r} gives {key!r} the weight {cell.weights[cell.key]:.3f}, rank {rank} of "
+        f"{count(int(cell.is_allowed.sum()), 'key')} that it may attend to; the model computed "
+        f"{cell.recorded[cell.key]:.3f}."
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """Returns a number with its noun: "1 layer", "12 layers"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def capitalize(text: str) -> str:
+    """Returns a text with an upper-case first letter."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,165 @@
+"""The attention layers inside a model: names for readers, and the weights of one run, reduced head by head.
+
+The weights of all heads of a long text do not fit into memory together: `measure_layers` reduces the weights of each
+layer as soon as it has computed them. It knows nothing of figures.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from seqwise.backbones.decoder import BahdanauDecoder, InputFeedingDecoder, LuongDecoder
+from seqwise.backbones.memory import Decoder
+from seqwise.errors import UsageError
+from seqwise.heads.label import AttentionPooling
+from seqwise.layers.attention import MultiHeadAttention
+from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
+from seqwise.lens.heads import HeadStatistics, measure_head, reduce_weights
+from seqwise.lens.recurrent import make_label
+from seqwise.lens.subject import Subject
+
+RECURRENT = (StateAttention, AttentiveRecurrent)
+WITH_WEIGHTS = (MultiHeadAttention, *RECURRENT, BahdanauDecoder, InputFeedingDecoder, LuongDecoder, AttentionPooling)
+
+
+@dataclass(frozen=True)
+class AttentionLayer:
+    """A module that records attention weights."""
+
+    path: str  # such as "backbone.encoder.layer.0.attention"
+    label: str  # such as "decoder, layer 1, cross"
+    module: nn.Module
+
+    def order_steps(self, value: Tensor, *dimensions: int) -> Tensor:
+        """Returns recorded values in the order of the text: a backward layer reads the last token first."""
+        return value.flip(dimensions) if ".backwards." in f".{self.path}." else value
+
+    def get_name(self, value: str) -> str:
+        """Returns the name under which a value of this layer is recorded."""
+        return f"{self.path}.{value}" if self.path else value
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The weights of a layer for the first sequence of a batch: numbers of its heads, and areas of the weights."""
+
+    layer: AttentionLayer
+    is_self: bool  # queries and keys are of one sequence
+    shape: tuple[int, int]  # (T, S)
+    heads: Sequence[HeadStatistics]
+    thumbnails: Tensor  # (H, T, S), or fewer rows and columns: means of areas
+    strongest: Tensor  # (H, T): the key with the largest weight
+    largest: Tensor  # (H, T): that weight
+    mean: Tensor | None  # (T, S): over the heads; of layers in which other keys than the queries' are attended to
+    full: Tensor | None  # (T, S): of the head asked for
+
+
+def list_attention(subject: Subject) -> list[AttentionLayer]:
+    """Returns the layers of a model that record attention weights, in the order of its modules."""
+    layers: list[AttentionLayer] = []
+    for path, module in subject.module.named_modules():
+        if isinstance(module, WITH_WEIGHTS):
+            label = label_attention(path, module)
+            if any(layer.label == label for layer in layers):
+                label = f"{label} ({path})"
+            layers.append(AttentionLayer(path, label, module))
+    return layers
+
+
+def label_attention(path: str, module: nn.Module) -> str:
+    """Returns a name of an attention layer for readers: "layer 2", "decoder, layer 1, cross", "decoder, cross"."""
+    label = make_label(path)
+    if isinstance(module, AttentionPooling):
+        return "pooling"
+    if isinstance(module, Decoder):
+        return "decoder, cross"
+    if isinstance(module, StateAttention):
+        return re.sub(r"layer \d+", "attention over past states", label)
+    if path.endswith("cross"):
+        return f"{label}, cross"
+    return f"{label}, self" if label.startswith("decoder") else label
+
+
+def choose_attention(subject: Subject, layer: int | str | None) -> list[AttentionLayer]:
+    """Returns all attention layers, or the one with a number (from 1), label or path; raises an error if none is."""
+    layers = list_attention(subject)
+    if not layers:
+        raise UsageError(
+            f"{subject.name} has no attention.",
+            fix="Choose a transformer, an attentive-rnn or a decoder with attention, or --view gates.",
+        )
+    if layer is None:
+        return layers
+    chosen = [one for number, one in enumerate(layers, start=1) if str(layer) in (str(number), one.label, one.path)]
+    if not chosen:
+        names = "; ".join(f"{number} ({one.label})" for number, one in enumerate(layers, start=1))
+        raise UsageError(f"there is no attention layer {layer!r}.", fix=f"Choose from: {names}.")
+    return chosen
+
+
+def measure_layers(subject: Subject, layers: Sequence[AttentionLayer], head: int | None = None) -> list[LayerWeights]:
+    """Runs the model once and returns what is known of each layer that ran. `head` (from 0) is kept in full."""
+    by_name = {layer.get_name("weights"): layer for layer in layers}
+
+    def reduce(name: str, value: Tensor) -> LayerWeights | None:
+        return measure_layer(by_name[name], value, head) if name in by_name else None
+
+    pattern = next(iter(by_name)) if len(by_name) == 1 else "*weights"
+    recording = subject.record(pattern, transform=reduce)
+    return [recording[name] for name in by_name if name in recording]  # type: ignore[misc]
+
+
+def measure_layer(layer: AttentionLayer, weights: Tensor, head: int | None) -> LayerWeights:
+    """Returns what is known of recorded weights (B, H, T, S), (B, T, S), or (B, S) of a pooling layer."""
+    weights = weights[0]
+    if weights.dim() > 1:
+        weights = layer.order_steps(weights, -2, -1)
+    while weights.dim() < 3:
+        weights = weights[None]
+    check_head(layer, head, len(weights))
+    num_queries, num_keys = weights.shape[1:]
+    is_self = is_self_attention(layer, num_queries, num_keys)
+    each = [one.float().cpu() for one in weights.unbind(0)]
+    largest, strongest = zip(*(one.max(-1) for one in each))
+    return LayerWeights(
+        layer,
+        is_self,
+        (num_queries, num_keys),
+        [measure_head(one, is_self) for one in each],
+        torch.stack([reduce_weights(one) for one in each]),
+        torch.stack(strongest),
+        torch.stack(largest),
+        None if is_self else weights.float().mean(0).cpu(),
+        None if head is None else each[head].clone(),
+    )
+
+
+def is_self_attention(layer: AttentionLayer, num_queries: int, num_keys: int) -> bool:
+    """Whether a layer attends to the sequence that its queries are from."""
+    if isinstance(layer.module, (Decoder, AttentionPooling)) or layer.path.endswith("cross"):
+        return False
+    return isinstance(layer.module, RECURRENT) or num_queries == num_keys
+
+
+def check_head(layer: AttentionLayer, head: int | None, num_heads: int) -> None:
+    """Raises an error if a layer has no such head."""
+    if head is not None and not 0 <= head < num_heads:
+        choice = f"Choose a number from 1 to {num_heads}." if num_heads > 1 else "It has one head: choose 1."
+        raise UsageError(f"{layer.label} has no head {head + 1}.", fix=choice)
+
+
+def name_head(one: LayerWeights, head: int) -> str:
+    """Returns the name of a head: "layer 1, head 2", or only that of the layer if it has a single head."""
+    return f"{one.layer.label}, head {head + 1}" if len(one.heads) > 1 else one.layer.label
+
+
+def get_image_side(num_regions: int) -> int | None:
+    """Returns the regions along a side of an image that has as many rows as columns; None if it has not."""
+    side = math.isqrt(num_regions)
+    return side if side * side == num_regions else None

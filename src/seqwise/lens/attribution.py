@@ -1,0 +1,243 @@
+"""`attribution`: which tokens, values or image regions decide an answer of a model.
+
+Three methods divide the answer, in most tasks a log-probability in nats, among the positions of the input. Their
+equations are in `attribution_methods.py`. Where they agree, the picture can be trusted; the rank correlation says how
+much they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqwise.errors import UsageError, suggest
+from seqwise.lens.attribution_methods import (
+    TOLERANCE,
+    IntegratedGradients,
+    Score,
+    integrate_gradients,
+    leave_one_out,
+    multiply_gradient_by_input,
+)
+from seqwise.lens.features import InputVectors, find_vectors
+from seqwise.lens.subject import Subject, evaluation_mode, open_subject
+from seqwise.lens.view import View
+from seqwise.page.figures import BarChart, Figure, ImageOverlay, LineChart, Reference, Series, Table, TokenText
+from seqwise.vectors.evaluation import compute_ranks
+
+BASELINES = ("mean", "zero")
+MAX_BARS = 20  # positions in the bar chart: those that contribute most
+NUM_NAMED = 3  # positions that the summary names
+METHODS = {
+    "integrated_gradients": "integrated gradients",
+    "gradient_times_input": "gradient × input",
+    "leave_one_out": "leave-one-out",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One answer of a model as a function of its input vectors."""
+
+    name: str  # such as "label: positive"
+    score: Score
+    is_value: bool  # a predicted number, otherwise a log-probability
+
+
+def applies(subject: Subject) -> str | None:
+    """Returns why the view does not apply, or None."""
+    if subject.inspected is None:
+        return None
+    if not subject.inspected.answers:
+        return f"{subject.name} gives no answer to this input."
+    if next(subject.module.parameters(), None) is None:
+        return f"{subject.name} has no input vectors: it predicts from counts."
+    return None
+
+
+def attribution(model: Any, text: Any = None, *, answer: int | str | None = None, baseline: str = "mean") -> View:
+    """Returns how much each position of the input contributes to an answer, by three methods.
+
+    answer: its number, from 0, or its name; the first unless set. Of a plain module: the unit of its last output
+    baseline: "mean", an input without information: the mean vector of the vocabulary, of the regions or of the series;
+        or "zero", the zero vector
+
+    `data`: `answer`, `answers` (the names of all), `score`, `tokens`, a method → contributions (tokens,):
+    `integrated_gradients`, `gradient_times_input`, `leave_one_out`; `completeness_error` and `num_points` of the
+    integrated gradients; `agreement`, the rank correlation of each two methods; `baseline` and `replacement`.
+    """
+    return attribute(open_subject(model, text), text, answer=answer, baseline=baseline)
+
+
+def attribute(subject: Subject, inputs: Any = None, *, answer: int | str | None = None, baseline: str = "mean") -> View:
+    """Returns the view of a model with its input; `inputs` are the tensors of a plain module."""
+    if baseline not in BASELINES:
+        raise UsageError(f"there is no baseline {baseline!r}.", fix=suggest(str(baseline), BASELINES))
+    if reason := applies(subject):
+        raise UsageError(reason, fix="Choose another view, or a run of a neural model.")
+    with evaluation_mode(subject.module):
+        vectors = find_vectors(subject, inputs)
+        question = choose_question(subject, vectors, answer)
+        start = torch.zeros_like(vectors.values) if baseline == "zero" else vectors.mean.expand_as(vectors.values)
+        replacement = start if vectors.unknown is None else vectors.unknown.expand_as(vectors.values)
+        score, values = question.score, vectors.values
+        integrated = integrate_gradients(score, values, start)
+        methods = {
+            "integrated_gradients": integrated.contributions,
+            "gradient_times_input": multiply_gradient_by_input(score, values),
+            "leave_one_out": leave_one_out(score, values, replacement),
+        }
+        with torch.no_grad():
+            value = float(score(values))
+    baseline_name = vectors.mean_name if baseline == "mean" else "the zero vector"
+    data: dict[str, Any] = {
+        "answer": question.name,
+        "answers": [one.name for one in subject.inspected.answers] if subject.inspected else [question.name],
+        "score": value,
+        "tokens": vectors.name_positions(subject),
+        **methods,
+        "completeness_error": integrated.error,
+        "num_points": integrated.num_points,
+        "agreement": {
+            f"{METHODS[first]} / {METHODS[second]}": correlate_ranks(methods[first], methods[second])
+            for first, second in combinations(methods, 2)
+        },
+        "baseline": baseline_name,
+        "replacement": baseline_name if vectors.unknown is None else "the vector of <unk>",
+    }
+    title = f"What decides “{question.name}” in {subject.name}"
+    return View(
+        "attribution", title, describe(question, data, integrated), tuple(draw(subject, question, data, methods)), data
+    )
+
+
+def choose_question(subject: Subject, vectors: InputVectors, answer: int | str | None) -> Question:
+    """Returns the answer with a number or name; of a plain module, a unit of its last output."""
+    if subject.inspected is None:
+        return _choose_unit(vectors, answer)
+    answers = subject.inspected.answers
+    names = [one.name for one in answers]
+    number = 0 if answer is None else names.index(answer) if answer in names else answer
+    if isinstance(number, str) and number.isdecimal():
+        number = int(number)
+    if not isinstance(number, int) or not 0 <= number < len(answers):
+        listed = ", ".join(f"{index} ({name})" for index, name in enumerate(names))
+        raise UsageError(f"there is no answer {answer!r}.", fix=f"Choose from: {listed}.")
+    chosen = answers[number]
+
+    def score(values: Tensor) -> Tensor:
+        with vectors.replace(values):
+            return chosen.score(subject.module)
+
+    return Question(chosen.name, score, chosen.is_value)
+
+
+def _choose_unit(vectors: InputVectors, answer: int | str | None) -> Question:
+    """Returns a unit of a plain module's output at the last position; the largest unless `answer` is its number."""
+    with torch.no_grad():
+        outputs = vectors.call(vectors.values)
+    unit = int(outputs.argmax()) if answer is None else answer
+    if not isinstance(unit, int) or not 0 <= unit < len(outputs):
+        raise UsageError(f"the output has no unit {answer!r}.", fix=f"Choose a number from 0 to {len(outputs) - 1}.")
+    return Question(f"unit {unit} of the last output", lambda values: vectors.call(values)[unit], is_value=True)
+
+
+def correlate_ranks(first: np.ndarray, second: np.ndarray) -> float:
+    """Returns Spearman's rank correlation; NaN if all contributions of a method are equal."""
+    first, second = compute_ranks(first), compute_ranks(second)
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def describe(question: Question, data: dict[str, Any], integrated: IntegratedGradients) -> tuple[str, ...]:
+    """Returns sentences with the most important numbers."""
+    size = f"{data['score']:.4g}" if question.is_value else f"log-probability {data['score']:.3f}"
+    order = np.argsort(-np.abs(integrated.contributions), kind="stable")[:NUM_NAMED]
+    named = ", ".join(f"{data['tokens'][at]!r} ({integrated.contributions[at]:+.3g})" for at in order)
+    points = f"{integrated.num_points} points, baseline: {data['baseline']}"
+    exact = f"They sum to the change of the answer from the baseline to {integrated.error:.2%} ({points})."
+    if integrated.error > TOLERANCE:
+        exact = (
+            f"Their sum is wrong by {integrated.error:.1%} even with {points}: the answer is not smooth between them, "
+            "so rely on leave-one-out."
+        )
+    known = [value for value in data["agreement"].values() if not np.isnan(value)]
+    sentences = [f"{question.name}: {size}. By integrated gradients it depends most on {named}.", exact]
+    if known:
+        sentences.append(f"The methods rank the positions with a correlation of {min(known):.2f} or more.")
+    return tuple(sentences)
+
+
+def draw(subject: Subject, question: Question, data: dict[str, Any], methods: dict[str, np.ndarray]) -> list[Figure]:
+    """Returns a figure of the input per method, the positions that contribute most, and how the methods agree."""
+    unit = "contribution to the value" if question.is_value else "contribution to the log-probability (nats)"
+    figures = draw_input(subject, question, data["tokens"], methods, unit)
+    integrated = methods["integrated_gradients"]
+    largest = np.argsort(-np.abs(integrated), kind="stable")[:MAX_BARS]
+    figures.append(
+        BarChart(
+            title="Positions that contribute most",
+            note=f"Integrated gradients; positive contributions support “{question.name}”, negative ones oppose it.",
+            names=[f"{data['tokens'][at]} ({at + 1})" for at in largest],
+            values=integrated[largest],
+            value_label=unit,
+            roles=["negative" if integrated[at] < 0 else "positive" for at in largest],
+        )
+    )
+    figures.append(
+        Table(
+            title="Agreement of the methods",
+            note=f"Leave-one-out replaces a position by {data['replacement']}.",
+            columns=("methods", "rank correlation"),
+            rows=[(names, None if np.isnan(value) else value) for names, value in data["agreement"].items()],
+        )
+    )
+    return figures
+
+
+def draw_input(
+    subject: Subject, question: Question, tokens: Sequence[str], methods: dict[str, np.ndarray], unit: str
+) -> list[Figure]:
+    """Returns the input coloured by contribution: an image, the lines of a series, or a text per method."""
+    image = None if subject.inspected is None else subject.inspected.image
+    side = round(len(tokens) ** 0.5)
+    if image is not None and side * side == len(tokens):
+        return [
+            ImageOverlay(
+                title=f"Regions that decide “{question.name}”",
+                note="Without sign: a region may support or oppose the answer.",
+                image=image,
+                weights=np.stack([np.abs(values).reshape(side, side) for values in methods.values()]),
+                captions=[METHODS[name] for name in methods],
+                value_label=f"size of the {unit}",
+            )
+        ]
+    if question.is_value:
+        return [
+            LineChart(
+                title=f"Contributions to “{question.name}”",
+                series=[
+                    Series(name=METHODS[name], x=np.arange(len(tokens)), y=values) for name, values in methods.items()
+                ],
+                x_label="position",
+                y_label=unit,
+                x_names=tokens,
+                references=[Reference(axis="y", value=0.0, label="none")],
+            )
+        ]
+    return [
+        TokenText(
+            title=f"{METHODS[name][0].upper()}{METHODS[name][1:]} for “{question.name}”",
+            tokens=tokens,
+            values=values,
+            value_label=unit,
+        )
+        for name, values in methods.items()
+    ]

@@ -1,0 +1,170 @@
+"""`gates`: what the gates of a recurrent model do at each token.
+
+    LSTM   i, f, o = σ(…), g = tanh(…), c = f ⊙ c + i ⊙ g, h = o ⊙ tanh(c)
+    GRU    r, z = σ(…), n = tanh(…), h = z ⊙ h + (1 − z) ⊙ n     (or with z and 1 − z exchanged)
+    RNN    h = φ(W x + U h + b)
+
+A gate is *saturated* where it is below 0.1 or above 0.9: it is closed or open, and passes hardly any gradient to its
+own weights. The *time constant* 1 / (1 − f) is the number of steps over which a unit forgets. What an LSTM *stores* is
+tanh(c); what it *exposes* of that to other units is o.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from seqwise.errors import UsageError
+from seqwise.layers.record import Recording
+from seqwise.lens.recurrent import (
+    RecurrentLayer,
+    choose_layers,
+    compute_time_constants,
+    get_keep_gate,
+    list_layers,
+    name_gates,
+)
+from seqwise.lens.subject import Subject, open_subject
+from seqwise.lens.view import View
+from seqwise.page.figures import BarChart, Figure, Heatmap, Table
+
+CLOSED, OPEN = 0.1, 0.9
+MAX_UNITS = 40  # rows of a heatmap: those that vary most
+GATES = ("input", "forget", "output", "update", "reset")  # between 0 and 1
+NAMES = {"input": "input gate i", "forget": "forget gate f", "output": "output gate o", "update": "update gate z",
+         "reset": "reset gate r", "candidate": "candidate", "cell": "cell c", "hidden": "state h"}  # fmt: skip
+
+
+def applies(subject: Subject) -> str | None:
+    """Returns why the view does not apply, or None."""
+    return None if list_layers(subject) else f"{subject.name} has no recurrent layer."
+
+
+def gates(
+    model: Any, text: Any = None, *, layer: int | str | None = None, unit: int | None = None, max_units: int = MAX_UNITS
+) -> View:
+    """Returns the gates of each unit at each token, the units that vary most first.
+
+    `data`: per layer label a dictionary with `tokens`, `units` (sorted by variation), each gate as an array
+    (tokens, units) in the original order of units, `saturation` (gate → shares closed and open), `time_constant`
+    (units,) and, of an LSTM, `stored` and `exposed` (units,): the means of |tanh(c)| and |h|.
+    """
+    subject = open_subject(model, text)
+    layers = choose_layers(subject, layer)
+    recording = subject.record()
+    figures: list[Figure] = []
+    summary: list[str] = []
+    data: dict[str, Any] = {}
+    for one in layers:
+        values = measure_layer(subject, one, recording)
+        data[one.label] = values
+        summary.append(describe(one, values))
+        figures += draw_layer(one, values, unit, max_units)
+    return View("gates", f"Gates of {subject.name}", tuple(summary), tuple(figures), data)
+
+
+def measure_layer(subject: Subject, layer: RecurrentLayer, recording: Recording) -> dict[str, Any]:
+    """Returns the gates of a layer and what is computed from them."""
+    arrays = {name: layer.get_values(recording, name).float().cpu().numpy() for name in name_gates(layer.cell)}
+    hidden = arrays["hidden"]
+    variation = hidden.std(axis=0)
+    values: dict[str, Any] = {
+        "tokens": subject.name_positions(layer.path, len(hidden)),
+        "units": np.argsort(-variation, kind="stable"),
+        **arrays,
+        "saturation": {
+            name: (float((arrays[name] < CLOSED).mean()), float((arrays[name] > OPEN).mean()))
+            for name in GATES
+            if name in arrays
+        },
+    }
+    keep = get_keep_gate(layer.cell, recording, layer)
+    if keep is not None:
+        values["time_constant"] = compute_time_constants(keep.float()).cpu().numpy()
+    if "cell" in arrays:
+        values["stored"] = np.abs(np.tanh(arrays["cell"])).mean(axis=0)
+        values["exposed"] = np.abs(hidden).mean(axis=0)
+    return values
+
+
+def describe(layer: RecurrentLayer, values: dict[str, Any]) -> str:
+    """Returns a sentence with the most important numbers of a layer."""
+    parts = [
+        f"{NAMES[name]} closed at {closed:.0%}, open at {opened:.0%} of all values"
+        for name, (closed, opened) in values["saturation"].items()
+    ]
+    if "time_constant" in values:
+        low, middle, high = np.quantile(values["time_constant"], (0.1, 0.5, 0.9))
+        parts.append(f"units forget over {middle:.1f} tokens (a tenth below {low:.1f}, a tenth above {high:.1f})")
+    if "stored" in values:
+        parts.append(f"{values['exposed'].sum() / max(values['stored'].sum(), 1e-12):.0%} of what is stored is exposed")
+    if not parts:
+        saturated = float((np.abs(values["hidden"]) > OPEN).mean())
+        parts.append(f"{saturated:.0%} of the states are above {OPEN} in size")
+    return f"{layer.label[0].upper()}{layer.label[1:]} ({layer.cell.units:,} units): {'; '.join(parts)}."
+
+
+def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, max_units: int) -> list[Figure]:
+    """Returns a heatmap per gate, or with `unit` one heatmap of all its gates, and a table of saturation."""
+    names = [name for name in NAMES if name in values]
+    if unit is not None:
+        if not 0 <= unit < layer.cell.units:
+            raise UsageError(
+                f"{layer.label} has no unit {unit}.", fix=f"Choose a number from 0 to {layer.cell.units - 1}."
+            )
+        return [draw_unit(layer, values, names, unit)]
+    units = values["units"][:max_units]
+    note = (
+        f"The {len(units)} of {layer.cell.units} units whose state varies most."
+        if len(units) < layer.cell.units
+        else ""
+    )
+    figures: list[Figure] = [
+        Heatmap(
+            title=f"{NAMES[name]}, {layer.label}",
+            note=note,
+            values=values[name][:, units].T,
+            rows=[str(number) for number in units],
+            columns=values["tokens"],
+            row_label="unit",
+            column_label="token",
+            value_label=NAMES[name],
+            scale="sequential" if name in GATES else "diverging",
+            low=0.0 if name in GATES else None,
+            high=1.0 if name in GATES else None,
+            role="state" if name == "hidden" else name,
+        )
+        for name in names
+    ]
+    if values["saturation"]:
+        rows = [(NAMES[name], closed, opened) for name, (closed, opened) in values["saturation"].items()]
+        columns = ("gate", f"share below {CLOSED}", f"share above {OPEN}")
+        figures.append(Table(title=f"Saturation, {layer.label}", columns=columns, rows=rows))
+    if "time_constant" in values:
+        slowest = np.argsort(-values["time_constant"], kind="stable")[:max_units]
+        figures.append(
+            BarChart(
+                title=f"Units that remember longest, {layer.label}",
+                names=[f"unit {number}" for number in slowest],
+                values=values["time_constant"][slowest],
+                value_label="time constant 1 / (1 − mean keep gate) in tokens",
+            )
+        )
+    return figures
+
+
+def draw_unit(layer: RecurrentLayer, values: dict[str, Any], names: list[str], unit: int) -> Heatmap:
+    """Returns all gates of one unit over the tokens."""
+    return Heatmap(
+        title=f"Unit {unit}, {layer.label}",
+        values=np.stack([values[name][:, unit] for name in names]),
+        rows=[NAMES[name] for name in names],
+        columns=values["tokens"],
+        row_label="gate",
+        column_label="token",
+        value_label="value",
+        scale="diverging",
+        low=-1.0,
+        high=1.0,
+    )

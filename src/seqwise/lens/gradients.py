@@ -1,0 +1,133 @@
+"""`gradients`: how far back the derivative of the last state reaches, for one or several models on one chart.
+
+The chart shows ‖∂h_T/∂h_k‖ against the distance T − k: it falls where gradients vanish and rises where they explode.
+Of an LSTM it also shows the direct path ∂c_T/∂c_k = ∏ f, which passes through no matrix. How the numbers are computed
+is in `jacobians.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from seqwise.lens.jacobians import GradientFlow, follow_layer, measure_flow
+from seqwise.lens.recurrent import RecurrentLayer, choose_layers, list_layers
+from seqwise.lens.subject import Subject, open_subject
+from seqwise.lens.view import View
+from seqwise.page.figures import LineChart, Reference, Series, Table
+
+FLOOR = 1e-12  # smaller norms are not drawn
+
+
+def applies(subject: Subject) -> str | None:
+    """Returns why the view does not apply, or None."""
+    return None if list_layers(subject) else f"{subject.name} has no recurrent layer."
+
+
+def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) -> View:
+    """Returns the norm of ∂h_T/∂h_k over k, and the Jacobians of single steps along the text.
+
+    models: a trained model, or several; of each the last recurrent layer unless `layer` is set
+
+    `data`: per model `layer`, `tokens`, `norms` (tokens,), `direct` (tokens,) of an LSTM, `singular` and `radius`
+    (tokens,) of each step's Jacobian, `exponents` (Lyapunov, nats per token) and `half_life` (tokens).
+    """
+    several = list(models) if isinstance(models, Sequence) else [models]
+    lines, steps, rows, summary = [], [], [], []
+    data: dict[str, dict[str, Any]] = {}
+    for model in several:
+        subject = open_subject(model, text)
+        chosen: RecurrentLayer = choose_layers(subject, layer)[-1]
+        flow = measure_flow(follow_layer(subject, chosen))
+        name, half_life = subject.name, compute_half_life(flow.norms.numpy())
+        lines += draw_norms(name, flow)
+        steps += draw_steps(name, flow)
+        largest = float(flow.exponents[0])
+        rows.append(
+            (name, chosen.label, largest, half_life, float(flow.singular.median()), float(flow.radius.nanmedian()))
+        )
+        summary.append(describe(name, chosen, largest, half_life))
+        data[name] = {
+            "layer": chosen.label,
+            "tokens": subject.name_positions(chosen.path, len(flow.norms)),
+            "norms": flow.norms.numpy(),
+            "singular": flow.singular.numpy(),
+            "radius": flow.radius.numpy(),
+            "exponents": flow.exponents.numpy(),
+            "half_life": half_life,
+            **({} if flow.direct is None else {"direct": flow.direct.numpy()}),
+        }
+    figures = (
+        LineChart(
+            title="Gradient through time",
+            note="The norm is divided by √units: an identity has norm 1. Solid rises explode, falls vanish.",
+            series=lines,
+            x_label="distance T − k in tokens",
+            y_label="‖∂h_T/∂h_k‖ / √units",
+            y_log=True,
+            references=[Reference(axis="y", value=1.0, label="preserved")],
+        ),
+        LineChart(
+            title="Jacobian of each step along the text",
+            note="A step can stretch some direction (singular value above 1) although repeated steps shrink all.",
+            series=steps,
+            x_label="token",
+            y_label="largest singular value, spectral radius",
+            x_names=next(iter(data.values()))["tokens"] if len(several) == 1 else (),
+            references=[Reference(axis="y", value=1.0, label="1")],
+        ),
+        Table(
+            title="Growth of perturbations",
+            columns=("model", "layer", "largest Lyapunov exponent (nats/token)", "half-life (tokens)",
+                     "median singular value", "median spectral radius"),
+            rows=rows,
+        ),
+    )  # fmt: skip
+    return View("gradients", "Gradients through time", tuple(summary), figures, data)
+
+
+def draw_norms(name: str, flow: GradientFlow) -> list[Series]:
+    """Returns the line of a model's norms against distance, and of its direct path if it has one."""
+    distance = np.arange(len(flow.norms))
+    lines = [Series(name=name, x=distance, y=_mask_tiny(flow.norms.numpy()[::-1]))]
+    if flow.direct is not None:
+        lines.append(Series(name=f"{name}: direct path ∏f", x=distance, y=_mask_tiny(flow.direct.numpy()[::-1])))
+    return lines
+
+
+def draw_steps(name: str, flow: GradientFlow) -> list[Series]:
+    """Returns the lines of the singular values and spectral radii of the steps."""
+    position = np.arange(len(flow.singular))
+    known = ~np.isnan(flow.radius.numpy())
+    return [
+        Series(name=f"{name}: singular value", x=position, y=flow.singular.numpy()),
+        Series(name=f"{name}: spectral radius", x=position[known], y=flow.radius.numpy()[known]),
+    ]
+
+
+def _mask_tiny(norms: np.ndarray) -> np.ndarray:
+    return np.where(norms > FLOOR, norms, np.nan)
+
+
+def compute_half_life(norms: np.ndarray) -> float:
+    """Returns the tokens after which the norm has halved, by a fit of log ‖·‖ over distance; infinite if it grows."""
+    distance, logs = np.arange(len(norms)), np.log(np.maximum(norms[::-1], FLOOR))
+    usable = norms[::-1] > FLOOR
+    if usable.sum() < 2:
+        return 0.0
+    log_rate = float(np.polyfit(distance[usable], logs[usable], 1)[0])
+    return math.inf if log_rate >= 0 else math.log(2) / -log_rate
+
+
+def describe(name: str, layer: RecurrentLayer, exponent: float, half_life: float) -> str:
+    """Returns a sentence about the growth of perturbations in a layer."""
+    if math.isinf(half_life):
+        growth = f"largest Lyapunov exponent {exponent:+.3f} nats per token"
+        return f"{name}, {layer.label}: gradients do not vanish over this text ({growth})."
+    return (
+        f"{name}, {layer.label}: the gradient halves every {half_life:.1f} tokens "
+        f"(largest Lyapunov exponent {exponent:+.3f} nats per token)."
+    )

@@ -1,0 +1,91 @@
+"""The recurrent layers inside a model, with names that a reader understands. It knows nothing of figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqwise.errors import UsageError
+from seqwise.layers.cells import Cell, GatedCell, LSTMCell, ReplacingUpdate
+from seqwise.layers.record import Recording
+from seqwise.lens.subject import Subject
+
+
+@dataclass(frozen=True)
+class RecurrentLayer:
+    """A cell inside a model. A backward layer reads, and records, the last token first."""
+
+    path: str  # of the cell, such as "backbone.deep.layer.0.lstm"
+    label: str  # such as "layer 1, backward"
+    cell: Cell
+    is_backward: bool
+
+    def get_values(self, recording: Recording, name: str) -> Tensor:
+        """Returns recorded values (T, U) of the first sequence, in the order of the text."""
+        values = recording[f"{self.path}.{name}"][0]
+        return values.flip(0) if self.is_backward else values
+
+
+def list_layers(subject: Subject) -> list[RecurrentLayer]:
+    """Returns the recurrent layers of a model, encoder before decoder, lower layers first."""
+    layers = []
+    for path, module in subject.module.named_modules():
+        if isinstance(module, Cell):
+            layers.append(RecurrentLayer(path, make_label(path), module, ".backwards." in f".{path}."))
+    return layers
+
+
+def make_label(path: str) -> str:
+    """Returns a name of a layer for readers, from its dotted path: "decoder, layer 1, backward"."""
+    parts = path.split(".")
+    side = {"writer": "decoder", "writers": "decoder", "decoder": "decoder", "encoder": "encoder"}.get(parts[0], "")
+    number = re.search(r"\.layer\.(\d+)|\bl(\d+)\b", f".{path}")
+    depth = int(next(group for group in number.groups() if group)) + 1 if number else 1
+    direction = "backward" if "backwards" in parts else "forward" if "forwards" in parts else ""
+    return ", ".join(part for part in (side, f"layer {depth}", direction) if part)
+
+
+def choose_layers(subject: Subject, layer: int | str | None) -> list[RecurrentLayer]:
+    """Returns all recurrent layers, or the one with a number (from 1), label or path; raises an error if none is."""
+    layers = list_layers(subject)
+    if not layers:
+        raise UsageError(
+            f"{subject.name} has no recurrent layer, so it has no gates and no state through time.",
+            fix="Choose a run of rnn, gru, lstm or attentive-rnn, or --view attention.",
+        )
+    if layer is None:
+        return layers
+    chosen = [one for number, one in enumerate(layers, start=1) if str(layer) in (str(number), one.label, one.path)]
+    if not chosen:
+        names = ", ".join(f"{number} ({one.label})" for number, one in enumerate(layers, start=1))
+        raise UsageError(f"there is no recurrent layer {layer!r}.", fix=f"Choose from: {names}.")
+    return chosen
+
+
+def name_gates(cell: Cell) -> Sequence[str]:
+    """Returns the values of a cell that a reader wants to see, in the order of its equation."""
+    wanted = ("input", "forget", "output", "update", "reset", "candidate", "cell", "hidden")
+    return [name for name in wanted if name in cell.gates]
+
+
+def get_keep_gate(cell: Cell, recording: Recording, layer: RecurrentLayer) -> Tensor | None:
+    """Returns the share (T, U) of the old state that each step keeps: f of an LSTM, z or 1 − z of a GRU."""
+    if isinstance(cell, LSTMCell):
+        return layer.get_values(recording, "forget")
+    if isinstance(cell, GatedCell):
+        update = layer.get_values(recording, "update")
+        return 1 - update if isinstance(cell, ReplacingUpdate) else update
+    return None
+
+
+def compute_time_constants(keep: Tensor) -> Tensor:
+    """Returns 1 / (1 − mean keep) of each unit, (U,): the steps over which a kept value decays to 1/e, roughly.
+
+    The mean is geometric, because what a state keeps over several steps is the product of the gates.
+    """
+    mean = keep.clamp(min=torch.finfo(keep.dtype).tiny).log().mean(0).exp()
+    return 1 / (1 - mean).clamp(min=1e-6)

@@ -1,0 +1,140 @@
+"""`Subject`: a model with one input, as every view reads it.
+
+    open_subject(seqwise.load("runs/lstm"), "the cat sat")    # a trained run and a text
+    open_subject(lstm, x)                                     # any module of seqwise.layers and its inputs
+
+It knows nothing of views or figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqwise.errors import DataError, UsageError, check_type
+from seqwise.layers.record import Recording, Transform, record
+from seqwise.tasks.inspection import InspectedInput
+from seqwise.tasks.token_decoder import TokenDecoder
+from seqwise.training.api import TrainedModel
+
+NUM_CANDIDATES = 64  # validation examples of which one is chosen
+MIN_TOKENS, MAX_TOKENS = 8, 40  # of an example that is chosen, if there is one
+
+_chosen_examples: WeakKeyDictionary[TrainedModel, InspectedInput] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a view looks at. `call` runs the model once on its input and returns its outputs."""
+
+    name: str  # such as "lstm in runs/ptb"
+    module: nn.Module
+    call: Callable[[], Any]
+    tokens: Sequence[str]  # one per position of the input
+    outputs: Sequence[str] = ()  # one per position of a decoder
+    inspected: InspectedInput | None = None
+    trained: TrainedModel | None = None
+
+    def record(self, pattern: str = "*", live: bool = False, transform: Transform | None = None) -> Recording:
+        """Runs the model once in evaluation mode and returns its interior values; the model stays as it was."""
+        with (
+            evaluation_mode(self.module),
+            torch.set_grad_enabled(live),
+            record(self.module, pattern, live=live, transform=transform) as values,
+        ):
+            self.call()
+        return values
+
+    def name_positions(self, path: str, count: int) -> list[str]:
+        """Returns names for the positions of a layer's values: tokens of the input, or of the output in a decoder."""
+        for names in (self.tokens, self.outputs):
+            if len(names) == count and not (names is self.tokens and self.is_in_decoder(path)):
+                return list(names)
+        return [str(position) for position in range(count)]
+
+    def is_in_decoder(self, path: str) -> bool:
+        """Whether a layer reads the output so far."""
+        return bool(self.outputs) and path.split(".")[0] in ("writer", "writers", "decoder", "decoders")
+
+
+def open_subject(model: TrainedModel | nn.Module, inputs: Any = None) -> Subject:
+    """Returns a model with its input: a text, None for a validation example, or tensors for a plain module."""
+    if isinstance(model, TrainedModel):
+        inspected = choose_example(model) if inputs is None else inspect_text(model, inputs)
+        module: nn.Module = model.model
+        name = f"{model.settings.model} in {model.run.folder}"
+        return Subject(
+            name, module, lambda: module(inspected.batch), inspected.tokens, inspected.outputs, inspected, model
+        )
+    check_type("model", model, nn.Module, "a trained model (seqwise.load) or a torch.nn.Module")
+    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+    if not any(isinstance(argument, Tensor) for argument in arguments):
+        problem = f"expected tensors with which the {type(model).__name__} is called, received {type(inputs).__name__}."
+        raise UsageError(problem, fix="Pass a tensor, or a tuple of the arguments.")
+    first = next(argument for argument in arguments if isinstance(argument, Tensor))
+    shape = first.shape[-2:-1] if first.is_floating_point() else first.shape[-1:]  # vectors (B, T, D) or ids (B, T)
+    tokens = [str(position) for position in range(shape[0] if shape else 1)]
+    call = model.decode if isinstance(model, TokenDecoder) else model
+    return Subject(type(model).__name__, model, lambda: call(*arguments), tokens)
+
+
+def inspect_text(model: TrainedModel, text: str) -> InspectedInput:
+    """Returns a text as the model reads it."""
+    check_type("text", text, str, "a text")
+    if not text.strip():
+        raise UsageError("the text is empty.", fix="Pass a text, or none: then a validation example is chosen.")
+    return model.task.inspect_text(model.bundle, text)
+
+
+def choose_example(model: TrainedModel) -> InspectedInput:
+    """Returns a typical example of the validation split: of those of moderate length, the one with the median loss.
+
+    It is chosen once for each model.
+    """
+    if model not in _chosen_examples:
+        _chosen_examples[model] = find_typical_example(model)
+    return _chosen_examples[model]
+
+
+def get_chosen_example(model: TrainedModel) -> InspectedInput | None:
+    """Returns the example that was chosen for a model, so that it can be named; None if there was a text."""
+    return _chosen_examples.get(model)
+
+
+def find_typical_example(model: TrainedModel) -> InspectedInput:
+    """Reads the validation split and returns a typical example."""
+    data = model.run.metadata.data
+    try:
+        examples = model.task.inspect_split(model.bundle, data, "valid", NUM_CANDIDATES)
+    except DataError as error:
+        problem = f"no validation example can be chosen: the data of the run cannot be read. {error.problem}"
+        raise DataError(problem, fix="Pass a text to look at, or put the data back.", file=error.file) from None
+    suitable = [example for example in examples if MIN_TOKENS <= len(example.tokens) <= MAX_TOKENS] or list(examples)
+    with evaluation_mode(model.model), torch.no_grad():
+        losses = [compute_mean_loss(model.model, example) for example in suitable]
+    return suitable[int(np.argsort(losses, kind="stable")[len(losses) // 2])]
+
+
+def compute_mean_loss(model: nn.Module, example: InspectedInput) -> float:
+    """Returns the loss per target of an example."""
+    loss, _ = model(example.batch)
+    return float(loss.total) / max(1, loss.count)
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Switches dropout off inside the block, for the module and each of its parts; restores every flag afterwards."""
+    training = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, flag in training:
+            part.training = flag

@@ -1,0 +1,86 @@
+"""Inputs of a masked model for the views of `seqwise.lens`. Each answer is the token of a mask."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqwise.data.corpus.store import TokenStore
+from seqwise.tasks.inspection import (
+    MAX_TOKENS,
+    USER_TEXT,
+    Answer,
+    InspectedInput,
+    check_length,
+    get_device,
+    name_tokens,
+)
+from seqwise.tasks.language.inspection import read_segments
+from seqwise.tasks.masked.filling import MASK, encode_masked_text, exclude_tokens
+from seqwise.tasks.masked.masking import EVALUATION_KEY, MaskedBatch, MaskSampler
+from seqwise.tasks.masked.model import BidirectionalLanguageModel, Model, get_window
+from seqwise.tasks.task import ModelBundle
+
+
+def inspect_text(bundle: ModelBundle, text: str) -> InspectedInput:
+    """Returns a text with [MASK], and a line break at both ends."""
+    masked = encode_masked_text(bundle.preprocessor.tokenizer, text)
+    check_length(len(masked.ids), get_window(bundle.settings))
+    return inspect_ids(bundle, masked.ids, masked.positions, None, text, USER_TEXT)
+
+
+def inspect_store(
+    bundle: ModelBundle, store: TokenStore, description: str, count: int, sampler: MaskSampler
+) -> list[InspectedInput]:
+    """Returns segments of a text with the masks of an evaluation; here all of them are <mask>."""
+    tokenizer, examples = bundle.preprocessor.tokenizer, []
+    for start, ids in read_segments(store, min(get_window(bundle.settings), MAX_TOKENS), count, tokenizer):
+        _, is_target = sampler.sample(ids[None], np.array([start]), EVALUATION_KEY, EVALUATION_KEY)
+        positions = np.flatnonzero(is_target[0]).tolist()
+        if not positions:  # only unknown tokens, which are never masked
+            continue
+        inputs = np.where(is_target[0], tokenizer.id(MASK), ids)
+        text = tokenizer.decode(inputs).replace(MASK, "[MASK]")
+        chosen = f"tokens {start + 1:,} to {start + len(ids):,} of {len(store):,} ({description})"
+        examples.append(inspect_ids(bundle, inputs, positions, ids, text, chosen))
+    return examples
+
+
+def inspect_ids(
+    bundle: ModelBundle, ids: np.ndarray, positions: list[int], true: np.ndarray | None, text: str, chosen: str
+) -> InspectedInput:
+    """Returns token ids (T,) with masks at some positions; `true` (T,) are the tokens under them, if known."""
+    model, tokenizer = bundle.model, bundle.preprocessor.tokenizer
+    inputs = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(get_device(model))
+    with torch.no_grad():
+        best = exclude_tokens(tokenizer, compute_scores(model, inputs, positions)).argmax(-1)  # (masks,)
+    targets = inputs.clone()
+    targets[0, positions] = best if true is None else torch.from_numpy(true)[positions].to(inputs.device)
+    is_target = torch.zeros_like(inputs, dtype=torch.bool)
+    is_target[0, positions] = True
+    batch = MaskedBatch(inputs, targets, is_target, bidirectional=isinstance(model, BidirectionalLanguageModel))
+    answers = [
+        Answer(
+            f"[MASK] {number}: {name}",
+            partial(score_mask, ids=inputs, positions=positions, index=number - 1, token=int(token)),
+            position,
+            is_correct=None if true is None else bool(token == true[position]),
+        )
+        for number, (position, token, name) in enumerate(zip(positions, best, name_tokens(tokenizer, best)), start=1)
+    ]
+    names = name_tokens(tokenizer, targets[0])
+    return InspectedInput(chosen, text, batch, name_tokens(tokenizer, ids), targets=names, answers=answers)
+
+
+def compute_scores(model: Model, ids: Tensor, positions: list[int]) -> Tensor:
+    """Returns the log-probabilities (N, V) of the tokens at N positions of ids (1, T)."""
+    columns = torch.tensor(positions, device=ids.device)
+    return model.scores(model.states(ids), torch.zeros_like(columns), columns)
+
+
+def score_mask(model: Model, ids: Tensor, positions: list[int], index: int, token: int) -> Tensor:
+    """Returns the log-probability of a token at a mask, while all masks stay masked."""
+    return compute_scores(model, ids, positions)[index, token]

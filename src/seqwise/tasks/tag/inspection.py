@@ -1,0 +1,68 @@
+"""Inputs of a tagger for the views of `seqwise.lens`. Each answer is the tag of a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from seqwise.heads.tag import compute_log_marginal
+from seqwise.tasks.inspection import USER_TEXT, Answer, InspectedInput, check_length, get_device
+from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagModel, TagVocabulary
+from seqwise.tasks.tag.reader import find_token_offsets
+from seqwise.tasks.tag.spans import OUTSIDE, Sentence
+from seqwise.tasks.task import ModelBundle
+
+
+def inspect_text(bundle: ModelBundle, text: str) -> InspectedInput:
+    """Returns a sentence; its tags are those that the model predicts."""
+    words = tuple(text[start:end] for start, end in find_token_offsets(text, bundle.preprocessor))
+    check_length(len(words), bundle.settings.data.max_length, "words")
+    return inspect_sentence(bundle, Sentence(words, (OUTSIDE,) * len(words)), USER_TEXT, is_tagged=False)
+
+
+def inspect_examples(
+    bundle: ModelBundle, sentences: Sequence[Sentence], descriptions: Sequence[str]
+) -> list[InspectedInput]:
+    """Returns tagged sentences; of a long one the words that the model reads at once."""
+    limit = bundle.settings.data.max_length
+    pieces = [Sentence(sentence.words[:limit], sentence.tags[:limit]) for sentence in sentences]
+    return [inspect_sentence(bundle, piece, description, True) for piece, description in zip(pieces, descriptions)]
+
+
+def inspect_sentence(bundle: ModelBundle, sentence: Sentence, chosen: str, is_tagged: bool) -> InspectedInput:
+    """Returns a sentence with an answer for each word, those in spans first; with `is_tagged` its tags are true."""
+    model, vocabulary = bundle.model, TagVocabulary.from_preprocessor(bundle.preprocessor)
+    batch = EncodedSentences([sentence], vocabulary).collate(np.arange(1)).to(get_device(model))
+    predicted = model.decode(batch)
+    true = batch.tag_ids if is_tagged else predicted
+    batch = TagBatch(
+        batch.word_ids, batch.character_rows, true, batch.lengths, batch.characters, positions=batch.positions
+    )
+    tags = [vocabulary.tags[index] for index in predicted[0].tolist()]
+    answers = [
+        Answer(
+            f"tag of {word}: {tag}",
+            partial(score_tag, batch=batch, position=position, tag=int(predicted[0, position])),
+            position,
+            is_correct=bool(predicted[0, position] == true[0, position]) if is_tagged else None,
+        )
+        for position, (word, tag) in enumerate(zip(sentence.words, tags))
+    ]
+    return InspectedInput(
+        chosen,
+        " ".join(sentence.words),
+        batch,
+        sentence.words,
+        targets=[vocabulary.tags[index] for index in true[0].tolist()],
+        answers=sorted(answers, key=lambda answer: tags[answer.position or 0] == OUTSIDE),
+        features="drop_in",  # word vectors, and what is read from the characters of a word
+    )
+
+
+def score_tag(model: TagModel, batch: TagBatch, position: int, tag: int) -> Tensor:
+    """Returns the log-probability of a word's tag, whatever the tags of the others."""
+    scores = model.head.scores(model.states(batch))
+    return compute_log_marginal(scores, batch.lengths, model.head.transitions(), position, tag)[0]

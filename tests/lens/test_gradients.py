@@ -1,0 +1,116 @@
+"""Derivatives through time against autograd, finite differences and what is known of linear recurrences."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from seqwise.errors import UsageError
+from seqwise.layers.attentive import AttentiveRecurrent
+from seqwise.layers.cells import Cell, EarlyResetGRUCell, GRUCell, LayerNormLSTMCell, LSTMCell, RNNCell
+from seqwise.layers.recurrent import Recurrent, StackedRecurrent
+from seqwise.lens.gradients import compute_half_life, gradients
+from seqwise.lens.jacobians import follow_layer
+from seqwise.lens.recurrent import list_layers
+from seqwise.lens.subject import open_subject
+
+CELLS = [RNNCell, LSTMCell, GRUCell, EarlyResetGRUCell, LayerNormLSTMCell]
+
+
+def make_inputs(steps: int, width: int = 3) -> torch.Tensor:
+    return torch.randn(1, steps, width, generator=torch.Generator().manual_seed(2))
+
+
+def make_linear_layer(matrix: torch.Tensor) -> Recurrent:
+    cell = RNNCell(3, len(matrix), activation="identity")
+    with torch.no_grad():
+        cell.weight_hidden.copy_(matrix)
+    return Recurrent(cell)
+
+
+@pytest.mark.parametrize("cell_class", CELLS)
+def test_step_jacobians_equal_finite_differences(cell_class: type[Cell]):
+    subject = open_subject(Recurrent(cell_class(3, 4)), make_inputs(5))
+    trajectory = follow_layer(subject, list_layers(subject)[0])
+    step, epsilon = 3, 1e-6
+    state = torch.cat(trajectory.states[step])
+    columns = []
+    for index in range(len(state)):
+        results = []
+        for sign in (1, -1):
+            moved = state.clone()
+            moved[index] += sign * epsilon
+            parts = tuple(part[None] for part in moved.split(4))
+            new = trajectory.cell.step(trajectory.inputs[step][None], parts, trajectory.cell.weight_hidden)
+            results.append(torch.cat(new, dim=-1)[0])
+        columns.append((results[0] - results[1]) / (2 * epsilon))
+    torch.testing.assert_close(trajectory.compute_jacobian(step), torch.stack(columns, dim=1), atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cell_class", [RNNCell, GRUCell, LSTMCell])
+def test_norms_through_time_equal_autograd(cell_class: type[Cell]):
+    torch.manual_seed(0)
+    layer, x = Recurrent(cell_class(3, 4)), make_inputs(7)
+    norms = gradients(layer, x).data["Recurrent"]["norms"]
+    inputs, states = layer.cell.project(x)[0], [layer.cell.start(1, x)]
+    for projected in inputs:
+        states.append(layer.cell.step(projected[None], states[-1], layer.cell.weight_hidden))
+    for k in (1, 4, 7):
+        rows = [torch.autograd.grad(states[-1][0][0, i], states[k][0], retain_graph=True)[0][0] for i in range(4)]
+        assert norms[k - 1] == pytest.approx(float(torch.stack(rows).norm()) / 2, rel=1e-4)
+
+
+def test_lyapunov_exponents_of_a_linear_recurrence_are_the_logarithms_of_its_eigenvalues():
+    eigenvalues = torch.tensor([1.05, 0.9, 0.6, 0.3])
+    basis = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(0))).Q
+    view = gradients(make_linear_layer(basis @ torch.diag(eigenvalues) @ basis.T), make_inputs(400))
+    np.testing.assert_allclose(view.data["Recurrent"]["exponents"], eigenvalues.log(), atol=0.01)
+    assert view.data["Recurrent"]["radius"][0] == pytest.approx(1.05, abs=1e-5)
+    assert view.data["Recurrent"]["singular"][0] == pytest.approx(1.05, abs=1e-4)
+    assert "do not vanish" in view.summary[0]
+
+
+def test_a_matrix_that_is_not_normal_stretches_although_its_radius_is_below_one():
+    matrix = torch.tensor([[0.5, 4.0], [0.0, 0.5]])
+    values = gradients(make_linear_layer(matrix), make_inputs(6)).data["Recurrent"]
+    assert values["radius"][0] == pytest.approx(0.5, abs=1e-3)
+    assert values["singular"][0] == pytest.approx(float(torch.linalg.matrix_norm(matrix, 2)), rel=1e-5)
+    assert values["norms"][-2] > values["norms"][-1]
+
+
+def test_the_direct_path_of_an_lstm_is_the_product_of_its_forget_gates():
+    torch.manual_seed(0)
+    layer, x = Recurrent(LSTMCell(3, 4)), make_inputs(5)
+    from seqwise.layers.record import record
+
+    with record(layer) as recording, torch.no_grad():
+        layer(x)
+    forget = recording["lstm.forget"][0].double()
+    direct = gradients(layer, x).data["Recurrent"]["direct"]
+    assert direct[4] == 1
+    assert direct[2] == pytest.approx(float((forget[3] * forget[4]).square().mean().sqrt()), rel=1e-5)
+
+
+def test_half_life_of_a_constant_decay_is_exact():
+    assert compute_half_life(0.5 ** np.arange(10)[::-1]) == pytest.approx(1.0)
+    assert compute_half_life(np.ones(10)) == math.inf
+
+
+def test_several_models_are_drawn_on_one_chart():
+    models = [Recurrent(RNNCell(3, 4)), StackedRecurrent([Recurrent(GRUCell(3, 4)), Recurrent(GRUCell(4, 4))])]
+    view = gradients(models, make_inputs(5))
+    assert [line.name for line in view.figures[0].series] == ["Recurrent", "StackedRecurrent"]
+    assert view.data["StackedRecurrent"]["layer"] == "layer 2"
+
+
+def test_the_model_is_unchanged_and_has_no_gradients():
+    layer, x = Recurrent(LSTMCell(3, 4)), make_inputs(5)
+    before = [parameter.clone() for parameter in layer.parameters()]
+    gradients(layer, x)
+    assert all(torch.equal(a, b) and b.grad is None for a, b in zip(before, layer.parameters()))
+
+
+def test_a_state_that_attention_enters_is_refused():
+    with pytest.raises(UsageError, match="attention enters its state"):
+        gradients(AttentiveRecurrent(GRUCell(3, 4), attention_span=3), make_inputs(5))
