@@ -70,13 +70,16 @@ def test_second_derivatives_equal_those_of_the_parts():
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_one_gradient_alone_is_the_same(index):
+def test_the_gradient_of_one_input_does_not_depend_on_which_others_require_one(index):
     *leaves, targets = random_inputs()
-    alone = [leaf.detach().requires_grad_(position == index) for position, leaf in enumerate(leaves)]
+    one_requires_gradient = [leaf.detach().requires_grad_(position == index) for position, leaf in enumerate(leaves)]
     for factors in (torch.ones(()).expand(N), torch.linspace(-1, 1, N)):
         expected = torch.autograd.grad(reference_losses(*leaves, targets), leaves[index], factors)
         torch.testing.assert_close(
-            torch.autograd.grad(linear_cross_entropy(*alone, targets), alone[index], factors), expected
+            torch.autograd.grad(
+                linear_cross_entropy(*one_requires_gradient, targets), one_requires_gradient[index], factors
+            ),
+            expected,
         )
 
 
@@ -118,9 +121,11 @@ def test_under_autocast_products_are_rounded_and_sums_are_not(device):
     with torch.autocast(device, torch.bfloat16):
         losses = linear_cross_entropy(*leaves, targets)
     assert losses.dtype == torch.float32
-    exact = reference_losses(*leaves, targets)
-    torch.testing.assert_close(losses, exact, rtol=2e-2, atol=2e-2)
-    for gradient, expected in zip(torch.autograd.grad(losses.sum(), leaves), torch.autograd.grad(exact.sum(), leaves)):
+    float32_losses = reference_losses(*leaves, targets)
+    torch.testing.assert_close(losses, float32_losses, rtol=2e-2, atol=2e-2)
+    for gradient, expected in zip(
+        torch.autograd.grad(losses.sum(), leaves), torch.autograd.grad(float32_losses.sum(), leaves)
+    ):
         assert gradient.dtype == torch.float32
         assert (gradient - expected).norm() < 0.01 * expected.norm()
 
@@ -129,9 +134,11 @@ def test_under_autocast_products_are_rounded_and_sums_are_not(device):
 @pytest.mark.parametrize("reduce", [Tensor.mean, lambda losses: losses @ torch.arange(N).to(losses)])
 def test_16_bit_weights_get_gradients_near_the_exact_ones(device, reduce):
     *leaves, targets = random_inputs(torch.bfloat16, device)
-    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    float64_leaves = [leaf.detach().double().requires_grad_() for leaf in leaves]
     gradients = torch.autograd.grad(reduce(linear_cross_entropy(*leaves, targets)), leaves)
-    for gradient, expected in zip(gradients, torch.autograd.grad(reduce(reference_losses(*exact, targets)), exact)):
+    for gradient, expected in zip(
+        gradients, torch.autograd.grad(reduce(reference_losses(*float64_leaves, targets)), float64_leaves)
+    ):
         assert gradient.dtype == torch.bfloat16
         assert (gradient - expected).norm() < 0.01 * expected.norm()
 
@@ -154,7 +161,7 @@ def test_16_bit_vectors_get_16_bit_gradients():
     assert vectors.grad.dtype == torch.bfloat16
 
 
-def test_a_target_outside_the_vocabulary_is_refused():
+def test_a_target_outside_the_vocabulary_is_rejected():
     *leaves, targets = random_inputs()
     targets[5] = V
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):

@@ -24,7 +24,7 @@ def fake_gpu(monkeypatch):
 
     def configure(triton: str | None = "3.6.0", capability: tuple[int, int] = (9, 0)) -> None:
         monkeypatch.delenv("SEQWISE_KERNELS", raising=False)
-        monkeypatch.setattr(availability, "package_version", lambda name: triton)
+        monkeypatch.setattr(availability, "get_package_version", lambda name: triton)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         kernel._get_unavailable_reason.cache_clear()
 
@@ -62,7 +62,7 @@ def test_losses_of_meta_tensors_are_meta_tensors(monkeypatch, min_scores):
     assert losses.shape == (N,)
 
 
-def leaves_and_targets() -> tuple[list[Tensor], Tensor]:
+def draw_leaves_and_targets() -> tuple[list[Tensor], Tensor]:
     torch.manual_seed(0)
     leaves = [torch.randn(*shape, requires_grad=True) for shape in ((N, D), (V, D), (V,))]
     return leaves, torch.randint(V, (N,))
@@ -95,7 +95,7 @@ def failing_triton(monkeypatch):
                 scores.fill_(math.nan)
                 failures.append(error)
                 raise error
-            losses = kernel._compute_plain(scores, targets)
+            losses = kernel._compute_plain_losses_and_errors(scores, targets)
             if factors is not None:
                 scores *= factors[:, None]
             return losses
@@ -109,7 +109,7 @@ def failing_triton(monkeypatch):
 @pytest.mark.parametrize("after", [0, 2, 5], ids=["at once", "in the third chunk", "in the second pass"])
 def test_a_failed_launch_warns_once_and_the_result_is_right(failing_triton, after):
     failures = failing_triton(RuntimeError("first line\nout of resource: shared memory"), after)
-    leaves, targets = leaves_and_targets()
+    leaves, targets = draw_leaves_and_targets()
     factors = torch.linspace(-1, 2, N)
     expected = F.cross_entropy(F.linear(*leaves), targets, reduction="none")
     with warnings.catch_warnings(record=True) as recorded_warnings:
@@ -128,7 +128,7 @@ def test_a_failed_launch_warns_once_and_the_result_is_right(failing_triton, afte
 @pytest.mark.filterwarnings("error")
 def test_out_of_memory_errors_are_raised(failing_triton):
     failing_triton(torch.OutOfMemoryError("simulated"), 0)
-    leaves, targets = leaves_and_targets()
+    leaves, targets = draw_leaves_and_targets()
     with pytest.raises(torch.OutOfMemoryError, match="simulated"):
         linear_cross_entropy(*leaves, targets)
     assert not kernel._failed_devices
@@ -137,7 +137,7 @@ def test_out_of_memory_errors_are_raised(failing_triton):
 @pytest.mark.filterwarnings("error")
 def test_a_wrong_target_does_not_disable_the_kernel(failing_triton):
     failing_triton(RuntimeError("index out of bounds"), 0)
-    leaves, targets = leaves_and_targets()
+    leaves, targets = draw_leaves_and_targets()
     targets[1] = V
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         linear_cross_entropy(*leaves, targets)
@@ -157,7 +157,7 @@ def test_torch_compile_uses_the_plain_backend_forward_and_backward(fake_gpu, mon
     )
     monkeypatch.setattr(kernel, "_choose_backend", lambda device, dtype: "plain")
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, 0))
-    leaves, targets = leaves_and_targets()
+    leaves, targets = draw_leaves_and_targets()
     losses = linear_cross_entropy(*leaves, targets)
     monkeypatch.setattr(
         kernel,

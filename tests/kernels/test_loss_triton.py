@@ -27,42 +27,42 @@ def _several_blocks(monkeypatch):
 
 
 def to_kernel_layout(scores: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The scores with the strides that the kernel requires, and NaN in the padding between rows."""
-    rows, words = scores.shape
-    actual = torch.full((rows, -(-words // 8) * 8), math.nan, dtype=dtype, device=DEVICE)[:, :words]
+    """Returns the scores with the strides that the kernel requires, and NaN in the padding between rows."""
+    rows, vocabulary = scores.shape
+    actual = torch.full((rows, -(-vocabulary // 8) * 8), math.nan, dtype=dtype, device=DEVICE)[:, :vocabulary]
     return actual.copy_(scores)
 
 
-def padding_between_rows(scores: Tensor) -> Tensor:
-    """The memory between rows."""
+def get_padding_between_rows(scores: Tensor) -> Tensor:
+    """Returns the memory between rows."""
     rows, stride = len(scores), scores.stride(0)
     return scores.as_strided((rows, stride), (stride, 1))[:, scores.shape[1] :]
 
 
 def compute_expected(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses and p − y in float64."""
-    exact = scores.detach().double().requires_grad_()
-    losses = F.cross_entropy(exact, targets, reduction="none")
-    (error,) = torch.autograd.grad(losses.sum(), exact)
+    """Returns losses and p − y in float64."""
+    float64_scores = scores.detach().double().requires_grad_()
+    losses = F.cross_entropy(float64_scores, targets, reduction="none")
+    (error,) = torch.autograd.grad(losses.sum(), float64_scores)
     return losses.detach(), error
 
 
-def random_scores(rows: int, words: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
-    torch.manual_seed(words)
-    return torch.randn(rows, words, device=DEVICE) * scale, torch.randint(words, (rows,), device=DEVICE)
+def random_scores(rows: int, vocabulary: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(vocabulary)
+    return torch.randn(rows, vocabulary, device=DEVICE) * scale, torch.randint(vocabulary, (rows,), device=DEVICE)
 
 
-@pytest.mark.parametrize("words", [1, 2, 7, 8, 9, 127, 128, 129, 255, 257, 520])
+@pytest.mark.parametrize("vocabulary", [1, 2, 7, 8, 9, 127, 128, 129, 255, 257, 520])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_losses_and_errors_equal_those_in_float64(words, dtype):
-    scores, targets = random_scores(5, words)
+def test_losses_and_errors_equal_those_in_float64(vocabulary, dtype):
+    scores, targets = random_scores(5, vocabulary)
     scores = to_kernel_layout(scores, dtype)
     losses, error = compute_expected(scores, targets)
     actual = compute_row_losses(scores, targets)
     assert actual.dtype == torch.float32
     torch.testing.assert_close(actual.double(), losses, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.double(), error, rtol=ROUNDING[dtype], atol=1e-7)
-    assert not padding_between_rows(scores).any(), "a matrix product may read the padding too"
+    assert not get_padding_between_rows(scores).any(), "a matrix product may read the padding too"
 
 
 def test_each_row_is_multiplied_by_its_factor():
@@ -151,23 +151,23 @@ def test_the_small_gradient_of_a_likely_target_is_exact(lead):
     scores, targets = torch.zeros(1, 150, device=DEVICE), torch.tensor([77], device=DEVICE)
     scores[0, 77] = lead
     losses, error = compute_expected(scores, targets)
-    rest = 149 * math.exp(-lead)
-    assert float(losses) == pytest.approx(math.log1p(rest), rel=1e-3, abs=1e-12)
+    sum_of_others = 149 * math.exp(-lead)
+    assert float(losses) == pytest.approx(math.log1p(sum_of_others), rel=1e-3, abs=1e-12)
     for dtype in (torch.float32, torch.bfloat16):
         kernel_scores = to_kernel_layout(scores, dtype)
-        assert float(compute_row_losses(kernel_scores, targets)) == pytest.approx(math.log1p(rest), rel=1e-5)
-        assert float(kernel_scores[0, 77]) == pytest.approx(-rest / (1 + rest), rel=ROUNDING[dtype])
-    assert float(error[0, 77]) == pytest.approx(-rest / (1 + rest), rel=1e-3, abs=1e-12)
+        assert float(compute_row_losses(kernel_scores, targets)) == pytest.approx(math.log1p(sum_of_others), rel=1e-5)
+        assert float(kernel_scores[0, 77]) == pytest.approx(-sum_of_others / (1 + sum_of_others), rel=ROUNDING[dtype])
+    assert float(error[0, 77]) == pytest.approx(-sum_of_others / (1 + sum_of_others), rel=1e-3, abs=1e-12)
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="on a GPU the failed assertion ends the process")
 @pytest.mark.parametrize("target", [-1, -100, 9])
-def test_a_target_outside_the_vocabulary_is_refused(target):
+def test_a_target_outside_the_vocabulary_is_rejected(target):
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         compute_row_losses(to_kernel_layout(torch.zeros(2, 9)), torch.tensor([0, target]))
 
 
-def test_scores_with_other_strides_are_refused():
+def test_scores_with_other_strides_are_rejected():
     targets = torch.zeros(2, dtype=torch.int64, device=DEVICE)
     for scores in (torch.zeros(2, 9, device=DEVICE), torch.zeros(2, 32, device=DEVICE)[:, :9]):
         with pytest.raises(ValueError, match="multiples of 8"):
@@ -179,12 +179,20 @@ def test_zero_rows_give_no_losses():
 
 
 def test_chunks_cover_all_rows_and_limit_memory():
-    for rows, width, words in [(8192, 768, 128_000), (8192, 768, 256_000), (32_768, 768, 50_304), (9, 8, 3), (0, 8, 3)]:
-        chunks = kernel._split_rows(rows, width, words, "triton")
+    for rows, width, vocabulary in [
+        (8192, 768, 128_000),
+        (8192, 768, 256_000),
+        (32_768, 768, 50_304),
+        (9, 8, 3),
+        (0, 8, 3),
+    ]:
+        chunks = kernel._split_rows(rows, width, vocabulary, "triton")
         assert [row for chunk in chunks for row in range(chunk.start, chunk.stop)] == list(range(rows))
         size = chunks[0].stop
-        assert size * words <= 1.1 * max(kernel.MAX_SCORES["triton"], words * width, rows * words / kernel.MIN_CHUNKS)
-        assert size * words <= 1.1 * max(2 * kernel.MAX_SCORES["triton"], words * width)
+        assert size * vocabulary <= 1.1 * max(
+            kernel.MAX_SCORES["triton"], vocabulary * width, rows * vocabulary / kernel.MIN_CHUNKS
+        )
+        assert size * vocabulary <= 1.1 * max(2 * kernel.MAX_SCORES["triton"], vocabulary * width)
         assert all(chunk.stop - chunk.start == size for chunk in chunks[:-1])
     assert kernel._split_rows(8192, 768, 128_000, "triton")[0].stop == 768
 
@@ -194,11 +202,11 @@ def test_chunks_cover_all_rows_and_limit_memory():
 SHAPES = [(8192, 128_000, 768), (4096, 50_257, 512), (1000, 32_001, 100)]
 
 
-def random_inputs(rows: int, words: int, width: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
+def random_inputs(rows: int, vocabulary: int, width: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
     torch.manual_seed(0)
-    tensors = (torch.randn(rows, width), torch.randn(words, width) * width**-0.5, torch.randn(words))
+    tensors = (torch.randn(rows, width), torch.randn(vocabulary, width) * width**-0.5, torch.randn(vocabulary))
     leaves = [tensor.to("cuda", dtype).requires_grad_() for tensor in tensors]
-    return leaves, torch.randint(words, (rows,), device="cuda")
+    return leaves, torch.randint(vocabulary, (rows,), device="cuda")
 
 
 def reference_losses(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
@@ -217,17 +225,17 @@ def _default_blocks(monkeypatch, _several_blocks):
 def test_on_a_gpu_our_loss_is_as_near_to_float32_as_the_eager_one(shape, dtype):
     leaves, targets = random_inputs(*shape, dtype)
     with torch.autocast("cuda", enabled=False):
-        exact = [leaf.detach().float().requires_grad_() for leaf in leaves]
-        exact_losses = reference_losses(*exact, targets)
-        exact_gradients = torch.autograd.grad(exact_losses.mean(), exact)
+        expected = [leaf.detach().float().requires_grad_() for leaf in leaves]
+        float32_losses = reference_losses(*expected, targets)
+        float32_gradients = torch.autograd.grad(float32_losses.mean(), expected)
     relative_errors = {}
     with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.float32):
         for name, loss in (("ours", linear_cross_entropy), ("eager", reference_losses)):
             losses = loss(*leaves, targets)
             gradients = torch.autograd.grad(losses.float().mean(), leaves)
             assert all(gradient.dtype == dtype for gradient in gradients)
-            pairs = zip((losses, *gradients), (exact_losses, *exact_gradients))
-            relative_errors[name] = [float((actual - exact).norm() / exact.norm()) for actual, exact in pairs]
+            pairs = zip((losses, *gradients), (float32_losses, *float32_gradients))
+            relative_errors[name] = [float((actual - expected).norm() / expected.norm()) for actual, expected in pairs]
     assert kernel._choose_backend(DEVICE, dtype) == "triton"
     for ours, eager in zip(relative_errors["ours"], relative_errors["eager"]):
         assert ours < 1.1 * eager + 1e-5, relative_errors
@@ -236,8 +244,8 @@ def test_on_a_gpu_our_loss_is_as_near_to_float32_as_the_eager_one(shape, dtype):
 @pytest.mark.gpu
 @pytest.mark.usefixtures("_default_blocks")
 def test_on_a_gpu_16_bit_products_are_added_in_float32():
-    assert kernel._adds_in_float32(DEVICE, torch.bfloat16)
-    assert kernel._adds_in_float32(DEVICE, torch.float16)
+    assert kernel._can_add_in_float32(DEVICE, torch.bfloat16)
+    assert kernel._can_add_in_float32(DEVICE, torch.float16)
 
 
 @pytest.mark.gpu

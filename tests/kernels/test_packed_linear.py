@@ -16,33 +16,35 @@ def test_the_product_is_that_of_linear(activation, shape):
     torch.manual_seed(0)
     weight, bias, x = torch.randn(70, 40), torch.randn(70), torch.randn(shape)
     with torch.inference_mode():
-        outputs = PackedLinear(weight, bias, rows=7, activation=activation)(x)
+        outputs = PackedLinear(weight, bias, num_sequences=7, activation=activation)(x)
     torch.testing.assert_close(outputs, ACTIVATIONS[activation](F.linear(x, weight, bias)), atol=1e-5, rtol=1e-5)
 
 
 def test_float64_weights_use_the_ordinary_product():
     weight = torch.randn(4, 3, dtype=torch.float64)
     with torch.inference_mode():
-        assert PackedLinear(weight, None, rows=8).packed_weight is None
-        assert PackedLinear(torch.randn(1100, 1000, dtype=torch.float64), None, rows=1).few_rows is None
+        assert PackedLinear(weight, None, num_sequences=8).packed_weight is None
+        assert (
+            PackedLinear(torch.randn(1100, 1000, dtype=torch.float64), None, num_sequences=1).multiply_few_rows is None
+        )
     x = torch.randn(2, 3, dtype=torch.float64)
-    assert torch.equal(PackedLinear(weight, None, rows=8)(x), F.linear(x, weight))
+    assert torch.equal(PackedLinear(weight, None, num_sequences=8)(x), F.linear(x, weight))
 
 
 def test_with_gradients_enabled_the_ordinary_product_is_used():
     weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
-    assert PackedLinear(torch.randn(1100, 1000), None, rows=1).few_rows is None
-    layer = PackedLinear(weight, None, rows=8)
+    assert PackedLinear(torch.randn(1100, 1000), None, num_sequences=1).multiply_few_rows is None
+    layer = PackedLinear(weight, None, num_sequences=8)
     assert layer.packed_weight is None
     layer(x).sum().backward()
     torch.testing.assert_close(weight.grad, x.sum(0).expand(4, 3))
 
 
 def test_without_onednn_the_ordinary_product_is_used(monkeypatch):
-    monkeypatch.setattr(packed_linear, "_is_available", lambda: False)
+    monkeypatch.setattr(packed_linear, "_has_packed_linear", lambda: False)
     weight, x = torch.randn(4, 3), torch.randn(2, 3)
     with torch.inference_mode():
-        layer = PackedLinear(weight, None, rows=8)
+        layer = PackedLinear(weight, None, num_sequences=8)
     assert layer.packed_weight is None
     assert torch.equal(layer(x), F.linear(x, weight))
 
@@ -55,8 +57,8 @@ def test_few_rows_are_multiplied_with_the_weight_itself(activation, has_bias, sh
     monkeypatch.setattr(packed_linear, "MIN_FEW_ROWS_SIZE", 0)
     torch.manual_seed(0)
     weight, bias, x = torch.randn(70, 41), torch.randn(70) if has_bias else None, torch.randn(*shape, 41)
-    layer = PackedLinear(weight, bias, rows=1, activation=activation)
-    assert layer.few_rows is not None
+    layer = PackedLinear(weight, bias, num_sequences=1, activation=activation)
+    assert layer.multiply_few_rows is not None
     assert layer.packed_weight is None
     torch.testing.assert_close(layer(x), ACTIVATIONS[activation](F.linear(x, weight, bias)), atol=1e-5, rtol=1e-5)
 
@@ -69,29 +71,29 @@ def test_any_size_can_be_multiplied_on_any_number_of_threads(width, depth, monke
     torch.manual_seed(0)
     weight, bias = torch.randn(width, 2 * depth)[:, ::2], torch.randn(width)
     x = torch.randn(depth, 3).t()  # neither is contiguous
-    before = torch.get_num_threads()
+    num_threads = torch.get_num_threads()
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             multiply = packed_linear.FewRowsProduct(weight, bias)
             products = [multiply(x) for _ in range(3)]  # by one thread and by all
             torch.testing.assert_close(products[0], F.linear(x, weight, bias), atol=1e-5, rtol=1e-5)
-            assert all(torch.equal(products[0], other) for other in products)
+            assert all(torch.equal(products[0], product) for product in products)
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(num_threads)
 
 
 @torch.inference_mode()
 def test_a_small_weight_and_a_machine_without_compiler_use_the_ordinary_product(monkeypatch):
     weight, x = torch.randn(1100, 1000), torch.randn(1, 1000)
-    assert PackedLinear(weight, None, rows=1).few_rows is not None
-    assert PackedLinear(weight[:9], None, rows=1).few_rows is None
+    assert PackedLinear(weight, None, num_sequences=1).multiply_few_rows is not None
+    assert PackedLinear(weight[:9], None, num_sequences=1).multiply_few_rows is None
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
-    assert PackedLinear(weight, None, rows=1).few_rows is None
+    assert PackedLinear(weight, None, num_sequences=1).multiply_few_rows is None
     monkeypatch.delenv("SEQWISE_KERNELS")
     monkeypatch.setattr(packed_linear, "_can_compile", lambda: False)
-    layer = PackedLinear(weight, None, rows=1)
-    assert layer.few_rows is None
+    layer = PackedLinear(weight, None, num_sequences=1)
+    assert layer.multiply_few_rows is None
     assert torch.equal(layer(x), F.linear(x, weight))
 
 

@@ -20,7 +20,7 @@ def _clear_cache(monkeypatch):
 
 
 def fake_gpu(monkeypatch, triton: str | None = "3.6.0", capability: tuple[int, int] = (9, 0)) -> None:
-    monkeypatch.setattr(availability, "package_version", lambda name: triton)
+    monkeypatch.setattr(availability, "get_package_version", lambda name: triton)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
 
 

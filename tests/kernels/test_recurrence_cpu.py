@@ -27,7 +27,7 @@ from seqwise.kernels.recurrence.cpu import scan as compiled_scan
 from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Direction, Projection, SequencePacking, scan
 from seqwise.kernels.recurrence.cpu.linear import PackedWeight, multiply_transposed
 from seqwise.layers.record import record
-from seqwise.layers.recurrent import valid_steps
+from seqwise.layers.recurrent import build_step_mask
 from seqwise.layers.scan import build_direction, zero_padding
 
 # --- against the reference implementation ----------------------------------------------------------------------------
@@ -88,19 +88,21 @@ def test_gradients_with_a_graph_equal_those_of_the_kernel(spec, lengths):
 
 
 def build_function_of_parameters(spec, lengths, units):
-    """The compiled scan of three sequences as a function of input, state and parameters, and values of these."""
+    """Returns the compiled scan of three sequences as a function of input, state and parameters, and their values."""
     cell = build_cell(spec, 2, units, torch.float64)
     x, state = random_inputs(spec, 3, 3, 2, units, torch.float64)
     length_tensor = None if lengths is None else torch.tensor(lengths)
 
-    def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+    def run(x: Tensor, *state_and_parameters: Tensor) -> tuple[Tensor, ...]:
         names = [name for name, _ in cell.named_parameters()]
         count = len(state)
-        parameters = dict(zip(names, rest[count:], strict=True))
+        parameters = dict(zip(names, state_and_parameters[count:], strict=True))
 
         class Scan(nn.Module):
             def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-                return tuple(run_compiled(spec, cell, x, list(rest[:count]), length_tensor, reverse=False))
+                return tuple(
+                    run_compiled(spec, cell, x, list(state_and_parameters[:count]), length_tensor, reverse=False)
+                )
 
         module = Scan()
         module.cell = cell
@@ -119,7 +121,7 @@ def test_recorded_gates_equal_the_reference_implementation(spec, lengths):
     with record(cell) as recording:
         run_reference(cell, x, state, length_tensor, reverse=False)
     direction = Direction(build_projection(cell), cell.weight_hidden, get_vectors(cell), tuple(state))
-    _, _, (gates,) = scan(spec, x, [direction], SequencePacking(3, 4, length_tensor), record=True)
+    _, _, (gates,) = scan(spec, x, [direction], SequencePacking(3, 4, length_tensor), should_record=True)
     assert list(gates) == list(cell.gates)
     for name in cell.gates:
         torch.testing.assert_close(gates[name], recording[name], atol=1e-13, rtol=1e-13)
@@ -128,7 +130,7 @@ def test_recorded_gates_equal_the_reference_implementation(spec, lengths):
 # --- against PyTorch's own layers ------------------------------------------------------------------------------------
 
 
-def test_one_step_of_an_lstm_by_hand():
+def test_an_lstm_step_equals_a_hand_computed_result():
     def sigmoid(a: float) -> float:
         return 1 / (1 + math.exp(-a))
 
@@ -189,7 +191,7 @@ def test_padding_affects_no_result(spec):
     cell = build_cell(spec, 3, 5, torch.float32)
     x, state = random_inputs(spec, 3, 4, 3, 5, torch.float32)
     lengths = torch.tensor([2, 0, 4])
-    with_nan = zero_padding(x.detach(), valid_steps(x, 3, lengths))
+    with_nan = zero_padding(x.detach(), build_step_mask(x, 3, lengths))
     with_nan[0, 2:], with_nan[1] = math.nan, math.nan
     with_nan.requires_grad_()
     results = run_compiled(spec, cell, with_nan, state, lengths, reverse=False)
@@ -273,7 +275,7 @@ def test_nan_stays_nan():
     assert outputs[1].isfinite().all()
 
 
-def test_packing_and_unpacking():
+def test_unpacking_restores_the_packed_sequences():
     lengths = torch.tensor([2, 0, 3])
     x = torch.arange(9.0).view(3, 3, 1)
     packing = SequencePacking(3, 3, lengths)
@@ -288,7 +290,7 @@ def test_a_scan_packs_its_rows_once(monkeypatch):
     calls = []
     flatten = packing_module._flatten
     monkeypatch.setattr(packing_module, "_flatten", lambda *arguments: calls.append(arguments) or flatten(*arguments))
-    monkeypatch.setattr(compiled_scan, "WINDOW_ROWS", 5)
+    monkeypatch.setattr(compiled_scan, "MIN_WINDOW_ROWS", 5)
     spec, lengths = CellSpec("rnn"), torch.tensor([9, 2, 7, 0])
     cell = build_cell(spec, 6, 20, torch.float32)
     x, state = random_inputs(spec, 4, 9, 6, 20, torch.float32)
@@ -335,15 +337,15 @@ def test_the_window_size_does_not_change_the_result(spec, padded, monkeypatch):
     leaves = [x, *state, *cell.parameters()]
     results = []
     for rows in (5, 1000):
-        monkeypatch.setattr(compiled_scan, "WINDOW_ROWS", rows)
+        monkeypatch.setattr(compiled_scan, "MIN_WINDOW_ROWS", rows)
         packing = SequencePacking(4, 9, lengths)
         assert (len(packing.split_windows(rows)) > 1) == (rows == 5)
         outputs, (first, second), gates = scan(
-            spec, x, [direction, direction._replace(reverse=True)], packing, record=True
+            spec, x, [direction, direction._replace(reverse=True)], packing, should_record=True
         )
         with torch.no_grad():
-            again, *_ = scan(spec, x, [direction, direction._replace(reverse=True)], packing)
-        assert torch.equal(again, outputs)
+            without_gradients, *_ = scan(spec, x, [direction, direction._replace(reverse=True)], packing)
+        assert torch.equal(without_gradients, outputs)
         recorded = [value for direction in gates for value in direction.values()]
         results.append([outputs, *first, *second, *recorded, *compute_gradients([outputs, *first, *second], leaves)])
     for actual, expected in zip(*results, strict=True):

@@ -52,12 +52,12 @@ def plans(monkeypatch):
     """The plans that are created; threads share even the smallest work."""
     created = []
 
-    class RecordedPlan(compiled_scan.Plan):
+    class RecordedPlan(compiled_scan.ScanPlan):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             created.append(self)
 
-    monkeypatch.setattr(compiled, "Plan", RecordedPlan)
+    monkeypatch.setattr(compiled, "ScanPlan", RecordedPlan)
     monkeypatch.setattr(compiled_scan, "MIN_THREADED_WORK", 0)
     monkeypatch.setattr(linear, "MIN_THREADED_WORK", 0)
     return created
@@ -68,7 +68,7 @@ def plans(monkeypatch):
 @each_cell_spec
 def test_results_do_not_depend_on_the_number_of_threads(spec, batch, openmp, threads, plans, monkeypatch):
     if not openmp:
-        monkeypatch.setattr("seqwise.kernels.recurrence.cpu.code._find_openmp", lambda: None)
+        monkeypatch.setattr("seqwise.kernels.recurrence.cpu.threads._find_openmp", lambda: None)
     cell = build_cell(spec, 21, 37, torch.float32)
     x, state = random_inputs(spec, batch, 7, 21, 37, torch.float32)
     lengths = torch.arange(batch) * 5 % 8
@@ -88,11 +88,11 @@ def test_results_do_not_depend_on_the_number_of_threads(spec, batch, openmp, thr
     results = []
     for count in range(1, 6):
         threads(count)
-        outputs, (after,), _ = scan(spec, x, [direction], SequencePacking(batch, 7, lengths))
-        results.append([outputs, *after, *compute_gradients([outputs, *after], leaves)])
+        outputs, (last_state,), _ = scan(spec, x, [direction], SequencePacking(batch, 7, lengths))
+        results.append([outputs, *last_state, *compute_gradients([outputs, *last_state], leaves)])
     assert [plan.workers for plan in plans] == [min(count, batch) for count in range(1, 6)]
-    for other in results[1:]:
-        assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
+    for result in results[1:]:
+        assert all(torch.equal(expected, actual) for expected, actual in zip(results[0], result, strict=True))
 
 
 def test_threads_split_directions_and_sequences(threads, plans):
@@ -124,7 +124,7 @@ threads = [threading.Thread(target=build, args=(spec,)) for spec in specs]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(len({id(functions) for _, functions in cells.values()}))
-print(len({cell.multiply.address for cell, _ in cells.values()}))
+print(len({cell.matmul.address for cell, _ in cells.values()}))
 """
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert process.stdout.split() == ["1", "1"]
@@ -151,15 +151,15 @@ def test_a_non_contiguous_input_weight_gets_its_gradient():
     spec = CellSpec("lstm")
     cell = build_cell(spec, 3, 5, torch.float32)
     x, state = random_inputs(spec, 2, 4, 3, 5, torch.float32)
-    other = cell.weight_input.detach().t().contiguous().t().requires_grad_()
+    non_contiguous = cell.weight_input.detach().t().contiguous().t().requires_grad_()
     gradients = []
-    for weight in (cell.weight_input, other):
+    for weight in (cell.weight_input, non_contiguous):
         direction = Direction(Projection(weight, cell.bias), cell.weight_hidden, (), tuple(state))
         gradients.append(compute_gradients([scan(spec, x, [direction], SequencePacking(2, 4))[0]], [weight])[0])
     assert torch.equal(*gradients)
 
 
-def test_products_refuse_rows_that_are_not_contiguous():
+def test_products_reject_rows_that_are_not_contiguous():
     x = torch.randn(4, 3)
     with pytest.raises(AssertionError, match="contiguous"):
         multiply_transposed(x, x, torch.empty(3, 3).t())
@@ -175,11 +175,11 @@ def test_the_projection_of_an_input_of_width_zero_is_the_bias(spec):
     garbage = [torch.full((12, cell.blocks * 20), math.nan) for _ in range(4)]
     del garbage  # memory that is not written would show up as NaN
     leaves = [*state, cell.bias, cell.weight_hidden]
-    both = []
+    all_results = []
     for run in (partial(run_compiled, spec), run_reference):
         results = run(cell, x, state, None, reverse=False)
-        both.append([*results, *compute_gradients(results, leaves)])
-    for actual, expected in zip(*both, strict=True):
+        all_results.append([*results, *compute_gradients(results, leaves)])
+    for actual, expected in zip(*all_results, strict=True):
         torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -192,7 +192,7 @@ def apply_activation(name: str, x: Tensor) -> Tensor:
 
     code = Code(linear.PRECISIONS[x.dtype])
     with code.function("apply", 3) as (source, target, width):
-        for u in code.each_vector(width):
+        for u in code.loop_over_vectors(width):
             code.store(ACTIVATIONS[name][0](code.load(source, u)), target, u)
     out = torch.empty_like(x)
     code.build()["apply"](x.data_ptr(), out.data_ptr(), len(x))
@@ -203,17 +203,17 @@ def apply_activation(name: str, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 3e-7), (torch.float64, 1e-15)])
 def test_activations_are_accurate_everywhere(name, dtype, tolerance):
     lowest = -87.0 if dtype == torch.float32 else -708.0
-    small = torch.logspace(-37, 1.9, 2001, dtype=torch.float64)
-    x = torch.cat([small, -small, torch.linspace(lowest, -lowest, 4001, dtype=torch.float64)]).to(dtype)
-    exact = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu, "identity": lambda a: a}[name](
+    magnitudes = torch.logspace(-37, 1.9, 2001, dtype=torch.float64)
+    x = torch.cat([magnitudes, -magnitudes, torch.linspace(lowest, -lowest, 4001, dtype=torch.float64)]).to(dtype)
+    expected = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu, "identity": lambda a: a}[name](
         x.double()
     )
-    error = (apply_activation(name, x).double() - exact).abs()
-    assert (error <= tolerance * exact.abs()).all()
+    error = (apply_activation(name, x).double() - expected).abs()
+    assert (error <= tolerance * expected.abs()).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_activations_of_extreme_values(dtype):
+def test_activations_of_extreme_values_saturate(dtype):
     tiny = torch.finfo(dtype).smallest_normal / 4  # denormal
     x = torch.tensor([math.inf, -math.inf, math.nan, 0.0, tiny, -tiny, 1e30, -1e30, -800.0], dtype=dtype)
     nan = math.nan
@@ -239,43 +239,43 @@ def test_activations_of_extreme_values(dtype):
         CellSpec("gru", update="?"),
     ],
 )
-def test_an_unknown_cell_specification_is_refused(spec):
+def test_an_unknown_cell_specification_is_rejected(spec):
     with pytest.raises(UsageError, match="no compiled scan of"):
         compiled_scan.build_equation(spec)
 
 
-def test_tensors_of_another_dtype_device_or_shape_are_refused():
+def test_tensors_of_another_dtype_device_or_shape_are_rejected():
     """Compiled code would read and write outside of them."""
     torch.manual_seed(0)
-    good = Direction(
+    valid = Direction(
         Projection(torch.randn(15, 3), torch.randn(15)), torch.randn(15, 5), (torch.randn(5),), (torch.randn(2, 5),)
     )
     x, packing = torch.randn(2, 4, 3), SequencePacking(2, 4)
-    scan(CellSpec("gru"), x, [good], packing)
-    weight, bias = good.project
+    scan(CellSpec("gru"), x, [valid], packing)
+    weight, bias = valid.project
     mixed = [
-        (x.double(), good),
-        (x, good._replace(weight_hidden=good.weight_hidden.double())),
-        (x, good._replace(vectors=(good.vectors[0].bfloat16(),))),
-        (x, good._replace(state=(good.state[0].to("meta"),))),
-        (x, good._replace(project=Projection(weight.to("meta"), bias))),
-        (x, good._replace(project=lambda rows: torch.randn(8, 15, dtype=torch.float64))),
+        (x.double(), valid),
+        (x, valid._replace(weight_hidden=valid.weight_hidden.double())),
+        (x, valid._replace(vector_parameters=(valid.vector_parameters[0].bfloat16(),))),
+        (x, valid._replace(state=(valid.state[0].to("meta"),))),
+        (x, valid._replace(project=Projection(weight.to("meta"), bias))),
+        (x, valid._replace(project=lambda rows: torch.randn(8, 15, dtype=torch.float64))),
     ]
     for inputs, direction in mixed:
         with pytest.raises(UsageError, match=r"float.* on "):
             scan(CellSpec("gru"), inputs, [direction], packing)
     sizes = [
-        (x[:1], [good]),
-        (x[:, :3], [good]),
-        (x[..., :2], [good]),
-        (x, [good._replace(weight_hidden=torch.randn(12, 4))]),
-        (x, [good._replace(vectors=())]),
-        (x, [good._replace(vectors=(torch.randn(4),))]),
-        (x, [good._replace(state=(torch.randn(3, 5),))]),
-        (x, [good._replace(state=good.state * 2)]),
-        (x, [good._replace(project=Projection(weight, torch.randn(14)))]),
-        (x, [good, good._replace(weight_hidden=torch.randn(18, 6))]),
-        (x, [good._replace(project=lambda rows: torch.randn(7, 15))]),
+        (x[:1], [valid]),
+        (x[:, :3], [valid]),
+        (x[..., :2], [valid]),
+        (x, [valid._replace(weight_hidden=torch.randn(12, 4))]),
+        (x, [valid._replace(vector_parameters=())]),
+        (x, [valid._replace(vector_parameters=(torch.randn(4),))]),
+        (x, [valid._replace(state=(torch.randn(3, 5),))]),
+        (x, [valid._replace(state=valid.state * 2)]),
+        (x, [valid._replace(project=Projection(weight, torch.randn(14)))]),
+        (x, [valid, valid._replace(weight_hidden=torch.randn(18, 6))]),
+        (x, [valid._replace(project=lambda rows: torch.randn(7, 15))]),
     ]
     for inputs, directions in sizes:
         with pytest.raises(UsageError, match=r"expected .* received"):
@@ -312,7 +312,7 @@ def test_aten_computes_single_steps_and_shapes_where_onednn_is_as_fast(threads):
         assert is_faster_than_aten(lstm, batch, 100)
         assert is_faster_than_aten(lstm, batch, 170)
         assert not is_faster_than_aten(lstm, batch[:1], 170)
-        assert is_faster_than_aten(lstm, batch, 256, padded=True)
+        assert is_faster_than_aten(lstm, batch, 256, is_padded=True)
         assert is_faster_than_aten(lstm, batch, 256, directions=2)
 
 

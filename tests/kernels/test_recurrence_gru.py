@@ -61,7 +61,7 @@ def always_split(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def random_tensors(variant: str, directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
-    """Projected inputs, matrices, the hidden bias of the candidate if there is one, states."""
+    """Returns projected inputs, matrices, the hidden bias of the candidate if there is one, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, 3 * units, units) / units**0.5
     bias = [torch.randn(directions, units)] if variant.startswith("reset after") else []
@@ -78,7 +78,7 @@ def get_scan(variant: str) -> Scan:
 def run(
     variant: str, tensors: list[Tensor], lengths: list[int] | None = None, reverse: tuple[bool, ...] = FORWARD
 ) -> list[Tensor]:
-    """The scan. Call it inside `run_concurrently`, which cannot be nested."""
+    """Runs the scan. Call it inside `run_concurrently`, which cannot be nested."""
     gates, weight, *bias, h = tensors
     return run_packed(get_scan(variant), gates, weight, bias, (h,), lengths, reverse)[0]
 
@@ -133,7 +133,7 @@ def test_the_last_of_several_launches_may_be_partly_filled(variant: str, padded:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["reset after, z replaces", "reset before, z replaces"])
-def test_the_other_convention_of_the_update_gate(variant: str) -> None:
+def test_a_replacing_update_gate_equals_the_cell(variant: str) -> None:
     assert_matches_reference(variant, random_tensors(variant, 1, 3, 3, 20), [3, 1, 2])
 
 
@@ -161,8 +161,10 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(var
     layout, gates, h = PackedLayout(2, 3, 6), gates[0].flatten(0, 1)[:, None], h[0, :, None]  # rows, directions, units
     with run_concurrently():
         overwritten, unchanged = gates.clone(), gates.clone()
-        outputs, (last,), _ = get_scan(variant).run(ScanInputs(overwritten, weight, bias, [h], layout), record=True)
-        plain, *_ = get_scan(variant).run(ScanInputs(unchanged, weight, bias, [h], layout))
+        outputs, (last,), _ = get_scan(variant).run(
+            ScanInputs(overwritten, weight, bias, [h], layout), should_record=True
+        )
+        unrecorded, *_ = get_scan(variant).run(ScanInputs(unchanged, weight, bias, [h], layout))
     previous = torch.cat([h[None], outputs[:-1]])
     r, z, n = overwritten.view(3, 2, 1, 60).chunk(3, dim=-1)
     torch.testing.assert_close(outputs, z * previous + (1 - z) * n, atol=1e-5, rtol=1e-5)
@@ -172,7 +174,7 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(var
     torch.testing.assert_close(z, torch.sigmoid(x_z + u_z), atol=1e-5, rtol=1e-5)
     u_n = r * (u_n + bias[0]) if bias else (r * previous) @ weight[0, 40:].mT
     torch.testing.assert_close(n, torch.tanh(x_n + u_n), atol=1e-5, rtol=1e-5)
-    assert torch.equal(plain, outputs)
+    assert torch.equal(unrecorded, outputs)
     assert torch.equal(last, outputs[-1])
     assert torch.equal(unchanged, gates)
 
@@ -195,12 +197,12 @@ def test_a_second_backward_pass_gives_the_same_bits(variant: str) -> None:
     with run_concurrently():
         outputs, _ = run(variant, inputs)
         runs = [torch.autograd.grad(outputs.sum(), inputs, retain_graph=True) for _ in range(2)]
-    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+    assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
-def test_one_gradient_alone_is_the_same(variant: str) -> None:
+def test_the_gradient_of_one_input_does_not_depend_on_which_others_require_one(variant: str) -> None:
     inputs = random_tensors(variant, 1, 2, 2, 8)
     expected = torch.autograd.grad(run_cell(variant, inputs)[0].sum(), inputs)
     for index, reference in enumerate(expected[1:], 1):
@@ -213,14 +215,14 @@ def test_one_gradient_alone_is_the_same(variant: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_half_precision_stays_near_float32(variant: str) -> None:
-    exact = random_tensors(variant, 1, 3, 3, 20)
-    rounded = [tensor.detach().half().requires_grad_() for tensor in exact]
-    expected = run_cell(variant, exact)
+    float32_leaves = random_tensors(variant, 1, 3, 3, 20)
+    float16_leaves = [tensor.detach().half().requires_grad_() for tensor in float32_leaves]
+    expected = run_cell(variant, float32_leaves)
     with run_concurrently():
-        results = run(variant, rounded)
-        gradients = torch.autograd.grad(results[0].float().sum(), rounded)
+        results = run(variant, float16_leaves)
+        gradients = torch.autograd.grad(results[0].float().sum(), float16_leaves)
     torch.testing.assert_close(results[0].float(), expected[0], atol=5e-3, rtol=5e-3)
-    for gradient, reference in zip(gradients, torch.autograd.grad(expected[0].sum(), exact), strict=True):
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected[0].sum(), float32_leaves), strict=True):
         assert gradient.dtype == torch.float16
         assert float((gradient.float() - reference).norm() / reference.norm()) < 5e-3
 
@@ -228,18 +230,19 @@ def test_half_precision_stays_near_float32(variant: str) -> None:
 @pytest.mark.parametrize(
     ("units", "batch"), [(16, 1), (100, 3), (256, 64), (512, 64), (1024, 64), (1536, 20), (2048, 64)]
 )
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(("size", "precision"), [(2, "tf32"), (4, "tf32"), (4, "tf32x3")])
 @pytest.mark.parametrize("matrices", [1, 3])
-def test_the_memory_of_a_program_fits_on_chip(units: int, batch: int, size: int, matrices: int) -> None:
-    tiling = choose_tiling(units, 16, batch, 1, size, CPU)
+def test_the_memory_of_a_program_fits_on_chip(units: int, batch: int, size: int, precision: str, matrices: int) -> None:
+    tiling = choose_tiling(units, 16, batch, 1, size, CPU, precision)
     assert tiling is not None
     columns = -(-units // 4) * 4 * (3 if matrices == 1 else 1)
     dtype = {2: torch.float16, 4: torch.float32}[size]
-    config = build_options(tiling, 16, dtype, False, "tf32")["config"]
+    config = build_options(tiling, 16, dtype, False, precision)["config"]
     options = build_quarter_options(config, columns, matrices, size, CPU)
     k_tile, resident = options["config"].k_tile, options["config"].resident_chunks
     is_resident = resident * k_tile >= columns // 4
     vectors = tiling.batch_tile if options["SPLIT"] else 4 * tiling.batch_tile
     chunks = matrices * resident + (not is_resident)
-    assert (64 * chunks + vectors) * k_tile * size < 232448
-    assert is_resident or units * size > 4000, "a small matrix stays on chip as a whole"
+    bytes_per_number = size * (2 if precision == "tf32x3" else 1)  # split in two
+    assert (64 * chunks + vectors) * k_tile * bytes_per_number < 232448
+    assert is_resident or units * bytes_per_number > 4000, "a small matrix stays on chip as a whole"

@@ -27,12 +27,13 @@ DEVICE = torch.device("cpu")  # stands for an H200
     units=st.integers(1, 2112),
     batch=st.integers(1, 5000),
     directions=st.integers(1, 2),
-    size=st.sampled_from([2, 4]),
+    number=st.sampled_from([(2, "tf32", 2), (4, "tf32", 4), (4, "tf32x3", 8)]),
     own_units=st.sampled_from([UNITS_PER_PROGRAM, 4 * UNITS_PER_PROGRAM]),
 )
-def test_programs_are_never_more_than_multiprocessors_and_fit_on_chip(units, batch, directions, size, own_units):
+def test_programs_are_never_more_than_multiprocessors_and_fit_on_chip(units, batch, directions, number, own_units):
     multiprocessors, memory = get_device_limits(DEVICE)
-    tiling = choose_tiling(units, own_units, batch, directions, size, DEVICE)
+    size, precision, bytes_on_chip = number  # tf32x3 splits a number in two
+    tiling = choose_tiling(units, own_units, batch, directions, size, DEVICE, precision)
     if tiling is None:
         assert directions * units > own_units * multiprocessors / 2, "refused though there is room"
         return
@@ -40,9 +41,20 @@ def test_programs_are_never_more_than_multiprocessors_and_fit_on_chip(units, bat
     assert tiling.unit_blocks * own_units >= units
     assert tiling.batch_tile <= MAX_BATCH_TILE
     assert tiling.batch_tile & (tiling.batch_tile - 1) == 0
-    chunk, tile = WEIGHT_ROWS * tiling.k_tile * size, tiling.batch_tile * tiling.k_tile * size
+    chunk, tile = (rows * tiling.k_tile * bytes_on_chip for rows in (WEIGHT_ROWS, tiling.batch_tile))
     streamed_bytes = 0 if tiling.is_weight_resident else chunk
     assert tiling.resident_chunks * chunk + streamed_bytes + tile <= memory
+
+
+def test_without_tf32_fewer_units_stay_on_chip():
+    """A kernel that did not account for it would not launch: with tf32x3, 768 units need twice 230 kB."""
+    resident = {
+        (units, precision)
+        for units in (256, 768)
+        for precision in ("tf32", "tf32x3")
+        if choose_tiling(units, UNITS_PER_PROGRAM, 64, 1, 4, DEVICE, precision).is_weight_resident
+    }
+    assert resident == {(256, "tf32"), (256, "tf32x3"), (768, "tf32")}
 
 
 def test_2048_units_fit_in_one_direction():
@@ -57,7 +69,7 @@ def test_a_batch_too_large_for_one_launch_takes_several():
     assert len(launches) > 1
 
 
-def test_more_programs_than_fit_are_refused_before_any_launch():
+def test_more_programs_than_fit_are_rejected_before_any_launch():
     values, layout = torch.empty(12, 2, 4 * 2048), PackedLayout(4, 3, 12, (False, True))
     with pytest.raises(RuntimeError, match="more than fit"):
         next(launch.iterate_launches(values, layout, 2048, UNITS_PER_PROGRAM))
@@ -82,7 +94,7 @@ def test_states_before_and_after_a_step_are_those_of_the_same_sequence(lengths):
     """Each state is named by sequence and step; the one before it must have the neighbouring step, or be initial."""
     packing = SequencePacking(4, 5, None if lengths is None else torch.tensor(lengths))
     layout, ends = PackedLayout.from_packing(packing, (False, True)), lengths or [5] * 4
-    memory = torch.zeros(layout.state_shape(2), dtype=torch.long)
+    memory = torch.zeros(layout.get_state_shape(2), dtype=torch.long)
     assert len(memory) == 4 + layout.num_rows + 4
     order = packing.sorted_indices.tolist()
     memory[:4] = memory[4 + layout.num_rows :] = torch.tensor([[[100 + n] * 2] for n in order])
@@ -98,7 +110,7 @@ def test_states_before_and_after_a_step_are_those_of_the_same_sequence(lengths):
 
 def test_gradients_of_outputs_are_read_with_any_strides():
     layout, grad_outputs = PackedLayout(2, 3, 6), torch.randn(2, 3, 1, 4).transpose(0, 1)
-    states = torch.zeros(layout.state_shape(4))
+    states = torch.zeros(layout.get_state_shape(4))
     prepared, strides = layout.prepare_grad_outputs(grad_outputs, states)
     assert prepared is grad_outputs
     assert strides == (4, 12, 4)

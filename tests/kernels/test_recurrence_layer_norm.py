@@ -119,7 +119,7 @@ class Case:
         return leaves, [torch.stack(parts) for parts in zip(*results, strict=True)], activations
 
     def reorder(self, values: Tensor, direction: int) -> Tensor:
-        """(T, B, …) in the order in which the direction reads its sequences, or back from there."""
+        """Returns (T, B, …) in the order in which the direction reads its sequences, or back from there."""
         return reverse_steps(values, self.lengths) if self.reverse[direction] else values
 
 
@@ -161,18 +161,18 @@ def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
 @pytest.mark.slow
 def test_statistics_that_are_loaded_in_parts_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three programs, two at a time: the last part is a program that is not full and one that does not exist."""
-    monkeypatch.setattr(layer_norm, "MAX_LOADED", constexpr(32))
+    monkeypatch.setattr(layer_norm, "MAX_LOADED_NUMBERS", constexpr(32))
     assert_matches_reference(Case("rnn", FORWARD, 3, 3, 130))
 
 
 @pytest.mark.slow
 def test_statistics_of_two_norms_are_loaded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_norm, "MAX_LOADED", constexpr(32))
+    monkeypatch.setattr(layer_norm, "MAX_LOADED_NUMBERS", constexpr(32))
     assert_matches_reference(Case("gru", FORWARD, 2, 2, 20))
 
 
 @pytest.mark.slow
-def test_a_batch_that_needs_several_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_needs_several_launches_equals_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups of eight sequences at a time; in the second launch, a group beyond the end of the batch."""
     choose_tiling = launch.choose_tiling
     monkeypatch.setattr(
@@ -189,7 +189,7 @@ def test_a_mean_far_from_zero_costs_no_precision() -> None:
     assert_matches_reference(case, tolerance=1e-3)
 
 
-def test_epsilon_is_that_of_the_layer() -> None:
+def test_the_kernel_uses_the_epsilon_of_the_layer() -> None:
     assert layer_norm.EPSILON.value == LayerNorm(1).eps
 
 
@@ -250,7 +250,7 @@ def test_a_second_backward_pass_gives_the_same_bits(cell: str) -> None:
         (outputs, *_), _ = case.run()
         first = torch.autograd.grad(outputs, case.inputs, torch.ones_like(outputs), retain_graph=True)
         second = torch.autograd.grad(outputs, case.inputs, torch.ones_like(outputs))
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.slow

@@ -69,10 +69,10 @@ def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_matrix_that_does_not_fit_on_chip_and_a_batch_that_needs_several_launches(monkeypatch) -> None:
+def test_a_matrix_that_does_not_fit_on_chip_and_several_launches_equal_the_cell(monkeypatch) -> None:
     tiling = choose_tiling(40, UNITS_PER_PROGRAM, 5, 1, 4, torch.device("cpu"))
-    small = replace(tiling, k_tile=32, resident_chunks=1, batch_tile=2, batch_groups=1)
-    monkeypatch.setattr(launch, "choose_tiling", lambda *_: small)
+    small_tiling = replace(tiling, k_tile=32, resident_chunks=1, batch_tile=2, batch_groups=1)
+    monkeypatch.setattr(launch, "choose_tiling", lambda *_: small_tiling)
     assert_matches_reference(random_tensors(2, 3, 5, 40), [3, 1, 0, 2, 3], FORWARD + REVERSE)
 
 
@@ -83,14 +83,16 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed() -
     h, c = h[0, :, None], c[0, :, None]
     with run_concurrently():
         overwritten, unchanged = gates.clone(), gates.clone()
-        outputs, _, activations = LSTMScan().run(ScanInputs(overwritten, weight, (), (h, c), layout), record=True)
-        plain, *_ = LSTMScan().run(ScanInputs(unchanged, weight, (), (h, c), layout))
+        outputs, _, activations = LSTMScan().run(
+            ScanInputs(overwritten, weight, (), (h, c), layout), should_record=True
+        )
+        unrecorded, *_ = LSTMScan().run(ScanInputs(unchanged, weight, (), (h, c), layout))
     i, f, g, o = overwritten.view(3, 2, 1, -1).chunk(4, dim=-1)
     cells = activations["cell"].view(3, 2, 1, -1)
     previous = torch.cat([c[None], cells[:-1]])
     torch.testing.assert_close(cells, f * previous + i * g, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(outputs, o * cells.tanh(), atol=1e-5, rtol=1e-5)
-    assert torch.equal(plain, outputs)
+    assert torch.equal(unrecorded, outputs)
     assert torch.equal(unchanged, gates)
 
 
@@ -115,4 +117,4 @@ def test_two_runs_give_the_same_bits() -> None:
         for _ in range(2):
             (outputs, *_), _ = run_packed(LSTMScan(), *inputs[:2], (), inputs[2:])
             runs.append([outputs, *torch.autograd.grad(outputs, inputs, torch.ones_like(outputs))])
-    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+    assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))

@@ -47,15 +47,19 @@ def build_layer(name: str, bidirectional: bool) -> nn.Module:
 
 
 def build_states(name: str, bidirectional: bool) -> list[Tensor]:
-    """Initial states, direction by direction."""
+    """Returns initial states, direction by direction."""
     parts = (1 + bidirectional) * len(CELLS[name](3, UNITS).start(1, torch.empty(1)))
     return [torch.randn(len(LENGTHS), UNITS, requires_grad=True) for _ in range(parts)]
 
 
 def run(layer: nn.Module, x: Tensor, states: list[Tensor], lengths: Tensor | None, bidirectional: bool) -> list[Tensor]:
-    """Outputs and last states, then the gradients of x, the states and all parameters."""
-    half = len(states) // 2
-    outputs, last = layer(x, (tuple(states[:half]), tuple(states[half:])) if bidirectional else tuple(states), lengths)
+    """Returns outputs and last states, then the gradients of x, the states and all parameters."""
+    num_forward_states = len(states) // 2
+    outputs, last = layer(
+        x,
+        (tuple(states[:num_forward_states]), tuple(states[num_forward_states:])) if bidirectional else tuple(states),
+        lengths,
+    )
     results = [outputs, *(part for direction in last for part in direction)] if bidirectional else [outputs, *last]
     torch.manual_seed(1)
     grads = [torch.randn(part.shape) for part in results]
@@ -89,12 +93,14 @@ def test_layers_give_the_results_of_the_reference(
 def test_second_derivatives_are_those_of_the_reference(name: str, lengths: list[int] | None, backend) -> None:
     layer, states, results = build_layer(name, True), build_states(name, True), []
     length_tensor = None if lengths is None else torch.tensor(lengths)
-    x, half = torch.randn(len(LENGTHS), 4, 3, requires_grad=True), len(states) // 2
+    x, num_forward_states = torch.randn(len(LENGTHS), 4, 3, requires_grad=True), len(states) // 2
     leaves = [x, *states, *layer.parameters()]
     for backend_name in ("reference", "triton"):
         backend(backend_name)
         with run_concurrently():
-            outputs, last = layer(x, (tuple(states[:half]), tuple(states[half:])), length_tensor)
+            outputs, last = layer(
+                x, (tuple(states[:num_forward_states]), tuple(states[num_forward_states:])), length_tensor
+            )
             loss = outputs.square().sum() + sum((part**3).sum() for direction in last for part in direction)
             grads = torch.autograd.grad(loss, leaves, create_graph=True)
             results.append([*grads, *torch.autograd.grad(sum(grad.square().sum() for grad in grads), leaves)])
@@ -164,5 +170,5 @@ def test_a_deep_copy_of_a_layer_gives_the_same_outputs(backend) -> None:
     backend("triton")
     with run_concurrently():
         outputs, _ = layer(x)
-        again, _ = copy.deepcopy(layer)(x)
-    assert torch.equal(outputs, again)
+        outputs_of_copy, _ = copy.deepcopy(layer)(x)
+    assert torch.equal(outputs, outputs_of_copy)

@@ -32,7 +32,7 @@ SHAPES = {  # which directions are reversed, steps, sequences, units, lengths
 
 
 def random_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
-    """Projected inputs, matrices, states."""
+    """Returns projected inputs, matrices, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, units, units) / units**0.5
     tensors = [torch.randn(directions, steps, batch, units), weight, torch.randn(directions, batch, units)]
@@ -61,7 +61,7 @@ def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "tanh"])
-def test_all_activations(activation: str) -> None:
+def test_every_activation_equals_the_cell(activation: str) -> None:
     assert_matches_reference(activation, random_tensors(1, 3, 3, 16), [3, 1, 2])
 
 
@@ -106,10 +106,10 @@ def test_the_inputs_are_only_read_and_a_scan_without_gradients_is_the_same() -> 
         scan = RNNScan(ACTIVATION="tanh")
         outputs, (last,), _ = scan.run(ScanInputs(*leaves[:2], (), leaves[2:], layout))
         x, weight, initial = (leaf.detach() for leaf in leaves)
-        plain, (state,), _ = scan.run(ScanInputs(x, weight, (), [initial], layout))
+        without_gradients, (state,), _ = scan.run(ScanInputs(x, weight, (), [initial], layout))
     assert torch.equal(leaves[0], inputs_before)
     assert torch.equal(h, h_before)
-    assert torch.equal(outputs, plain)
+    assert torch.equal(outputs, without_gradients)
     assert torch.equal(last, state)
     assert torch.equal(last, outputs[-1])
 
@@ -131,17 +131,17 @@ def test_a_second_backward_pass_gives_the_same_bits() -> None:
     with run_concurrently():
         (outputs, _), _ = run_packed(RNNScan(ACTIVATION="tanh"), *leaves[:2], (), leaves[2:])
         runs = [torch.autograd.grad(outputs.sum(), leaves, retain_graph=True) for _ in range(2)]
-    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+    assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))
 
 
 @pytest.mark.slow
 def test_half_precision_stays_near_float32() -> None:
-    exact = random_tensors(1, 3, 3, 20)
-    rounded = [tensor.detach().half().requires_grad_() for tensor in exact]
-    expected, _ = run_reference(RNNCell(1, 20), *exact[:2], exact[2:])
+    float32_leaves = random_tensors(1, 3, 3, 20)
+    float16_leaves = [tensor.detach().half().requires_grad_() for tensor in float32_leaves]
+    expected, _ = run_reference(RNNCell(1, 20), *float32_leaves[:2], float32_leaves[2:])
     with run_concurrently():
-        (outputs, _), _ = run_packed(RNNScan(ACTIVATION="tanh"), *rounded[:2], (), rounded[2:])
-        gradients = torch.autograd.grad(outputs.float().sum(), rounded)
+        (outputs, _), _ = run_packed(RNNScan(ACTIVATION="tanh"), *float16_leaves[:2], (), float16_leaves[2:])
+        gradients = torch.autograd.grad(outputs.float().sum(), float16_leaves)
     torch.testing.assert_close(outputs.float(), expected, atol=5e-3, rtol=5e-3)
-    for gradient, reference in zip(gradients, torch.autograd.grad(expected.sum(), exact), strict=True):
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected.sum(), float32_leaves), strict=True):
         assert float((gradient.float() - reference).norm() / reference.norm()) < 5e-3

@@ -143,24 +143,24 @@ def test_self_attention_equals_pytorch(causal):
 
 
 def test_cross_attention_equals_pytorch_and_its_cache_needs_no_second_projection():
-    ours, torch_layer = build_pair()
+    layer, torch_layer = build_pair()
     x, memory, lengths = torch.randn(3, 4, 8), torch.randn(3, 6, 8), torch.tensor([6, 1, 3])
     mask = padding_mask(lengths, 6)
-    y, cache = ours(x, memory, mask)
+    y, cache = layer(x, memory, mask)
     expected, _ = torch_layer(x, memory, memory, key_padding_mask=~mask[:, 0])
     torch.testing.assert_close(y, expected)
-    again, _ = ours(x, torch.full_like(memory, math.nan), mask, cache=cache)
-    assert torch.equal(again, y)
+    from_cache, _ = layer(x, torch.full_like(memory, math.nan), mask, cache=cache)
+    assert torch.equal(from_cache, y)
 
 
 def test_recording_does_not_change_the_fused_result_even_with_dropout():
     layer, x = MultiHeadAttention(8, 2, dropout=0.3), torch.randn(2, 5, 8)
     torch.manual_seed(1)
-    plain, _ = layer(x, causal=True)
+    expected, _ = layer(x, causal=True)
     torch.manual_seed(1)
     with record(layer) as recording:
         recorded, _ = layer(x, causal=True)
-    assert torch.equal(plain, recorded)
+    assert torch.equal(expected, recorded)
     torch.testing.assert_close(recording["weights"].sum(-1), torch.ones(2, 2, 5))
     assert torch.equal(recording["weights"], recording["weights"].tril())
 
@@ -177,12 +177,12 @@ def test_a_live_recording_computes_the_result_from_the_recorded_weights():
 @pytest.mark.parametrize("rotary", [False, True])
 def test_one_step_at_a_time_equals_the_whole_sequence(rotary):
     layer, x = MultiHeadAttention(8, 2, rotary=rotary).double(), torch.randn(2, 7, 8, dtype=torch.float64)
-    whole, _ = layer(x, causal=True)
+    expected, _ = layer(x, causal=True)
     steps, cache = [], None
     for segment in x.split((3, 1, 2, 1), dim=1):
         y, cache = layer(segment, causal=True, cache=cache)
         steps.append(y)
-    torch.testing.assert_close(torch.cat(steps, 1), whole)
+    torch.testing.assert_close(torch.cat(steps, 1), expected)
     assert cache[0].shape == (2, 2, 7, 4)
 
 
@@ -192,11 +192,11 @@ def test_rotary_attention_depends_on_relative_and_not_on_absolute_positions():
     swapped = x[:, [1, 0, 2, 3, 4, 5]]
     assert not torch.allclose(layer(x)[0][:, 5], layer(swapped)[0][:, 5])
     _, cache = layer(x[:, :5], causal=True)
-    dropped = tuple(entry[:, :, 2:] for entry in cache)  # without the oldest two
-    short, _ = layer(x[:, 5:], causal=True, cache=dropped)
-    torch.testing.assert_close(short, layer(x[:, 2:], causal=True)[0][:, -1:])
+    shorter_cache = tuple(entry[:, :, 2:] for entry in cache)  # without the oldest two
+    from_shorter_cache, _ = layer(x[:, 5:], causal=True, cache=shorter_cache)
+    torch.testing.assert_close(from_shorter_cache, layer(x[:, 2:], causal=True)[0][:, -1:])
 
 
-def test_heads_that_do_not_divide_the_width_are_refused():
+def test_heads_that_do_not_divide_the_width_are_rejected():
     with pytest.raises(UsageError, match="received width 10 and 4 heads"):
         MultiHeadAttention(10, 4)

@@ -73,13 +73,13 @@ def test_states_older_than_the_attention_span_are_not_attended_to(kind: str) -> 
 @pytest.mark.parametrize("kind", LAYERS)
 def test_a_sequence_read_in_segments_equals_the_whole_sequence(kind: str, attention_span: int) -> None:
     layer, x = LAYERS[kind](attention_span).double(), random_input()
-    whole, _ = layer(x)
+    expected, _ = layer(x)
     state, segment_outputs = None, []
     for segment in x.split([1, 3, 2, 1, 1], dim=1):
         outputs, state = layer(segment, state)
         segment_outputs.append(outputs)
         assert get_memory(kind, state)[0].shape[1] <= attention_span
-    torch.testing.assert_close(torch.cat(segment_outputs, dim=1), whole, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(torch.cat(segment_outputs, dim=1), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("attention_span", [2, 4, 100])
@@ -92,11 +92,11 @@ def test_rows_of_different_length_continue_independently(kind: str, attention_sp
     for window, length in zip(x.split(4, dim=1), lengths.T, strict=True):
         outputs, state = layer(window, state, length)
         windows.append(outputs)
-    for row, ends in enumerate(lengths.tolist()):
-        valid = [slice(4 * window, 4 * window + end) for window, end in enumerate(ends)]
-        alone, _ = layer(torch.cat([x[row : row + 1, part] for part in valid], dim=1))
-        together = torch.cat([outputs[row, :end] for outputs, end in zip(windows, ends, strict=True)])
-        torch.testing.assert_close(together, alone[0], rtol=1e-10, atol=1e-10)
+    for row, row_lengths in enumerate(lengths.tolist()):
+        valid = [slice(4 * window, 4 * window + end) for window, end in enumerate(row_lengths)]
+        expected, _ = layer(torch.cat([x[row : row + 1, part] for part in valid], dim=1))
+        actual = torch.cat([outputs[row, :end] for outputs, end in zip(windows, row_lengths, strict=True)])
+        torch.testing.assert_close(actual, expected[0], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", LAYERS)

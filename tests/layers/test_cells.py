@@ -133,7 +133,7 @@ def test_the_activation_setting_reaches_the_cell() -> None:
     assert cell.activation == "relu"
 
 
-def test_unknown_cells_and_activations_are_refused_with_the_nearest_name() -> None:
+def test_unknown_cells_and_activations_are_rejected_with_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="Perhaps you meant 'lstm'"):
         cells.make_cell("lsmt", 3, 5, RecurrentSettings())
     with pytest.raises(UsageError, match="Perhaps you meant 'tanh'"):
@@ -143,6 +143,6 @@ def test_unknown_cells_and_activations_are_refused_with_the_nearest_name() -> No
 
 
 @pytest.mark.parametrize(("inputs", "units"), [(0, 4), (4, 0), (4, -1)])
-def test_a_cell_without_inputs_or_units_is_refused(inputs: int, units: int) -> None:
+def test_a_cell_without_inputs_or_units_is_rejected(inputs: int, units: int) -> None:
     with pytest.raises(UsageError, match=f"received {inputs} and {units}"):
         cells.make_cell("gru", inputs, units, RecurrentSettings())

@@ -19,7 +19,7 @@ from seqwise.layers import cells, recurrent
 from seqwise.layers import scan as scan_module
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent
-from seqwise.layers.scan import scan
+from seqwise.layers.scan import scan_reference
 
 CELLS = {
     "lstm": cells.LSTMCell,
@@ -46,14 +46,14 @@ def random_input() -> Tensor:
 
 
 def run_reference(layer: Recurrent, x: Tensor) -> Tensor:
-    return scan(layer.cell, x, layer.initial_state(x, None), layer.cell.weight_hidden, None)[0]
+    return scan_reference(layer.cell, x, layer.get_initial_state(x, None), layer.cell.weight_hidden, None)[0]
 
 
 # --- tensors that do not match ----------------------------------------------------------------------------------------
 
 
 @each_cell
-def test_tensors_of_different_types_or_devices_are_refused(name: str) -> None:
+def test_tensors_of_different_types_or_devices_are_rejected(name: str) -> None:
     x = random_input()
     for layer, inputs in [
         (build_layer(name), x.double()),
@@ -65,7 +65,7 @@ def test_tensors_of_different_types_or_devices_are_refused(name: str) -> None:
             layer(inputs)
 
 
-def test_a_state_on_another_device_is_refused() -> None:
+def test_a_state_on_another_device_is_rejected() -> None:
     layer, x = build_layer("lstm"), random_input()
     with pytest.raises(UsageError, match=r"expected a state of .* on cpu.*, received .* on meta and .* on meta"):
         layer(x, tuple(torch.zeros(8, 16, device="meta") for _ in range(2)))
@@ -74,7 +74,9 @@ def test_a_state_on_another_device_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("forward_inputs", "backward_inputs"), [(4, 2), (2, 4), (4, 500)])
-def test_a_direction_that_does_not_accept_the_input_width_is_refused(forward_inputs: int, backward_inputs: int) -> None:
+def test_a_direction_that_does_not_accept_the_input_width_is_rejected(
+    forward_inputs: int, backward_inputs: int
+) -> None:
     bidirectional = Bidirectional(build_layer("lstm", forward_inputs), build_layer("lstm", backward_inputs))
     with pytest.raises(UsageError, match=r"received \(8, 20, 4\)"):
         bidirectional(random_input())
@@ -83,13 +85,13 @@ def test_a_direction_that_does_not_accept_the_input_width_is_refused(forward_inp
 @each_cell
 def test_a_non_contiguous_weight_gets_its_gradient(name: str) -> None:
     layer, x = build_layer(name), random_input()
-    other = build_layer(name)
-    other.load_state_dict(layer.state_dict())
-    other.cell.weight_input = nn.Parameter(other.cell.weight_input.detach().t().contiguous().t())
-    for one in (layer, other):
-        one(x)[0].square().sum().backward()
-        assert one.backend == "compiled"
-    torch.testing.assert_close(layer.cell.weight_input.grad, other.cell.weight_input.grad)
+    non_contiguous = build_layer(name)
+    non_contiguous.load_state_dict(layer.state_dict())
+    non_contiguous.cell.weight_input = nn.Parameter(non_contiguous.cell.weight_input.detach().t().contiguous().t())
+    for each in (layer, non_contiguous):
+        each(x)[0].square().sum().backward()
+        assert each.backend == "compiled"
+    torch.testing.assert_close(layer.cell.weight_input.grad, non_contiguous.cell.weight_input.grad)
 
 
 # --- modes and transforms ---------------------------------------------------------------------------------------------
@@ -214,8 +216,8 @@ def test_torch_compile_calls_the_scan_without_tracing_it() -> None:
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
 def test_outputs_can_be_modified_in_place(name: str, lengths: Tensor | None) -> None:
     layer, x = build_layer(name), random_input()
-    plain, _ = layer(x, None, lengths)
-    ((plain + 1).relu() * 2).sum().backward()
+    unmodified, _ = layer(x, None, lengths)
+    ((unmodified + 1).relu() * 2).sum().backward()
     expected = layer.cell.weight_hidden.grad.clone()
     layer.zero_grad()
     outputs, _ = layer(x, None, lengths)
@@ -255,10 +257,10 @@ def test_kernels_can_be_disabled_at_any_time(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(cell: object, backward: bool) -> None:
+    def fail(cell: object, is_backward: bool) -> None:
         raise RuntimeError("first line\ncannot select")
 
-    monkeypatch.setattr(compiled_scan.CompiledCell, "loop", fail)
+    monkeypatch.setattr(compiled_scan.CompiledCell, "get_loop", fail)
     monkeypatch.setattr(scan_module, "_failed_kernels", set())
     x = random_input()
     for name, backend in (("gru", "aten"), ("gru reset before", "reference")):
@@ -283,7 +285,7 @@ def test_both_directions_record_the_gates_of_the_kernel(
     with monkeypatch.context() as patch, record(bidirectional, live=True) as reference_recording:
         patch.setenv("SEQWISE_KERNELS", "off")
         bidirectional(x, None, lengths)
-    monkeypatch.setattr(recurrent, "scan", None)  # the reference implementation does not run
+    monkeypatch.setattr(recurrent, "scan_reference", None)  # the reference implementation does not run
     with record(bidirectional) as recording:
         bidirectional(x, None, lengths)
     assert bidirectional.backwards.backend == "compiled"

@@ -1,3 +1,5 @@
+"""Variational dropout, and dropout of single weights and of whole rows."""
+
 from __future__ import annotations
 
 import pytest
@@ -30,7 +32,7 @@ def test_variational_dropout_is_off_at_evaluation_and_at_zero() -> None:
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, 3])
-def test_a_dropout_probability_outside_zero_to_one_is_refused(p: float) -> None:
+def test_a_dropout_probability_outside_zero_to_one_is_rejected(p: float) -> None:
     with pytest.raises(UsageError, match=r"\[0, 1\)"):
         VariationalDropout(p)
 

@@ -79,8 +79,8 @@ def test_character_features_equal_pytorchs_convolution(kernel_size: int):
     torch.nn.init.normal_(layer.bias)
     characters = torch.randint(1, 20, (7, 9))
     weight = layer.filters.view(5, kernel_size, 6).permute(2, 0, 1)  # (width, embedding, kernel)
-    plain = F.conv1d(layer.vectors[characters].transpose(1, 2), weight, layer.bias, padding=kernel_size // 2)
-    torch.testing.assert_close(layer(characters), F.relu(plain).amax(dim=2))
+    convolved = F.conv1d(layer.vectors[characters].transpose(1, 2), weight, layer.bias, padding=kernel_size // 2)
+    torch.testing.assert_close(layer(characters), F.relu(convolved).amax(dim=2))
 
 
 def test_padding_after_a_word_changes_nothing():

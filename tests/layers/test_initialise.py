@@ -1,3 +1,5 @@
+"""Initial weights: Xavier, He and orthogonal, for each gate of a stacked matrix."""
+
 from __future__ import annotations
 
 import torch

@@ -19,7 +19,7 @@ def test_every_public_name_is_the_object_of_its_module(name):
 
 def test_every_layer_is_public():
     layer_names = set()
-    for module in layers._NAMES:
+    for module in layers._NAMES_BY_MODULE:
         loaded = importlib.import_module(f"seqwise.layers.{module}")
         layer_names |= {
             name

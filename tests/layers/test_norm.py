@@ -1,3 +1,5 @@
+"""Layer normalisation equals hand-computed values."""
+
 from __future__ import annotations
 
 import torch

@@ -75,7 +75,7 @@ def test_a_tied_matrix_of_another_width_gets_a_projection():
     torch.testing.assert_close(layer.log_probabilities(x), expected)
 
 
-def test_a_tied_matrix_of_the_wrong_size_is_refused():
+def test_a_tied_matrix_of_the_wrong_size_is_rejected():
     with pytest.raises(UsageError, match="expected 30 rows, received 7"):
         FullSoftmax(D, V, Embedding(7, D).weight)
 
@@ -97,12 +97,12 @@ def test_adaptive_probabilities_are_head_times_cluster():
 
 
 @pytest.mark.parametrize("cutoffs", [[], [5, 5], [12, 5], [0, 5], [5, 30]])
-def test_invalid_cutoffs_are_refused(cutoffs):
+def test_invalid_cutoffs_are_rejected(cutoffs):
     with pytest.raises(UsageError, match="between 1 and 29"):
         AdaptiveSoftmax(D, V, cutoffs)
 
 
-def test_clusters_of_zero_width_are_refused():
+def test_clusters_of_zero_width_are_rejected():
     with pytest.raises(UsageError, match="need a width of at least 16; received 15"):
         AdaptiveSoftmax(15, V, [5, 12])
 

@@ -50,14 +50,14 @@ def test_positions_from_a_start_equal_the_end_of_the_whole_sequence(layer):
     torch.testing.assert_close(layer(x)[:, 250:], layer(x[:, 250:], start=250))
 
 
-def test_a_sequence_longer_than_the_learned_positions_is_refused():
+def test_a_sequence_longer_than_the_learned_positions_is_rejected():
     layer = LearnedPositions(4, 10)
     layer(torch.zeros(1, 4, 4), start=6)
     with pytest.raises(UsageError, match="up to 10 tokens; received position 10"):
         layer(torch.zeros(1, 4, 4), start=7)
 
 
-def test_rotary_refuses_heads_of_odd_width():
+def test_rotary_rejects_heads_of_odd_width():
     with pytest.raises(UsageError, match="a head is 5 wide"):
         rotary(torch.zeros(1, 2, 5))
 

@@ -1,3 +1,5 @@
+"""Recording of activations: names, patterns, nesting, threads, and warnings if nothing is recorded."""
+
 from __future__ import annotations
 
 import threading

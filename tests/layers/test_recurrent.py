@@ -1,3 +1,5 @@
+"""Recurrent layers: fast backends equal the reference implementation; padding, states, recording, dropout."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,7 +12,7 @@ from seqwise.errors import UsageError
 from seqwise.layers import cells, recurrent
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent, reverse_steps
-from seqwise.layers.scan import scan
+from seqwise.layers.scan import scan_reference
 
 ATEN_CELLS = {
     "rnn tanh": lambda: cells.RNNCell(4, 3),
@@ -81,7 +83,7 @@ def test_fast_scans_equal_the_reference_in_outputs_states_and_gradients(
     results, gradients = [], []
     for outputs, after in (
         layer(x, before, lengths),
-        scan(layer.cell, x, before, layer.cell.weight_hidden, valid),
+        scan_reference(layer.cell, x, before, layer.cell.weight_hidden, valid),
     ):
         results.append((outputs, *after))
         total = sum((part * torch.arange(part.numel()).view_as(part).cos()).sum() for part in results[-1])
@@ -94,12 +96,12 @@ def test_fast_scans_equal_the_reference_in_outputs_states_and_gradients(
 @pytest.mark.parametrize("name", ALL_CELLS)
 def test_padding_gives_zeros_and_the_state_of_the_last_valid_step(name: str) -> None:
     layer, x = build_layer(name), random_input()
-    outputs, after = layer(x, None, torch.tensor([6, 2, 1, 5]))
+    outputs, state = layer(x, None, torch.tensor([6, 2, 1, 5]))
     assert outputs[1, 2:].abs().max() == 0
     assert outputs[3, 5:].abs().max() == 0
-    _, alone = layer(x[1:2, :2])
-    for part, expected in zip(after, alone, strict=True):
-        torch.testing.assert_close(part[1], expected[0], rtol=1e-10, atol=1e-10)
+    _, state_without_padding = layer(x[1:2, :2])
+    for padded, expected in zip(state, state_without_padding, strict=True):
+        torch.testing.assert_close(padded[1], expected[0], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ALL_CELLS)
@@ -108,9 +110,9 @@ def test_an_empty_row_keeps_its_state_exactly(name: str) -> None:
     before = tuple(torch.randn_like(part) for part in layer.cell.start(4, x))
     outputs, after = layer(x, before, torch.tensor([6, 0, 3, 0]))
     assert outputs[[1, 3]].abs().max() == 0
-    for old, new in zip(before, after, strict=True):
-        assert torch.equal(old[[1, 3]], new[[1, 3]])
-        assert not torch.equal(old[[0, 2]], new[[0, 2]])
+    for initial, last in zip(before, after, strict=True):
+        assert torch.equal(initial[[1, 3]], last[[1, 3]])
+        assert not torch.equal(initial[[0, 2]], last[[0, 2]])
 
 
 @pytest.mark.parametrize("name", ALL_CELLS)
@@ -225,11 +227,11 @@ def test_the_backward_state_is_that_of_the_first_step() -> None:
         ((2, 5, 7), None, r"expected vectors \(batch, time > 0, 4\), received \(2, 5, 7\)"),
         ((2, 0, 4), None, r"received \(2, 0, 4\)"),
         ((5, 4), None, r"received \(5, 4\)"),
-        ((2, 5, 4), [5], r"one length per row, \(2,\), received \(1,\)"),
+        ((2, 5, 4), [5], r"one length per sequence, \(2,\), received \(1,\)"),
         ((2, 5, 4), [5, 6], r"lengths from 0 to 5, received \[5, 6\]"),
     ],
 )
-def test_shapes_that_cannot_be_scanned_are_refused(shape: Any, lengths: Any, message: str) -> None:
+def test_shapes_that_cannot_be_scanned_are_rejected(shape: Any, lengths: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Recurrent(cells.LSTMCell(4, 3))(torch.zeros(shape), None, None if lengths is None else torch.tensor(lengths))
 
@@ -243,15 +245,15 @@ def test_autocast_on_a_gpu_stays_near_single_precision(name: str) -> None:
     expected, _ = layer(x, None, lengths)
     with torch.autocast("cuda", torch.bfloat16):
         outputs, state = layer(x, None, lengths)
-        again, _ = layer(outputs.new_ones(4, 6, 4), state)
-    (outputs.float().sum() + again.float().sum()).backward()  # in evaluation mode: dynamic evaluation needs it
+        continued, _ = layer(outputs.new_ones(4, 6, 4), state)
+    (outputs.float().sum() + continued.float().sum()).backward()  # in evaluation mode: dynamic evaluation needs it
     torch.testing.assert_close(outputs.float(), expected, rtol=0.05, atol=0.05)
     assert all(torch.isfinite(parameter.grad).all() for parameter in layer.parameters())
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru reset before"])
 @pytest.mark.parametrize("shape", [(1, 3), (9, 3), (4, 2), (4, 3, 1)])
-def test_a_state_of_another_size_is_refused(name: str, shape: tuple[int, ...]) -> None:
+def test_a_state_of_another_size_is_rejected(name: str, shape: tuple[int, ...]) -> None:
     layer = build_layer(name)
     parts = len(layer.cell.start(1, random_input()))
     with pytest.raises(UsageError, match=r"expected a state of \(4, 3\)"):
@@ -278,10 +280,10 @@ def test_a_penalty_on_a_gradient_is_that_of_the_reference_implementation(name: s
 def test_recording_does_not_change_bidirectional_outputs() -> None:
     bidirectional = Bidirectional(build_layer("lstm"), build_layer("lstm"))
     x, lengths = torch.randn(8, 20, 4, dtype=torch.float64), torch.tensor([20, 3, 0, 11, 20, 7, 1, 19])
-    plain, _ = bidirectional(x, None, lengths)
+    expected, _ = bidirectional(x, None, lengths)
     assert bidirectional.forwards.backend == "compiled"
     with record(bidirectional) as recording:
         recorded, _ = bidirectional(x, None, lengths)
-    assert torch.equal(plain, recorded)
-    torch.testing.assert_close(recording["forwards.lstm.hidden"], plain[..., :3])
-    torch.testing.assert_close(recording["backwards.lstm.hidden"], reverse_steps(plain[..., 3:], lengths))
+    assert torch.equal(expected, recorded)
+    torch.testing.assert_close(recording["forwards.lstm.hidden"], expected[..., :3])
+    torch.testing.assert_close(recording["backwards.lstm.hidden"], reverse_steps(expected[..., 3:], lengths))

@@ -30,7 +30,7 @@ each_layer = pytest.mark.parametrize("name", PAIRS)
 
 
 def build_pair(name: str, **settings: Any) -> tuple[Any, Any]:
-    """Our layer and PyTorch's, built from the same seed."""
+    """Returns our layer and PyTorch's, built from the same seed."""
     ours, theirs, options = PAIRS[name]
     pair = []
     for layer_class in (ours, theirs):
@@ -40,10 +40,10 @@ def build_pair(name: str, **settings: Any) -> tuple[Any, Any]:
 
 
 def flatten_tensors(value: Any) -> list[Tensor]:
-    """The floating-point tensors of outputs and states, in order."""
+    """Returns the floating-point tensors of outputs and states, in order."""
     if isinstance(value, PackedSequence):
         return [value.data]
-    return [value] if isinstance(value, Tensor) else [one for part in value for one in flatten_tensors(part)]
+    return [value] if isinstance(value, Tensor) else [tensor for part in value for tensor in flatten_tensors(part)]
 
 
 def run(layer: Any, call: Callable[[Any], Any], x: Tensor) -> list[Tensor]:
@@ -57,10 +57,10 @@ def run(layer: Any, call: Callable[[Any], Any], x: Tensor) -> list[Tensor]:
 
 def assert_equal(ours: list[Tensor], theirs: list[Tensor]) -> None:
     assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs):
-        assert one.dtype == other.dtype
-        assert one.shape == other.shape
-        torch.testing.assert_close(one, other, rtol=TOLERANCE[one.dtype], atol=TOLERANCE[one.dtype])
+    for actual, expected in zip(ours, theirs):
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
+        torch.testing.assert_close(actual, expected, rtol=TOLERANCE[actual.dtype], atol=TOLERANCE[actual.dtype])
 
 
 def random_state(layer: Any, batch: int | None, dtype: torch.dtype) -> Any:
@@ -82,10 +82,13 @@ def test_outputs_states_and_gradients_equal_those_of_torch(name, num_layers, bid
     state = random_state(ours, B, dtype)
     assert_equal(run(ours, lambda layer: layer(x), x), run(theirs, lambda layer: layer(x), x))
     assert_equal(run(ours, lambda layer: layer(x, state), x), run(theirs, lambda layer: layer(x, state), x))
-    one = x[0] if batch_first else x[:, 0]
-    single = random_state(ours, None, dtype)
-    assert_equal(run(ours, lambda layer: layer(one), x), run(theirs, lambda layer: layer(one), x))
-    assert_equal(run(ours, lambda layer: layer(one, single), x), run(theirs, lambda layer: layer(one, single), x))
+    unbatched = x[0] if batch_first else x[:, 0]
+    unbatched_state = random_state(ours, None, dtype)
+    assert_equal(run(ours, lambda layer: layer(unbatched), x), run(theirs, lambda layer: layer(unbatched), x))
+    assert_equal(
+        run(ours, lambda layer: layer(unbatched, unbatched_state), x),
+        run(theirs, lambda layer: layer(unbatched, unbatched_state), x),
+    )
     assert any(part.backend == "compiled" for part in ours.modules() if isinstance(part, Recurrent))
 
 
@@ -104,7 +107,11 @@ def test_packed_sequences_return_packed_sequences(name, bidirectional, is_sorted
     assert_equal(*(run(layer, lambda layer: layer(pack()), x) for layer in (ours, theirs)))
     assert_equal(*(run(layer, lambda layer: layer(pack(), state), x) for layer in (ours, theirs)))
     (outputs, _), (torch_outputs, _) = ours(pack()), theirs(pack())
-    assert all(torch.equal(one, other) for one, other in zip(outputs[1:], torch_outputs[1:]) if other is not None)
+    assert all(
+        torch.equal(actual, expected)
+        for actual, expected in zip(outputs[1:], torch_outputs[1:])
+        if expected is not None
+    )
     assert (outputs.sorted_indices is None) == (torch_outputs.sorted_indices is None)
 
 
@@ -127,17 +134,19 @@ def test_lengths_give_the_result_of_packing(name, bidirectional, batch_first, st
 def test_a_row_of_length_zero_keeps_its_state(name):
     ours, _ = build_pair(name, num_layers=2, bidirectional=True)
     state = random_state(ours, B, torch.float32)
-    outputs, after = ours(torch.randn(T, B, D), state, lengths=torch.tensor([7, 0, 3]))
+    outputs, last_state = ours(torch.randn(T, B, D), state, lengths=torch.tensor([7, 0, 3]))
     assert not outputs[:, 1].any()
-    for one, other in zip(flatten_tensors(after), flatten_tensors(state)):
-        assert torch.equal(one[:, 1], other[:, 1])
+    for last, initial in zip(flatten_tensors(last_state), flatten_tensors(state)):
+        assert torch.equal(last[:, 1], initial[:, 1])
 
 
 @each_layer
 def test_initial_weights_equal_those_of_torch_and_state_dicts_are_interchangeable(name):
     ours, theirs = build_pair(name, num_layers=2, bidirectional=True)
     assert list(ours.state_dict()) == list(theirs.state_dict())
-    assert all(torch.equal(one, other) for one, other in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert all(
+        torch.equal(actual, expected) for actual, expected in zip(ours.parameters(), theirs.parameters(), strict=True)
+    )
     nn.init.ones_(theirs.weight_hh_l1_reverse)
     ours.load_state_dict(theirs.state_dict())
     assert (ours.weight_hh_l1_reverse == 1).all()
@@ -151,18 +160,18 @@ def test_modules_convert_from_and_to_torch(name):
     _, theirs = build_pair(name, num_layers=2, bidirectional=True, batch_first=True, dropout=0.3, dtype=torch.float64)
     theirs.eval().weight_ih_l0.requires_grad_(False)
     ours = PAIRS[name][0].from_torch(theirs)
-    back = ours.to_torch()
+    converted = ours.to_torch()
     x = torch.randn(B, T, D, dtype=torch.float64)
     assert isinstance(ours, type(theirs))
-    assert type(back) is type(theirs)
+    assert type(converted) is type(theirs)
     assert not ours.training
-    assert not back.training
+    assert not converted.training
     assert not ours.weight_ih_l0.requires_grad
     assert ours.weight_ih_l0 is not theirs.weight_ih_l0
     with torch.no_grad():
         expected = flatten_tensors(theirs(x))
         assert_equal(flatten_tensors(ours(x)), expected)
-        assert all(torch.equal(one, other) for one, other in zip(flatten_tensors(back(x)), expected))
+        assert all(torch.equal(actual, reference) for actual, reference in zip(flatten_tensors(converted(x)), expected))
     with pytest.raises(UsageError, match=r"expected a torch\.nn"):
         PAIRS[name][0].from_torch(nn.Linear(2, 2))
 
@@ -187,9 +196,9 @@ def test_autocast_gives_the_dtypes_of_torch(name):
     ours, theirs = build_pair(name, num_layers=2)
     x = torch.randn(T, B, D)
     with torch.autocast("cpu", torch.bfloat16):
-        for one, other in zip(flatten_tensors(ours(x)), flatten_tensors(theirs(x)), strict=True):
-            assert one.dtype == other.dtype
-            torch.testing.assert_close(one, other, rtol=0.05, atol=0.05)
+        for actual, expected in zip(flatten_tensors(ours(x)), flatten_tensors(theirs(x)), strict=True):
+            assert actual.dtype == expected.dtype
+            torch.testing.assert_close(actual, expected, rtol=0.05, atol=0.05)
 
 
 def test_dropout_acts_between_layers_in_training_only():
@@ -227,7 +236,8 @@ def test_without_kernels_the_result_equals_that_of_torch_exactly(name, monkeypat
     ours, theirs = build_pair(name, num_layers=2, bidirectional=True)
     x = torch.randn(T, B, D)
     assert all(
-        torch.equal(one, other) for one, other in zip(flatten_tensors(ours(x)), flatten_tensors(theirs(x)), strict=True)
+        torch.equal(actual, expected)
+        for actual, expected in zip(flatten_tensors(ours(x)), flatten_tensors(theirs(x)), strict=True)
     )
 
 
@@ -246,14 +256,14 @@ def test_function_transforms_run_the_reference_implementation():
         ((torch.zeros(T, B, D, dtype=torch.float64),), "dtype"),
     ],
 )
-def test_wrong_shapes_are_refused_as_by_torch(arguments, message):
+def test_wrong_shapes_are_rejected_as_by_torch(arguments, message):
     ours, theirs = build_pair("lstm")
     for layer in (ours, theirs):
         with pytest.raises((RuntimeError, ValueError), match=message):
             layer(*arguments)
 
 
-def test_lengths_with_packed_or_unbatched_input_are_refused():
+def test_lengths_with_packed_or_unbatched_input_are_rejected():
     ours, _ = build_pair("lstm")
     with pytest.raises(UsageError, match="its own lengths"):
         ours(pack_padded_sequence(torch.zeros(T, B, D), LENGTHS, enforce_sorted=False), lengths=LENGTHS)

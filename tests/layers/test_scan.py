@@ -9,7 +9,7 @@ from seqwise.config import RecurrentSettings
 from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.layers import cells, scan
 from seqwise.layers.cells import GRU_CELLS, make_cell
-from seqwise.layers.scan import build_direction, choose_backend, fused_scan, get_cell_spec
+from seqwise.layers.scan import build_direction, choose_backend, get_cell_spec, scan_fused
 
 
 @pytest.mark.parametrize(("reset", "update", "layer_norm"), GRU_CELLS)
@@ -38,9 +38,9 @@ def test_a_subclass_has_no_cell_specification():
 
 def test_vectors_have_the_order_of_the_kernel_arguments():
     def vector_names(cell):
-        vectors = build_direction(cell, cell.weight_hidden, cell.start(1, cell.weight_hidden)).vectors
+        direction = build_direction(cell, cell.weight_hidden, cell.start(1, cell.weight_hidden))
         names_by_id = {id(parameter): name for name, parameter in cell.named_parameters()}
-        return [names_by_id[id(vector)] for vector in vectors]
+        return [names_by_id[id(vector)] for vector in direction.vector_parameters]
 
     assert vector_names(cells.GRUCell(3, 4)) == ["bias_hidden"]
     assert vector_names(cells.LSTMCell(3, 4)) == []
@@ -84,7 +84,7 @@ def test_a_kernel_that_cannot_be_launched_warns_once_and_is_not_tried_again(monk
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.warns(UserWarning, match="lstm with 4 units cannot run here.*simulated"):
         assert (
-            fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
+            scan_fused("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
             is None
         )
     assert len(scan._failed_kernels) == 1
@@ -100,8 +100,8 @@ def test_out_of_memory_and_usage_errors_are_not_launch_failures(monkeypatch):
     monkeypatch.setattr(scan, "_failed_kernels", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.raises(torch.OutOfMemoryError):
-        fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
+        scan_fused("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
     monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
+        scan_fused("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
     assert not scan._failed_kernels

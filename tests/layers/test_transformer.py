@@ -20,7 +20,7 @@ from seqwise.layers.transformer import (
     FeedForward,
     PreNormDecoderLayer,
     PreNormEncoderLayer,
-    cached_length,
+    get_cached_length,
 )
 
 ATTENTION_NAMES = {"attention": "self_attn", "cross": "multihead_attn"}
@@ -44,7 +44,7 @@ def add_noise(layer: nn.Module) -> nn.Module:
 
 
 def load_into(torch_layer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None:
-    """Give PyTorch's layer our weights."""
+    """Gives PyTorch's layer our weights."""
     for name, torch_name in ATTENTION_NAMES.items():
         if hasattr(ours, name):
             our_layer, target = getattr(ours, name), getattr(torch_layer, torch_name)
@@ -117,15 +117,15 @@ def test_stacks_with_final_norm_equal_pytorch():
 @pytest.mark.parametrize("rotary", [False, True])
 def test_a_sequence_read_in_segments_with_a_cache_equals_the_whole_sequence(layer_class, rotary):
     stack, x = build_encoder(layer_class, rotary=rotary), random_doubles(3, 9, 8)
-    whole, full_cache = stack(x)
+    expected, full_cache = stack(x)
     outputs, cache = [], None
     for segment in x.split((4, 1, 1, 3), dim=1):
         y, cache = stack(segment, cache=cache)
         outputs.append(y)
-    torch.testing.assert_close(torch.cat(outputs, 1), whole)
+    torch.testing.assert_close(torch.cat(outputs, 1), expected)
     torch.testing.assert_close(cache, full_cache)
-    assert cached_length(cache) == 9
-    assert cached_length(None) == 0
+    assert get_cached_length(cache) == 9
+    assert get_cached_length(None) == 0
 
 
 @pytest.mark.parametrize("layer_class", [DecoderLayer, PreNormDecoderLayer])
@@ -136,12 +136,12 @@ def test_a_decoder_with_a_cache_equals_the_whole_sequence(layer_class):
         random_doubles(3, 4, 8),
         torch.tensor([4, 1, 3]),
     )
-    whole, _ = stack(x, memory, lengths)
+    expected, _ = stack(x, memory, lengths)
     outputs, cache = [], None
     for segment in x.split((1, 1, 3, 1), dim=1):
         y, cache = stack(segment, memory, lengths, cache)
         outputs.append(y)
-    torch.testing.assert_close(torch.cat(outputs, 1), whole)
+    torch.testing.assert_close(torch.cat(outputs, 1), expected)
 
 
 def test_a_cache_is_a_nested_tuple_whose_rows_can_be_selected():
@@ -149,8 +149,8 @@ def test_a_cache_is_a_nested_tuple_whose_rows_can_be_selected():
     _, cache = stack(x[:, :4])
     rows = torch.tensor([2, 0])
     selected = tuple(tuple(entry[rows] for entry in layer) for layer in cache)
-    whole, _ = stack(x)
-    torch.testing.assert_close(stack(x[rows, 4:], cache=selected)[0], whole[rows, 4:])
+    expected, _ = stack(x)
+    torch.testing.assert_close(stack(x[rows, 4:], cache=selected)[0], expected[rows, 4:])
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
@@ -180,34 +180,34 @@ def test_decoding_token_by_token_equals_the_whole_target_and_ignores_source_padd
         random_doubles(2, 5, 8),
     )
     lengths = torch.tensor([6, 3])
-    whole, memory = stack(source, target, lengths), stack.encode(source, lengths)
+    expected, memory = stack(source, target, lengths), stack.encode(source, lengths)
     steps, cache = [], None
     for segment in target.split(1, dim=1):
         y, cache = stack.decode(segment, memory, lengths, cache)
         steps.append(y)
-    torch.testing.assert_close(torch.cat(steps, 1), whole)
-    torch.testing.assert_close(stack(source[1:, :3], target[1:]), whole[1:])
+    torch.testing.assert_close(torch.cat(steps, 1), expected)
+    torch.testing.assert_close(stack(source[1:, :3], target[1:]), expected[1:])
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_changes_nothing(causal):
     stack, x = build_encoder(), random_doubles(2, 6, 8)
-    alone, _ = stack(x[1:, :3], causal=causal)
+    without_padding, _ = stack(x[1:, :3], causal=causal)
     padded, cache = stack(x, torch.tensor([6, 3]), causal)
-    torch.testing.assert_close(padded[1:, :3], alone)
+    torch.testing.assert_close(padded[1:, :3], without_padding)
     assert cache is None
 
 
 def test_padding_of_the_memory_changes_nothing():
     stack, x, memory = build_decoder(), random_doubles(2, 5, 8), random_doubles(2, 6, 8)
-    alone, _ = stack(x[1:], memory[1:, :2])
-    torch.testing.assert_close(stack(x, memory, torch.tensor([6, 2]))[0][1:], alone)
+    without_padding, _ = stack(x[1:], memory[1:, :2])
+    torch.testing.assert_close(stack(x, memory, torch.tensor([6, 2]))[0][1:], without_padding)
 
 
-def test_a_cache_with_rows_of_different_length_is_refused():
+def test_a_cache_with_rows_of_different_length_is_rejected():
     stack, x = build_encoder(), random_doubles(2, 3, 8)
     _, cache = stack(x)
-    with pytest.raises(UsageError, match="rows of equal length; received lengths"):
+    with pytest.raises(UsageError, match="sequences of equal length; received lengths"):
         stack(x, torch.tensor([3, 1]), cache=cache)
     with pytest.raises(UsageError, match="received causal=False"):
         stack(x, causal=False, cache=cache)
@@ -215,12 +215,13 @@ def test_a_cache_with_rows_of_different_length_is_refused():
 
 def test_interior_values_have_stable_names():
     stack, x = build_encoder(rotary=True), random_doubles(2, 5, 8)
-    plain, _ = stack(x)
+    expected, _ = stack(x)
     with record(stack) as recording:
         recorded, _ = stack(x)
-    assert torch.equal(plain, recorded)
+    assert torch.equal(expected, recorded)
     assert set(recording) == {
-        *(f"layer.{n}.{part}" for n in (0, 1) for part in ("attention.weights", "attention_norm.norm")),
+        *(f"layer.{n}.attention.{value}" for n in (0, 1) for value in ("queries", "keys", "weights")),
+        *(f"layer.{n}.attention_norm.norm" for n in (0, 1)),
         *(f"layer.{n}.{part}" for n in (0, 1) for part in ("feedforward.hidden", "feedforward_norm.norm")),
         "norm.norm",
     }
@@ -260,8 +261,8 @@ def test_later_inputs_do_not_change_earlier_outputs_of_the_blocked_kernel(rotary
     stack, x = build_encoder(rotary=rotary).float(), torch.randn(2, 600, 8)
     expected, _ = stack(x)
     for step in (1, 31, 32, 257, 512, 599):
-        other = torch.cat((x[:, :step], torch.randn(2, 600 - step, 8)), dim=1)
-        assert torch.equal(stack(other)[0][:, :step], expected[:, :step])
+        changed_x = torch.cat((x[:, :step], torch.randn(2, 600 - step, 8)), dim=1)
+        assert torch.equal(stack(changed_x)[0][:, :step], expected[:, :step])
 
 
 def build_small_feedforward(activation: str) -> FeedForward:
@@ -300,13 +301,13 @@ def test_recording_the_hidden_layer_changes_nothing():
     torch.manual_seed(0)
     layer, x = FeedForward(4, 8, "relu", dropout=0.5), torch.randn(2, 3, 4)
     torch.manual_seed(1)
-    plain = layer(x)
+    expected = layer(x)
     torch.manual_seed(1)
     with record(layer) as recording:
-        assert torch.equal(layer(x), plain)
+        assert torch.equal(layer(x), expected)
     assert torch.equal(recording["hidden"], layer.inward(x).relu())
 
 
-def test_an_unknown_activation_is_refused_with_the_nearest_name():
+def test_an_unknown_activation_is_rejected_with_the_nearest_name():
     with pytest.raises(UsageError, match="Perhaps you meant 'gelu'"):
         FeedForward(4, 8, "glu")

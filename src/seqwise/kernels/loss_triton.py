@@ -1,4 +1,4 @@
-"""The losses of rows of scores, and the scores overwritten by p − y, in Triton. Importing this imports triton.
+"""A Triton kernel that computes the loss of each row of scores and overwrites the scores by p − y.
 
 One program takes one row, which it reads twice: once for the sum of exponentials, once to overwrite each score by its
 gradient. With m the largest score of the row, r = Σ_{k ≠ target} exp(s_k − m) and z = r + exp(s_target − m),
@@ -9,7 +9,7 @@ The sum r excludes the target, so that neither a loss near zero nor p − 1 is t
 while the row is read, −inf replaces the target's score. All of this is in float32; only stored values are rounded to
 the type of the scores. A row without a finite score, with +inf or with NaN gives NaN, as in PyTorch.
 
-This module knows nothing of vectors and matrices.
+This module knows nothing of vectors and matrices. Importing it imports triton.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from seqwise.kernels.loss import ALIGNMENT
 
 # On an H200, rows × vocabulary in bfloat16: 3,328 × 50,304 take 250 µs in blocks of 4,096 and 262 in blocks of 2,048,
 # and a copy 168; 8,192 × 10,000 take 140 and 121.
-LOAD_BYTES = 16  # of neighbouring scores that a thread loads at once; they share a maximum and a sum
+LOAD_BYTES = 16  # bytes of neighbouring scores that a thread loads at once; they share a maximum and a sum
 COLUMNS_PER_THREAD = 8
 BLOCK_SIZES = (4096, 2048)  # columns of a block
-MAX_WASTE = 1.1  # columns read, per column that exists
+MAX_WASTE = 1.1  # columns read, divided by the columns that exist
 NUM_STAGES = tl.constexpr(3)  # blocks that are loaded ahead
 # The initial maximum is the lowest finite float32, so that only −inf is below it: −inf minus −inf would be NaN.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -39,7 +39,7 @@ def _row_kernel(
     HAS_GRAD_LOSSES: tl.constexpr, WRITE_ERROR: tl.constexpr, HAS_PADDING: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Compute the loss of one row of scores (n, V), and overwrite the scores by their gradient if WRITE_ERROR is set.
+    """Computes the loss of one row of scores (n, V), and overwrites the scores by their gradient if WRITE_ERROR is set.
 
     target_scores (n, 1): the scores of the targets. grad_losses (n,): a factor for each row, or None. Rows are
     8 · aligned_stride apart; with HAS_PADDING they are longer than the vocabulary. A block of BLOCK columns is divided
@@ -89,6 +89,7 @@ def _row_kernel(
 
 
 def _choose_block_size(vocabulary: int) -> int:
+    """Returns the largest block size that does not read too many columns beyond the vocabulary."""
     economical = [size for size in BLOCK_SIZES if triton.cdiv(vocabulary, size) * size <= MAX_WASTE * vocabulary]
     return (economical or [min(BLOCK_SIZES[-1], max(128, triton.next_power_of_2(vocabulary)))])[0]
 
@@ -96,7 +97,7 @@ def _choose_block_size(vocabulary: int) -> int:
 def compute_row_losses(
     scores: Tensor, targets: Tensor, grad_losses: Tensor | None = None, write_error: bool = True
 ) -> Tensor:
-    """Return the losses (n,) of scores (n, V); with `write_error` the scores become (p − y) · grad_losses.
+    """Returns the losses (n,) of scores (n, V); with `write_error` the scores become (p − y) · grad_losses.
 
     Rows begin at multiples of `ALIGNMENT`. The padding between them becomes zero.
     """

@@ -1,7 +1,7 @@
-"""Linear layers with a constant weight, from a copy that is laid out for the processor. It knows nothing of modules.
+"""`PackedLinear`: a linear layer with a constant weight, rearranged for the processor. It knows nothing of modules.
 
-A library for matrix products first rearranges both factors, at every call. Where one weight is used step after step
-with few rows each, that is a large part of the time. Here it is rearranged once, by oneDNN. Measured on one core with a
+A library for matrix products first rearranges both factors, at every call. If one weight is used step after step with
+few rows each, that is a large part of the time. Here it is rearranged once, by oneDNN. Measured on one core with a
 weight of 8,000 × 256: 320 rows 104 instead of 85 GFLOP/s, 20 rows 106 instead of 52, 5 rows 95 instead of 31. Sums are
 computed in another order, so results differ by rounding.
 """
@@ -18,104 +18,107 @@ from torch.nn import functional as F
 
 from seqwise.kernels.recurrence.availability import get_disabled_reason
 
-MIN_SEQUENCES = 4  # minimum number of sequences for which a packed copy is worth its cost
-MAX_FEW_ROWS = 8  # the compiled product reads the weight from the cache again for every row
-MIN_FEW_ROWS_SIZE = 2**20  # minimum numbers of a weight: compiling takes 0.15 s, and smaller weights gain little
-MIN_THREADED_SIZE = 2**21  # minimum numbers of a weight that several threads share
-TRIAL_INTERVALS = (16, 256)  # calls between trials of the other number of threads: the first, and the largest
+MIN_SEQUENCES = 4  # number of sequences from which a packed copy is worth its cost
+MAX_FEW_ROWS = 8  # rows up to which the compiled product is used: it reads the weight from the cache for every row
+MIN_FEW_ROWS_SIZE = 2**20  # numbers of a weight from which it is used: compiling takes 0.15 s, smaller ones gain little
+MIN_THREADED_SIZE = 2**21  # numbers of a weight from which several threads share the product
+TRIAL_INTERVALS = (16, 256)  # calls between trials of the other number of threads: at first, and at most
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}
 
 
 class PackedLinear:
     """y = activation(W x + b) for a weight that does not change while this object exists.
 
-    `rows` is the number of sequences, each with one or more rows of x. Few sequences use the weight as it is, by a
-    compiled product, many a packed copy. Both exist for float32 on CPUs and have no gradients; elsewhere, or where
-    gradients are enabled, it is the ordinary product.
+    Each of `num_sequences` has one or more rows of x. Few sequences use the weight as it is, by a compiled product,
+    many a packed copy. Both exist for float32 on CPUs and have no gradients; on other devices, or if gradients are
+    enabled, it is the ordinary product.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, activation: str = "none"):
+    def __init__(self, weight: Tensor, bias: Tensor | None, num_sequences: int, activation: str = "none"):
         self.weight, self.bias, self.activation, self.packed_weight = weight, bias, activation, None
-        self.few_rows: FewRowsProduct | None = None
+        self.multiply_few_rows: FewRowsProduct | None = None
         is_plain = weight.dtype == torch.float32 and weight.device.type == "cpu"
         if not is_plain or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return
-        if rows >= MIN_SEQUENCES and _is_available():
-            self.packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
-        elif rows < MIN_SEQUENCES and weight.numel() >= MIN_FEW_ROWS_SIZE and get_disabled_reason() is None:
-            self.few_rows = build_few_rows_product(weight, bias)
+        if num_sequences >= MIN_SEQUENCES and _has_packed_linear():
+            self.packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), num_sequences)
+        elif num_sequences < MIN_SEQUENCES and weight.numel() >= MIN_FEW_ROWS_SIZE and get_disabled_reason() is None:
+            self.multiply_few_rows = build_few_rows_product(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.dtype == torch.float32 and self.packed_weight is not None:
-            return _LINEAR(x, self.packed_weight, self.bias, self.activation, [], "none")
-        if x.dtype == torch.float32 and self.few_rows is not None and x.numel() <= MAX_FEW_ROWS * x.shape[-1]:
-            return ACTIVATIONS[self.activation](self.few_rows(x))
+            return _PACKED_LINEAR(x, self.packed_weight, self.bias, self.activation, [], "none")
+        if x.dtype == torch.float32 and self.multiply_few_rows is not None and x.numel() <= MAX_FEW_ROWS * x.shape[-1]:
+            return ACTIVATIONS[self.activation](self.multiply_few_rows(x))
         return ACTIVATIONS[self.activation](F.linear(x, self.weight, self.bias))
 
 
 class FewRowsProduct:
-    """W x + b for a few rows, by a compiled function that reads the weight once, on all threads.
+    """W x + b for a few rows, by a compiled function that reads the weight once, on several threads.
 
     Measured on one core (Zen 4) with one row and a weight of 10,000 × 256: 0.17 ms instead of 0.27 by `F.linear`, which
     uses one thread in any case; 0.10 ms on two cores.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None):
-        from seqwise.kernels.recurrence.cpu.code import get_vector_sizes, run
+        from seqwise.kernels.recurrence.cpu.code import get_vector_sizes
         from seqwise.kernels.recurrence.cpu.few_rows import compile_few_rows
+        from seqwise.kernels.recurrence.cpu.threads import run_on_threads
 
-        self.function, self.run = compile_few_rows("float"), run
+        self.function, self.run_on_threads = compile_few_rows("float"), run_on_threads
         self.weight = weight.detach().contiguous()  # these tensors keep the addresses valid
         self.bias = self.weight.new_zeros(len(weight)) if bias is None else bias.detach().contiguous()
         self.lanes = get_vector_sizes()[0] // 4
-        self.threads = ThreadChoice(torch.get_num_threads() if weight.numel() >= MIN_THREADED_SIZE else 1)
+        self.thread_choice = ThreadChoice(torch.get_num_threads() if weight.numel() >= MIN_THREADED_SIZE else 1)
 
     def __call__(self, x: Tensor) -> Tensor:
         x, (width, depth) = x.contiguous(), self.weight.shape
         result = x.new_empty(*x.shape[:-1], width)
         words = x.data_ptr(), x.numel() // depth, depth, self.weight.data_ptr(), self.bias.data_ptr(), result.data_ptr()
-        start, threads = perf_counter(), self.threads.choose()
-        step = -(-width // (self.lanes * threads)) * self.lanes
-        parts = [[*words, width, first, min(width, first + step)] for first in range(0, width, step)]
-        self.run(self.function, parts, threads)
-        self.threads.update(perf_counter() - start)
+        start, threads = perf_counter(), self.thread_choice.choose()
+        columns = -(-width // (self.lanes * threads)) * self.lanes  # of a thread
+        argument_lists = [[*words, width, first, min(width, first + columns)] for first in range(0, width, columns)]
+        self.run_on_threads(self.function, argument_lists, threads)
+        self.thread_choice.update(perf_counter() - start)
         return result
 
 
 class ThreadChoice:
-    """Chooses one thread or all of them by their measured times, which never changes a result.
+    """Chooses one thread or all of them by measured times, which never changes a result.
 
-    On a busy machine the other threads arrive late, and one thread is faster. The slower choice is tried again after 16
+    On a busy machine the other threads arrive late, and one thread is faster. The slower option is tried again after 16
     calls, then after twice as many each time, at most 256.
     """
 
     def __init__(self, threads: int):
         self.options, self.seconds = (threads, 1), [0.0, 0.0]  # 0: not measured yet
-        self.current, self.is_trial, self.calls_left, self.interval = 0, True, 0, TRIAL_INTERVALS[0]
+        self.faster, self.is_trial, self.calls_left, self.interval = 0, True, 0, TRIAL_INTERVALS[0]
 
     def choose(self) -> int:
-        self.current = int(self.seconds[1] < self.seconds[0])
+        """Returns the number of threads for the next call."""
+        self.faster = int(self.seconds[1] < self.seconds[0])
         self.is_trial = self.calls_left == 0 and self.options[0] > 1
         if not self.is_trial:
             self.calls_left -= 1
-            return self.options[self.current]
+            return self.options[self.faster]
         self.calls_left, self.interval = self.interval, min(2 * self.interval, TRIAL_INTERVALS[1])
-        return self.options[1 - self.current]
+        return self.options[1 - self.faster]
 
     def update(self, seconds: float) -> None:
-        """Report the time of the last choice."""
-        choice = 1 - self.current if self.is_trial else self.current
-        last = self.seconds[choice]
-        self.seconds[choice] = seconds if self.is_trial or not last else 0.75 * last + 0.25 * seconds
+        """Takes the time of the call for which `choose` was called last."""
+        option = 1 - self.faster if self.is_trial else self.faster
+        average = self.seconds[option]
+        self.seconds[option] = seconds if self.is_trial or not average else 0.75 * average + 0.25 * seconds
 
 
 def build_few_rows_product(weight: Tensor, bias: Tensor | None) -> FewRowsProduct | None:
-    """The compiled product; None where LLVM is missing or computes wrong results."""
+    """Returns the compiled product, or None if LLVM is missing or computes wrong results."""
     return FewRowsProduct(weight, bias) if _can_compile() else None
 
 
 @cache
 def _can_compile() -> bool:
+    """Returns whether a small compiled product is correct."""
     try:
         with torch.inference_mode():
             x, weight = torch.ones(2, 5), torch.arange(15.0).view(3, 5) - 7
@@ -124,19 +127,19 @@ def _can_compile() -> bool:
         return False
 
 
-_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)  # of a packed weight, with an activation
+_PACKED_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)  # takes a packed weight and an activation
 
 
 @cache
-def _is_available() -> bool:
-    """Whether this build of PyTorch has these functions, and they compute the product."""
+def _has_packed_linear() -> bool:
+    """Returns whether this build of PyTorch has oneDNN's functions for packed weights, and they are correct."""
     try:
         with torch.inference_mode():
             x, weight = torch.ones(2, 4), torch.arange(12.0).view(3, 4) - 5
             packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight, 2)
             return all(
                 torch.allclose(
-                    _LINEAR(x, packed_weight, None, name, [], "none"), activate(F.linear(x, weight)), atol=1e-5
+                    _PACKED_LINEAR(x, packed_weight, None, name, [], "none"), activate(F.linear(x, weight)), atol=1e-5
                 )
                 for name, activate in ACTIVATIONS.items()
             )

@@ -1,8 +1,8 @@
 """Second derivatives of functions whose gradient is computed by a kernel.
 
-Such a gradient has no gradient of its own. Where one is asked for (`create_graph=True`), gradients are enabled inside
-the backward pass. It then calls `differentiate` with the same function in PyTorch's own operations, which is computed
-once more and which autograd can differentiate as often as needed.
+Autograd cannot differentiate such a gradient. If it has to (`create_graph=True`), gradients are enabled inside the
+backward pass, which then calls `differentiate` with the same function in PyTorch's own operations: autograd can
+differentiate those as often as needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from torch import Tensor
 def differentiate(
     function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """The gradients of the inputs of a function from those of its results; autograd can differentiate them again."""
+    """Computes a function once more; returns the gradients of its inputs, given the gradients of its results.
+
+    Autograd can differentiate what it returns.
+    """
     # A view of each input: a path from one input to another, such as a shared weight, is not part of the function.
     views = [None if tensor is None else tensor.view_as(tensor) for tensor in inputs]
     needed = [view for view in views if view is not None and view.requires_grad]

@@ -2,14 +2,14 @@
 
 One dimension legend for the whole project:
 
-    B  batch (rows)          D  model width           V  vocabulary
+    B  batch size            D  model width           V  vocabulary size
     T  time                  H  attention heads       K  width of one head
     S  source time           U  hidden units of a recurrent cell
 
 Every tensor is batch first, also a recurrent state. Masks are boolean; True means "may be attended to".
 
-The layers can be imported from here, as in `from seqwise.layers import Recurrent, LSTMCell`. A name is looked up when
-it is first used.
+The layers can be imported from here, as in `from seqwise.layers import Recurrent, LSTMCell`. A module is imported when
+one of its names is first used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any
 
 # Module → the public names in it.
-_NAMES = {
+_NAMES_BY_MODULE = {
     "attention": "Additive Dot General MultiHeadAttention ScaledDot attend attend_with_weights causal_mask "
     "padding_mask",
     "attentive": "AttentiveRecurrent StateAttention",
@@ -35,7 +35,7 @@ _NAMES = {
     "transformer": "Decoder DecoderLayer Encoder EncoderDecoder EncoderLayer FeedForward PreNormDecoderLayer "
     "PreNormEncoderLayer",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}  # name → module
 
 __all__ = sorted(_MODULES)
 

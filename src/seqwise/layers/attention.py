@@ -142,6 +142,17 @@ def attend_with_weights(
     return F.dropout(weights, dropout) @ values, weights
 
 
+def compute_weights_by_head(queries: Tensor, keys: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Returns the weights (B, H, T, S) of scaled dot-product attention, in hardly more memory than they occupy."""
+    if causal:
+        mask = _combine_masks(mask, causal_mask(queries.shape[-2], keys.shape[-2], device=queries.device))
+    weights = queries.new_empty(*queries.shape[:-1], keys.shape[-2])
+    for head in range(queries.shape[1]):
+        one = slice(head, head + 1)
+        weights[:, one] = masked_softmax(_SCALED_DOT(queries[:, one], keys[:, one]), mask)
+    return weights
+
+
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Softmax over the last dimension where `mask` allows; zeros elsewhere, also in rows without any True."""
     if mask is None:
@@ -200,9 +211,10 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float = 0.0, rotary: bool = False):
         super().__init__()
         if width % heads:
+            multiple = 2 * heads if rotary else heads  # rotary positions need heads of even width
             raise UsageError(
                 f"the width must be a multiple of the heads; received width {width} and {heads} heads.",
-                repair=f"For example {heads} heads of {width // heads + 1}: width {heads * (width // heads + 1)}.",
+                fix=f"For example: --network.width {multiple * (width // multiple + 1)}",
             )
         self.width, self.heads, self.dropout, self.rotary = width, heads, dropout, rotary
         self.inward = nn.Linear(width, 3 * width)  # queries, keys, values, one below the other
@@ -252,12 +264,14 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         if not is_recorded(self):
             return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
+        record_value(self, "queries", queries)
+        record_value(self, "keys", keys)
         if is_recorded_live(self):
             context, weights = attend_with_weights(queries, keys, values, mask, causal=causal, dropout=dropout)
             record_value(self, "weights", weights)
             return context
-        with torch.no_grad():  # without dropout: the recording must not take random numbers from the result
-            record_value(self, "weights", attend_with_weights(queries, keys, values, mask, causal=causal)[1])
+        with torch.no_grad():
+            record_value(self, "weights", compute_weights_by_head(queries, keys, mask, causal))
         return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
 
     def project_output(self, context: Tensor) -> Tensor:

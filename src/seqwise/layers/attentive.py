@@ -3,8 +3,8 @@
 `AttentiveRecurrent` is the equation as written: a_t flows back into the next step, so it runs step by step.
 `StateAttention` follows any recurrent layer, without feedback, so all steps run at once.
 
-Both attend to at most `attention_span` earlier steps, whose keys and values are the state between segments. They know
-nothing of heads or positions: the recurrent state itself encodes the time.
+Both attend to at most `attention_span` earlier steps, whose keys and values are part of the state that is passed from
+one segment of a sequence to the next. They know nothing of heads or positions: the recurrent state encodes the time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from seqwise.layers.attention import ScaledDot, attend, attend_with_weights, mas
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import is_recorded, is_recorded_live, record_value
-from seqwise.layers.recurrent import valid_steps
+from seqwise.layers.recurrent import build_step_mask
 from seqwise.layers.scan import StepRecorder, select_state, zero_padding
 
 SCORE = ScaledDot()
 
-Memory = tuple[Tensor, Tensor, Tensor]
-"""Keys (B, M, D), values (B, M, D) and a mask of the valid ones (B, M), the newest at the end."""
+Memory = tuple[Tensor, Tensor, Tensor]  # keys (B, M, D), values (B, M, D), is_valid (B, M); the newest at the end
 
 
 class AttentiveRecurrent(nn.Module):
@@ -47,13 +46,14 @@ class AttentiveRecurrent(nn.Module):
     def forward(
         self, x: Tensor, state: tuple[State, Memory] | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, tuple[State, Memory]]:
-        """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last valid step."""
+        """Returns the outputs (B, T, U) of x (B, T, D), zero in the padding, and the state after each sequence's last
+        valid step."""
         cell, steps = self.cell, x.shape[1]
-        valid = valid_steps(x, cell.inputs, lengths)
-        x = zero_padding(x, valid)
-        cell_state, past = (cell.start(len(x), x), _empty_memory(x, self.units)) if state is None else state
+        is_valid = build_step_mask(x, cell.inputs, lengths)
+        x = zero_padding(x, is_valid)
+        cell_state, past = (cell.start(len(x), x), _create_empty_memory(x, self.units)) if state is None else state
         cell_recorder, recorder = StepRecorder(cell, steps), StepRecorder(self, steps)
-        outputs, present = [], _empty_memory(x, self.units)
+        outputs, present = [], _create_empty_memory(x, self.units)
         for t, x_t in enumerate(cell.project(x).unbind(1)):
             h, *rest = cell.step(x_t, cell_state, cell.weight_hidden, cell_recorder.record)
             a = recorder.record("context", self._attend(h, past, present, steps, recorder))
@@ -61,28 +61,30 @@ class AttentiveRecurrent(nn.Module):
             outputs.append(h)
             key, value = F.linear(h, self.weight_memory)[:, None].chunk(2, dim=-1)
             present = _concat_memories(present, (key, value, torch.ones_like(h[:, :1], dtype=torch.bool)))
-            cell_state = (h, *rest) if valid is None else select_state(valid[:, t], (h, *rest), cell_state)
-        cell_recorder.finish(valid)
-        recorder.finish(valid)
+            cell_state = (h, *rest) if is_valid is None else select_state(is_valid[:, t], (h, *rest), cell_state)
+        cell_recorder.finish(is_valid)
+        recorder.finish(is_valid)
+        record_value(self, "keys", torch.cat([past[0], present[0]], dim=1))
         new_state = cell_state, _select_newest(_concat_memories(past, present), lengths, steps, self.attention_span)
-        return zero_padding(torch.stack(outputs, dim=1), valid), new_state
+        return zero_padding(torch.stack(outputs, dim=1), is_valid), new_state
 
     def _attend(self, h: Tensor, past: Memory, present: Memory, steps: int, recorder: StepRecorder) -> Tensor:
-        """a_t (B, U) over the states before this call (`past`) and of this call (`present`).
+        """Returns a_t (B, U), which attends to the states before this call (`past`) and of this call (`present`).
 
         It is `attend_with_weights`, with the weights recorded before they are used. The two memories stay separate
         because concatenating them would copy both at every step.
         """
-        before, t = past[0].shape[1], present[0].shape[1]
-        first = max(0, before + t - self.attention_span)  # columns count the states of `past`, then those of `present`
-        old = tuple(part[:, first:] for part in past)
-        new = tuple(part[:, max(0, t - self.attention_span) :] for part in present)
-        query = F.linear(h, self.weight_query)[:, None]
-        scores = torch.cat([SCORE(query, old[0]), SCORE(query, new[0])], dim=-1)[:, 0]
-        weights = masked_softmax(scores, torch.cat([old[2], new[2]], dim=-1))  # zeros in a row without any past
-        weights = recorder.record("weights", F.pad(weights, (first, steps - t)))[:, first : before + t]
-        split = old[0].shape[1]
-        return (weights[:, None, :split] @ old[1] + weights[:, None, split:] @ new[1])[:, 0]
+        num_past, t = past[0].shape[1], present[0].shape[1]
+        first = max(0, num_past + t - self.attention_span)  # of the columns of `past`, then `present`
+        past_keys, past_values, is_past_valid = (tensor[:, first:] for tensor in past)
+        new_keys, new_values, is_new_valid = (tensor[:, max(0, t - self.attention_span) :] for tensor in present)
+        query = recorder.record("queries", F.linear(h, self.weight_query))[:, None]
+        scores = torch.cat([SCORE(query, past_keys), SCORE(query, new_keys)], dim=-1)[:, 0]
+        # Zeros for a sequence that has nothing to attend to.
+        weights = masked_softmax(scores, torch.cat([is_past_valid, is_new_valid], dim=-1))
+        weights = recorder.record("weights", F.pad(weights, (first, steps - t)))[:, first : num_past + t]
+        past_weights, new_weights = weights[:, None].split([past_keys.shape[1], new_keys.shape[1]], dim=-1)
+        return (past_weights @ past_values + new_weights @ new_values)[:, 0]
 
     @property
     def cell(self) -> Cell:
@@ -90,7 +92,7 @@ class AttentiveRecurrent(nn.Module):
 
 
 class StateAttention(nn.Module):
-    """s → s + a, where a_t attends to s_{t−attention_span} … s_t. Parallel over time; the state is a memory."""
+    """s + a, where a_t attends to s_{t−attention_span} … s_t. It is parallel over time; its state is a memory."""
 
     def __init__(self, width: int, attention_span: int):
         super().__init__()
@@ -98,25 +100,26 @@ class StateAttention(nn.Module):
         self.weight = nn.Parameter(xavier_(torch.empty(3 * width, width), blocks=3))  # query, key, value
 
     def forward(self, s: Tensor, past: Memory | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Memory]:
-        """s (B, T, D) → (B, T, D), zero in the padding, and the memory that later steps may attend to."""
-        valid = valid_steps(s, self.units, lengths)
-        s = zero_padding(s, valid)
+        """Returns s + a for s (B, T, D), zero in the padding, and the memory that later steps may attend to."""
+        is_valid = build_step_mask(s, self.units, lengths)
+        s = zero_padding(s, is_valid)
         queries, keys, values = F.linear(s, self.weight).chunk(3, dim=-1)
         present = keys, values, torch.ones(s.shape[:2], dtype=torch.bool, device=s.device)
         memory = present if past is None else _concat_memories(past, present)
-        mask = _window_mask(s.shape[1], memory[0].shape[1], self.attention_span, s.device)
+        mask = _build_window_mask(s.shape[1], memory[0].shape[1], self.attention_span, s.device)
         if past is not None:
             mask = mask & memory[2][:, None, :]  # (B, T, S)
-        a = self._attend(queries, memory[0], memory[1], mask, valid)
-        return zero_padding(s + a, valid), _select_newest(memory, lengths, s.shape[1], self.attention_span)
+        a = self._attend(queries, memory[0], memory[1], mask, is_valid)
+        return zero_padding(s + a, is_valid), _select_newest(memory, lengths, s.shape[1], self.attention_span)
 
-    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, valid: Tensor | None) -> Tensor:
-        """a (B, T, D), by the fused function unless a live recording needs the weights in the graph."""
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, is_valid: Tensor | None) -> Tensor:
+        """Returns a (B, T, D), by the fused function unless a live recording needs the weights in the graph."""
         if is_recorded(self):
-            visible = mask if valid is None else mask & valid[..., None]  # padding attends to nothing
+            visible = mask if is_valid is None else mask & is_valid[..., None]  # padding attends to nothing
             with torch.set_grad_enabled(torch.is_grad_enabled() and is_recorded_live(self)):
                 context, weights = attend_with_weights(queries, keys, values, visible, SCORE)
-            record_value(self, "weights", weights)
+            for name, value in (("queries", queries), ("keys", keys), ("weights", weights)):
+                record_value(self, name, value)
             if is_recorded_live(self):
                 return context
         mask = mask if mask.dim() == 2 else mask[:, None]
@@ -124,32 +127,34 @@ class StateAttention(nn.Module):
         return attend(queries[:, None], keys[:, None], values[:, None], mask, SCORE)[:, 0]
 
 
-def _window_mask(steps: int, columns: int, attention_span: int, device: Any) -> Tensor:
-    """The mask (T, S): step t, column S − T + t, attends to itself and the `attention_span` columns before it."""
+def _build_window_mask(steps: int, columns: int, attention_span: int, device: Any) -> Tensor:
+    """Returns the mask (T, S) by which step t, in column S − T + t, attends to itself and the `attention_span` columns
+    before it."""
     position = torch.arange(columns - steps, columns, device=device)[:, None]
     column = torch.arange(columns, device=device)
     return (column <= position) & (column >= position - attention_span)
 
 
-def _empty_memory(like: Tensor, width: int) -> Memory:
+def _create_empty_memory(like: Tensor, width: int) -> Memory:
     empty = like.new_zeros(len(like), 0, width)
     return empty, empty, torch.ones(len(like), 0, dtype=torch.bool, device=like.device)
 
 
 def _concat_memories(old: Memory, new: Memory) -> Memory:
-    keys, values, valid = (torch.cat(parts, dim=1) for parts in zip(old, new, strict=True))
-    return keys, values, valid
+    keys, values, is_valid = (torch.cat(pair, dim=1) for pair in zip(old, new, strict=True))
+    return keys, values, is_valid
 
 
 def _select_newest(memory: Memory, lengths: Tensor | None, steps: int, max_columns: int) -> Memory:
-    """The last `max_columns` valid columns of each row, aligned at the end so that distances in time stay the same."""
-    keys, values, valid = memory
+    """Returns the last `max_columns` valid columns of each sequence, aligned at the end, so that distances in time stay
+    the same. The last `steps` columns are those of the current call."""
+    keys, values, is_valid = memory
     columns = keys.shape[1]
     count = min(max_columns, columns)
     if lengths is None:
-        return keys[:, columns - count :], values[:, columns - count :], valid[:, columns - count :]
+        return keys[:, columns - count :], values[:, columns - count :], is_valid[:, columns - count :]
     ends = columns - steps + lengths.to(keys.device)[:, None]
-    source = ends - count + torch.arange(count, device=keys.device)  # (B, count); negative: no such column
-    valid = valid.gather(1, source.clamp(min=0)) & (source >= 0)
-    index = source.clamp(min=0)[..., None].expand(-1, -1, keys.shape[2])
-    return keys.gather(1, index), values.gather(1, index), valid
+    column = ends - count + torch.arange(count, device=keys.device)  # (B, count); negative: no such column
+    is_valid = is_valid.gather(1, column.clamp(min=0)) & (column >= 0)
+    index = column.clamp(min=0)[..., None].expand(-1, -1, keys.shape[2])
+    return keys.gather(1, index), values.gather(1, index), is_valid

@@ -33,7 +33,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def record_nothing(name: str, value: Tensor) -> Tensor:
-    """Record nothing: the value is returned unchanged."""
+    """Records nothing: the value is returned unchanged."""
     return value
 
 
@@ -80,7 +80,7 @@ class RNNCell(Cell):
     def __init__(self, inputs: int, units: int, activation: str = "tanh"):
         super().__init__(inputs, units)
         if activation not in ACTIVATIONS:
-            raise UsageError(f"unknown activation {activation!r}.", repair=suggest(activation, ACTIVATIONS))
+            raise UsageError(f"unknown activation {activation!r}.", fix=suggest(activation, ACTIVATIONS))
         self.activation = activation
         if activation == "relu":
             he_(self.weight_input)
@@ -278,13 +278,13 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
     if name != "gru":
         family = get_family(name)
         if family.build is None or not family.is_recurrent:
-            raise UsageError(f"unknown recurrent cell {name!r}.", repair=suggest(name, ("rnn", "lstm", "gru")))
+            raise UsageError(f"unknown recurrent cell {name!r}.", fix=suggest(name, ("rnn", "lstm", "gru")))
         return _build_own_cell(family, inputs, units)
     cell_class = GRU_CELLS.get((settings.reset, settings.update, settings.layer_norm))
     if cell_class is None:
         raise UsageError(
             "layer normalisation in a GRU is defined with the reset gate after the matrix product (Ba et al. 2016).",
-            repair="Pass --recurrent.reset after, or leave --recurrent.layer-norm out.",
+            fix="Pass --recurrent.reset after, or leave --recurrent.layer-norm out.",
         )
     return cell_class(inputs, units)
 
@@ -295,5 +295,5 @@ def _build_own_cell(family: ModelFamily, inputs: int, units: int) -> Cell:
     missing = [key for key in ("name", "gates", "blocks", "inputs", "units", "weight_hidden") if not hasattr(cell, key)]
     if missing:
         problem = f"the cell {family.name} has no {missing[0]}."
-        raise UsageError(problem, repair="Derive it from seqwise.layers.cells.Cell; see examples/03_your_own_cell.py.")
+        raise UsageError(problem, fix="Derive it from seqwise.layers.cells.Cell; see examples/03_your_own_cell.py.")
     return cell

@@ -17,17 +17,17 @@ from seqwise.layers.record import record_value
 class Embedding(nn.Module):
     """One row of `weight` per word type.
 
-    Entries start normal with standard deviation 1/√D (tensor2tensor, fairseq): a vector then has length 1 whatever the
-    width. Used as a tied output matrix it gives logits of variance 1 for states whose entries have variance 1, and
+    Initial entries are normal with standard deviation 1/√D (tensor2tensor, fairseq): a vector then has norm 1 whatever
+    the width. Used as a tied output matrix it gives logits of variance 1 for states whose entries have variance 1, and
     times √D it gives inputs of variance 1 (Vaswani et al. 2017, §3.4).
 
     `dropout` drops whole word types: all occurrences of a word in the batch together (Gal & Ghahramani 2016, §4.2;
     Merity et al. 2018, §4.3).
 
-    Frozen rows get no gradient. An optimizer must not decay the weights of this matrix where `frozen` is set.
+    Frozen rows get no gradient. An optimizer must not decay the weights of this matrix if `frozen` is not None.
     """
 
-    frozen: Tensor | None  # (V,) bool
+    frozen: Tensor | None  # (V,) bool: the rows that are not trained
 
     def __init__(self, vocabulary: int, width: int, dropout: float = 0.0):
         super().__init__()
@@ -37,7 +37,7 @@ class Embedding(nn.Module):
         self.register_buffer("frozen", None, persistent=False)
 
     def freeze(self, ids: Tensor) -> None:
-        """Exclude the rows of these ids from training, also where the matrix is the tied output."""
+        """Excludes the rows of these ids from training, also if the matrix is the tied output."""
         frozen = torch.zeros(self.vocabulary, dtype=torch.bool, device=self.weight.device)
         frozen[ids.to(frozen.device)] = True
         self.frozen = frozen
@@ -49,7 +49,8 @@ class Embedding(nn.Module):
         self.weight.register_hook(zero_frozen)
 
     def forward(self, ids: Tensor) -> Tensor:
-        vectors = F.embedding(ids, self.weight)  # (…, D)
+        """Returns the vectors (…, D) of ids (…)."""
+        vectors = F.embedding(ids, self.weight)
         if self.training and self.dropout > 0.0:
             # One factor per word type, applied after the lookup: a batch holds far fewer entries than the matrix.
             factor = drop_rows(self.weight.new_ones(self.vocabulary, 1), self.dropout, self.training)
@@ -62,7 +63,7 @@ class Embedding(nn.Module):
 
 
 class OneHot(nn.Module):
-    """Ids as vectors of zeros with a single one. It has no weights."""
+    """Turns ids into vectors of zeros with a single one. It has no weights."""
 
     dtype_of_result: Tensor
 
@@ -80,7 +81,7 @@ class OneHot(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Word vectors from characters, for unknown words too: (W, L), padded with 0 → (W, width).
+    """Computes the vectors of words, also of unknown ones, from their characters.
 
     A convolution over neighbouring characters, and the maximum over the word (Santos & Zadrozny 2014, section 2.1.2;
     Ma & Hovy 2016, section 2.1):
@@ -102,6 +103,7 @@ class CharacterCNN(nn.Module):
         nn.init.normal_(self.filters, std=(2 / (kernel_size * embedding_size)) ** 0.5)  # He et al. 2015, before a ReLU
 
     def forward(self, characters: Tensor) -> Tensor:
+        """Returns the vectors (W, width) of W words, given the ids of their characters (W, L), padded with 0."""
         mask = (characters != 0)[..., None]
         table = self.vectors @ self.filters  # (num_characters, kernel_size · width)
         products = F.embedding(characters, table).masked_fill(~mask, 0.0)  # (W, L, kernel_size · width)

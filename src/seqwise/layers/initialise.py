@@ -1,7 +1,7 @@
-"""Initial values of weights: small functions that fill a tensor in place. They know nothing of modules.
+"""Functions that fill a tensor with initial weights, in place, and return it. They know nothing of modules.
 
-A matrix is (outputs, inputs). A recurrent cell stacks one such matrix per gate; `blocks` says how many, and each is
-filled as a matrix of its own, because each feeds its own gate.
+A matrix is (outputs, inputs). A recurrent cell stacks one such matrix per gate; `blocks` is their number, and each is
+filled as a matrix of its own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import math
 import torch
 from torch import Tensor
 
-EMBEDDING_STD = 0.02  # standard deviation of token and position rows in a Transformer: GPT-2 (Radford et al. 2019)
+EMBEDDING_STD = 0.02  # standard deviation of a Transformer's token and position vectors: GPT-2 (Radford et al. 2019)
 
 
 @torch.no_grad()
 def xavier_(weight: Tensor, blocks: int = 1) -> Tensor:
-    """Uniform in ±√(6 / (inputs + outputs)): keeps the variance of tanh layers (Glorot & Bengio 2010, eq. 16)."""
+    """Draws uniformly from ±√(6 / (inputs + outputs)), which keeps the variance of tanh layers.
+
+    Glorot & Bengio 2010, eq. 16.
+    """
     outputs, inputs = weight.shape[0] // blocks, weight.shape[1]
     bound = math.sqrt(6 / (inputs + outputs))
     return weight.uniform_(-bound, bound)
@@ -24,13 +27,16 @@ def xavier_(weight: Tensor, blocks: int = 1) -> Tensor:
 
 @torch.no_grad()
 def he_(weight: Tensor) -> Tensor:
-    """Normal with variance 2 / inputs, because ReLU sets half of its inputs to 0 (He et al. 2015, eq. 10)."""
+    """Draws from a normal distribution with variance 2 / inputs, because ReLU sets half of its inputs to 0.
+
+    He et al. 2015, eq. 10.
+    """
     return weight.normal_(0.0, math.sqrt(2 / weight.shape[1]))
 
 
 @torch.no_grad()
 def orthogonal_(weight: Tensor, blocks: int = 1) -> Tensor:
-    """Random Q with QᵀQ = 1 per block, so that products over time keep the norm of a state (Saxe et al. 2014)."""
+    """Draws a random Q with QᵀQ = 1 for each block: products over time keep the norm of a state (Saxe et al. 2014)."""
     for block in weight.chunk(blocks):
         rows, columns = block.shape
         normal = torch.empty(max(rows, columns), min(rows, columns), dtype=block.dtype, device=block.device).normal_()
@@ -42,7 +48,10 @@ def orthogonal_(weight: Tensor, blocks: int = 1) -> Tensor:
 
 @torch.no_grad()
 def forget_bias_(bias: Tensor, value: float = 1.0) -> Tensor:
-    """Zero, but `value` for the forget gate (second of i, f, g, o), so that it starts open (Jozefowicz et al. 2015)."""
+    """Sets the bias of the forget gate (second of i, f, g, o) to `value`, so that it starts open, and the others to 0.
+
+    Jozefowicz et al. 2015.
+    """
     bias.zero_()
     bias.chunk(4)[1].fill_(value)
     return bias

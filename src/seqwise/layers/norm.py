@@ -1,4 +1,4 @@
-"""Layer normalisation (Ba, Kiros & Hinton 2016). It knows nothing of time or of other rows."""
+"""Layer normalisation (Ba, Kiros & Hinton 2016). It knows nothing of time or of other sequences."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class LayerNorm(nn.LayerNorm):
         return y
 
     def normalise(self, x: Tensor) -> Tensor:
-        """The equation alone, for a cell that records its own steps."""
+        """Returns y without recording it, for a cell that records its own steps."""
         return super().forward(x)

@@ -1,12 +1,10 @@
-"""Output layers: states → a distribution over the vocabulary. They know nothing of words, nor of time.
+"""Output layers: vectors → a distribution over the vocabulary. They know nothing of words, nor of time.
 
-Each offers
+Each has these methods; calling the layer calls `log_probabilities`:
 
     log_probabilities(vectors (…, D)) → (…, V)         normalised, always over the whole vocabulary
     loss(vectors (N, D), targets (N,)) → (N,)          negative log-likelihood of each target, in nats
     describe()                                         one sentence for the run's description
-
-Calling the layer gives `log_probabilities`.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ COUNT_EXPONENT = 0.75  # exponent of the unigram counts: Mikolov et al. 2013, §
 class FullSoftmax(nn.Module):
     """log softmax(W x + b). `tied` shares the embedding matrix as W (Press & Wolf 2017; Inan et al. 2017).
 
-    Where the widths differ, a linear layer without bias projects the state to the width of the embedding.
-    An untied W starts normal with standard deviation 1/√D, which gives logits of variance 1 for states whose
+    If the widths differ, a linear layer without bias projects the vectors to the width of the embedding. The initial
+    entries of an untied W are normal with standard deviation 1/√D, which gives logits of variance 1 for vectors whose
     entries have variance 1.
     """
 
@@ -41,8 +39,8 @@ class FullSoftmax(nn.Module):
         self.width, self.vocabulary, self.tied = width, vocabulary, tied is not None
         self.weight = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
         self.bias = nn.Parameter(torch.zeros(vocabulary))
-        inner = self.weight.shape[1]
-        self.project = nn.Identity() if inner == width else nn.Linear(width, inner, bias=False)
+        embedding_width = self.weight.shape[1]
+        self.project = nn.Identity() if embedding_width == width else nn.Linear(width, embedding_width, bias=False)
         if tied is None:
             nn.init.normal_(self.weight, std=width**-0.5)
 
@@ -50,7 +48,7 @@ class FullSoftmax(nn.Module):
         return self.log_probabilities(vectors)
 
     def logits(self, vectors: Tensor) -> Tensor:
-        """Scores before normalisation, (…, V)."""
+        """Returns the scores before normalisation, (…, V)."""
         return F.linear(self.project(vectors), self.weight, self.bias)
 
     def log_probabilities(self, vectors: Tensor) -> Tensor:
@@ -67,15 +65,15 @@ class FullSoftmax(nn.Module):
 
 
 class SampledSoftmax(FullSoftmax):
-    """Training: the softmax over the target and a few negatives. Evaluation: always the full softmax.
+    """In training the softmax over the target and a few negatives, in evaluation the full softmax.
 
     The sum over the vocabulary, Z = exp(l_target) + Σ_{k≠target} exp(l_k), is estimated by importance sampling
     (Bengio & Senécal 2008, §III; Jean et al. 2015, §3): S negatives are drawn from q, with replacement and shared by
     the whole batch, and each logit l_k is lowered by log(S · q_k), the log of how often k is expected among them.
-    A draw that hits the target is masked. The estimate of Z is unbiased, so loss and gradient approach those of the
-    full softmax as S grows.
+    A negative that equals the target is masked. The estimate of Z is unbiased, so loss and gradient approach the full
+    softmax as S grows.
 
-    q is proportional to counts^0.75; without counts it is log-uniform, which fits ids sorted by falling frequency.
+    q is proportional to counts^0.75; without counts it is log-uniform, which fits ids sorted by decreasing frequency.
     """
 
     probability: Tensor
@@ -95,7 +93,7 @@ class SampledSoftmax(FullSoftmax):
             probability = (weight / weight.sum()).float()
         else:
             raise UsageError(f"expected one count per token, ({vocabulary},); received {tuple(counts.shape)}.")
-        self.register_buffer("probability", probability, persistent=False)  # needed in training only
+        self.register_buffer("probability", probability, persistent=False)  # q; needed in training only
 
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
         if not self.training:
@@ -113,7 +111,7 @@ class SampledSoftmax(FullSoftmax):
         return torch.cat((target_logits[:, None], negative_logits), dim=-1).logsumexp(-1) - target_logits
 
     def sample_negatives(self) -> Tensor:
-        """Ids of the negatives of one batch."""
+        """Draws the ids of the negatives of one batch, (S,)."""
         return torch.multinomial(self.probability, self.samples, replacement=True)
 
     def describe(self) -> str:
@@ -123,10 +121,10 @@ class SampledSoftmax(FullSoftmax):
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Frequent words in a short head, rarer ones in clusters of falling width (Grave et al. 2017).
+    """Frequent words in a small head, rarer ones in clusters of decreasing width (Grave et al. 2017).
 
-    Ids must be sorted by falling frequency: cluster i holds the ids from cutoffs[i-1] up to cutoffs[i]. Its projection
-    is 4^i times narrower. The distribution is normalised exactly, in training as in evaluation.
+    Ids must be sorted by decreasing frequency: cluster i holds the ids from cutoffs[i-1] up to cutoffs[i]. Its
+    projection is 4^i times narrower. The distribution is normalised exactly, in training as in evaluation.
     """
 
     def __init__(self, width: int, vocabulary: int, cutoffs: Sequence[int]):
@@ -135,13 +133,13 @@ class AdaptiveSoftmax(nn.Module):
         if not cutoffs or cutoffs != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= vocabulary:
             raise UsageError(
                 f"cutoffs must rise and lie between 1 and {vocabulary - 1:,}; received {cutoffs}.",
-                repair="For example the ids that cover about 80 % and 95 % of the text.",
+                fix="For example the ids that cover about 80 % and 95 % of the text.",
             )
         if width < 4 ** len(cutoffs):
             raise UsageError(
                 f"{len(cutoffs)} clusters, each 4 times narrower than the one before, need a width of at least "
                 f"{4 ** len(cutoffs)}; received {width}.",
-                repair="Use fewer cutoffs or a wider model.",
+                fix="Use fewer cutoffs or a wider model.",
             )
         self.width, self.vocabulary, self.cutoffs = width, vocabulary, cutoffs
         self.softmax = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, cutoffs)
@@ -162,5 +160,5 @@ class AdaptiveSoftmax(nn.Module):
 
 
 def _to_float32_under_autocast(vectors: Tensor) -> Tensor:
-    """PyTorch's adaptive softmax keeps its results in the dtype of its input; under autocast they are float32."""
+    """Returns the vectors in float32 if autocast is enabled: PyTorch's adaptive softmax keeps the input's dtype."""
     return vectors.float() if torch.is_autocast_enabled(vectors.device.type) else vectors

@@ -8,6 +8,7 @@ A layer calls `record_value(self, "forget", f)` where the value exists. Outside 
 empty tuple. A layer with a fast kernel asks `is_recorded(self)`: whether a value with one of its names may be recorded.
 The kernel then returns the value too, or, where it never computes it, the reference implementation runs too, for the
 recording only: the result stays that of the kernel, to the bit.
+With `transform`, each value is reduced as soon as it is computed, and only what the function returns is kept.
 With `live=True` the result is computed *from* the recorded values instead, so that gradients flow through them.
 
 This module knows nothing of any particular layer.
@@ -16,11 +17,12 @@ This module knows nothing of any particular layer.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,16 +31,18 @@ from seqwise.errors import check_type, suggest
 
 MAX_NAMES = 8  # in a message
 
+Transform = Callable[[str, Tensor], Any]
+
 _active: ContextVar[tuple[Recording, ...]] = ContextVar("seqwise_recordings", default=())
 
 
 class Recording(Mapping[str, Tensor]):
     """Dotted name → tensor. A layer that ran several times keeps every value; `recording[name]` is the last."""
 
-    def __init__(self, model: nn.Module, pattern: str, live: bool):
+    def __init__(self, model: nn.Module, pattern: str, live: bool, transform: Transform | None = None):
         self.paths = {id(module): path for path, module in model.named_modules()}
         self.modules = {module for module, path in self.paths.items() if can_match_below(path, pattern)}
-        self.pattern, self.live = pattern, live
+        self.pattern, self.live, self.transform = pattern, live, transform
         self._values: dict[str, list[Tensor]] = {}
         self._other_names: dict[str, None] = {}  # that do not match the pattern
 
@@ -48,7 +52,9 @@ class Recording(Mapping[str, Tensor]):
             return
         full_name = f"{path}.{name}" if path else name
         if fnmatchcase(full_name, self.pattern):
-            self._values.setdefault(full_name, []).append(value if self.live else value.detach())
+            value = value if self.live else value.detach()
+            result = value if self.transform is None else self.transform(full_name, value)
+            self._values.setdefault(full_name, []).append(result)
         else:
             self._other_names[full_name] = None
 
@@ -68,7 +74,7 @@ class Recording(Mapping[str, Tensor]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        shapes = [f"{name} {tuple(self[name].shape)}" for name in islice(self, MAX_NAMES)]
+        shapes = [f"{name} {_describe(self[name])}" for name in islice(self, MAX_NAMES)]
         more = f", and {len(self) - MAX_NAMES:,} more" if len(self) > MAX_NAMES else ""
         return f"<Recording of {len(self):,} values: {', '.join(shapes) or 'none'}{more}>"
 
@@ -106,14 +112,17 @@ def can_match_below(path: str, pattern: str) -> bool:
 
 
 @contextmanager
-def record(model: nn.Module, pattern: str = "*", *, live: bool = False) -> Iterator[Recording]:
-    """Record the interior values of `model` whose dotted name matches `pattern` while the block runs.
+def record(
+    model: nn.Module, pattern: str = "*", *, live: bool = False, transform: Transform | None = None
+) -> Iterator[Recording]:
+    """Records the interior values of `model` whose dotted name matches `pattern` while the block runs.
 
+    With `transform`, the recording keeps `transform(name, value)` instead of each value, such as its mean.
     A warning says why, if nothing can be recorded.
     """
     check_type("model", model, nn.Module, "a torch.nn.Module, such as trained_model.model")
     check_type("pattern", pattern, str, "a pattern of names, such as '*.forget'")
-    recording = Recording(model, pattern, live)
+    recording = Recording(model, pattern, live, transform)
     token = _active.set((*_active.get(), recording))
     try:
         yield recording
@@ -130,7 +139,7 @@ def is_compiled(module: nn.Module) -> bool:
 
 @contextmanager
 def pause_recording() -> Iterator[None]:
-    """Record nothing inside the block: a kernel computes values there in another order and returns them afterwards."""
+    """Records nothing inside the block: a kernel computes values there in another order and returns them afterwards."""
     if torch.compiler.is_compiling():
         yield
         return
@@ -165,6 +174,10 @@ def is_recorded_within(module: nn.Module) -> bool:
 def is_recorded_live(module: nn.Module) -> bool:
     """Whether the result must be computed from the recorded values, so that gradients flow through them."""
     return any(recording.live and id(module) in recording.modules for recording in _recordings())
+
+
+def _describe(value: Any) -> str:
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
 
 
 def _recordings() -> tuple[Recording, ...]:

@@ -1,6 +1,6 @@
 """Recurrent layers: one cell over time, stacked layers, and two layers that read in opposite directions.
 
-They know nothing of tokens, nor of what a state is used for. The loops over time are in `scan.py`.
+They know nothing of tokens, nor of what a state is used for. The scans over time are in `scan.py`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 from seqwise.layers.scan import (
     FUSED,
     ScanResult,
-    aten_scan,
     build_direction,
     choose_backend,
-    fused_scan,
     get_cell_spec,
-    scan,
+    scan_aten,
+    scan_fused,
+    scan_reference,
     zero_padding,
 )
 
@@ -32,7 +32,7 @@ META = torch.empty(0, device="meta")  # tensors made like this one have a shape 
 
 
 class Recurrent(nn.Module):
-    """One cell over time. The cell is registered under its name, so that paths read `layer.0.lstm.forget`."""
+    """One cell over time. The cell is registered under its own name, so that values are named `layer.0.lstm.forget`."""
 
     diagnostic_attributes = ("backend",)  # written by a call, read by no other; see training/replay.py
 
@@ -43,32 +43,33 @@ class Recurrent(nn.Module):
         self.add_module(cell.name, cell)
 
     def forward(self, x: Tensor, state: State | None = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last valid step."""
+        """Returns the outputs (B, T, U) of x (B, T, D), zero in the padding, and the state after each sequence's last
+        valid step."""
         cell = self.cell
-        valid = valid_steps(x, cell.inputs, lengths)
+        is_valid = build_step_mask(x, cell.inputs, lengths)
         backend = "reference" if is_recorded_live(cell) else choose_backend(cell, x, lengths)
         if backend in FUSED:
-            result = _scan_directions(backend, [self], x, [state], lengths, valid)
+            result = _scan_directions(backend, [self], x, [state], lengths, is_valid)
             if result is not None:
-                return result.outputs, result.states[0]
+                return result.outputs, result.final_states[0]
             backend = choose_backend(cell, x, lengths)  # another one, now that the kernel is known to fail
         self._set_backend(backend)
-        start, weight = self.initial_state(x, state), self.recurrent_matrix()
-        x = zero_padding(x, valid)  # a NaN in the padding would reach the gradients
+        initial_state, weight_hidden = self.get_initial_state(x, state), self.get_weight_hidden()
+        x = zero_padding(x, is_valid)  # a NaN in the padding would reach the gradients
         if backend == "reference":
-            return scan(cell, x, start, weight, valid)
+            return scan_reference(cell, x, initial_state, weight_hidden, is_valid)
         if is_recorded(cell):
-            self.record_gates({}, x, start, weight, valid)
-        return aten_scan(cell, x, start, weight, lengths)
+            self.record_activations({}, x, initial_state, weight_hidden, is_valid)
+        return scan_aten(cell, x, initial_state, weight_hidden, lengths)
 
     def _set_backend(self, backend: str) -> None:
         if self.backend != backend:  # assigning an attribute of a module is slow
             self.backend = backend
 
-    def initial_state(self, x: Tensor, state: State | None, backend: str = "reference") -> State:
-        """The state before the first step, with the dtype of x (GPU kernels take any): zeros, or `state` checked.
+    def get_initial_state(self, x: Tensor, state: State | None, backend: str = "reference") -> State:
+        """Returns `state`, or zeros if it is None, in the dtype of x (GPU kernels convert it themselves).
 
-        A state of another size or device is refused, because kernels would access memory outside of it.
+        Raises `UsageError` for a state of another size or device, because kernels would access memory outside of it.
         """
         zeros = self.cell.start(x.shape[0], x if state is None else META)
         if state is None:
@@ -80,24 +81,29 @@ class Recurrent(nn.Module):
             raise UsageError(f"expected a state of {texts[0]}, received {texts[1] or 'nothing'}.")
         return state if backend == "triton" else tuple(part.to(x.dtype) for part in state)
 
-    def recurrent_matrix(self) -> Tensor:
-        """U for one sequence; in training with weight dropout."""
+    def get_weight_hidden(self) -> Tensor:
+        """Returns the recurrent weight for one sequence; in training with weight dropout."""
         return drop_weights(self.cell.weight_hidden, self.weight_dropout, self.training)
 
-    def record_gates(
-        self, gates: dict[str, Tensor], x: Tensor, state: State, weight: Tensor, valid: Tensor | None
+    def record_activations(
+        self,
+        activations: dict[str, Tensor],
+        x: Tensor,
+        state: State,
+        weight_hidden: Tensor,
+        is_valid: Tensor | None,
     ) -> None:
-        """Record the gates that a kernel has returned, or, where some are missing, those of the reference scan."""
+        """Records the activations that a kernel has returned; if some are missing, the reference scan records all."""
         cell = self.cell
         with torch.no_grad():
-            x = zero_padding(x, valid)
-            if not set(cell.gates) <= set(gates):
-                scan(cell, x, tuple(part.to(x.dtype) for part in state), weight, valid)
+            x = zero_padding(x, is_valid)
+            if not set(cell.gates) <= set(activations):
+                scan_reference(cell, x, tuple(part.to(x.dtype) for part in state), weight_hidden, is_valid)
                 return
-            if any(isinstance(part, LayerNorm) for part in cell.children()):
+            if any(isinstance(child, LayerNorm) for child in cell.children()):
                 cell.project(x)  # records the norms of the input
         for name in cell.gates:
-            record_value(cell, name, zero_padding(gates[name], valid))
+            record_value(cell, name, zero_padding(activations[name], is_valid))
 
     @property
     def cell(self) -> Cell:
@@ -120,19 +126,19 @@ class StackedRecurrent(nn.Module):
         self.units = self.layer[-1].units
 
     def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, tuple[Any, ...]]:
-        """x (B, T, D) → outputs (B, T, U) of the last layer, and the states of all."""
+        """Returns the outputs (B, T, U) of the last layer for x (B, T, D), and the states of all layers."""
         states = []
-        for number, layer in enumerate(self.layer):
-            x = self.dropout(x) if number else x
-            x, layer_state = layer(x, None if state is None else state[number], lengths)
+        for index, layer in enumerate(self.layer):
+            x = self.dropout(x) if index else x
+            x, layer_state = layer(x, None if state is None else state[index], lengths)
             states.append(layer_state)
         return x, tuple(states)
 
 
 class Bidirectional(nn.Module):
-    """Two layers that read in opposite directions, outputs concatenated: each output depends on the whole row.
+    """Two layers that read in opposite directions, outputs concatenated: each output depends on the whole sequence.
 
-    A row is reversed within its own length, so the backward layer begins with the last valid step.
+    A sequence is reversed within its own length, so the backward layer begins with its last valid step.
     """
 
     def __init__(self, forwards: Recurrent, backwards: Recurrent):
@@ -141,17 +147,17 @@ class Bidirectional(nn.Module):
         self.units = forwards.units + backwards.units
 
     def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, tuple[Any, Any]]:
-        """x (B, T, D) → outputs (B, T, 2U) and (state of forwards, state of backwards)."""
+        """Returns the outputs (B, T, 2U) of x (B, T, D), and the states of the forward and of the backward layer."""
         forward_state, backward_state = (None, None) if state is None else state
         layers, cells = [self.forwards, self.backwards], [self.forwards.cell, self.backwards.cell]
-        first, second = ((get_cell_spec(cell), cell.inputs, cell.units) for cell in cells)
-        if first == second and not any(map(is_recorded_live, cells)):
-            valid = valid_steps(x, cells[0].inputs, lengths)
+        forward_shape, backward_shape = ((get_cell_spec(cell), cell.inputs, cell.units) for cell in cells)
+        if forward_shape == backward_shape and not any(map(is_recorded_live, cells)):
+            is_valid = build_step_mask(x, cells[0].inputs, lengths)
             backend = choose_backend(cells[0], x, lengths, directions=2)
             states = [forward_state, backward_state]
-            result = _scan_directions(backend, layers, x, states, lengths, valid) if backend in FUSED else None
+            result = _scan_directions(backend, layers, x, states, lengths, is_valid) if backend in FUSED else None
             if result is not None:
-                return result.outputs, (result.states[0], result.states[1])
+                return result.outputs, (result.final_states[0], result.final_states[1])
         outputs, forward_state = self.forwards(x, forward_state, lengths)
         reversed_outputs, backward_state = self.backwards(reverse_steps(x, lengths), backward_state, lengths)
         outputs = torch.cat([outputs, reverse_steps(reversed_outputs, lengths)], dim=-1)
@@ -164,47 +170,50 @@ def _scan_directions(
     x: Tensor,
     states: Sequence[State | None],
     lengths: Tensor | None,
-    valid: Tensor | None,
+    is_valid: Tensor | None,
 ) -> ScanResult | None:
-    """One or two directions, the second reversed, by one kernel; None if it cannot be launched."""
+    """Scans x in one or two directions, the second reversed, by one kernel; returns None if it cannot be launched."""
     directions = [
         build_direction(
-            layer.cell, layer.recurrent_matrix(), layer.initial_state(x, state, backend), reverse=number == 1
+            layer.cell, layer.get_weight_hidden(), layer.get_initial_state(x, state, backend), reverse=index == 1
         )
-        for number, (layer, state) in enumerate(zip(layers, states, strict=True))
+        for index, (layer, state) in enumerate(zip(layers, states, strict=True))
     ]
     should_record = any(is_recorded(layer.cell) for layer in layers)
-    result = fused_scan(backend, layers[0].cell, x, directions, lengths, should_record)
+    result = scan_fused(backend, layers[0].cell, x, directions, lengths, should_record)
     if result is None:
         return None
-    for number, (layer, direction) in enumerate(zip(layers, directions, strict=True)):
+    for index, (layer, direction) in enumerate(zip(layers, directions, strict=True)):
         layer._set_backend(backend)
         if is_recorded(layer.cell):
-            inputs, gates = x, result.gates[number]
-            if direction.reverse:  # kernels return gates in the order of x, a layer records them as it reads
+            inputs, activations = x, result.activations[index]
+            if direction.reverse:  # kernels return activations in the order of x, a layer records them as it reads
                 inputs = reverse_steps(x, lengths)
-                gates = {name: reverse_steps(value, lengths) for name, value in gates.items()}
-            layer.record_gates(gates, inputs, direction.state, direction.weight_hidden, valid)
+                activations = {name: reverse_steps(value, lengths) for name, value in activations.items()}
+            layer.record_activations(activations, inputs, direction.state, direction.weight_hidden, is_valid)
     return result
 
 
-def valid_steps(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None:
-    """The mask (B, T) of steps that are no padding, None without lengths. Refuses shapes that cannot be scanned."""
+def build_step_mask(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None:
+    """Returns the mask (B, T) of steps that are no padding, or None without lengths.
+
+    Raises `UsageError` if x is not (B, T > 0, inputs), or the lengths do not fit.
+    """
     if x.dim() != 3 or x.shape[1] == 0 or x.shape[2] != inputs:
         raise UsageError(f"expected vectors (batch, time > 0, {inputs}), received {tuple(x.shape)}.")
     if lengths is None:
         return None
     if lengths.shape != x.shape[:1]:
-        raise UsageError(f"expected one length per row, ({len(x)},), received {tuple(lengths.shape)}.")
+        raise UsageError(f"expected one length per sequence, ({len(x)},), received {tuple(lengths.shape)}.")
     if lengths.device.type == "cpu" and not bool(((lengths >= 0) & (lengths <= x.shape[1])).all()):
         raise UsageError(f"expected lengths from 0 to {x.shape[1]}, received {lengths.tolist()}.")
     return torch.arange(x.shape[1], device=x.device) < lengths.to(x.device)[:, None]
 
 
 def reverse_steps(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each row's valid steps in reverse order; its padding stays at the end."""
+    """Returns x (B, T, D) with each sequence's valid steps in reverse order; its padding stays at the end."""
     if lengths is None:
         return x.flip(1)
-    time, length = torch.arange(x.shape[1], device=x.device), lengths.to(x.device)[:, None]
-    source = torch.where(time < length, length - 1 - time, time)
-    return x.gather(1, source[..., None].expand_as(x))
+    steps, length = torch.arange(x.shape[1], device=x.device), lengths.to(x.device)[:, None]
+    reversed_steps = torch.where(steps < length, length - 1 - steps, steps)
+    return x.gather(1, reversed_steps[..., None].expand_as(x))

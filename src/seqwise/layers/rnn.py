@@ -1,4 +1,4 @@
-"""`LSTM`, `GRU` and `RNN` in place of `torch.nn`'s: the same arguments, parameters and results, by faster scans.
+"""`LSTM`, `GRU` and `RNN` with the arguments, parameters and results of `torch.nn`'s, by faster scans.
 
     from seqwise.layers import LSTM                      # instead of: from torch.nn import LSTM
     lstm = LSTM(256, 512, num_layers=2, bidirectional=True, batch_first=True)
@@ -6,10 +6,11 @@
 
 Each class is a subclass of PyTorch's. Parameters have PyTorch's names (`weight_ih_l0`, `bias_hh_l1_reverse`, …), shapes
 and initial values, so a `state_dict` of either loads into the other, and `from_torch` and `to_torch` convert modules.
-Where no scan of this package is faster, PyTorch's own `forward` runs on the same weights.
+If no scan of this package is faster, PyTorch's own `forward` runs on the same weights.
 
-Beyond PyTorch, `forward` takes `lengths` instead of a `PackedSequence`, and every gate can be recorded. Cells with
-other equations are in `cells.py`, layers made of them in `recurrent.py`. This module knows nothing of kernels.
+Beyond PyTorch, `forward` takes `lengths` as an alternative to a `PackedSequence`, and activations can be recorded.
+Cells with other equations are in `cells.py`, layers made of them in `recurrent.py`. This module knows nothing of
+kernels.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from seqwise.layers.record import is_recorded_within
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.scan import CELL_SPECS, choose_backend
 
-State = Any  # h (layers · directions, B, H); of an LSTM (h, c). Without B where the input has no batch.
+State = Any  # h (layers · directions, B, H), or (h, c) of an LSTM; without B if the input has no batch dimension
 
 
 class _SharedWeightsCell(Cell):
-    """A cell without parameters of its own: it reads those of one layer and direction of the module `owner`."""
+    """A cell without parameters of its own: it reads the weights of one layer and direction of the module `owner`."""
 
     # An `nn.RNNBase`, set before each scan; in `__dict__`, so that it does not become a submodule of its own cell.
     owner: Any
@@ -53,14 +54,15 @@ class _SharedWeightsCell(Cell):
 
     @property
     def bias(self) -> Tensor:  # type: ignore[override]
-        """The sum of PyTorch's two biases; without the second one of a GRU's candidate, which is `bias_hidden`."""
-        second = self._second_bias
+        """The sum of PyTorch's two biases; of a GRU's candidate only the first, since the second is `bias_hidden`."""
+        bias_hh = self._bias_hh
         if isinstance(self, GRUCell):
-            second = F.pad(second[: 2 * self.units], (0, self.units))
-        return getattr(self.owner, f"bias_ih_{self.suffix}") + second if self.owner.bias else second
+            bias_hh = F.pad(bias_hh[: 2 * self.units], (0, self.units))
+        return getattr(self.owner, f"bias_ih_{self.suffix}") + bias_hh if self.owner.bias else bias_hh
 
     @property
-    def _second_bias(self) -> Tensor:
+    def _bias_hh(self) -> Tensor:
+        """PyTorch's second bias; zeros for a module without biases."""
         weight = self.weight_hidden
         return getattr(self.owner, f"bias_hh_{self.suffix}") if self.owner.bias else weight.new_zeros(len(weight))
 
@@ -77,15 +79,15 @@ class _GRUCell(_SharedWeightsCell, GRUCell):
     @property
     def bias_hidden(self) -> Tensor:  # type: ignore[override]
         """The candidate's second bias, which the reset gate multiplies."""
-        return self._second_bias[2 * self.units :]
+        return self._bias_hh[2 * self.units :]
 
 
-# The same equations, so the same scans.
+# These cells have the same equations, so the same scans.
 CELL_SPECS |= {_LSTMCell: CELL_SPECS[LSTMCell], _GRUCell: CELL_SPECS[GRUCell], _RNNCell: CELL_SPECS[RNNCell]}
 
 
 class _TorchCompatible(nn.RNNBase):
-    """`forward` and conversions of the three classes; everything else is inherited from `torch.nn`."""
+    """The base of the three classes: `forward` and conversions; everything else is inherited from `torch.nn`."""
 
     torch_class: ClassVar[type[nn.RNNBase]]
     cell_class: ClassVar[type[_SharedWeightsCell]]
@@ -95,16 +97,17 @@ class _TorchCompatible(nn.RNNBase):
         self._build_layers()
 
     def _build_layers(self) -> None:
-        directions = ("", "_reverse") if self.bidirectional else ("",)
-        self.layer = nn.ModuleList()  # has no parameters, but a path for every gate: `layer.0.lstm.forget`
-        for number in range(self.num_layers):
-            inputs = self.hidden_size * len(directions) if number else self.input_size
-            layers = [Recurrent(self.cell_class(inputs, self, f"l{number}{suffix}")) for suffix in directions]
+        """Creates the layers that scan with this module's weights."""
+        suffixes = ("", "_reverse") if self.bidirectional else ("",)
+        self.layer = nn.ModuleList()  # has no parameters, but gives values their names: `layer.0.lstm.forget`
+        for index in range(self.num_layers):
+            inputs = self.hidden_size * len(suffixes) if index else self.input_size
+            layers = [Recurrent(self.cell_class(inputs, self, f"l{index}{suffix}")) for suffix in suffixes]
             self.layer.append(Bidirectional(*layers) if self.bidirectional else layers[0])
 
     @classmethod
     def from_torch(cls, module: nn.RNNBase) -> Self:
-        """A copy of PyTorch's module as this class: the same settings, weights, device, dtype and mode."""
+        """Returns a copy of PyTorch's module as this class: the same settings, weights, device, dtype and mode."""
         if not isinstance(module, cls.torch_class):
             expected = f"torch.nn.{cls.torch_class.__name__}"
             raise UsageError(f"expected a {expected}, received a {type(module).__name__}.")
@@ -115,7 +118,7 @@ class _TorchCompatible(nn.RNNBase):
         return converted
 
     def to_torch(self) -> nn.RNNBase:
-        """A copy of this module as PyTorch's."""
+        """Returns a copy of this module as PyTorch's class."""
         converted: Any = deepcopy(self)
         converted.__class__ = self.torch_class
         del converted.layer
@@ -125,25 +128,25 @@ class _TorchCompatible(nn.RNNBase):
     def forward(
         self, input: Tensor | PackedSequence, hx: State = None, *, lengths: Tensor | None = None
     ) -> tuple[Tensor | PackedSequence, State]:
-        """Outputs and the last state, both as `torch.nn` returns them.
+        """Returns the outputs and the final state, both as `torch.nn` does.
 
-        `lengths` (B,) is the number of valid steps of each row: later outputs are zero, the state is that after the
-        last valid step, and the backward direction begins there. The result is that of a `PackedSequence`.
+        `lengths` (B,) is the number of valid steps of each sequence: later outputs are zero, the final state is the
+        state after the last valid step, and the backward direction begins there, as for a `PackedSequence`.
         """
         if isinstance(input, PackedSequence):
             if lengths is not None:
                 raise UsageError("a PackedSequence has its own lengths; received lengths as well.")
             return self._forward_packed(input, hx)
-        unbatched = input.dim() == 2 and all(part.dim() == 2 for part in _parts(hx))
-        if not unbatched:
+        is_unbatched = input.dim() == 2 and all(tensor.dim() == 2 for tensor in _list_tensors(hx))
+        if not is_unbatched:
             return self._forward_padded(input, hx, lengths)
         if lengths is not None:
             raise UsageError("lengths belong to a batch; received a single sequence with lengths.")
-        batch = 0 if self.batch_first else 1
-        outputs, last_state = self._forward_padded(
-            input.unsqueeze(batch), _map(hx, lambda part: part.unsqueeze(1)), None
+        batch_dim = 0 if self.batch_first else 1
+        outputs, final_state = self._forward_padded(
+            input.unsqueeze(batch_dim), _map_state(hx, lambda tensor: tensor.unsqueeze(1)), None
         )
-        return outputs.squeeze(batch), _map(last_state, lambda part: part.squeeze(1))
+        return outputs.squeeze(batch_dim), _map_state(final_state, lambda tensor: tensor.squeeze(1))
 
     def _forward_padded(self, input: Tensor, hx: State, lengths: Tensor | None) -> tuple[Tensor, State]:
         x = input if self.batch_first or input.dim() != 3 else input.transpose(0, 1)
@@ -151,16 +154,16 @@ class _TorchCompatible(nn.RNNBase):
             self.check_input(input, None)
             if hx is not None:
                 self.check_forward_args(input, hx, None)
-            outputs, last_state = self._scan(x, hx, lengths)
-            return outputs if self.batch_first else outputs.transpose(0, 1), last_state
+            outputs, final_state = self._scan(x, hx, lengths)
+            return outputs if self.batch_first else outputs.transpose(0, 1), final_state
         if lengths is None:
             return super().forward(input, hx)
         packed = pack_padded_sequence(input, lengths.cpu(), self.batch_first, enforce_sorted=False)
-        outputs, last_state = super().forward(packed, hx)
-        return pad_packed_sequence(outputs, self.batch_first, total_length=x.shape[1])[0], last_state
+        outputs, final_state = super().forward(packed, hx)
+        return pad_packed_sequence(outputs, self.batch_first, total_length=x.shape[1])[0], final_state
 
     def _forward_packed(self, packed: PackedSequence, hx: State) -> tuple[PackedSequence, State]:
-        data, batch_sizes, order, original_order = packed
+        data, batch_sizes, sorted_indices, unsorted_indices = packed
         shape = (int(batch_sizes[0]), len(batch_sizes), data.shape[-1])
         sorted_lengths = (torch.arange(shape[0])[:, None] < batch_sizes).sum(1)
         # Choosing a backend needs the shape only: the data is padded if a scan of this package runs.
@@ -170,40 +173,41 @@ class _TorchCompatible(nn.RNNBase):
         if hx is not None:
             self.check_forward_args(data, hx, batch_sizes)
         x, lengths = pad_packed_sequence(packed, batch_first=True)
-        outputs, last_state = self._scan(x, hx, lengths)
-        outputs = outputs if order is None else outputs[order]
+        outputs, final_state = self._scan(x, hx, lengths)
+        outputs = outputs if sorted_indices is None else outputs[sorted_indices]
         data = pack_padded_sequence(outputs, sorted_lengths, batch_first=True).data
-        return PackedSequence(data, batch_sizes, order, original_order), last_state
+        return PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices), final_state
 
     def _should_scan(self, x: Tensor, lengths: Tensor | None) -> bool:
-        """Whether a scan of this package computes this call of x (B, T, D), rather than PyTorch's `forward`."""
+        """Returns whether a scan of this package computes this call of x (B, T, D), rather than PyTorch's `forward`."""
         if x.dim() != 3 or x.numel() == 0 or x.shape[-1] != self.input_size or self.proj_size:
             return False
         cell = self._set_weight_owner()
         if is_recorded_within(self) or choose_backend(cell, x, lengths, 1 + self.bidirectional) != "aten":
             return True
-        return lengths is not None and not bool((lengths > 0).all())  # PyTorch refuses empty rows
+        return lengths is not None and not bool((lengths > 0).all())  # PyTorch refuses empty sequences
 
     def _set_weight_owner(self) -> Cell:
-        """Let the cells read this module's weights, also where it is a replica of another; returns the first cell."""
-        cells = [part for part in self.layer.modules() if isinstance(part, _SharedWeightsCell)]
+        """Lets the cells read this module's weights, also if it is a replica of another; returns the first cell."""
+        cells = [module for module in self.layer.modules() if isinstance(module, _SharedWeightsCell)]
         for cell in cells:
             cell.__dict__["owner"] = self
         return cells[0]
 
     def _scan(self, x: Tensor, hx: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """x (B, T, D) → outputs (B, T, directions · H) and the last state."""
-        last_states: list[tuple[Tensor, ...]] = []
-        for number, layer in enumerate(self.layer):
-            x = F.dropout(x, self.dropout, self.training) if number else x
+        """Returns the outputs (B, T, directions · H) of x (B, T, D), and the final state."""
+        final_states: list[tuple[Tensor, ...]] = []  # of each layer and direction
+        for index, layer in enumerate(self.layer):
+            x = F.dropout(x, self.dropout, self.training) if index else x
             if self.bidirectional:
-                initial_states = [tuple(part[2 * number + direction] for part in _parts(hx)) for direction in (0, 1)]
+                initial_states = [tuple(tensor[2 * index + d] for tensor in _list_tensors(hx)) for d in (0, 1)]
                 x, states = layer(x, None if hx is None else initial_states, lengths)
-                last_states += states
+                final_states += states
             else:
-                x, state = layer(x, None if hx is None else tuple(part[number] for part in _parts(hx)), lengths)
-                last_states.append(state)
-        h, *c = (torch.stack(parts) for parts in zip(*last_states, strict=True))
+                initial_state = tuple(tensor[index] for tensor in _list_tensors(hx))
+                x, state = layer(x, None if hx is None else initial_state, lengths)
+                final_states.append(state)
+        h, *c = (torch.stack(tensors) for tensors in zip(*final_states, strict=True))
         return x, (h, *c) if c else h
 
 
@@ -225,15 +229,15 @@ class RNN(_TorchCompatible, nn.RNN):  # type: ignore[misc]
     torch_class, cell_class = nn.RNN, _RNNCell
 
 
-def _parts(hx: State) -> tuple[Tensor, ...]:
-    """The tensors of a state: none, h, or h and c."""
+def _list_tensors(hx: State) -> tuple[Tensor, ...]:
+    """Returns the tensors of a state: none, (h,), or (h, c)."""
     if hx is None:
         return ()
     return (hx,) if isinstance(hx, Tensor) else tuple(hx)
 
 
-def _map(hx: State, function: Callable[[Tensor], Tensor]) -> State:
-    """The state with a function applied to each of its tensors."""
+def _map_state(hx: State, function: Callable[[Tensor], Tensor]) -> State:
+    """Applies a function to each tensor of a state."""
     if hx is None:
         return None
-    return function(hx) if isinstance(hx, Tensor) else tuple(function(part) for part in hx)
+    return function(hx) if isinstance(hx, Tensor) else tuple(function(tensor) for tensor in hx)

@@ -1,9 +1,9 @@
 """Transformer layers and their stacks. They know nothing of tokens, nor of positions other than rotary ones.
 
-Post-norm layers are the published ones (Vaswani et al. 2017, §3.1): norm after each sum, Xavier weights. Pre-norm
+Post-norm layers are as published (Vaswani et al. 2017, §3.1): norm after each residual sum, Xavier weights. Pre-norm
 layers normalise the input of each sub-layer, not the sum (Radford et al. 2019, §2.3), which needs no warm-up
-(Xiong et al. 2020). Their weights start with variance 1 / inputs, and those that write into the sum are divided by the
-root of the number of additions, so that the sum keeps its variance at any depth (GPT-2, same section).
+(Xiong et al. 2020). Their initial weights have variance 1 / inputs, and the output weights of a sub-layer are divided
+by the root of the number of sub-layers, so that the sum keeps its variance at any depth (GPT-2, same section).
 
 `dropout` acts on what each sub-layer adds (Vaswani et al. 2017, §5.4) and inside the feed-forward network. Attention
 weights are not dropped: the paper drops none, and CPUs would lose the fused kernel.
@@ -28,20 +28,20 @@ from seqwise.layers.record import is_recorded_within, record_value
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
-KeyValueCache = tuple[KeysValues, ...]  # per layer keys and values, (B, H, S, K) each
-DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # per layer those of the target and those of the memory
+KeyValueCache = tuple[KeysValues, ...]  # keys and values of each layer, (B, H, S, K) each
+DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # of each layer: of the target, and of the memory
 
 
 class FeedForward(nn.Module):
     """y = W₂ · activation(W₁ x + b₁) + b₂ (Vaswani et al. 2017, eq. 2; GELU: Hendrycks & Gimpel 2016, exact form).
 
-    Weights start as Xavier, biases at 0.
+    Initial weights are Xavier's, biases 0.
     """
 
     def __init__(self, width: int, hidden: int, activation: str, dropout: float = 0.0):
         super().__init__()
         if activation not in ACTIVATIONS:
-            raise UsageError(f"unknown activation {activation!r}.", repair=suggest(activation, ACTIVATIONS))
+            raise UsageError(f"unknown activation {activation!r}.", fix=suggest(activation, ACTIVATIONS))
         self.activation, self.dropout = activation, dropout
         self.inward = nn.Linear(width, hidden)
         self.outward = nn.Linear(hidden, width)
@@ -59,7 +59,8 @@ class FeedForward(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """What all layers share: each sub-layer is added to its input and has a norm, after the sum or before itself."""
+    """The base of all layers: the result of each sub-layer is added to its input, with a norm after the sum (post-norm)
+    or before the sub-layer (pre-norm)."""
 
     pre_norm = False
     has_cross_attention = False
@@ -78,12 +79,12 @@ class TransformerLayer(nn.Module):
         self.feedforward_norm = LayerNorm(width)
         self.drop = nn.Dropout(dropout)
 
-    def sublayer_input(self, norm: LayerNorm, x: Tensor) -> Tensor:
-        """The input of a sub-layer: normalised in pre-norm layers."""
+    def prepare_input(self, norm: LayerNorm, x: Tensor) -> Tensor:
+        """Returns the input of a sub-layer: x, normalised in pre-norm layers."""
         return norm(x) if self.pre_norm else x
 
     def add_residual(self, norm: LayerNorm, x: Tensor, result: Tensor) -> Tensor:
-        """The sum of a sub-layer's input and its result: normalised in post-norm layers."""
+        """Returns the sum of x and the result of a sub-layer, normalised in post-norm layers."""
         x = x + self.drop(result)
         return x if self.pre_norm else norm(x)
 
@@ -100,10 +101,10 @@ class EncoderLayer(TransformerLayer):
         rotations: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
         context, cache = self.attention(
-            self.sublayer_input(self.attention_norm, x), mask=mask, causal=causal, cache=cache, rotations=rotations
+            self.prepare_input(self.attention_norm, x), mask=mask, causal=causal, cache=cache, rotations=rotations
         )
         x = self.add_residual(self.attention_norm, x, context)
-        output = self.feedforward(self.sublayer_input(self.feedforward_norm, x))
+        output = self.feedforward(self.prepare_input(self.feedforward_norm, x))
         x = self.add_residual(self.feedforward_norm, x, output)
         return x, cache
 
@@ -129,14 +130,14 @@ class DecoderLayer(TransformerLayer):
     ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
         self_cache, cross_cache = cache or (None, None)
         context, self_cache = self.attention(
-            self.sublayer_input(self.attention_norm, x), causal=True, cache=self_cache, rotations=rotations
+            self.prepare_input(self.attention_norm, x), causal=True, cache=self_cache, rotations=rotations
         )
         x = self.add_residual(self.attention_norm, x, context)
         context, cross_cache = self.cross(
-            self.sublayer_input(self.cross_norm, x), memory, mask=memory_mask, cache=cross_cache
+            self.prepare_input(self.cross_norm, x), memory, mask=memory_mask, cache=cross_cache
         )
         x = self.add_residual(self.cross_norm, x, context)
-        output = self.feedforward(self.sublayer_input(self.feedforward_norm, x))
+        output = self.feedforward(self.prepare_input(self.feedforward_norm, x))
         x = self.add_residual(self.feedforward_norm, x, output)
         return x, (self_cache, cross_cache)
 
@@ -151,14 +152,14 @@ LayerFunction = Callable[..., Tensor]  # a layer and its arguments → its outpu
 
 
 def call_layer(layer: nn.Module, *arguments: Any) -> Tensor:
-    """The output of a layer without its cache: a function that `torch.compile` compiles once for all layers."""
+    """Returns the output of a layer without its cache. `torch.compile` compiles this function once for all layers."""
     return layer(*arguments)[0]
 
 
 class Stack(nn.Module):
     """Layers one after the other; pre-norm stacks end with a norm. In training `compiled_layer` may compute them."""
 
-    compiled_layer: LayerFunction | None = None  # of this process: neither copied nor pickled
+    compiled_layer: LayerFunction | None = None  # `call_layer`, compiled; it is neither copied nor pickled
 
     def __init__(self, layers: Sequence[TransformerLayer]):
         super().__init__()
@@ -168,10 +169,10 @@ class Stack(nn.Module):
             _initialise_pre_norm(layers)
 
     def _run(self, x: Tensor, arguments: tuple[Any, Any], cache: Any, min_length: int) -> tuple[Tensor, Any]:
-        """The output of all layers, and the cache of each, which is empty if they run compiled.
+        """Returns the output of the last layer, and the cache of each layer, or () if they run compiled.
 
-        They do in training, without a cache or a recording, and not if some sequence has one vector: PyTorch would
-        compile separate graphs for sizes of 1.
+        They do in training, unless there is a cache or a recording, or sequences of one vector (`min_length`), for
+        which PyTorch would compile separate graphs.
         """
         compiled: Any = self.compiled_layer
         if compiled and self.training and cache is None and min_length > 1 and not is_recorded_within(self):
@@ -179,11 +180,11 @@ class Stack(nn.Module):
             for layer in self.layer:
                 x = compiled(layer, x, *arguments, None, rotations)
             return self.norm(x), ()
-        entries = []
-        for number, layer in enumerate(self.layer):
-            x, entry = layer(x, *arguments, None if cache is None else cache[number])
-            entries.append(entry)
-        return self.norm(x), tuple(entries)
+        layer_caches = []
+        for index, layer in enumerate(self.layer):
+            x, layer_cache = layer(x, *arguments, None if cache is None else cache[index])
+            layer_caches.append(layer_cache)
+        return self.norm(x), tuple(layer_caches)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "compiled_layer"}
@@ -195,17 +196,17 @@ class Encoder(Stack):
     def forward(
         self, x: Tensor, lengths: Tensor | None = None, causal: bool = True, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, KeyValueCache | None]:
-        """x (B, T, D) → the same shape, and the cache that continues it.
+        """Returns the output (B, T, D) for x (B, T, D), and the cache from which a later call continues.
 
-        With `causal`, padding follows every valid position and needs no mask. Rows of different `lengths` cannot be
-        continued together, nor can bidirectional ones: their cache is None.
+        With `causal`, padding follows every valid position and needs no mask. Sequences of different `lengths` cannot
+        be continued together, nor can bidirectional ones: their cache is None.
         """
         can_continue = causal and lengths is None
         if cache is not None and not can_continue:
             received = "lengths" if causal else "causal=False"
             raise UsageError(
-                f"a cache continues causal rows of equal length; received {received}.",
-                repair="Group the rows by length, or run them without a cache.",
+                f"a cache continues causal sequences of equal length; received {received}.",
+                fix="Group the sequences by length, or run them without a cache.",
             )
         mask = None if causal or lengths is None else padding_mask(lengths, x.shape[1])
         x, cache = self._run(x, (mask, causal), cache, x.shape[1])
@@ -218,7 +219,8 @@ class Decoder(Stack):
     def forward(
         self, x: Tensor, memory: Tensor, memory_lengths: Tensor | None = None, cache: DecoderCache | None = None
     ) -> tuple[Tensor, DecoderCache]:
-        """x (B, T, D) over memory (B, S, D) → (B, T, D), and the cache that continues it.
+        """Returns the output (B, T, D) for x (B, T, D) over memory (B, S, D), and the cache from which a later call
+        continues.
 
         Padding at the end of x needs no mask: no earlier position attends to it.
         """
@@ -229,8 +231,8 @@ class Decoder(Stack):
 class EncoderDecoder(nn.Module):
     """A bidirectional encoder of the source, and a decoder that attends to its output.
 
-    Equal to `nn.Transformer` on the same weights where the layers are pre-norm; post-norm stacks have no norm at their
-    end here, as published.
+    Equal to `nn.Transformer` on the same weights if the layers are pre-norm; post-norm stacks have no norm at their end
+    here, as published.
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder):
@@ -238,30 +240,30 @@ class EncoderDecoder(nn.Module):
         self.encoder, self.decoder = encoder, decoder
 
     def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | None = None) -> Tensor:
-        """source (B, S, D) and target (B, T, D) → (B, T, D), each position from the targets up to it."""
+        """Returns the output (B, T, D) for source (B, S, D) and target (B, T, D), each from the targets up to it."""
         return self.decode(target, self.encode(source, source_lengths), source_lengths)[0]
 
     def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> Tensor:
-        """The memory (B, S, D) of the source."""
+        """Returns the memory (B, S, D) of the source."""
         return self.encoder(source, source_lengths, causal=False)[0]
 
     def decode(
         self, target: Tensor, memory: Tensor, source_lengths: Tensor | None = None, cache: DecoderCache | None = None
     ) -> tuple[Tensor, DecoderCache]:
-        """The next targets over a memory, and the cache that continues them."""
+        """Returns the output for the next targets over a memory, and the cache from which a later call continues."""
         return self.decoder(target, memory, source_lengths, cache)
 
 
-def cached_length(cache: KeyValueCache | None) -> int:
-    """How many positions the cache holds: the position of the next vector."""
+def get_cached_length(cache: KeyValueCache | None) -> int:
+    """Returns how many positions the cache holds, which is the position of the next vector."""
     return cache[0][0].shape[2] if cache else 0
 
 
 @torch.no_grad()
 def _initialise_pre_norm(layers: Sequence[TransformerLayer]) -> None:
-    """The initial weights of pre-norm stacks; those of post-norm layers are Xavier already."""
+    """Draws the initial weights of a pre-norm stack; the Xavier weights of its layers are for post-norm."""
     children = [sublayer for layer in layers for sublayer in layer.children()]
     sublayers = [sublayer for sublayer in children if isinstance(sublayer, MultiHeadAttention | FeedForward)]
-    for sublayer in sublayers:  # each sub-layer adds once to the sum
+    for sublayer in sublayers:  # each adds once to the residual sum
         sublayer.inward.weight.normal_(std=sublayer.inward.in_features**-0.5)
         sublayer.outward.weight.normal_(std=(sublayer.outward.in_features * len(sublayers)) ** -0.5)

@@ -1,5 +1,4 @@
-"""Whether the package's own recurrent kernels can run on a device. It checks the machine and the installation, not
-shapes."""
+"""Checks whether the package's own kernels can run on a device: the machine and the installation, not the shapes."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from functools import cache
 
 import torch
 
-from seqwise.environment import package_version
+from seqwise.environment import get_package_version
 from seqwise.errors import UsageError
 
 KERNELS_VARIABLE = "SEQWISE_KERNELS"  # "off" leaves everything to PyTorch
@@ -16,14 +15,16 @@ MIN_TRITON = (3, 6)
 
 
 def get_unavailable_reason(device: torch.device) -> str | None:
-    """Why the kernels are not used on the device, in words; None where they are. Not cached, because the environment
-    may change."""
+    """Returns why the recurrent kernels are not used on the device, in words, or None if they are.
+
+    It is not cached, because the environment variable may change.
+    """
     return get_disabled_reason() or get_machine_reason(device)
 
 
 @cache
 def get_machine_reason(device: torch.device) -> str | None:
-    """Why the machine or the installation rules out the kernels, in words; None where they do not."""
+    """Returns why the machine or the installation rules out the kernels, in words, or None if they do not."""
     if device.type == "cuda":
         return _get_gpu_reason(device)
     if device.type != "cpu":
@@ -34,27 +35,26 @@ def get_machine_reason(device: torch.device) -> str | None:
 
 
 def get_disabled_reason() -> str | None:
-    """`SEQWISE_KERNELS=off` if the user has disabled the kernels, else None."""
+    """Returns "SEQWISE_KERNELS=off" if the user has disabled the kernels, otherwise None."""
     value = os.environ.get(KERNELS_VARIABLE, "").lower()
     if value not in ("", "on", "off"):
         raise UsageError(
             f"expected {KERNELS_VARIABLE}=on or off, received {value}.",
-            repair=f"Set {KERNELS_VARIABLE}=off, or nothing.",
+            fix=f"Set {KERNELS_VARIABLE}=off, or unset the variable.",
         )
     return f"{KERNELS_VARIABLE}=off" if value == "off" else None
 
 
 def get_triton_reason() -> str | None:
-    """Why no Triton kernel of this package is used, on any GPU; None where they may be."""
+    """Returns why no Triton kernel of this package is used, on any GPU, or None if they may be."""
     return get_disabled_reason() or _get_triton_version_reason()
 
 
 def describe_backend(device: torch.device) -> str:
-    """The backend that recurrent layers use on the device where it supports the call, and why, if it is not the
-    package's own."""
+    """Returns the name of the backend that recurrent layers use on the device, with the reason if it is PyTorch's."""
     reason = get_unavailable_reason(device)
-    own, fallback = ("triton", "cudnn") if device.type == "cuda" else ("compiled", "aten")
-    return f"{fallback} ({reason})" if reason else own
+    backend, fallback = ("triton", "cudnn") if device.type == "cuda" else ("compiled", "aten")
+    return f"{fallback} ({reason})" if reason else backend
 
 
 def _get_gpu_reason(device: torch.device) -> str | None:
@@ -71,7 +71,7 @@ def _get_gpu_reason(device: torch.device) -> str | None:
 
 
 def _get_triton_version_reason() -> str | None:
-    version = package_version("triton") or package_version("pytorch-triton")
+    version = get_package_version("triton") or get_package_version("pytorch-triton")
     if version is None:
         return "Triton is not installed"
     if tuple(int(part) for part in version.split(".")[:2]) < MIN_TRITON:

@@ -1,4 +1,4 @@
-"""What a scan computes, in plain values: the cell and, for each direction, its tensors. It knows nothing of layers."""
+"""What a scan computes, without modules: the cell and, for each direction, its tensors. It knows nothing of layers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class CellSpec:
     layer_norm: bool = False
 
 
-def scan_dtype(x: Tensor) -> torch.dtype:
-    """The type in which x is scanned: autocast's where it is enabled, except for float64."""
+def get_scan_dtype(x: Tensor) -> torch.dtype:
+    """Returns the dtype in which x is scanned: autocast's if it is enabled, except for float64."""
     device = x.device.type
     if x.dtype == torch.float64 or device == "meta" or not torch.is_autocast_enabled(device):
         return x.dtype
@@ -35,7 +35,7 @@ def scan_dtype(x: Tensor) -> torch.dtype:
 
 
 def allows_tf32() -> bool:
-    """Whether recurrent layers may multiply float32 in TF32: PyTorch's own setting for cuDNN."""
+    """Returns whether recurrent layers may multiply float32 in TF32: PyTorch's own setting for cuDNN."""
     try:
         return bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError:  # the newer setting is in use
@@ -43,7 +43,7 @@ def allows_tf32() -> bool:
 
 
 class Projection(NamedTuple):
-    """W x + b, as a `Direction` may project its input. Kernels may multiply by W in their own way."""
+    """W x + b, as a `Direction` may project its input. Kernels may compute this product themselves."""
 
     weight: Tensor
     bias: Tensor | None = None
@@ -53,14 +53,14 @@ class Projection(NamedTuple):
 
 
 class NormalisedProjection(NamedTuple):
-    """LN(W x) + b, with one or several norms side by side. The vectors are gain and bias of each."""
+    """LN(W x) + b, with one norm over all of W x or several norms over parts of it."""
 
     weight: Tensor
-    vectors: tuple[Tensor, ...]
+    norm_parameters: tuple[Tensor, ...]  # gain and bias of each norm
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        gains, biases = self.vectors[::2], self.vectors[1::2]
+        gains, biases = self.norm_parameters[::2], self.norm_parameters[1::2]
         parts = F.linear(x, self.weight).split([len(gain) for gain in gains], dim=-1)
         norms = [F.layer_norm(part, gain.shape, gain, bias) for part, gain, bias in zip(parts, gains, biases)]
         y = norms[0] if len(norms) == 1 else torch.cat(norms, dim=-1)
@@ -68,11 +68,11 @@ class NormalisedProjection(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """One scan over the steps: the projection of the input, the recurrent matrix, other vectors, the initial state.
+    """One direction of a scan.
 
     `project` returns (…, blocks·U) for (…, D). Its result is overwritten in memory, so a `project` whose output
     autograd has saved would give wrong gradients. For second derivatives it is called again, in the backward pass, and
-    must return the same. The `vectors` are:
+    must return the same. The `vector_parameters` of each cell, in their order, are (others have none):
 
         gru, reset after       bias_hidden (U)
         layer-norm rnn         norm.weight, norm.bias (U)
@@ -80,8 +80,8 @@ class Direction(NamedTuple):
         layer-norm gru         gates_norm.weight, .bias (2U), candidate_norm.weight, .bias (U)
     """
 
-    project: Callable[[Tensor], Tensor]
-    weight_hidden: Tensor
-    vectors: tuple[Tensor, ...]
-    state: tuple[Tensor, ...]
-    reverse: bool = False  # each sequence is read from its last step to its first
+    project: Callable[[Tensor], Tensor]  # the product with the input, and its bias
+    weight_hidden: Tensor  # (blocks·U, U), the recurrent weight
+    vector_parameters: tuple[Tensor, ...]  # biases and norms of the step itself
+    state: tuple[Tensor, ...]  # the initial state: (h,) or (h, c), each (B, U)
+    reverse: bool = False  # whether each sequence is read from its last step to its first

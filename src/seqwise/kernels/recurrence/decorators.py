@@ -1,4 +1,4 @@
-"""A cache that builds a value once, also where several threads ask for it."""
+"""`thread_safe_cache`: a cache that computes a value once, even if several threads request it at the same time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import ParamSpec, TypeVar, cast
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_lock = RLock()  # one for all functions, since building one value may need another
+_lock = RLock()  # one for all functions, since computing one value may need another
 
 
 def thread_safe_cache(build: Callable[P, R]) -> Callable[P, R]:
-    """Cache the results of the function. Exceptions are not cached: the next call tries again.
+    """Caches the results of the function. Exceptions are not cached: the next call tries again.
 
-    `functools.cache` alone lets two threads build the same value and drops one of them: fatal where it is machine code
-    whose address is in use.
+    `functools.cache` alone lets two threads compute the same value and drops one of the results: fatal if it is machine
+    code whose address is in use.
     """
     cached = cache(build)
 

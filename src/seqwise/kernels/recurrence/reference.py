@@ -1,6 +1,6 @@
 """The scan of packed rows in PyTorch's own operations, from which second derivatives are computed.
 
-The cells of `layers/cells.py` have the same equations, with a name for every value.
+The cells of `layers/cells.py` have the same equations and record every value under a name.
 """
 
 from __future__ import annotations
@@ -19,58 +19,64 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": sigmoid,
     "identity": lambda a: a,
 }
-States = Sequence[Tensor]  # h, and c of an LSTM
+State = Sequence[Tensor]  # (h,), or (h, c) of an LSTM
 
 
 def scan_packed(
-    spec: CellSpec, gates: Tensor, weight: Tensor, vectors: Sequence[Tensor], states: States, offsets: Sequence[int],
-    reverse: bool,
-) -> tuple[Tensor, States]:  # fmt: skip
-    """Projected inputs (N, blocks·U) and initial states (B, U), longest sequence first → outputs (N, U), last states.
+    spec: CellSpec, gates: Tensor, weight_hidden: Tensor, vector_parameters: Sequence[Tensor], state: State,
+    offsets: Sequence[int], reverse: bool,
+) -> tuple[Tensor, State]:  # fmt: skip
+    """Scans projected inputs (N, blocks·U) from initial states (B, U), longest sequence first. Returns the outputs
+    (N, U) and the final states.
 
-    `offsets` are the first rows of all steps and N. The rows of a step are those of the sequences that have it.
+    `offsets` are the first rows of all steps, then N. A step has one row for each sequence that is long enough.
     """
     outputs: dict[int, Tensor] = {}
     steps = range(len(offsets) - 1)
     for t in reversed(steps) if reverse else steps:
-        rows = offsets[t + 1] - offsets[t]
-        new = step(spec, gates[offsets[t] : offsets[t + 1]], [part[:rows] for part in states], weight, vectors)
-        states = [torch.cat([part, old[rows:]]) for part, old in zip(new, states, strict=True)]
-        outputs[t] = new[0]
-    return torch.cat([outputs[t] for t in steps]), states
+        num_rows = offsets[t + 1] - offsets[t]
+        x, active_state = gates[offsets[t] : offsets[t + 1]], [part[:num_rows] for part in state]
+        new_state = _compute_step(spec, x, active_state, weight_hidden, vector_parameters)
+        state = [torch.cat([new, old[num_rows:]]) for new, old in zip(new_state, state, strict=True)]
+        outputs[t] = new_state[0]
+    return torch.cat([outputs[t] for t in steps]), state
 
 
-def step(spec: CellSpec, x: Tensor, states: States, weight: Tensor, vectors: Sequence[Tensor]) -> States:
-    """One step of a cell. `vectors` are those of `Direction`."""
-    h = states[0]
+def _compute_step(
+    spec: CellSpec, x: Tensor, state: State, weight_hidden: Tensor, vector_parameters: Sequence[Tensor]
+) -> State:
+    """Returns the state after one step of a cell. `vector_parameters` are as in `Direction`."""
+    h = state[0]
     if spec.name == "gru":
-        return (_step_gru(spec, x, h, weight, vectors),)
-    u = F.linear(h, weight)
+        return (_compute_gru_step(spec, x, h, weight_hidden, vector_parameters),)
+    u = F.linear(h, weight_hidden)
     if spec.name == "rnn":
-        return (ACTIVATIONS[spec.activation](_normalise(x + u, vectors)),)
-    i, f, g, o = (x + _normalise(u, vectors[:2])).chunk(4, dim=-1)
-    c = sigmoid(f) * states[1] + sigmoid(i) * tanh(g)
-    return sigmoid(o) * tanh(_normalise(c, vectors[2:])), c
+        return (ACTIVATIONS[spec.activation](_normalise(x + u, vector_parameters)),)
+    i, f, g, o = (x + _normalise(u, vector_parameters[:2])).chunk(4, dim=-1)
+    c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
+    return sigmoid(o) * tanh(_normalise(c, vector_parameters[2:])), c
 
 
-def _step_gru(spec: CellSpec, x: Tensor, h: Tensor, weight: Tensor, vectors: Sequence[Tensor]) -> Tensor:
+def _compute_gru_step(
+    spec: CellSpec, x: Tensor, h: Tensor, weight_hidden: Tensor, vector_parameters: Sequence[Tensor]
+) -> Tensor:
     x_r, x_z, x_n = x.chunk(3, dim=-1)
-    gates_weight, candidate_weight = weight.split([2 * h.shape[-1], h.shape[-1]])
+    gates_weight, candidate_weight = weight_hidden.split([2 * h.shape[-1], h.shape[-1]])
     gates = F.linear(h, gates_weight)
-    r, z = (_normalise(gates, vectors[:2]) if spec.layer_norm else gates).chunk(2, dim=-1)
+    r, z = (_normalise(gates, vector_parameters[:2]) if spec.layer_norm else gates).chunk(2, dim=-1)
     r, z = sigmoid(x_r + r), sigmoid(x_z + z)
     if spec.reset == "before":
         n = tanh(x_n + F.linear(r * h, candidate_weight))
     elif spec.layer_norm:
-        n = tanh(x_n + r * _normalise(F.linear(h, candidate_weight), vectors[2:]))
+        n = tanh(x_n + r * _normalise(F.linear(h, candidate_weight), vector_parameters[2:]))
     else:
-        n = tanh(x_n + r * F.linear(h, candidate_weight, vectors[0]))
+        n = tanh(x_n + r * F.linear(h, candidate_weight, vector_parameters[0]))
     return z * h + (1 - z) * n if spec.update == "keeps" else (1 - z) * h + z * n
 
 
-def _normalise(x: Tensor, vectors: Sequence[Tensor]) -> Tensor:
-    """Layer normalisation with a gain and a bias; x itself without them."""
-    if not vectors:
+def _normalise(x: Tensor, gain_and_bias: Sequence[Tensor]) -> Tensor:
+    """Returns the layer normalisation of x, or x itself if gain and bias are missing."""
+    if not gain_and_bias:
         return x
-    gain, bias = (vector.to(x.dtype) for vector in vectors)
+    gain, bias = (parameter.to(x.dtype) for parameter in gain_and_bias)
     return F.layer_norm(x, x.shape[-1:], gain, bias)

@@ -2,33 +2,25 @@
 
     code = Code("float")
     with code.function("double", 2) as (values, width):
-        for u in code.each_vector(width):
+        for u in code.loop_over_vectors(width):
             x = code.load(values, u)
             code.store(x + x, values, u)
-    run = code.build()["double"]                # a C function; run(address, count)
+    double = code.build()["double"]             # a C function; double(address, count)
 
 Running such Python code computes nothing: `x + x` appends an instruction to the function being written. A value is a
 64-bit integer (`Int`; addresses too) or a vector of floating-point numbers (`Vec`) as wide as a vector register of this
 machine. Loops are vectorised explicitly, not by LLVM. Compiled code is not cached on disk: a cell's loops compile in a
 few tenths of a second. Importing this imports LLVM, 0.1 s. It knows nothing of cells.
-
-`run` calls a compiled function on several threads. These are PyTorch's own OpenMP threads if it finds them: after a
-matrix product they are still spinning, so a second pool of threads would have to wait for their cores. Elsewhere they
-are Python's; compiled code runs without the global interpreter lock.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-from array import array
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar
 
 import llvmlite.binding as llvm
-import torch
 from llvmlite import ir
 
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
@@ -36,14 +28,14 @@ from seqwise.kernels.recurrence.decorators import thread_safe_cache
 Number = TypeVar("Number", int, float)
 
 INT64, INT32, VOID = ir.IntType(64), ir.IntType(32), ir.VoidType()
-# precision → type and bytes
+# Precision → type and bytes.
 REAL_TYPES: dict[str, tuple[Any, int]] = {"float": (ir.FloatType(), 4), "double": (ir.DoubleType(), 8)}
 FAST_MATH_FLAGS = ("contract",)  # a product and a sum may become one instruction
 
 
 @thread_safe_cache
 def get_vector_sizes() -> tuple[int, int]:
-    """(bytes of a vector register, vectors in the width of a matrix-product tile) for this machine."""
+    """Returns (bytes of a vector register, vectors in the width of a matrix-product tile) for this machine."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):
         return 64, 4
@@ -51,7 +43,7 @@ def get_vector_sizes() -> tuple[int, int]:
 
 
 def _create_target_machine() -> Any:
-    """The target machine: this one. The compiler takes ownership of it, so each module needs its own."""
+    """Returns LLVM's description of this machine. The compiler takes ownership of it, so each module needs its own."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
@@ -66,6 +58,7 @@ class Register(Generic[Number]):
         self.code, self.value = code, value
 
     def apply(self, operation: str, other: Self | Number) -> Self:
+        """Appends the instruction of an operation, such as "add"; returns its result."""
         raise NotImplementedError
 
     def __add__(self, other: Self | Number) -> Self:
@@ -79,7 +72,7 @@ class Register(Generic[Number]):
 
 
 class Int(Register[int]):
-    """An integer."""
+    """A 64-bit integer."""
 
     def apply(self, operation: str, other: Int | int) -> Int:
         return Int(self.code, getattr(self.code.builder, operation)(self.value, self.code.as_int(other).value))
@@ -88,6 +81,7 @@ class Int(Register[int]):
         return self.apply("sdiv", other)
 
     def minimum(self, other: Int | int) -> Int:
+        """Returns the smaller of two integers."""
         other = self.code.as_int(other)
         return self.code.select(self < other, self, other)
 
@@ -115,7 +109,7 @@ class Vec(Register[float]):
         return self.code.as_vec(other) - self
 
     def select_less(self, other: Vec | float, yes: Vec | float, no: Vec | float) -> Vec:
-        """`yes` where self < other, else `no`, also where self is NaN."""
+        """Returns `yes` in the lanes where self < other, otherwise `no`, also where self is NaN."""
         builder, as_vec = self.code.builder, self.code.as_vec
         is_less = builder.fcmp_ordered("<", self.value, as_vec(other).value)
         return Vec(self.code, builder.select(is_less, as_vec(yes).value, as_vec(no).value))
@@ -131,13 +125,13 @@ class Code:
         self.module = ir.Module()
         self.builder: Any = None
         self.functions: dict[str, int] = {}  # name → number of arguments
-        self.lane_mask: Any = None  # in the last vector of a row: which lanes are part of the row
+        self.lane_mask: Any = None  # the lanes of the last vector of a row that belong to the row; None: all
 
     # --- functions and loops ---
 
     @contextmanager
     def function(self, name: str, num_arguments: int) -> Iterator[list[Int]]:
-        """Write a C function whose arguments are 64-bit integers; the block generates its body."""
+        """Adds a C function whose arguments are 64-bit integers; the `with` block generates its body."""
         function = ir.Function(self.module, ir.FunctionType(VOID, [INT64] * num_arguments), name)
         self.builder = ir.IRBuilder(function.append_basic_block())
         self.functions[name] = num_arguments
@@ -146,6 +140,7 @@ class Code:
 
     @contextmanager
     def loop(self, start: Int | int, stop: Int | int, step: Int | int = 1) -> Iterator[Int]:
+        """Generates a loop over range(start, stop, step); the `with` block generates its body."""
         builder, before = self.builder, self.builder.block
         head, body, after = (builder.append_basic_block() for _ in range(3))
         builder.branch(head)
@@ -159,10 +154,10 @@ class Code:
         builder.branch(head)
         builder.position_at_end(after)
 
-    def each_vector(self, width: Int) -> Iterator[Int]:
-        """Generate a loop over the vectors that begin at u < width.
+    def loop_over_vectors(self, width: Int) -> Iterator[Int]:
+        """Generates a loop over the vectors that begin at u < width.
 
-        The caller's loop body runs twice: it generates the code for whole vectors, and that for the remaining lanes.
+        The caller's loop body runs twice: once it generates the code for whole vectors, once for the remaining lanes.
         """
         full = width // self.lanes * self.lanes
         with self.loop(0, full, self.lanes) as u:
@@ -172,7 +167,7 @@ class Code:
 
     @contextmanager
     def mask_lanes(self, count: Int | None) -> Iterator[None]:
-        """Within this context, loads and stores access only the first `count` lanes of a vector; None means all."""
+        """Restricts loads and stores inside the block to the first `count` lanes of a vector; None means all."""
         if count is not None:
             integers = ir.VectorType(INT64, self.lanes)
             counts = self._broadcast(count.value, integers)
@@ -181,13 +176,13 @@ class Code:
         self.lane_mask = None
 
     def call(self, address: Int, *arguments: Int | int) -> None:
-        """Call the function of 64-bit integers at an address."""
+        """Calls the function of 64-bit integers at an address."""
         pointer_type = ir.FunctionType(VOID, [INT64] * len(arguments)).as_pointer()
         function = self.builder.inttoptr(address.value, pointer_type)
         self.builder.call(function, [self.as_int(argument).value for argument in arguments])
 
     def make_internal(self, name: str) -> Any:
-        """Make a function private to this module and exclude it from inlining."""
+        """Makes a function private to this module and excludes it from inlining."""
         function = self.module.globals[name]
         function.linkage = "internal"
         function.attributes.add("noinline")
@@ -195,53 +190,58 @@ class Code:
         return function
 
     def call_local(self, function: Any, *arguments: Int | int) -> None:
-        """Call a function of this module."""
+        """Calls a function of this module."""
         self.builder.call(function, [self.as_int(argument).value for argument in arguments])
 
-    def add_list_version(self, name: str, original: str, count: int) -> None:
-        """Add a version of a function whose only argument is the address of a list of its arguments."""
+    def add_list_version(self, name: str, original: str, num_arguments: int) -> None:
+        """Adds a version of a function whose only argument is the address of a list of the original's arguments."""
         with self.function(name, 1) as (words,):
-            self.call_local(self.module.globals[original], *(self.load_word(words, index) for index in range(count)))
+            arguments = [self.load_word(words, index) for index in range(num_arguments)]
+            self.call_local(self.module.globals[original], *arguments)
 
     # --- values ---
 
     def as_int(self, value: Int | int) -> Int:
+        """Returns an integer as a register."""
         return value if isinstance(value, Int) else Int(self, INT64(value))
 
     def as_vec(self, value: Vec | float) -> Vec:
+        """Returns a number as a vector with it in every lane; a vector unchanged."""
         return value if isinstance(value, Vec) else Vec(self, ir.Constant(self.vector, [value] * self.lanes))
 
     def select(self, condition: Any, yes: Int, no: Int) -> Int:
+        """Returns `yes` if the condition holds, otherwise `no`."""
         return Int(self, self.builder.select(condition, yes.value, no.value))
 
     def broadcast(self, scalar: Any) -> Vec:
-        """A vector with one floating-point number in every lane."""
+        """Returns a vector with one floating-point number in every lane."""
         return Vec(self, self._broadcast(scalar, self.vector))
 
     def broadcast_int(self, value: Int) -> Vec:
-        """An integer converted to floating point, in every lane."""
+        """Returns a vector with an integer, converted to floating point, in every lane."""
         return self.broadcast(self.builder.sitofp(value.value, self.scalar))
 
     def _broadcast(self, scalar: Any, vector_type: Any) -> Any:
         undefined = ir.Constant(vector_type, ir.Undefined)
-        first = self.builder.insert_element(undefined, scalar, INT32(0))
+        lane_0 = self.builder.insert_element(undefined, scalar, INT32(0))
         return self.builder.shuffle_vector(
-            first, undefined, ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
+            lane_0, undefined, ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
         )
 
     # --- memory ---
 
-    def pointer(self, address: Int, offset: Int | int = 0) -> Any:
-        """A pointer to the floating-point number at the address plus `offset` numbers."""
+    def compute_pointer(self, address: Int, offset: Int | int = 0) -> Any:
+        """Returns a pointer to the floating-point number at the address plus `offset` numbers."""
         return self.builder.inttoptr((address + self.as_int(offset) * self.size).value, self.scalar.as_pointer())
 
     def load_word(self, address: Int, index: Int | int = 0) -> Int:
-        """Load the 64-bit integer at the address plus `index` integers."""
+        """Loads the 64-bit integer at the address plus `index` integers."""
         pointer = self.builder.inttoptr((address + self.as_int(index) * 8).value, INT64.as_pointer())
         return Int(self, self.builder.load(pointer))
 
     def load(self, address: Int, offset: Int | int = 0) -> Vec:
-        pointer = self.builder.bitcast(self.pointer(address, offset), self.vector.as_pointer())
+        """Loads the vector at the address plus `offset` numbers."""
+        pointer = self.builder.bitcast(self.compute_pointer(address, offset), self.vector.as_pointer())
         if self.lane_mask is not None:
             zeros = ir.Constant(self.vector, [0.0] * self.lanes)
             return Vec(self, self._call_masked_intrinsic("load", self.vector, [pointer], [zeros]))
@@ -250,28 +250,31 @@ class Code:
         return Vec(self, value)
 
     def store(self, value: Vec, address: Int, offset: Int | int = 0) -> None:
-        pointer = self.builder.bitcast(self.pointer(address, offset), self.vector.as_pointer())
+        """Stores a vector at the address plus `offset` numbers."""
+        pointer = self.builder.bitcast(self.compute_pointer(address, offset), self.vector.as_pointer())
         if self.lane_mask is not None:
             self._call_masked_intrinsic("store", VOID, [value.value, pointer], [])
         else:
             self.builder.store(value.value, pointer).align = self.size
 
-    def _call_masked_intrinsic(self, name: str, result: Any, first: list[Any], last: list[Any]) -> Any:
-        arguments = [*first, INT32(self.size), self.lane_mask, *last]
-        return self.call_intrinsic(f"masked.{name}", result, arguments, suffix=".p0")
+    def _call_masked_intrinsic(self, name: str, result_type: Any, before: list[Any], after: list[Any]) -> Any:
+        """Calls llvm.masked.load or .store; its arguments stand `before` and `after` the alignment and the mask."""
+        arguments = [*before, INT32(self.size), self.lane_mask, *after]
+        return self.call_intrinsic(f"masked.{name}", result_type, arguments, suffix=".p0")
 
     # --- LLVM intrinsics ---
 
-    def call_intrinsic(self, name: str, result: Any, arguments: list[Any], suffix: str = "") -> Any:
+    def call_intrinsic(self, name: str, result_type: Any, arguments: list[Any], suffix: str = "") -> Any:
+        """Calls an intrinsic on vectors, such as llvm.sqrt.v16f32 for the name "sqrt"."""
         full_name = f"llvm.{name}.v{self.lanes}f{8 * self.size}{suffix}"
         function = self.module.globals.get(full_name)
         if function is None:
-            function_type = ir.FunctionType(result, [argument.type for argument in arguments])
+            function_type = ir.FunctionType(result_type, [argument.type for argument in arguments])
             function = ir.Function(self.module, function_type, full_name)
         return self.builder.call(function, arguments)
 
     def fma(self, x: Vec, y: Vec | float, z: Vec | float) -> Vec:
-        """x · y + z, rounded once where the machine can."""
+        """Returns x · y + z, rounded once where the machine can."""
         values = [self.as_vec(operand).value for operand in (x, y, z)]
         return Vec(self, self.call_intrinsic("fmuladd", self.vector, values))
 
@@ -284,7 +287,7 @@ class Code:
     # --- compilation ---
 
     def build(self) -> dict[str, CompiledFunction]:
-        """Machine code of every function, by name."""
+        """Compiles all functions to machine code; returns them by name."""
         target, module = _create_target_machine(), llvm.parse_assembly(str(self.module))
         module.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=1)
@@ -307,21 +310,22 @@ class Sum:
         code.builder.store(code.as_vec(0.0).value, self.pointer)
 
     def add(self, value: Vec) -> None:
+        """Adds a vector."""
         code = self.code
         if code.lane_mask is not None:  # masked lanes add zero
             value = Vec(code, code.builder.select(code.lane_mask, value.value, code.as_vec(0.0).value))
         code.builder.store(code.builder.fadd(code.builder.load(self.pointer), value.value), self.pointer)
 
     def broadcast(self) -> Vec:
-        """The sum of all lanes, in every lane. Halves are added until one lane is left."""
+        """Returns the sum of all lanes in every lane. Halves are added until one lane is left."""
         builder, width = self.code.builder, self.code.lanes
-        part = builder.load(self.pointer)
+        partial = builder.load(self.pointer)
         while width > 1:
             width //= 2
             indices = ir.VectorType(INT32, width)
             low, high = (ir.Constant(indices, list(range(start, start + width))) for start in (0, width))
-            part = builder.fadd(*(builder.shuffle_vector(part, part, half) for half in (low, high)))
-        return self.code.broadcast(builder.extract_element(part, INT32(0)))
+            partial = builder.fadd(*(builder.shuffle_vector(partial, partial, half) for half in (low, high)))
+        return self.code.broadcast(builder.extract_element(partial, INT32(0)))
 
 
 class CompiledFunction:
@@ -334,66 +338,3 @@ class CompiledFunction:
 
     def __call__(self, *arguments: int) -> None:
         self._call(*arguments)
-
-
-def run(function: CompiledFunction, argument_lists: Sequence[Sequence[int]], threads: int) -> None:
-    """Call `function` with the address of each list of integers. Returns when all calls are done."""
-    if not argument_lists:
-        return
-    num_calls, list_bytes = len(argument_lists), 8 * len(argument_lists[0])
-    words = array("q", argument_lists[0] if num_calls == 1 else [word for each in argument_lists for word in each])
-    start = words.buffer_info()[0]
-    addresses, threads = range(start, start + num_calls * list_bytes, list_bytes), min(threads, num_calls)
-    if threads == 1:
-        _call_at_addresses(function, addresses)
-    elif (run_on_openmp := _find_openmp()) is not None:
-        run_on_openmp(function.address, start, list_bytes, num_calls, threads)
-    else:
-        shares = [addresses[worker::threads] for worker in range(threads)]
-        list(_get_thread_pool(os.getpid()).map(_call_at_addresses, [function] * threads, shares))
-
-
-def _call_at_addresses(function: CompiledFunction, addresses: Sequence[int]) -> None:
-    for address in addresses:
-        function(address)
-
-
-@thread_safe_cache
-def _get_thread_pool(process: int) -> ThreadPoolExecutor:
-    """One pool per process, since a fork does not copy threads."""
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="seqwise-scan")
-
-
-@thread_safe_cache
-def _find_openmp() -> Callable[[int, int, int, int, int], None] | None:
-    """A function that makes the calls on the threads of the OpenMP library that PyTorch has loaded, or None. It
-    uses GCC's interface, `GOMP_parallel`, which LLVM's library has too."""
-    if "OpenMP" not in torch.__config__.parallel_info():
-        return None
-    try:
-        library = ctypes.CDLL(None)
-        parallel = library.GOMP_parallel
-        queries = (library.omp_get_thread_num, library.omp_get_num_threads)
-        query_addresses = [ctypes.cast(query, ctypes.c_void_p).value or 0 for query in queries]
-    except (AttributeError, OSError, TypeError):
-        return None
-    parallel.argtypes, parallel.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
-    worker = _compile_worker()
-
-    def run_on_openmp(function: int, start: int, list_bytes: int, num_calls: int, threads: int) -> None:
-        words = array("q", [function, start, list_bytes, num_calls, *query_addresses])
-        parallel(worker.address, words.buffer_info()[0], threads, 0)
-
-    return run_on_openmp
-
-
-def _compile_worker() -> CompiledFunction:
-    """The function of each thread: every n-th call, where n threads were started, possibly fewer than requested."""
-    code, query_type = Code("float"), ir.FunctionType(INT32, []).as_pointer()
-    with code.function("worker", 1) as (words,):
-        function, start, list_bytes, num_calls, *queries = (code.load_word(words, index) for index in range(6))
-        results = [code.builder.call(code.builder.inttoptr(query.value, query_type), []) for query in queries]
-        thread, count = (Int(code, code.builder.sext(result, INT64)) for result in results)
-        with code.loop(thread, num_calls, count) as index:
-            code.call(function, start + index * list_bytes)
-    return code.build()["worker"]

@@ -2,18 +2,18 @@
 
     project = Projection(weight_input, bias)
     direction = Direction(project, weight_hidden, (), (h, c))
-    outputs, last_states, _ = scan(CellSpec("lstm"), x, [direction], SequencePacking(B, T, lengths))
+    outputs, final_states, _ = scan(CellSpec("lstm"), x, [direction], SequencePacking(B, T, lengths))
 
 Compared with the reference implementation, autograd records one operation instead of a graph of all steps, padding is
-skipped, and the recurrent matrix is rearranged for the processor once instead of at every step. Threads share the
+skipped, and the recurrent weight is rearranged for the processor once instead of at every step. Threads share the
 sequences and never wait for each other; both directions run at the same time. Numbers are float32 or float64. It knows
 nothing of `nn.Module`.
 
-For which shapes the compiled scans are faster than ATen's was measured on two cores (Zen 4, oneDNN 3.12), T 1–128,
-batches of 1–64, 32–650 units, against `nn.LSTM`, `nn.GRU` and `nn.RNN`. ATen computes GRUs, RNNs and padded batches one
-operation at a time; there the compiled scan is slower only for small inputs, because of its fixed cost: rearranging the
-weights, and 0.1 ms, with gradients 0.3 ms. An LSTM batch without padding, in one direction, is computed by oneDNN,
-whose products are as fast: there the scan runs only where it is faster.
+`is_faster_than_aten` follows measurements on two cores (Zen 4, oneDNN 3.12), T 1–128, batches of 1–64, 32–650 units,
+against `nn.LSTM`, `nn.GRU` and `nn.RNN`. ATen computes GRUs, RNNs and padded batches one operation at a time; there the
+compiled scan is slower only for small inputs, because of its fixed cost: rearranging the weights, and 0.1 ms, with
+gradients 0.3 ms. An LSTM batch without padding, in one direction, is computed by oneDNN, whose products are as fast:
+there the compiled scan is used only for the shapes for which it was faster.
 """
 
 from __future__ import annotations
@@ -34,70 +34,72 @@ from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
 from seqwise.kernels.recurrence.cpu.scan import (
     CompiledCell,
     DirectionScan,
-    Plan,
-    Scan,
-    collect_gates,
+    DirectionTensors,
+    ScanFunction,
+    ScanPlan,
+    collect_activations,
     get_compiled_cell,
     run_forward,
 )
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
 from seqwise.kernels.recurrence.packing import SequencePacking
 
-__all__ = ["CellSpec", "Direction", "Projection", "SequencePacking", "prepare", "scan"]
+__all__ = ["CellSpec", "Direction", "Projection", "SequencePacking", "compile_cell", "scan"]
 
 # Raised where LLVM is missing or cannot compile. (Some of its failures end the process instead.)
 COMPILE_ERRORS = (ImportError, OSError, RuntimeError, AttributeError, TypeError)
 PLAIN_TYPES = (Tensor, Parameter)
-ONEDNN_BLOCK = 16  # oneDNN is slower where units are no multiple of it
+ONEDNN_BLOCK = 16  # oneDNN is slower if the number of units is not a multiple of it
 
 
-def prepare(spec: CellSpec, dtype: torch.dtype) -> None:
-    """Compile the functions of a scan, so that a failure to compile comes before anything is computed."""
+def compile_cell(spec: CellSpec, dtype: torch.dtype) -> None:
+    """Compiles the functions of a scan, so that a failure to compile comes before anything is computed."""
     cell = get_compiled_cell(spec, dtype)
-    cell.loop(backward=False)
+    cell.get_loop(is_backward=False)
     if torch.is_grad_enabled():
-        cell.loop(backward=True)
+        cell.get_loop(is_backward=True)
 
 
 def scan(
-    spec: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, record: bool = False
+    spec: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, should_record: bool = False
 ) -> tuple[Tensor, list[tuple[Tensor, ...]], list[dict[str, Tensor]]]:
-    """x (B, T, D) → outputs (B, T, U), directions side by side, zero in the padding.
-
-    Then, per direction, the state after each sequence's last step, and with `record` every gate by its name, (B, T, …).
-    """
+    """Scans x (B, T, D). Returns the outputs (B, T, directions · U), zero in the padding; for each direction the final
+    state, after each sequence's last step; and with `should_record`, for each direction, the activations (B, T, …) by
+    name."""
     units = directions[0].weight_hidden.shape[-1]
-    cell = _check(spec, x, directions, packing, units)
+    cell = _check_tensors(spec, x, directions, packing, units)
     is_projected = not all(isinstance(direction.project, Projection) for direction in directions)
-    needs_grad = torch.is_grad_enabled()
-    rows = packing.pack(x) if is_projected or needs_grad else x
+    rows = packing.pack(x) if is_projected or torch.is_grad_enabled() else x
     tensors: list[Any] = []
     for direction in directions:
-        source: Any = (_project(cell, rows, direction, packing), None) if is_projected else direction.project
-        tensors += [*source, direction.weight_hidden, *direction.vectors, *direction.state]
+        weight_input, bias = (None, None) if is_projected else direction.project  # type: ignore[misc]
+        projected_input = _project(cell, rows, direction, packing) if is_projected else None
+        _, weight_hidden, parameters, state, _ = direction
+        tensors += DirectionTensors(weight_input, bias, projected_input, weight_hidden, parameters, state).flatten()
     inputs = None if is_projected else rows
-    backward = needs_grad and any(tensor is not None and tensor.requires_grad for tensor in (inputs, *tensors))
+    needs_grad = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (inputs, *tensors))
     reverse = tuple(direction.reverse for direction in directions)
-    plan = Plan(
-        cell, packing, reverse, units, is_projected, backward, record,
+    plan = ScanPlan(
+        cell, packing, reverse, units, is_projected, needs_grad, should_record,
         lambda: [_project(cell, rows, direction, packing) for direction in directions],
     )  # fmt: skip
     scans: list[DirectionScan] = []
-    if backward:
-        outputs, *last_states = Scan.apply(plan, scans, inputs, *tensors)
+    if needs_grad:
+        outputs, *flat_states = ScanFunction.apply(plan, scans, inputs, *tensors)
     else:
-        (outputs, *last_states), scans = run_forward(plan, inputs, tensors)
+        (outputs, *flat_states), scans = run_forward(plan, inputs, tensors)
     count = cell.num_states
-    states = [tuple(last_states[index : index + count]) for index in range(0, len(last_states), count)]
-    gates = [collect_gates(plan, each, outputs, index) for index, each in enumerate(scans)] if record else []
-    return outputs, states, gates
+    final_states = [tuple(flat_states[index : index + count]) for index in range(0, len(flat_states), count)]
+    if not should_record:
+        return outputs, final_states, []
+    return outputs, final_states, [collect_activations(plan, each, outputs, n) for n, each in enumerate(scans)]
 
 
-# --- whether the scans can run, and are faster ------------------------------------------------------------------------
+# --- when the compiled scans are used ---------------------------------------------------------------------------------
 
 
 def is_supported(*tensors: Tensor) -> bool:
-    """Whether the compiled scans can compute with this input and these weights.
+    """Returns whether the compiled scans can compute with this input and these weights.
 
     They access memory directly, so tensors of subclasses, traced and fake tensors are excluded.
     """
@@ -110,36 +112,36 @@ def is_supported(*tensors: Tensor) -> bool:
 
 
 def has_active_transforms() -> bool:
-    """Whether forward-mode differentiation or `torch.func` is active, which compiled code does not support."""
+    """Returns whether forward-mode differentiation or `torch.func` is active, which compiled code does not support."""
     return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
-def is_faster_than_aten(spec: CellSpec, x: Tensor, units: int, directions: int = 1, padded: bool = False) -> bool:
-    """Whether the compiled scan of x (B, T, D) is faster than ATen's.
+def is_faster_than_aten(spec: CellSpec, x: Tensor, units: int, directions: int = 1, is_padded: bool = False) -> bool:
+    """Returns whether the compiled scan of x (B, T, D) is faster than ATen's.
 
-    `padded` says that some sequences are shorter than others.
+    `is_padded` says that some sequences are shorter than others.
     """
-    batch, time, _ = x.shape
-    if time < 4:
+    batch_size, steps, _ = x.shape
+    if steps < 4:
         return False
-    if directions > 1 or (padded and batch > 1):
+    if directions > 1 or (is_padded and batch_size > 1):
         return True
     if spec.name != "lstm":
-        return torch.is_grad_enabled() or time >= 16 or batch * time >= 64
-    has_sequence_per_thread = batch >= torch.get_num_threads()  # threads share the sequences
+        return torch.is_grad_enabled() or steps >= 16 or batch_size * steps >= 64
+    has_sequence_per_thread = batch_size >= torch.get_num_threads()  # threads share the sequences
     if torch.is_grad_enabled():
-        return has_sequence_per_thread or units < 200 or time < 64
-    return units <= 100 or (has_sequence_per_thread and time >= 16 and units % ONEDNN_BLOCK > 0)
+        return has_sequence_per_thread or units < 200 or steps < 64
+    return units <= 100 or (has_sequence_per_thread and steps >= 16 and units % ONEDNN_BLOCK > 0)
 
 
 @thread_safe_cache
 def get_compiler_problem() -> str | None:
-    """Why LLVM cannot compile on this machine, in words; None where it can. The first call compiles a test, 0.5 s."""
+    """Returns why LLVM cannot compile on this machine, in words, or None if it can. The first call takes 0.5 s."""
     return find_compiler_problem()
 
 
 def find_compiler_problem() -> str | None:
-    """The same, without a cache."""
+    """Compiles a small product; returns why that fails, in words, or None if the product is correct."""
     try:
         is_correct = _is_product_correct()
     except COMPILE_ERRORS as error:
@@ -148,15 +150,15 @@ def find_compiler_problem() -> str | None:
 
 
 def _is_product_correct() -> bool:
-    """Whether a compiled product of small matrices is right.
+    """Returns whether a compiled product of small matrices is correct.
 
     It uses no tensors: the result is cached, so it must not depend on PyTorch's mode at the first call.
     """
-    from seqwise.kernels.recurrence.cpu.product import compile_products, packed_size
+    from seqwise.kernels.recurrence.cpu.product import compile_products, compute_packed_size
 
     rows, depth, width = 7, 2, 3
     x, weight = array("f", range(rows * depth)), array("f", range(depth * width))
-    panels, result = array("f", [0.0] * packed_size(width, depth, 4)), array("f", [0.0] * (rows * width))
+    panels, result = array("f", [0.0] * compute_packed_size(width, depth, 4)), array("f", [0.0] * (rows * width))
     x_address, weight_address, panels_address, result_address = (
         values.buffer_info()[0] for values in (x, weight, panels, result)
     )
@@ -172,10 +174,10 @@ def _is_product_correct() -> bool:
 # Compiled code accesses memory by address, so every tensor must have exactly the dtype, device and shape it assumes.
 
 
-def _check(
+def _check_tensors(
     spec: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, units: int
 ) -> CompiledCell:
-    """The compiled functions of the cell, if all tensors are what they assume; raises `UsageError` otherwise."""
+    """Returns the compiled functions of the cell; raises `UsageError` if a tensor is not what they assume."""
     dtype = x.dtype
     if dtype not in PRECISIONS or not x.is_cpu or type(x) not in PLAIN_TYPES:
         raise UsageError(
@@ -184,36 +186,39 @@ def _check(
     if x.dim() != 3 or x.shape[:2] != (packing.batch_size, packing.max_steps):
         raise UsageError(f"expected vectors ({packing.batch_size}, {packing.max_steps}, D), received {tuple(x.shape)}.")
     cell = get_compiled_cell(spec, dtype)
-    gates_width, state = cell.equation.blocks * units, (packing.batch_size, units)
+    gates_width, state_shape = cell.equation.blocks * units, (packing.batch_size, units)
     shapes = [
         (gates_width, units),
-        *[(width * units,) for width in cell.equation.vector_widths],
-        *[state] * cell.num_states,
+        *[(width * units,) for width in cell.equation.parameter_widths],
+        *[state_shape] * cell.num_states,
     ]
     for direction in directions:
-        tensors, expected = [direction.weight_hidden, *direction.vectors, *direction.state], shapes
+        tensors, expected = [direction.weight_hidden, *direction.vector_parameters, *direction.state], shapes
         if isinstance(direction.project, Projection):
-            projection = [part for part in direction.project if part is not None]
+            projection = [tensor for tensor in direction.project if tensor is not None]
             tensors = tensors + projection
             expected = shapes + [(gates_width, x.shape[2]), (gates_width,)][: len(projection)]
-        for part, shape in zip_longest(tensors, expected):
-            if part is None or part.shape != shape or part.dtype is not dtype or not part.is_cpu:
-                raise _mismatch_error(x, tensors, expected)
-            if type(part) not in PLAIN_TYPES:
-                raise UsageError(f"compiled scans take plain tensors, received a {type(part).__name__}.")
+        for tensor, shape in zip_longest(tensors, expected):
+            if tensor is None or tensor.shape != shape or tensor.dtype is not dtype or not tensor.is_cpu:
+                raise _build_mismatch_error(x, tensors, expected)
+            if type(tensor) not in PLAIN_TYPES:
+                raise UsageError(f"compiled scans take plain tensors, received a {type(tensor).__name__}.")
     return cell
 
 
-def _mismatch_error(x: Tensor, tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...] | None]) -> UsageError:
-    received = sorted({f"{part.dtype} on {part.device}" for part in (x, *tensors)})
+def _build_mismatch_error(
+    x: Tensor, tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...] | None]
+) -> UsageError:
+    received = sorted({f"{tensor.dtype} on {tensor.device}" for tensor in (x, *tensors)})
     if len(received) > 1:
         return UsageError(
             f"input, weights and state must have one dtype and one device, received {', '.join(received)}."
         )
-    return UsageError(f"expected tensors of {list(expected)}, received {[tuple(part.shape) for part in tensors]}.")
+    return UsageError(f"expected tensors of {list(expected)}, received {[tuple(each.shape) for each in tensors]}.")
 
 
 def _project(cell: CompiledCell, rows: Tensor, direction: Direction, packing: SequencePacking) -> Tensor:
+    """Returns the projected input (N, blocks · U) of a direction; raises `UsageError` if it is anything else."""
     gates = direction.project(rows)
     shape = packing.num_rows, cell.equation.blocks * direction.weight_hidden.shape[-1]
     if gates.shape != shape or gates.dtype != rows.dtype or gates.device != rows.device:

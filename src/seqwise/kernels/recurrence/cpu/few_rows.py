@@ -1,6 +1,6 @@
 """Generates the product of a few rows with a weight that is not rearranged: a step of generation for one sequence.
 
-Its time is that of reading the weight once. Every vector of the weight is multiplied with the same columns of x, and
+It takes as long as reading the weight once. Every vector of the weight is multiplied with the same columns of x, and
 the sums of as many rows of the weight as a vector has lanes are added up together. It knows nothing of tensors.
 """
 
@@ -11,34 +11,34 @@ from llvmlite import ir
 from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, CompiledFunction, Int, Vec
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
-GROUP = 8  # rows of the weight that are read side by side: many rows at equal distances would evict each other
+GROUP_ROWS = 8  # rows of the weight that are read together: more rows at equal distances would evict each other
 
 
 @thread_safe_cache
 def compile_few_rows(precision: str) -> CompiledFunction:
-    """A function of the address of these words: x, rows, K, weight, bias, result, N, first, end.
+    """Compiles a function of the address of these words: x, rows, K, weight, bias, result, N, first, end.
 
-    result (rows, N) = x (rows, K) · weight (N, K) transposed + bias (N), in the columns from `first` to `end`.
+    result (rows, N) = x (rows, K) · weight (N, K)ᵀ + bias (N), in the columns from `first` to before `end`.
     """
     code = Code(precision)
     with code.function("few_rows", 1) as (words,):
         x, rows, depth, weight, bias, result, width, first, end = (code.load_word(words, i) for i in range(9))
         with code.loop(first, end, code.lanes) as column:
-            last = (end - column - 1).minimum(code.lanes - 1)
-            # Where fewer rows of the weight are left, the last one is repeated.
-            addresses = [weight + (column + last.minimum(i)) * depth * code.size for i in range(code.lanes)]
+            last_lane = (end - column - 1).minimum(code.lanes - 1)
+            # If fewer rows of the weight are left, the last one is repeated.
+            addresses = [weight + (column + last_lane.minimum(i)) * depth * code.size for i in range(code.lanes)]
             with code.loop(0, rows) as row:
-                left, sums = x + row * depth * code.size, []
-                for group in range(0, code.lanes, GROUP):
-                    sums += _multiply(code, left, addresses[group : group + GROUP], depth)
+                x_row, sums = x + row * depth * code.size, []
+                for group in range(0, code.lanes, GROUP_ROWS):
+                    sums += _multiply(code, x_row, addresses[group : group + GROUP_ROWS], depth)
                 total = _sum_lanes(code, sums)
-                with code.mask_lanes(last + 1):
+                with code.mask_lanes(last_lane + 1):
                     code.store(total + code.load(bias, column), result, row * width + column)
     return code.build()["few_rows"]
 
 
-def _multiply(code: Code, left: Int, addresses: list[Int], depth: Int) -> list[Vec]:
-    """The products of a row with each row of the weight, summed up to the lanes of a vector."""
+def _multiply(code: Code, x_row: Int, addresses: list[Int], depth: Int) -> list[Vec]:
+    """Returns the products of a row of x with each row of the weight, each as a vector whose lanes are to be added."""
     builder, before = code.builder, code.builder.block
     head, body, tail = (builder.append_basic_block() for _ in range(3))
     full = depth // code.lanes * code.lanes
@@ -48,7 +48,7 @@ def _multiply(code: Code, left: Int, addresses: list[Int], depth: Int) -> list[V
     column = Int(code, k)
     builder.cbranch(column < full, body, tail)
     builder.position_at_end(body)
-    new_sums = _add_products(code, left, addresses, column, sums)
+    new_sums = _add_products(code, x_row, addresses, column, sums)
     k.add_incoming(INT64(0), before)
     k.add_incoming((column + code.lanes).value, body)
     for total, value in zip(sums, new_sums, strict=True):
@@ -57,27 +57,27 @@ def _multiply(code: Code, left: Int, addresses: list[Int], depth: Int) -> list[V
     builder.branch(head)
     builder.position_at_end(tail)
     with code.mask_lanes(depth - full):  # lanes after the last column are zero
-        return [Vec(code, value) for value in _add_products(code, left, addresses, full, sums)]
+        return [Vec(code, value) for value in _add_products(code, x_row, addresses, full, sums)]
 
 
-def _add_products(code: Code, left: Int, addresses: list[Int], column: Int, sums: list[ir.Value]) -> list[ir.Value]:
-    x = code.load(left, column)
+def _add_products(code: Code, x_row: Int, addresses: list[Int], column: Int, sums: list[ir.Value]) -> list[ir.Value]:
+    x = code.load(x_row, column)
     return [code.fma(x, code.load(row, column), Vec(code, total)).value for row, total in zip(addresses, sums)]
 
 
 def _sum_lanes(code: Code, vectors: list[Vec]) -> Vec:
-    """A vector with the sum of all lanes of each vector, in their order.
+    """Returns a vector whose lanes are the sums of all lanes of each vector.
 
     In each round, the halves of the blocks of two vectors are added, and the results of both share one vector.
     """
     width, indices = code.lanes, ir.VectorType(INT32, code.lanes)
     while (block := len(vectors) // 2) > 0:
-        own = [c - block + width if c & block else c for c in range(width)]
-        other = [c + width if c & block else c + block for c in range(width)]
+        low_order = [c - block + width if c & block else c for c in range(width)]
+        high_order = [c + width if c & block else c + block for c in range(width)]
         halves = [
             [Vec(code, code.builder.shuffle_vector(a.value, b.value, ir.Constant(indices, order)))
              for a, b in zip(vectors[:block], vectors[block:], strict=True)]
-            for order in (own, other)
+            for order in (low_order, high_order)
         ]  # fmt: skip
-        vectors = [first + second for first, second in zip(*halves, strict=True)]
+        vectors = [low + high for low, high in zip(*halves, strict=True)]
     return vectors[0]

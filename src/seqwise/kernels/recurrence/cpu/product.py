@@ -5,8 +5,8 @@ for all steps (`pack_rows`, `pack_columns`). Measured against MKL on one core (Z
 4 rows 112 instead of 39 GFLOP/s, 32 rows 110 instead of 75, 2048 rows 107 instead of 93 (decision 0015 has the script).
 
 The result is computed in tiles that stay in registers. A packed weight consists of panels as wide as a tile: for every
-column of the weight, the tile's entries side by side. Where the width ends, narrower panels follow, the last of them
-with masked lanes. Every entry is one sum, in the order of the columns, whatever the rows beside it and the number of
+k, the entries that a tile needs side by side. At the end of the width narrower panels follow, the last of them with
+masked lanes. Every entry of the result is one sum over k in ascending order, whatever the other rows and the number of
 threads.
 """
 
@@ -20,54 +20,54 @@ from llvmlite import ir
 from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, CompiledFunction, Int, Vec, get_vector_sizes
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
-TILE_HEIGHTS = (6, 4, 2, 1)  # heights of tiles, the best first
-PANEL_DEPTH = 512  # columns of a panel at a time, so that they stay in the L2 cache while they are reused
-UNPACKED_DEPTH = 128  # the same where neither factor is packed and rows are far apart in memory
+TILE_HEIGHTS = (6, 4, 2, 1)  # rows of a tile, the fastest first
+PANEL_DEPTH = 512  # values of k at a time, so that their part of a panel stays in the L2 cache while it is reused
+UNPACKED_DEPTH = 128  # the same if neither factor is packed and rows are far apart in memory
 PARTIAL = 0  # the width of a tile that has only some lanes of a vector
 
 
 @thread_safe_cache
 def compile_products(precision: str) -> dict[str, CompiledFunction]:
-    """The functions for "float" or "double". A stride is the distance of two rows, in numbers.
+    """Compiles the functions for "float" or "double"; returns them by name. Strides are from row to row, in numbers.
 
     pack_rows(weight, stride, N, K, panels)
-                                          weight (N, K), for rows · weightᵀ
+                                          weight (N, K), for left · weightᵀ
     pack_columns(weight, stride, N, K, panels)
-                                          weight (K, N), for rows · weight
-    product(left, stride, panels, result, stride, number of rows, K, N, addend, stride)
-                                          result (·, N) = addend (·, N) + left (·, K) · weight; address 0: no addend
-    multiply_transposed(left, stride, right, stride, result, stride, columns of left, K, N, accumulate)
-                                          result (·, N) = left (K, ·) transposed · right (K, N), added with `accumulate`
+                                          weight (K, N), for left · weight
+    product(left, stride, panels, result, stride, M, K, N, addend, stride)
+                                          result (M, N) = addend (M, N) + left (M, K) · weight; address 0: no addend
+    multiply_transposed(left, stride, right, stride, result, stride, M, K, N, accumulate)
+                                          result (M, N) = left (K, M)ᵀ · right (K, N), added with `accumulate`
     Each also exists as `…_from_list(words)`, where `words` is the address of a list of the arguments.
     """
     code = Code(precision)
     _add_pack_rows(code)
     _add_pack_columns(code)
-    widths = (*panel_widths(), PARTIAL)
-    tiles = {(rows, width): _add_tile(code, rows, width) for width in widths for rows in TILE_HEIGHTS}
+    widths = (*get_panel_widths(), PARTIAL)
+    tiles = {(height, width): _add_tile(code, height, width) for width in widths for height in TILE_HEIGHTS}
     _add_product(code, tiles)
     _add_multiply_transposed(code, tiles)
     return code.build()
 
 
-def packed_size(width: int, depth: int, size: int) -> int:
-    """The number of entries in the panels of a weight; an entry has `size` bytes."""
-    lanes = get_vector_sizes()[0] // size
+def compute_packed_size(width: int, depth: int, itemsize: int) -> int:
+    """Returns the number of entries in the panels of a weight (depth, width); an entry has `itemsize` bytes."""
+    lanes = get_vector_sizes()[0] // itemsize
     return (width + lanes - 1) // lanes * lanes * depth
 
 
-def panel_widths() -> tuple[int, ...]:
-    """Widths of panels, in vectors."""
+def get_panel_widths() -> tuple[int, ...]:
+    """Returns the widths of panels, in vectors."""
     return tuple(width for width in (4, 2, 1) if width <= get_vector_sizes()[1])
 
 
 def _loop_over_panels(code: Code, columns: Int) -> Iterator[tuple[int, Int, Int]]:
-    """Loop over the panels of a result: yields (width in vectors, first column, number of columns from there on).
+    """Generates a loop over the panels of a result; yields (width in vectors, first column, columns from there on).
 
     At most one panel of each narrower width follows the wide ones, then a `PARTIAL` vector.
     """
     start = code.as_int(0)
-    for width in panel_widths():
+    for width in get_panel_widths():
         span = width * code.lanes
         stop = start + (columns - start) // span * span
         with code.loop(start, stop, span) as j:
@@ -78,7 +78,7 @@ def _loop_over_panels(code: Code, columns: Int) -> Iterator[tuple[int, Int, Int]
 
 
 def _loop_over_tiles(code: Code, rows: Int) -> Iterator[tuple[Int, int]]:
-    """Loop over tiles that cover the rows, the highest first: yields (first row, height)."""
+    """Generates a loop over tiles that cover the rows, the highest first; yields (first row, height)."""
     start = code.as_int(0)
     for height in TILE_HEIGHTS:
         stop = start + (rows - start) // height * height
@@ -87,15 +87,15 @@ def _loop_over_tiles(code: Code, rows: Int) -> Iterator[tuple[Int, int]]:
         start = stop
 
 
-def _panel_stride(code: Code, width: int) -> int:
-    """The distance of two columns of the weight in a panel, in numbers."""
+def _get_panel_stride(code: Code, width: int) -> int:
+    """Returns the distance from k to k + 1 in a panel, in numbers."""
     return max(width, 1) * code.lanes
 
 
 def _add_pack_columns(code: Code) -> None:
     with code.function("pack_columns", 5) as (weight, stride, columns, depth, panels):
         for width, j, columns_left in _loop_over_panels(code, columns):
-            span = _panel_stride(code, width)
+            span = _get_panel_stride(code, width)
             with code.loop(0, depth) as k, code.mask_lanes(columns_left if width == PARTIAL else None):
                 for v in range(0, span, code.lanes):
                     code.store(code.load(weight, k * stride + j + v), panels, j * depth + k * span + v)
@@ -106,7 +106,7 @@ def _add_pack_rows(code: Code) -> None:
     strip = _add_pack_strip(code)
     with code.function("pack_rows", 5) as (weight, stride, columns, depth, panels):
         for width, j, columns_left in _loop_over_panels(code, columns):
-            span = _panel_stride(code, width)
+            span = _get_panel_stride(code, width)
             with code.loop(0, span, code.lanes) as v:
                 rows = weight + (j + v) * stride * code.size
                 panel = panels + (j * depth + v) * code.size
@@ -115,7 +115,7 @@ def _add_pack_rows(code: Code) -> None:
 
 
 def _add_pack_strip(code: Code) -> Any:
-    """Add a function that packs as many rows of a weight as a vector has lanes. Squares are transposed in registers.
+    """Adds a function that packs as many rows of a weight as a vector has lanes. Squares are transposed in registers.
 
     Where there are fewer rows, the last one is repeated.
     """
@@ -137,15 +137,18 @@ def _add_pack_strip(code: Code) -> Any:
 
 
 def _transpose_square(code: Code, rows: list[Vec]) -> list[Vec]:
-    """The columns of a square. In each round, pairs of rows swap halves of blocks; the blocks halve every time."""
+    """Returns the columns of a square matrix.
+
+    In each round, pairs of rows swap halves of blocks; the blocks halve every time.
+    """
     values, width = [row.value for row in rows], code.lanes
     block = width // 2
     while block:
         for i in (i for i in range(width) if not i & block):
             low, high = values[i], values[i + block]
-            first = [c - block + width if c & block else c for c in range(width)]
-            second = [c + width if c & block else c + block for c in range(width)]
-            for index, order in ((i, first), (i + block, second)):
+            low_order = [c - block + width if c & block else c for c in range(width)]
+            high_order = [c + width if c & block else c + block for c in range(width)]
+            for index, order in ((i, low_order), (i + block, high_order)):
                 mask = ir.Constant(ir.VectorType(INT32, width), order)
                 values[index] = code.builder.shuffle_vector(low, high, mask)
         block //= 2
@@ -153,9 +156,10 @@ def _transpose_square(code: Code, rows: list[Vec]) -> list[Vec]:
 
 
 def _add_tile(code: Code, rows: int, width: int) -> Any:
-    """Add a function: result (rows, width vectors) = addend + left · right, where address 0 means no addend.
+    """Adds a function that computes result (rows, width vectors) = addend + left · right; address 0: no addend.
 
-    left[r, k] is at r · row stride + k · column stride, right[k] at k · stride. Columns after the last are not read.
+    left[r, k] is at r · row stride + k · column stride, right[k] at k · stride. A `PARTIAL` tile reads no column after
+    the last.
     """
     lanes, name, is_partial, width = code.lanes, f"tile_{rows}_{width}", width == PARTIAL, max(width, 1)
     positions = [(r, v * lanes) for r in range(rows) for v in range(width)]
@@ -181,7 +185,7 @@ def _add_tile(code: Code, rows: int, width: int) -> Any:
         entries = [code.load(right, column * right_stride + v * lanes) for v in range(width)]
         new_sums = []
         for r in range(rows):
-            factor = code.broadcast(builder.load(code.pointer(left_rows[r], column * left_column_stride)))
+            factor = code.broadcast(builder.load(code.compute_pointer(left_rows[r], column * left_column_stride)))
             new_sums += [code.fma(factor, entries[v], Vec(code, sums[r * width + v])) for v in range(width)]
         k.add_incoming((column + 1).value, body)
         for total, value in zip(sums, new_sums, strict=True):
@@ -198,21 +202,22 @@ def _add_product(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
     with code.function("product", 10) as (left, left_stride, panels, result, stride, *rest):
         rows, depth, columns, addend, addend_stride = rest
         for width, j, columns_left in _loop_over_panels(code, columns):
-            panel_stride = _panel_stride(code, width)
+            panel_stride = _get_panel_stride(code, width)
             with code.loop(0, depth, PANEL_DEPTH) as k:
                 panel, span = panels + (j * depth + k * panel_stride) * size, (depth - k).minimum(PANEL_DEPTH)
                 for r, height in _loop_over_tiles(code, rows):
                     address = result + (r * stride + j) * size
-                    first_addend = code.select(addend < 1, addend, addend + (r * addend_stride + j) * size)
-                    block_addend = code.select(k < 1, first_addend, address), code.select(k < 1, addend_stride, stride)
-                    arguments = panel, panel_stride, *block_addend, address, stride, span, columns_left
+                    initial_addend = code.select(addend < 1, addend, addend + (r * addend_stride + j) * size)
+                    # After the first block of k, the result so far is the addend.
+                    tile_addend = code.select(k < 1, initial_addend, address), code.select(k < 1, addend_stride, stride)
+                    arguments = panel, panel_stride, *tile_addend, address, stride, span, columns_left
                     left_block = left + (r * left_stride + k) * size
                     code.call_local(tiles[height, width], left_block, left_stride, 1, *arguments)
     code.add_list_version("product_from_list", "product", 10)
 
 
 def _add_multiply_transposed(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
-    """Neither factor is packed; the sum runs over their rows."""
+    """Adds `multiply_transposed`: neither factor is packed, and the sum runs over their rows."""
     size = code.size
     with code.function("multiply_transposed", 10) as (left, left_stride, right, right_stride, result, stride, *rest):
         rows, depth, columns, accumulate = rest

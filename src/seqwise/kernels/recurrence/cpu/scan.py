@@ -1,7 +1,7 @@
-"""The scan of compiled cells as an autograd function, and its memory: buffers, and the rows of each worker.
+"""`ScanFunction`: the compiled recurrence as an autograd function, and the buffers it works in.
 
 It works window by window (a window is some consecutive steps): forward, the input of the window is projected and its
-steps are run; backward, the gradients of the gates are summed into those of the weights while they are still in the
+steps are run; backward, the gradients of the weights are accumulated while the gradients of the gates are still in the
 cache. The backward pass changes no saved tensor, so it can run twice (`retain_graph`).
 
 The equations are in `equations` and `layer_norm_equations`, the loops over time in `loop`.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -20,7 +19,7 @@ from torch.nn import functional as F
 
 from seqwise.errors import UsageError
 from seqwise.kernels.recurrence.cell_spec import CellSpec
-from seqwise.kernels.recurrence.cpu.gradients import STATE_GRADIENTS, WeightGradients
+from seqwise.kernels.recurrence.cpu.gradients import STATE_GRADIENT_NAMES, GradientSums
 from seqwise.kernels.recurrence.cpu.linear import (
     MIN_THREADED_WORK,
     PRECISIONS,
@@ -38,12 +37,12 @@ if TYPE_CHECKING:  # they import LLVM, which is imported only when needed
     from seqwise.kernels.recurrence.cpu.code import CompiledFunction
     from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation
 
-WINDOW_ROWS = 2048  # of gates in a window: small enough to stay in the cache until they are used
-STATES = ("h", "c")
+MIN_WINDOW_ROWS = 2048  # packed rows of a window: few enough that its gates stay in the cache until they are used
+STATE_NAMES = ("h", "c")
 
 
 def build_equation(spec: CellSpec) -> Equation:
-    """The compiled equation of a cell; raises `UsageError` where there is none."""
+    """Returns the equation from which the loops of a cell are compiled; raises `UsageError` if there is none."""
     from seqwise.kernels.recurrence.cpu import equations, layer_norm_equations
 
     variant = f"gru {spec.reset}" if spec.name == "gru" else spec.name
@@ -56,295 +55,308 @@ def build_equation(spec: CellSpec) -> Equation:
         ("gru after", True): layer_norm_equations.LayerNormGRU,
         ("gru before", False): equations.GRUResetBefore,
     }
-    is_known = spec.activation in equations.ACTIVATIONS if spec.name == "rnn" else spec.update in ("keeps", "replaces")
-    if (variant, spec.layer_norm) not in table or not is_known:
+    is_rnn = spec.name == "rnn"
+    is_supported = spec.activation in equations.ACTIVATIONS if is_rnn else spec.update in ("keeps", "replaces")
+    if (variant, spec.layer_norm) not in table or not is_supported:
         raise UsageError(f"no compiled scan of {spec}.")
     return table[variant, spec.layer_norm](spec)
 
 
 @thread_safe_cache
 def get_compiled_cell(spec: CellSpec, dtype: torch.dtype) -> CompiledCell:
-    """The compiled functions of a cell and a precision; all calls share them."""
+    """Returns the compiled functions for a cell and a precision, which all calls share."""
     return CompiledCell(spec, dtype)
 
 
 class CompiledCell:
-    """The compiled functions of a cell and a precision. LLVM is imported here, when it is first needed."""
+    """The compiled functions for a cell and a precision. LLVM is imported here, when it is first needed."""
 
     def __init__(self, spec: CellSpec, dtype: torch.dtype):
         from seqwise.kernels.recurrence.cpu.product import compile_products
 
         self.spec, self.equation, self.precision = spec, build_equation(spec), PRECISIONS[dtype]
-        self.matmul = get_matmul_functions(dtype)
-        self.num_vectors, self.num_states = len(self.equation.vector_widths), self.equation.num_states
-        self.multiply = compile_products(self.precision)["product"]
-        vectors = [f"vector {number}" for number in range(self.num_vectors)]
-        self.saved_names = [*self.equation.saved_buffers, *vectors]
+        self.num_parameters, self.num_states = len(self.equation.parameter_widths), self.equation.num_states
+        self.matmul = compile_products(self.precision)["product"]  # which the loops call at every step
+        self.run_on_threads = get_matmul_functions(dtype).run_on_threads
+        parameters = [f"parameter {index}" for index in range(self.num_parameters)]
+        self.saved_names = [*self.equation.saved_buffers, *parameters]
 
     @thread_safe_cache
-    def loop(self, backward: bool) -> CompiledFunction:
-        """The loop over time, compiled at the first call; `backward` means the gradient."""
+    def get_loop(self, is_backward: bool) -> CompiledFunction:
+        """Returns the loop over time of the forward or backward pass, compiled at the first call."""
         from seqwise.kernels.recurrence.cpu.loop import compile_loop
 
-        return compile_loop(self.equation, self.precision, backward)
+        return compile_loop(self.equation, self.precision, is_backward)
 
 
 @dataclass
-class Plan:
-    """One call: which cell over which steps, in how many directions, and what is saved.
-
-    With `is_projected`, the caller has projected the input and all steps are one window; otherwise the input is
-    projected window by window. `backward` says that gradients will be needed, `record` that the gates will be recorded.
-    `project` projects the input again, since the scan overwrites what it receives.
-    """
+class ScanPlan:
+    """One call of a scan: the cell, the packed steps, the directions, and what is saved."""
 
     cell: CompiledCell
     packing: SequencePacking
-    reverse: tuple[bool, ...]
+    reverse: tuple[bool, ...]  # of each direction
     units: int
-    is_projected: bool
-    backward: bool
-    record: bool
-    project: Callable[[], list[Tensor]]  # of each direction
+    is_projected: bool  # whether the caller has projected the input, which is one window then; else by each window
+    needs_grad: bool  # whether a backward pass will follow
+    should_record: bool  # whether activations are recorded
+    recompute_projections: Callable[[], list[Tensor]]  # of each direction: the scan overwrites the projected input
 
     def __post_init__(self) -> None:
         self.equation, packing, directions = self.cell.equation, self.packing, len(self.reverse)
         work = 2 * packing.num_rows * self.equation.blocks * self.units**2 * directions
         self.threads = torch.get_num_threads() if work >= MIN_THREADED_WORK else 1
-        if not packing.is_padded:
-            packing.sorted_indices, packing.step_offsets = _unpadded_layout(packing.batch_size, packing.max_steps)
         self.workers = max(1, min(self.threads // directions, packing.batch_size))  # per direction
-        self.windows = packing.split_windows(packing.num_rows if self.is_projected else WINDOW_ROWS)
+        self.windows = packing.split_windows(packing.num_rows if self.is_projected else MIN_WINDOW_ROWS)
         self.max_window_rows = max(window.end_row - window.first_row for window in self.windows)
 
-    def window(self, count: int, direction: int, backward: bool) -> Window:
-        """The window that a direction computes after `count` others."""
-        return self.windows[-1 - count if self.reverse[direction] != backward else count]
-
-
-@lru_cache(maxsize=32)
-def _unpadded_layout(batch: int, time: int) -> tuple[Tensor, Tensor]:
-    """The order of rows and the first row of each step, without padding; calls of one shape share them."""
-    return torch.arange(batch, device="cpu"), torch.arange(time + 1, device="cpu") * batch
+    def get_window(self, index: int, direction: int, is_backward: bool) -> Window:
+        """Returns the `index`-th window in the order in which a direction computes them."""
+        return self.windows[-1 - index if self.reverse[direction] != is_backward else index]
 
 
 class BufferMemory(NamedTuple):
-    """The memory of a buffer, and its strides from row to row, from worker to worker, and per row of earlier windows.
-
-    The last is zero where each window reuses the rows of the one before.
-    """
+    """The memory of a buffer, and how the address of a row is computed; strides count numbers."""
 
     memory: Tensor
-    row_stride: int
-    worker_stride: int
-    window_stride: int
+    row_stride: int  # from one row to the next
+    worker_stride: int  # from the rows of one worker to those of the next, if each has its own
+    window_stride: int  # added once per row before the window; 0 if all windows share the same rows
 
 
 class DirectionScan:
     """The scan of one direction, forward or backward: its buffers, and the arguments of its workers.
 
-    `tensors` are buffers that exist already; in the backward pass, packed ones have the rows of all steps.
+    `existing_buffers` need not be allocated: the inputs of a forward pass, the saved tensors of a backward pass. In a
+    backward pass, packed ones have the rows of all steps.
     """
 
-    def __init__(self, plan: Plan, matrix: Tensor, backward: bool, tensors: dict[str, Tensor]):
-        self.plan, self.matrix, self.backward = plan, matrix, backward
-        units, blocks = plan.units, plan.equation.weight_blocks
+    def __init__(self, plan: ScanPlan, weight_hidden: Tensor, is_backward: bool, existing_buffers: dict[str, Tensor]):
+        self.plan, self.weight_hidden, self.is_backward = plan, weight_hidden, is_backward
+        units, equation = plan.units, plan.equation
         self.packed_weights = [
-            pack_weight(slice_rows(matrix, first * units, end * units), transposed=not backward)
-            for first, end in blocks
+            pack_weight(slice_rows(weight_hidden, first * units, end * units), transposed=not is_backward)
+            for first, end in equation.weight_blocks
         ]
-        shapes = plan.equation.backward_buffers if backward else plan.equation.buffers
-        self.buffers = {name: self._allocate(name, shape, tensors.get(name)) for name, shape in shapes.items()}
+        specs = equation.backward_buffers if is_backward else equation.buffers
+        self.buffers = {name: self._allocate(name, spec, existing_buffers.get(name)) for name, spec in specs.items()}
 
-    def _allocate(self, name: str, shape: Buffer, memory: Tensor | None) -> BufferMemory:
-        plan, width = self.plan, shape.width(self.plan.units)
-        if shape.only_for and not (plan.record if shape.only_for == "record" else plan.backward):
-            unused = self.matrix.new_empty(plan.workers, width)  # never read: one row per worker
+    def _allocate(self, name: str, spec: Buffer, memory: Tensor | None) -> BufferMemory:
+        plan, width = self.plan, spec.get_width(self.plan.units)
+        if spec.only_for and not (plan.should_record if spec.only_for == "record" else plan.needs_grad):
+            unused = self.weight_hidden.new_empty(plan.workers, width)  # never read: one row per worker
             return BufferMemory(unused, 0, width, 0)
-        is_saved = plan.backward and name in plan.cell.saved_names
-        all_steps = memory is not None if self.backward else plan.record or is_saved
-        has_all_rows = shape.kind == "packed" and all_steps
+        is_saved = plan.needs_grad and name in plan.cell.saved_names
+        has_all_steps = memory is not None if self.is_backward else plan.should_record or is_saved
+        has_all_packed_rows = spec.kind == "packed" and has_all_steps
         if memory is None:
-            packed_rows = plan.packing.num_rows if has_all_rows else plan.max_window_rows
-            allocate = self.matrix.new_zeros if shape.kind == "sum" else self.matrix.new_empty
-            memory = allocate(packed_rows if shape.kind == "packed" else plan.packing.batch_size, width)
-        return BufferMemory(memory, width, 0, width if has_all_rows else 0)
+            num_packed_rows = plan.packing.num_rows if has_all_packed_rows else plan.max_window_rows
+            allocate = self.weight_hidden.new_zeros if spec.kind == "sum" else self.weight_hidden.new_empty
+            memory = allocate(num_packed_rows if spec.kind == "packed" else plan.packing.batch_size, width)
+        return BufferMemory(memory, width, 0, width if has_all_packed_rows else 0)
 
-    def part(self, name: str, window: Window) -> Tensor:
-        """The rows of a window in a packed buffer."""
+    def get_window_rows(self, name: str, window: Window) -> Tensor:
+        """Returns the rows of a window in a packed buffer."""
         buffer = self.buffers[name]
         first = window.first_row if buffer.window_stride else 0
         return slice_rows(buffer.memory, first, first + window.end_row - window.first_row)
 
-    def arguments(
-        self, window: Window, external: Tensor, direction: int, step_stride: int, sequence_stride: int
+    def build_arguments(
+        self, window: Window, outputs: Tensor, direction: int, step_stride: int, sequence_stride: int
     ) -> list[list[int]]:
-        """For each worker the list of words that `loop.layout` describes."""
-        plan, size = self.plan, self.matrix.element_size()
-        order = window.step_offsets.data_ptr(), plan.packing.sorted_indices.data_ptr()
-        external_address = external.data_ptr() + (window.first_step * step_stride + direction * plan.units) * size
-        middle = [int(plan.reverse[direction]), *order, plan.units, plan.cell.multiply.address]
-        middle += [external_address, step_stride, sequence_stride]
-        addresses = [
+        """Returns, for each worker, the list of words that `loop.index_words` describes.
+
+        `outputs` are the outputs of a forward pass, or the gradients of the outputs in a backward pass.
+        """
+        plan, size = self.plan, self.weight_hidden.element_size()
+        outputs_address = outputs.data_ptr() + (window.first_step * step_stride + direction * plan.units) * size
+        shared_words = [
+            *(int(plan.reverse[direction]), window.step_offsets.data_ptr(), plan.packing.sorted_indices.data_ptr()),
+            *(plan.units, plan.cell.matmul.address, outputs_address, step_stride, sequence_stride),
+        ]
+        buffer_words = [
             (memory.data_ptr() + window.first_row * window_stride * size, row_stride, worker_stride * size)
             for memory, row_stride, worker_stride, window_stride in self.buffers.values()
         ]
-        panels = [buffer.data_ptr() for buffer in self.packed_weights]
-        lists = []
+        packed_weight_addresses = [packed_weight.data_ptr() for packed_weight in self.packed_weights]
+        word_lists = []
         for worker in range(plan.workers):
-            words = [window.end_step - window.first_step, worker, plan.workers, *middle]
-            for address, row_stride, worker_offset in addresses:
+            words = [window.end_step - window.first_step, worker, plan.workers, *shared_words]
+            for address, row_stride, worker_offset in buffer_words:
                 words += (address + worker * worker_offset, row_stride)
-            lists.append(words + panels)
-        return lists
+            word_lists.append(words + packed_weight_addresses)
+        return word_lists
 
 
-class DirectionTensors:
-    """The tensors of one direction.
+class DirectionTensors(NamedTuple):
+    """The tensors of one direction; autograd passes those of all directions as one flat list, in this order.
 
-    `source` is the input weight (blocks · U, D) and `bias` its bias or None; or the projected input, and None.
+    Either the input weight and its bias, if there is one, or the projected input is not None.
     """
 
-    def __init__(self, plan: Plan, tensors: Sequence[Any], index: int):
-        first_state = 3 + plan.cell.num_vectors
-        start = index * (first_state + plan.cell.num_states)
-        self.source, self.bias, self.matrix = tensors[start : start + 3]
-        self.vectors = tensors[start + 3 : start + first_state]
-        self.state = tensors[start + first_state :][: plan.cell.num_states]
+    weight_input: Any  # (blocks · U, D)
+    bias: Any  # (blocks · U,)
+    projected_input: Any  # (N, blocks · U)
+    weight_hidden: Any  # (blocks · U, U)
+    vector_parameters: Sequence[Any]  # as in `Direction`
+    state: Sequence[Any]  # (B, U) each
+
+    def flatten(self) -> list[Any]:
+        """Returns the tensors as a flat list."""
+        return [*self[:4], *self.vector_parameters, *self.state]
 
 
-def run_forward(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list[Tensor], list[DirectionScan]]:
-    """Outputs (B, T, directions · U) and the last states; and the scan of each direction, with its buffers.
+def split_directions(plan: ScanPlan, values: Sequence[Any]) -> list[DirectionTensors]:
+    """Divides a flat list with one value per tensor of all directions by direction."""
+    size, directions = len(values) // len(plan.reverse), []
+    for start in range(0, len(values), size):
+        first_state = start + size - plan.cell.num_states
+        weight_input, bias, projected_input, weight_hidden = values[start : start + 4]
+        parameters, state = values[start + 4 : first_state], values[first_state : start + size]
+        directions.append(DirectionTensors(weight_input, bias, projected_input, weight_hidden, parameters, state))
+    return directions
 
-    x is (B, T, D), or packed (N, D) where it is saved for the gradient; None if the input is projected already.
+
+def run_forward(plan: ScanPlan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list[Tensor], list[DirectionScan]]:
+    """Returns [outputs (B, T, directions · U), *final states], and the scan of each direction with its buffers.
+
+    x is (B, T, D), or packed (N, D) if it is saved for the gradient; None if the input is projected already.
     """
     packing, width = plan.packing, plan.units * len(plan.reverse)
-    directions = [DirectionTensors(plan, tensors, index) for index in range(len(plan.reverse))]
+    directions = split_directions(plan, tensors)
     # Time first in memory, but no view, so that the caller may change the outputs in place.
-    outputs = tensors[2].new_empty_strided(
+    outputs = directions[0].weight_hidden.new_empty_strided(
         (packing.batch_size, packing.max_steps, width), (width, packing.batch_size * width, 1)
     )
     outputs = outputs.zero_() if packing.is_padded else outputs
-    read_rows = packing.window_reader(x) if x is not None and x.dim() == 3 else None
-    scans = []
+    read_rows = packing.build_window_reader(x) if x is not None and x.dim() == 3 else None
     input_weights = [
-        None if plan.is_projected else PackedWeight(direction.source, transposed=True) for direction in directions
+        None if plan.is_projected else PackedWeight(direction.weight_input, transposed=True) for direction in directions
     ]
+    scans = []
     for direction in directions:
-        buffers = {f"vector {number}": vector.contiguous() for number, vector in enumerate(direction.vectors)}
-        buffers |= {name: packing.sort(part) for name, part in zip(STATES, direction.state)}
+        buffers = {f"parameter {n}": vector.contiguous() for n, vector in enumerate(direction.vector_parameters)}
+        buffers |= {name: packing.sort(state) for name, state in zip(STATE_NAMES, direction.state)}
         if plan.is_projected:
-            buffers["gates"] = direction.source.contiguous()
-        scans.append(DirectionScan(plan, direction.matrix.contiguous(), False, buffers))
-    for count in range(len(plan.windows)):
+            buffers["gates"] = direction.projected_input.contiguous()
+        scans.append(DirectionScan(plan, direction.weight_hidden.contiguous(), False, buffers))
+    for window_index in range(len(plan.windows)):
         arguments = []
         for index, (scan, input_weight, direction) in enumerate(zip(scans, input_weights, directions, strict=True)):
-            window = plan.window(count, index, backward=False)
+            window = plan.get_window(window_index, index, is_backward=False)
             if input_weight is not None and x is not None:
                 rows = read_rows(window) if read_rows is not None else slice_rows(x, window.first_row, window.end_row)
                 bias = None if direction.bias is None else direction.bias.contiguous()
-                input_weight.multiply_rows(rows, bias, scan.part("gates", window))
-            arguments += scan.arguments(window, outputs, index, packing.batch_size * width, width)
-        _run_loops(plan, arguments, backward=False)
-    last_states = [
-        packing.unsort(scan.buffers[name].memory) for scan in scans for name in STATES[: plan.cell.num_states]
+                input_weight.multiply_rows(rows, bias, scan.get_window_rows("gates", window))
+            arguments += scan.build_arguments(window, outputs, index, packing.batch_size * width, width)
+        _run_loops(plan, arguments, is_backward=False)
+    final_states = [
+        packing.unsort(scan.buffers[name].memory) for scan in scans for name in STATE_NAMES[: plan.cell.num_states]
     ]
-    return [outputs, *last_states], scans
+    return [outputs, *final_states], scans
 
 
-def collect_gates(plan: Plan, scan: DirectionScan, outputs: Tensor, index: int) -> dict[str, Tensor]:
-    """Gates by name, (B, T, …) each, zero in the padding."""
-    gates, units = {}, plan.units
-    for name, buffer, first, end in plan.equation.recorded_values:
+def collect_activations(plan: ScanPlan, scan: DirectionScan, outputs: Tensor, index: int) -> dict[str, Tensor]:
+    """Returns the recorded activations of a direction by name, (B, T, …) each, zero in the padding."""
+    activations, units = {}, plan.units
+    for name, buffer, first, end in plan.equation.recorded_activations:
         if buffer == "outputs":
-            gates[name] = outputs[..., index * units : (index + 1) * units].detach().clone()
+            activations[name] = outputs[..., index * units : (index + 1) * units].detach().clone()
         else:
-            gates[name] = plan.packing.unpack(scan.buffers[buffer].memory[:, first * units : end * units].clone())
-    return gates
+            rows = scan.buffers[buffer].memory[:, first * units : end * units].clone()
+            activations[name] = plan.packing.unpack(rows)
+    return activations
 
 
-def _run_loops(plan: Plan, arguments: list[list[int]], backward: bool) -> None:
+def _run_loops(plan: ScanPlan, arguments: list[list[int]], is_backward: bool) -> None:
+    """Runs the loop of each worker, unless all sequences are empty."""
     if plan.packing.num_rows:
-        plan.cell.matmul.run(plan.cell.loop(backward), arguments, plan.threads)
+        plan.cell.run_on_threads(plan.cell.get_loop(is_backward), arguments, plan.threads)
 
 
-class Scan(torch.autograd.Function):
-    """`run_forward` and its gradient. `scans` is a list that receives the scan of each direction."""
+class ScanFunction(torch.autograd.Function):
+    """`run_forward` and its gradient. `scans_out` is a list that receives the scan of each direction."""
 
     @staticmethod
     def forward(
-        ctx: Any, plan: Plan, scans: list[DirectionScan], x: Tensor | None, *tensors: Any
+        ctx: Any, plan: ScanPlan, scans_out: list[DirectionScan], x: Tensor | None, *tensors: Any
     ) -> tuple[Tensor, ...]:
-        results, new_scans = run_forward(plan, x, tensors)
-        scans += new_scans
+        results, scans = run_forward(plan, x, tensors)
+        scans_out += scans
         ctx.plan, ctx.num_inputs = plan, len(tensors)
-        size = len(tensors) // len(new_scans)
-        inputs = [None if plan.is_projected and not n % size else tensor for n, tensor in enumerate(tensors)]
+        directions = split_directions(plan, tensors)
+        inputs = [tensor for each in directions for tensor in each._replace(projected_input=None).flatten()]
         saved = [
             tensor
-            for scan in new_scans
-            for tensor in (scan.matrix, *(scan.buffers[name].memory for name in plan.cell.saved_names))
+            for scan in scans
+            for tensor in (scan.weight_hidden, *(scan.buffers[name].memory for name in plan.cell.saved_names))
         ]
         ctx.save_for_backward(x, *inputs, *saved)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        plan: Plan = ctx.plan
+        plan: ScanPlan = ctx.plan
         x, *saved = ctx.saved_tensors
-        inputs, saved = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
+        inputs, saved = split_directions(plan, saved[: ctx.num_inputs]), saved[ctx.num_inputs :]
         if torch.is_grad_enabled():  # inside a backward pass: create_graph=True
             return None, None, *_differentiate_reference(plan, x, inputs, gradients)
-        directions = [DirectionTensors(plan, inputs, index) for index in range(len(plan.reverse))]
-        weights = [] if plan.is_projected else [direction.source for direction in directions]
         grad_outputs = gradients[0] if gradients[0].stride(2) == 1 else gradients[0].contiguous()
         scans = _build_backward_scans(plan, saved, gradients[1:])
-        sums = WeightGradients(ctx, plan, x, weights, scans)
-        for count in range(len(plan.windows)):
+        _, _, needs_grad_x, *needs_grad = ctx.needs_input_grad
+        weights = [] if plan.is_projected else [direction.weight_input for direction in inputs]
+        sums = GradientSums(plan, x, weights, scans, needs_grad_x, split_directions(plan, needs_grad))
+        for window_index in range(len(plan.windows)):
             arguments = []
             for index, scan in enumerate(scans):
-                window = plan.window(count, index, backward=True)
-                arguments += scan.arguments(window, grad_outputs, index, grad_outputs.stride(1), grad_outputs.stride(0))
-            _run_loops(plan, arguments, backward=True)
+                window = plan.get_window(window_index, index, is_backward=True)
+                strides = grad_outputs.stride(1), grad_outputs.stride(0)
+                arguments += scan.build_arguments(window, grad_outputs, index, *strides)
+            _run_loops(plan, arguments, is_backward=True)
             for index in range(len(scans)):
-                sums.add(index, plan.window(count, index, backward=True))
-        return None, None, sums.grad_x, *(tensor for index in range(len(scans)) for tensor in sums.collect(index))
+                sums.add_window(index, plan.get_window(window_index, index, is_backward=True))
+        return None, None, sums.grad_x, *(tensor for index in range(len(scans)) for tensor in sums.get_gradients(index))
 
 
 def _differentiate_reference(
-    plan: Plan, x: Tensor | None, inputs: list[Any], gradients: Sequence[Tensor]
+    plan: ScanPlan, x: Tensor | None, directions: list[DirectionTensors], gradients: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """The gradients of x and all inputs, by the reference implementation: autograd can differentiate them again."""
+    """Returns the gradients of x and of the tensors of all directions, by the reference implementation: autograd can
+    differentiate them again."""
     packing = plan.packing
     if plan.is_projected:
-        inputs[:: len(inputs) // len(plan.reverse)] = plan.project()
+        projections = plan.recompute_projections()
+        directions = [each._replace(projected_input=rows) for each, rows in zip(directions, projections, strict=True)]
 
-    def run(x: Tensor | None, *inputs: Any) -> list[Tensor]:
-        outputs, last_states = [], []
-        for index, reverse in enumerate(plan.reverse):
-            direction = DirectionTensors(plan, inputs, index)
-            gates = direction.source if x is None else F.linear(x, direction.source, direction.bias)
+    def run(x: Tensor | None, *tensors: Any) -> list[Tensor]:
+        outputs, final_states = [], []
+        for direction, reverse in zip(split_directions(plan, tensors), plan.reverse, strict=True):
+            gates = direction.projected_input if x is None else F.linear(x, direction.weight_input, direction.bias)
             state, offsets = [packing.sort(part) for part in direction.state], packing.step_offsets.tolist()
-            rows, last = scan_packed(
-                plan.cell.spec, gates, direction.matrix, direction.vectors, state, offsets, reverse
+            rows, final_state = scan_packed(
+                plan.cell.spec, gates, direction.weight_hidden, direction.vector_parameters, state, offsets, reverse
             )
             outputs.append(rows)
-            last_states += [packing.unsort(part) for part in last]
-        return [torch.cat(outputs, dim=1), *last_states]
+            final_states += [packing.unsort(part) for part in final_state]
+        return [torch.cat(outputs, dim=1), *final_states]
 
-    return differentiate(run, [x, *inputs], [packing.pack(gradients[0]), *gradients[1:]])
+    inputs = [x, *(tensor for direction in directions for tensor in direction.flatten())]
+    return differentiate(run, inputs, [packing.pack(gradients[0]), *gradients[1:]])
 
 
-def _build_backward_scans(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[DirectionScan]:
-    """The scans of the backward pass, with the saved tensors in their buffers."""
-    names, states, scans = ("matrix", *plan.cell.saved_names), plan.cell.num_states, []
+def _build_backward_scans(
+    plan: ScanPlan, saved: Sequence[Tensor], grad_final_states: Sequence[Tensor]
+) -> list[DirectionScan]:
+    """Returns the scans of the backward pass, with the saved tensors in their buffers."""
+    names, num_states, scans = ("weight_hidden", *plan.cell.saved_names), plan.cell.num_states, []
     for index in range(len(plan.reverse)):
         forward_tensors = dict(zip(names, saved[index * len(names) :], strict=False))
-        buffers = {name: tensor for name, tensor in forward_tensors.items() if not name.startswith("vector")}
+        buffers = {name: tensor for name, tensor in forward_tensors.items() if not name.startswith("parameter")}
         buffers |= {
-            f"forward vector {number}": forward_tensors[f"vector {number}"] for number in range(plan.cell.num_vectors)
+            f"forward parameter {number}": forward_tensors[f"parameter {number}"]
+            for number in range(plan.cell.num_parameters)
         }
-        for name, gradient in zip(STATE_GRADIENTS, gradients[index * states : (index + 1) * states]):
-            buffers[name] = plan.packing.sort(gradient)
-        scans.append(DirectionScan(plan, forward_tensors["matrix"], True, buffers))
+        state_gradients = grad_final_states[index * num_states : (index + 1) * num_states]
+        buffers |= {name: plan.packing.sort(gradient) for name, gradient in zip(STATE_GRADIENT_NAMES, state_gradients)}
+        scans.append(DirectionScan(plan, forward_tensors["weight_hidden"], True, buffers))
     return scans

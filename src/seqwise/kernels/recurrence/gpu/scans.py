@@ -1,6 +1,6 @@
-"""Recurrent scans by the persistent kernels, as functions with a gradient. Importing this imports triton.
+"""`Scan`: a recurrent cell over all steps by the persistent kernels, with its gradient. Importing this imports triton.
 
-`Scan` is what all cells share: memory, launches, and the link to autograd; its subclasses are in `cell_scans.py`.
+`Scan` has what all cells share: buffers, launches, and the autograd function; its subclasses are in `cell_scans.py`.
 Shapes: D directions, N packed rows (`layout.py`), B sequences, U units and G gates. This module knows nothing of
 layers.
 """
@@ -34,142 +34,154 @@ Gradients = tuple[Tensor | None, ...]
 
 
 class ScanInputs(NamedTuple):
-    gates: Tensor  # (N, D, G·U), the projected inputs; their memory is overwritten by the gates that are saved
-    weight: Tensor  # (D, G·U, U), the recurrent matrices
-    vectors: Sequence[Tensor]  # (D, …), what else the cell has, in the order of `Direction.vectors`
-    states: Sequence[Tensor]  # (B, D, U), before the first step: h, and c of an LSTM
+    """What a scan computes from, with all directions stacked."""
+
+    gates: Tensor  # (N, D, G·U): the projected inputs; their memory is overwritten by the gates that are saved
+    weight_hidden: Tensor  # (D, G·U, U)
+    vector_parameters: Sequence[Tensor]  # (D, …) each, in the order of `Direction.vector_parameters`
+    states: Sequence[Tensor]  # (B, D, U) each, before the first step: h, and c of an LSTM
     layout: PackedLayout
-    project: Callable[[], Tensor] | None = None  # computes `gates` again, for second derivatives
+    recompute_gates: Callable[[], Tensor] | None = None  # projects the inputs again, for second derivatives
 
 
 class NormSizes(NamedTuple):
-    saved: int  # numbers that the norms of a cell save per packed row
-    forward: int  # numbers per sequence that the programs of a norm exchange in a step
-    backward: int
-    grads: int  # vectors (U,) of gradients of gains and biases that the backward kernel adds up
+    """How many numbers the kernels of a cell with layer normalisation save and exchange."""
+
+    saved: int  # statistics per packed row
+    exchanged_forward: int  # numbers per sequence that programs exchange for the norms of a forward step
+    exchanged_backward: int  # the same for a backward step
+    summed_grads: int  # vectors (U,) of gradients of gains and biases that the backward kernel adds up
 
 
 @dataclass
 class ScanTensors:
-    """The tensors of a forward pass: all states (B + N + B, D, U) with the initial ones, all cells of an LSTM, the
-    statistics of norms (N, D, …). In a backward pass also the gradients of outputs and last states, and for gates,
-    weight, vectors and states whether their gradient is needed."""
+    """The tensors of a forward pass; a backward pass adds the last three."""
 
     layout: PackedLayout
     gates: Tensor
-    weight: Tensor
-    vectors: Sequence[Tensor]
-    hidden: Tensor
-    cell: Any  # None for other cells
-    statistics: Any  # None without norms
+    weight_hidden: Tensor
+    vector_parameters: Sequence[Tensor]
+    hidden: Tensor  # (B + N + B, D, U), the state buffer of h
+    cell: Any  # (B + N + B, D, U), the state buffer of c; None for other cells than the LSTM
+    statistics: Any  # (N, D, …), of the norms; None without norms
     grad_outputs: Tensor | None = None
-    grad_last: Sequence[Tensor | None] = ()
-    needs_grad: Sequence[bool] = ()
+    grad_final_states: Sequence[Tensor | None] = ()
+    needs_grad: Sequence[bool] = ()  # for gates, weight_hidden, each vector parameter and each state
 
     @cached_property
     def previous_states(self) -> list[Tensor]:
-        """Of each direction the states before each step, (N, U)."""
+        """For each direction, the states before each step, (N, U)."""
         return self.layout.select_previous_states(self.hidden)
 
     def select_rows(self, states: Tensor) -> Tensor:
-        """Of the states (B + N + B, D, U), those after each step, (N, D, U)."""
+        """Returns the states after each step, (N, D, U), from a state buffer."""
         return states[self.layout.batch_size : self.layout.batch_size + self.layout.num_rows]
 
     @torch.no_grad()
     def compute_products(self) -> Tensor:
-        """W h_{t−1}, (N, D, G·U)"""
-        products = self.weight.new_empty(len(self.previous_states[0]), *self.weight.shape[:2])
+        """Returns W h_{t−1} of all steps, (N, D, G·U), where W is the recurrent weight."""
+        products = self.weight_hidden.new_empty(len(self.previous_states[0]), *self.weight_hidden.shape[:2])
         for direction, states in enumerate(self.previous_states):
-            torch.mm(states, self.weight[direction].mT, out=products[:, direction])
+            torch.mm(states, self.weight_hidden[direction].mT, out=products[:, direction])
         return products
 
-    def compute_weight_grad(self, grad_products: Tensor) -> Tensor | None:
-        """The gradient of the weight from those of W h_{t−1}, (N, D, G·U), as one product over all steps."""
+    def compute_grad_weight_hidden(self, grad_products: Tensor) -> Tensor | None:
+        """Returns the gradient of the recurrent weight, one product over all steps, given the gradients of W h_{t−1},
+        (N, D, G·U); None if it is not needed."""
         return multiply_over_rows(grad_products, self.previous_states) if self.needs_grad[1] else None
 
 
 class Scan:
     """The forward and backward kernels of one cell, with its compile-time constants.
 
-    With `layer_norm` the kernels take all gains one after another, and all biases, in float32.
+    With `layer_norm` the kernels take one tensor of all gains and one of all biases, in float32.
     """
 
     forward_kernel: Any
     backward_kernel: Any
-    own_units = UNITS_PER_PROGRAM
+    own_units = UNITS_PER_PROGRAM  # units of a program of the forward kernel
     needs_gates = True  # whether the backward pass without norms needs the gates
-    has_cell = False
+    has_cell = False  # whether the state has a cell c, as in an LSTM
     has_ring = True  # whether programs of the backward pass exchange partial sums
     norm_sizes: NormSizes
     cell_name: str
     reset = "after"
-    norm_widths: tuple[int, ...]  # of the norms of a step, in units
+    norm_widths: tuple[int, ...]  # blocks of U units that each norm of a step covers
 
     def __init__(self, layer_norm: bool = False, **constants: Any):
         self.norm = self.norm_sizes if layer_norm else None
-        self.saves_gates = layer_norm or self.needs_gates  # in the memory of the projected inputs
+        self.saves_gates = layer_norm or self.needs_gates  # they overwrite the projected inputs
         self.constants = constants
 
-    def run(self, inputs: ScanInputs, record: bool = False) -> tuple[Tensor, tuple[Tensor, ...], Activations]:
-        """Return the outputs (T, B, D, U), or (N, D, U) where sequences differ in length, the last states (B, D, U)
-        and, with `record`, every gate (N, D, U) by its name.
+    def run(self, inputs: ScanInputs, should_record: bool = False) -> tuple[Tensor, tuple[Tensor, ...], Activations]:
+        """Returns the outputs (T, B, D, U), or (N, D, U) if sequences differ in length, the final states (B, D, U)
+        and, with `should_record`, the activations (N, D, U) by name.
 
-        The gates are written where a gradient is needed or with `record`; else only the states are.
+        The kernel writes the gates if a gradient is needed or with `should_record`; otherwise only the states.
         """
-        gates, weight, vectors, states, layout, project = inputs
+        gates, weight_hidden, parameters, states, layout, recompute_gates = inputs
         if self.norm is None:
-            kernel_vectors = [vector.to(gates.dtype) for vector in vectors]
-        else:
-            kernel_vectors = [torch.cat([*vectors[first::2]], dim=-1).float() for first in (0, 1)]  # gains, biases
-        arguments = gates, weight, *kernel_vectors, *states
+            kernel_parameters = [parameter.to(gates.dtype) for parameter in parameters]
+        else:  # gains and biases alternate
+            kernel_parameters = [torch.cat([*parameters[start::2]], dim=-1).float() for start in (0, 1)]
+        arguments = gates, weight_hidden, *kernel_parameters, *states
         if needs_grad(*arguments):
-            results: list[ScanTensors] = []
-            outputs, *last = _ScanFunction.apply(self, layout, results, project, len(states), *arguments)
-            tensors = results[0]
+            tensors_out: list[ScanTensors] = []
+            outputs, *final_states = _ScanFunction.apply(
+                self, layout, tensors_out, recompute_gates, len(states), *arguments
+            )
+            tensors = tensors_out[0]
         else:
-            tensors, last = self.launch_forward(inputs._replace(vectors=kernel_vectors), record)
+            tensors, final_states = self.launch_forward(
+                inputs._replace(vector_parameters=kernel_parameters), should_record
+            )
             outputs = layout.select_outputs(tensors.hidden)
-        if not record:
-            return outputs, tuple(last), {}
-        tensors.gates, tensors.vectors = gates.detach(), vectors
-        return outputs, tuple(last), self.get_activations(tensors)
+        if not should_record:
+            return outputs, tuple(final_states), {}
+        tensors.gates, tensors.vector_parameters = gates.detach(), parameters
+        return outputs, tuple(final_states), self.get_activations(tensors)
 
-    def launch_forward(self, inputs: ScanInputs, save: bool) -> tuple[ScanTensors, list[Tensor]]:
-        """Return the tensors of the forward pass and the last states."""
-        gates, weight, vectors, states, layout, _ = inputs
-        directions, _, units = weight.shape
+    def launch_forward(self, inputs: ScanInputs, should_save: bool) -> tuple[ScanTensors, list[Tensor]]:
+        """Launches the forward kernel; returns its tensors and the final states.
+
+        With `should_save` it also writes what `ScanTensors` holds besides the states.
+        """
+        gates, weight_hidden, parameters, states, layout, _ = inputs
+        directions, _, units = weight_hidden.shape
         programs = -(-units // self.own_units)
-        hidden = allocate_unwritten(layout.state_shape(units), gates.dtype, gates.device)
-        last = [torch.empty_like(state) for state in states]
+        hidden = allocate_unwritten(layout.get_state_shape(units), gates.dtype, gates.device)
+        final_states = [torch.empty_like(state) for state in states]
         cell: Any = None
         statistics: Any = None
         if self.has_cell:
-            cell = gates.new_empty(layout.state_shape(units)) if save else states[-1]
+            cell = gates.new_empty(layout.get_state_shape(units)) if should_save else states[-1]
         arguments = {**self.constants, **self.get_extra_arguments(inputs)}
         if self.norm is not None:
-            shape = layout.num_rows * save, directions, self.norm.saved
+            shape = layout.num_rows * should_save, directions, self.norm.saved
             statistics = gates.new_empty(shape, dtype=torch.float32)
-            arguments |= {"gains": vectors[0], "biases": vectors[1], "statistics": statistics}
-        for first, tiling, options in iterate_launches(gates, layout, units, self.own_units):
+            arguments |= {"gains": parameters[0], "biases": parameters[1], "statistics": statistics}
+        for first_sequence, tiling, options in iterate_launches(gates, layout, units, self.own_units):
             if self.norm is not None:
-                arguments |= _norm_arguments(tiling, programs, directions, self.norm.forward, gates.device)
+                num_exchanged = self.norm.exchanged_forward
+                arguments |= _build_norm_arguments(tiling, programs, directions, num_exchanged, gates.device)
             self.forward_kernel[(programs, tiling.batch_groups, directions)](
-                gates, weight, *states, hidden, *([cell] if self.has_cell else []), *last,
-                layout.lengths, layout.step_offsets, *layout.kernel_scalars, first,
-                SAVE=save and self.saves_gates, **arguments, **options,
+                gates, weight_hidden, *states, hidden, *([cell] if self.has_cell else []), *final_states,
+                layout.lengths, layout.step_offsets, *layout.kernel_scalars, first_sequence,
+                SAVE=should_save and self.saves_gates, **arguments, **options,
             )  # fmt: skip
-        return ScanTensors(layout, gates, weight, vectors, hidden.view(gates.dtype), cell, statistics), last
+        hidden = hidden.view(gates.dtype)
+        return ScanTensors(layout, gates, weight_hidden, parameters, hidden, cell, statistics), final_states
 
     def launch_backward(self, saved: ScanTensors, *tensors: Any, **norm_tensors: Any) -> tuple[list[Tensor], Tensor]:
-        """Launch the backward kernel, whose first arguments are `tensors`. Return the gradients of the initial states,
-        and those of gains and biases (D, grads·U), empty without norms."""
+        """Launches the backward kernel, whose first arguments are `tensors`. Returns the gradients of the initial
+        states, and the gradients of gains and biases (D, summed_grads·U), empty without norms."""
         layout, hidden = saved.layout, saved.hidden
         _, directions, units = hidden.shape
         grad_outputs, strides = layout.prepare_grad_outputs(saved.grad_outputs, hidden)
-        grad_last = [None if grad is None else grad.contiguous() for grad in saved.grad_last]
-        grad_initial = [hidden.new_empty(layout.batch_size, directions, units) for _ in grad_last]
+        grad_final_states = [None if grad is None else grad.contiguous() for grad in saved.grad_final_states]
+        grad_states = [hidden.new_empty(layout.batch_size, directions, units) for _ in grad_final_states]
         grad_norms = hidden.new_empty(0, 0)
-        for first, tiling, options in iterate_launches(hidden, layout, units, self.own_units):
+        for first_sequence, tiling, options in iterate_launches(hidden, layout, units, self.own_units):
             blocks, groups, ring = tiling.unit_blocks, tiling.batch_groups, []
             arguments: dict[str, Any] = {**self.constants, **norm_tensors}
             if self.has_ring:
@@ -177,62 +189,75 @@ class Scan:
                 ring = [allocate_unwritten(shape, torch.float32, hidden.device)]
             if self.norm is not None:
                 if not len(grad_norms):
-                    sizes = directions, -(-layout.batch_size // tiling.batch_tile), self.norm.grads * units
+                    sizes = directions, -(-layout.batch_size // tiling.batch_tile), self.norm.summed_grads * units
                     grad_norms = hidden.new_empty(sizes, dtype=torch.float32)
-                arguments |= _norm_arguments(tiling, blocks, directions, self.norm.backward, hidden.device)
+                num_exchanged = self.norm.exchanged_backward
+                arguments |= _build_norm_arguments(tiling, blocks, directions, num_exchanged, hidden.device)
                 arguments["grad_norms"] = grad_norms
             options = self.adapt_backward_options(options, units, hidden)
             self.backward_kernel[(blocks, groups, directions)](
-                *tensors, grad_outputs, *grad_last, *grad_initial, layout.lengths, layout.step_offsets, *ring,
-                *strides, *layout.kernel_scalars, first, **arguments, **options,
+                *tensors, grad_outputs, *grad_final_states, *grad_states, layout.lengths, layout.step_offsets, *ring,
+                *strides, *layout.kernel_scalars, first_sequence, **arguments, **options,
             )  # fmt: skip
-        return grad_initial, grad_norms.sum(1)
+        return grad_states, grad_norms.sum(1)
 
     def launch_backward_with_products(
         self, saved: ScanTensors, states: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor, list[Tensor]]:
-        """The backward pass of a gated cell with norms: gradients of the projected inputs, of the weight, of norms, and
-        of the initial states. The recurrent products are not saved but computed once more, for all steps at once."""
-        gates, products = saved.gates, saved.compute_products()
+        """Runs the backward pass of a gated cell with norms: returns the gradients of the projected inputs, of the
+        recurrent weight, of norms, and of the initial states.
+
+        The recurrent products are not saved but computed once more, for all steps at once. `states` is the state
+        buffer that the kernel reads.
+        """
+        gates, products, (gains, biases) = saved.gates, saved.compute_products(), saved.vector_parameters
         grad_products = allocate_unwritten(gates.shape, gates.dtype, gates.device)
-        grad_initial, grad_norms = self.launch_backward(
-            saved, gates, saved.weight, grad_products, states,
-            products=products, gains=saved.vectors[0], biases=saved.vectors[1], statistics=saved.statistics,
+        grad_states, grad_norms = self.launch_backward(
+            saved, gates, saved.weight_hidden, grad_products, states,
+            products=products, gains=gains, biases=biases, statistics=saved.statistics,
         )  # fmt: skip
-        return products, saved.compute_weight_grad(grad_products.view(gates.dtype)), grad_norms, grad_initial
+        grad_gates = products  # the kernel has overwritten them
+        grad_weight_hidden = saved.compute_grad_weight_hidden(grad_products.view(gates.dtype))
+        return grad_gates, grad_weight_hidden, grad_norms, grad_states
 
     def get_extra_arguments(self, inputs: ScanInputs) -> dict[str, Any]:
-        """Further arguments of the forward kernel, by name."""
+        """Returns further arguments of the forward kernel, by name."""
         return {}
 
     def adapt_backward_options(self, options: dict[str, Any], units: int, hidden: Tensor) -> dict[str, Any]:
+        """Returns the options of the backward kernel, given the options of the forward kernel."""
         return options
 
     def backward(self, saved: ScanTensors) -> Gradients:
-        """Return the gradients of gates, weight, vectors and initial states."""
+        """Returns the gradients of gates, recurrent weight, vector parameters and initial states."""
         raise NotImplementedError
 
     def differentiate_reference(
         self, layout: PackedLayout, inputs: Sequence[Tensor], num_states: int, gradients: Sequence[Tensor | None]
     ) -> Gradients:
-        """Return the same gradients by the reference implementation: autograd can differentiate them again."""
+        """Returns the gradients of `inputs` by the reference implementation: autograd can differentiate them again.
+
+        `inputs` are gates, recurrent weight, vector parameters and states; `gradients` belong to outputs and final
+        states.
+        """
         offsets = [t * layout.batch_size for t in range(layout.num_steps + 1)]
         offsets = offsets if layout.step_offsets is None else layout.step_offsets.tolist()
 
-        def run(gates: Tensor, weight: Tensor, *others: Tensor) -> list[Tensor]:
-            vectors, states = others[:-num_states], others[-num_states:]
+        def run(gates: Tensor, weight_hidden: Tensor, *others: Tensor) -> list[Tensor]:
+            parameters, states = others[:-num_states], others[-num_states:]
             if self.norm is not None:  # gains and biases of all norms → gain and bias of each
-                sizes = [width * weight.shape[2] for width in self.norm_widths]
-                parts = [vector.split(sizes, dim=-1) for vector in vectors]
-                vectors = tuple(part for pair in zip(*parts, strict=True) for part in pair)
-            directions = []
-            for n, is_reversed in enumerate(layout.reverse):
-                start = [state[:, n] for state in states]
-                rows, last = scan_packed(
-                    self.spec, gates[:, n], weight[n], [vector[n] for vector in vectors], start, offsets, is_reversed
-                )
-                directions.append([rows if layout.has_lengths else rows.unflatten(0, (layout.num_steps, -1)), *last])
-            return [torch.stack(parts, dim=-2) for parts in zip(*directions, strict=True)]
+                sizes = [width * weight_hidden.shape[2] for width in self.norm_widths]
+                parts = [parameter.split(sizes, dim=-1) for parameter in parameters]
+                parameters = tuple(part for pair in zip(*parts, strict=True) for part in pair)
+            results = []
+            for d, is_reversed in enumerate(layout.reverse):
+                outputs, final_states = scan_packed(
+                    self.spec, gates[:, d], weight_hidden[d], [parameter[d] for parameter in parameters],
+                    [state[:, d] for state in states], offsets, is_reversed,
+                )  # fmt: skip
+                outputs = outputs if layout.has_lengths else outputs.unflatten(0, (layout.num_steps, -1))
+                results.append([outputs, *final_states])
+            return [torch.stack(parts, dim=-2) for parts in zip(*results, strict=True)]
 
         return tuple(differentiate(run, inputs, gradients))
 
@@ -244,44 +269,46 @@ class Scan:
         return CellSpec(self.cell_name, activation, self.reset, update, self.norm is not None)
 
     def get_activations(self, tensors: ScanTensors) -> Activations:
-        """Every gate by its name, from what the forward kernel saved."""
+        """Returns the activations (N, D, …) by name, from what the forward kernel saved."""
         return {}
 
 
 class _ScanFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, scan: Scan, layout: PackedLayout, results: list[ScanTensors],
-        project: Callable[[], Tensor] | None, num_states: int, *inputs: Tensor,
+        ctx: Any, scan: Scan, layout: PackedLayout, tensors_out: list[ScanTensors],
+        recompute_gates: Callable[[], Tensor] | None, num_states: int, *inputs: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        gates, weight, *vectors = inputs[:-num_states]
-        tensors, last = scan.launch_forward(ScanInputs(gates, weight, vectors, inputs[-num_states:], layout), True)
-        results.append(tensors)
+        """Runs the scan; appends its tensors to `tensors_out`, since autograd passes on the results only."""
+        gates, weight_hidden, *parameters = inputs[:-num_states]
+        scan_inputs = ScanInputs(gates, weight_hidden, parameters, inputs[-num_states:], layout)
+        tensors, final_states = scan.launch_forward(scan_inputs, should_save=True)
+        tensors_out.append(tensors)
         saved_gates = gates if scan.saves_gates else None
         saved = tensors.hidden, tensors.cell, tensors.statistics
         ctx.save_for_backward(saved_gates, *saved, *inputs[1:])
-        ctx.scan, ctx.layout, ctx.project, ctx.num_states = scan, layout, project, num_states
+        ctx.scan, ctx.layout, ctx.recompute_gates, ctx.num_states = scan, layout, recompute_gates, num_states
         ctx.set_materialize_grads(False)
-        return layout.select_outputs(tensors.hidden), *last
+        return layout.select_outputs(tensors.hidden), *final_states
 
     @staticmethod
-    def backward(ctx: Any, grad_outputs: Tensor | None, *grad_last: Tensor | None) -> Gradients:
+    def backward(ctx: Any, grad_outputs: Tensor | None, *grad_final_states: Tensor | None) -> Gradients:
         gates, hidden, cell, statistics, *inputs = ctx.saved_tensors
-        layout, nothing = ctx.layout, (None,) * 5
+        layout, no_gradients = ctx.layout, (None,) * 5  # of the arguments before the inputs
         if torch.is_grad_enabled():  # inside a backward pass: create_graph=True
-            inputs = [ctx.project(), *inputs]  # the forward kernel has overwritten the gates
-            gradients = grad_outputs, *grad_last
-            return *nothing, *ctx.scan.differentiate_reference(layout, inputs, ctx.num_states, gradients)
-        weight, *vectors = inputs[: -ctx.num_states]
-        forward_tensors = layout, gates, weight, vectors, hidden, cell, statistics
-        saved = ScanTensors(*forward_tensors, grad_outputs, grad_last, ctx.needs_input_grad[5:])
-        return *nothing, *ctx.scan.backward(saved)
+            inputs = [ctx.recompute_gates(), *inputs]  # the forward kernel has overwritten the gates
+            gradients = grad_outputs, *grad_final_states
+            return *no_gradients, *ctx.scan.differentiate_reference(layout, inputs, ctx.num_states, gradients)
+        weight_hidden, *parameters = inputs[: -ctx.num_states]
+        forward_tensors = layout, gates, weight_hidden, parameters, hidden, cell, statistics
+        saved = ScanTensors(*forward_tensors, grad_outputs, grad_final_states, ctx.needs_input_grad[5:])
+        return *no_gradients, *ctx.scan.backward(saved)
 
 
-def _norm_arguments(
-    tiling: Tiling, programs: int, directions: int, numbers: int, device: torch.device
+def _build_norm_arguments(
+    tiling: Tiling, programs: int, directions: int, num_exchanged: int, device: torch.device
 ) -> dict[str, Any]:
-    """A ring buffer for the numbers that programs exchange (`layer_norm.py`), and how many programs do."""
-    shape = KernelConfig.rounds, directions * tiling.batch_groups, programs, tiling.batch_tile, numbers
+    """Returns a ring buffer for the numbers that programs exchange (`layer_norm.py`), and the number of programs."""
+    shape = KernelConfig.rounds, directions * tiling.batch_groups, programs, tiling.batch_tile, num_exchanged
     ring = allocate_unwritten(shape, torch.float32, device)
     return {"statistics_ring": ring, "NUM_PROGRAMS": triton.next_power_of_2(programs)}
