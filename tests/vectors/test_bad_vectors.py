@@ -1,4 +1,4 @@
-"""Damaged files and files of other formats: one clear message with file, line and repair."""
+"""Damaged files and files of other formats: one clear message with file, line and fix."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ def load_error(path: Path) -> DataError:
 def test_a_damaged_file_raises_one_error_with_file_and_line(case: str, compiled: bool, tmp_path: Path, monkeypatch):
     name, content, line, message = CASES[case]
     if compiled:
-        monkeypatch.setattr(text, "COMPILED_MIN_BYTES", -1)
+        monkeypatch.setattr(text, "MIN_COMPILED_BYTES", -1)
     path = tmp_path / name
     path.write_bytes(content)
     error = load_error(path)
     assert error.line == line
     assert Path(str(error.file)) == path
-    assert error.repair
+    assert error.fix
     with pytest.raises(DataError, match=message):
         raise error
 
@@ -154,7 +154,7 @@ def test_a_safetensors_file_without_word_vectors_raises_an_error(
     path.write_bytes(path.read_bytes()[:-3])
     assert "damaged" in load_error(path).problem
     path.rename(tmp_path / "v.bin")
-    assert "End its name in .safetensors." in load_error(tmp_path / "v.bin").repair
+    assert "End its name in .safetensors." in load_error(tmp_path / "v.bin").fix
 
 
 def test_a_missing_file_raises_an_error(tmp_path: Path):

@@ -11,7 +11,7 @@ import pytest
 from seqwise.data.corpus.sources import open_unsplit
 from seqwise.errors import DataError
 from seqwise.vectors import corpus
-from seqwise.vectors.corpus import Sentences, choose_tokenizer, read_sentences
+from seqwise.vectors.corpus import EncodedCorpus, choose_tokenizer, encode_corpus
 
 TEXT = "the cat sat\nthe dog sat on the mat\n\ncat\n"
 
@@ -22,16 +22,16 @@ def write_and_read(tmp_path, text: str, name: str = "text.txt", **options):
     return read_file(path, **options)
 
 
-def read_file(path, tokenizer=None, min_count: int = 1, **options) -> tuple[Sentences, str]:
-    """The sentences of a file, and the reason for the choice of the tokeniser."""
+def read_file(path, tokenizer=None, min_count: int = 1, **options) -> tuple[EncodedCorpus, str]:
+    """Returns the sentences of a file, and the reason for the choice of the tokeniser."""
     source = open_unsplit(path)
     tokenizer, reason = choose_tokenizer(source, tokenizer)
-    return read_sentences(source, tokenizer, min_count=min_count, **options), reason
+    return encode_corpus(source, tokenizer, min_count=min_count, **options), reason
 
 
 def to_lines(sentences) -> list[list[str]]:
-    """The sentences as words again."""
-    ids = np.concatenate(list(sentences.blocks()))
+    """Returns the sentences as lists of words."""
+    ids = np.concatenate(list(sentences.iterate_blocks()))
     words = sentences.vocabulary.words
     parts = np.split(ids, np.flatnonzero(ids < 0) + 1)
     return [[words[number] for number in part if number >= 0] for part in parts if len(part)]
@@ -55,20 +55,20 @@ def test_rare_words_are_left_out_of_the_vocabulary_and_the_sentences(tmp_path):
 
 def test_the_chunk_size_does_not_change_the_ids(tmp_path, monkeypatch):
     text = "\n".join(" ".join(f"w{(i * j) % 17}" for j in range(i % 9)) for i in range(60)) + "\n"
-    whole = to_lines(write_and_read(tmp_path, text)[0])
+    expected = to_lines(write_and_read(tmp_path, text)[0])
     monkeypatch.setattr(corpus, "CHUNK_CHARACTERS", 20)
     monkeypatch.setattr(corpus, "CHUNK_IDS", 7)
-    assert to_lines(write_and_read(tmp_path, text)[0]) == whole
+    assert to_lines(write_and_read(tmp_path, text)[0]) == expected
 
 
 def test_blocks_are_whole_sentences_and_together_the_corpus(tmp_path):
     sentences, _ = write_and_read(tmp_path, "a b c\nd e\nf g h i j k l\nm\n")
-    everything = np.concatenate(list(sentences.blocks()))
+    everything = np.concatenate(list(sentences.iterate_blocks()))
     for size in (1, 4, 5, 100):
-        blocks = list(sentences.blocks(size))
+        blocks = list(sentences.iterate_blocks(size))
         assert np.array_equal(np.concatenate(blocks), everything)
         assert all(len(block) <= size for block in blocks)
-    assert [len(block) for block in sentences.blocks(7)] == [7, 7, 3]  # a b c . d e .  f … l  . m .
+    assert [len(block) for block in sentences.iterate_blocks(7)] == [7, 7, 3]  # a b c . d e .  f … l  . m .
 
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz", "text.jsonl"])

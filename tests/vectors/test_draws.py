@@ -7,14 +7,14 @@ import pytest
 from numba import njit
 
 from seqwise.vectors.word2vec.objective import (
+    advance_state,
     draw_word,
-    next_state,
-    random_below,
-    random_bits,
+    get_random_bits,
     read_sentence,
     read_window,
+    scale_bits,
 )
-from seqwise.vectors.word2vec.sampling_tables import UINT32_MAX, build_alias_table, seed_block, subsampling_thresholds
+from seqwise.vectors.word2vec.sampling_tables import UINT32_MAX, build_alias_table, compute_keep_thresholds, seed_block
 
 UINT64_MAX = 2**64 - 1
 
@@ -34,11 +34,11 @@ def draw_arrays(state, count, alias_table):
     states, upper_bits, integers = np.empty(count, np.uint64), np.empty(count, np.uint32), np.empty(count, np.int64)
     words = np.empty(count, np.int64)
     for index in range(count):
-        state = next_state(state)
+        state = advance_state(state)
         states[index], upper_bits[index], integers[index] = (
             state,
-            random_bits(state),
-            random_below(random_bits(state), 7),
+            get_random_bits(state),
+            scale_bits(get_random_bits(state), 7),
         )
         words[index] = draw_word(state, alias_table)
     return states, upper_bits, integers, words
@@ -46,7 +46,7 @@ def draw_arrays(state, count, alias_table):
 
 @njit
 def read_all(block, keep, state, max_length, window, width):
-    """Every sentence of a block, and the neighbours (times width) of each of its words."""
+    """Returns every sentence of a block, and the neighbours (times width) of each of its words."""
     sentence, rows = np.empty(max_length, np.int32), np.empty(2 * window, np.int64)
     sentences, neighbours = [], []
     index = 0
@@ -110,9 +110,9 @@ def test_subsampling_keeps_words_with_the_published_probability():
     counts = np.array([60_000, 30_000, 9_900, 99, 1], dtype=np.int64)
     frequency = counts / counts.sum()
     share = np.minimum(1, np.sqrt(1e-3 / frequency) + 1e-3 / frequency)
-    assert subsampling_thresholds(counts, 1e-3) / UINT32_MAX == pytest.approx(share, abs=1e-9)
+    assert compute_keep_thresholds(counts, 1e-3) / UINT32_MAX == pytest.approx(share, abs=1e-9)
     assert share[0] == pytest.approx(0.0408 + 0.0017, abs=1e-3)
-    assert (subsampling_thresholds(counts, 0.0) == UINT32_MAX).all()
+    assert (compute_keep_thresholds(counts, 0.0) == UINT32_MAX).all()
 
 
 def test_every_block_has_its_own_random_state():
@@ -144,12 +144,12 @@ def test_windows_hold_neighbours_and_never_cross_the_end_of_a_sentence():
     assert widths == {2, 4, 6}
 
 
-def test_a_sentence_longer_than_the_buffer_is_cut_and_nothing_is_lost():
+def test_a_sentence_longer_than_the_buffer_is_split_and_nothing_is_lost():
     sentences, neighbours = read_block([*range(25), -1, 40, 41, -1], max_length=10)
     assert sentences == [list(range(10)), list(range(10, 20)), list(range(20, 25)), [40, 41]]
     assert neighbours[10] in ([11 * 16], [11 * 16, 12 * 16])  # the first word of the second part has no left neighbour
-    exact, _ = read_block([*range(10), -1, 40, -1], max_length=10)
-    assert [s for s in exact if s] == [list(range(10)), [40]]
+    of_buffer_size, _ = read_block([*range(10), -1, 40, -1], max_length=10)
+    assert [s for s in of_buffer_size if s] == [list(range(10)), [40]]
 
 
 def test_subsampling_drops_words_before_windows_are_taken():

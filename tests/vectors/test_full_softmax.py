@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.softmax import TILE, FullSoftmax
+from seqwise.vectors.word2vec.softmax import TILE_ROWS, FullSoftmax
 
 DIM = 6
 
@@ -27,7 +27,7 @@ def train(objective: FullSoftmax, block, rate: float = 0.0) -> np.ndarray:
 
 
 def reference(u: np.ndarray, v: np.ndarray, sentence: list[int], rate: float, cbow: bool) -> tuple[float, int]:
-    """The same step in double precision; changes u and v in place."""
+    """Computes the same step in double precision; changes u and v in place."""
     loss, pairs = 0.0, 0
     for position, word in enumerate(sentence):
         context = sentence[:position] + sentence[position + 1 :]
@@ -46,7 +46,7 @@ def reference(u: np.ndarray, v: np.ndarray, sentence: list[int], rate: float, cb
     return loss, pairs
 
 
-@pytest.mark.parametrize("size", [2, 3, 15, 16, 17, TILE - 1, TILE, TILE + 1, 2 * TILE + 2])
+@pytest.mark.parametrize("size", [2, 3, 15, 16, 17, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1, 2 * TILE_ROWS + 2])
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 def test_the_full_softmax_handles_any_vocabulary_size(method, size):
     objective = build_softmax(size, method)
@@ -73,9 +73,9 @@ def test_large_score_differences_stay_finite_and_exact(scale):
     objective = build_softmax(20, scale=scale)
     u, v = objective.inputs[:, :DIM].astype(np.float64), objective.outputs[:, :DIM].astype(np.float64)
     loss, pairs = train(objective, [0, 5, 7, 19])
-    exact, _ = reference(u, v, [0, 5, 7, 19], 0.0, cbow=False)
-    assert exact / pairs > scale  # a naive exponential would be infinite
-    assert loss == pytest.approx(exact, rel=1e-6)
+    expected, _ = reference(u, v, [0, 5, 7, 19], 0.0, cbow=False)
+    assert expected / pairs > scale  # a naive exponential would be infinite
+    assert loss == pytest.approx(expected, rel=1e-6)
     train(objective, [0, 5, 7, 19], 1e-3)
     assert np.isfinite(objective.inputs).all()
     assert np.isfinite(objective.outputs).all()

@@ -23,23 +23,23 @@ from seqwise.vectors.glove.cooccurrence import (
 )
 
 
-def random_ids(words: int, vocabulary: int, seed: int = 0) -> np.ndarray:
-    """Sentences of 1 to 30 words; small ids are frequent."""
+def draw_ids(num_words: int, vocabulary: int, seed: int = 0) -> np.ndarray:
+    """Returns sentences of 1 to 30 words; small ids are frequent."""
     random = np.random.default_rng(seed)
-    ids = np.int32(vocabulary * random.random(words) ** 3)
-    ids[np.cumsum(random.integers(2, 32, words // 16)) % words] = -1
+    ids = np.int32(vocabulary * random.random(num_words) ** 3)
+    ids[np.cumsum(random.integers(2, 32, num_words // 16)) % num_words] = -1
     return ids
 
 
 def count_with_dictionary(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
-    """The whole symmetric matrix by its definition: each word is paired with its neighbours on both sides."""
+    """Returns the whole symmetric matrix by its definition: each word is paired with its neighbours on both sides."""
     counts: dict[tuple[int, int], float] = defaultdict(float)
     sentences = np.split(ids, np.flatnonzero(ids < 0))
     for sentence in ([int(word) for word in part if word >= 0] for part in sentences):
-        for here, word in enumerate(sentence):
-            for there in range(max(0, here - window), min(len(sentence), here + window + 1)):
-                if there != here:
-                    counts[word, sentence[there]] += 1 / abs(there - here)
+        for position, word in enumerate(sentence):
+            for neighbour in range(max(0, position - window), min(len(sentence), position + window + 1)):
+                if neighbour != position:
+                    counts[word, sentence[neighbour]] += 1 / abs(neighbour - position)
     return counts
 
 
@@ -48,7 +48,7 @@ def to_dictionary(counts: PairCounts) -> dict[tuple[int, int], float]:
     return {(int(entry["row"]), int(entry["column"])): float(entry["count"]) for entry in entries}
 
 
-def upper_triangle(matrix: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+def select_upper_triangle(matrix: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
     return {pair: count for pair, count in matrix.items() if pair[0] <= pair[1]}
 
 
@@ -63,7 +63,7 @@ def count_to_dictionary(ids: np.ndarray, *arguments, **options) -> dict[tuple[in
     return to_dictionary(count_pairs([ids], *arguments, **options))
 
 
-def test_counts_of_a_sentence_equal_those_by_hand(tmp_path):
+def test_the_counts_of_a_sentence_equal_hand_computed_ones(tmp_path):
     # 0 1 0 | 2 1, window 2: 0 and 1 are neighbours twice; 0 is at a distance of 2 from itself, counted from both sides.
     ids = np.array([0, 1, 0, -1, 2, 1, -1], dtype=np.int32)
     assert count_to_dictionary(ids, 3, 2, tmp_path) == {(0, 1): 2.0, (0, 0): 1.0, (1, 2): 1.0}
@@ -72,8 +72,8 @@ def test_counts_of_a_sentence_equal_those_by_hand(tmp_path):
 @pytest.mark.parametrize("window", [1, 5, 12])
 @pytest.mark.parametrize("memory", [1, 64 << 10, MEMORY])
 def test_counts_equal_those_of_a_dictionary_for_any_memory_size(tmp_path, window, memory):
-    ids = random_ids(1_500, vocabulary=700)
-    expected = upper_triangle(count_with_dictionary(ids, window))
+    ids = draw_ids(1_500, vocabulary=700)
+    expected = select_upper_triangle(count_with_dictionary(ids, window))
     assert count_to_dictionary(ids, 700, window, tmp_path, memory=memory) == pytest.approx(expected, rel=1e-6)
 
 
@@ -83,11 +83,11 @@ def test_a_small_hash_table_spills_many_runs_without_loss(tmp_path, monkeypatch)
     monkeypatch.setattr(
         SortedRuns, "append", lambda self, entries: (run_sizes.append(len(entries)), append(self, entries))[1]
     )
-    ids = random_ids(6_000, vocabulary=2_000)
+    ids = draw_ids(6_000, vocabulary=2_000)
     counts = count_to_dictionary(ids, 2_000, 5, tmp_path, memory=8 << 10)
     assert len(run_sizes) > 100
     assert max(run_sizes) < 512
-    assert counts == pytest.approx(upper_triangle(count_with_dictionary(ids, 5)), rel=1e-6)
+    assert counts == pytest.approx(select_upper_triangle(count_with_dictionary(ids, 5)), rel=1e-6)
 
 
 def test_key_ranges_that_do_not_fit_the_table_are_halved(tmp_path, monkeypatch):
@@ -98,14 +98,14 @@ def test_key_ranges_that_do_not_fit_the_table_are_halved(tmp_path, monkeypatch):
         cooccurrence, "_merge_range", lambda *arguments: (results.append(merge_range(*arguments)), results[-1])[1]
     )
     monkeypatch.setattr(cooccurrence, "MERGE_LOAD", 10.0)
-    ids = random_ids(1_500, vocabulary=700)
+    ids = draw_ids(1_500, vocabulary=700)
     counts = count_to_dictionary(ids, 700, 5, tmp_path, memory=8 << 10)
     assert results.count(None) >= 3
-    assert counts == pytest.approx(upper_triangle(count_with_dictionary(ids, 5)), rel=1e-6)
+    assert counts == pytest.approx(select_upper_triangle(count_with_dictionary(ids, 5)), rel=1e-6)
 
 
 def test_the_block_size_does_not_change_the_counts(tmp_path):
-    ids = random_ids(5_000, vocabulary=300)
+    ids = draw_ids(5_000, vocabulary=300)
     ends = np.flatnonzero(ids < 0) + 1
     blocks = np.split(ids, ends[::7])
     counts = to_dictionary(count_pairs(blocks, 300, 5, tmp_path))
@@ -136,7 +136,7 @@ def test_hash_keys_are_invertible_and_uniform():
 
 
 def test_the_order_is_shuffled_and_the_same_every_time(tmp_path):
-    ids = random_ids(20_000, vocabulary=1_000)
+    ids = draw_ids(20_000, vocabulary=1_000)
     first, second = (
         list(count_to_dictionary(ids, 1_000, 5, tmp_path)),
         list(count_to_dictionary(ids, 1_000, 5, tmp_path, memory=20_000)),
@@ -187,25 +187,25 @@ def test_a_full_disk_raises_a_save_error(tmp_path, monkeypatch):
     create_file = cooccurrence.tempfile.TemporaryFile
     monkeypatch.setattr(cooccurrence.tempfile, "TemporaryFile", lambda dir: FullDisk(create_file(dir=dir), writes=3))
     with pytest.raises(SaveError, match=r"the disk is full after [\d.]+ MB of counted pairs") as excinfo:
-        count_to_dictionary(random_ids(20_000, 2_000), 2_000, 5, tmp_path, memory=20_000)
-    assert "Make room there" in excinfo.value.repair
+        count_to_dictionary(draw_ids(20_000, 2_000), 2_000, 5, tmp_path, memory=20_000)
+    assert "Make room there" in excinfo.value.fix
 
 
 def test_a_folder_that_cannot_be_created_raises_a_save_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SaveError, match="file/inside: Not a directory"):
-        count_to_dictionary(random_ids(100, 10), 10, 5, tmp_path / "file" / "inside")
+        count_to_dictionary(draw_ids(100, 10), 10, 5, tmp_path / "file" / "inside")
 
 
 def test_progress_counts_every_id(tmp_path):
-    reports = list(PairCounter(50, 2, tmp_path).count([random_ids(200_000, 50)]))
+    reports = list(PairCounter(50, 2, tmp_path).count([draw_ids(200_000, 50)]))
     assert reports == sorted(reports)
     assert len(reports) >= 3
     assert reports[-1] == 200_000
 
 
 def test_a_truncated_file_of_pairs_raises_an_error(tmp_path):
-    counts = count_pairs([random_ids(1_000, 50)], 50, 5, tmp_path)
+    counts = count_pairs([draw_ids(1_000, 50)], 50, 5, tmp_path)
     counts.path.write_bytes(counts.path.read_bytes()[:-5])
     with pytest.raises(DataError, match="ends too early"):
         counts.read(0, counts.size)

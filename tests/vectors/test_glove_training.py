@@ -35,7 +35,7 @@ def build_model(vocabulary: int, dim: int, epochs: int, threads: int = 1, seed: 
 
 
 def train(counts: PairCounts, *sizes: int, **options) -> tuple[np.ndarray, list[float]]:
-    """The vectors and the loss of each epoch."""
+    """Returns the vectors and the loss of each epoch."""
     model = build_model(*sizes, **options)
     for _ in model.train(counts):
         pass
@@ -50,7 +50,7 @@ def random_counts(folder: Path, vocabulary: int, entries: int, seed: int = 0) ->
 
 
 def term(w, c, b, d, count, x_max: float = X_MAX) -> float:
-    """f(X) (w·w̃ + b + b̃ − log X)² in double precision."""
+    """Returns f(X) (w·w̃ + b + b̃ − log X)² in double precision."""
     weight = min(1.0, (count / x_max) ** ALPHA)
     return weight * (np.dot(w, c) + b + d - np.log(count)) ** 2
 
@@ -132,26 +132,26 @@ def test_the_first_loss_is_the_mean_over_both_triangles(tmp_path):
 def test_the_loss_falls_and_one_thread_is_deterministic(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
     first, losses = train(counts, 60, 20, epochs=8)
-    again, losses_again = train(counts, 60, 20, epochs=8)
-    other, _ = train(counts, 60, 20, epochs=8, seed=2)
+    second, second_losses = train(counts, 60, 20, epochs=8)
+    other_seed, _ = train(counts, 60, 20, epochs=8, seed=2)
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.3 * losses[0]
     assert (first.dtype, first.shape) == (np.float32, (60, 20))
-    assert np.array_equal(first, again)
-    assert losses == losses_again
-    assert not np.array_equal(first, other)
+    assert np.array_equal(first, second)
+    assert losses == second_losses
+    assert not np.array_equal(first, other_seed)
 
 
 def test_threads_reach_the_same_loss(tmp_path, monkeypatch):
-    monkeypatch.setattr("seqwise.vectors.glove.trainer.PART", 256)
+    monkeypatch.setattr("seqwise.vectors.glove.trainer.PART_PAIRS", 256)
     counts = random_counts(tmp_path, vocabulary=300, entries=10_000)
-    one = train(counts, 300, 20, epochs=5)[1]
-    three = train(counts, 300, 20, epochs=5, threads=3)[1]
-    assert three == pytest.approx(one, rel=0.05)
+    losses_of_one = train(counts, 300, 20, epochs=5)[1]
+    losses_of_three = train(counts, 300, 20, epochs=5, threads=3)[1]
+    assert losses_of_three == pytest.approx(losses_of_one, rel=0.05)
 
 
 def test_every_epoch_shuffles_all_pairs_differently(tmp_path, monkeypatch):
-    monkeypatch.setattr("seqwise.vectors.glove.trainer.BLOCK", 100)
+    monkeypatch.setattr("seqwise.vectors.glove.trainer.BLOCK_PAIRS", 100)
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
 
     def order(seed: int, epoch: int) -> list[tuple]:

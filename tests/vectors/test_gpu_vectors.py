@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seqwise.errors import NonFiniteError, UsageError
-from seqwise.vectors.corpus import Sentences, Vocabulary
+from seqwise.vectors.corpus import EncodedCorpus, Vocabulary
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.training import build_trainer
 
@@ -19,15 +19,15 @@ HAS_CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_CUDA else "cpu"
 
 
-def build_sentences(ids, words: int) -> Sentences:
-    """A corpus of ids, where -1 ends a sentence."""
+def build_sentences(ids, vocabulary_size: int) -> EncodedCorpus:
+    """Returns a corpus of ids, where -1 ends a sentence."""
     ids = np.asarray(ids, dtype=np.int32)
     file = tempfile.TemporaryFile()  # noqa: SIM115  the sentences close it
     file.write(ids.tobytes())
     file.flush()
-    counts = np.maximum(np.bincount(ids[ids >= 0], minlength=words), 1)
-    names = [f"w{number}" for number in range(words)]
-    return Sentences(file, Vocabulary(names, counts, words), int((ids >= 0).sum()), len(ids))
+    counts = np.maximum(np.bincount(ids[ids >= 0], minlength=vocabulary_size), 1)
+    names = [f"w{number}" for number in range(vocabulary_size)]
+    return EncodedCorpus(file, Vocabulary(names, counts, vocabulary_size), int((ids >= 0).sum()), len(ids))
 
 
 def limit_launch(monkeypatch, programs: int = 1, steps: int = 1) -> None:
@@ -40,7 +40,7 @@ def softplus(x: float) -> float:
 
 
 def compute_loss(u, v, ids, method: str, negative: int) -> tuple[float, int]:
-    """The loss of all pairs of adjacent words, where every negative is word 0; and the number of pairs."""
+    """Returns the loss of all pairs of adjacent words, where every negative is word 0; and the number of pairs."""
     total, pairs = 0.0, 0
     for position, word in enumerate(ids):
         if word < 0:
@@ -60,7 +60,7 @@ def compute_loss(u, v, ids, method: str, negative: int) -> tuple[float, int]:
 
 
 def differentiate(u, v, ids, method: str, negative: int) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient of that loss by finite differences."""
+    """Returns the gradient of that loss by finite differences."""
     gradients = []
     for matrix in (u, v):
         gradient = np.zeros_like(matrix)
@@ -81,15 +81,15 @@ def test_one_kernel_launch_follows_the_gradient_and_sums_the_loss(monkeypatch, m
     limit_launch(monkeypatch)
     monkeypatch.setattr(gpu, "PRECISION", "ieee")
     monkeypatch.setattr(gpu, "CHUNK_WIDTH", 16)  # two chunks of columns, the second not full
-    ids, words, dim, rate = [1, 2, 3, 0, 2, -1, 4, 1, -1, 3, 2, 1, -1, 4, -1], 5, 20, 0.1
+    ids, vocabulary_size, dim, rate = [1, 2, 3, 0, 2, -1, 4, 1, -1, 3, 2, 1, -1, 4, -1], 5, 20, 0.1
     settings = VectorSettings(
         method=method, dim=dim, window=1, negative=3, subsample=0, epochs=1, learning_rate=rate
     ).resolve()
-    trainer = gpu.GpuWord2VecTrainer(build_sentences(ids, words), settings, DEVICE)
+    trainer = gpu.GpuWord2VecTrainer(build_sentences(ids, vocabulary_size), settings, DEVICE)
     trainer.threshold.zero_().sub_(1)  # no slot keeps its own word:
     trainer.alias.zero_()  # every draw is word 0
     random = np.random.default_rng(1)
-    u, v = random.normal(size=(words, dim)), random.normal(size=(words, dim))
+    u, v = random.normal(size=(vocabulary_size, dim)), random.normal(size=(vocabulary_size, dim))
     trainer.inputs.copy_(torch.from_numpy(u).float())
     trainer.outputs.copy_(torch.from_numpy(v).float())
     for _ in trainer.steps():
@@ -127,20 +127,20 @@ def test_the_loss_falls_and_the_same_seed_gives_the_same_losses(monkeypatch, met
     assert steps[-1].progress == 1
     losses = trainer.losses
     assert losses[-1] < 0.8 * losses[0]
-    again = gpu.GpuWord2VecTrainer(build_sentences(ids, 12), settings, DEVICE)
-    for _ in again.steps():
+    second_trainer = gpu.GpuWord2VecTrainer(build_sentences(ids, 12), settings, DEVICE)
+    for _ in second_trainer.steps():
         pass
-    np.testing.assert_allclose(again.losses, losses, rtol=1e-4)
+    np.testing.assert_allclose(second_trainer.losses, losses, rtol=1e-4)
 
 
 def test_small_vocabularies_and_high_learning_rates_use_fewer_programs():
     settings = VectorSettings().resolve()
-    assert gpu.choose_programs(np.full(10_000, 5), settings) == gpu.MAX_PROGRAMS
-    assert gpu.choose_programs(np.full(400, 5), settings) == 32
-    assert gpu.choose_programs(np.full(400, 5), VectorSettings(learning_rate=0.05).resolve()) == 16
-    assert gpu.choose_programs(np.full(400, 5), VectorSettings(window=10).resolve()) == 16
-    assert gpu.choose_programs(np.full(400, 5), VectorSettings(window=10, method="cbow").resolve()) == 32
-    assert gpu.choose_programs(np.array([10**9, 1]), settings) == 1
+    assert gpu.choose_num_programs(np.full(10_000, 5), settings) == gpu.MAX_PROGRAMS
+    assert gpu.choose_num_programs(np.full(400, 5), settings) == 32
+    assert gpu.choose_num_programs(np.full(400, 5), VectorSettings(learning_rate=0.05).resolve()) == 16
+    assert gpu.choose_num_programs(np.full(400, 5), VectorSettings(window=10).resolve()) == 16
+    assert gpu.choose_num_programs(np.full(400, 5), VectorSettings(window=10, method="cbow").resolve()) == 32
+    assert gpu.choose_num_programs(np.array([10**9, 1]), settings) == 1
 
 
 def test_divergence_is_an_error(monkeypatch):

@@ -40,7 +40,7 @@ def train(objective: HierarchicalSoftmax, block, rate: float = 0.0) -> np.ndarra
 
 
 def reference(objective: HierarchicalSoftmax, u, v, sentence: list[int], rate: float, cbow: bool) -> tuple[float, int]:
-    """The same step in double precision; changes u and v in place."""
+    """Computes the same step in double precision; changes u and v in place."""
     loss, pairs = 0.0, 0
     for position, word in enumerate(sentence):
         context = sentence[:position] + sentence[position + 1 :]
@@ -57,7 +57,7 @@ def reference(objective: HierarchicalSoftmax, u, v, sentence: list[int], rate: f
     return loss, pairs
 
 
-def test_a_huffman_tree_equals_that_by_hand():
+def test_a_huffman_tree_equals_a_hand_computed_one():
     # 1 + 1 → node 0 (2). Of equal counts the word comes first: 2 + node 0 → node 1 (4). 4 + 5 → node 2, the root.
     counts = [5, 2, 1, 1]
     assert find_path(counts, 0) == ([2], [0])
@@ -70,7 +70,7 @@ def test_equal_counts_make_a_balanced_tree():
     assert [len(find_path([3] * 8, word)[0]) for word in range(8)] == [3] * 8
 
 
-def test_trees_of_one_and_two_words():
+def test_trees_of_one_and_two_words_have_no_and_one_node():
     assert find_path([7], 0) == ([], [])
     assert find_path([7, 7], 0) == ([0], [1])
     assert find_path([7, 7], 1) == ([0], [0])

@@ -13,7 +13,7 @@ import pytest
 
 from seqwise.errors import UsageError
 from seqwise.vectors.keyed import KeyedVectors, Neighbour, Subwords
-from seqwise.vectors.search import damerau_levenshtein, find_similar_words, find_top_rows
+from seqwise.vectors.search import compute_edit_distance, find_similar_words, find_top_rows
 
 WORDS = ["the", "king", "queen", "man", "woman", "apple", "apples", "Paris"]
 
@@ -24,9 +24,9 @@ def random_vectors(rows: int = 200, dim: int = 12, seed: int = 0) -> KeyedVector
 
 
 def to_gensim(keyed: KeyedVectors) -> gensim.models.KeyedVectors:
-    other = gensim.models.KeyedVectors(keyed.dim)
-    other.add_vectors(list(keyed.words), keyed.matrix)
-    return other
+    gensim_vectors = gensim.models.KeyedVectors(keyed.dim)
+    gensim_vectors.add_vectors(list(keyed.words), keyed.matrix)
+    return gensim_vectors
 
 
 @pytest.fixture
@@ -74,9 +74,11 @@ def test_copies_of_keyed_vectors_are_immutable_too(make_copy):
 @pytest.mark.parametrize("scale", [1e25, 1e-25])
 def test_very_large_and_very_small_numbers_have_cosines(scale: float):
     matrix = np.array([[1, 0], [1, 1], [0, 2], [-3, 0]])
-    keyed, plain = (KeyedVectors(["a", "b", "c", "d"], matrix * factor) for factor in (scale, 1))
-    assert to_pairs(keyed.nearest("a")) == [(each.word, each.score) for each in plain.nearest("a")]
-    assert to_pairs(keyed.analogy("a", "b", "d")) == [(each.word, each.score) for each in plain.analogy("a", "b", "d")]
+    keyed, unscaled = (KeyedVectors(["a", "b", "c", "d"], matrix * factor) for factor in (scale, 1))
+    assert to_pairs(keyed.nearest("a")) == [(each.word, each.score) for each in unscaled.nearest("a")]
+    assert to_pairs(keyed.analogy("a", "b", "d")) == [
+        (each.word, each.score) for each in unscaled.analogy("a", "b", "d")
+    ]
     assert keyed.similarity("a", "b") == pytest.approx(2**-0.5)
     assert keyed.similarity("a", "b", "dot") == pytest.approx(scale**2)
     assert [each.word for each in keyed.nearest("a", by="dot")] == ["b", "c", "d"]
@@ -84,7 +86,7 @@ def test_very_large_and_very_small_numbers_have_cosines(scale: float):
 
 
 @pytest.mark.parametrize(("by", "score"), [("cosine", 2**-0.5), ("dot", 9.0), ("scaled", 9 / 2**0.5)])
-def test_similarity_by_cosine_dot_and_scaled_dot(plane: KeyedVectors, by, score: float):
+def test_similarities_by_cosine_dot_and_scaled_dot_equal_hand_computed_values(plane: KeyedVectors, by, score: float):
     assert plane.similarity("east", "far", by) == pytest.approx(score, rel=1e-6)
 
 
@@ -104,18 +106,18 @@ def test_the_nearest_come_first_without_the_word_itself(plane: KeyedVectors):
 
 def test_nearest_words_equal_those_of_gensim():
     keyed = random_vectors()
-    other = to_gensim(keyed)
+    gensim_vectors = to_gensim(keyed)
     for word in ("w0", "w77"):
-        assert to_pairs(keyed.nearest(word, 7)) == other.most_similar(word, topn=7)
+        assert to_pairs(keyed.nearest(word, 7)) == gensim_vectors.most_similar(word, topn=7)
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
 def test_analogies_equal_those_of_gensim():
     keyed = random_vectors()
-    other = to_gensim(keyed)
-    expected = other.most_similar(positive=["w2", "w3"], negative=["w1"], topn=5)
+    gensim_vectors = to_gensim(keyed)
+    expected = gensim_vectors.most_similar(positive=["w2", "w3"], negative=["w1"], topn=5)
     assert to_pairs(keyed.analogy("w1", "w2", "w3", 5)) == expected
-    expected = other.most_similar_cosmul(positive=["w2", "w3"], negative=["w1"], topn=5)
+    expected = gensim_vectors.most_similar_cosmul(positive=["w2", "w3"], negative=["w1"], topn=5)
     assert to_pairs(keyed.analogy("w1", "w2", "w3", 5, by="multiply")) == expected
 
 
@@ -178,11 +180,11 @@ def test_an_unknown_word_is_reported_with_suggestions(word: str, message: str):
     ("a", "b", "distance"),
     [("king", "king", 0), ("kign", "king", 1), ("teh", "then", 2), ("", "ab", 2), ("kitten", "sitting", 3)],
 )
-def test_damerau_levenshtein_distance(a: str, b: str, distance: int):
-    assert damerau_levenshtein(a, b) == damerau_levenshtein(b, a) == distance
+def test_the_damerau_levenshtein_distance_equals_hand_computed_values(a: str, b: str, distance: int):
+    assert compute_edit_distance(a, b) == compute_edit_distance(b, a) == distance
 
 
-def test_similar_words_of_a_list():
+def test_the_most_similarly_spelt_words_are_suggested():
     assert find_similar_words("Teh", ["The", "Tea", "Athens", ""]) == ["The", "Tea"]
     assert find_similar_words("a", WORDS) == []
     assert find_similar_words("q" * 100, WORDS) == []

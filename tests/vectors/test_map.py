@@ -23,8 +23,8 @@ from seqwise.vectors.map.projection import (
     compute_divergence,
     compute_gradient,
     compute_principal_axes,
-    project,
-    tsne,
+    project_vectors,
+    run_tsne,
 )
 from seqwise.vectors.map.word_map import (
     COLOURS,
@@ -33,8 +33,8 @@ from seqwise.vectors.map.word_map import (
     WordMap,
     build_word_map,
     choose_neighbourhood,
-    cluster,
-    default_num_clusters,
+    choose_num_clusters,
+    cluster_vectors,
 )
 
 ODD_WORDS = [
@@ -67,7 +67,7 @@ def keyed(clusters) -> KeyedVectors:
 
 
 def pairwise_distances(points: np.ndarray) -> np.ndarray:
-    """The distances of all pairs."""
+    """Returns the distances of all pairs."""
     return np.linalg.norm(points[:, None] - points[None], axis=-1)
 
 
@@ -88,7 +88,7 @@ def test_the_shares_of_pca_are_those_of_the_covariance(clusters):
     _, shares = compute_principal_axes(clusters)
     eigenvalues = np.sort(np.linalg.eigvalsh(np.cov(clusters.T.astype(np.float64))))[::-1]
     assert np.allclose(shares, eigenvalues[:2] / eigenvalues.sum())
-    assert f"{shares.sum():.0%} of the variance" in project(clusters, "pca")[1]
+    assert f"{shares.sum():.0%} of the variance" in project_vectors(clusters, "pca")[1]
 
 
 def test_the_gradient_of_tsne_is_that_of_its_divergence(clusters):
@@ -120,7 +120,7 @@ def test_affinities_have_the_requested_perplexity():
 
 
 def test_tsne_keeps_clusters_together(clusters):
-    points, description = project(clusters)
+    points, description = project_vectors(clusters)
     assert "perplexity 19.7" in description
     assert "seed 0" in description
     distances = pairwise_distances(points) + np.diag(np.full(60, np.inf))
@@ -131,20 +131,20 @@ def test_tsne_keeps_clusters_together(clusters):
 def test_tsne_reaches_the_divergence_of_scikit_learn(clusters):
     manifold = pytest.importorskip("sklearn.manifold")
     start, _ = compute_principal_axes(clusters)
-    _, ours = tsne(clusters, start, 10)
+    _, ours = run_tsne(clusters, start, 10)
     theirs = manifold.TSNE(method="exact", perplexity=10, random_state=0).fit(clusters.astype(np.float64))
     assert ours < 1.05 * theirs.kl_divergence_
 
 
 def test_the_same_seed_gives_the_same_map(clusters):
-    first, again, other = (project(clusters, "tsne", seed)[0] for seed in (0, 0, 1))
-    assert (first == again).all()
-    assert not np.allclose(first, other)
+    first, second, other_seed = (project_vectors(clusters, "tsne", seed)[0] for seed in (0, 0, 1))
+    assert (first == second).all()
+    assert not np.allclose(first, other_seed)
 
 
 def test_progress_reaches_the_end(clusters):
     reports = []
-    project(clusters, "tsne", progress=lambda done, total: reports.append((done, total)))
+    project_vectors(clusters, "tsne", progress=lambda done, total: reports.append((done, total)))
     assert reports[-1] == (1000, 1000)
 
 
@@ -155,27 +155,27 @@ def test_progress_reaches_the_end(clusters):
     ids=["three", "equal", "zero", "one dimension", "repeated"],
 )
 def test_any_three_or_more_vectors_can_be_projected(vectors: np.ndarray, by):
-    points, _ = project(vectors.astype(np.float32), by)
+    points, _ = project_vectors(vectors.astype(np.float32), by)
     assert points.shape == (len(vectors), 2)
     assert np.isfinite(points).all()
 
 
 @pytest.mark.parametrize(("count", "by"), [(9, "PCA"), (10, "t-SNE"), (TSNE_MAX_WORDS + 1, "PCA")])
 def test_the_projection_is_chosen_by_the_number_of_words(count: int, by: str):
-    _, description = project(np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32))
+    _, description = project_vectors(np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32))
     assert description.startswith(f"{by} of unit vectors")
 
 
 def test_tsne_of_too_many_words_is_an_error():
     with pytest.raises(UsageError, match="at most 2,000 words; received 2,001"):
-        project(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne")
+        project_vectors(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne")
 
 
 # --- clusters
 
 
 def test_clusters_are_sorted_by_size(clusters):
-    labels, members = cluster(clusters[5:], 3)  # 15, 20 and 20 of each
+    labels, members = cluster_vectors(clusters[5:], 3)  # 15, 20 and 20 of each
     expected = np.arange(5, 60) // 20
     assert len({(a, b) for a, b in zip(labels, expected)}) == 3
     assert np.bincount(labels).tolist() == [20, 20, 15]
@@ -183,7 +183,7 @@ def test_clusters_are_sorted_by_size(clusters):
 
 
 def test_the_most_central_member_comes_first(clusters):
-    labels, members = cluster(clusters, 3)
+    labels, members = cluster_vectors(clusters, 3)
     for number, rows in enumerate(members):
         vectors = clusters[labels == number]
         cosines = clusters[list(rows)] @ vectors.sum(axis=0)
@@ -191,12 +191,12 @@ def test_the_most_central_member_comes_first(clusters):
 
 
 def test_equal_and_zero_vectors_can_be_clustered():
-    assert cluster(np.ones((6, 2)), 4)[0].tolist() == [0] * 6
-    assert set(cluster(np.zeros((3, 2)), 2)[0].tolist()) <= {0, 1}
+    assert cluster_vectors(np.ones((6, 2)), 4)[0].tolist() == [0] * 6
+    assert set(cluster_vectors(np.zeros((3, 2)), 2)[0].tolist()) <= {0, 1}
 
 
 def test_there_is_a_colour_for_every_cluster():
-    assert [default_num_clusters(count) for count in (3, 50, 300, 9999)] == [2, 4, 9, MAX_CLUSTERS]
+    assert [choose_num_clusters(count) for count in (3, 50, 300, 9999)] == [2, 4, 9, MAX_CLUSTERS]
     assert len(set(COLOURS)) == len(set(COLOURS_ON_DARK)) == MAX_CLUSTERS
 
 
@@ -265,7 +265,7 @@ def test_the_picture_is_a_png_of_twice_the_size_with_a_colour_per_cluster(keyed:
 def test_words_that_cannot_be_printed_can_be_drawn():
     points = np.random.default_rng(0).uniform(-1, 1, size=(len(ODD_WORDS), 2))
     word_map = WordMap(
-        "a\ntitle", "how", tuple(ODD_WORDS), points, np.zeros(len(ODD_WORDS), int), ("a\nb",), num_named=2
+        "a\ntitle", "how", tuple(ODD_WORDS), points, np.zeros(len(ODD_WORDS), int), ("a\nb",), num_highlighted=2
     )
     assert draw_picture(word_map).png.startswith(b"\x89PNG")
 
@@ -301,7 +301,7 @@ class PageParser(HTMLParser):
 def odd_page() -> tuple[str, KeyedVectors]:
     words = [*ODD_WORDS, *(f"w{number}" for number in range(20))]
     keyed = KeyedVectors(words, np.random.default_rng(5).normal(size=(len(words), 6)).astype(np.float32))
-    return build_page(build_word_map(keyed, keyed.words, "</title><b>&amp;", num_named=1), keyed), keyed
+    return build_page(build_word_map(keyed, keyed.words, "</title><b>&amp;", num_highlighted=1), keyed), keyed
 
 
 def test_the_page_loads_no_external_files(odd_page):
@@ -355,11 +355,11 @@ def test_the_script_of_the_page_is_well_formed(odd_page, tmp_path):
 def test_errors_of_the_map_name_no_command_line_options(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("seqwise.vectors.map.word_map.MAX_WORDS", 10)
     calls = {
-        "Name fewer words": lambda: build_word_map(keyed, keyed.words, "t", num_named=2),
+        "Name fewer words": lambda: build_word_map(keyed, keyed.words, "t", num_highlighted=2),
         "Show fewer words": lambda: build_word_map(keyed, keyed.words, "t"),
         "skip fewer": lambda: build_word_map(keyed, keyed.words[58:], "t"),
-        "more neighbours": lambda: build_word_map(keyed, ["w1"], "t", num_named=1),
-        "by PCA": lambda: project(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne"),
+        "more neighbours": lambda: build_word_map(keyed, ["w1"], "t", num_highlighted=1),
+        "by PCA": lambda: project_vectors(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne"),
     }
     for message, call in calls.items():
         with pytest.raises(UsageError, match=message) as excinfo:

@@ -15,7 +15,7 @@ COUNTS = np.array([9, 7, 5, 4, 2, 1], dtype=np.int64)
 
 
 def build_sampling(method="skipgram", negative_word=2, **others) -> NegativeSampling:
-    """Negative sampling that always draws the same negative word."""
+    """Returns negative sampling that always draws the same negative word."""
     settings = {"dim": 1, "window": 1, "negative": 1, "subsample": 0} | others
     objective = NegativeSampling(WORDS, COUNTS, VectorSettings(method=method, **settings).resolve())
     objective.tables.threshold[:], objective.tables.alias[:] = 0, negative_word
@@ -39,16 +39,18 @@ def test_a_step_on_two_words_equals_the_hand_computed_one(method):
     objective.outputs[:3, 0] = 0.5, 1.0, -3.0
     tally = train(objective, [0, 1], rate=0.1)
     # First window: from word 1 (−1) to word 0 (0.5), and not to word 2 (−3): scores −0.5 and 3.
-    first = math.log(1 + math.exp(0.5)) + math.log(1 + math.exp(3))
-    up, down = 0.1 * (1 - sigmoid(-0.5)), -0.1 * sigmoid(3)
-    one = -1 + up * 0.5 + down * -3
-    zero_out, two_out = 0.5 + up * -1, -3 + down * -1
+    loss_of_first_window = math.log(1 + math.exp(0.5)) + math.log(1 + math.exp(3))
+    push, pull = 0.1 * (1 - sigmoid(-0.5)), -0.1 * sigmoid(3)
+    input_of_word_1 = -1 + push * 0.5 + pull * -3
+    output_of_word_0, output_of_word_2 = 0.5 + push * -1, -3 + pull * -1
     # Second window: from word 0 (2) to word 1 (1), and not to word 2 as it is now.
-    second = math.log(1 + math.exp(-2)) + math.log(1 + math.exp(2 * two_out))
-    up, down = 0.1 * (1 - sigmoid(2)), -0.1 * sigmoid(2 * two_out)
-    assert tally == pytest.approx([first + second, 2], rel=1e-6)
-    assert objective.inputs[:2, 0] == pytest.approx([2 + up * 1 + down * two_out, one], rel=1e-6)
-    assert objective.outputs[:3, 0] == pytest.approx([zero_out, 1 + up * 2, two_out + down * 2], rel=1e-6)
+    loss_of_second_window = math.log(1 + math.exp(-2)) + math.log(1 + math.exp(2 * output_of_word_2))
+    push, pull = 0.1 * (1 - sigmoid(2)), -0.1 * sigmoid(2 * output_of_word_2)
+    assert tally == pytest.approx([loss_of_first_window + loss_of_second_window, 2], rel=1e-6)
+    assert objective.inputs[:2, 0] == pytest.approx([2 + push * 1 + pull * output_of_word_2, input_of_word_1], rel=1e-6)
+    assert objective.outputs[:3, 0] == pytest.approx(
+        [output_of_word_0, 1 + push * 2, output_of_word_2 + pull * 2], rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
@@ -61,7 +63,7 @@ def test_a_word_is_not_its_own_negative(method):
 
 @pytest.mark.parametrize("negative", [1, 2, 14, 15, 16, 17, 31, 32, 40])
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_any_number_of_negatives(method, negative):
+def test_any_number_of_negatives_can_be_drawn(method, negative):
     random = np.random.default_rng(negative)
     dim = 20
     # In CBOW equal negatives of a window are updated one after another: a difference of second order in the rate.

@@ -39,7 +39,7 @@ def resolve_settings(kind: str, method: str, **others) -> VectorSettings:
 
 
 def random_objective(kind: str, method: str, **others) -> Objective:
-    """An objective with random rows, so that no gradient is zero."""
+    """Returns an objective with random rows, so that no gradient is zero."""
     objective = build_objective(WORDS, COUNTS, resolve_settings(kind, method, **others))
     random = np.random.default_rng(1)
     for rows in (objective.inputs, objective.outputs):
@@ -51,7 +51,7 @@ def random_objective(kind: str, method: str, **others) -> Objective:
 
 
 def cost(score) -> float:
-    """−log σ(score)"""
+    """Returns −log σ(score)."""
     return float(np.logaddexp(0, -score))
 
 
@@ -85,7 +85,7 @@ class ReferenceTrainer:
         return cost(scores[word]) + negatives
 
     def loss(self, centre: int, neighbours: list[int]) -> tuple[float, int]:
-        """(loss, pairs) of a window."""
+        """Returns (loss, pairs) of a window."""
         if self.kind == "subwords" and not self.cbow:  # from the centre to each neighbour
             pairs = [(self.row(centre), word) for word in neighbours]
         else:
@@ -208,7 +208,7 @@ RATES = {"negative": (0.05, 0.2), "softmax": (0.05, 0.2), "hierarchical": (0.05,
 
 
 def build_topic_corpus() -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
-    """(words, counts, block, topic of each word): a sentence is about one topic, unrelated to spelling."""
+    """Returns words, counts, block and the topic of each word: a sentence is about one topic, unrelated to spelling."""
     random = np.random.default_rng(3)
     words = ["".join(random.choice(list("bcdfghjklmnprstvz"), 5)) for _ in range(TOPICS * WORDS_PER_TOPIC)]
     lines = [[*(random.integers(0, WORDS_PER_TOPIC, 8) * TOPICS + random.integers(0, TOPICS)), -1] for _ in range(900)]

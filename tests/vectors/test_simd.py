@@ -18,10 +18,9 @@ from seqwise.vectors.jit import (
     exponential,
     floor,
     fma,
-    lane_max,
-    lane_sum,
     load,
     log1p,
+    max_lanes,
     maximum,
     multiply,
     pad_width,
@@ -32,6 +31,7 @@ from seqwise.vectors.jit import (
     sigmoid,
     store,
     subtract,
+    sum_lanes,
 )
 
 BINARY = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "maximum": 4}
@@ -47,7 +47,7 @@ def apply_operations(x, y, z, out):
     store(out, 32, multiply(a, b))
     store(out, 48, divide(a, b))
     store(out, 64, maximum(a, b))
-    store(out, 80, broadcast(lane_max(a)))
+    store(out, 80, broadcast(max_lanes(a)))
     store(out, 96, absolute(a))
     store(out, 112, floor(a))
     store(out, 128, fma(a, b, c))
@@ -55,7 +55,7 @@ def apply_operations(x, y, z, out):
     store(out, 160, broadcast(y[3]))
     store(out, 176, constant(0.25))
     store(out, 192, power_of_two(floor(c)))
-    return lane_sum(a)
+    return sum_lanes(a)
 
 
 @njit
@@ -76,7 +76,7 @@ def to_lanes(values) -> np.ndarray:
 
 
 def evaluate(values) -> tuple[np.ndarray, ...]:
-    """(x, e^−|x|, σ(x), log(1 + e^−|x|)), computed in lanes and converted to double precision."""
+    """Returns (x, e^−|x|, σ(x), log(1 + e^−|x|)), computed in lanes and converted to double precision."""
     x = to_lanes(values)
     results = [allocate_rows(1, len(x))[0] for _ in range(3)]
     apply_functions(x, *results)
@@ -97,7 +97,7 @@ def test_an_operation_on_two_values_works_lane_by_lane(lanes, name):
     assert np.array_equal(out[BINARY[name]], getattr(np, name)(x, y))
 
 
-def test_operations_on_one_and_three_values(lanes):
+def test_operations_on_one_and_three_values_work_lane_by_lane(lanes):
     x, y, z, out, _ = lanes
     assert np.array_equal(out[6], np.abs(x))
     assert np.array_equal(out[7], np.floor(x))
@@ -106,7 +106,7 @@ def test_operations_on_one_and_three_values(lanes):
     assert np.array_equal(out[9], np.where(x < 0, y, z))
 
 
-def test_a_number_in_every_lane_and_powers_of_two(lanes):
+def test_a_number_is_repeated_in_every_lane_and_powers_of_two_are_exact(lanes):
     _, y, z, out, _ = lanes
     assert (out[10] == y[3]).all()
     assert (out[11] == 0.25).all()
@@ -129,7 +129,7 @@ def test_zero_is_not_negative_and_neither_is_minus_zero():
     assert out[9, :4].tolist() == [2, 2, 1, 2]
 
 
-def test_powers_of_two_over_the_whole_range():
+def test_powers_of_two_are_exact_over_the_whole_range():
     integers = np.concatenate([np.arange(-126, 128), [0, 0]])  # 256 numbers: 16 lines
     for line in integers.reshape(-1, LANES):
         out = allocate_rows(13, LANES)

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from seqwise.data.corpus.sources import open_unsplit
-from seqwise.vectors.corpus import Sentences, read_sentences
+from seqwise.vectors.corpus import EncodedCorpus, encode_corpus
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.word2vec import reference
 from seqwise.vectors.word2vec.trainer import Word2VecTrainer
 
 
 @pytest.fixture(scope="module")
-def sentences(tmp_path_factory) -> Sentences:
+def sentences(tmp_path_factory) -> EncodedCorpus:
     """Two blocks of text, with words that occur twice in a window."""
     random = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("text") / "text.txt"
     ranks = (60 * random.random(12_000) ** 2).astype(int)
     lines = np.split(ranks, np.cumsum(random.integers(1, 25, 1_200))[:-1].clip(max=len(ranks)))
     path.write_text("\n".join(" ".join(f"w{rank}" for rank in line) for line in lines) + "\n")
-    return read_sentences(open_unsplit(path), min_count=1)
+    return encode_corpus(open_unsplit(path), min_count=1)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_analogies_are_those_of_gensim(
     restrict: int, max_cosines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(evaluation, "MAX_COSINES", max_cosines)
-    monkeypatch.setattr(evaluation, "MIN_ROWS", 7)
+    monkeypatch.setattr(evaluation, "MIN_BLOCK_ROWS", 7)
     assert_equals_gensim(build_vectors(), write_questions(tmp_path / "q.txt"), restrict)
 
 

@@ -29,7 +29,7 @@ def keyed() -> KeyedVectors:
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Small files are read in Python, large ones by compiled code; with "compiled", small ones too."""
     if request.param == "compiled":
-        monkeypatch.setattr(text, "COMPILED_MIN_BYTES", -1)
+        monkeypatch.setattr(text, "MIN_COMPILED_BYTES", -1)
     return str(request.param)
 
 
@@ -38,8 +38,8 @@ def is_same(a: KeyedVectors, b: KeyedVectors) -> bool:
 
 
 def load_with_gensim(path: Path, **options) -> KeyedVectors:
-    other = gensim.models.KeyedVectors.load_word2vec_format(str(path), **options)
-    return KeyedVectors(other.index_to_key, other.vectors)
+    gensim_vectors = gensim.models.KeyedVectors.load_word2vec_format(str(path), **options)
+    return KeyedVectors(gensim_vectors.index_to_key, gensim_vectors.vectors)
 
 
 @pytest.mark.parametrize("name", ["v.safetensors", "v.bin", "v.vec", "v.txt", "v.vec.gz", "v.txt.gz", "v.bin.gz"])
@@ -81,9 +81,9 @@ def test_gensim_loads_what_is_written(name: str, kind: str | None, options: dict
     [("v.txt", {}), ("v.vec", {}), ("v.txt.gz", {}), ("v.bin", {"binary": True}), ("g.txt", {"write_header": False})],
 )
 def test_files_of_gensim_are_loaded(name: str, options: dict, keyed: KeyedVectors, tmp_path: Path, reader: str):
-    other = gensim.models.KeyedVectors(keyed.dim)
-    other.add_vectors(list(keyed.words), keyed.matrix)
-    other.save_word2vec_format(str(tmp_path / name), **options)
+    gensim_vectors = gensim.models.KeyedVectors(keyed.dim)
+    gensim_vectors.add_vectors(list(keyed.words), keyed.matrix)
+    gensim_vectors.save_word2vec_format(str(tmp_path / name), **options)
     assert is_same(load_vectors(tmp_path / name), keyed)
 
 

@@ -35,9 +35,9 @@ SMALL = {"dim": 16, "min_count": 1, "subsample": 0, "epochs": 12, "learning_rate
 
 
 def select(changes: dict) -> dict:
-    """Return small settings with `changes`; GloVe drops no words."""
-    small = {key: value for key, value in SMALL.items() if key != "subsample" or changes["method"] != "glove"}
-    return {**small, **changes}
+    """Returns small settings with `changes`; GloVe drops no words."""
+    settings = {key: value for key, value in SMALL.items() if key != "subsample" or changes["method"] != "glove"}
+    return {**settings, **changes}
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +68,19 @@ def test_words_of_a_group_are_neighbours(corpus, changes):
 @pytest.mark.parametrize("changes", METHODS, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_one_thread_and_one_seed_give_the_same_bits(corpus, changes):
     settings = {**select(changes), "epochs": 2}
-    first, again = train_vectors(corpus, **settings), train_vectors(corpus, **settings)
-    assert np.array_equal(first.matrix, again.matrix)
-    assert first.about["losses"] == again.about["losses"]
-    other = train_vectors(corpus, **settings, seed=5)
-    assert not np.array_equal(first.matrix, other.matrix)
+    first, second = train_vectors(corpus, **settings), train_vectors(corpus, **settings)
+    assert np.array_equal(first.matrix, second.matrix)
+    assert first.about["losses"] == second.about["losses"]
+    other_seed = train_vectors(corpus, **settings, seed=5)
+    assert not np.array_equal(first.matrix, other_seed.matrix)
 
 
 def test_several_threads_reach_the_loss_of_one(corpus):
-    single = train_vectors(corpus, **SMALL).about["losses"][-1]
-    threaded = train_vectors(corpus, **{**SMALL, "threads": 4}).about["losses"][-1]
-    assert threaded == pytest.approx(single, rel=0.15)  # four threads on fifteen words lose many updates
+    loss_of_one_thread = train_vectors(corpus, **SMALL).about["losses"][-1]
+    loss_of_four_threads = train_vectors(corpus, **{**SMALL, "threads": 4}).about["losses"][-1]
+    assert loss_of_four_threads == pytest.approx(
+        loss_of_one_thread, rel=0.15
+    )  # four threads on fifteen words lose many updates
 
 
 def test_the_loss_is_the_mean_per_pair(corpus):
@@ -156,9 +158,9 @@ def test_the_public_package_exports_word_vectors():
 
 
 def build_arguments(corpus, out, *options: str) -> list[str]:
-    small = ["--dim", "16", "--min-count", "1", "--threads", "1", "--device", "cpu"]
-    small += [] if "glove" in options else ["--subsample", "0"]
-    return ["vectors", "train", str(corpus), *small, "--out", str(out), *options]
+    sizes = ["--dim", "16", "--min-count", "1", "--threads", "1", "--device", "cpu"]
+    sizes += [] if "glove" in options else ["--subsample", "0"]
+    return ["vectors", "train", str(corpus), *sizes, "--out", str(out), *options]
 
 
 def test_the_command_reports_sizes_losses_and_the_file(corpus, tmp_path, capsys):
@@ -167,7 +169,7 @@ def test_the_command_reports_sizes_losses_and_the_file(corpus, tmp_path, capsys)
     assert "10,500 words, 15 distinct" in output.err
     assert "skip-gram: 16 dimensions, window 5, 5 negatives, learning rate 0.025, 2 epochs, 1 thread" in output.err
     assert "epoch 2  loss" in output.err
-    assert output.out.strip() == f"{tmp_path / 'v.safetensors'}: 15 vectors of 16"
+    assert output.out.strip() == f"{tmp_path / 'v.safetensors'}: 15 vectors of dimension 16"
     vectors = seqwise.load_vectors(tmp_path / "v.safetensors")
     assert vectors.about["settings"]["epochs"] == 2
     assert vectors.counts is not None

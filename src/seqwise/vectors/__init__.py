@@ -2,8 +2,8 @@
 
     corpus → ids on disk → skip-gram, CBOW or GloVe → `KeyedVectors` → nearest, analogy, evaluation, map
 
-Names are imported when they are first used. torch and numba are imported only for training; numba also to read a large
-text file.
+Modules are imported when their names are first used. torch and numba are imported only for training; numba also to read
+a large text file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from seqwise.vectors.settings import VectorSettings as VectorSettings
     from seqwise.vectors.training import train_vectors as train_vectors
 
-_PUBLIC = {
+_MODULES = {  # public name → module
     "KeyedVectors": "seqwise.vectors.keyed",
     "VectorSettings": "seqwise.vectors.settings",
     "load_vectors": "seqwise.vectors.formats",
@@ -30,6 +30,6 @@ __all__ = ["KeyedVectors", "VectorSettings", "load_vectors", "save_vectors", "tr
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name not in _MODULES:
         raise AttributeError(f"module 'seqwise.vectors' has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

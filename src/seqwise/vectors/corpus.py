@@ -1,8 +1,8 @@
-"""Text → a vocabulary, and the corpus as ids in an unnamed temporary file. It knows nothing of training.
+"""Encodes a text: its vocabulary, and its words as ids in an unnamed temporary file. It knows nothing of training.
 
-The text is read once. Words get provisional numbers in the order of their first occurrence, which are written to disk;
-when all words are counted, the corpus is written again with final ids by frequency, without words that are too rare.
-Neither the text nor the ids are ever in memory as a whole, only the list of distinct words.
+The text is read once. Words get provisional *numbers* in the order of their first occurrence, which are written to
+disk; when all words are counted, the corpus is written again with final *ids* by frequency, without words that are too
+rare. Neither the text nor the ids are ever in memory as a whole, only the list of distinct words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK_CHARACTERS = 1 << 18  # characters split into words at once
 CHUNK_IDS = 1 << 18  # ids renumbered at once
 LINE_END = "\0"  # stands for a line break among the words
 LINE_END_ID, RARE_WORD_ID = -1, -2  # the second only until rare words are removed
-MIN_PUNCTUATION_SHARE = 0.05  # if at least this share of words ends in punctuation, it is split off
+MIN_PUNCTUATION_SHARE = 0.05  # of the words that end in punctuation: from this share on, it is split off
 SAMPLE_CHARACTERS = 50_000  # characters from which this share is estimated
 MAX_FILE_NAMES = 5  # in a message
 
@@ -47,22 +47,25 @@ class Vocabulary:
         return len(self.words)
 
 
-class Sentences:
-    """Ids of a corpus, int32, in a file; -1 ends a sentence. Several threads may read blocks at once."""
+class EncodedCorpus:
+    """The ids of a corpus, int32, in a file; -1 ends a line, which training takes as a sentence.
+
+    Several threads may read blocks at once.
+    """
 
     def __init__(self, file: BinaryIO, vocabulary: Vocabulary, num_words: int, num_items: int):
         self.file, self.vocabulary = file, vocabulary
         self.num_words = num_words  # words in the corpus, including the rare ones
-        self.num_items = num_items  # ids and ends of sentences in the file
+        self.num_items = num_items  # ids and line ends in the file
 
-    def __enter__(self) -> Sentences:
+    def __enter__(self) -> EncodedCorpus:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
 
-    def blocks(self, size: int = 1 << 20) -> Iterator[np.ndarray]:
-        """Yields whole sentences, at most `size` items at a time; a longer sentence is cut."""
+    def iterate_blocks(self, size: int = 1 << 20) -> Iterator[np.ndarray]:
+        """Yields flat arrays of whole lines with at most `size` items each; a longer line is cut."""
         start = 0
         while start < self.num_items:
             # pread, because a memory map of the file would count as memory of the process.
@@ -75,7 +78,7 @@ class Sentences:
 
 
 def choose_tokenizer(corpus: Corpus, tokenizer: WordTokenizer | None) -> tuple[WordTokenizer, str]:
-    """Returns the tokeniser, by default the one that suits the text, and the reason for the log."""
+    """Returns the tokeniser, by default the one that suits the text, and the reason in words, for the log."""
     if tokenizer is not None:
         return tokenizer, f"{tokenizer}, as set"
     sample = corpus.sample("all")[:SAMPLE_CHARACTERS].split()
@@ -86,7 +89,7 @@ def choose_tokenizer(corpus: Corpus, tokenizer: WordTokenizer | None) -> tuple[W
 
 
 def describe_files(corpus: Corpus) -> str:
-    """Returns the end of a message, with the file names if there are several: some may be held-out splits."""
+    """Returns the end of a log message, "; 2 files: …", or "" for one file. Some may be held-out splits by mistake."""
     names = [Path(name).name for name in corpus.files]
     if len(names) < 2:
         return ""
@@ -94,31 +97,35 @@ def describe_files(corpus: Corpus) -> str:
     return f"; {len(names):,} files: {', '.join(names[:MAX_FILE_NAMES])}{more}"
 
 
-def read_sentences(
+def encode_corpus(
     corpus: Corpus,
     tokenizer: WordTokenizer = "spaces",
     lowercase: bool = False,
     min_count: int = 5,
     folder: Path | None = None,
     progress: ProgressCallback | None = None,
-) -> Sentences:
-    """Reads a corpus; words that occur fewer than `min_count` times are left out."""
+) -> EncodedCorpus:
+    """Reads and encodes a corpus, without words that occur fewer than `min_count` times.
+
+    `folder` is the one for temporary files.
+    """
     try:
         with tempfile.TemporaryFile(dir=folder) as numbers_file:
             numbers_by_word, counts = _number_words(corpus, tokenizer, lowercase, numbers_file, progress)
-            order = _sort_by_frequency(counts, min_count, corpus)
+            numbers_by_frequency = _sort_by_frequency(counts, min_count, corpus)
             words = list(numbers_by_word)
-            vocabulary = Vocabulary([words[number] for number in order], counts[order], len(counts) - 1)
+            frequent_words = [words[number] for number in numbers_by_frequency]
+            vocabulary = Vocabulary(frequent_words, counts[numbers_by_frequency], len(counts) - 1)
             del numbers_by_word, words
             ids_by_number = np.full(len(counts), RARE_WORD_ID, dtype=np.int32)
-            ids_by_number[order] = np.arange(len(order), dtype=np.int32)
+            ids_by_number[numbers_by_frequency] = np.arange(len(numbers_by_frequency), dtype=np.int32)
             ids_by_number[0] = LINE_END_ID
             file, num_items = _write_ids(numbers_file, ids_by_number, folder, corpus)
-        return Sentences(file, vocabulary, int(counts[1:].sum()), num_items)
+        return EncodedCorpus(file, vocabulary, int(counts[1:].sum()), num_items)
     except OSError as error:
-        cause, repair = explain_cause(error, "Or name another folder in the environment variable TMPDIR.")
+        cause, fix = explain_cause(error, "Or name another folder in the environment variable TMPDIR.")
         problem = f"cannot write the ids of the corpus: {cause}."
-        raise SaveError(problem, repair=repair, file=folder or tempfile.gettempdir()) from error
+        raise SaveError(problem, fix=fix, file=folder or tempfile.gettempdir()) from error
     finally:
         # Returns free memory to the system, which the C library keeps otherwise: 20 MB after six million words.
         with suppress(OSError, AttributeError, TypeError):  # a library without such a function
@@ -128,8 +135,11 @@ def read_sentences(
 def _number_words(
     corpus: Corpus, tokenizer: WordTokenizer, lowercase: bool, file: BinaryIO, progress: ProgressCallback | None
 ) -> tuple[dict[str, int], np.ndarray]:
-    """Writes the corpus as provisional numbers; returns the words and their counts; number 0 is the line end."""
-    index = defaultdict(count(1).__next__, {LINE_END: 0})  # numbers words in order of their first occurrence
+    """Writes the corpus as provisional numbers; returns the number of each word, and the count of each number.
+
+    Number 0 is the line end.
+    """
+    numbers_by_word = defaultdict(count(1).__next__, {LINE_END: 0})  # a new word gets the next number
     counts, bytes_read, size = np.zeros(1, dtype=np.int64), 0, corpus.size("all")
     split: Callable[[str], list[str]] = str.split
     if tokenizer == "words":
@@ -141,20 +151,21 @@ def _number_words(
             lines = chunk.replace(LINE_END, " ")  # JSON text may contain even that character
             lines = lines.replace("\n", f" {LINE_END} ")
             words = split(lines.lower() if lowercase else lines)
-            numbers = np.fromiter(map(index.__getitem__, words), dtype=np.int32, count=len(words))
-            if len(index) > len(counts):
-                counts = np.concatenate([counts, np.zeros(len(index), dtype=np.int64)])  # at least twice as long
+            numbers = np.fromiter(map(numbers_by_word.__getitem__, words), dtype=np.int32, count=len(words))
+            if len(numbers_by_word) > len(counts):
+                # At least twice as long.
+                counts = np.concatenate([counts, np.zeros(len(numbers_by_word), dtype=np.int64)])
             np.add.at(counts, numbers, 1)
             file.write(numbers.data)
             bytes_read += len(chunk) if chunk.isascii() else len(chunk.encode())
             if progress is not None:
                 progress(bytes_read, size)
     file.flush()
-    return index, counts[: len(index)]
+    return numbers_by_word, counts[: len(numbers_by_word)]
 
 
 def _split_chunks(text: str) -> Iterator[str]:
-    """Yields a text in chunks that end at a line break, or where there is none at a space."""
+    """Yields a text in chunks that end after a line break, or after a space if there is none."""
     start = 0
     while len(text) - start > CHUNK_CHARACTERS:
         limit = start + CHUNK_CHARACTERS
@@ -165,36 +176,42 @@ def _split_chunks(text: str) -> Iterator[str]:
 
 
 def _sort_by_frequency(counts: np.ndarray, min_count: int, corpus: Corpus) -> np.ndarray:
-    """Returns the provisional numbers of the frequent words, most frequent first; equal counts keep their order."""
+    """Returns the provisional numbers of the frequent words, most frequent first; equal counts keep their order.
+
+    Raises `DataError` if there are none.
+    """
     frequent = np.flatnonzero(counts[1:] >= min_count) + 1
     if not len(frequent):
         max_count = int(counts[1:].max(initial=0))
         problem = (
             f"no word occurs {min_count} times: the most frequent of {len(counts) - 1:,} occurs {max_count:,} times."
         )
-        repair = f"Train with --min-count {max(1, min(max_count, 5))}, or give more text."
-        raise DataError(problem, repair=repair, file=corpus.name)
+        fix = f"Train with --min-count {max(1, min(max_count, 5))}, or give more text."
+        raise DataError(problem, fix=fix, file=corpus.name)
     return frequent[np.argsort(-counts[frequent], kind="stable")]
 
 
 def _write_ids(
     numbers_file: BinaryIO, ids_by_number: np.ndarray, folder: Path | None, corpus: Corpus
 ) -> tuple[BinaryIO, int]:
-    """Writes the provisional numbers as ids, without rare words; returns the file and how many items it holds."""
-    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  `Sentences` closes it
-    num_items, longest, last_end = 0, 0, -1
+    """Writes the provisional numbers as ids, without rare words; returns the file and the number of items in it.
+
+    Raises `DataError` if no line has two words.
+    """
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  `EncodedCorpus` closes it
+    num_items, max_length, last_end = 0, 0, -1  # max_length: words of the longest line; last_end: before this chunk
     numbers_file.seek(0)
     while data := numbers_file.read(4 * CHUNK_IDS):
         ids = ids_by_number[np.frombuffer(data, dtype=np.int32)]
         ids = ids[ids != RARE_WORD_ID]
         ends = np.flatnonzero(ids < 0)
-        longest = max(longest, int(np.diff(ends, prepend=last_end, append=len(ids)).max(initial=0)) - 1)
+        max_length = max(max_length, int(np.diff(ends, prepend=last_end, append=len(ids)).max(initial=0)) - 1)
         last_end = int(ends[-1]) - len(ids) if len(ends) else last_end - len(ids)
         num_items += len(ids)
         file.write(ids.data)
     file.flush()
-    if longest < 2:
+    if max_length < 2:
         problem = "no line has two words that are frequent enough, so no word has a context."
-        repair = "The context of a word is taken from its line: put whole sentences on a line, or lower --min-count."
-        raise DataError(problem, repair=repair, file=corpus.name)
+        fix = "The context of a word is taken from its line: put whole sentences on a line, or lower --min-count."
+        raise DataError(problem, fix=fix, file=corpus.name)
     return file, num_items

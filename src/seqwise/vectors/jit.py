@@ -1,4 +1,4 @@
-"""What compiled loops share: numba's decorators, SIMD values of sixteen floats, and rows of floats for them.
+"""numba's decorators for the compiled loops, SIMD values of sixteen floats, and rows of floats for them.
 
 Compiled code is cached on disk, in a folder named after a digest of all sources in `vectors`: numba checks only the
 file in which a function is defined and does not notice a change in a function that it inlines from another module.
@@ -22,7 +22,7 @@ from numba import config as numba_config
 from numba import njit, types
 from numba.extending import intrinsic, models, register_model
 
-from seqwise.environment import cache_folder
+from seqwise.environment import get_cache_folder
 
 LANES = 16  # floats in one SIMD value
 CACHE_LINE = 64  # bytes, which is also the size of one SIMD value
@@ -44,13 +44,13 @@ def cached_njit(function: Callable | None = None, fastmath: bool = False) -> Any
     if function is None:
         return lambda function: cached_njit(function, fastmath)
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
-    # The loops allocate nothing, so they need no reference counts, which numba otherwise updates for every array that
-    # an inlined function receives or that is taken out of a tuple: this made CBOW up to 25 % slower.
+    # The loops allocate nothing, so they need no reference counts. numba would update them for every array that an
+    # inlined function receives or that is taken out of a tuple, which made CBOW up to 25 % slower.
     options["_nrt"] = False
     config: Any = numba_config
-    previous_folder = config.CACHE_DIR  # other users of numba in this process keep theirs
+    previous_folder = config.CACHE_DIR  # restored below for other users of numba in this process
     try:
-        config.CACHE_DIR = str(cache_folder() / "numba" / _SOURCES_DIGEST)
+        config.CACHE_DIR = str(get_cache_folder() / "numba" / _SOURCES_DIGEST)
         return njit(cache=True, **options)(function)
     except (RuntimeError, OSError):  # the folder cannot be written
         return njit(**options)(function)
@@ -63,12 +63,12 @@ def pad_width(width: int) -> int:
     return -(-width // LANES) * LANES
 
 
-def allocate_rows(rows: int, width: int) -> np.ndarray:
-    """Returns zeros of shape (rows, padded width); each row starts at a cache line."""
+def allocate_rows(num_rows: int, width: int) -> np.ndarray:
+    """Returns zeros of shape (num_rows, padded width); each row starts at a cache line."""
     width = pad_width(width)
-    buffer = np.zeros(rows * width + LANES, dtype=np.float32)
+    buffer = np.zeros(num_rows * width + LANES, dtype=np.float32)
     start = (-buffer.ctypes.data // 4) % LANES
-    return buffer[start : start + rows * width].reshape(rows, width)
+    return buffer[start : start + num_rows * width].reshape(num_rows, width)
 
 
 def build_lane_masks() -> np.ndarray:
@@ -81,17 +81,17 @@ def build_lane_masks() -> np.ndarray:
 def fill_uniform(rows: np.ndarray, random: np.random.Generator) -> None:
     """Fills rows (N, D) with uniform values in ±1/2 divided by D, the initialisation of word2vec and GloVe."""
     for start in range(0, len(rows), CHUNK_ROWS):
-        part = rows[start : start + CHUNK_ROWS]
-        part[:] = (random.random(part.shape, dtype=np.float32) - 0.5) / rows.shape[1]
+        chunk = rows[start : start + CHUNK_ROWS]
+        chunk[:] = (random.random(chunk.shape, dtype=np.float32) - 0.5) / rows.shape[1]
 
 
 def remove_padding(matrix: np.ndarray, width: int) -> np.ndarray:
     """Returns the first `width` columns as a contiguous matrix in the same memory; overwrites `matrix`."""
-    rows, flat = len(matrix), matrix.reshape(-1)
-    for start in range(0, rows if width < matrix.shape[1] else 0, CHUNK_ROWS):
-        part = matrix[start : start + CHUNK_ROWS, :width].copy()
-        flat[start * width : start * width + part.size] = part.reshape(-1)
-    return flat[: rows * width].reshape(rows, width)
+    num_rows, flat = len(matrix), matrix.reshape(-1)
+    for start in range(0, num_rows if width < matrix.shape[1] else 0, CHUNK_ROWS):
+        chunk = matrix[start : start + CHUNK_ROWS, :width].copy()
+        flat[start * width : start * width + chunk.size] = chunk.reshape(-1)
+    return flat[: num_rows * width].reshape(num_rows, width)
 
 
 _INT32 = ir.IntType(32)
@@ -99,40 +99,42 @@ _FLOATS, _INTEGERS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(_INT32,
 
 
 class _Lanes(types.Type):
+    """numba's type of a SIMD value."""
+
     def __init__(self) -> None:
         super().__init__(name="Lanes")
 
 
 @register_model(_Lanes)
 class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager, kind) -> None:
-        super().__init__(manager, kind, _FLOATS)
+    def __init__(self, manager, lanes_type) -> None:
+        super().__init__(manager, lanes_type, _FLOATS)
 
 
 lanes = _Lanes()
 
 
-def _instruction(result: types.Type, *kinds: types.Type | None) -> Callable[[Callable], Any]:
-    """Declares a function of compiled loops; the decorated function emits its LLVM instructions.
+def _declare_instruction(result_type: types.Type, *argument_types: types.Type | None) -> Callable[[Callable], Any]:
+    """Returns a decorator that declares a function for compiled loops; the decorated function emits its LLVM code.
 
-    `kinds` are the types of its arguments, None for an array, of which the emitter receives a pointer to the data.
+    An argument type is None for an array; the emitter receives a pointer to its data.
     """
 
     def declare(emit: Callable) -> Any:
         def define(typing_context, *arguments):
-            return result(*(kind or argument for kind, argument in zip(kinds, arguments))), generate
+            types_of_call = (declared or received for declared, received in zip(argument_types, arguments))
+            return result_type(*types_of_call), generate
 
         def generate(context, builder, signature, values):
-            pairs = zip(kinds, signature.args, values)
             values = [
-                value if kind else context.make_array(argument)(context, builder, value).data
-                for kind, argument, value in pairs
+                value if declared else context.make_array(array_type)(context, builder, value).data
+                for declared, array_type, value in zip(argument_types, signature.args, values)
             ]
             value = emit(builder, *values)
-            return context.get_dummy_value() if result is types.void else value
+            return context.get_dummy_value() if result_type is types.void else value
 
         # numba requires a fixed number of parameters, the first of which is the typing context.
-        names = ["typing_context", *(f"argument_{number}" for number in range(len(kinds)))]
+        names = ["typing_context", *(f"argument_{index}" for index in range(len(argument_types)))]
         parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         define.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return intrinsic(define)
@@ -141,10 +143,11 @@ def _instruction(result: types.Type, *kinds: types.Type | None) -> Callable[[Cal
 
 
 def _emit_pointer(builder, array, index):
+    """Returns a pointer to the SIMD value at array[index]."""
     return builder.bitcast(builder.gep(array, [index]), _FLOATS.as_pointer())
 
 
-@_instruction(lanes, None, types.intp)
+@_declare_instruction(lanes, None, types.intp)
 def load(builder, array, index):
     """Returns array[index : index + 16]; the index must be a multiple of 16."""
     value = builder.load(_emit_pointer(builder, array, index))
@@ -152,38 +155,38 @@ def load(builder, array, index):
     return value
 
 
-@_instruction(types.void, None, types.intp, lanes)
+@_declare_instruction(types.void, None, types.intp, lanes)
 def store(builder, array, index, value):
     """Sets array[index : index + 16] = value."""
     builder.store(value, _emit_pointer(builder, array, index)).align = CACHE_LINE
 
 
-@_instruction(types.void, None, types.intp)
+@_declare_instruction(types.void, None, types.intp)
 def prefetch(builder, array, index):
     """Starts to load the cache line of array[index], which is needed soon."""
     byte = ir.IntType(8).as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [byte, _INT32, _INT32, _INT32])
-    function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+    function_type = ir.FunctionType(ir.VoidType(), [byte, _INT32, _INT32, _INT32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [byte], function_type)
     pointer = builder.bitcast(_emit_pointer(builder, array, index), byte)
     builder.call(function, [pointer, _INT32(1), _INT32(3), _INT32(1)])  # for writing, highest locality, data cache
 
 
-@_instruction(lanes, types.float32)
+@_declare_instruction(lanes, types.float32)
 def broadcast(builder, value):
     """Returns the same float in every lane."""
     undefined = ir.Constant(_FLOATS, ir.Undefined)
-    first = builder.insert_element(undefined, value, _INT32(0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(_INTEGERS, [0] * LANES))
+    lane_0 = builder.insert_element(undefined, value, _INT32(0))
+    return builder.shuffle_vector(lane_0, undefined, ir.Constant(_INTEGERS, [0] * LANES))
 
 
-@_instruction(lanes, lanes)
+@_declare_instruction(lanes, lanes)
 def power_of_two(builder, whole):
     """Returns 2 to the power of whole numbers between −126 and 127, by setting the exponent bits of a float."""
     exponent = builder.add(builder.fptosi(whole, _INTEGERS), _INTEGERS([127] * LANES))
     return builder.bitcast(builder.shl(exponent, _INTEGERS([23] * LANES)), _FLOATS)
 
 
-@_instruction(lanes, lanes, lanes, lanes)
+@_declare_instruction(lanes, lanes, lanes, lanes)
 def select_negative(builder, value, below, otherwise):
     """Returns `below` where value < 0, else `otherwise`."""
     zero = ir.Constant(_FLOATS, [0.0] * LANES)
@@ -192,19 +195,18 @@ def select_negative(builder, value, below, otherwise):
 
 def _declare_arithmetic(name):
     """Declares an LLVM instruction on two values, lane by lane."""
-    return _instruction(lanes, lanes, lanes)(lambda builder, left, right: getattr(builder, name)(left, right))
+    return _declare_instruction(lanes, lanes, lanes)(lambda builder, left, right: getattr(builder, name)(left, right))
 
 
-def _declare_function(name, count):
-    """Declares a vector function of LLVM with `count` arguments."""
+def _declare_function(name, num_arguments):
+    """Declares a vector function of LLVM, such as "floor"."""
 
-    @_instruction(lanes, *[lanes] * count)
+    @_declare_instruction(lanes, *[lanes] * num_arguments)
     def function(builder, *arguments):
         full_name = f"llvm.{name}.v{LANES}f32"
-        kind = ir.FunctionType(_FLOATS, [_FLOATS] * count)
-        return builder.call(
-            builder.module.globals.get(full_name) or ir.Function(builder.module, kind, full_name), arguments
-        )
+        function_type = ir.FunctionType(_FLOATS, [_FLOATS] * num_arguments)
+        existing = builder.module.globals.get(full_name)
+        return builder.call(existing or ir.Function(builder.module, function_type, full_name), arguments)
 
     return function
 
@@ -212,14 +214,14 @@ def _declare_function(name, count):
 def _declare_reduction(emit_operation):
     """Declares a function that combines the lanes: two halves are combined until one lane is left."""
 
-    @_instruction(types.float32, lanes)
-    def reduction(builder, part):
+    @_declare_instruction(types.float32, lanes)
+    def reduction(builder, value):
         for width in (8, 4, 2, 1):
-            undefined, indices = ir.Constant(part.type, ir.Undefined), ir.VectorType(_INT32, width)
-            low = builder.shuffle_vector(part, undefined, ir.Constant(indices, list(range(width))))
-            high = builder.shuffle_vector(part, undefined, ir.Constant(indices, list(range(width, 2 * width))))
-            part = emit_operation(builder, low, high)
-        return builder.extract_element(part, _INT32(0))
+            undefined, indices = ir.Constant(value.type, ir.Undefined), ir.VectorType(_INT32, width)
+            low = builder.shuffle_vector(value, undefined, ir.Constant(indices, list(range(width))))
+            high = builder.shuffle_vector(value, undefined, ir.Constant(indices, list(range(width, 2 * width))))
+            value = emit_operation(builder, low, high)
+        return builder.extract_element(value, _INT32(0))
 
     return reduction
 
@@ -228,8 +230,8 @@ add, subtract, multiply, divide = map(_declare_arithmetic, ("fadd", "fsub", "fmu
 maximum = _declare_function("maxnum", 2)
 absolute, floor = _declare_function("fabs", 1), _declare_function("floor", 1)
 fma = _declare_function("fmuladd", 3)  # x · y + z, one instruction where the machine has one
-lane_sum = _declare_reduction(lambda builder, low, high: builder.fadd(low, high))
-lane_max = _declare_reduction(
+sum_lanes = _declare_reduction(lambda builder, low, high: builder.fadd(low, high))
+max_lanes = _declare_reduction(
     lambda builder, low, high: builder.select(builder.fcmp_ordered(">", low, high), low, high)
 )
 

@@ -1,8 +1,8 @@
 """`KeyedVectors`: words and their vectors, immutable and searchable; `Subwords`: vectors of character n-grams.
 
-The n-grams are those of fastText (Bojanowski et al. 2017, section 3.2), so that both hash an n-gram to the same bucket:
-the word is enclosed in `<` and `>`, lengths are counted in characters, and an n-gram is hashed as UTF-8. This module
-knows nothing of training or file formats.
+The n-grams are hashed to the same buckets as in fastText (Bojanowski et al. 2017, section 3.2): the word is enclosed in
+`<` and `>`, lengths are counted in characters, and an n-gram is hashed as UTF-8. This module knows nothing of training
+or file formats.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import numpy as np
 from seqwise.errors import UsageError, suggest
 from seqwise.vectors.search import (
     EPSILON,
+    compute_norm,
+    compute_row_norms,
     find_nonfinite_row,
     find_top_rows,
     normalize,
-    row_norms,
     shift_cosines,
     suggest_words,
-    vector_norm,
 )
 
-FNV_START, FNV_PRIME, MASK = 2166136261, 16777619, 0xFFFFFFFF  # FNV-1a, 32 bits
+FNV_START, FNV_PRIME, UINT32_MASK = 2166136261, 16777619, 0xFFFFFFFF  # of the hash FNV-1a with 32 bits
 # fastText reads a byte as a signed char before it widens it: above 127 the upper 24 bits are set.
-SIGNED = tuple(byte if byte < 128 else byte | 0xFFFFFF00 for byte in range(256))
+SIGN_EXTENDED_BYTES = tuple(byte if byte < 128 else byte | 0xFFFFFF00 for byte in range(256))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,21 +68,22 @@ class Subwords:
 
 
 def hash_ngrams(word: str, min_n: int, max_n: int, buckets: int) -> np.ndarray:
-    """Returns the buckets of a word's n-grams by start, then by length; int64, with repetitions."""
-    characters = [[SIGNED[byte] for byte in letter.encode("utf-8", "surrogatepass")] for letter in f"<{word}>"]
-    end = len(characters)
-    ids = []
-    for start in range(end):
+    """Returns the buckets of a word's n-grams, ordered by start, then by length; int64, with repetitions."""
+    encoded = [letter.encode("utf-8", "surrogatepass") for letter in f"<{word}>"]
+    characters = [[SIGN_EXTENDED_BYTES[byte] for byte in letter_bytes] for letter_bytes in encoded]
+    num_characters = len(characters)
+    bucket_ids = []
+    for start in range(num_characters):
         value = FNV_START
-        # The hash of a longer n-gram continues that of the shorter one.
-        for stop in range(start + 1, min(end, start + max_n) + 1):
+        # The hash of a longer n-gram continues the hash of the shorter one.
+        for stop in range(start + 1, min(num_characters, start + max_n) + 1):
             for byte in characters[stop - 1]:
-                value = ((value ^ byte) * FNV_PRIME) & MASK
+                value = ((value ^ byte) * FNV_PRIME) & UINT32_MASK
             length = stop - start
-            is_bracket = length == 1 and (start == 0 or stop == end)  # `<` or `>` alone carries no information
+            is_bracket = length == 1 and (start == 0 or stop == num_characters)  # `<` or `>` alone means nothing
             if length >= min_n and not is_bracket:
-                ids.append(value % buckets)
-    return np.array(ids, dtype=np.int64)
+                bucket_ids.append(value % buckets)
+    return np.array(bucket_ids, dtype=np.int64)
 
 
 SimilarityMeasure = Literal["cosine", "dot", "scaled"]  # scaled: dot / sqrt(dim)
@@ -91,7 +92,7 @@ AnalogyMethod = Literal["add", "multiply"]  # 3CosAdd, 3CosMul (Levy and Goldber
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A word and its score."""
+    """A word and its score, a similarity."""
 
     word: str
     score: float
@@ -117,13 +118,13 @@ class KeyedVectors:
             about = json.loads(json.dumps(dict(self.about or {})))  # a copy, equal to what a file would hold
         except (TypeError, ValueError) as error:
             problem = f"about: expected a dictionary that JSON can represent; received {error}."
-            raise UsageError(problem, repair="Give words, numbers, and lists and dictionaries of them.") from None
+            raise UsageError(problem, fix="Give words, numbers, and lists and dictionaries of them.") from None
         self.__dict__.update(
             words=words,
             matrix=_freeze_array(self.matrix, np.float32),
             counts=None if counts is None else _freeze_array(counts, np.int64),
             about=MappingProxyType(about),
-            _index={word: number for number, word in enumerate(words)},
+            _index={word: row for row, word in enumerate(words)},
         )
         self._check()
 
@@ -134,8 +135,8 @@ class KeyedVectors:
         if not words:
             raise UsageError("expected at least one word; received none.")
         if len(self._index) < len(words):
-            repeated = next(word for number, word in enumerate(words) if self._index[word] != number)
-            raise UsageError(f"expected every word once; {repeated!r} occurs twice.")
+            repeated_word = next(word for row, word in enumerate(words) if self._index[word] != row)
+            raise UsageError(f"expected every word once; {repeated_word!r} occurs twice.")
         if counts is not None and counts.shape != (len(words),):
             raise UsageError(f"expected {len(words):,} counts; received shape {counts.shape}.")
         if subwords is not None and subwords.matrix.shape[1] != self.dim:
@@ -158,8 +159,8 @@ class KeyedVectors:
 
     @cached_property
     def norms(self) -> np.ndarray:
-        """Euclidean norm of every vector, (V,); 1 for a vector of zeros."""
-        return _freeze_array(row_norms(self.matrix), np.float32)
+        """The Euclidean norm of every vector, (V,); 1 for a vector of zeros."""
+        return _freeze_array(compute_row_norms(self.matrix), np.float32)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -181,10 +182,10 @@ class KeyedVectors:
 
     def index(self, word: str) -> int:
         """Returns the row of a word."""
-        number = self._index.get(word)
-        if number is None:
-            raise self._unknown_word_error(word)
-        return int(number)
+        row = self._index.get(word)
+        if row is None:
+            raise self._build_unknown_word_error(word)
+        return int(row)
 
     def count(self, word: str) -> int | None:
         """Returns the count of a word in the corpus; None if it is not known."""
@@ -196,16 +197,16 @@ class KeyedVectors:
             return self[word]
         vector = self.subwords.compose(word)
         if vector is None:
-            raise self._unknown_word_error(word)
+            raise self._build_unknown_word_error(word)
         return vector
 
     def similarity(self, a: str, b: str, by: SimilarityMeasure = "cosine") -> float:
         """Returns the similarity of two words: cosine, dot product, or dot product divided by √D."""
         _check_options(by, get_args(SimilarityMeasure))
-        first, second = self.vector(a), self.vector(b)
+        vector_a, vector_b = self.vector(a), self.vector(b)
         if by == "cosine":
-            return float(normalize(first) @ normalize(second))
-        dot = float(first.astype(np.float64) @ second)
+            return float(normalize(vector_a) @ normalize(vector_b))
+        dot = float(vector_a.astype(np.float64) @ vector_b)
         return dot / self.dim**0.5 if by == "scaled" else dot
 
     def nearest(
@@ -220,11 +221,11 @@ class KeyedVectors:
         else:
             vector = self._check_query(query)
         if by == "cosine":
-            scores = self._cosines(vector)
+            scores = self._compute_cosines(vector)
         else:  # normalised first, because the product of two large numbers may exceed single precision
-            scores = (self.matrix @ normalize(vector)).astype(np.float64) * vector_norm(vector)
+            scores = (self.matrix @ normalize(vector)).astype(np.float64) * compute_norm(vector)
             scores /= self.dim**0.5 if by == "scaled" else 1.0
-        return self._best(scores, n, excluded_rows)
+        return self._select_best(scores, n, excluded_rows)
 
     def analogy(
         self, a: str, b: str, c: str, n: int = 10, by: AnalogyMethod = "add", exclude: bool = True
@@ -233,11 +234,11 @@ class KeyedVectors:
         _check_options(by, get_args(AnalogyMethod), n)
         unit_a, unit_b, unit_c = (normalize(self.vector(word)) for word in (a, b, c))
         if by == "add":
-            scores = self._cosines(unit_b - unit_a + unit_c)
+            scores = self._compute_cosines(unit_b - unit_a + unit_c)
         else:
-            cos_a, cos_b, cos_c = (shift_cosines(self._cosines(unit)) for unit in (unit_a, unit_b, unit_c))
+            cos_a, cos_b, cos_c = (shift_cosines(self._compute_cosines(unit)) for unit in (unit_a, unit_b, unit_c))
             scores = cos_b * cos_c / (cos_a + EPSILON)
-        return self._best(scores, n, self._find_rows([a, b, c]) if exclude else set())
+        return self._select_best(scores, n, self._find_rows([a, b, c]) if exclude else set())
 
     def rank_by_centrality(self, words: Sequence[str]) -> list[Neighbour]:
         """Returns these words with their cosine to the mean of the normalised vectors, least central first."""
@@ -265,15 +266,18 @@ class KeyedVectors:
 
         return load_vectors(path, kind)
 
-    def _cosines(self, vector: np.ndarray) -> np.ndarray:
+    def _compute_cosines(self, vector: np.ndarray) -> np.ndarray:
+        """Returns the cosine of a vector to every word, (V,)."""
         scores: np.ndarray = self.matrix @ normalize(vector)
         scores /= self.norms
         return scores
 
-    def _best(self, scores: np.ndarray, n: int, excluded: Collection[int]) -> list[Neighbour]:
-        return [Neighbour(self.words[row], float(scores[row])) for row in find_top_rows(scores, n, excluded)]
+    def _select_best(self, scores: np.ndarray, n: int, excluded_rows: Collection[int]) -> list[Neighbour]:
+        """Returns the n words with the highest scores."""
+        return [Neighbour(self.words[row], float(scores[row])) for row in find_top_rows(scores, n, excluded_rows)]
 
     def _find_rows(self, words: Iterable[str]) -> set[int]:
+        """Returns the rows of these words, without unknown words."""
         return {self._index[word] for word in words if word in self._index}
 
     def _check_query(self, query: np.ndarray) -> np.ndarray:
@@ -284,16 +288,17 @@ class KeyedVectors:
             raise UsageError("expected a vector of finite numbers; received one with nan or inf.")
         return vector
 
-    def _unknown_word_error(self, word: str) -> UsageError:
-        problem, repair = f"{word!r} is not among the {len(self):,} words", suggest_words(word, self.words, self._index)
+    def _build_unknown_word_error(self, word: str) -> UsageError:
+        problem, fix = f"{word!r} is not among the {len(self):,} words", suggest_words(word, self.words, self._index)
         if self.subwords is not None and len(self.subwords.bucket_ids(word)):
-            repair = f"vector({word!r}) composes one from its n-grams. {repair}".rstrip()
+            fix = f"vector({word!r}) composes one from its n-grams. {fix}".rstrip()
         elif self.subwords is not None:
             problem += " and too short for its n-grams"
-        return UsageError(f"{problem}.", repair=repair)
+        return UsageError(f"{problem}.", fix=fix)
 
 
 def _freeze_array(values: np.ndarray, dtype: type) -> np.ndarray:
+    """Returns a read-only view, of the same memory if dtype and layout allow."""
     array: np.ndarray = np.ascontiguousarray(values, dtype=dtype).view()
     array.setflags(write=False)
     return array
@@ -301,6 +306,6 @@ def _freeze_array(values: np.ndarray, dtype: type) -> np.ndarray:
 
 def _check_options(by: str, choices: Sequence[str], n: int = 1) -> None:
     if by not in choices:
-        raise UsageError(f"by: {by!r} is unknown.", repair=suggest(str(by), choices))
+        raise UsageError(f"by: {by!r} is unknown.", fix=suggest(str(by), choices))
     if n < 1:
         raise UsageError(f"n: expected at least 1; received {n}.")

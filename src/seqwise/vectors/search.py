@@ -1,6 +1,6 @@
-"""Nearest rows of a matrix, and words that are spelt like another. It knows nothing of word vectors.
+"""Finds the nearest rows of a matrix, and words that are spelt like another. It knows nothing of word vectors.
 
-Scores are divided by the norms of the rows: a normalised copy of the matrix would double the memory. difflib is not
+Callers divide scores by the norms of the rows: a normalised copy of the matrix would double the memory. difflib is not
 used for spelling: it ranks swapped letters low (for kign, kin before king) and orders equally similar words
 alphabetically, not by frequency.
 """
@@ -16,14 +16,15 @@ import numpy as np
 # Added to the divisor of 3CosMul. Levy and Goldberg (2014) take 1e-3; gensim, whose answers ours should equal, 1e-6.
 EPSILON = 1e-6
 BLOCK_NUMBERS = 1 << 22  # numbers converted or checked at once
+MAX_COSINES = 1 << 23  # cosines in memory at once: 32 MB
 NUM_CANDIDATES = 60  # words whose edit distance is computed; a cheaper similarity selects them
-MAX_LENGTH = 40  # characters; longer words get no suggestion
+MAX_LENGTH = 40  # characters of a word; longer ones get no suggestion
 
 
-def row_norms(matrix: np.ndarray) -> np.ndarray:
+def compute_row_norms(matrix: np.ndarray) -> np.ndarray:
     """Returns the Euclidean norm of every row; 1 for a row of zeros, whose cosine to anything is then 0.
 
-    In double precision, block by block: in single precision the square of 1e25 is infinite and that of 1e-25 is 0.
+    In double precision, block by block: in single precision the square of 1e25 is infinite, the square of 1e-25 is 0.
     """
     norms = np.empty(len(matrix))
     for rows in iterate_row_blocks(*matrix.shape):
@@ -33,19 +34,19 @@ def row_norms(matrix: np.ndarray) -> np.ndarray:
     return norms
 
 
-def vector_norm(vector: np.ndarray) -> float:
+def compute_norm(vector: np.ndarray) -> float:
     """Returns the Euclidean norm."""
     return float(np.linalg.norm(vector.astype(np.float64)))
 
 
 def normalize(vector: np.ndarray) -> np.ndarray:
     """Returns the vector divided by its norm; zeros stay zeros."""
-    return (vector / (vector_norm(vector) or 1.0)).astype(np.float32)
+    return (vector / (compute_norm(vector) or 1.0)).astype(np.float32)
 
 
-def shift_cosines(cosine: np.ndarray) -> np.ndarray:
-    """Maps cosines from [-1, 1] to [0, 1]: 3CosMul multiplies and divides, which needs one sign."""
-    return (1 + cosine) / 2
+def shift_cosines(cosines: np.ndarray) -> np.ndarray:
+    """Maps cosines from [-1, 1] to [0, 1]: 3CosMul multiplies and divides them, so none may be negative."""
+    return (1 + cosines) / 2
 
 
 def find_top_rows(scores: np.ndarray, n: int, exclude: Collection[int] = ()) -> np.ndarray:
@@ -60,11 +61,11 @@ def find_top_rows(scores: np.ndarray, n: int, exclude: Collection[int] = ()) -> 
     return order[~np.isin(order, list(exclude))][:n]
 
 
-def iterate_row_blocks(rows: int, width: int, block_numbers: int = BLOCK_NUMBERS) -> Iterator[slice]:
-    """Yields slices of rows with about `block_numbers` numbers each."""
+def iterate_row_blocks(num_rows: int, width: int, block_numbers: int = BLOCK_NUMBERS) -> Iterator[slice]:
+    """Yields slices of the rows of a matrix, with about `block_numbers` numbers in each block."""
     step = max(1, block_numbers // max(1, width))
-    for start in range(0, rows, step):
-        yield slice(start, min(rows, start + step))
+    for start in range(0, num_rows, step):
+        yield slice(start, min(num_rows, start + step))
 
 
 def find_nonfinite_row(matrix: np.ndarray) -> int | None:
@@ -76,10 +77,10 @@ def find_nonfinite_row(matrix: np.ndarray) -> int | None:
     return None
 
 
-def suggest_words(word: str, words: Sequence[str], known: Collection[str]) -> str:
+def suggest_words(word: str, words: Sequence[str], known_words: Collection[str]) -> str:
     """Returns a sentence that suggests similar words; empty if there are none."""
     for variant in (word.lower(), word.capitalize(), word.upper()):
-        if variant in known:
+        if variant in known_words:
             return f"Words are case-sensitive: {variant!r} is known."
     suggestions = [repr(match) for match in find_similar_words(word, words)]
     if not suggestions:
@@ -89,26 +90,29 @@ def suggest_words(word: str, words: Sequence[str], known: Collection[str]) -> st
 
 
 def find_similar_words(word: str, words: Sequence[str], n: int = 3) -> list[str]:
-    """Returns the n words with the smallest edit distance; of equal ones the earlier, more frequent first."""
+    """Returns the n words with the smallest edit distance; at equal distance the earlier, more frequent word first."""
     if not 1 < len(word) <= MAX_LENGTH:
         return []
     query = word.lower()
-    min_length, max_length, features = len(query) - 2, len(query) + 2, _letters_and_bigrams(query)
+    min_length, max_length, features = len(query) - 2, len(query) + 2, _collect_letters_and_bigrams(query)
     similarities = (
         (2 * len(features & other_features) / (len(features) + len(other_features)), -row)  # Dice coefficient
         for row, other in enumerate(map(str.lower, words))
         if min_length <= len(other) <= max_length
         # The first letter is seldom wrong; if it is, it is often swapped with the second.
         and (other[:1] == query[0] or other[:1] == query[1] or other[1:2] == query[0])
-        and (other_features := _letters_and_bigrams(other))
+        and (other_features := _collect_letters_and_bigrams(other))
     )
     candidates = [-row for _, row in heapq.nlargest(NUM_CANDIDATES, similarities)]
-    distances = sorted((damerau_levenshtein(query, words[row].lower()), row) for row in candidates)
+    distances = sorted((compute_edit_distance(query, words[row].lower()), row) for row in candidates)
     return [words[row] for distance, row in distances if distance <= max(1, len(word) // 3)][:n]
 
 
-def damerau_levenshtein(a: str, b: str) -> int:
-    """Returns how many insertions, deletions, substitutions and swaps of neighbouring letters turn a into b."""
+def compute_edit_distance(a: str, b: str) -> int:
+    """Returns how many insertions, deletions, substitutions and swaps of neighbouring letters turn a into b.
+
+    This is the Damerau-Levenshtein distance.
+    """
     before_previous, previous = [0] * (len(b) + 1), list(range(len(b) + 1))
     for i, letter in enumerate(a, start=1):
         current = [i]
@@ -121,5 +125,5 @@ def damerau_levenshtein(a: str, b: str) -> int:
     return previous[-1]
 
 
-def _letters_and_bigrams(word: str) -> set[str]:
+def _collect_letters_and_bigrams(word: str) -> set[str]:
     return {*word, *map("".join, pairwise(word))}

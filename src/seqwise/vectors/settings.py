@@ -1,4 +1,4 @@
-"""Settings of `seqwise vectors train`: the one home of their defaults and help texts.
+"""Settings of `seqwise vectors train`, with their defaults and help texts.
 
 `None` means "choose for me"; `resolve` chooses and returns a `ResolvedVectorSettings`, in which nothing is optional.
 This module knows nothing of corpora.
@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from seqwise.applicability import Condition, check_effects, list_changed
 from seqwise.config import Device, Section, describe_errors
-from seqwise.environment import cpu_count
+from seqwise.environment import count_cpus
 from seqwise.errors import UsageError
 
 Method = Literal["skipgram", "cbow", "glove"]
@@ -43,7 +43,7 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
 class VectorSettings(Section):
     """How word vectors are trained."""
 
-    renamed: ClassVar = {"rate": "learning_rate", "limit": "x_max", "least": "min_n", "most": "max_n"}
+    new_names: ClassVar = {"rate": "learning_rate", "limit": "x_max", "least": "min_n", "most": "max_n"}
 
     method: Method = "skipgram"
     """skipgram: predict a word from each neighbour. cbow: from the mean of its neighbours. glove: from pair counts."""
@@ -98,14 +98,14 @@ class VectorSettings(Section):
             "epochs": EPOCHS[self.method],
             "learning_rate": GENSIM_LEARNING_RATE if self.update == "gensim" else rates[self.method],
             "tokenizer": tokenizer,
-            "threads": cpu_count(),
+            "threads": count_cpus(),
         }
         return ResolvedVectorSettings(**{**defaults, **self.model_dump(exclude_none=True)})
 
     def _check(self) -> None:
         if self.min_n > self.max_n:
-            repair = "Pass a smaller --min-n or a larger --max-n."
-            raise UsageError(f"--min-n {self.min_n} is more than --max-n {self.max_n}.", repair=repair)
+            fix = "Pass a smaller --min-n or a larger --max-n."
+            raise UsageError(f"--min-n {self.min_n} is more than --max-n {self.max_n}.", fix=fix)
         check_vector_effects(self, list_changed(self))
 
 
@@ -129,4 +129,4 @@ def build_settings(**values: Any) -> VectorSettings:
     try:
         return VectorSettings(**values)
     except ValidationError as error:
-        raise UsageError(describe_errors(error, VectorSettings), repair="See seqwise vectors train --help.") from None
+        raise UsageError(describe_errors(error, VectorSettings), fix="See seqwise vectors train --help.") from None

@@ -1,6 +1,6 @@
-"""`train_vectors`: a corpus and settings → `KeyedVectors`; it reads the corpus, chooses the trainer and runs it.
+"""`train_vectors`: trains word vectors on a corpus. It reads the corpus, chooses the trainer and runs it.
 
-`VectorTrainer` is what the trainers of word2vec and GloVe have in common. They are imported when they are chosen: until
+`VectorTrainer` is the interface of the trainers of word2vec and GloVe. They are imported when they are chosen: until
 then neither numba nor torch is.
 """
 
@@ -17,16 +17,17 @@ import numpy as np
 
 from seqwise.callbacks import LogFunction
 from seqwise.data.corpus.sources import open_unsplit
-from seqwise.data.in_memory import Data, save_data
-from seqwise.environment import gpu
+from seqwise.data.in_memory import save_data
+from seqwise.data.records import Data
+from seqwise.environment import get_gpu
 from seqwise.errors import DataError, MemoryLimitError, NonFiniteError, UsageError
-from seqwise.vectors.corpus import Sentences, choose_tokenizer, describe_files, read_sentences
+from seqwise.vectors.corpus import EncodedCorpus, choose_tokenizer, describe_files, encode_corpus
 from seqwise.vectors.keyed import KeyedVectors, Subwords
 from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings, build_settings
 
 CUDA_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them exists where CUDA is installed; the second under WSL
 MAX_GPU_WINDOW = 24  # the GPU kernel has room for no more
-LARGE_SOFTMAX = 5_000  # words above which a full softmax takes hours on a corpus of useful size
+LARGE_SOFTMAX = 5_000  # words of a vocabulary above which a full softmax takes hours on a corpus of useful size
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,20 @@ class VectorStep:
 class VectorTrainer(ABC):
     """Trains vectors on a corpus. `steps()` may be stopped early; all other methods can be called at any time."""
 
-    description: str  # of the training, in one line
+    description: str  # one line about the training
 
-    def __init__(self, sentences: Sentences, settings: ResolvedVectorSettings):
-        self.sentences, self.settings = sentences, settings
+    def __init__(self, corpus: EncodedCorpus, settings: ResolvedVectorSettings):
+        self.corpus, self.settings = corpus, settings
 
     @property
     @abstractmethod
     def losses(self) -> list[float | None]:
-        """Mean loss of each epoch; None for an epoch that has none yet."""
+        """The mean loss of each epoch; None for an epoch that has none yet."""
 
     @property
     @abstractmethod
     def progress(self) -> float:
-        """Share of the training that is done, 0 … 1."""
+        """The share of the training that is done, 0 … 1."""
 
     @abstractmethod
     def steps(self) -> Iterator[VectorStep]:
@@ -99,25 +100,24 @@ class VectorTraining:
         log: LogFunction | None = None,
         progress: Callable[[int, int], None] | None = None,
     ):
-        corpus = save_data(corpus, ("text",))
-        self.name, log = corpus, log or (lambda text: None)
+        self.name, log = save_data(corpus, ("text",)), log or (lambda text: None)
         should_use_gpu(settings.resolve())  # reports wrong settings and a missing device before anything is read
-        source = open_unsplit(corpus)
+        source = open_unsplit(self.name)
         tokenizer, reason = choose_tokenizer(source, settings.tokenizer)
         self.settings = settings.resolve(tokenizer)
-        self.sentences = read_sentences(source, tokenizer, settings.lowercase, settings.min_count, progress=progress)
-        vocabulary, words = self.sentences.vocabulary, self.sentences.num_words
+        self.corpus = encode_corpus(source, tokenizer, settings.lowercase, settings.min_count, progress=progress)
+        vocabulary, num_words = self.corpus.vocabulary, self.corpus.num_words
         log(
-            f"{words:,} words, {vocabulary.num_distinct:,} distinct; {len(vocabulary):,} occur at least "
-            f"{settings.min_count} times and make up {vocabulary.counts.sum() / words:.1%} of the text."
+            f"{num_words:,} words, {vocabulary.num_distinct:,} distinct; {len(vocabulary):,} occur at least "
+            f"{settings.min_count} times and make up {vocabulary.counts.sum() / num_words:.1%} of the text."
         )
         log(f"text: {reason}{describe_files(source)}.")
         try:
-            self.trainer = build_trainer(self.sentences, self.settings)
+            self.trainer = build_trainer(self.corpus, self.settings)
         except MemoryError as error:
             raise MemoryLimitError(
                 f"{len(vocabulary):,} vectors of {settings.dim} numbers do not fit into memory: {error}.",
-                repair="Train with a smaller --dim, a larger --min-count, or fewer --buckets.",
+                fix="Train with a smaller --dim, a larger --min-count, or fewer --buckets.",
             ) from None
         log(self.trainer.description)
         if settings.loss == "softmax" and len(vocabulary) > LARGE_SOFTMAX:
@@ -128,7 +128,7 @@ class VectorTraining:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.sentences.file.close()
+        self.corpus.file.close()
 
     def steps(self) -> Iterator[VectorStep]:
         """Trains, and yields the progress. May be stopped early."""
@@ -138,15 +138,15 @@ class VectorTraining:
         finally:
             self.seconds = time.monotonic() - start
         if all(loss is None for loss in self.trainer.losses):
-            repair = "Subsampling dropped too much of a small corpus: train with --subsample 0."
-            raise DataError("no two words were left next to each other.", repair=repair, file=self.name)
+            fix = "Subsampling dropped too much of a small corpus: train with --subsample 0."
+            raise DataError("no two words were left next to each other.", fix=fix, file=self.name)
 
     def vectors(self) -> KeyedVectors:
         """Returns the vectors as trained so far. Training cannot continue afterwards."""
-        trainer, vocabulary = self.trainer, self.sentences.vocabulary
+        trainer, vocabulary = self.trainer, self.corpus.vocabulary
         about = {
             "corpus": self.name,
-            "words": self.sentences.num_words,
+            "words": self.corpus.num_words,
             "settings": self.settings.model_dump(mode="json"),
             "threads": self.settings.threads,
             "losses": trainer.losses,
@@ -155,17 +155,17 @@ class VectorTraining:
         return KeyedVectors(vocabulary.words, trainer.vectors(), vocabulary.counts, trainer.subwords(), about)
 
 
-def build_trainer(sentences: Sentences, settings: ResolvedVectorSettings) -> VectorTrainer:
+def build_trainer(corpus: EncodedCorpus, settings: ResolvedVectorSettings) -> VectorTrainer:
     """Returns the trainer for the method and device that the settings name."""
     use_gpu = should_use_gpu(settings)
     if settings.method == "glove":
         from seqwise.vectors.glove.trainer import GloveTrainer
 
-        return GloveTrainer(sentences, settings)
+        return GloveTrainer(corpus, settings)
     if use_gpu:
         from seqwise.vectors.word2vec.gpu_trainer import GpuWord2VecTrainer
 
-        trainer = GpuWord2VecTrainer(sentences, settings)
+        trainer = GpuWord2VecTrainer(corpus, settings)
         try:
             trainer.compile()
             return trainer
@@ -174,11 +174,11 @@ def build_trainer(sentences: Sentences, settings: ResolvedVectorSettings) -> Vec
                 raise
     from seqwise.vectors.word2vec.trainer import Word2VecTrainer
 
-    return Word2VecTrainer(sentences, settings)
+    return Word2VecTrainer(corpus, settings)
 
 
 def should_use_gpu(settings: ResolvedVectorSettings) -> bool:
-    """Whether to train on a GPU; raises `UsageError` if the settings require one that cannot do it.
+    """Returns whether to train on a GPU; raises `UsageError` if the settings require one and it cannot.
 
     torch, which is large, is imported only where a CUDA driver is installed.
     """
@@ -190,20 +190,20 @@ def should_use_gpu(settings: ResolvedVectorSettings) -> bool:
     elif settings.window > MAX_GPU_WINDOW:
         problem = f"windows wider than {MAX_GPU_WINDOW} do not run on a GPU."
     if settings.device == "auto":
-        return not problem and any(Path(name).exists() for name in CUDA_DRIVERS) and gpu() is not None
+        return not problem and any(Path(name).exists() for name in CUDA_DRIVERS) and get_gpu() is not None
     if problem:
-        raise UsageError(problem, repair="Leave --device out, or pass --device cpu.")
-    if gpu() is None:
-        raise UsageError("PyTorch finds no CUDA device here.", repair="Leave out --device, or see: seqwise doctor")
+        raise UsageError(problem, fix="Leave --device out, or pass --device cpu.")
+    if get_gpu() is None:
+        raise UsageError("PyTorch finds no CUDA device here.", fix="Leave out --device, or see: seqwise doctor")
     return True
 
 
-def divergence_error(loss: float, epoch: int, settings: ResolvedVectorSettings) -> NonFiniteError:
+def build_divergence_error(loss: float, epoch: int, settings: ResolvedVectorSettings) -> NonFiniteError:
     """Returns the error for a loss that is not finite or far too high."""
     problem = f"training diverged: the loss is {loss:g} in epoch {epoch + 1}."
-    return NonFiniteError(problem, repair=f"Train with a smaller --learning-rate than {settings.learning_rate:g}.")
+    return NonFiniteError(problem, fix=f"Train with a smaller --learning-rate than {settings.learning_rate:g}.")
 
 
-def format_count(number: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Returns "1 epoch" or "2 epochs"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,4 +1,4 @@
-"""File formats of word vectors: detects the format and calls its reader or writer.
+"""Reads and writes files of word vectors: detects the format, called its kind, and calls its reader or writer.
 
     .safetensors   everything, with counts, n-grams and training settings; loads fastest
     .bin           word2vec binary: words and numbers as bytes
@@ -35,7 +35,7 @@ KINDS_BY_SUFFIX = {
 def load_vectors(
     path: str | Path, kind: str | None = None, progress: ProgressCallback | None = None, log: LogFunction | None = None
 ) -> KeyedVectors:
-    """Reads a file; its suffix determines the kind, or its first line if the suffix is unknown.
+    """Reads a file of vectors; its suffix determines the kind, or its first line if the suffix is unknown.
 
     Repeated words, of which the first vector is used, and words that are not UTF-8 are reported to `log`, or as
     a warning.
@@ -58,7 +58,7 @@ def load_vectors(
 
 
 def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None) -> None:
-    """Writes a file atomically; its suffix determines the kind, `.txt` is word2vec text."""
+    """Writes a file of vectors atomically; its suffix determines the kind, `.txt` is word2vec text."""
     from seqwise.vectors.formats.binary import write_binary, write_tensors
     from seqwise.vectors.formats.text import write_text
 
@@ -78,17 +78,17 @@ def resolve_output_kind(path: str | Path, kind: str | None = None) -> str:
     resolved_kind = _resolve_kind(path, kind)
     if resolved_kind is None:
         problem = f"the suffix of {path.name!r} does not determine the format to write."
-        repair = f"End it in {', '.join(KINDS_BY_SUFFIX)} (convert also accepts --to with {', '.join(KINDS)})."
-        raise UsageError(problem, repair=repair)
+        fix = f"End it in {', '.join(KINDS_BY_SUFFIX)} (convert also accepts --to with {', '.join(KINDS)})."
+        raise UsageError(problem, fix=fix)
     check_output_path(path)
     return resolved_kind
 
 
 def _resolve_kind(path: Path, kind: str | None) -> str | None:
-    """Returns `kind` if it is set, otherwise that of the suffix; None for an unknown suffix."""
+    """Returns `kind` if it is set, otherwise the kind of the suffix, or None if the suffix is unknown."""
     if kind is not None and kind not in KINDS:
-        raise UsageError(f"kind: {kind!r} is unknown.", repair=suggest(kind, KINDS))
+        raise UsageError(f"kind: {kind!r} is unknown.", fix=suggest(kind, KINDS))
     resolved_kind = kind or KINDS_BY_SUFFIX.get((path.with_suffix("") if is_gzip(path) else path).suffix.lower())
     if resolved_kind == "safetensors" and is_gzip(path):
-        raise UsageError("safetensors files cannot be compressed.", repair="Remove .gz from the name.", file=path)
+        raise UsageError("safetensors files cannot be compressed.", fix="Remove .gz from the name.", file=path)
     return resolved_kind

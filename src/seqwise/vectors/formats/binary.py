@@ -25,7 +25,7 @@ from seqwise.errors import DataError, UsageError
 from seqwise.files import replace_file
 from seqwise.vectors.formats.vector_table import (
     BLOCK_ROWS,
-    REPAIR,
+    DAMAGED_FILE_FIX,
     VectorTable,
     get_file_position,
     parse_header,
@@ -46,14 +46,15 @@ DTYPES = {"vectors": np.float32, "words": np.uint8, "counts": np.int64, "subword
 def read_binary(
     path: Path, progress: Callable[[int, int], None] | None = None, log: Callable[[str], None] | None = None
 ) -> KeyedVectors:
+    """Reads a file in word2vec's binary format."""
     with open_binary(path) as file:
         size, header = path.stat().st_size, parse_header(path, file.readline(MAX_WORD_BYTES))
         if header is None:
             problem = "expected two whole numbers (words, numbers per word) in the first line, as word2vec writes them."
-            raise DataError(problem, repair=TEXT_HINT, file=path, line=1)
+            raise DataError(problem, fix=TEXT_HINT, file=path, line=1)
         num_declared, dim = header
         capacity = BLOCK_ROWS if is_gzip(path) else size // (4 * dim + 2) + 1
-        table, rest = VectorTable(path, dim, num_declared, min(num_declared, capacity)), b""
+        table, rest = VectorTable(path, dim, num_declared, min(num_declared, capacity)), b""  # rest: not yet parsed
         while table.num_read < num_declared:
             block = file.read(max(BLOCK_BYTES, 8 * dim))
             if not block:
@@ -61,24 +62,26 @@ def read_binary(
             sample = block[:SAMPLE_BYTES]
             is_text = len(sample) == SAMPLE_BYTES and sample.translate(None, CONTROL_CHARACTERS) == sample
             if not table.num_read and is_text:
-                raise DataError("this is text, not the binary format of word2vec.", repair=TEXT_HINT, file=path, line=2)
+                raise DataError("this is text, not the binary format of word2vec.", fix=TEXT_HINT, file=path, line=2)
             rest = _parse_block(rest + block, table, num_declared)
             if progress:
                 progress(get_file_position(file), size)
         if (rest + file.read(64)).strip(b"\n"):
             problem = f"the first line declares {num_declared:,} words of {dim:,} numbers, but more bytes follow."
-            raise DataError(problem, repair=REPAIR, file=path)
+            raise DataError(problem, fix=DAMAGED_FILE_FIX, file=path)
     if not table.rows:
-        raise _word_error(path, 0)
+        raise _build_word_error(path, 0)
     return table.to_keyed_vectors(log)
 
 
-def write_binary(path: Path, keyed: KeyedVectors) -> None:
+def write_binary(path: Path, vectors: KeyedVectors) -> None:
+    """Writes a file in word2vec's binary format."""
+
     def encode(words: Sequence[str], rows: np.ndarray) -> bytes:
         rows = rows.astype("<f4", copy=False)
         return b"".join([word.encode() + b" " + row.tobytes() for word, row in zip(words, rows)])
 
-    write_rows(path, keyed, encode)
+    write_rows(path, vectors, encode)
 
 
 def _parse_block(data: bytes, table: VectorTable, num_declared: int) -> bytes:
@@ -90,7 +93,7 @@ def _parse_block(data: bytes, table: VectorTable, num_declared: int) -> bytes:
         space = data.find(b" ", start, start + MAX_WORD_BYTES)
         stop = space + 1 + width
         if space < 0 and len(data) - start > MAX_WORD_BYTES:
-            raise _word_error(table.path, table.num_read + len(words) + num_skipped)
+            raise _build_word_error(table.path, table.num_read + len(words) + num_skipped)
         if space < 0 or stop > len(data):
             break
         try:
@@ -102,16 +105,17 @@ def _parse_block(data: bytes, table: VectorTable, num_declared: int) -> bytes:
     row = find_nonfinite_row(rows[: len(words)])
     if row is not None:
         problem = f"the vector of {words[row]!r} holds an infinite number or nan."
-        raise DataError(problem, repair=REPAIR, file=table.path)
+        raise DataError(problem, fix=DAMAGED_FILE_FIX, file=table.path)
     table.append(words, num_skipped)
     return data[start:]
 
 
-def _word_error(path: Path, index: int) -> DataError:
-    return DataError(f"word {index + 1:,} is not UTF-8 text, or has no end.", repair=REPAIR, file=path)
+def _build_word_error(path: Path, index: int) -> DataError:
+    return DataError(f"word {index + 1:,} is not UTF-8 text, or has no end.", fix=DAMAGED_FILE_FIX, file=path)
 
 
 def read_tensors(path: Path) -> KeyedVectors:
+    """Reads a safetensors file."""
     tensors, metadata = _read_content(path)
     try:
         words = json.loads(tensors["words"].tobytes())
@@ -128,18 +132,19 @@ def read_tensors(path: Path) -> KeyedVectors:
         return KeyedVectors(words, tensors["vectors"], tensors.get("counts"), subwords, about)
     except (UsageError, ValueError, KeyError) as error:
         reason = error.problem if isinstance(error, UsageError) else "its words or settings cannot be read."
-        raise DataError(f"the file is damaged: {reason}", repair="Write it again.", file=path) from None
+        raise DataError(f"the file is damaged: {reason}", fix="Write it again.", file=path) from None
 
 
-def write_tensors(path: Path, keyed: KeyedVectors) -> None:
-    words = json.dumps(keyed.words, ensure_ascii=True).encode()
-    tensors = {"vectors": keyed.matrix, "words": np.frombuffer(words, dtype=np.uint8)}
-    metadata = {"format": FORMAT, "about": json.dumps(dict(keyed.about))}
-    if keyed.counts is not None:
-        tensors["counts"] = keyed.counts
-    if keyed.subwords is not None:
-        tensors["subwords"] = keyed.subwords.matrix
-        metadata |= {"min_n": str(keyed.subwords.min_n), "max_n": str(keyed.subwords.max_n)}
+def write_tensors(path: Path, vectors: KeyedVectors) -> None:
+    """Writes a safetensors file."""
+    words = json.dumps(vectors.words, ensure_ascii=True).encode()
+    tensors = {"vectors": vectors.matrix, "words": np.frombuffer(words, dtype=np.uint8)}
+    metadata = {"format": FORMAT, "about": json.dumps(dict(vectors.about))}
+    if vectors.counts is not None:
+        tensors["counts"] = vectors.counts
+    if vectors.subwords is not None:
+        tensors["subwords"] = vectors.subwords.matrix
+        metadata |= {"min_n": str(vectors.subwords.min_n), "max_n": str(vectors.subwords.max_n)}
     with replace_file(path, concurrent=True) as temporary:
         if temporary.exists() and not temporary.is_file():  # a pipe or a device, which save_file would replace
             temporary.write_bytes(save(tensors, metadata))
@@ -156,7 +161,7 @@ def _read_content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
                 return {name: file.get_tensor(name) for name in names if name in DTYPES}, metadata
     except (SafetensorError, OSError) as error:
         problem = f"the safetensors file is damaged: {error}."
-        raise DataError(problem, repair="Copy or download it again.", file=path) from None
+        raise DataError(problem, fix="Copy or download it again.", file=path) from None
     examples = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     problem = f"this safetensors file holds the tensors of a model ({examples}), not words with vectors."
-    raise DataError(problem, repair="Give a file that `seqwise vectors train` wrote.", file=path)
+    raise DataError(problem, fix="Give a file that `seqwise vectors train` wrote.", file=path)

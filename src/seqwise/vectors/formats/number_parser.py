@@ -1,8 +1,8 @@
-"""Compiled parser of lines of decimal numbers. It knows nothing of words, and leaves unusual lines to its caller.
+"""A compiled parser of lines with a word and decimal numbers. It leaves unusual lines to its caller.
 
-A number of at most 15 digits or so, times a power of ten up to 22, is exact in float64 (Clinger 1990), so the
-result equals Python's float() bit for bit. A line with anything else (longer numbers, nan, words with spaces, too few
-numbers) is reported as not parsed.
+A number of at most 15 digits or so, times a power of ten with an exponent up to 22, is exact in float64 (Clinger 1990),
+so the result equals Python's float() bit for bit. A line with anything else (longer numbers, nan, words with spaces,
+too few numbers) is reported as not parsed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POWERS = 10.0 ** np.arange(23)
 
 @cached_njit
 def parse_lines(data, starts, stops, powers, out, word_ends, is_parsed):  # pragma: no cover - compiled
-    """Fills the rows of `out` from the lines data[start:stop]; sets `word_ends`, and `is_parsed` of each line."""
+    """Fills the rows of `out` from the lines data[start:stop]; sets `word_ends` and `is_parsed` for each line."""
     for row in range(len(starts)):
         position, stop = starts[row], stops[row]
         while position < stop and data[position] != SPACE and data[position] != TAB:
@@ -60,11 +60,11 @@ def _parse_numbers(data, position, stop, powers, out):  # pragma: no cover - com
             if position < stop and (data[position] == MINUS or data[position] == PLUS):
                 sign = -1 if data[position] == MINUS else 1
                 position += 1
-            exponent, first = 0, position
+            exponent, exponent_start = 0, position
             while position < stop and ZERO <= data[position] <= ZERO + 9 and exponent < 1000:
                 exponent = exponent * 10 + (data[position] - ZERO)
                 position += 1
-            if position == first:
+            if position == exponent_start:
                 return False
             scale += sign * exponent
         if position < stop and data[position] != SPACE and data[position] != TAB and data[position] != RETURN:

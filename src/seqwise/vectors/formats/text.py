@@ -1,7 +1,7 @@
 """Text formats with one word per line: word2vec and fastText, whose first line is a header, and GloVe.
 
 It knows nothing of file suffixes. Numbers are counted from the right, since words of GloVe may contain spaces: ". . .".
-Only spaces and tabs separate fields; other white space belongs to a word.
+Only spaces and tabs separate fields; other whitespace belongs to a word.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seqwise.vectors.formats.vector_table import VectorTable, get_file_position,
 from seqwise.vectors.keyed import KeyedVectors
 
 BLOCK_BYTES = 4 << 20  # bytes read at once
-COMPILED_MIN_BYTES = 8 << 20  # from this size the compiled reader is worth the 0.6 s that numba takes to start
+MIN_COMPILED_BYTES = 8 << 20  # size of a file from which the compiled parser is worth the 0.6 s that numba takes
 MAX_LINE_BYTES = 16 << 20  # a longer line means that the file is not text
 SAMPLE_LINES = 50  # lines from which the number of dimensions is estimated if there is no header
 NUMBER_FORMAT = "%.9g"  # nine digits represent every float32 exactly
@@ -54,13 +54,14 @@ def read_text(
     return reader.table.to_keyed_vectors(log)
 
 
-def write_text(path: Path, keyed: KeyedVectors, header: bool) -> None:
-    line = "%s " + " ".join([NUMBER_FORMAT] * keyed.dim) + "\n"
+def write_text(path: Path, vectors: KeyedVectors, header: bool) -> None:
+    """Writes one word with its numbers per line, after a header line if `header`."""
+    line = "%s " + " ".join([NUMBER_FORMAT] * vectors.dim) + "\n"
 
     def encode(words: Sequence[str], rows: np.ndarray) -> bytes:
         return "".join([line % (word, *row) for word, row in zip(words, rows.tolist())]).encode()
 
-    write_rows(path, keyed, encode, header)
+    write_rows(path, vectors, encode, header)
 
 
 class _Reader:
@@ -68,10 +69,10 @@ class _Reader:
 
     def __init__(self, path: Path, dim: int, num_declared: int | None, size: int):
         self.path, self.dim, self.num_declared = path, dim, num_declared
-        self.compiled = size > COMPILED_MIN_BYTES
+        self.is_compiled = size > MIN_COMPILED_BYTES
         capacity = min(num_declared or size, size // (8 * dim) + 16)  # about 8 bytes per number
         self.table = VectorTable(path, dim, num_declared, capacity)
-        self.offset, self.line = 0, 1  # of the next block
+        self.offset, self.line = 0, 1  # where the next block begins
 
     def add(self, data: bytes) -> None:
         """Adds the words of the next block, which consists of whole lines."""
@@ -92,7 +93,7 @@ class _Reader:
         )
         if num_left < len(lines):
             problem = f"the first line declares {self.num_declared:,} words, but more follow."
-            raise DataError(problem, repair="Correct the first line.", file=self.path, line=int(lines[num_left]))
+            raise DataError(problem, fix="Correct the first line.", file=self.path, line=int(lines[num_left]))
         self.table.append(self._parse(data, array, starts, stops, lines), len(undecodable))
 
     def _parse(
@@ -101,7 +102,7 @@ class _Reader:
         """Writes the numbers into the next rows of the table; returns the words."""
         rows = self.table.reserve(len(lines))
         word_ends, is_parsed = starts.copy(), np.zeros(len(lines), dtype=np.bool_)
-        if self.compiled:
+        if self.is_compiled:
             from seqwise.vectors.formats.number_parser import POWERS, parse_lines
 
             parse_lines(array, starts, stops, POWERS, rows, word_ends, is_parsed)
@@ -110,26 +111,27 @@ class _Reader:
             try:
                 words[row], rows[row] = _parse_line(data[starts[row] : stops[row]], self.dim)
             except ValueError as error:
-                repair = f"Every line holds a word and {self.dim:,} numbers. If the file was cut off, copy it again."
-                raise DataError(str(error), repair=repair, file=self.path, line=int(lines[row])) from None
+                fix = f"Every line holds a word and {self.dim:,} numbers. If the file was cut off, copy it again."
+                raise DataError(str(error), fix=fix, file=self.path, line=int(lines[row])) from None
         return words
 
     def _find_undecodable(self, data: bytes) -> list[int]:
-        """Returns the lines that are not UTF-8, such as words cut inside a character; raises an error if many are."""
+        """Returns the indices of lines that are not UTF-8, such as words cut inside a character; raises `DataError` if
+        there are many."""
         try:
             check_utf8(data, self.offset, self.line, self.path)
         except DataError as error:
             lines = [] if b"\0" in data else data.decode("utf-8", "surrogateescape").split("\n")
-            undecodable = [row for row, line in enumerate(lines) if _SURROGATE.search(line)]
+            undecodable = [index for index, line in enumerate(lines) if _SURROGATE.search(line)]
             if 0 < len(undecodable) <= MAX_UNDECODABLE_SHARE * data.count(b"\n"):
                 return undecodable
-            repair = f"{error.repair}\n{BINARY_HINT}"
-            raise DataError(error.problem, repair=repair, file=self.path, line=error.line) from None
+            fix = f"{error.fix}\n{BINARY_HINT}"
+            raise DataError(error.problem, fix=fix, file=self.path, line=error.line) from None
         return []
 
 
 def _parse_line(content: bytes, dim: int) -> tuple[str, np.ndarray]:
-    """Returns (word, numbers) of any valid line; ValueError says what is wrong with it."""
+    """Returns the word and the numbers of a line; raises ValueError if it is not valid."""
     fields = _split_fields(content)
     word, numbers = fields[:-dim], fields[-dim:]
     if not word or (len(word) > 1 and all(map(_NUMBER.fullmatch, word[1:]))):
@@ -156,25 +158,27 @@ def _split_fields(line: bytes) -> list[bytes]:
 def _read_header(path: Path, header: bool | None) -> tuple[int | None, int]:
     """Returns (declared number of words, dimensions); the first is None if there is no header."""
     with open_binary(path) as file:
-        first = file.readline(MAX_LINE_BYTES).removeprefix(BOM)
-        sizes = None if header is False else parse_header(path, first)
+        first_line = file.readline(MAX_LINE_BYTES).removeprefix(BOM)
+        sizes = None if header is False else parse_header(path, first_line)
         if sizes:
             return sizes
         if header:
-            problem = f"expected two whole numbers (words, numbers per word) in the first line; found {_quote(first)}."
-            repair = "If the file has no such line it is GloVe text: end its name in .txt, or set the format glove."
-            raise DataError(problem, repair=repair, file=path, line=1)
+            expected = "expected two whole numbers (words, numbers per word) in the first line"
+            problem = f"{expected}; found {_quote_line(first_line)}."
+            fix = "If the file has no such line it is GloVe text: end its name in .txt, or set the format glove."
+            raise DataError(problem, fix=fix, file=path, line=1)
         # The most frequent width, so that a damaged line among them is reported as such.
-        lines = [first, *islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), SAMPLE_LINES)]
+        lines = [first_line, *islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), SAMPLE_LINES)]
     widths = Counter(len(fields) - 1 for fields in map(_split_fields, lines) if fields)
     dim = widths.most_common(1)[0][0] if widths else 0
     if dim < 1:
-        problem = f"expected a word and its numbers in every line; found {_quote(first)}."
-        raise DataError(problem, repair="Give a file of words and vectors.", file=path, line=1)
+        problem = f"expected a word and its numbers in every line; found {_quote_line(first_line)}."
+        raise DataError(problem, fix="Give a file of words and vectors.", file=path, line=1)
     return None, dim
 
 
-def _quote(line: bytes) -> str:
+def _quote_line(line: bytes) -> str:
+    """Returns the beginning of a line, for a message."""
     return repr(line[:40].decode("utf-8", "replace").strip())
 
 
@@ -188,6 +192,6 @@ def _read_blocks(path: Path, file: BinaryIO) -> Iterator[bytes]:
             yield rest[:end]
             rest = rest[end:]
         elif len(rest) > MAX_LINE_BYTES:
-            raise DataError("found a line without an end: this is not text.", repair=BINARY_HINT, file=path)
+            raise DataError("found a line without an end: this is not text.", fix=BINARY_HINT, file=path)
     if rest:
         yield rest + b"\n"

@@ -1,4 +1,4 @@
-"""Code that the text and binary formats share: detecting other formats, a growing table of vectors, writing in blocks.
+"""`VectorTable`, which collects vectors while a file is read, and other code of both text and binary formats.
 
 It knows nothing of how a format encodes words and numbers.
 """
@@ -23,12 +23,12 @@ from seqwise.vectors.keyed import KeyedVectors
 MAX_DIM = 100_000  # dimensions; a header with more is wrong
 MAX_DIGITS = 18  # of a size in a header; int() refuses strings of some thousand digits
 BLOCK_ROWS = 4096  # words written at once
-REPAIR = "Copy or download it again; if it is complete, correct its first line."
+DAMAGED_FILE_FIX = "Copy or download it again; if it is complete, correct its first line."
 
-# First bytes of other formats, a description, and what to do. Pickles of protocols 2 to 5 begin with \x80 and that
-# number; a word2vec file begins with a digit, and text seldom with this byte.
+# First bytes of other formats, a description, and a fix. Pickles of protocols 2 to 5 begin with \x80 and the number of
+# the protocol; a word2vec file begins with a digit, and text seldom with this byte.
 PICKLE = "a pickle (the format of gensim's save()), which is not read: a pickle can run code"
-EXPORT = "Export it with gensim's wv.save_word2vec_format('vectors.bin', binary=True)"
+PICKLE_FIX = "Export it with gensim's wv.save_word2vec_format('vectors.bin', binary=True)"
 OTHER_FORMATS = (
     (
         b"\xba\x16\x4f\x2f",
@@ -38,36 +38,36 @@ OTHER_FORMATS = (
     (b"PK\x03\x04", "a zip archive (the format of PyTorch models)", "Unpack it and give the file of vectors inside."),
     (b"\x93NUMPY", "a NumPy array without words", "Give a file of words and vectors."),
     (b"\x1f\x8b", "a gzip file", "End its name in .gz, so that it is decompressed."),
-    *((bytes([0x80, protocol]), PICKLE, EXPORT) for protocol in range(2, 6)),
+    *((bytes([0x80, protocol]), PICKLE, PICKLE_FIX) for protocol in range(2, 6)),
 )
-# What a text or binary file cannot hold as a word: white space ends it, and half a surrogate pair has no UTF-8.
-UNSUPPORTED = re.compile("^$|[ \t\n\r\0\ud800-\udfff]")
+# What a word in a text or binary file cannot contain: whitespace ends it, and half a surrogate pair has no UTF-8.
+UNSUPPORTED_WORD = re.compile("^$|[ \t\n\r\0\ud800-\udfff]")
 
 
-def reject_other_formats(path: Path, start: bytes, kind: str | None) -> None:
-    """Raises an error if the first bytes of a file show that it is in another format."""
-    if not start:
-        raise DataError("the file is empty.", repair="Give a file of words and vectors.", file=path)
-    if start[8:10] == b'{"':  # after the length of the header, which may be any number
+def reject_other_formats(path: Path, first_bytes: bytes, kind: str | None) -> None:
+    """Raises `DataError` if the first bytes of a file show that it is in another format."""
+    if not first_bytes:
+        raise DataError("the file is empty.", fix="Give a file of words and vectors.", file=path)
+    if first_bytes[8:10] == b'{"':  # after the length of the header, which may be any number
         if kind != "safetensors":
-            raise DataError("this is a safetensors file.", repair="End its name in .safetensors.", file=path)
+            raise DataError("this is a safetensors file.", fix="End its name in .safetensors.", file=path)
         return
-    for magic, description, repair in OTHER_FORMATS:
-        if start.startswith(magic):
-            raise DataError(f"this is {description}.", repair=repair, file=path)
+    for magic, description, fix in OTHER_FORMATS:
+        if first_bytes.startswith(magic):
+            raise DataError(f"this is {description}.", fix=fix, file=path)
 
 
 def parse_header(path: Path, line: bytes) -> tuple[int, int] | None:
     """Returns (number of words, dimensions) if the line is a header, otherwise None."""
-    parts = line.split()
-    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+    fields = line.split()
+    if len(fields) != 2 or not all(field.isdigit() for field in fields):
         return None
-    rows, dim = (int(part) if len(part) <= MAX_DIGITS else None for part in parts)
-    if not rows or not dim or dim > MAX_DIM:
-        sizes = ("too many" if size is None else f"{size:,}" for size in (rows, dim))
+    num_words, dim = (int(field) if len(field) <= MAX_DIGITS else None for field in fields)
+    if not num_words or not dim or dim > MAX_DIM:
+        sizes = ("too many" if size is None else f"{size:,}" for size in (num_words, dim))
         problem = "the first line declares {} words of {} numbers.".format(*sizes)
-        raise DataError(problem, repair="Correct the first line, or write the file again.", file=path, line=1)
-    return rows, dim
+        raise DataError(problem, fix="Correct the first line, or write the file again.", file=path, line=1)
+    return num_words, dim
 
 
 class VectorTable:
@@ -79,7 +79,7 @@ class VectorTable:
     def __init__(self, path: Path, dim: int, num_declared: int | None, capacity: int):
         self.path, self.dim, self.num_declared = path, dim, num_declared
         self.rows: dict[str, int] = {}  # word → row of the matrix
-        self.repeated: list[str] = []
+        self.repeated_words: list[str] = []
         self.matrix = np.empty((max(1, capacity), dim), dtype=np.float32)
         self.num_read = 0  # words of the file so far, including those left out
         self.num_undecodable = 0
@@ -104,7 +104,7 @@ class VectorTable:
         self.num_undecodable += num_undecodable
         for offset, word in enumerate(words):
             if word in self.rows:
-                self.repeated.append(word)
+                self.repeated_words.append(word)
                 continue
             row = len(self.rows)
             if row != used + offset:
@@ -112,16 +112,17 @@ class VectorTable:
             self.rows[word] = row
 
     def check_complete(self, line: int | None = None) -> None:
-        """Raises an error if the file ended before the declared number of words."""
+        """Raises `DataError` if the file ended before the declared number of words."""
         if self.num_declared is not None and self.num_read < self.num_declared:
             problem = f"the first line declares {self.num_declared:,} words, but the file ends after {self.num_read:,}."
-            raise DataError(problem, repair=REPAIR, file=self.path, line=line)
+            raise DataError(problem, fix=DAMAGED_FILE_FIX, file=self.path, line=line)
 
     def to_keyed_vectors(self, log: Callable[[str], None] | None) -> KeyedVectors:
+        """Returns the words and vectors; reports the words that were left out to `log`, or as warnings."""
         messages = []
-        if self.repeated:
-            examples = ", ".join(repr(word) for word in list(dict.fromkeys(self.repeated))[:3])
-            count = f"{len(self.repeated):,} of {self.num_read:,}"
+        if self.repeated_words:
+            examples = ", ".join(repr(word) for word in list(dict.fromkeys(self.repeated_words))[:3])
+            count = f"{len(self.repeated_words):,} of {self.num_read:,}"
             messages.append(f"{count} lines repeat a word, whose first vector is used: {examples}")
         if self.num_undecodable:
             count = f"{self.num_undecodable:,} of {self.num_read:,}"
@@ -133,20 +134,20 @@ class VectorTable:
 
 
 def write_rows(
-    path: Path, keyed: KeyedVectors, encode: Callable[[Sequence[str], np.ndarray], bytes], header: bool = True
+    path: Path, vectors: KeyedVectors, encode: Callable[[Sequence[str], np.ndarray], bytes], header: bool = True
 ) -> None:
-    """Writes vectors block by block, each as `encode(words, rows)`, after a header line if `header`."""
-    for word in keyed.words:
-        if match := UNSUPPORTED.search(word):
+    """Writes vectors block by block, each as `encode(words, rows)`, after a header line unless `header` is False."""
+    for word in vectors.words:
+        if match := UNSUPPORTED_WORD.search(word):
             reason = f"it contains {match[0]!r}" if word else "it is empty"
             problem = f"the word {word!r} cannot be written in this format: {reason}."
-            raise UsageError(problem, repair="Write a .safetensors file, which can hold any word.", file=path)
+            raise UsageError(problem, fix="Write a .safetensors file, which can hold any word.", file=path)
     with open_for_writing(path) as file:
         if header:
-            file.write(f"{len(keyed)} {keyed.dim}\n".encode())
-        for start in range(0, len(keyed), BLOCK_ROWS):
+            file.write(f"{len(vectors)} {vectors.dim}\n".encode())
+        for start in range(0, len(vectors), BLOCK_ROWS):
             block = slice(start, start + BLOCK_ROWS)
-            file.write(encode(keyed.words[block], keyed.matrix[block]))
+            file.write(encode(vectors.words[block], vectors.matrix[block]))
 
 
 @contextmanager

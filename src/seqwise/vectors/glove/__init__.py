@@ -2,5 +2,5 @@
 
     blocks of ids → `PairCounter` → a file of pairs → `GloveModel` → vectors
 
-Neither step holds the corpus or the counts in memory. Both know ids, not words.
+Neither of them holds the corpus or the counts in memory. Both know ids, not words.
 """

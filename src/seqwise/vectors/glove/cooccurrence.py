@@ -1,16 +1,16 @@
-"""Co-occurrence counts: blocks of ids → a file of pairs, in bounded memory.
+"""Counts how often words occur together, from blocks of ids to a file of pairs, in bounded memory.
 
 Pennington, Socher and Manning (2014), section 3: a window on both sides, a word at distance d counts 1/d, and windows
 end with the sentence. The matrix is symmetric, so only one triangle is stored.
 
-Pairs of frequent words, which make up most of the text, have a cell each: all pairs with rank · rank below a bound that
-fills half of the memory. The other pairs go to a hash table; when it is full, it is sorted, written to disk and
-cleared. In the end the sorted runs are merged range by range.
+Pairs of frequent words, which make up most of the text, have a cell each in a dense array: all pairs with rank · rank
+below a bound that fills half of the memory. The other pairs go to a hash table; when it is full, it is sorted, written
+to disk as a sorted run, and cleared. In the end the sorted runs are merged range by range.
 
 A pair of words is hashed to a 64-bit key by a function that can be inverted. The keys are uniformly distributed: the
-slot of a key in the hash table is its leading bits, so that slots rise with keys and only neighbours can be out of
-order (one pass of insertion sort makes a sorted run); files sorted by key can be merged range by range; and the order
-by key is a shuffled one, as training needs it. This module knows nothing of text or vectors; it imports numba.
+slot of a key in the hash table is its leading bits, so that slots increase with keys and only neighbours can be out of
+order (one pass of insertion sort makes a sorted run); runs can be merged range by range; and the order by key is a
+shuffled one, as training needs it. This module knows nothing of text or vectors; it imports numba.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PAIR = np.dtype([("row", "<i4"), ("column", "<i4"), ("count", "<f4")])
 
 # Two odd multipliers with a shift between them. Odd numbers have an inverse modulo 2⁶⁴.
 MULTIPLIERS = (0x9E3779B97F4A7C15, 0xB8AC0AC56F5B3A4D)
-FIRST, SECOND = map(np.uint64, MULTIPLIERS)
-FIRST_INVERSE, SECOND_INVERSE = (np.uint64(pow(multiplier, -1, 1 << 64)) for multiplier in MULTIPLIERS)
-HALF = np.uint64(32)  # bits
+MULTIPLIER_1, MULTIPLIER_2 = map(np.uint64, MULTIPLIERS)
+INVERSE_1, INVERSE_2 = (np.uint64(pow(multiplier, -1, 1 << 64)) for multiplier in MULTIPLIERS)
+HALF_BITS = np.uint64(32)  # of a key
 
 MEMORY = 64 << 20  # bytes for cells and hash table
-PART = 1 << 16  # ids counted, or entries merged, between two reports of progress
-MAX_LOAD = 0.75  # of the hash table; linear probing is slow beyond
+PART_SIZE = 1 << 16  # ids counted, or entries merged, between two reports of progress
+MAX_LOAD = 0.75  # share of the slots that may be filled; linear probing is slow beyond
 MERGE_LOAD = 0.8  # share of this load that a range of keys should fill when runs are merged
 SPARE_SLOTS = 4096  # after the last slot, for keys that linear probing moves there
 
@@ -53,9 +53,9 @@ _OTHER_FOLDER = "Set TMPDIR to another folder for temporary files."
 
 
 def hash_pairs(rows, columns):
-    """Returns the keys of pairs; all are uint64."""
-    keys = ((rows << HALF) | columns) * FIRST
-    return (keys ^ (keys >> HALF)) * SECOND
+    """Returns the keys of pairs; rows, columns and keys are uint64."""
+    keys = ((rows << HALF_BITS) | columns) * MULTIPLIER_1
+    return (keys ^ (keys >> HALF_BITS)) * MULTIPLIER_2
 
 
 hash_pair = inline_njit(hash_pairs)  # the same for one pair, compiled
@@ -63,9 +63,9 @@ hash_pair = inline_njit(hash_pairs)  # the same for one pair, compiled
 
 def invert_keys(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns rows and columns of the keys."""
-    keys = keys * SECOND_INVERSE
-    keys = (keys ^ (keys >> HALF)) * FIRST_INVERSE
-    return keys >> HALF, keys & np.uint64(0xFFFFFFFF)
+    keys = keys * INVERSE_2
+    keys = (keys ^ (keys >> HALF_BITS)) * INVERSE_1
+    return keys >> HALF_BITS, keys & np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class PairCounts:
         try:
             pairs = np.fromfile(self.path, dtype=PAIR, count=count, offset=start * PAIR.itemsize)
         except OSError as error:
-            raise DataError(f"cannot be read: {error.strerror}.", repair=_TRAIN_AGAIN, file=self.path) from None
+            raise DataError(f"cannot be read: {error.strerror}.", fix=_TRAIN_AGAIN, file=self.path) from None
         if len(pairs) < count:
-            raise DataError("the file of counted pairs ends too early.", repair=_TRAIN_AGAIN, file=self.path)
+            raise DataError("the file of counted pairs ends too early.", fix=_TRAIN_AGAIN, file=self.path)
         return pairs
 
 
@@ -117,7 +117,7 @@ class SortedRuns:
         while view:
             count = os.preadv(self._file.fileno(), [view], offset)
             if not count:
-                raise DataError("a temporary file ends too early.", repair=_TRAIN_AGAIN, file=self.folder)
+                raise DataError("a temporary file ends too early.", fix=_TRAIN_AGAIN, file=self.folder)
             view, offset = view[count:], offset + count
         return part
 
@@ -138,15 +138,15 @@ def report_write_errors(folder: Path, bytes_written: int) -> Iterator[None]:
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         less = "Or train with a smaller window or a higher min-count. " if is_full else ""
-        cause, repair = explain_cause(error, f"{less}{_OTHER_FOLDER}")
+        cause, fix = explain_cause(error, f"{less}{_OTHER_FOLDER}")
         problem = f"{cause} after {bytes_written / 1e6:,.1f} MB of counted pairs."
-        raise SaveError(problem, repair=repair, file=folder) from error
+        raise SaveError(problem, fix=fix, file=folder) from error
 
 
 @cached_njit
 def add_to_table(table, num_slots, prefix_bits, key, amount):
     """Adds to the sum of a key; returns 1 if it is new, else 0. All keys of the table share the first `prefix_bits`."""
-    slot = np.int64((((key << prefix_bits) >> HALF) * num_slots) >> HALF)
+    slot = np.int64((((key << prefix_bits) >> HALF_BITS) * num_slots) >> HALF_BITS)
     while slot < len(table):
         if table[slot].sum == 0.0:
             table[slot].key = key
@@ -224,7 +224,7 @@ def sort_table(table):
 
 
 class PairCounter:
-    """Counts the pairs of a corpus. Iterate over `count(blocks)`, then use `counts`."""
+    """Counts the pairs of a corpus. Iterate over `count(blocks)`; then `counts` is set."""
 
     counts: PairCounts
 
@@ -232,7 +232,7 @@ class PairCounter:
         self.vocabulary_size, self.window, self.folder, self.memory = vocabulary_size, window, folder, memory
 
     def count(self, blocks: Iterable[np.ndarray]) -> Iterator[int]:
-        """Counts blocks of int32 ids, where -1 or the end of a block ends a sentence; yields the ids counted so far.
+        """Counts blocks of int32 ids, where -1 or the end of a block ends a line; yields the number of ids so far.
 
         All files are in `folder`, which the caller removes.
         """
@@ -251,7 +251,7 @@ class PairCounter:
                 raise ValueError(f"id {block.max()} in a vocabulary of {self.vocabulary_size}")
             start = 0
             while start < len(block):
-                stop = min(start + PART, len(block))
+                stop = min(start + PART_SIZE, len(block))
                 next_position, table.num_entries = count_ids(
                     block, start, stop, self.window, dense, row_starts,
                     table.slots, table.num_slots, table.num_entries, table.max_entries,
@@ -282,8 +282,8 @@ class PairCounter:
         halved.
         """
         if not runs.num_entries:
-            repair = "Use longer lines, or a lower min-count, so that fewer words are left out."
-            raise DataError("no line has two words of the vocabulary, so there is nothing to count.", repair=repair)
+            fix = "Use longer lines, or a lower min-count, so that fewer words are left out."
+            raise DataError("no line has two words of the vocabulary, so there is nothing to count.", fix=fix)
         prefix_bits = max(0, int(np.ceil(np.log2(runs.num_entries / (MERGE_LOAD * table.max_entries)))))
         positions, prefix, size = list(runs.bounds[:-1]), 0, 0
         with report_write_errors(path.parent, runs.num_entries * ENTRY.itemsize), path.open("wb") as file:
@@ -296,8 +296,8 @@ class PairCounter:
                     continue
                 positions, prefix = next_positions, prefix + 1
                 entries = table.sort()
-                for start in range(0, len(entries), PART):
-                    part = entries[start : start + PART]
+                for start in range(0, len(entries), PART_SIZE):
+                    part = entries[start : start + PART_SIZE]
                     pairs = np.empty(len(part), dtype=PAIR)
                     pairs["row"], pairs["column"] = invert_keys(part["key"])
                     pairs["count"] = part["sum"]
@@ -360,7 +360,9 @@ def _merge_range(
 ) -> list[int] | None:
     """Adds one range of keys of every run to the table; returns the next position in each run, None if it is full."""
     expected_entries = runs.num_entries // (len(runs) << prefix_bits)
-    buffer = np.empty(min(PART, expected_entries + expected_entries // 8 + 32), dtype=ENTRY)  # mostly one read per run
+    buffer = np.empty(
+        min(PART_SIZE, expected_entries + expected_entries // 8 + 32), dtype=ENTRY
+    )  # mostly one read per run
     next_positions = list(positions)
     for run in range(len(runs)):
         while len(part := runs.read(next_positions[run], buffer, runs.bounds[run + 1])):

@@ -29,22 +29,22 @@ from pathlib import Path
 
 import numpy as np
 
-from seqwise.vectors.corpus import Sentences
+from seqwise.vectors.corpus import EncodedCorpus
 from seqwise.vectors.glove.cooccurrence import PairCounter, PairCounts
 from seqwise.vectors.jit import LANES, cached_njit, fill_uniform, inline_njit, pad_width, prefetch
 from seqwise.vectors.settings import ResolvedVectorSettings
-from seqwise.vectors.training import VectorStep, VectorTrainer, divergence_error, format_count
+from seqwise.vectors.training import VectorStep, VectorTrainer, build_divergence_error, format_count
 
-BLOCK = 1 << 18  # pairs in memory at once
-PART = 1 << 14  # pairs per call of a compiled loop: some hundredths of a second, after which Ctrl-C is noticed
-ALPHA = 0.75  # exponent of the weighting function
-INITIAL_SQUARES = 1e-6  # of AdaGrad's sums: the padding must not divide by zero
+BLOCK_PAIRS = 1 << 18  # pairs in memory at once
+PART_PAIRS = 1 << 14  # pairs per call of a compiled loop: some hundredths of a second, after which Ctrl-C is noticed
+ALPHA = 0.75  # exponent of the weighting function f
+INITIAL_SQUARES = 1e-6  # initial value of AdaGrad's sums: the padding must not divide by zero
 PREFETCH_DISTANCE = 4  # pairs between prefetching rows and using them; 2 to 8 are equally fast
 
 
 @inline_njit
 def update_pair(w, c, squares_w, squares_c, log_count, weight, learning_rate, dim):
-    """Takes one AdaGrad step on f · (w·w̃ + b + b̃ − log X)²; returns this term before the step."""
+    """Takes one AdaGrad step on f · (w·w̃ + b + b̃ − log X)², c being the row of w̃; returns the term before the step."""
     product = np.float32(0)
     for k in range(len(w)):
         product += w[k] * c[k]
@@ -62,16 +62,16 @@ def update_pair(w, c, squares_w, squares_c, log_count, weight, learning_rate, di
 
 
 @cached_njit(fastmath=True)
-def update_pairs(rows, first, second, log_counts, weights, learning_rate, dim):
+def update_pairs(rows, row_words, column_words, log_counts, weights, learning_rate, dim):
     """Takes a step for (i, j) and one for (j, i) of each pair; returns the sum of their terms. rows: (V, 4, width)."""
-    loss, last = 0.0, len(first) - 1
+    loss, last_index = 0.0, len(row_words) - 1
     flat, size = rows.reshape(-1), rows.shape[1] * rows.shape[2]
-    for index in range(len(first)):
-        upcoming = min(index + PREFETCH_DISTANCE, last)
+    for index in range(len(row_words)):
+        upcoming = min(index + PREFETCH_DISTANCE, last_index)
         for offset in range(0, size, LANES):
-            prefetch(flat, np.int64(first[upcoming]) * size + offset)
-            prefetch(flat, np.int64(second[upcoming]) * size + offset)
-        i, j = first[index], second[index]
+            prefetch(flat, np.int64(row_words[upcoming]) * size + offset)
+            prefetch(flat, np.int64(column_words[upcoming]) * size + offset)
+        i, j = row_words[index], column_words[index]
         log_count, weight = log_counts[index], weights[index]
         loss += update_pair(rows[i, 0], rows[j, 1], rows[i, 2], rows[j, 3], log_count, weight, learning_rate, dim)
         if i != j:
@@ -82,9 +82,9 @@ def update_pairs(rows, first, second, log_counts, weights, learning_rate, dim):
 class GloveTrainer(VectorTrainer):
     """Counts the pairs of a corpus into a temporary file, then trains on it."""
 
-    def __init__(self, sentences: Sentences, settings: ResolvedVectorSettings):
-        super().__init__(sentences, settings)
-        self.model = GloveModel(len(sentences.vocabulary), settings)
+    def __init__(self, corpus: EncodedCorpus, settings: ResolvedVectorSettings):
+        super().__init__(corpus, settings)
+        self.model = GloveModel(len(corpus.vocabulary), settings)
         self.description = (
             f"GloVe: {settings.dim} dimensions, window {settings.window}, learning rate {settings.learning_rate:g}, "
             f"x_max {settings.x_max:g}, {format_count(settings.epochs, 'epoch')}, "
@@ -105,18 +105,18 @@ class GloveTrainer(VectorTrainer):
 
     def steps(self) -> Iterator[VectorStep]:
         with tempfile.TemporaryDirectory(prefix="seqwise-glove-") as folder:
-            counter = PairCounter(len(self.sentences.vocabulary), self.settings.window, Path(folder))
+            counter = PairCounter(len(self.corpus.vocabulary), self.settings.window, Path(folder))
             start = time.monotonic()
-            for num_ids in counter.count(self.sentences.blocks()):
-                share = num_ids / self.sentences.num_items
-                speed = share * self.sentences.num_words / max(time.monotonic() - start, 1e-9)
+            for num_ids in counter.count(self.corpus.iterate_blocks()):
+                share = num_ids / self.corpus.num_items
+                speed = share * self.corpus.num_words / max(time.monotonic() - start, 1e-9)
                 yield VectorStep("counting", 0, share, speed)
             start, size = time.monotonic(), counter.counts.size
-            for epoch, pairs, loss in self.model.train(counter.counts):
-                pairs_trained = epoch * size + pairs
+            for epoch, pairs_done, loss in self.model.train(counter.counts):
+                pairs_trained = epoch * size + pairs_done
                 self._progress = pairs_trained / (self.settings.epochs * size)
                 speed = pairs_trained / max(time.monotonic() - start, 1e-9)
-                yield VectorStep("training", epoch, self.progress, speed, loss, pairs == size, unit="pairs")
+                yield VectorStep("training", epoch, self.progress, speed, loss, pairs_done == size, unit="pairs")
 
 
 class GloveModel:
@@ -142,12 +142,12 @@ class GloveModel:
             for epoch in range(settings.epochs):
                 loss, terms, pairs_done = 0.0, 0, 0
                 for pairs in shuffle_pairs(counts, settings.seed, epoch, settings.threads):
-                    parts = [pairs[start : start + PART] for start in range(0, len(pairs), PART)]
+                    parts = [pairs[start : start + PART_PAIRS] for start in range(0, len(pairs), PART_PAIRS)]
                     loss += sum(pool.map(self._train_part, parts))
                     terms += 2 * len(pairs) - int((pairs["row"] == pairs["column"]).sum())
                     pairs_done += len(pairs)
                     if not np.isfinite(loss):
-                        raise divergence_error(loss, epoch, settings)
+                        raise build_divergence_error(loss, epoch, settings)
                     if pairs_done == counts.size:
                         self.losses.append(loss / terms)
                     yield epoch, pairs_done, loss / terms
@@ -169,12 +169,12 @@ class GloveModel:
 
 
 def initialize_rows(vocabulary_size: int, dim: int, seed: int) -> np.ndarray:
-    """Returns rows (V, 4, width) as described above: small random vectors, zero biases."""
+    """Returns rows (V, 4, width), as the module describes them: small random vectors, zero biases."""
     rows = np.zeros((vocabulary_size, 4, pad_width(dim + 2)), dtype=np.float32)
     random = np.random.default_rng([seed, 0])
-    for side, constant_column in ((0, dim + 1), (1, dim)):
-        fill_uniform(rows[:, side, :dim], random)
-        rows[:, side, constant_column] = 1
+    for index, constant_column in ((0, dim + 1), (1, dim)):  # of w, then of w̃
+        fill_uniform(rows[:, index, :dim], random)
+        rows[:, index, constant_column] = 1
     rows[:, 2:] = INITIAL_SQUARES
     return rows
 
@@ -182,7 +182,7 @@ def initialize_rows(vocabulary_size: int, dim: int, seed: int) -> np.ndarray:
 def shuffle_pairs(counts: PairCounts, seed: int, epoch: int, threads: int = 1) -> Iterator[np.ndarray]:
     """Yields all pairs once, in blocks: the blocks in a random order, and each shuffled inside."""
     random = np.random.default_rng([seed, 1, epoch])
-    size = max(BLOCK, 4 * threads * PART)  # enough parts for every thread
+    size = max(BLOCK_PAIRS, 4 * threads * PART_PAIRS)  # enough parts for every thread
     for block in random.permutation(-(-counts.size // size)):
         start = int(block) * size
         pairs = counts.read(start, min(size, counts.size - start))

@@ -1,4 +1,4 @@
-"""Two-dimensional maps of words: `word_map` places and clusters words, `picture` draws a PNG, `page` writes HTML.
+"""Two-dimensional maps of words: `word_map` places and clusters words, `picture` draws a PNG, `page` renders HTML.
 
     words → vectors → projection, clusters → WordMap → picture | page
 

@@ -12,16 +12,17 @@ from PIL import Image, ImageDraw, ImageFont
 
 from seqwise.vectors.map.word_map import COLOURS, WordMap
 
-WIDTH, MIN_HEIGHT, MAX_HEIGHT, MARGIN, SCALE = 1400, 560, 1000, 28, 2
+WIDTH, MIN_HEIGHT, MAX_HEIGHT, MARGIN = 1400, 560, 1000, 28  # of the image, in screen pixels
+SCALE = 2  # pixels of the image per screen pixel
 LABEL_WIDTH, LABEL_HEIGHT = 120, 24  # space for the labels of the outermost dots
-TITLE_FONT, SMALL_FONT, LABEL_FONT, NAMED_FONT = 19, 13, 12, 16  # sizes
-RADIUS, NAMED_RADIUS = 3, 5  # of dots
+TITLE_SIZE, SMALL_SIZE, LABEL_SIZE, HIGHLIGHTED_SIZE = 19, 13, 12, 16  # of fonts
+RADIUS, HIGHLIGHTED_RADIUS = 3, 5  # of dots
 INK, GREY, PAPER = "#1c1917", "#6b6560", "#ffffff"
 
 # Fonts of the system. The one with the fewest missing characters is used.
 FONT_FILES = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "Arial Unicode.ttf", "arial.ttf", "NotoSansCJK-Regular.ttc")
 MAX_LABEL, MAX_TITLE = 40, 120  # characters of a label, and of the title
-NO_GLYPH = "\U0010fffe"  # a character that no font has: its glyph is that of every missing character
+NO_GLYPH = "\U0010fffe"  # a character that no font has, drawn with the glyph of every missing character
 
 # Directions from a dot to the centre of its label, in order of preference.
 DIRECTIONS = np.array([(1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1)])
@@ -47,12 +48,12 @@ def draw_picture(word_map: WordMap) -> Picture:
     pen = ImageDraw.Draw(image)
     frame = _compute_frame(word_map.points, _draw_header(pen, word_map, font_file))
     dots = _scale_points(word_map.points, frame)
-    is_named = [index < word_map.num_named for index in range(len(word_map.words))]
-    fonts = [_load_font(font_file, NAMED_FONT if named else LABEL_FONT) for named in is_named]
-    radii = [SCALE * (NAMED_RADIUS if named else RADIUS) for named in is_named]
+    is_highlighted = [index < word_map.num_highlighted for index in range(len(word_map.words))]
+    fonts = [_load_font(font_file, HIGHLIGHTED_SIZE if is_large else LABEL_SIZE) for is_large in is_highlighted]
+    radii = [SCALE * (HIGHLIGHTED_RADIUS if is_large else RADIUS) for is_large in is_highlighted]
     outlines = [font.getbbox(word) for font, word in zip(fonts, words)]  # left, top, right, bottom
     sizes = [(right - left + 2 * SCALE, bottom - top + 2 * SCALE) for left, top, right, bottom in outlines]
-    boxes = place_labels(dots, radii, sizes, frame, word_map.num_named)
+    boxes = place_labels(dots, radii, sizes, frame, word_map.num_highlighted)
     for index in reversed(range(len(dots))):  # the most important last: on top
         _draw_dot(pen, dots[index], word_map.clusters[index], radii[index])
     for word, box, outline, font, cluster in zip(words, boxes, outlines, fonts, word_map.clusters):
@@ -70,11 +71,11 @@ def place_labels(
 ) -> list[Box | None]:
     """Returns a box in pixels for each label, in order of importance, that covers no earlier label and no other dot.
 
-    None if there is no such box; the first `num_required` labels may then cover a dot.
+    It is None if there is no such box; the first `num_required` labels may then cover a dot.
     """
     radius = np.asarray(radii, float)[:, None]
-    dot_boxes, occupied = np.hstack([dots - radius, dots + radius]), np.empty((0, 4))
-    result: list[Box | None] = []
+    dot_boxes, earlier_labels = np.hstack([dots - radius, dots + radius]), np.empty((0, 4))
+    label_boxes: list[Box | None] = []
     for index, size in enumerate(sizes):
         half = np.asarray(size) / 2
         # On a diagonal the corner of the label is nearest to the dot, so that a smaller gap per axis is enough.
@@ -82,42 +83,43 @@ def place_labels(
         centres = dots[index] + DIRECTIONS * (half + gaps[:, None])
         boxes = np.hstack([centres - half, centres + half])
         is_inside = (boxes[:, :2] >= frame[:2]).all(axis=1) & (boxes[:, 2:] <= frame[2:]).all(axis=1)
-        boxes = boxes[is_inside & ~_overlaps(boxes, occupied).any(axis=1)]
-        covers_dot = _overlaps(boxes, dot_boxes)
+        boxes = boxes[is_inside & ~_find_overlaps(boxes, earlier_labels).any(axis=1)]
+        covers_dot = _find_overlaps(boxes, dot_boxes)
         covers_dot[:, index] = False  # a label may touch its own dot
         candidates = [*boxes[~covers_dot.any(axis=1)], *(boxes if index < num_required else ())]
-        result.append(tuple(candidates[0].tolist()) if candidates else None)
-        occupied = np.vstack([occupied, *candidates[:1]])
-    return result
+        label_boxes.append(tuple(candidates[0].tolist()) if candidates else None)
+        earlier_labels = np.vstack([earlier_labels, *candidates[:1]])
+    return label_boxes
 
 
-def _overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _find_overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Returns which of the boxes (N, 4) overlap which of the others (M, 4): (N, M)."""
     axes: np.ndarray = (boxes[:, None, :2] < others[:, 2:]) & (boxes[:, None, 2:] > others[:, :2])
     return np.all(axes, axis=2)
 
 
 def choose_font(characters: frozenset[str]) -> tuple[str | None, set[str]]:
-    """Returns the font file with the fewest missing characters, None for the font of Pillow, and these characters."""
-    best, missing = None, _find_missing(None, characters)
-    for name in FONT_FILES if missing else ():
+    """Returns the font file with the fewest missing characters, None for Pillow's own font, and these characters."""
+    best_file, fewest_missing = None, _find_missing_characters(None, characters)
+    for font_file in FONT_FILES if fewest_missing else ():
         try:
-            candidate = _find_missing(name, characters)
+            missing = _find_missing_characters(font_file, characters)
         except OSError:
             continue  # not on this machine
-        if len(candidate) < len(missing):
-            best, missing = name, candidate
-    return best, missing
+        if len(missing) < len(fewest_missing):
+            best_file, fewest_missing = font_file, missing
+    return best_file, fewest_missing
 
 
 @cache
-def _load_font(name: str | None, size: int) -> Font:
+def _load_font(font_file: str | None, size: int) -> Font:
     size *= SCALE
-    return ImageFont.load_default(size) if name is None else ImageFont.truetype(name, size)
+    return ImageFont.load_default(size) if font_file is None else ImageFont.truetype(font_file, size)
 
 
-def _find_missing(name: str | None, characters: frozenset[str]) -> set[str]:
-    font = _load_font(name, 12)
+def _find_missing_characters(font_file: str | None, characters: frozenset[str]) -> set[str]:
+    """Returns the characters that a font does not have."""
+    font = _load_font(font_file, 12)
     missing_glyph = bytes(font.getmask(NO_GLYPH))
     return {each for each in characters if not each.isspace() and bytes(font.getmask(each)) == missing_glyph}
 
@@ -125,16 +127,16 @@ def _find_missing(name: str | None, characters: frozenset[str]) -> set[str]:
 def _draw_header(pen: ImageDraw.ImageDraw, word_map: WordMap, font_file: str | None) -> int:
     """Draws the title, the description and the names of the clusters; returns the y coordinate of its end."""
     left, y = MARGIN, MARGIN - 6
-    font, title = _load_font(font_file, SMALL_FONT), _make_printable(word_map.title, MAX_TITLE)
-    pen.text((left * SCALE, y * SCALE), title, fill=INK, font=_load_font(font_file, TITLE_FONT))
+    font, title = _load_font(font_file, SMALL_SIZE), _make_printable(word_map.title, MAX_TITLE)
+    pen.text((left * SCALE, y * SCALE), title, fill=INK, font=_load_font(font_file, TITLE_SIZE))
     pen.text((left * SCALE, (y + 28) * SCALE), word_map.description, fill=GREY, font=font)
     x, y = left, y + 52
-    for number, name in enumerate(map(_make_printable, word_map.cluster_names)):
+    for cluster, name in enumerate(map(_make_printable, word_map.cluster_names)):
         width = int(font.getlength(name) / SCALE) + 34
         if x + width > WIDTH - MARGIN and x > left:
             x, y = left, y + 22
-        _draw_dot(pen, np.array([x + 5, y + 8]) * SCALE, number, 4 * SCALE)
-        pen.text(((x + 14) * SCALE, y * SCALE), name, fill=COLOURS[number], font=font)
+        _draw_dot(pen, np.array([x + 5, y + 8]) * SCALE, cluster, 4 * SCALE)
+        pen.text(((x + 14) * SCALE, y * SCALE), name, fill=COLOURS[cluster], font=font)
         x += width
     return y + 34
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from seqwise.callbacks import ProgressCallback
 from seqwise.errors import UsageError
-from seqwise.vectors.map.projection import ProjectionMethod, project
+from seqwise.vectors.map.projection import ProjectionMethod, project_vectors
 from seqwise.vectors.search import normalize
 
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
 MAX_CLUSTERS = 12  # more colours cannot be told apart
-NUM_STARTS, MAX_ITERATIONS = 4, 60  # of k-means
-MIN_WORDS, MAX_WORDS = 3, 10_000  # a map of fewer is meaningless, a page with more is slow to drag
+NUM_INITIALISATIONS, MAX_ITERATIONS = 4, 60  # of k-means
+MIN_WORDS, MAX_WORDS = 3, 10_000  # of a map: fewer are meaningless, and with more a page is slow to drag
 
 # A colour per cluster, dark enough for text on white, and the same hues for a dark page.
 COLOURS = (
@@ -31,42 +31,43 @@ COLOURS_ON_DARK = (
 )
 
 
-def default_num_clusters(num_vectors: int) -> int:
+def choose_num_clusters(num_vectors: int) -> int:
     """Returns half the square root of the number of vectors, from 2 to MAX_CLUSTERS."""
     return max(1, min(MAX_CLUSTERS, num_vectors, max(2, round(num_vectors**0.5 / 2))))
 
 
-def cluster(
-    vectors: np.ndarray, count: int | None = None, seed: int = 0
+def cluster_vectors(
+    vectors: np.ndarray, num_clusters: int | None = None, seed: int = 0
 ) -> tuple[np.ndarray, tuple[tuple[int, ...], ...]]:
-    """Divides unit vectors (N, D) into at most `count` clusters by spherical k-means, numbered by falling size.
+    """Divides unit vectors (N, D) into at most `num_clusters` clusters by spherical k-means, the largest first.
 
-    Returns the cluster of each vector, (N,) int64, and per cluster its vectors, most central first. It is the best of
-    NUM_STARTS random initialisations.
+    Returns the cluster of each vector, (N,) int64, and for each cluster its vectors, most central first. It is the best
+    of NUM_INITIALISATIONS random initialisations.
     """
     vectors, rng = np.asarray(vectors, np.float64), np.random.default_rng(seed)
-    count = min(default_num_clusters(len(vectors)) if count is None else count, len(vectors))
-    runs = [_run_kmeans(vectors, _choose_centres(vectors, count, rng)) for _ in range(NUM_STARTS)]
+    num_clusters = min(choose_num_clusters(len(vectors)) if num_clusters is None else num_clusters, len(vectors))
+    initialisations = [_choose_centres(vectors, num_clusters, rng) for _ in range(NUM_INITIALISATIONS)]
+    runs = [_run_kmeans(vectors, centres) for centres in initialisations]
     labels, cosines = max(runs, key=lambda run: run[1].sum())
-    present, first, sizes = np.unique(labels, return_index=True, return_counts=True)
-    order = np.lexsort((first, -sizes))  # equal sizes keep the order of their first member
-    labels = np.argsort(order)[np.searchsorted(present, labels)]
+    used_labels, first_members, sizes = np.unique(labels, return_index=True, return_counts=True)
+    order = np.lexsort((first_members, -sizes))  # clusters of equal size keep the order of their first members
+    labels = np.argsort(order)[np.searchsorted(used_labels, labels)]
     by_centrality = np.argsort(-cosines, kind="stable")
-    members = tuple(tuple(by_centrality[labels[by_centrality] == new].tolist()) for new in range(len(order)))
+    members = tuple(tuple(by_centrality[labels[by_centrality] == label].tolist()) for label in range(len(order)))
     return labels, members
 
 
-def _choose_centres(vectors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def _choose_centres(vectors: np.ndarray, num_clusters: int, rng: np.random.Generator) -> np.ndarray:
     """Returns initial centres by k-means++ (Arthur and Vassilvitskii 2007).
 
-    Each is drawn with a probability proportional to its squared distance from the nearest centre before it.
+    Each is a vector drawn with a probability proportional to its squared distance from the nearest earlier centre.
     """
     rows = [int(rng.integers(len(vectors)))]
     distances = np.full(len(vectors), np.inf)
-    while len(rows) < count:
+    while len(rows) < num_clusters:
         distances = np.minimum(distances, np.square(vectors - vectors[rows[-1]]).sum(axis=1))
         if not distances.any():
-            break  # fewer different vectors than clusters
+            break  # fewer distinct vectors than clusters
         rows.append(int(rng.choice(len(vectors), p=distances / distances.sum())))
     return vectors[rows]
 
@@ -94,43 +95,43 @@ class WordMap:
 
     title: str
     description: str  # how the points were computed
-    words: tuple[str, ...]  # named words first, then by frequency
+    words: tuple[str, ...]  # highlighted words first, then by frequency
     points: np.ndarray  # (N, 2)
-    clusters: np.ndarray  # (N,)
-    cluster_names: tuple[str, ...]  # per cluster its most central words
-    num_named: int  # how many words the user named; they come first
+    clusters: np.ndarray  # (N,): the cluster of each word
+    cluster_names: tuple[str, ...]  # the two most central words of each cluster
+    num_highlighted: int  # words that the user named on the command line; they come first
 
 
-def choose_neighbourhood(keyed: KeyedVectors, words: Sequence[str], count: int) -> tuple[str, ...]:
+def choose_neighbourhood(vectors: KeyedVectors, words: Sequence[str], count: int) -> tuple[str, ...]:
     """Returns the words and then the `count` nearest neighbours of each, without repetitions."""
-    named_words = tuple(dict.fromkeys(words))
-    neighbours = {each.word for word in named_words for each in (keyed.nearest(word, n=count) if count else ())}
-    return (*named_words, *sorted(neighbours.difference(named_words), key=keyed.index))
+    unique_words = tuple(dict.fromkeys(words))
+    neighbours = {each.word for word in unique_words for each in (vectors.nearest(word, n=count) if count else ())}
+    return (*unique_words, *sorted(neighbours.difference(unique_words), key=vectors.index))
 
 
 def build_word_map(
-    keyed: KeyedVectors,
+    vectors: KeyedVectors,
     words: Sequence[str],
     title: str,
     *,
-    num_named: int = 0,
+    num_highlighted: int = 0,
     by: ProjectionMethod | None = None,
     seed: int = 0,
     clusters: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> WordMap:
-    """Projects and clusters words; the first `num_named` of them are emphasised."""
+    """Projects and clusters words, the first `num_highlighted` of which are highlighted."""
     if not MIN_WORDS <= len(words) <= MAX_WORDS:
         problem = f"a map shows {MIN_WORDS} to {MAX_WORDS:,} words; received {len(words):,}."
         change = "fewer" if len(words) > MAX_WORDS else "more"
-        repair = f"Name {change} words, or show {change} neighbours of each."
-        if not num_named:
-            repair = "Show fewer words." if change == "fewer" else "Show more words, or skip fewer."
-        raise UsageError(problem, repair=repair)
-    vectors = np.stack([normalize(keyed.vector(word)) for word in words])
-    labels, members = cluster(vectors, clusters, seed)
-    points, description = project(vectors, by, seed, progress)
+        fix = f"Name {change} words, or show {change} neighbours of each."
+        if not num_highlighted:
+            fix = "Show fewer words." if change == "fewer" else "Show more words, or skip fewer."
+        raise UsageError(problem, fix=fix)
+    unit_vectors = np.stack([normalize(vectors.vector(word)) for word in words])
+    labels, members = cluster_vectors(unit_vectors, clusters, seed)
+    points, description = project_vectors(unit_vectors, by, seed, progress)
     low, high = points.min(axis=0), points.max(axis=0)
     points = (points - (low + high) / 2) * 2 / (float((high - low).max()) or 1.0)
     names = tuple(", ".join(words[row] for row in rows[:2]) for rows in members)
-    return WordMap(title, description, tuple(words), points, labels, names, num_named)
+    return WordMap(title, description, tuple(words), points, labels, names, num_highlighted)

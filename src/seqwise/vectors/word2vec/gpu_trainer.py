@@ -1,10 +1,10 @@
-"""Skip-gram and CBOW with negative sampling on a GPU: blocks of the corpus are subsampled and trained on there.
+"""Trains skip-gram and CBOW with negative sampling on a GPU, on blocks of the corpus that are subsampled there.
 
-A program of the Triton kernel takes `CENTRES` consecutive words. Their windows overlap, so the rows of all neighbours
-are loaded once; so are the rows of the centre words themselves and of `TARGETS - CENTRES` negatives that all windows of
-the program share. A mask says which neighbour belongs to which window; negatives are weighted so that their expected
-gradient is the same as with `NEGATIVE` draws for each pair. Scores and gradients are then matrix products, and all rows
-are updated by atomic additions. Programs run in parallel without locks, like threads on the CPU.
+A program of the Triton kernel takes `CENTRES` consecutive words at a time. Their windows overlap, so the rows of all
+neighbours are loaded once; so are the rows of the centre words themselves and of `TARGETS - CENTRES` negatives that all
+windows of the program share. A mask says which neighbour belongs to which window; negatives are weighted so that their
+expected gradient is the same as with `NEGATIVE` draws for each pair. Scores and gradients are then matrix products, and
+all rows are updated by atomic additions. Programs run in parallel without locks, like threads on the CPU.
 
 Shapes: R rows of neighbours, T targets (centre words first, then negatives). This module knows ids, not words.
 Importing it imports torch and triton.
@@ -22,32 +22,32 @@ import triton.language as tl
 from torch import Tensor
 
 from seqwise.errors import UsageError
-from seqwise.vectors.corpus import Sentences
+from seqwise.vectors.corpus import EncodedCorpus
 from seqwise.vectors.settings import LEARNING_RATES, WINDOWS, ResolvedVectorSettings
 from seqwise.vectors.training import VectorStep
 from seqwise.vectors.word2vec.sampling_tables import (
     NEGATIVE_POWER,
     UINT32_MAX,
     build_negative_table,
-    subsampling_thresholds,
+    compute_keep_thresholds,
 )
 from seqwise.vectors.word2vec.trainer import BaseWord2VecTrainer
 
 BLOCK_SIZE = 1 << 24  # ids on the GPU at once
 CENTRES, TARGETS = 16, 64  # centre words that a program takes together; centre words plus negatives
-STEPS = 32  # groups of centre words per program and launch; a launch has one learning rate
-MAX_PROGRAMS = 128  # in parallel: one for each multiprocessor of a large GPU
+STEPS = 32  # groups of centre words that a program takes one after another; a launch has one learning rate
+MAX_PROGRAMS = 128  # that run in parallel: one for each multiprocessor of a large GPU
 # Concurrent programs do not see each other's updates of the same row. The probability that two programs draw the same
-# word is the sum of the squared word probabilities: with 1/793, 96 programs trained as well as 16 and 128 diverged;
-# with 1/100, 105 diverged. This limit is half of the smallest number that diverged.
-MAX_COLLISIONS = 64 / 793  # programs times that probability
+# word is the sum of the squared word probabilities: if it was 1/793, 96 programs trained as well as 16, and 128
+# diverged; if it was 1/100, 105 diverged. This limit is half of the smallest product that diverged.
+MAX_COLLISIONS = 64 / 793  # number of programs times this probability
 CHUNK_WIDTH = 64  # numbers of a row that a program loads at once
 PRECISION, WARPS = "tf32", 8
 
 
 @triton.jit
 def _draw_word(seed, offset, threshold, alias, vocabulary_size):
-    """Returns a word drawn by its weight from the alias table; `offset` numbers the draw."""
+    """Returns a word drawn by its weight from the alias table; each draw has another `offset`."""
     bits, coin, _, _ = tl.randint4x(seed, offset)
     slot = ((bits.to(tl.uint32, bitcast=True).to(tl.uint64) * vocabulary_size) >> 32).to(tl.int32)
     keep_slot = coin.to(tl.uint32, bitcast=True).to(tl.int64) <= tl.load(threshold + slot)
@@ -56,25 +56,25 @@ def _draw_word(seed, offset, threshold, alias, vocabulary_size):
 
 @triton.jit
 def _read_windows(
-    ids, sentences, threshold, alias, start, last, count, vocabulary_size, seed,
+    ids, sentence_indices, threshold, alias, start, end, count, vocabulary_size, seed,
     WINDOW: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
 ):  # fmt: skip
-    """Returns ids and masks of the rows and targets of the windows from `start` on, and two masks between them.
+    """Returns ids and masks of the rows and targets of the windows from `start` on, then these two masks.
 
     positive (R, T): whether this row is in the window of this centre. The reach of each window is drawn uniformly.
-    negative (T, T): whether this target is a negative for this centre, which the word itself is not.
+    negative (T, T): whether this target is a negative for this centre; the word itself is not.
     """
     r, t = tl.arange(0, ROWS), tl.arange(0, TARGETS)
     is_centre = t < CENTRES
     row_position, centre_position = start - WINDOW + r, start + t
     row_mask = (row_position >= 0) & (row_position < count) & (r < CENTRES + 2 * WINDOW)
-    centre_mask = is_centre & (centre_position < last)
+    centre_mask = is_centre & (centre_position < end)
     row_id = tl.load(ids + row_position, mask=row_mask, other=0).to(tl.int64)
     negative_id = _draw_word(seed, start * TARGETS + t, threshold, alias, vocabulary_size)
     target_id = tl.where(is_centre, tl.load(ids + centre_position, mask=centre_mask, other=0), negative_id).to(tl.int64)
 
-    row_sentence = tl.load(sentences + row_position, mask=row_mask, other=-1)
-    centre_sentence = tl.load(sentences + centre_position, mask=centre_mask, other=-2)
+    row_sentence = tl.load(sentence_indices + row_position, mask=row_mask, other=-1)
+    centre_sentence = tl.load(sentence_indices + centre_position, mask=centre_mask, other=-2)
     reach = WINDOW - (tl.rand(seed + 1, centre_position) * WINDOW).to(tl.int32)
     distance = tl.abs(row_position[:, None] - centre_position[None, :])
     in_window = (distance > 0) & (distance <= reach[None, :]) & (row_sentence[:, None] == centre_sentence[None, :])
@@ -97,28 +97,29 @@ def _compute_steps(scores, positive, negative, learning_rate):
 
 
 # Otherwise Triton would compile the kernel again for special values, such as multiples of 16.
-@triton.jit(do_not_specialize=["first", "last", "count", "vocabulary_size", "learning_rate", "seed"])
-def negative_sampling(
-    ids, sentences, inputs, outputs, threshold, alias, tally,
-    first, last, count, vocabulary_size, width, learning_rate, seed,
+@triton.jit(do_not_specialize=["first", "end", "count", "vocabulary_size", "learning_rate", "seed"])
+def train_negative_sampling(
+    ids, sentence_indices, inputs, outputs, threshold, alias, tally,
+    first, end, count, vocabulary_size, width, learning_rate, seed,
     WINDOW: tl.constexpr, NEGATIVE: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
     STEPS: tl.constexpr, NUM_CHUNKS: tl.constexpr, CHUNK_WIDTH: tl.constexpr, CBOW: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Trains on the words first … last-1 of `count`, each program on STEPS · CENTRES consecutive ones.
+    """Trains on the words first … end-1 of `count`, each program on STEPS · CENTRES consecutive ones.
 
-    ids, sentences (count,): the words, and the number of the sentence of each. inputs and outputs: rows of all words.
-    tally (programs, 2): loss and pairs are added. Rows are loaded in chunks of CHUNK_WIDTH numbers, once for the scores
-    and once for the updates: whole rows of some hundred numbers would not fit into a multiprocessor.
+    ids, sentence_indices (count,): the words, and the index of each word's sentence. inputs and outputs: rows of all
+    words. tally (programs, 2): loss and pairs are added. Rows are loaded in chunks of CHUNK_WIDTH numbers, once for the
+    scores and once for the updates: whole rows of some hundred numbers would not fit into a multiprocessor.
     """
     WEIGHT: tl.constexpr = NEGATIVE / (TARGETS - CENTRES)
     program, t = tl.program_id(0), tl.arange(0, TARGETS)
     loss_sum, pair_sum = 0.0, 0.0
-    for step_number in range(STEPS):
-        start = first + (program * STEPS + step_number) * CENTRES
+    for step_index in range(STEPS):
+        start = first + (program * STEPS + step_index) * CENTRES
         row_id, row_mask, target_id, target_mask, in_window, is_negative = _read_windows(
-            ids, sentences, threshold, alias, start, last, count, vocabulary_size, seed, WINDOW, CENTRES, ROWS, TARGETS
-        )
+            ids, sentence_indices, threshold, alias, start, end, count, vocabulary_size, seed,
+            WINDOW, CENTRES, ROWS, TARGETS,
+        )  # fmt: skip
         num_neighbours = tl.sum(in_window, axis=0)  # (T,), zero for negatives
         averaging = tl.trans(in_window / tl.maximum(num_neighbours, 1.0)[None, :])  # (T, R): means of windows
         if CBOW:
@@ -162,20 +163,20 @@ def negative_sampling(
 class GpuWord2VecTrainer(BaseWord2VecTrainer):
     """Skip-gram or CBOW with negative sampling on a GPU."""
 
-    def __init__(self, sentences: Sentences, settings: ResolvedVectorSettings, device: str = "cuda"):
+    def __init__(self, corpus: EncodedCorpus, settings: ResolvedVectorSettings, device: str = "cuda"):
         self.device = torch.device(device)
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "interpreter"
-        super().__init__(sentences, settings, name)
-        counts, generator = sentences.vocabulary.counts, torch.Generator(self.device).manual_seed(settings.seed)
+        super().__init__(corpus, settings, name)
+        counts, generator = corpus.vocabulary.counts, torch.Generator(self.device).manual_seed(settings.seed)
         shape = (len(counts), settings.dim)
         self.inputs = (torch.rand(shape, generator=generator, device=self.device) - 0.5) / settings.dim
         self.outputs = torch.zeros(shape, device=self.device)
         table = build_negative_table(counts)
         self.threshold = torch.from_numpy(table.threshold.astype(np.int64)).to(self.device)
         self.alias = torch.from_numpy(table.alias).to(self.device)
-        keep = subsampling_thresholds(counts, settings.subsample).astype(np.float64) / UINT32_MAX
-        self.keep_probability = torch.from_numpy(keep.astype(np.float32)).to(self.device)
-        self.programs = choose_programs(counts, settings)
+        keep_probability = compute_keep_thresholds(counts, settings.subsample).astype(np.float64) / UINT32_MAX
+        self.keep_probability = torch.from_numpy(keep_probability.astype(np.float32)).to(self.device)
+        self.programs = choose_num_programs(counts, settings)
         self._tally = torch.zeros(settings.epochs, self.programs, 2, device=self.device, dtype=torch.float64)
 
     def sum_losses(self, epochs: slice) -> np.ndarray:
@@ -191,45 +192,46 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
             self._launch(empty, empty, 0, 0, 0.0, 0, 0)
         except triton.runtime.errors.OutOfResources as error:
             problem = f"the GPU is too small for this kernel: {str(error).rstrip('.')}."
-            raise UsageError(problem, repair="Train with --device cpu, or a smaller --window.") from None
+            raise UsageError(problem, fix="Train with --device cpu, or a smaller --window.") from None
 
     def steps(self) -> Iterator[VectorStep]:
         yield VectorStep("compiling", 0, 0.0, 0.0)
         self.compile()
         start = time.monotonic()
         for epoch in range(self.settings.epochs):
-            for number, block in enumerate(self.sentences.blocks(BLOCK_SIZE)):
-                self._train(block, epoch, number)
-                yield self.make_step(epoch, start, finished=False)
-            yield self.make_step(epoch, start, finished=True)
+            for block_index, block in enumerate(self.corpus.iterate_blocks(BLOCK_SIZE)):
+                self._train_block(block, epoch, block_index)
+                yield self.build_step(epoch, start, finished=False)
+            yield self.build_step(epoch, start, finished=True)
 
-    def _train(self, block: np.ndarray, epoch: int, number: int) -> None:
-        seed = int(np.random.SeedSequence([self.settings.seed, epoch + 1, number]).generate_state(1)[0] >> 2)
-        ids, sentences = self._subsample(torch.from_numpy(block.copy()).to(self.device), seed)
+    def _train_block(self, block: np.ndarray, epoch: int, block_index: int) -> None:
+        seed = int(np.random.SeedSequence([self.settings.seed, epoch + 1, block_index]).generate_state(1)[0] >> 2)
+        ids, sentence_indices = self._subsample(torch.from_numpy(block.copy()).to(self.device), seed)
         size = self.programs * STEPS * CENTRES
         for first in range(0, len(ids), size):
             progress = (self.items_done + len(block) * first / len(ids)) / self.items_planned
             learning_rate = self.compute_learning_rate(progress)
-            self._launch(ids, sentences, first, min(first + size, len(ids)), learning_rate, seed, epoch)
+            self._launch(ids, sentence_indices, first, min(first + size, len(ids)), learning_rate, seed, epoch)
         self.items_done += len(block)
 
     def _subsample(self, block: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Returns the words that subsampling keeps, and the number of the sentence of each."""
+        """Returns the words that subsampling keeps, and the index of each word's sentence."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        is_end = block < 0
-        sentence = torch.cumsum(is_end, 0, dtype=torch.int32)
+        is_line_end = block < 0
+        sentence_indices = torch.cumsum(is_line_end, 0, dtype=torch.int32)
         random = torch.rand(len(block), generator=generator, device=self.device)
-        keep = ~is_end & (random < self.keep_probability[block.clamp(min=0).long()])
-        return block[keep].contiguous(), sentence[keep].contiguous()
+        should_keep = ~is_line_end & (random < self.keep_probability[block.clamp(min=0).long()])
+        return block[should_keep].contiguous(), sentence_indices[should_keep].contiguous()
 
     def _launch(
-        self, ids: Tensor, sentences: Tensor, first: int, last: int, learning_rate: float, seed: int, epoch: int
+        self, ids: Tensor, sentence_indices: Tensor, first: int, end: int, learning_rate: float, seed: int, epoch: int
     ) -> None:
+        """Trains on the words first … end-1."""
         settings, window = self.settings, self.settings.window
         chunk_width = min(CHUNK_WIDTH, max(16, triton.next_power_of_2(settings.dim)))
-        negative_sampling[(self.programs,)](
-            ids, sentences, self.inputs, self.outputs, self.threshold, self.alias, self._tally[epoch],
-            first, last, len(ids), len(self.inputs), settings.dim, learning_rate, seed,
+        train_negative_sampling[(self.programs,)](
+            ids, sentence_indices, self.inputs, self.outputs, self.threshold, self.alias, self._tally[epoch],
+            first, end, len(ids), len(self.inputs), settings.dim, learning_rate, seed,
             WINDOW=window, NEGATIVE=settings.negative, CENTRES=CENTRES,
             ROWS=triton.next_power_of_2(CENTRES + 2 * window), TARGETS=TARGETS, STEPS=STEPS,
             NUM_CHUNKS=-(-settings.dim // chunk_width), CHUNK_WIDTH=chunk_width, CBOW=settings.method == "cbow",
@@ -237,8 +239,8 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
         )  # fmt: skip
 
 
-def choose_programs(counts: np.ndarray, settings: ResolvedVectorSettings) -> int:
-    """Returns how many programs may run in parallel: fewer for a small vocabulary, or where updates are larger."""
+def choose_num_programs(counts: np.ndarray, settings: ResolvedVectorSettings) -> int:
+    """Returns how many programs may run in parallel: fewer for a small vocabulary, or if updates are larger."""
     weights = counts.astype(np.float64) ** NEGATIVE_POWER
     collision_probability = float(np.square(weights / weights.sum()).sum())
     scale = LEARNING_RATES[settings.method] / settings.learning_rate

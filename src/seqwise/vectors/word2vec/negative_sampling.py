@@ -31,22 +31,22 @@ from seqwise.vectors.jit import (
     constant,
     fma,
     inline_njit,
-    lane_sum,
     load,
     multiply,
     remove_padding,
     store,
+    sum_lanes,
 )
 from seqwise.vectors.keyed import Subwords, hash_ngrams
 from seqwise.vectors.settings import ResolvedVectorSettings
 from seqwise.vectors.word2vec.objective import (
     Objective,
+    advance_state,
     apply_steps,
+    compute_logistic_steps,
     compute_scores,
     draw_word,
     fill_zeros,
-    logistic_steps,
-    next_state,
     prefetch_row,
     read_sentence,
     read_window,
@@ -60,25 +60,25 @@ CHUNK_WORDS = 512  # words composed at once when training is over: their rows ar
 @inline_njit
 def draw_negatives(state, alias_table, width, outputs, negatives):
     """Draws the negatives of the next window and prefetches their rows; returns the random state."""
-    for number in range(len(negatives)):
-        state = next_state(state)
-        negatives[number] = draw_word(state, alias_table) * width
-        prefetch_row(outputs, negatives[number], width)
+    for index in range(len(negatives)):
+        state = advance_state(state)
+        negatives[index] = draw_word(state, alias_table) * width
+        prefetch_row(outputs, negatives[index], width)
     return state
 
 
 @inline_njit
 def prepare_window(length, centre, state, model, alias_table, workspace):
-    """Lists the targets and neighbours of a window, and draws or prefetches what the next windows need.
+    """Lists the targets and neighbours of a window, draws the negatives of the next window, and prefetches rows.
 
     Returns (number of targets, number of neighbours, random state).
     """
     sentence, negatives, targets, width = workspace.sentence, workspace.negatives, workspace.targets, model.width
     targets[0] = centre_row = np.int64(sentence[centre]) * width
     num_targets = 1
-    for number in range(len(negatives)):
-        if negatives[number] != centre_row:  # a negative may be the word itself
-            targets[num_targets] = negatives[number]
+    for index in range(len(negatives)):
+        if negatives[index] != centre_row:  # a negative may be the word itself
+            targets[num_targets] = negatives[index]
             num_targets += 1
     state = draw_negatives(state, alias_table, width, model.outputs, negatives)
     num_neighbours, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
@@ -103,8 +103,8 @@ def update_skipgram(num_neighbours, num_targets, learning_rate, model, workspace
         score_two_vectors(inputs, a, b, outputs, targets, 0, num_targets, width, scores, i * stride, stride)
     losses = constant(0.0)
     for i in range(num_neighbours):
-        losses = logistic_steps(i * stride, num_targets, learning_rate, model, workspace, losses)
-    loss = lane_sum(losses)
+        losses = compute_logistic_steps(i * stride, num_targets, learning_rate, model, workspace, losses)
+    loss = sum_lanes(losses)
     for d in range(0, width, LANES):
         for j in range(0, num_targets, 3):
             p, q, r = constant(0.0), constant(0.0), constant(0.0)
@@ -149,8 +149,8 @@ def update_cbow(num_neighbours, num_targets, learning_rate, model, workspace):
             xp = fma(x, load(outputs, p + d), xp)
             xq = fma(x, load(outputs, q + d), xq)
             xr = fma(x, load(outputs, r + d), xr)
-        scores[j], scores[j + 1], scores[j + 2] = lane_sum(xp), lane_sum(xq), lane_sum(xr)
-    loss = lane_sum(logistic_steps(0, num_targets, learning_rate, model, workspace, constant(0.0)))
+        scores[j], scores[j + 1], scores[j + 2] = sum_lanes(xp), sum_lanes(xq), sum_lanes(xr)
+    loss = sum_lanes(compute_logistic_steps(0, num_targets, learning_rate, model, workspace, constant(0.0)))
     if not model.share_gradient:
         weight = constant(1.0)
     for d in range(0, width, LANES):
@@ -211,17 +211,17 @@ class NegativeSampling(Objective):
 
 
 class WordRows(NamedTuple):
-    """The input rows of word w are rows[offsets[w] : offsets[w + 1]]: its own, then those of its n-grams."""
+    """The input rows of word w are rows[offsets[w] : offsets[w + 1]]: its own, then the rows of its n-grams."""
 
     offsets: np.ndarray  # (V + 1,) int64
-    rows: np.ndarray  # int32; the rows of n-grams follow those of all words
+    rows: np.ndarray  # int32; the rows of n-grams come after the rows of all words
 
 
 def list_word_rows(words: list[str], min_n: int, max_n: int, buckets: int) -> WordRows:
     """Returns the input rows of every word."""
     lists = [
-        np.concatenate([[number], hash_ngrams(word, min_n, max_n, buckets) + len(words)])
-        for number, word in enumerate(words)
+        np.concatenate([[index], hash_ngrams(word, min_n, max_n, buckets) + len(words)])
+        for index, word in enumerate(words)
     ]
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in lists])])
     return WordRows(offsets, np.concatenate(lists).astype(np.int32))
@@ -229,14 +229,17 @@ def list_word_rows(words: list[str], min_n: int, max_n: int, buckets: int) -> Wo
 
 @inline_njit
 def draw_targets(words, num_words, state, model, alias_table, workspace):
-    """Lists the row of each word and of its negatives other than itself; returns (their number, random state)."""
+    """Draws negatives for each word; lists its row and the rows of its negatives other than itself, with their labels.
+
+    Returns (number of rows, random state).
+    """
     targets, labels, width = workspace.targets, workspace.labels, model.width
     num_targets = 0
     for i in range(num_words):
         targets[num_targets], labels[num_targets] = words[i] * width, 1
         num_targets += 1
         for _ in range(len(workspace.negatives)):
-            state = next_state(state)
+            state = advance_state(state)
             word = draw_word(state, alias_table)
             if word == words[i]:
                 continue
@@ -247,7 +250,7 @@ def draw_targets(words, num_words, state, model, alias_table, workspace):
 
 
 @inline_njit
-def compose(words, num_words, model, word_rows, hidden):
+def compose_hidden(words, num_words, model, word_rows, hidden):
     """Computes the mean of the words, each the mean of its rows, into `hidden`."""
     inputs, width = model.inputs, model.width
     fill_zeros(hidden, width)
@@ -263,7 +266,10 @@ def compose(words, num_words, model, word_rows, hidden):
 
 @inline_njit
 def scatter_to_ngrams(words, num_words, model, word_rows, updates):
-    """Adds the update of the hidden vector to its rows: to each its share, or without `share_gradient` all of it."""
+    """Adds the update of the hidden vector to the rows of which it is composed.
+
+    Each gets its share or, without `share_gradient`, all of it.
+    """
     inputs, width, share_gradient = model.inputs, model.width, model.share_gradient
     for i in range(num_words):
         start, stop = word_rows.offsets[words[i]], word_rows.offsets[words[i] + 1]
@@ -291,14 +297,14 @@ def train_subwords(block, state, learning_rate, model, tables, workspace, tally)
             context, predicted = (neighbours, centre_word) if is_cbow else (centre_word, neighbours)
             num_context, num_predicted = (num_neighbours, 1) if is_cbow else (1, num_neighbours)
             num_targets, state = draw_targets(predicted, num_predicted, state, model, alias_table, workspace)
-            compose(context, num_context, model, word_rows, workspace.hidden)
+            compose_hidden(context, num_context, model, word_rows, workspace.hidden)
             upcoming = centre + 1 + (window if is_cbow else 0)
             if upcoming < length:
                 word = sentence[upcoming]
                 for index in range(word_rows.offsets[word], word_rows.offsets[word + 1]):
                     prefetch_row(model.inputs, np.int64(word_rows.rows[index]) * width, width)
             compute_scores(1, workspace.targets, 0, num_targets, model, workspace)
-            loss += lane_sum(logistic_steps(0, num_targets, learning_rate, model, workspace, constant(0.0)))
+            loss += sum_lanes(compute_logistic_steps(0, num_targets, learning_rate, model, workspace, constant(0.0)))
             pairs += num_predicted
             fill_zeros(workspace.updates, width)
             apply_steps(1, workspace.targets, 0, num_targets, model, workspace)
@@ -328,9 +334,9 @@ class SubwordSampling(Objective):
 
     def _compose_words(self) -> np.ndarray:
         """Returns the mean of each word's rows, (V, D)."""
-        dim, number = self.settings.dim, len(self.words)
-        means = np.empty((number, dim), dtype=np.float32)
-        for start in range(0, number, CHUNK_WORDS):
+        dim, num_words = self.settings.dim, len(self.words)
+        means = np.empty((num_words, dim), dtype=np.float32)
+        for start in range(0, num_words, CHUNK_WORDS):
             offsets = self.word_rows.offsets[start : start + CHUNK_WORDS + 1]
             rows = self.inputs[self.word_rows.rows[offsets[0] : offsets[-1]], :dim]
             means[start : start + CHUNK_WORDS] = np.add.reduceat(rows, offsets[:-1] - offsets[0])

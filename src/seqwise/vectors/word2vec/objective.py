@@ -1,4 +1,4 @@
-"""What the objectives of word2vec share: parameters, buffers of a thread, and the parts of their compiled loops.
+"""`Objective`: the base of the objectives of word2vec, and the functions that their compiled loops share.
 
 Skip-gram has one hidden vector per neighbour, a copy of its input row; CBOW has one, the mean of the neighbours' rows.
 A target is an output row; the objectives decide which rows are targets and what their labels are. Compiled functions
@@ -24,7 +24,6 @@ from seqwise.vectors.jit import (
     fill_uniform,
     fma,
     inline_njit,
-    lane_sum,
     load,
     log1p,
     maximum,
@@ -36,13 +35,14 @@ from seqwise.vectors.jit import (
     sigmoid,
     store,
     subtract,
+    sum_lanes,
 )
 from seqwise.vectors.keyed import Subwords
 from seqwise.vectors.settings import ResolvedVectorSettings
-from seqwise.vectors.word2vec.sampling_tables import subsampling_thresholds
+from seqwise.vectors.word2vec.sampling_tables import compute_keep_thresholds
 
-MULTIPLIER = 2685821657736338717  # of xorshift64*
-MAX_SENTENCE = 10_000  # words; a longer line is cut
+MULTIPLIER = 2685821657736338717  # the constant of xorshift64*
+MAX_SENTENCE = 10_000  # words of a sentence; a longer line is cut
 GENSIM_MAX_SCORE = 6.0  # gensim's table of the sigmoid ends there; beyond it nothing is learned
 
 
@@ -51,8 +51,8 @@ class Model(NamedTuple):
 
     inputs: np.ndarray  # flat: the input row of word w starts at w · width
     outputs: np.ndarray  # flat, likewise
-    width: int  # padded dimension
-    keep_threshold: np.ndarray  # (V,) uint32: see `subsampling_thresholds`
+    width: int  # dimension of the vectors, padded to whole SIMD values
+    keep_threshold: np.ndarray  # (V,) uint32: see `compute_keep_thresholds`
     window: int
     is_cbow: bool
     share_gradient: bool  # CBOW: each of n neighbours gets 1/n of the gradient
@@ -68,11 +68,11 @@ class Workspace(NamedTuple):
     targets: np.ndarray  # (max_targets,) int64: starts of output rows
     negatives: np.ndarray  # (max_targets,) int64: starts of output rows, drawn ahead of time
     labels: np.ndarray  # (stride,) 1 for the word to predict, 0 for a negative
-    hidden: np.ndarray  # (max_hidden · width,)
-    updates: np.ndarray  # of the hidden vectors or of the targets
-    scores: np.ndarray  # ((max_hidden + 2) · stride,), scored two rows at a time
-    stride: int  # between two rows of scores
-    lane_masks: np.ndarray
+    hidden: np.ndarray  # (max_hidden · width,) hidden vectors
+    updates: np.ndarray  # what is added to the hidden vectors, or to the targets
+    scores: np.ndarray  # ((max_hidden + 2) · stride,), scored two rows at a time; then the steps
+    stride: int  # from one row of scores to the next
+    lane_masks: np.ndarray  # as `build_lane_masks` returns them
 
 
 class Objective:
@@ -84,10 +84,12 @@ class Objective:
     inputs: np.ndarray  # (V or more, padded D)
     outputs: np.ndarray | None  # None after `vectors()`
     tables: tuple  # what the loop needs besides the model
-    train_block: Callable[..., None]  # compiled: (block, state, learning_rate, model, tables, workspace, tally)
-    max_targets: int  # per window
-    max_hidden: int  # hidden vectors per window
-    block_size = 10_000  # words per call: how often the learning rate changes and Ctrl-C is noticed
+    train_block: Callable[
+        ..., None
+    ]  # the compiled loop: (block, state, learning_rate, model, tables, workspace, tally)
+    max_targets: int  # targets of a window
+    max_hidden: int  # hidden vectors of a window
+    block_size = 10_000  # words of a block, after which the learning rate changes and Ctrl-C is noticed
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class Objective:
         self.inputs = allocate_rows(len(words) + num_ngrams, settings.dim)
         fill_uniform(self.inputs[:, : settings.dim], np.random.default_rng([settings.seed, 0]))
         self.outputs = allocate_rows(len(words) if num_outputs is None else num_outputs, settings.dim)
-        self.keep_threshold = subsampling_thresholds(counts, settings.subsample)
+        self.keep_threshold = compute_keep_thresholds(counts, settings.subsample)
         self.max_targets, self.max_hidden = len(words), 2 * settings.window
 
     def allocate_workspace(self) -> Workspace:
@@ -127,7 +129,7 @@ class Objective:
     def train(
         self, block: np.ndarray, state: np.uint64, learning_rate: float, workspace: Workspace, tally: np.ndarray
     ) -> None:
-        """Trains on a block of ids, where -1 ends a sentence; adds (loss, pairs) to `tally`."""
+        """Trains on a block of ids, where -1 ends a sentence, from a random state; adds (loss, pairs) to `tally`."""
         assert self.outputs is not None, "vectors() was called: training is over"
         block = block.view()
         block.setflags(write=False)  # numba would compile the loop again for a block that can be written
@@ -157,7 +159,7 @@ class Objective:
 
 
 @inline_njit
-def next_state(state):
+def advance_state(state):
     """Returns the next state of xorshift64* (Marsaglia 2003, Vigna 2016)."""
     state ^= state >> np.uint64(12)
     state ^= state << np.uint64(25)
@@ -166,22 +168,22 @@ def next_state(state):
 
 
 @inline_njit
-def random_bits(state):
-    """Returns 32 random bits of a state: the upper half of the product, which has the better quality."""
+def get_random_bits(state):
+    """Returns 32 random bits of a state: the upper half of its product with MULTIPLIER, which is of better quality."""
     return np.uint32((state * np.uint64(MULTIPLIER)) >> np.uint64(32))
 
 
 @inline_njit
-def random_below(bits, bound):
+def scale_bits(bits, bound):
     """Maps 32 random bits to an integer in 0 … bound-1."""
     return np.int64((np.uint64(bits) * np.uint64(bound)) >> np.uint64(32))
 
 
 @inline_njit
 def draw_word(state, alias_table):
-    """Returns a word drawn by its weight; uses one state."""
+    """Returns a word drawn by its weight; one random state is enough for it."""
     bits = state * np.uint64(MULTIPLIER)
-    slot = random_below(np.uint32(bits >> np.uint64(32)), len(alias_table.threshold))
+    slot = scale_bits(np.uint32(bits >> np.uint64(32)), len(alias_table.threshold))
     # The lower bits of the product are of lower quality, but they only choose between the two words of a slot.
     keep_slot = np.uint32(bits >> np.uint64(8)) <= alias_table.threshold[slot]
     return slot if keep_slot else np.int64(alias_table.alias[slot])
@@ -199,8 +201,8 @@ def read_sentence(block, position, keep_threshold, state, sentence):
         position += 1
         if word < 0:
             break
-        state = next_state(state)
-        if random_bits(state) <= keep_threshold[word]:
+        state = advance_state(state)
+        if get_random_bits(state) <= keep_threshold[word]:
             sentence[length] = word
             length += 1
     return position, length, state
@@ -212,8 +214,8 @@ def read_window(sentence, length, centre, window, state, width, neighbours):
 
     Returns (number of neighbours, random state).
     """
-    state = next_state(state)
-    reach = window - random_below(random_bits(state), window)
+    state = advance_state(state)
+    reach = window - scale_bits(get_random_bits(state), window)
     num_neighbours = 0
     for position in range(max(0, centre - reach), min(length, centre + reach + 1)):
         if position != centre:
@@ -292,8 +294,8 @@ def score_two_vectors(vectors, a, b, outputs, targets, start, stop, width, score
             v = load(outputs, r + d)
             ar, br = fma(x, v, ar), fma(y, v, br)
         a_start, b_start = position + j, position + stride + j
-        scores[a_start], scores[a_start + 1], scores[a_start + 2] = lane_sum(ap), lane_sum(aq), lane_sum(ar)
-        scores[b_start], scores[b_start + 1], scores[b_start + 2] = lane_sum(bp), lane_sum(bq), lane_sum(br)
+        scores[a_start], scores[a_start + 1], scores[a_start + 2] = sum_lanes(ap), sum_lanes(aq), sum_lanes(ar)
+        scores[b_start], scores[b_start + 1], scores[b_start + 2] = sum_lanes(bp), sum_lanes(bq), sum_lanes(br)
 
 
 @inline_njit
@@ -307,8 +309,9 @@ def compute_scores(num_hidden, targets, start, stop, model, workspace):
 
 
 @inline_njit
-def logistic_steps(start, num_targets, learning_rate, model, workspace, loss):
-    """Replaces the scores of one hidden vector by learning_rate · (label − σ(score)); returns `loss` plus its losses.
+def compute_logistic_steps(start, num_targets, learning_rate, model, workspace, loss):
+    """Replaces the scores of one hidden vector by steps, learning_rate · (label − σ(score)); returns `loss` plus the
+    losses of its pairs.
 
     Its scores begin at `start`. Scores beyond ±max_score give a step of zero.
     """

@@ -1,7 +1,8 @@
 """Tables for random choices: which occurrences subsampling keeps, and which words are drawn as negatives.
 
 The compiled loops and the GPU kernel draw from these tables. Each block of text has its own random state, a function of
-seed, epoch and block number, so that the draws do not depend on the number of threads. Nothing here imports numba.
+seed, epoch and the index of the block, so that the draws do not depend on the number of threads. Nothing here imports
+numba.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ class AliasTable(NamedTuple):
     alias: np.ndarray  # (V,) int32
 
 
-def subsampling_thresholds(counts: np.ndarray, subsample: float) -> np.ndarray:
-    """Returns per word the 32-bit random number up to which an occurrence is kept; frequent words are kept less often.
+def compute_keep_thresholds(counts: np.ndarray, subsample: float) -> np.ndarray:
+    """Returns for each word the 32-bit random number up to which subsampling keeps an occurrence.
 
     A word of frequency f is kept with probability √(t/f) + t/f, at most 1, as in the word2vec program (the paper has
-    the first term alone). With subsample t = 0 every word is kept.
+    the first term alone): frequent words are kept less often. With subsample t = 0 every word is kept.
     """
     if not subsample:
         return np.full(len(counts), UINT32_MAX, dtype=np.uint32)
@@ -60,6 +61,6 @@ def build_alias_table(weights: np.ndarray) -> AliasTable:
     return AliasTable((np.minimum(share, 1) * UINT32_MAX).astype(np.uint32), alias)
 
 
-def seed_block(seed: int, epoch: int, block: int) -> np.uint64:
+def seed_block(seed: int, epoch: int, block_index: int) -> np.uint64:
     """Returns the random state with which a block starts; never zero."""
-    return np.random.SeedSequence([seed, epoch, block]).generate_state(1, np.uint64)[0] | np.uint64(1)
+    return np.random.SeedSequence([seed, epoch, block_index]).generate_state(1, np.uint64)[0] | np.uint64(1)

@@ -33,22 +33,22 @@ from seqwise.vectors.jit import (
     constant,
     exponential,
     inline_njit,
-    lane_max,
-    lane_sum,
     load,
+    max_lanes,
     maximum,
     multiply,
     store,
     subtract,
+    sum_lanes,
 )
 from seqwise.vectors.settings import ResolvedVectorSettings
 from seqwise.vectors.word2vec.objective import (
     Objective,
     apply_steps,
+    compute_logistic_steps,
     compute_scores,
     fill_zeros,
     gather_hidden,
-    logistic_steps,
     prefetch_row,
     read_sentence,
     read_window,
@@ -56,29 +56,29 @@ from seqwise.vectors.word2vec.objective import (
 )
 
 BLOCK_WORK = 3_000_000  # words of a block times words of the vocabulary: some tenths of a second
-TILE = 48  # output rows: 21 kB at 100 dimensions, within the first-level cache
-MASKED_SCORE = -1e30  # of the unused lanes after the last word
+TILE_ROWS = 48  # output rows that are scored together: 21 kB at 100 dimensions, within the first-level cache
+MASKED_SCORE = -1e30  # score of the unused lanes after the last word
 
 
 @inline_njit
-def softmax_steps(scores, start, stop, vocabulary_size, word, learning_rate):
-    """Replaces the scores of one hidden vector by learning_rate · (1[word] − softmax); returns −log softmax_word.
+def compute_softmax_steps(scores, start, stop, vocabulary_size, word, learning_rate):
+    """Replaces the scores of a hidden vector by steps, learning_rate · (1[word] − softmax); returns −log softmax_word.
 
     The largest score is subtracted first, so that no exponential is above 1.
     """
     for position in range(start + vocabulary_size, stop):
         scores[position] = MASKED_SCORE
-    highest_lanes = load(scores, start)
+    max_by_lane = load(scores, start)
     for position in range(start + LANES, stop, LANES):
-        highest_lanes = maximum(highest_lanes, load(scores, position))
-    highest = lane_max(highest_lanes)
-    distance = highest - scores[start + word]
-    sum_lanes = constant(0.0)
+        max_by_lane = maximum(max_by_lane, load(scores, position))
+    max_score = max_lanes(max_by_lane)
+    distance = max_score - scores[start + word]
+    sum_by_lane = constant(0.0)
     for position in range(start, stop, LANES):
-        exp = exponential(subtract(load(scores, position), broadcast(highest)))
+        exp = exponential(subtract(load(scores, position), broadcast(max_score)))
         store(scores, position, exp)
-        sum_lanes = add(sum_lanes, exp)
-    normaliser = lane_sum(sum_lanes)
+        sum_by_lane = add(sum_by_lane, exp)
+    normaliser = sum_lanes(sum_by_lane)
     weight = broadcast(-learning_rate / normaliser)
     for position in range(start, stop, LANES):
         store(scores, position, multiply(load(scores, position), weight))
@@ -102,15 +102,15 @@ def train_softmax(block, state, learning_rate, model, tables, workspace, tally):
             if num_neighbours == 0:
                 continue
             num_hidden = gather_hidden(num_neighbours, model, workspace)
-            for start in range(0, vocabulary_size, TILE):
-                compute_scores(num_hidden, targets, start, min(start + TILE, vocabulary_size), model, workspace)
+            for start in range(0, vocabulary_size, TILE_ROWS):
+                compute_scores(num_hidden, targets, start, min(start + TILE_ROWS, vocabulary_size), model, workspace)
             for i in range(num_hidden):
                 start, word = i * stride, np.int64(sentence[centre])
-                loss += softmax_steps(scores, start, start + padded_size, vocabulary_size, word, learning_rate)
+                loss += compute_softmax_steps(scores, start, start + padded_size, vocabulary_size, word, learning_rate)
             pairs += num_hidden
             fill_zeros(workspace.updates, num_hidden * width)
-            for start in range(0, vocabulary_size, TILE):
-                apply_steps(num_hidden, targets, start, min(start + TILE, vocabulary_size), model, workspace)
+            for start in range(0, vocabulary_size, TILE_ROWS):
+                apply_steps(num_hidden, targets, start, min(start + TILE_ROWS, vocabulary_size), model, workspace)
             scatter_updates(num_neighbours, model, workspace)
     tally[0] += loss
     tally[1] += pairs
@@ -138,12 +138,13 @@ class HuffmanTree(NamedTuple):
 def build_huffman_tree(counts: np.ndarray) -> HuffmanTree:
     """Returns the tree in which frequent words have short paths: the two rarest subtrees are merged until one is left.
 
-    Among equally rare subtrees the older is merged first, words before merged ones; the rarer of two goes left.
+    Among equally rare subtrees the older is merged first, words before merged ones; the rarer of two becomes the left
+    child.
     """
     size = len(counts)
     parents = np.full(2 * size - 1, -1, dtype=np.int64)
     is_left = np.zeros(2 * size - 1, dtype=bool)
-    subtrees = [(int(count), number) for number, count in enumerate(counts)]
+    subtrees = [(int(count), word) for word, count in enumerate(counts)]  # (count, node)
     heapq.heapify(subtrees)
     for node in range(size, 2 * size - 1):
         (low, rarer), (high, other) = heapq.heappop(subtrees), heapq.heappop(subtrees)
@@ -151,7 +152,7 @@ def build_huffman_tree(counts: np.ndarray) -> HuffmanTree:
         is_left[rarer] = True
         heapq.heappush(subtrees, (low + high, node))
     depths = np.zeros(len(parents), dtype=np.int64)
-    for node in range(len(parents) - 2, -1, -1):  # a parent has a higher number than its children
+    for node in range(len(parents) - 2, -1, -1):  # the index of a parent is higher than its children's
         depths[node] = depths[parents[node]] + 1
     offsets = np.concatenate([[0], np.cumsum(depths[:size])])
     nodes = np.empty(offsets[-1], dtype=np.int32)
@@ -199,8 +200,10 @@ def train_hierarchical(block, state, learning_rate, model, tree, workspace, tall
             compute_scores(num_hidden, targets, 0, num_targets, model, workspace)
             losses = constant(0.0)
             for i in range(num_hidden):
-                losses = logistic_steps(i * workspace.stride, num_targets, learning_rate, model, workspace, losses)
-            loss += lane_sum(losses)
+                losses = compute_logistic_steps(
+                    i * workspace.stride, num_targets, learning_rate, model, workspace, losses
+                )
+            loss += sum_lanes(losses)
             pairs += num_hidden
             fill_zeros(workspace.updates, num_hidden * width)
             apply_steps(num_hidden, targets, 0, num_targets, model, workspace)

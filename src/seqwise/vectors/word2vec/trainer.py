@@ -1,4 +1,4 @@
-"""word2vec on the CPU, and what it shares with the trainer for GPUs: progress, losses and the check for divergence.
+"""Trains word2vec on the CPU. `BaseWord2VecTrainer` is also the base of the trainer for GPUs: progress and losses.
 
 On the CPU every thread takes the next block of the corpus and trains on it with the current learning rate. The threads
 update the same rows without locks (Recht et al. 2011, "Hogwild!"), so two runs with several threads differ in their
@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqwise.vectors.corpus import Sentences
+from seqwise.vectors.corpus import EncodedCorpus
 from seqwise.vectors.keyed import Subwords
 from seqwise.vectors.settings import ResolvedVectorSettings
-from seqwise.vectors.training import VectorStep, VectorTrainer, divergence_error, format_count
+from seqwise.vectors.training import VectorStep, VectorTrainer, build_divergence_error, format_count
 from seqwise.vectors.word2vec.sampling_tables import seed_block
 
 if TYPE_CHECKING:
     from seqwise.vectors.word2vec.objective import Objective
 
-FINAL_RATE = 0.004  # share of the learning rate that is left at the end, as 0.0001 of 0.025 in word2vec
-TICK = 0.2  # seconds between two steps
+FINAL_RATE_SHARE = 0.004  # of the initial learning rate that is left at the end, as 0.0001 of 0.025 in word2vec
+SECONDS_PER_STEP = 0.2  # between two reports of progress
 
 
 class BaseWord2VecTrainer(VectorTrainer):
-    """Skip-gram or CBOW; subclasses update the rows and add to `items_done`."""
+    """Skip-gram or CBOW; subclasses update the rows, and count the items of the corpus in `items_done`."""
 
-    def __init__(self, sentences: Sentences, settings: ResolvedVectorSettings, hardware: str):
-        super().__init__(sentences, settings)
+    def __init__(self, corpus: EncodedCorpus, settings: ResolvedVectorSettings, hardware: str):
+        super().__init__(corpus, settings)
         name = {"skipgram": "skip-gram", "cbow": "CBOW"}[settings.method]
         losses = {"negative": f"{settings.negative} negatives", "softmax": "full softmax"}
         loss = losses.get(settings.loss, "hierarchical softmax")
@@ -44,7 +44,7 @@ class BaseWord2VecTrainer(VectorTrainer):
             f"learning rate {settings.learning_rate:g}, {format_count(settings.epochs, 'epoch')}, {hardware}"
         )
         self.items_done = 0
-        self.items_planned = settings.epochs * sentences.num_items
+        self.items_planned = settings.epochs * corpus.num_items
 
     @abstractmethod
     def sum_losses(self, epochs: slice) -> np.ndarray:
@@ -52,9 +52,9 @@ class BaseWord2VecTrainer(VectorTrainer):
 
     @property
     def losses(self) -> list[float | None]:
-        return self._mean_losses(slice(None))
+        return self._compute_mean_losses(slice(None))
 
-    def _mean_losses(self, epochs: slice) -> list[float | None]:
+    def _compute_mean_losses(self, epochs: slice) -> list[float | None]:
         return [float(loss / pairs) if pairs else None for loss, pairs in self.sum_losses(epochs)]
 
     @property
@@ -63,28 +63,29 @@ class BaseWord2VecTrainer(VectorTrainer):
 
     def compute_learning_rate(self, progress: float) -> float:
         """Returns the learning rate after a share of the training: it decays linearly."""
-        return self.settings.learning_rate * max(1 - progress, FINAL_RATE)
+        return self.settings.learning_rate * max(1 - progress, FINAL_RATE_SHARE)
 
-    def make_step(self, epoch: int, start: float, finished: bool) -> VectorStep:
-        """Returns the progress; raises an error at the end of an epoch in which training diverged.
+    def build_step(self, epoch: int, start: float, finished: bool) -> VectorStep:
+        """Returns the progress; raises `NonFiniteError` at the end of an epoch in which training diverged.
 
-        It diverged if the loss is not finite, or far above that of untrained vectors.
+        It diverged if the loss is not finite, or far above the loss of untrained vectors. `start` is the time at which
+        training started.
         """
         settings = self.settings
-        speed = self.progress * settings.epochs * self.sentences.num_words / max(time.monotonic() - start, 1e-9)
-        (loss,) = self._mean_losses(slice(epoch, epoch + 1))
+        speed = self.progress * settings.epochs * self.corpus.num_words / max(time.monotonic() - start, 1e-9)
+        (loss,) = self._compute_mean_losses(slice(epoch, epoch + 1))
         untrained_loss = (1 + settings.negative) * math.log(2) if settings.loss == "negative" else math.inf
         if finished and loss is not None and not loss < 3 * untrained_loss:
-            raise divergence_error(loss, epoch, settings)
+            raise build_divergence_error(loss, epoch, settings)
         return VectorStep("training", epoch, self.progress, speed, loss, finished)
 
 
 class Word2VecTrainer(BaseWord2VecTrainer):
     """Skip-gram or CBOW on the CPU. Creating it imports numba."""
 
-    def __init__(self, sentences: Sentences, settings: ResolvedVectorSettings):
-        super().__init__(sentences, settings, format_count(settings.threads, "thread"))
-        self.objective = build_objective(sentences.vocabulary.words, sentences.vocabulary.counts, settings)
+    def __init__(self, corpus: EncodedCorpus, settings: ResolvedVectorSettings):
+        super().__init__(corpus, settings, format_count(settings.threads, "thread"))
+        self.objective = build_objective(corpus.vocabulary.words, corpus.vocabulary.counts, settings)
         # (loss, pairs) per thread and epoch; 8 numbers fill a cache line, so that threads do not slow each other down.
         self._tallies = np.zeros((settings.threads, settings.epochs, 8))
         self._blocks = self._iterate_blocks()
@@ -110,44 +111,42 @@ class Word2VecTrainer(BaseWord2VecTrainer):
         empty = np.empty(0, dtype=np.int32)
         self.objective.train(empty, np.uint64(1), 0.0, self.objective.allocate_workspace(), np.zeros(2))
         start, epoch = time.monotonic(), 0
-        running = {self._pool.submit(self._work, tally) for tally in self._tallies}
+        running = {self._pool.submit(self._train_blocks, tally) for tally in self._tallies}
         try:
             while running:
-                done, running = wait(running, TICK, FIRST_EXCEPTION)
+                done, running = wait(running, SECONDS_PER_STEP, FIRST_EXCEPTION)
                 for worker in done:
                     worker.result()  # raises the error of the thread, if there is one
-                while (
-                    epoch < self.settings.epochs - 1 and self._items_done_per_epoch[epoch] == self.sentences.num_items
-                ):
-                    yield self.make_step(epoch, start, finished=True)
+                while epoch < self.settings.epochs - 1 and self._items_done_per_epoch[epoch] == self.corpus.num_items:
+                    yield self.build_step(epoch, start, finished=True)
                     epoch += 1
-                yield self.make_step(epoch, start, finished=False)
+                yield self.build_step(epoch, start, finished=False)
         finally:
             self._stop_threads()
-        yield self.make_step(self.settings.epochs - 1, start, finished=True)
+        yield self.build_step(self.settings.epochs - 1, start, finished=True)
 
     def _stop_threads(self) -> None:
         self._stop.set()
         self._pool.shutdown()
 
     def _iterate_blocks(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yields (epoch, number of the block, ids)."""
+        """Yields (epoch, index of the block, ids)."""
         for epoch in range(self.settings.epochs):
-            for number, block in enumerate(self.sentences.blocks(self.objective.block_size)):
-                yield epoch, number, block
+            for block_index, block in enumerate(self.corpus.iterate_blocks(self.objective.block_size)):
+                yield epoch, block_index, block
 
-    def _work(self, tally: np.ndarray) -> None:
-        """Trains on one block after another; runs in every thread."""
+    def _train_blocks(self, tally: np.ndarray) -> None:
+        """Trains on one block after another; runs in every thread, which has its own tally."""
         workspace = self.objective.allocate_workspace()
         while not self._stop.is_set():
             with self._lock:
-                job = next(self._blocks, None)
-                if job is None:
+                next_block = next(self._blocks, None)
+                if next_block is None:
                     return
-                epoch, number, block = job
+                epoch, block_index, block = next_block
                 learning_rate = self._compute_next_learning_rate()
                 self._items_started += len(block)
-            state = seed_block(self.settings.seed, epoch + 1, number)
+            state = seed_block(self.settings.seed, epoch + 1, block_index)
             self.objective.train(block, state, learning_rate, workspace, tally[epoch])
             with self._lock:
                 self._items_done_per_epoch[epoch] += len(block)
