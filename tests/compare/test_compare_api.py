@@ -180,7 +180,7 @@ def test_engines_are_created_by_name(tmp_path: Path):
         create_engine("local", tmp_path / "out", plan, 0)
     with pytest.raises(UsageError, match="there is no engine 'lokal'") as excinfo:
         create_engine("lokal", tmp_path / "out", plan)
-    assert "local" in excinfo.value.repair
+    assert "local" in excinfo.value.fix
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,11 @@ from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.compare.run.ray_cluster import import_ray
 from seqwise.compare.run.stages import OnStage, reopen_plan, run_stages
 from seqwise.config import SettingKeywords, Settings, combine_settings
-from seqwise.data.in_memory import Data
+from seqwise.data.python_messages import explain_in_python
+from seqwise.data.records import Data
 from seqwise.errors import SeqwiseError, UsageError, check_type, suggest
 from seqwise.families import check_importable, get_model_name
-from seqwise.training.api import TrainedModel, load, save_data
+from seqwise.training.api import TrainedModel, load_run, save_data
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.training_run import choose_device
 
@@ -70,7 +71,7 @@ class Comparison:
         run = None if name is None else self.report.family(name).run
         if run is None:
             raise SeqwiseError("no family was trained successfully.")
-        return load(self.folder / run)
+        return load_run(self.folder / run)
 
     def __repr__(self) -> str:
         return f"<Comparison {self.folder}: {self.verdict}>"
@@ -134,16 +135,17 @@ def compare(
         nproc=nproc, strict=strict, **further,
     )  # fmt: skip
     if data is not None:
-        folder, plan = _create_comparison(data, arguments, None if out is None else Path(out))
+        with explain_in_python(data):
+            folder, plan = _create_comparison(data, arguments, None if out is None else Path(out))
     elif arguments or out is not None:
-        repair = "Leave out all but resume, engine, workers and on_event."
-        raise UsageError("a comparison is resumed as it was planned.", repair=repair)
+        fix = "Leave out all but resume, engine, workers and on_event."
+        raise UsageError("a comparison is resumed as it was planned.", fix=fix)
     else:
         folder = Path(resume)  # type: ignore[arg-type]
         plan = reopen_plan(folder)
     report = Orchestrator(folder, plan, engine, workers).run(on_event)
     if report is None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(f"stopped and saved. Resume with: seqwise.compare(resume={str(folder)!r})")
     return Comparison(folder, report)
 
 
@@ -176,14 +178,15 @@ def _drop_defaults(**arguments: Any) -> dict[str, Any]:
 
 def _create_comparison(data: Data, arguments: Mapping[str, Any], out: Path | None) -> tuple[Path, Plan]:
     """Plans a comparison in a new folder."""
-    own = {key: arguments[key] for key in ComparisonOptions.__dataclass_fields__ if key in arguments}
-    other = {key: value for key, value in arguments.items() if key not in own and key != "settings"}
-    settings = combine_settings(arguments.get("settings"), other | {key: own[key] for key in ("budget",) if key in own})
-    own["models"] = own.get("models", ComparisonOptions.models)
-    own["models"] = parse_names(own["models"]) if isinstance(own["models"], str) else list(own["models"])
-    if isinstance(own.get("variants"), str):
-        own["variants"] = Path(own["variants"])
-    options = ComparisonOptions(**own | {"budget": settings.budget or ComparisonOptions.budget})
+    values = {key: arguments[key] for key in ComparisonOptions.__dataclass_fields__ if key in arguments}
+    overrides = {key: value for key, value in arguments.items() if key not in values and key != "settings"}
+    overrides |= {"budget": values["budget"]} if "budget" in values else {}
+    settings = combine_settings(arguments.get("settings"), overrides)
+    models = values.get("models", ComparisonOptions.models)
+    values["models"] = parse_names(models) if isinstance(models, str) else list(models)
+    if isinstance(values.get("variants"), str):
+        values["variants"] = Path(values["variants"])
+    options = ComparisonOptions(**values | {"budget": settings.budget or ComparisonOptions.budget})
     for name in options.models:
         check_importable(name)
     path = save_data(data, settings)
@@ -193,12 +196,12 @@ def _create_comparison(data: Data, arguments: Mapping[str, Any], out: Path | Non
 def _format_call(data: str, arguments: Mapping[str, Any]) -> str:
     """Returns the call as Python code, without the folder, which exists once the comparison is created."""
 
-    def plain(value: Any) -> Any:
+    def simplify(value: Any) -> Any:
         if isinstance(value, Settings):
             return value.model_dump(exclude_defaults=True)
         return str(value) if isinstance(value, Path) else value
 
-    parts = [repr(data), *(f"{key}={plain(value)!r}" for key, value in arguments.items() if key != "out")]
+    parts = [repr(data), *(f"{key}={simplify(value)!r}" for key, value in arguments.items() if key != "out")]
     return f"seqwise.compare({', '.join(parts)})"
 
 
@@ -228,7 +231,7 @@ def check_engine(name: str, workers: int | None = None) -> None:
     if workers is not None and workers < 1:
         raise UsageError(f"--workers: expected at least 1; received {workers}.")
     if name not in get_args(EngineName):
-        raise UsageError(f"there is no engine {name!r}.", repair=suggest(str(name), get_args(EngineName)))
+        raise UsageError(f"there is no engine {name!r}.", fix=suggest(str(name), get_args(EngineName)))
     if name == "ray":
         import_ray()
 

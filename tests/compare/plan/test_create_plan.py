@@ -39,7 +39,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words", "repair"),
+    ("options", "words", "fix"),
     [
         ({"models": ["rnn", "lsmt"]}, "there is no family 'lsmt'. Perhaps you meant 'lstm'.", "--models"),
         ({"models": ["rnn", "rnn"]}, "rnn is named more than once", "--models"),
@@ -82,22 +82,22 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
             "--lr-trials 2 searches for a learning rate, but it is already set: fast 0.5.",
             "Use --lr-trials 1",
         ),
-        ({"nproc": 3}, "4 rows cannot be divided among 3 processes", "--training.batch-size"),
+        ({"nproc": 3}, "a batch of 4 cannot be divided among 3 processes", "--training.batch-size"),
     ],
     ids=str,
 )
-def test_invalid_options_raise_an_error(text: Path, tmp_path: Path, options, words, repair):
+def test_invalid_options_raise_an_error(text: Path, tmp_path: Path, options, words, fix):
     with pytest.raises(UsageError) as excinfo:
         make_plan(tmp_path / "out" / "here", text, **options)
     assert words in excinfo.value.problem
-    assert repair in excinfo.value.repair
+    assert fix in excinfo.value.fix
     assert [path.name for path in tmp_path.iterdir()] == ["small.txt"]
 
 
 def _get_suggested_budget(error: UsageError) -> str:
-    """Return the budget that an error message suggests."""
-    match = re.search(r"at least (\S+?)[,.]?( |$)", error.repair)
-    assert match, error.repair
+    """Returns the budget that an error message suggests."""
+    match = re.search(r"at least (\S+?)[,.]?( |$)", error.fix)
+    assert match, error.fix
     return match[1]
 
 
@@ -137,7 +137,7 @@ def test_every_family_starts_from_scratch(text: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("training", "words", "repair"),
+    ("training", "words", "fix"),
     [
         (
             {"patience": 3},
@@ -152,11 +152,11 @@ def test_every_family_starts_from_scratch(text: Path, tmp_path: Path):
         ),
     ],
 )
-def test_settings_that_a_comparison_chooses_cannot_be_set(text: Path, tmp_path: Path, training, words, repair):
+def test_settings_that_a_comparison_chooses_cannot_be_set(text: Path, tmp_path: Path, training, words, fix):
     with pytest.raises(UsageError) as excinfo:
         make_plan(tmp_path / "out", text, tiny(training=training))
     assert words in excinfo.value.problem
-    assert repair in excinfo.value.repair
+    assert fix in excinfo.value.fix
     assert not (tmp_path / "out").exists()
 
 
@@ -173,7 +173,7 @@ def test_an_ngram_model_for_classification_raises_an_error(tmp_path: Path):
     base = tiny(task="classify", text={"tokenizer": "words"}, data={"window": None})
     with pytest.raises(UsageError, match="ngram") as excinfo:
         make_plan(tmp_path / "out", data, base, models=["rnn", "ngram"], budget="9k-tokens")
-    assert "Families for the task classify are feedforward, rnn, gru" in excinfo.value.repair
+    assert "Families for the task classify are feedforward, rnn, gru" in excinfo.value.fix
     assert not (tmp_path / "out").exists()
 
 
@@ -216,7 +216,7 @@ def test_an_existing_folder_raises_an_error_and_is_unchanged(text: Path, tmp_pat
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(UsageError, match="already holds a comparison") as excinfo:
         make_plan(folder, text)
-    assert f"seqwise compare --resume {folder}" in excinfo.value.repair
+    assert f"seqwise compare --resume {folder}" in excinfo.value.fix
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
@@ -231,19 +231,19 @@ def test_an_existing_folder_raises_an_error_and_is_unchanged(text: Path, tmp_pat
 def test_two_processes_never_share_a_folder(text: Path, tmp_path: Path, monkeypatch, has_checked: bool):
     """The second process starts while the first reads its data, which may take long."""
     folder = tmp_path / "out"
-    open_data = planning.open_data
+    prepare_task = planning.prepare_task
 
     def plan_again(*args, **options):
         monkeypatch.setattr(
-            planning, "open_data", lambda *args, **options: pytest.fail("the second process read the data")
+            planning, "prepare_task", lambda *args, **options: pytest.fail("the second process read the data")
         )
         if not has_checked:  # the folder was created after the check of the second process
             monkeypatch.setattr(planning, "check_folder", lambda folder: None)
         with pytest.raises(FolderTakenError):
             make_plan(folder, text, models=["lstm"])
-        return open_data(*args, **options)
+        return prepare_task(*args, **options)
 
-    monkeypatch.setattr(planning, "open_data", plan_again)
+    monkeypatch.setattr(planning, "prepare_task", plan_again)
     first = make_plan(folder, text)
     assert Plan.open(folder) == first
     assert (folder / PREPROCESSOR_FOLDER / "tokenizer.json").exists()
@@ -281,7 +281,7 @@ def wait(*args, **options):
     print("reading", flush=True)
     time.sleep(60)
 
-planning.open_data = wait
+planning.prepare_task = wait
 make_plan(Path(sys.argv[2]), sys.argv[3])
 """
 
@@ -350,7 +350,7 @@ def test_a_failure_removes_only_its_own_files(text: Path, tmp_path: Path, monkey
         (tmp_path / "above" / "others.txt").touch()
         raise DataError("unreadable")
 
-    monkeypatch.setattr(planning, "open_data", fail)
+    monkeypatch.setattr(planning, "prepare_task", fail)
     for folder in (tmp_path / "mine", tmp_path / "above" / "below"):
         (tmp_path / "above").mkdir(exist_ok=True)
         with pytest.raises(DataError):
@@ -370,7 +370,7 @@ def test_a_failed_save_leaves_no_files(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(Plan, "save", fail_on_full_disk)
     with pytest.raises(SaveError, match="the disk is full") as excinfo:
         make_plan(tmp_path / "out", text)
-    assert "--out" in excinfo.value.repair
+    assert "--out" in excinfo.value.fix
     assert "train --resume" not in str(excinfo.value)
     assert not (tmp_path / "out").exists()
 
@@ -434,7 +434,7 @@ class SpeedOnlyEngine:
         self.stages.append(jobs[0].kind)
         for job in jobs:
             if job.kind == "speed":
-                Outcome("done", result=self.result).save(job.file(self.folder))
+                Outcome("done", result=self.result).save(job.get_file(self.folder))
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -545,18 +545,18 @@ def test_a_comparison_is_not_resumed_without_its_data(text: Path, tmp_path: Path
 def test_a_finished_comparison_needs_no_data(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     plan = make_plan(folder, text)
-    for trial in plan.trials():
-        Outcome("done").save(Job("train", trial.name).file(folder))
+    for trial in plan.list_trials():
+        Outcome("done").save(Job("train", trial.name).get_file(folder))
     text.unlink()
     with pytest.raises(DataError):
         reopen_plan(folder)  # the tests are missing
-    for trial in plan.training_trials():
-        Outcome("done").save(Job("test", trial.name).file(folder))
+    for trial in plan.list_training_trials():
+        Outcome("done").save(Job("test", trial.name).get_file(folder))
     with pytest.raises(DataError):
         reopen_plan(folder)  # nothing was timed
-    Outcome("done").save(LATENCY_JOB.file(folder))
+    Outcome("done").save(LATENCY_JOB.get_file(folder))
     assert reopen_plan(folder) == plan
-    Outcome("failed", "by chance").save(Job("test", "gru/seed-1").file(folder))
+    Outcome("failed", "by chance").save(Job("test", "gru/seed-1").get_file(folder))
     with pytest.raises(DataError):
         reopen_plan(folder)  # it would be repeated
 
@@ -572,6 +572,6 @@ def test_a_relative_data_path_is_explained_in_another_folder(text: Path, tmp_pat
     with pytest.raises(RunError) as excinfo:
         reopen_plan(Path("../at home/out"))
     assert excinfo.value.problem.startswith(f"small.txt is relative to {home}.")
-    assert excinfo.value.repair == f"Use: cd '{home}' && seqwise compare --resume '{home}/out'"
+    assert excinfo.value.fix == f"Use: cd '{home}' && seqwise compare --resume '{home}/out'"
     monkeypatch.chdir(home)
     assert reopen_plan(Path("out")).data == "small.txt"

@@ -101,7 +101,7 @@ def test_budgets_of_trials_add_up_to_the_total(budget, lr_trials, seeds):
 def test_a_time_that_leaves_nothing_for_a_trial_raises_an_error(budget, lr_trials):
     with pytest.raises(UsageError, match="is too small to be divided") as excinfo:
         TrialBudgets.divide(budget, lr_trials, (0,), 5_000)
-    assert "larger --budget" in excinfo.value.repair
+    assert "larger --budget" in excinfo.value.fix
 
 
 def test_prepared_settings_spend_the_whole_budget():
@@ -118,11 +118,11 @@ def test_prepared_settings_spend_the_whole_budget():
 
 def test_trials_are_ordered_by_learning_rate_and_by_seed():
     plan = make_plan(lr_trials=2, seeds=2)
-    assert [trial.name for trial in plan.lr_trials()] == ["rnn/lr-1", "gru/lr-1", "rnn/lr-2", "gru/lr-2"]
-    assert [trial.name for trial in plan.training_trials()] == [
+    assert [trial.name for trial in plan.list_lr_trials()] == ["rnn/lr-1", "gru/lr-1", "rnn/lr-2", "gru/lr-2"]
+    assert [trial.name for trial in plan.list_training_trials()] == [
         *("rnn/seed-0", "gru/seed-0", "ngram/seed-0", "rnn/seed-1", "gru/seed-1")
     ]
-    assert plan.trials() == [*plan.lr_trials(), *plan.training_trials()]
+    assert plan.list_trials() == [*plan.list_lr_trials(), *plan.list_training_trials()]
     assert plan.get_trial("gru/lr-2") == Trial("gru/lr-2", "gru", "lr", 2, 0)
     assert plan.get_trial("gru/seed-1") == Trial("gru/seed-1", "gru", "train", 1, 1)
 
@@ -134,20 +134,20 @@ def test_a_trial_that_is_not_in_the_plan_raises_an_error():
 
 def test_an_ngram_model_has_one_training_run_and_no_learning_rate_search():
     plan = make_plan(models="ngram", seeds=3)
-    assert plan.lr_trials() == []
-    assert [trial.name for trial in plan.training_trials()] == ["ngram/seed-0"]
+    assert plan.list_lr_trials() == []
+    assert [trial.name for trial in plan.list_training_trials()] == ["ngram/seed-0"]
     assert not plan.has_gradients("ngram")
 
 
 def test_without_a_search_there_are_no_learning_rate_trials():
-    assert make_plan(lr_trials=1).lr_trials() == []
+    assert make_plan(lr_trials=1).list_lr_trials() == []
 
 
 def test_seeds_start_at_the_seed_of_the_settings():
     budgets = TrialBudgets.divide("9k-tokens", 2, (40, 41), 1)
     plan = replace(make_plan(), budgets=budgets)
-    assert {trial.seed for trial in plan.lr_trials()} == {40}
-    assert [trial.name for trial in plan.training_trials()][-1] == "gru/seed-41"
+    assert {trial.seed for trial in plan.list_lr_trials()} == {40}
+    assert [trial.name for trial in plan.list_training_trials()][-1] == "gru/seed-41"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_seeds_start_at_the_seed_of_the_settings():
     ],
 )
 def test_the_learning_rates_are_the_default_and_its_neighbours(lr_trials, rates):
-    assert make_plan(lr_trials=lr_trials).rates("rnn") == rates
+    assert make_plan(lr_trials=lr_trials).list_rates("rnn") == rates
 
 
 def test_the_settings_of_a_learning_rate_trial_and_of_a_training_run():
@@ -168,11 +168,11 @@ def test_the_settings_of_a_learning_rate_trial_and_of_a_training_run():
     lr_trial = plan.make_settings(plan.get_trial("gru/lr-3"), None)
     assert (lr_trial.seed, lr_trial.budget, lr_trial.training.learning_rate) == (0, "3000-tokens", 0.015)
     assert lr_trial.training.validate_every == NEVER  # once, at its end
-    training = plan.make_settings(plan.training_trial("gru", 2), 0.0024)
+    training = plan.make_settings(plan.make_training_trial("gru", 2), 0.0024)
     assert (training.seed, training.budget, training.training.learning_rate) == (2, "9000-tokens", 0.0024)
     assert training.training.validate_every == 0
     assert training.model == "gru"
-    ngram = plan.make_settings(plan.training_trial("ngram", 0), 0.0024)
+    ngram = plan.make_settings(plan.make_training_trial("ngram", 0), 0.0024)
     assert ngram.training.learning_rate == 0.006  # it has none to search
     assert plan.families["gru"].seed == 0  # the plan itself is not changed
     assert plan.families["gru"].budget == ""
@@ -254,7 +254,7 @@ def test_a_folder_without_a_plan_is_no_comparison(tmp_path: Path):
 
 
 def save_changed(folder: Path, **values: object) -> Path:
-    """Save a plan with some values replaced, or removed where they are None; return its folder."""
+    """Saves a plan with some values replaced, or removed where they are None; returns its folder."""
     make_plan().save(folder)
     saved = yaml.safe_load((folder / PLAN_FILE).read_text())
     changed = {key: value for key, value in (saved | values).items() if value is not None}
@@ -267,7 +267,7 @@ def test_a_plan_of_a_newer_format_raises_an_error(tmp_path: Path):
         RunError, match=r"written by Seqwise 9\.0 in format 3; this version reads formats up to 2"
     ) as excinfo:
         Plan.open(save_changed(tmp_path, format=3, seqwise="9.0", something="new"))
-    assert "pip install --upgrade" in excinfo.value.repair
+    assert "pip install --upgrade" in excinfo.value.fix
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_the_error_about_a_damaged_plan_names_its_file(tmp_path: Path, values):
     with pytest.raises(RunError, match="not the plan of a comparison") as excinfo:
         Plan.open(save_changed(tmp_path, **values))
     assert excinfo.value.file == tmp_path / PLAN_FILE
-    assert excinfo.value.repair
+    assert excinfo.value.fix
 
 
 @pytest.mark.parametrize("content", [b"", b"[1, 2", b"\xff\xfe\x00", b"just words"])

@@ -68,7 +68,7 @@ def prepare_large_task(tmp_path_factory):
     def prepare(name: str) -> tuple[Task, Settings, DefaultsContext]:
         settings = parse_settings({"task": name, "budget": "2m", "text": {"tokenizer": "words"}})
         task = get_task(name).prepare(str(folder / files[name]), settings)
-        return task, settings, replace(build_defaults_context(task, CPU, 1), tokens=929_589)
+        return task, settings, replace(build_defaults_context(task, CPU, 1), num_tokens=929_589)
 
     return prepare
 
@@ -91,7 +91,7 @@ def spread(matched: MatchedSizes) -> float:
 
 
 def count_built_parameters(task: Task, settings: Settings) -> int:
-    """Build the model and count its parameters."""
+    """Builds the model and counts its parameters."""
     return sum(parameter.numel() for parameter in task.build(settings).parameters())
 
 
@@ -126,7 +126,7 @@ def test_without_a_target_all_get_the_median_of_the_default_sizes(prepare_task, 
 @pytest.mark.parametrize("name", ["language", "classify", "translate"])
 def test_real_vocabularies_are_matched_too(prepare_large_task, name):
     task, base, context = prepare_large_task(name)
-    assert task.size().vocabulary >= 8_000
+    assert task.size().vocabulary_size >= 8_000
     matched = match_sizes(task, families(base, ["rnn", "gru", "attentive-rnn", "transformer"]), context)
     assert spread(matched) <= TOLERANCE
     assert matched.target is not None
@@ -225,12 +225,12 @@ def test_a_target_below_the_smallest_network_is_one_error_about_all_families(pre
     with pytest.raises(UsageError) as excinfo:
         match_sizes(task, families(base, ["rnn", "transformer"]), context, 5_000)
     rnn, transformer = excinfo.value.problem.splitlines()
-    vocabulary = f"{task.size().vocabulary:,}"
+    vocabulary = f"{task.size().vocabulary_size:,}"
     assert rnn.startswith("rnn: no network of this family has about 5,000 parameters: its smallest network has 1")
     assert transformer.startswith("transformer: no network")
     assert rnn.endswith(f"with a vocabulary of {vocabulary}.")
-    assert "--match tokens" in excinfo.value.repair
-    size = int(excinfo.value.repair.partition("--parameters ")[2].partition(",")[0])
+    assert "--match tokens" in excinfo.value.fix
+    size = int(excinfo.value.fix.partition("--parameters ")[2].partition(",")[0])
     assert spread(match_sizes(task, families(base, ["rnn", "transformer"]), context, size)) <= TOLERANCE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.budgets import MIN_UPDATES, TrialBudgets, TrialCost, estimate_token_cost, format_option
+from seqwise.compare.plan.budgets import MIN_UPDATES, TrialBudgets, TrialCost, estimate_token_cost, format_budget_option
 from seqwise.config import parse_settings
 from seqwise.errors import UsageError
 from seqwise.tasks import get_task
@@ -32,7 +32,7 @@ def test_tokens_of_an_update_are_estimated_from_batches(language):
     task, settings = language
     cost = estimate_token_cost(task, settings)
     assert cost.update == 8 * 16
-    assert cost.minimum("train") == MIN_UPDATES["train"] * 8 * 16
+    assert cost.compute_minimum("train") == MIN_UPDATES["train"] * 8 * 16
 
 
 def test_batches_of_unequal_length_are_averaged(tmp_path):
@@ -41,7 +41,7 @@ def test_batches_of_unequal_length_are_averaged(tmp_path):
     settings = parse_settings({"task": "classify", "model": "gru"})
     task = get_task("classify").prepare(str(path), settings)
     settings = resolve(settings, build_defaults_context(task, choose_device(settings), 1))[0]
-    mean = task.size().tokens / task.batches(settings).steps
+    mean = task.size().num_tokens / task.batches(settings).steps
     assert 0.7 * mean < estimate_token_cost(task, settings).update < 1.4 * mean
 
 
@@ -50,14 +50,14 @@ def test_a_training_run_has_a_minimum_number_of_updates():
     with pytest.raises(UsageError) as excinfo:
         check({"gru": TrialCost(100), "mine": TrialCost(128)}, "2559-tokens")
     assert excinfo.value.problem == "mine: a training run of 2,559 tokens is too short: 20 updates take 2,560 tokens."
-    assert excinfo.value.repair == "Give a larger --budget, at least 2.6k-tokens."
+    assert excinfo.value.fix == "Give a larger --budget, at least 2.6k-tokens."
     check({}, "1-tokens")
 
 
 def test_the_smallest_budget_is_named_in_epochs_if_it_was_given_in_epochs():
     with pytest.raises(UsageError) as excinfo:
         check({"gru": TrialCost(128)}, "1-epochs", epoch=1000)
-    assert excinfo.value.repair == "Give a larger --budget, at least 2.6-epochs."
+    assert excinfo.value.fix == "Give a larger --budget, at least 2.6-epochs."
 
 
 def test_a_time_must_hold_the_updates_and_one_validation():
@@ -67,12 +67,12 @@ def test_a_time_must_hold_the_updates_and_one_validation():
         check(cost, "4.9s", unit="s")
     problem = "gru: a training run of 4.9 s is too short: 20 updates and one validation take 5 s."
     assert excinfo.value.problem == problem
-    assert excinfo.value.repair == "Give a larger --budget, at least 6s."  # another measurement may be slower
+    assert excinfo.value.fix == "Give a larger --budget, at least 6s."  # another measurement may be slower
     with pytest.raises(
         UsageError, match=r"a learning-rate trial of 0\.9 s is too short: 10 updates take 1 s"
     ) as excinfo:
         check(cost, "7.2s", lr_trials=2, unit="s")
-    assert excinfo.value.repair == "Give a larger --budget, at least 10s, or fewer --lr-trials."
+    assert excinfo.value.fix == "Give a larger --budget, at least 10s, or fewer --lr-trials."
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_time_must_hold_the_updates_and_one_validation():
     ],
 )  # fmt: skip
 def test_a_minimum_is_rounded_up_to_a_short_option(amount, unit, text):
-    assert format_option(Budget(amount, unit)) == text
+    assert format_budget_option(Budget(amount, unit)) == text
     parsed = Budget.parse(text)
     assert parsed.unit == unit
     assert parsed.amount >= amount

@@ -261,4 +261,4 @@ def test_an_ngram_model_for_another_task_raises_an_error_with_the_alternatives(t
     assert excinfo.value.problem == (
         "baseline: the family ngram cannot do the task classify: it predicts the next token from n-gram counts."
     )
-    assert "feedforward, rnn, gru, lstm, attentive-rnn, transformer" in excinfo.value.repair
+    assert "feedforward, rnn, gru, lstm, attentive-rnn, transformer" in excinfo.value.fix

@@ -87,7 +87,7 @@ def test_sizes_and_ratios_are_formatted():
     assert [formatting.format_bytes(count) for count in (0, 512, 1_650_000, 512e6, 3.2e9, None)] == [
         "0 B", "512 B", "1.6 MB", "512 MB", "3.2 GB", "–",
     ]  # fmt: skip
-    assert [formatting.format_ratio(ratio) for ratio in (1.26, 4.0, 9.97, 14.6, 1234.0)] == [
+    assert [formatting.format_factor(ratio) for ratio in (1.26, 4.0, 9.97, 14.6, 1234.0)] == [
         "1.3",
         "4.0",
         "10",
@@ -125,10 +125,10 @@ def test_noticeable_steps_depend_on_the_metric():
 def test_perplexities_are_scaled_by_their_logarithm():
     assert formatting.is_perplexity("word_perplexity")
     assert not formatting.is_perplexity("bits_per_character")
-    assert formatting.scale_metric("perplexity", 400) - formatting.scale_metric("perplexity", 200) == pytest.approx(
-        math.log(2)
-    )
-    assert formatting.scale_metric("mse", 0.4) == 0.4
+    assert formatting.convert_to_progress_scale("perplexity", 400) - formatting.convert_to_progress_scale(
+        "perplexity", 200
+    ) == pytest.approx(math.log(2))
+    assert formatting.convert_to_progress_scale("mse", 0.4) == 0.4
     assert formatting.format_gain("perplexity", math.log(400 / 300)) == "25 %"  # from 400 to 300
     assert formatting.format_gain("perplexity", -0.1) == "0 %"
     assert formatting.format_gain("accuracy", 0.0123) == "1.2 percentage points"
@@ -140,9 +140,9 @@ def test_signed_differences_are_formatted():
     assert formatting.format_signed("accuracy", 0.0214, 0.01) == "+2.1"
     assert formatting.format_signed("perplexity", -0.0001, 0.1) == "0.00"
     assert formatting.format_signed("perplexity", None) == "–"
-    assert formatting.difference_precision(0.004, 0.07) == 0.004
-    assert formatting.difference_precision(0.4, 0.07) == formatting.difference_precision(0.0, 0.07) == 0.07
-    assert formatting.difference_precision(0.4, None) is None
+    assert formatting.choose_difference_spread(0.004, 0.07) == 0.004
+    assert formatting.choose_difference_spread(0.4, 0.07) == formatting.choose_difference_spread(0.0, 0.07) == 0.07
+    assert formatting.choose_difference_spread(0.4, None) is None
 
 
 def test_ranges_of_times_share_their_unit():

@@ -83,7 +83,7 @@ def test_report_values_are_those_of_evaluate(folder: Path, report: dict):
         validations = {
             seed: min(
                 row["validation"]["loss"]
-                for row in Run.open(folder / "trials" / name / f"seed-{seed}").metrics()
+                for row in Run.open(folder / "trials" / name / f"seed-{seed}").read_metrics()
                 if row["validation"]
             )
             for seed in each
@@ -94,7 +94,7 @@ def test_report_values_are_those_of_evaluate(folder: Path, report: dict):
 def test_costs_and_curves_are_those_of_the_runs(folder: Path, report: dict):
     result = family(report, "gru")
     runs = [Run.open(folder / "trials" / "gru" / f"seed-{seed}") for seed in (0, 1)]
-    last = [run.metrics()[-1] for run in runs]
+    last = [run.read_metrics()[-1] for run in runs]
     assert result["training"]["tokens"] == 3843
     assert result["training"]["updates"] == 61
     assert result["training"]["seconds"] == pytest.approx(np.mean([row["seconds"] for row in last]))
@@ -103,7 +103,7 @@ def test_costs_and_curves_are_those_of_the_runs(folder: Path, report: dict):
     seconds = [Job("test", f"gru/seed-{seed}").load(folder).result.seconds for seed in (0, 1)]
     assert result["evaluation_seconds"] == pytest.approx(np.median(seconds))
     for run, curve in zip(runs, result["curves"]):
-        validations = [row for row in run.metrics() if row["validation"]]
+        validations = [row for row in run.read_metrics() if row["validation"]]
         assert [point["tokens"] for point in curve["points"]] == [row["tokens"] for row in validations]
         assert [point["value"] for point in curve["points"]] == [row["validation"]["perplexity"] for row in validations]
         assert curve["points"][-1]["tokens"] == 3843
@@ -115,12 +115,12 @@ def test_costs_and_curves_are_those_of_the_runs(folder: Path, report: dict):
 
 
 def test_latencies_are_those_of_the_latency_job(folder: Path):
-    LATENCY_JOB.file(folder).unlink()
+    LATENCY_JOB.get_file(folder).unlink()
     without_latencies = gather(folder, Plan.open(folder))
     assert {(each["latency"], len(each["latencies"])) for each in without_latencies["families"]} == {(None, 0)}
     assert without_latencies["verdict"]["fastest"] in (None, without_latencies["verdict"]["best"])
     times = {"gru": [0.002, 0.001, 0.004], "rnn": [0.0005, 0.0006]}
-    Outcome("done", "", LatencyResult(times)).save(LATENCY_JOB.file(folder))
+    Outcome("done", "", LatencyResult(times)).save(LATENCY_JOB.get_file(folder))
     result = gather(folder, Plan.open(folder))
     assert (family(result, "gru")["latency"], family(result, "gru")["latencies"]) == (0.002, times["gru"])
     assert family(result, "rnn")["latency"] == pytest.approx(0.00055)
@@ -129,13 +129,29 @@ def test_latencies_are_those_of_the_latency_job(folder: Path):
     assert family(result, "gru")["text"]["latency_range"] == "1.0 to 4.0 ms"
 
 
+def test_the_time_that_processes_waited_for_cores_is_reported(folder: Path):
+    shares = {"rnn/seed-0": 0.2, "rnn/seed-1": 0.4, "gru/seed-0": None, "gru/seed-1": None, "ngram/seed-0": None}
+    for name, share in shares.items():
+        job = Job("train", name)
+        outcome = job.load(folder)
+        assert outcome is not None
+        assert outcome.result is not None
+        replace(outcome, result=replace(outcome.result, waiting_share=share)).save(job.get_file(folder))
+    Outcome("done", "", LatencyResult({}, 0.15)).save(LATENCY_JOB.get_file(folder))
+    waiting = gather(folder, Plan.open(folder))["waiting"]
+    assert (waiting["training"], waiting["latency"]) == (pytest.approx(0.3), 0.15)
+    assert waiting["text"].startswith(
+        "The machine was busy: waiting for processor cores took 30 % of the training time and 15 %"
+    )
+
+
 def test_memory_is_the_median_of_the_known_values(folder: Path):
     for seed, memory in ((0, 5_000_000), (1, None)):
-        path = Job("train", f"gru/seed-{seed}").file(folder)
+        path = Job("train", f"gru/seed-{seed}").get_file(folder)
         outcome = json.loads(path.read_text())
         outcome["result"]["memory"] = memory
         path.write_text(json.dumps(outcome))
-        path = Job("train", f"rnn/seed-{seed}").file(folder)
+        path = Job("train", f"rnn/seed-{seed}").get_file(folder)
         outcome = json.loads(path.read_text())
         outcome["result"].pop("memory", None)
         path.write_text(json.dumps(outcome))
@@ -174,15 +190,15 @@ def test_the_best_family_comes_first_and_failed_ones_last(report: dict):
 
 def test_every_trial_is_in_the_report(folder: Path, report: dict):
     plan = Plan.open(folder)
-    assert [each["name"] for each in report["trials"]] == [trial.name for trial in plan.trials()]
+    assert [each["name"] for each in report["trials"]] == [trial.name for trial in plan.list_trials()]
     tokens = {each["name"]: each["tokens"] for each in report["trials"]}
     assert tokens["gru/lr-2"] == 1281
     assert tokens["rnn/seed-1"] == 3843
     assert tokens["too-fast/seed-0"] is None
     rates = {each["name"]: each["rate"] for each in report["trials"]}
-    searched = [trial.name for trial in plan.lr_trials() if trial.family == "rnn"]
-    assert [rates[name] for name in searched] == plan.rates("rnn")
-    assert rates["rnn/seed-1"] == family(report, "rnn")["learning_rate"] in plan.rates("rnn")
+    searched = [trial.name for trial in plan.list_lr_trials() if trial.family == "rnn"]
+    assert [rates[name] for name in searched] == plan.list_rates("rnn")
+    assert rates["rnn/seed-1"] == family(report, "rnn")["learning_rate"] in plan.list_rates("rnn")
 
 
 def test_all_pairs_of_finished_families_are_tested(report: dict):
@@ -217,7 +233,7 @@ def test_a_report_is_plain_json(folder: Path, report: dict):
 
 
 def test_an_infinite_value_does_not_break_the_report(folder: Path):
-    path = Job("test", "rnn/seed-0").file(folder)
+    path = Job("test", "rnn/seed-0").get_file(folder)
     values = json.loads(path.read_text())
     values["result"]["metrics"]["perplexity"] = math.inf
     path.write_text(json.dumps(values))
@@ -231,7 +247,7 @@ def test_an_infinite_value_does_not_break_the_report(folder: Path):
 
 @pytest.mark.parametrize("what", ["input", "expected", "fewer"])
 def test_scores_of_different_examples_are_an_error(folder: Path, what: str):
-    scores = Job("test", "gru/seed-1").scores(folder)
+    scores = Job("test", "gru/seed-1").get_scores_folder(folder)
     result = ExampleScores.load(scores)
     texts = (
         [replace(result.texts[0], **{what: "something else"}), *result.texts[1:]]
@@ -312,8 +328,8 @@ def test_trials_that_ran_at_the_same_time_are_reported(
     folder: Path, device_workers: int, workers: int, nodes: str, words: str
 ):
     plan = Plan.open(folder)
-    for number, trial in enumerate(plan.training_trials()):
-        path = Job("train", trial.name).file(folder)
+    for number, trial in enumerate(plan.list_training_trials()):
+        path = Job("train", trial.name).get_file(folder)
         outcome = json.loads(path.read_text())
         if outcome["result"]:
             outcome["result"] |= {
@@ -325,8 +341,8 @@ def test_trials_that_ran_at_the_same_time_are_reported(
                 if outcome["result"][key] is None:
                     del outcome["result"][key]
             path.write_text(json.dumps(outcome))
-    for trial in plan.lr_trials():
-        Job("train", trial.name).file(folder).unlink()
+    for trial in plan.list_lr_trials():
+        Job("train", trial.name).get_file(folder).unlink()
     timed = replace(plan, budgets=replace(plan.budgets, total="24s", lr_trial="6s", training="18s"))
     assert words in " ".join(describe_rules(folder, timed, ()).sentences)
     sentences = describe_rules(folder, plan, ()).sentences
@@ -338,7 +354,7 @@ def test_trials_that_ran_at_the_same_time_are_reported(
 def test_a_report_of_an_unfinished_comparison_can_be_gathered(folder: Path):
     plan = Plan.open(folder)
     for name in ("rnn/seed-0", "rnn/seed-1", "gru/seed-1"):
-        Job("test", name).file(folder).unlink()
+        Job("test", name).get_file(folder).unlink()
     report = gather(folder, plan)
     assert family(report, "gru")["status"] == "partly"
     assert len(family(report, "gru")["values"]) == 1
@@ -346,9 +362,9 @@ def test_a_report_of_an_unfinished_comparison_can_be_gathered(folder: Path):
     assert family(report, "rnn")["status"] == "failed"
     assert family(report, "rnn")["reason"] == "it is not finished."
     assert family(report, "rnn")["training"]["tokens"] == 3843
-    for trial in plan.trials():
+    for trial in plan.list_trials():
         for kind in ("train", "test"):
-            Job(kind, trial.name).file(folder).unlink(missing_ok=True)
+            Job(kind, trial.name).get_file(folder).unlink(missing_ok=True)
     empty = gather(folder, plan)
     assert {each["status"] for each in empty["families"]} == {"failed"}
     assert empty["verdict"]["best"] is None
@@ -363,8 +379,8 @@ def test_a_comparison_that_has_only_been_planned_can_be_gathered(tmp_path: Path)
 
 def test_some_seeds_may_fail(folder: Path):
     job = Job("train", "gru/seed-1")
-    Outcome("failed", "memory ran out.").save(job.file(folder))
-    Job("test", "gru/seed-1").file(folder).unlink()
+    Outcome("failed", "memory ran out.").save(job.get_file(folder))
+    Job("test", "gru/seed-1").get_file(folder).unlink()
     result = family(gather(folder, Plan.open(folder)), "gru")
     assert (result["status"], result["reason"]) == ("partly", "memory ran out.")
     assert [value["seed"] for value in result["values"]] == [0]
@@ -373,7 +389,7 @@ def test_some_seeds_may_fail(folder: Path):
 
 
 def test_missing_scores_are_an_error(folder: Path):
-    (Job("test", "gru/seed-0").scores(folder) / "scores.safetensors").unlink()
+    (Job("test", "gru/seed-0").get_scores_folder(folder) / "scores.safetensors").unlink()
     with pytest.raises(RunError, match="the scores of examples are missing or damaged"):
         gather(folder, Plan.open(folder))
 
@@ -381,7 +397,7 @@ def test_missing_scores_are_an_error(folder: Path):
 def test_a_missing_or_damaged_report_is_an_error(tmp_path: Path):
     with pytest.raises(RunError, match="has no report yet") as excinfo:
         load_report(tmp_path)
-    assert f"seqwise compare --resume {tmp_path}" in excinfo.value.repair
+    assert f"seqwise compare --resume {tmp_path}" in excinfo.value.fix
     (tmp_path / "report.json").write_text("{")
     with pytest.raises(RunError, match="the report is damaged"):
         load_report(tmp_path)
@@ -475,7 +491,7 @@ def test_examples_are_those_on_which_families_differ_most(folder: Path, report: 
 
 
 def _values(folder: Path, name: str, seed: int) -> np.ndarray:
-    sums = ExampleScores.load(Job("test", f"{name}/seed-{seed}").scores(folder)).sums
+    sums = ExampleScores.load(Job("test", f"{name}/seed-{seed}").get_scores_folder(folder)).sums
     return np.exp(sums[:, 0] / sums[:, 1])
 
 
@@ -500,21 +516,24 @@ def test_examples_where_all_agree_are_left_out_and_even_splits_come_first(tmp_pa
         "d": {0: make_scores(1, 1, 0, 1, 1), 1: make_scores(1, 1, 0, 1, 1)},
         "never tested": {},
     }
-    result = select_disagreements(plan, scores)
+    num_disagreements, result = select_disagreements(plan, scores)
+    assert num_disagreements == 3
     assert [example.input for example in result] == ["question 4", "question 1", "question 3"]
     assert result[0].answers["b"] == Answer("no", 0.0)
     assert "never tested" not in result[0].answers
-    assert select_disagreements(plan, {"a": scores["a"]}) == ()
+    assert select_disagreements(plan, {"a": scores["a"]}) == (None, ())
+    assert select_disagreements(plan, {"a": scores["a"], "d": scores["d"]}) == (0, ())
+    assert select_disagreements(replace(plan, num_examples=0), scores) == (3, ())
 
 
 def test_examples_of_a_long_text_come_from_different_segments(folder: Path):
     plan = replace(Plan.open(folder), metric="accuracy", num_examples=3)
     scores = {"a": {0: make_scores(*[1] * 9)}, "b": {0: make_scores(0, 0, 0, 0, 1, 1, 1, 1, 0)}}
-    spread = [example.input for example in select_disagreements(plan, scores)]
+    spread = [example.input for example in select_disagreements(plan, scores)[1]]
     assert spread == ["question 0", "question 3", "question 8"]  # one of each third
-    separate = [example.input for example in select_disagreements(replace(plan, task="classify"), scores)]
+    separate = [example.input for example in select_disagreements(replace(plan, task="classify"), scores)[1]]
     assert separate == ["question 0", "question 1", "question 2"]
-    some = select_disagreements(replace(plan, num_examples=20), scores)
+    _, some = select_disagreements(replace(plan, num_examples=20), scores)
     assert len(some) == 5  # segments are not shorter than an example
 
 
@@ -523,7 +542,7 @@ def test_examples_of_a_text_keep_their_line_breaks(report: dict):
 
 
 def test_curves_hold_the_mean_training_loss_between_validations(folder: Path, report: dict):
-    rows = Run.open(folder / "trials/gru/seed-0").metrics()
+    rows = Run.open(folder / "trials/gru/seed-0").read_metrics()
     validated_rows = [number for number, row in enumerate(rows) if row.get("validation")]
     points = family(report, "gru")["curves"][0]["points"]
     assert len(points) == len(validated_rows) > 1
@@ -566,6 +585,6 @@ def test_the_values_of_a_forecast_reach_the_report(folder: Path):
         return ExampleScores("mse", "blocks of 2 steps", np.array([[errors, 2.0]]), (text,))
 
     plan = replace(Plan.open(folder), task="forecast", metric="mse", num_examples=1)
-    (example,) = select_disagreements(plan, {"a": {0: scores([2.0, 2.5])}, "b": {0: scores([0.0, 1.0])}})
+    _, (example,) = select_disagreements(plan, {"a": {0: scores([2.0, 2.5])}, "b": {0: scores([0.0, 1.0])}})
     assert (example.history, example.actual) == ((1.0, None), (2.0, 3.0))
     assert {name: answer.values for name, answer in example.answers.items()} == {"a": (2.0, 2.5), "b": (0.0, 1.0)}

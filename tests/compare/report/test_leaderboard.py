@@ -19,7 +19,9 @@ def cells(line: str) -> list[str]:
 
 
 def with_ranks(*ranks: str) -> Values:
-    values = report("classify", "accuracy", [family(f"f{at}", "accuracy", [0.9, 0.91]) for at in range(len(ranks))])
+    means = [0.9 - at / 1000 for at in range(len(ranks))]
+    families = [family(f"f{at}", "accuracy", [mean, mean + 0.01]) for at, mean in enumerate(means)]
+    values = report("classify", "accuracy", families)
     for each, rank in zip(values["families"], ranks):
         each["rank"] = rank
     return values
@@ -46,6 +48,13 @@ def test_every_family_is_listed_with_its_mark():
 )
 def test_only_marks_that_occur_are_explained(ranks: tuple[str, ...], legend: str):
     assert table(with_ranks(*ranks))[-1] == f"accuracy on the test split, mean over 2 seeds; higher is better.{legend}"
+
+
+def test_families_with_exactly_the_best_mean_are_marked_as_equal():
+    families = [family(name, "accuracy", [1.0, 1.0]) for name in ("gru", "lstm")]
+    lines = table(report("classify", "accuracy", [*families, family("rnn", "accuracy", [0.998, 0.999])]))
+    assert [cells(line)[:2] for line in lines[1:4]] == [["best", "gru"], ["=", "lstm"], ["≈", "rnn"]]
+    assert lines[-1].endswith("higher is better. =: equal to the best; ≈: tied with the best.")
 
 
 def test_an_interval_of_width_zero_is_described_in_words():
@@ -84,9 +93,9 @@ def test_a_number_looks_the_same_in_the_table_and_in_the_verdict():
     best, second, *_ = values["families"]
     assert f"{best['text']['mean']} (95 % interval {best['text']['interval']})" in verdict
     assert f"{second['name']} ({second['text']['mean']})" in verdict
-    latencies = {"gru": [0.0021, 0.0022], "rnn": [0.0011, 0.0012]}
     families = [
-        family(name, "accuracy", [0.8, 0.81], latency=times[0], latencies=times) for name, times in latencies.items()
+        family("gru", "accuracy", [0.8, 0.81], latency=0.0021, latencies=[0.0021, 0.0022]),
+        family("rnn", "accuracy", [0.799, 0.809], latency=0.0011, latencies=[0.0011, 0.0012]),
     ]
     timed_report = report("classify", "accuracy", families)
     assert timed_report["verdict"]["fastest"] == "rnn"

@@ -37,7 +37,7 @@ def page(values: Values) -> str:
 
 
 def parse_embedded_data(text: str) -> Any:
-    """Return the data inside the page, delimited as a browser would."""
+    """Returns the data inside the page, delimited as a browser would."""
     match = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
     assert match is not None
     return json.loads(match[1])
@@ -218,7 +218,7 @@ def test_every_family_has_its_line_and_its_point(sample: OpenPage):
 
 
 def cells(values: Values) -> Counter[tuple[str, str, float]]:
-    """Count (family, key, value) of every number in a table that belongs to a family."""
+    """Counts (family, key, value) of every number in a table that belongs to a family."""
     numbers: list[tuple[str, str, float | None]] = []
     for each in values["families"]:
         name, training = each["name"], each["training"] or {}
@@ -543,7 +543,62 @@ def test_equal_seeds_and_equal_families_are_described_in_words(show: Any):
     assert means[:3] == ["100.0 %all seeds alike", "100.0 %all seeds alike", "99.87 %99.57 to 100.17 %"]
     label = tab.get_attribute("svg[data-chart=interval][data-family=gru]", "aria-label")
     assert label == "gru: 100.0 %, all seeds alike"
-    assert tab.text_content("#pairs td[data-family=lstm][data-other=gru] b") == "0"
+    assert tab.text_content("#pairs td[data-family=lstm][data-other=gru]") == "0equal"
+    assert "equal to the best" in tab.text_content("tr[data-row=lstm]")
+    places = tab.eval_on_selector_all("#leaderboard tr[data-row] .place", "all => all.map(one => one.textContent)")
+    assert places == ["1", "1", "3", "4"]
+
+
+def read_axis_labels(tab: Any, chart: str) -> list[str]:
+    return tab.eval_on_selector_all(f"svg[data-chart={chart}] text", "all => all.map(one => one.textContent)")
+
+
+def test_a_task_that_all_families_solve(show: Any):
+    points = [{"tokens": at, "seconds": at / 9, "value": 1.0, "loss": 0.1} for at in (100, 200, 400)]
+    families = [
+        family(
+            name, "accuracy", [1.0] * 3, curves=[{"seed": 0, "points": points}], latency=latency,
+            latencies=[0.0014, latency, 0.0057], sampling={"low": 1.0, "high": 1.0},
+            lr_trials=[{"rate": rate, "validation": 1.0, "status": "done", "reason": ""} for rate in (0.01, 0.004)],
+        )
+        for name, latency in (("gru", 0.0043), ("lstm", 0.0042))
+    ]  # fmt: skip
+    tab = show(report("classify", "accuracy", families, num_disagreements=0)).tab
+    assert tab.text_content(".winner-box .label") == "Solved by all"
+    assert tab.text_content(".winner-box .winner") == "gru, lstm"
+    assert "tied:" not in tab.text_content(".winner-box")
+    for chart in ("axis", "curves-tokens", "tradeoff", "rates"):
+        labels = [float(text[:-2]) for text in read_axis_labels(tab, chart) if text.endswith(" %")]
+        assert max(labels) == 100, chart
+    assert tab.text_content("#examples .lead") == "Nowhere: all families are right on every test example."
+    tradeoff = tab.text_content("#tradeoff")
+    assert "Cheapest first by the median: lstm, gru. The ranges of lstm and gru overlap" in tradeoff
+    assert tab.locator("svg[data-chart=tradeoff] .mark[style*='var(--card)']").count() == 0  # no family is beaten
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1.0, 100), (0.97, 100), (0.5, 54)])
+def test_no_axis_of_a_ratio_exceeds_its_bounds(show: Any, value: float, expected: int):
+    families = [family(name, "accuracy", [value] * 3, curves=[]) for name in ("gru", "lstm")]
+    for each in families:
+        each["sampling"] = None
+    labels = read_axis_labels(show(report("classify", "accuracy", families)).tab, "tradeoff")
+    assert max(float(text[:-2]) for text in labels if text.endswith(" %")) == expected
+
+
+def test_families_that_are_equal_but_solve_nothing(show: Any):
+    families = [family(name, "accuracy", [0.9, 0.9, 0.9]) for name in ("gru", "lstm")]
+    families.append(family("rnn", "accuracy", [0.3, 0.3, 0.3]))
+    tab = show(report("classify", "accuracy", families, num_disagreements=9)).tab
+    assert tab.text_content(".winner-box .label") == "Exactly equal"
+    assert "None selected" in tab.text_content("#examples")
+
+
+def test_a_busy_machine_is_mentioned_with_the_costs(show: Any):
+    values = SAMPLES["normal"]()
+    warning = "The machine was busy: waiting for processor cores took 40 % of the training time."
+    assert "busy" not in show(values).tab.text_content("#costs")
+    tab = show(values | {"waiting": {"training": 0.4, "latency": 0.0, "text": warning}}).tab
+    assert warning in tab.text_content("#costs").replace("\u00a0", " ")
 
 
 def test_a_winner_within_the_noise_is_not_called_the_best(show: Any):
@@ -726,7 +781,7 @@ def test_a_cell_of_the_matrix_shows_its_interval(show: Any):
 def test_the_command_can_be_copied(show: Any):
     browser_page = show(SAMPLES["normal"]())
     browser_page.tab.click(".copy")
-    browser_page.tab.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
+    browser_page.tab.locator(".copy", has_text=re.compile("Copied|Selected")).wait_for()
     selection = browser_page.tab.evaluate("String(getSelection())")
     assert browser_page.tab.text_content(".copy") == "Copied" or selection == browser_page.report["command"]
 

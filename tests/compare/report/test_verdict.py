@@ -31,7 +31,7 @@ def make_family(name: str, mean: float | None, **fields: Any) -> Values:
 def make_report(
     *families: Values, significant: str = "", probable: str = "", key: str = "perplexity", **metric: Any
 ) -> Values:
-    """Build a report; `significant` and `probable` name the pairs that differ so: "gru-lstm gru-rnn"."""
+    """Builds a report; `significant` and `probable` name the pairs that differ so: "gru-lstm gru-rnn"."""
     p_values = {frozenset(pair.split("-")): (0.004, 0.012) for pair in significant.split()}
     p_values |= {frozenset(pair.split("-")): (0.009, 0.085) for pair in probable.split()}
     done = [each for each in families if each["mean"] is not None]
@@ -304,6 +304,80 @@ def test_equal_seeds_have_no_interval():
     assert compute_verdict(alone)["sentences"][0] == "gru reached exact_match 100.0 %; no other family was tried."
 
 
+PERFECT = {"low": 1.0, "high": 1.0}
+RISING = [(100, 0.2), (200, 0.6), (400, 1.0)]
+BAG_OF_WORDS = {"name": "bag of words", "value": 1.0, "about": ""}
+
+
+def test_a_task_that_all_families_solve_needs_a_harder_test_set():
+    families = [make_family(name, 1.0, points=RISING, **PERFECT) for name in ("gru", "lstm")]
+    report = make_report(*families, key="accuracy") | {"baselines": [BAG_OF_WORDS]}
+    verdict = compute_verdict(report)
+    assert (verdict["best"], verdict["equal"], verdict["solved"]) == ("gru", ["lstm"], True)
+    assert verdict["sentences"] == [
+        "gru and lstm solve this task: accuracy 100.0 % with every seed, the best possible result. "
+        "Only a harder or larger test set can tell them apart.",
+        "None of them is clearly cheaper: neither their latencies nor their sizes differ clearly.",
+        "A baseline, the bag of words, solves it as well (100.0 %): it does not need a sequence model.",
+    ]
+
+
+def test_the_cheapest_of_families_that_solve_a_task_is_named():
+    names = {"gru": 0.002, "lstm": 0.001, "rnn": 0.004}
+    families = [make_family(name, 1.0, latency=latency, **PERFECT) for name, latency in names.items()]
+    sentences = compute_verdict(make_report(*families, key="accuracy"))["sentences"]
+    assert sentences[0].startswith("All 3 families solve this task: ")
+    assert sentences[1] == "The cheapest of them is lstm: 1.0 ms per prediction, 2.0 times as fast as gru."
+    fastest_first = [make_family(name, 1.0, latency=time, **PERFECT) for name, time in (("gru", 0.001), ("rnn", 0.003))]
+    sentences = compute_verdict(make_report(*fastest_first, key="accuracy"))["sentences"]
+    assert sentences[1] == "The cheapest of them is gru: 1.0 ms per prediction, 3.0 times as fast as rnn."
+    small = make_family("rnn", 1.0, parameters=100_000, latency=0.005, **PERFECT)
+    sentences = compute_verdict(make_report(families[0], small, key="accuracy"))["sentences"]
+    assert sentences[1].startswith("The cheapest of them is gru: "), "the latency comes before the size"
+    small = make_family("rnn", 1.0, parameters=100_000, latency=0.002, **PERFECT)
+    sentences = compute_verdict(make_report(families[0], small, key="accuracy"))["sentences"]
+    assert sentences[1] == "The cheapest of them is rnn, the smallest: 100,000 parameters."
+
+
+def test_families_that_solve_a_task_and_others_that_do_not():
+    report = make_report(
+        make_family("gru", 1.0, **PERFECT), make_family("lstm", 1.0, **PERFECT),
+        make_family("rnn", 0.998, low=0.996, high=1.0), make_family("transformer", 0.8, low=0.78, high=0.82),
+        key="accuracy", significant="gru-transformer",
+    )  # fmt: skip
+    assert compute_verdict(report)["sentences"][:2] == [
+        "gru and lstm solve this task: accuracy 100.0 % with every seed, the best possible result. "
+        "Only a harder or larger test set can tell them apart.",
+        "rnn (99.80 %) is tied with them (−0.2 percentage points, p = 0.6).",
+    ]
+
+
+def test_a_budget_is_not_called_small_for_a_family_that_cannot_improve():
+    """The best gained 40 points in its last doubling, up to 100 %."""
+    report = make_report(
+        make_family("gru", 1.0, points=RISING, **PERFECT),
+        make_family("rnn", 0.7, low=0.69, high=0.71, points=[(100, 0.2), (200, 0.7), (400, 0.7)]),
+        key="accuracy", significant="gru-rnn",
+    )  # fmt: skip
+    assert "A larger budget would still" not in get_verdict_text(report)
+
+
+def test_families_that_are_equal_below_the_optimum():
+    same = {"low": 0.88, "high": 0.92}
+    gru, lstm = (make_family(name, 0.9, **same) for name in ("gru", "lstm"))
+    verdict = compute_verdict(make_report(gru, lstm, key="accuracy"))
+    assert (verdict["equal"], verdict["solved"]) == (["lstm"], False)
+    assert verdict["sentences"][0] == (
+        "gru and lstm are identical on this test split: accuracy 90.0 % (95 % interval 88.0 to 92.0 %), equal for "
+        "every seed. Only a larger or harder test set can tell them apart."
+    )
+    lstm["values"] = [{"seed": seed, "value": value} for seed, value in enumerate((0.89, 0.9, 0.91))]
+    assert compute_verdict(make_report(gru, lstm, key="accuracy"))["sentences"][0] == (
+        "gru and lstm have exactly the same accuracy on this test split, 90.0 % (95 % interval 88.0 to 92.0 %): "
+        "more seeds are needed to tell them apart."
+    )
+
+
 def test_without_tests_no_family_is_called_worse():
     report = {**make_report(make_family("gru", 3.12), make_family("lstm", 9.9)), "pairs": []}
     assert compute_verdict(report)["unsure"] == ["lstm"]
@@ -331,7 +405,10 @@ OVERLAPPING = {"gru": [0.0020, 0.0021, 0.0030], "lstm": [0.0010, 0.0011, 0.0021]
 
 def test_overlapping_latencies_have_no_fastest_family():
     report = make_report(
-        *(make_family(name, 3.1, latency=times[1], latencies=times) for name, times in OVERLAPPING.items()),
+        *(
+            make_family(name, 3.1 + at / 100, latency=times[1], latencies=times)
+            for at, (name, times) in enumerate(OVERLAPPING.items())
+        ),
         significant="gru-rnn lstm-rnn",
     )  # fmt: skip
     verdict = compute_verdict(report)
@@ -349,7 +426,8 @@ def test_overlapping_latencies_have_no_fastest_family():
 
 def test_one_round_is_not_enough_for_a_fastest_family():
     report = make_report(
-        *(make_family(name, 3.1, latency=time, latencies=[time]) for name, time in (("gru", 0.002), ("lstm", 0.001)))
+        make_family("gru", 3.1, latency=0.002, latencies=[0.002]),
+        make_family("lstm", 3.11, latency=0.001, latencies=[0.001]),
     )
     assert compute_verdict(report)["fastest"] is None
     assert "fast" not in get_verdict_text(report)
@@ -421,7 +499,7 @@ def test_verdict_when_every_family_failed():
     verdict = compute_verdict(report)
     assert verdict == {
         "best": None, "tied": [], "unsure": [], "fastest": None, "smallest": None,
-        "fastest_text": None, "smallest_text": None,
+        "fastest_text": None, "smallest_text": None, "equal": [], "solved": False,
         "sentences": ["No family finished, so there is nothing to compare.", "gru and lstm failed (out of memory)."],
     }  # fmt: skip
     assert [each["rank"] for each in report["families"]] == ["failed", "failed"]

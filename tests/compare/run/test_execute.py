@@ -25,7 +25,8 @@ from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.gather import load_report
 from seqwise.compare.run import execute as execute_module
 from seqwise.compare.run import memory as memory_module
-from seqwise.compare.run.execute import InterruptedJob, LostJobProcess, execute, open_shared_task
+from seqwise.compare.run import shared_data
+from seqwise.compare.run.execute import InterruptedJob, LostJobProcess, execute
 from seqwise.compare.run.jobs import (
     LATENCY_JOB,
     SPEED_JOB,
@@ -33,19 +34,20 @@ from seqwise.compare.run.jobs import (
     Outcome,
     SpeedResults,
     TrainingResult,
-    choose_rate,
-    find_missing,
-    find_trained,
+    find_missing_jobs,
+    find_trained_trials,
     is_unfinished,
     load_speeds,
     remove_failures,
 )
+from seqwise.compare.run.learning_rates import choose_rate
 from seqwise.compare.run.memory import measure_added_memory
+from seqwise.compare.run.shared_data import open_shared_task
 from seqwise.compare.run.stages import convert_time_budget
 from seqwise.errors import NonFiniteError, SaveError
 from seqwise.metrics.evaluation import ExampleScores
 from seqwise.tasks.language.task import Language
-from seqwise.training.checkpoints import load_newest_checkpoint, resume_command
+from seqwise.training.checkpoints import get_resume_command, load_newest_checkpoint
 from seqwise.training.distribution import LostProcessError
 from seqwise.training.run import Run
 
@@ -56,9 +58,9 @@ def text(tmp_path: Path) -> Path:
 
 
 def training_history(folder: Path, name: str) -> tuple[list[tuple], bytes]:
-    """Return the metrics, without times, and the weights of a run."""
+    """Returns the metrics, without times, and the weights of a run."""
     run = folder / "trials" / name
-    rows = Run.open(run).metrics()
+    rows = Run.open(run).read_metrics()
     history = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
     return history, (run / "model.safetensors").read_bytes()
 
@@ -74,10 +76,10 @@ def test_a_finished_job_is_not_executed_again(text: Path, tmp_path: Path, monkey
     assert outcome.status == "done"
     assert outcome.result is not None
     assert outcome.result.tokens == 5124
-    before = job.file(folder).stat().st_mtime_ns
+    before = job.get_file(folder).stat().st_mtime_ns
     monkeypatch.setattr(execute_module._Execution, "train", lambda self: pytest.fail("executed again"))
     assert execute(folder, job) == outcome
-    assert job.file(folder).stat().st_mtime_ns == before
+    assert job.get_file(folder).stat().st_mtime_ns == before
 
 
 def test_a_damaged_outcome_is_written_again_without_training(text: Path, tmp_path: Path):
@@ -86,12 +88,13 @@ def test_a_damaged_outcome_is_written_again_without_training(text: Path, tmp_pat
     job = Job("train", "rnn/seed-0")
     first = execute(folder, job)
     before = training_history(folder, "rnn/seed-0")
-    job.file(folder).write_text('{"status": "do')
-    assert find_missing(folder, [job]) == [job]
+    job.get_file(folder).write_text('{"status": "do')
+    assert find_missing_jobs(folder, [job]) == [job]
     again = execute(folder, job)
     assert again.result is not None
     assert first.result is not None
-    assert replace(again.result, memory=0) == replace(first.result, memory=0)
+    cleared = {"memory": None, "waiting_share": None}  # not known of a run that was trained before
+    assert again.result == replace(again.result, **cleared) == replace(first.result, **cleared)
     assert training_history(folder, "rnn/seed-0") == before
 
 
@@ -104,7 +107,7 @@ def test_a_stopped_job_has_no_outcome_and_resumes_bit_identically(text: Path, tm
     with pytest.raises(InterruptedJob):
         execute(folder, job, events.append, lambda: len(events) > 3)
     assert Job("train", "gru/seed-1").load(folder) is None
-    snapshot = load_newest_checkpoint(Run.open(job.run_folder(folder)).checkpoints, pytest.fail)
+    snapshot = load_newest_checkpoint(Run.open(job.get_run_folder(folder)).checkpoints, pytest.fail)
     assert snapshot is not None
     assert 0 < snapshot.state["place"]["tokens"] < 5124
     assert not list(folder.rglob("*.lock"))
@@ -120,7 +123,7 @@ def test_an_incomplete_run_folder_is_created_again(text: Path, tmp_path: Path):
     incomplete.mkdir(parents=True)
     (incomplete / "tokenizer.json").write_text("{")  # as if it was killed before the last file
     assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
-    assert Run.open(incomplete).metrics()[-1]["tokens"] == 5124
+    assert Run.open(incomplete).read_metrics()[-1]["tokens"] == 5124
 
 
 def test_a_run_with_another_learning_rate_is_started_again(text: Path, tmp_path: Path):
@@ -135,8 +138,8 @@ def test_a_run_with_another_learning_rate_is_started_again(text: Path, tmp_path:
     outcome = execute(folder, job)
     assert outcome.result is not None
     assert outcome.result.rate == 0.001
-    assert Run.open(job.run_folder(folder)).settings.training.learning_rate == 0.001
-    assert Run.open(job.run_folder(folder)).metrics()[0]["step"] == 1
+    assert Run.open(job.get_run_folder(folder)).settings.training.learning_rate == 0.001
+    assert Run.open(job.get_run_folder(folder)).read_metrics()[0]["step"] == 1
 
 
 def test_changed_data_fails_training_and_test(text: Path, tmp_path: Path):
@@ -144,13 +147,13 @@ def test_changed_data_fails_training_and_test(text: Path, tmp_path: Path):
     make_plan(folder, text, lr_trials=1)
     assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
     text.write_text(text.read_text() + "one more line.\n")
-    execute_module._tasks.clear()  # as in a new process
+    shared_data._tasks.clear()  # as in a new process
     for job in (Job("train", "gru/seed-0"), Job("test", "rnn/seed-0")):
         outcome = execute(folder, job)
         assert outcome.status == "failed"
         assert "has changed since this comparison was created" in outcome.reason
     assert not (folder / "trials" / "gru" / "seed-0").exists()
-    assert not Job("test", "rnn/seed-0").scores(folder).exists()
+    assert not Job("test", "rnn/seed-0").get_scores_folder(folder).exists()
 
 
 def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Path, tmp_path: Path, monkeypatch):
@@ -171,11 +174,11 @@ def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Pa
         text.write_text(changed)
         outcome = execute(folder, job)
         assert outcome.status == "failed"
-        job.file(folder).unlink()
+        job.get_file(folder).unlink()
     text.write_text(content.replace("model", "mddel"))  # of the same size
     assert "has changed since this comparison was created" in execute(folder, job).reason
-    assert not job.scores(folder).exists()
-    job.file(folder).unlink()
+    assert not job.get_scores_folder(folder).exists()
+    job.get_file(folder).unlink()
     text.write_text(content)
     assert execute(folder, job).result.on == f"{text}, the test split"  # type: ignore[index]
     assert splits == ["test"] * 4
@@ -191,7 +194,7 @@ def test_latencies_are_not_measured_on_changed_data(text: Path, tmp_path: Path):
         outcome = execute(folder, LATENCY_JOB)
         assert outcome.status == "failed"
         assert "has changed since this comparison was created" in outcome.reason or changed == "too short"
-        LATENCY_JOB.file(folder).unlink()
+        LATENCY_JOB.get_file(folder).unlink()
     text.write_text(content)
     assert execute(folder, LATENCY_JOB).result.families.keys() == {"rnn"}  # type: ignore[index]
 
@@ -202,7 +205,7 @@ def test_only_a_failed_latency_job_is_repeated(tmp_path: Path):
     plan.families.pop("too-fast")  # which would be repeated
     plan.save(folder)
     assert finish(folder, Plan.open(folder)).jobs == []
-    Outcome("failed", "by chance").save(LATENCY_JOB.file(folder))
+    Outcome("failed", "by chance").save(LATENCY_JOB.get_file(folder))
     assert is_unfinished(folder, plan)
     assert finish(folder, Plan.open(folder)).jobs == [LATENCY_JOB]
     assert Job("latency", "all").load(folder).status == "done"  # type: ignore[union-attr]
@@ -278,13 +281,13 @@ def test_an_error_of_any_kind_becomes_a_failed_outcome(text: Path, tmp_path: Pat
     assert execute(folder, Job("train", "rnn/seed-0")) == Outcome("failed", "ZeroDivisionError: of unknown origin")
 
     def diverge(*args: Any, **options: Any) -> Any:
-        raise NonFiniteError("the loss is nan.", repair="Try half the rate.")
+        raise NonFiniteError("the loss is nan.", fix="Try half the rate.")
 
     monkeypatch.setattr(execute_module, "open_training", diverge)
     assert execute(folder, Job("train", "gru/seed-0")) == Outcome("failed", "the loss is nan.\nTry half the rate.")
 
     def fill_disk(run: Run, **options: Any) -> Any:
-        raise SaveError("the disk is full.", repair=f"Free some space, then resume with: {resume_command(run.folder)}")
+        raise SaveError("the disk is full.", fix=f"Free some space, then resume with: {get_resume_command(run.folder)}")
 
     monkeypatch.setattr(execute_module, "open_training", fill_disk)
     outcome = execute(folder, Job("train", "gru/seed-1"))
@@ -294,7 +297,7 @@ def test_an_error_of_any_kind_becomes_a_failed_outcome(text: Path, tmp_path: Pat
 def test_a_failing_family_does_not_affect_the_others(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
-    for trial in plan.trials():
+    for trial in plan.list_trials():
         outcome = Job("train", trial.name).load(folder)
         assert outcome is not None
         assert outcome.status == ("failed" if trial.family == "too-fast" else "done"), trial.name
@@ -305,7 +308,11 @@ def test_a_failing_family_does_not_affect_the_others(tmp_path: Path):
     assert "The update was not made" in lr_trial.reason or "no longer finite" in lr_trial.reason
     assert training.reason.startswith("none of its 2 learning rates worked: ")
     assert choose_rate(folder, plan, "too-fast")[0] is None
-    assert {trial.family for trial in find_trained(folder, plan.training_trials())} == {"rnn", "gru", "ngram"}
+    assert {trial.family for trial in find_trained_trials(folder, plan.list_training_trials())} == {
+        "rnn",
+        "gru",
+        "ngram",
+    }
     assert Job("test", "too-fast/seed-0").load(folder) is None
 
 
@@ -313,12 +320,12 @@ def test_every_budget_is_spent_to_the_token(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     tokens = {
         trial.name: outcome.result.tokens
-        for trial in Plan.open(folder).trials()
+        for trial in Plan.open(folder).list_trials()
         if (outcome := Job("train", trial.name).load(folder)) and outcome.result
     }
     plan = Plan.open(folder)
     num_train_tokens = len(open_shared_task(folder, plan, plan.families["ngram"]).stores["train"])  # type: ignore[attr-defined]
-    searched = [trial.name for trial in plan.lr_trials() if trial.family in ("rnn", "gru")]
+    searched = [trial.name for trial in plan.list_lr_trials() if trial.family in ("rnn", "gru")]
     assert len(searched) > 4, "the best of two learning rates is always at the edge of the search"
     assert tokens == {
         **dict.fromkeys(searched, 1281),
@@ -332,7 +339,7 @@ def test_the_learning_rate_with_the_best_validation_is_chosen(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
     objectives = {}
-    for number, rate in enumerate(plan.rates("gru"), start=1):
+    for number, rate in enumerate(plan.list_rates("gru"), start=1):
         outcome = Job("train", f"gru/lr-{number}").load(folder)
         assert outcome is not None
         assert outcome.result is not None
@@ -342,7 +349,9 @@ def test_the_learning_rate_with_the_best_validation_is_chosen(tmp_path: Path):
     assert choose_rate(folder, plan, "gru") == (best, "")
     settings = Run.open(folder / "trials" / "gru" / "seed-1").settings
     assert settings.training.learning_rate == best
-    file = folder / "trials" / "gru" / f"lr-{plan.rates('gru').index(second) + 1}.json"
+    for seed in plan.budgets.seeds:  # before training
+        Job("train", f"gru/seed-{seed}").get_file(folder).unlink()
+    file = folder / "trials" / "gru" / f"lr-{plan.list_rates('gru').index(second) + 1}.json"
     values = json.loads(file.read_text())
     values["result"]["objective"] = objectives[best] - 1
     file.write_text(json.dumps(values))
@@ -361,7 +370,7 @@ def test_a_validation_that_is_not_a_number_is_never_the_best(text: Path, tmp_pat
     )
     for number in (1, 2):
         assert execute(folder, Job("train", f"rnn/lr-{number}")).status == "done"
-    assert choose_rate(folder, plan, "rnn") == (plan.rates("rnn")[1], "")
+    assert choose_rate(folder, plan, "rnn") == (plan.list_rates("rnn")[1], "")
     (folder / "trials/rnn/lr-2.json").unlink()
     assert choose_rate(folder, plan, "rnn") == (None, "none of its 2 learning rates worked: it was not tried.")
     shutil.copy(folder / "trials/rnn/lr-1.json", folder / "trials/rnn/lr-2.json")  # both were no number
@@ -373,10 +382,10 @@ def test_failures_are_repeated_without_changing_a_learning_rate_in_use(tmp_path:
     plan = Plan.open(folder)
     failure = Outcome("failed", "its process was lost")
     for name in ("rnn/lr-2", "rnn/seed-1"):
-        failure.save(Job("train", name).file(folder))
-    failure.save(Job("test", "gru/seed-0").file(folder))
+        failure.save(Job("train", name).get_file(folder))
+    failure.save(Job("test", "gru/seed-0").get_file(folder))
     remove_failures(folder, plan)
-    removed = [trial.name for trial in plan.trials() if Job("train", trial.name).load(folder) is None]
+    removed = [trial.name for trial in plan.list_trials() if Job("train", trial.name).load(folder) is None]
     assert set(removed) == {"too-fast/lr-1", "too-fast/lr-2", "too-fast/seed-0", "too-fast/seed-1", "rnn/seed-1"}
     assert Job("test", "gru/seed-0").load(folder) is None
     assert Job("train", "rnn/lr-2").load(folder) == failure  # rnn/seed-0 is trained with the rate of lr-1
@@ -394,7 +403,7 @@ def test_the_test_split_is_read_once_per_training_run_and_after_all_of_them(text
 
     def record_and_evaluate(cls: type, model: Any, settings: Any, *args: Any, **options: Any) -> Any:
         assert engine.jobs[-1].kind == "test"
-        assert not find_missing(folder, [Job("train", trial.name) for trial in plan.trials()])
+        assert not find_missing_jobs(folder, [Job("train", trial.name) for trial in plan.list_trials()])
         tested_names.append(engine.jobs[-1].name)
         return evaluate(cls, model, settings, *args, **options)
 
@@ -414,7 +423,7 @@ def test_the_test_split_is_read_once_per_training_run_and_after_all_of_them(text
     ]
     assert engine.closed
     for name in tested_names:
-        examples = ExampleScores.load(Job("test", name).scores(folder))
+        examples = ExampleScores.load(Job("test", name).get_scores_folder(folder))
         assert examples.metric == "perplexity"
         assert len(examples.sums) > 1
     again = finish(folder, plan)
@@ -425,7 +434,7 @@ def test_the_test_split_is_read_once_per_training_run_and_after_all_of_them(text
 def test_a_test_can_be_stopped(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     job = Job("test", "rnn/seed-0")
-    job.file(folder).unlink()
+    job.get_file(folder).unlink()
     with pytest.raises(InterruptedJob):
         execute(folder, job, should_stop=lambda: True)
     assert Job("test", "rnn/seed-0").load(folder) is None
@@ -465,7 +474,7 @@ def test_memory_is_unknown_where_its_peak_cannot_be_reset(monkeypatch):
         assert memory() is None
 
 
-def test_memory_is_unknown_for_ngram_models_and_interrupted_trials(text: Path, tmp_path: Path):
+def test_memory_and_waiting_are_unknown_for_ngram_models_and_interrupted_trials(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
     make_plan(folder, text, models=["rnn", "ngram"], lr_trials=1)
     events: list[dict] = []
@@ -475,7 +484,7 @@ def test_memory_is_unknown_for_ngram_models_and_interrupted_trials(text: Path, t
         outcome = execute(folder, Job("train", name))
         assert outcome.status == "done"
         assert outcome.result is not None
-        assert outcome.result.memory is None
+        assert outcome.result.memory is outcome.result.waiting_share is None
 
 
 # Time, processes
@@ -493,7 +502,7 @@ def test_a_time_budget_becomes_tokens_by_the_measured_speed(text: Path, tmp_path
     outcome = execute(folder, Job("train", "rnn/seed-0"))
     assert outcome.result is not None
     assert outcome.result.tokens == tokens.training
-    assert Run.open(folder / "trials/rnn/seed-0").metrics()[-1]["ended"] == "the budget is spent"
+    assert Run.open(folder / "trials/rnn/seed-0").read_metrics()[-1]["ended"] == "the budget is spent"
 
 
 @pytest.mark.slow
@@ -519,7 +528,7 @@ def test_a_stopped_trial_of_two_processes_ends_like_one_process(text: Path, tmp_
     with pytest.raises(LostJobProcess, match="when process 2 of 2 was ended by SIGKILL"):
         run_and_kill_one(run, saved_step, lambda: execute(two, job))
     assert Job("train", "rnn/seed-0").load(two) is None
-    assert job.log(two).exists()
+    assert job.get_log_file(two).exists()
     outcome, alone = execute(two, job, events.append), execute(one, job)
     assert outcome.status == "done", outcome.reason
     assert outcome.result is not None
@@ -530,16 +539,16 @@ def test_a_stopped_trial_of_two_processes_ends_like_one_process(text: Path, tmp_
     actual, expected = (load_file(folder / "trials/rnn/seed-0/model.safetensors") for folder in (two, one))
     assert all(actual[name].allclose(expected[name], rtol=1e-2, atol=1e-3) for name in actual | expected)
     assert outcome.result.memory is None
-    assert not job.log(two).exists()
+    assert not job.get_log_file(two).exists()
     assert execute(two, Job("test", "rnn/seed-0")).status == "done"
 
 
 def run_and_kill_one(run: Path, step: int, work: Callable[[], Any]) -> None:
-    """Call `work`, which starts processes; kill the last of them once they have passed `step`."""
+    """Calls `work`, which starts processes; kills the last of them once they have passed `step`."""
 
     def kill() -> None:
         deadline = time.monotonic() + 60
-        while Run.open(run).metrics()[-1]["step"] <= step and time.monotonic() < deadline:
+        while Run.open(run).read_metrics()[-1]["step"] <= step and time.monotonic() < deadline:
             time.sleep(0.01)
         tasks = Path("/proc/self/task").glob("*/children")
         os.kill(max(int(pid) for path in tasks for pid in path.read_text().split()), signal.SIGKILL)
@@ -574,7 +583,7 @@ def test_a_lost_process_is_not_a_failure_of_the_trial(text: Path, tmp_path: Path
     make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2)
 
     def launch(processes: int, device: Any, arguments: list[str], run: Path, log: Any, stop: Any) -> int:
-        raise LostProcessError("process 1 of 2 was ended by SIGKILL.", repair=resume_command(run))
+        raise LostProcessError("process 1 of 2 was ended by SIGKILL.", fix=get_resume_command(run))
 
     monkeypatch.setattr(execute_module, "launch", launch)
     with pytest.raises(LostJobProcess, match=r"^when process 1 of 2 was ended by SIGKILL$"):

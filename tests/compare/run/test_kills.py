@@ -51,9 +51,9 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def results(folder: Path) -> dict[str, Any]:
-    """Return what must be bit-identical, whichever process was killed."""
+    """Returns what must be bit-identical, whichever process was killed."""
     by_trial: dict[str, Any] = {}
-    for trial in Plan.open(folder).trials():
+    for trial in Plan.open(folder).list_trials():
         run = folder / "trials" / trial.name
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         outcome, test = load_training(folder, trial), load_test(folder, trial)
@@ -63,9 +63,11 @@ def results(folder: Path) -> dict[str, Any]:
             "metrics": [(row["step"], row["tokens"], row["loss"], row["validation"], row["best"]) for row in rows],
             "ended": rows[-1]["ended"],
             "weights": (run / "model.safetensors").read_bytes(),
-            "outcome": replace(outcome.result, seconds=0.0, memory=None, device_workers=1, workers=1),
+            "outcome": replace(
+                outcome.result, seconds=0.0, memory=None, waiting_share=None, device_workers=1, workers=1
+            ),
             "test": None if test is None or test.result is None else test.result.metrics,
-            "scores": _bytes(Job("test", trial.name).scores(folder) / "scores.safetensors"),
+            "scores": _bytes(Job("test", trial.name).get_scores_folder(folder) / "scores.safetensors"),
         }
     return by_trial
 
@@ -106,7 +108,7 @@ class Killer:
             self.threads.append(threading.Thread(target=self._kill, args=(name, event["pid"], updates, sleep)))
             self.threads[-1].start()
         if event["event"] == "end":
-            path = Job(event["kind"], name).file(self.folder)
+            path = Job(event["kind"], name).get_file(self.folder)
             self.outcome_times[str(path)] = path.stat().st_mtime_ns
 
     def _kill(self, name: str, pid: int, updates: int, sleep: float) -> None:
@@ -115,8 +117,12 @@ class Killer:
         while saved_step(self.folder / "trials" / name) <= updates and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(sleep)
-        os.kill(pid, signal.SIGSTOP)
-        has_outcome = Job("train", name).file(self.folder).exists()
+        try:
+            os.kill(pid, signal.SIGSTOP)
+        except ProcessLookupError:  # the trial has ended, and the worker was killed in its next one
+            self.num_missed += 1
+            return
+        has_outcome = Job("train", name).get_file(self.folder).exists()
         self.num_missed += has_outcome
         os.kill(pid, signal.SIGCONT if has_outcome else signal.SIGKILL)
 
@@ -134,21 +140,21 @@ def test_killing_eight_of_twenty_workers_changes_no_result(text: Path, tmp_path:
     uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
     finish(uninterrupted, make_plan(uninterrupted, text, base, **options))
     plan = make_plan(interrupted, text, base, **options)
-    names = [trial.name for trial in plan.trials()]
+    names = [trial.name for trial in plan.list_trials()]
     assert len(names) == 20
     killer = Killer(interrupted, generator.sample(names, 8), generator)
     run_with(interrupted, plan, LocalEngine(interrupted, workers=2), on_event=killer)
 
     plan = Plan.open(interrupted)  # the learning-rate search may have been extended
-    names = [trial.name for trial in plan.trials()]
+    names = [trial.name for trial in plan.list_trials()]
     assert killer.names("lost").total() == 8
     assert set(killer.names("lost").values()) == {1}
     assert killer.names("end") == Counter(names)
     assert killer.names("begin").total() == len(names) + 8
     for path, when in killer.outcome_times.items():
         assert Path(path).stat().st_mtime_ns == when, f"{path} was written again"
-    assert {trial.name: load_training(interrupted, trial).result.tokens for trial in plan.trials()} == {  # type: ignore
-        trial.name: 1282 if trial.kind == "lr" else 2991 for trial in plan.trials()
+    assert {trial.name: load_training(interrupted, trial).result.tokens for trial in plan.list_trials()} == {  # type: ignore
+        trial.name: 1282 if trial.kind == "lr" else 2991 for trial in plan.list_trials()
     }
     actual, expected = results(interrupted), results(uninterrupted)
     for name in names:
@@ -170,7 +176,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 def wait_for_end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Return exit status, standard output and standard error."""
+    """Returns exit status, standard output and standard error."""
     try:
         output, errors = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -188,7 +194,7 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | N
 
 
 def find_workers(folder: Path) -> list[int]:
-    """Return the process ids of all workers of a comparison."""
+    """Returns the process ids of all workers of a comparison."""
     pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -201,7 +207,7 @@ def find_workers(folder: Path) -> list[int]:
 
 
 def read_finished_files(folder: Path) -> dict[Path, tuple[int, bytes]]:
-    """Return modification time and content of the outcomes and weights of finished trials."""
+    """Returns modification time and content of the outcomes and weights of finished trials."""
     files = [
         path
         for path in folder.glob("trials/*/*.json")
@@ -257,7 +263,7 @@ def test_a_killed_and_interrupted_command_resumes_with_the_same_results(text: Pa
     assert len(orphans) == 1
     wait_until(lambda: not find_workers(folder))  # the orphan saves its state and ends
     before = read_finished_files(folder)
-    searched = {f"{trial.name}.json" for trial in Plan.open(folder).lr_trials()}
+    searched = {f"{trial.name}.json" for trial in Plan.open(folder).list_lr_trials()}
     assert {"rnn/lr-1.json", "rnn/lr-2.json", "gru/lr-1.json", "gru/lr-2.json"} <= searched
     assert {str(path.relative_to(run)) for path in before if path.suffix == ".json"} == searched
     step_at_kill = saved_step(run / "rnn/seed-0")
@@ -467,7 +473,7 @@ def test_an_error_in_a_callback_stops_all_workers(make_engine, tmp_path: Path):
 
 
 def test_cores_are_shared_by_workers_and_their_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(environment, "cpu_count", lambda: 12)
+    monkeypatch.setattr(environment, "count_cpus", lambda: 12)
 
     def variables(*arguments: int) -> list[dict[str, str]]:
         return LocalEngine(tmp_path, *arguments).variables
@@ -507,6 +513,14 @@ def test_a_worker_imports_seqwise_from_the_same_place(tmp_path: Path, monkeypatc
     assert distribution.build_worker_environment()["PYTHONPATH"] == f"mine{os.pathsep}{source}"
     monkeypatch.delenv("PYTHONPATH")
     assert distribution.build_worker_environment()["PYTHONPATH"] == source
+
+
+def test_the_environment_of_a_worker_leaves_that_of_the_caller_unchanged(monkeypatch: pytest.MonkeyPatch):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    assert distribution.build_worker_environment()["GOMP_SPINCOUNT"] == "1000"
+    assert dict(os.environ) == before
 
 
 def test_a_worker_that_sends_many_events_can_be_stopped(make_engine, tmp_path: Path):

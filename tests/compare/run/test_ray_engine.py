@@ -76,7 +76,7 @@ def test_slots_count_the_workers_on_their_device(nodes, workers, device_workers)
     assert {slot.device_workers for slot in allocate_slots(nodes, workers, 1, True)} == {device_workers}
 
 
-PASSING_PROBE = Probe(has_folder=True, has_data=True, version=environment.version(), cpu="EPYC")
+PASSING_PROBE = Probe(has_folder=True, has_data=True, version=environment.get_version(), cpu="EPYC")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,10 @@ PASSING_PROBE = Probe(has_folder=True, has_data=True, version=environment.versio
     [
         (None, "1 of 2 nodes of the cluster did not answer within 60 s: small."),
         (Probe(True, True, "", ""), "cannot import seqwise: small"),
-        (Probe(True, True, "0.0.1", "EPYC"), f"have another version of Seqwise than {environment.version()}: small"),
+        (
+            Probe(True, True, "0.0.1", "EPYC"),
+            f"have another version of Seqwise than {environment.get_version()}: small",
+        ),
         (Probe(False, True, PASSING_PROBE.version, "EPYC"), "cannot read and write the folder somewhere: small"),
         (Probe(True, False, PASSING_PROBE.version, "EPYC"), "cannot read the data book.txt: small"),
     ],
@@ -93,7 +96,7 @@ def test_unsuitable_nodes_are_named(probe: Probe | None, words: str):
     problem = find_node_error({BIG: PASSING_PROBE, SMALL: probe}, Path("somewhere"), "book.txt")
     assert words in str(problem)
     assert "big" not in str(problem)
-    assert problem.repair  # type: ignore[union-attr]
+    assert problem.fix  # type: ignore[union-attr]
 
 
 def test_suitable_nodes_are_described():
@@ -142,7 +145,7 @@ def make_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[f
         variables = {DEVICE_WORKERS_VARIABLE: "3", WORKERS_VARIABLE: "6"}
         for name in variables:
             monkeypatch.setenv(name, "1")
-        return engine_module._Process(str(tmp_path), str(tmp_path), 1, 1, lease, variables)
+        return engine_module._WorkerProcess(str(tmp_path), str(tmp_path), 1, 1, lease, variables)
 
     return make
 
@@ -176,6 +179,16 @@ def test_a_job_that_loses_a_process_is_lost(make_process, monkeypatch: pytest.Mo
     worker.poll(1, JOB, False)
     wait_until(lambda: worker.result is not None)
     assert worker.result == {"event": "lost", "reason": "when process 2 of 2 was ended by SIGKILL"}
+
+
+@pytest.mark.parametrize("setting", ["GOMP_SPINCOUNT=1000", "OMP_WAIT_POLICY=passive"])
+def test_threads_wait_as_in_local_workers(monkeypatch: pytest.MonkeyPatch, setting: str):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    name, _, value = setting.partition("=")
+    if name != "GOMP_SPINCOUNT":  # the default
+        monkeypatch.setenv(name, value)
+    assert engine_module._make_runtime_env() == {"env_vars": {name: value}}
 
 
 def test_a_busy_cluster_gives_one_warning_per_wait_and_then_an_error(tmp_path: Path, monkeypatch):
@@ -225,7 +238,7 @@ def test_a_process_that_cannot_stop_its_job_exits(make_process, monkeypatch: pyt
 
 
 def import_ray_or_skip() -> Any:
-    """Import Ray as the engine does, which limits its logging."""
+    """Imports Ray as the engine does, which limits its logging."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed: pip install 'seqwise[ray]'")
     return cluster.import_ray()
@@ -314,14 +327,14 @@ class Recorder:
 
 
 def assert_same_results(folder: Path, reference: Path, jobs: list[Job]) -> None:
-    """Check that all results but times and memory are equal, and the weights bit-identical."""
+    """Checks that all results but times and memory are equal, and the weights bit-identical."""
     for job in jobs:
-        actual, expected = (json.loads(job.file(each).read_text()) for each in (folder, reference))
+        actual, expected = (json.loads(job.get_file(each).read_text()) for each in (folder, reference))
         assert actual["status"] == "done", actual["reason"]
         for key in ("rate", "tokens", "updates", "objective", "validation", "metrics"):
             assert actual["result"].get(key) == expected["result"].get(key), (job.name, key)
         if job.kind == "train":
-            weights = [(job.run_folder(each) / "model.safetensors").read_bytes() for each in (folder, reference)]
+            weights = [(job.get_run_folder(each) / "model.safetensors").read_bytes() for each in (folder, reference)]
             assert weights[0] == weights[1]
 
 
@@ -331,17 +344,21 @@ def test_a_cluster_gives_the_results_of_the_local_engine(reference: Path, tmp_pa
     shutil.copytree(reference, folder, ignore=shutil.ignore_patterns("trials"))
     plan, recorder = Plan.open(folder), Recorder()
     assert run_stages(folder, plan, make_engine(folder), recorder)
-    training_jobs = [Job("train", trial.name) for trial in plan.trials()]
-    test_jobs = [Job("test", trial.name) for trial in plan.training_trials()]
+    training_jobs = [Job("train", trial.name) for trial in plan.list_trials()]
+    test_jobs = [Job("test", trial.name) for trial in plan.list_training_trials()]
     assert_same_results(folder, reference, [*training_jobs, *test_jobs])
     assert sorted(recorder.names("end")) == sorted(
         [SPEED_JOB.name, LATENCY_JOB.name, *(job.name for job in [*training_jobs, *test_jobs])]
     )
     assert recorder.names("lost") == []
-    assert len({event["pid"] for event in recorder.events if event["event"] == "begin"}) == 2  # processes are reused
+    pids = {event["pid"] for event in recorder.events if event["event"] == "begin"}
+    assert len(pids) == 2  # processes are reused
+    setting = next(iter(engine_module._make_runtime_env()["env_vars"].items()))
+    for pid in pids:
+        assert "=".join(setting) in Path(f"/proc/{pid}/environ").read_text().split("\0")
     assert max(event.get("progress", 0) for event in recorder.events) == 1.0
     assert list(folder.glob(".probe-*")) == []
-    values = json.loads(training_jobs[0].file(folder).read_text())["result"]
+    values = json.loads(training_jobs[0].get_file(folder).read_text())["result"]
     assert (values["device_workers"], values["workers"]) == (1, 2)
     assert json.loads((folder / "env.json").read_text())["in_words"].startswith("a Ray cluster of 2 nodes")
 
@@ -367,7 +384,7 @@ def test_waiting_for_a_busy_cluster_has_a_limit(new_folder: Path, make_engine, m
         for other in others:
             ray.kill(other)
     assert [event["event"] for event in recorder.events] == ["waiting"]
-    assert not any(job.file(new_folder).exists() for job in TRAINING_JOBS)
+    assert not any(job.get_file(new_folder).exists() for job in TRAINING_JOBS)
 
 
 @pytest.mark.slow
@@ -458,7 +475,7 @@ def test_stopped_jobs_resume_later(reference: Path, new_folder: Path, make_engin
     engine.run(TRAINING_JOBS, recorder, stop)
     assert recorder.names("begin") == ["rnn/seed-0"]
     assert recorder.names("end") == recorder.names("lost") == []
-    assert not TRAINING_JOBS[0].file(new_folder).exists()
+    assert not TRAINING_JOBS[0].get_file(new_folder).exists()
     engine.run(TRAINING_JOBS, recorder, lambda: False)
     progress = [event["progress"] for event in recorder.events if event["event"] == "progress"]
     assert all(later > 0.3 for later in progress[progress.index(next(each for each in progress if each > 0.3)) :][:2])
@@ -511,7 +528,7 @@ def test_processes_that_cannot_start_end_the_comparison(new_folder: Path, make_e
 
         def poll(self, *args: object) -> None: ...
 
-    monkeypatch.setattr(engine_module, "_Process", FailingProcess)
+    monkeypatch.setattr(engine_module, "_WorkerProcess", FailingProcess)
     with pytest.raises(SeqwiseError, match=r"no node left .*no such library(.|\n)*seqwise compare --resume"):
         make_engine(new_folder, 1).run(TRAINING_JOBS[:1], Recorder(), lambda: False)
     assert TRAINING_JOBS[0].load(new_folder) is None  # the trial itself did not fail
@@ -544,7 +561,7 @@ def test_without_a_cluster_ray_runs_on_this_machine(short_folder: Path, monkeypa
     try:
         assert cluster.connect()
         assert not cluster.connect()  # once is enough
-        assert [node.cores for node in cluster.list_nodes()] == [environment.cpu_count()]
+        assert [node.cores for node in cluster.list_nodes()] == [environment.count_cpus()]
         assert signal.getsignal(signal.SIGTERM) == handler
     finally:
         ray.shutdown()

@@ -13,15 +13,20 @@ from seqwise.compare.report.schema import Curve, CurvePoint, Pair
 from seqwise.compare.statistics.learning_curves import compute_last_doubling_gain
 from seqwise.compare.statistics.scales import classify_gap, get_scale
 from seqwise.compare.statistics.significance import (
-    P_FACTOR,
+    P_VALUE_FACTOR,
     SeedNoise,
     adjust_pairs,
-    bootstrap_interval,
     compare_pairs,
+    compute_bootstrap_interval,
     compute_mean_interval,
-    count_equal_pairs,
+    list_equal_pair_counts,
 )
-from seqwise.compare.statistics.student_t import mixture_p, mixture_quantile, t_quantile, two_sided_p
+from seqwise.compare.statistics.student_t import (
+    compute_t_quantile,
+    compute_two_sided_p,
+    compute_weighted_p,
+    compute_weighted_quantile,
+)
 
 
 def mean(sums: np.ndarray) -> np.ndarray:
@@ -53,24 +58,26 @@ def compare_pair(families: Mapping[str, Sequence[np.ndarray]], **options) -> Pai
     ],
 )  # fmt: skip
 def test_student_t_quantiles_match_published_tables(confidence: float, freedom: float, expected: float):
-    assert t_quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
+    assert compute_t_quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
 
 
 def test_student_t_p_values_match_closed_forms():
     for t in (0.0, 0.3, 1.0, 5.0, 100.0):
-        assert two_sided_p(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)  # Cauchy
-        assert two_sided_p(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
-        assert two_sided_p(-t, 7.5) == two_sided_p(t, 7.5)
-    assert two_sided_p(1.5, 999_999) == pytest.approx(two_sided_p(1.5, 1_000_001), abs=1e-6)
-    assert two_sided_p(math.inf, 3) == 0.0
+        assert compute_two_sided_p(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)  # Cauchy
+        assert compute_two_sided_p(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
+        assert compute_two_sided_p(-t, 7.5) == compute_two_sided_p(t, 7.5)
+    assert compute_two_sided_p(1.5, 999_999) == pytest.approx(compute_two_sided_p(1.5, 1_000_001), abs=1e-6)
+    assert compute_two_sided_p(math.inf, 3) == 0.0
 
 
 def test_p_of_a_mixture_is_between_those_of_its_parts():
-    assert mixture_p(2.0, [(3.0, 4.0)]) == two_sided_p(2.0, 4)
-    assert mixture_p(2.0, [(1.0, 2.0), (3.0, 50.0)]) == pytest.approx((two_sided_p(2, 2) + 3 * two_sided_p(2, 50)) / 4)
-    between = mixture_quantile(0.95, [(1.0, 2.0), (1.0, 1e9)])
-    assert t_quantile(0.95, 1e9) < between < t_quantile(0.95, 2)
-    assert mixture_p(between, [(1.0, 2.0), (1.0, 1e9)]) == pytest.approx(0.05)
+    assert compute_weighted_p(2.0, [(3.0, 4.0)]) == compute_two_sided_p(2.0, 4)
+    assert compute_weighted_p(2.0, [(1.0, 2.0), (3.0, 50.0)]) == pytest.approx(
+        (compute_two_sided_p(2, 2) + 3 * compute_two_sided_p(2, 50)) / 4
+    )
+    between = compute_weighted_quantile(0.95, [(1.0, 2.0), (1.0, 1e9)])
+    assert compute_t_quantile(0.95, 1e9) < between < compute_t_quantile(0.95, 2)
+    assert compute_weighted_p(between, [(1.0, 2.0), (1.0, 1e9)]) == pytest.approx(0.05)
 
 
 # Intervals
@@ -103,7 +110,7 @@ def test_equal_values_have_an_interval_of_width_zero():
 
 def test_bootstrap_interval_of_many_examples_matches_the_normal_distribution():
     values = np.random.default_rng(0).normal(5.0, 2.0, size=400)
-    low, high = bootstrap_interval(mean, [rows(values), rows(values + 1)]) or (0.0, 0.0)
+    low, high = compute_bootstrap_interval(mean, [rows(values), rows(values + 1)]) or (0.0, 0.0)
     half_width = 1.96 * values.std() / 20
     assert (low, high) == pytest.approx(
         (values.mean() + 0.5 - half_width, values.mean() + 0.5 + half_width), abs=0.1 * half_width
@@ -112,13 +119,13 @@ def test_bootstrap_interval_of_many_examples_matches_the_normal_distribution():
 
 def test_a_metric_that_is_not_a_mean_is_computed_from_the_sums_of_each_draw():
     losses, lengths = np.array([2.0, 9.0, 4.0]), np.array([1.0, 3.0, 4.0])
-    low, high = bootstrap_interval(perplexity, [np.stack([losses, lengths], axis=1)]) or (0.0, 0.0)
+    low, high = compute_bootstrap_interval(perplexity, [np.stack([losses, lengths], axis=1)]) or (0.0, 0.0)
     assert math.exp(1.0) - 1e-9 <= low < math.exp(15 / 8) < high <= math.exp(3.0) + 1e-9
 
 
 def test_one_example_or_an_undefined_metric_has_no_bootstrap_interval():
-    assert bootstrap_interval(mean, [rows([1.0])]) is None
-    assert bootstrap_interval(mean, [np.zeros((50, 2))]) is None
+    assert compute_bootstrap_interval(mean, [rows([1.0])]) is None
+    assert compute_bootstrap_interval(mean, [np.zeros((50, 2))]) is None
 
 
 # Pairs
@@ -135,8 +142,12 @@ def test_the_variance_of_a_pair_matches_a_hand_computed_one():
     parts = [(example_variance, 299), ((0.015 + 0.03) / 3, 3.2)]
     error = math.sqrt(example_variance + 0.015)
     assert pair.difference == pytest.approx(a.mean() - b.mean())
-    assert (pair.high - pair.low) / 2 == pytest.approx(mixture_quantile(1 - 0.05 / P_FACTOR, parts) * error, rel=0.03)
-    assert pair.p == pytest.approx(min(1, P_FACTOR * mixture_p(pair.difference / error, parts)), rel=0.05)
+    assert (pair.high - pair.low) / 2 == pytest.approx(
+        compute_weighted_quantile(1 - 0.05 / P_VALUE_FACTOR, parts) * error, rel=0.03
+    )
+    assert pair.p == pytest.approx(
+        min(1, P_VALUE_FACTOR * compute_weighted_p(pair.difference / error, parts)), rel=0.05
+    )
     assert pair.covers == "seeds and examples"
 
 
@@ -179,7 +190,7 @@ def test_a_family_trained_once_adds_no_noise_of_seeds():
     ("families", "expected"), [(2, {0, 1}), (3, {0, 1, 3}), (4, {0, 1, 2, 3, 6}), (5, {0, 1, 2, 3, 4, 6, 10})]
 )
 def test_how_many_pairs_can_be_equal_matches_shaffer(families: int, expected: set[int]):
-    assert count_equal_pairs(families) == expected  # table 1 of Shaffer (1986)
+    assert list_equal_pair_counts(families) == expected  # table 1 of Shaffer (1986)
 
 
 def test_pairs_are_compared_on_the_same_examples():
@@ -303,7 +314,7 @@ def test_seeds_that_agree_by_chance_still_have_noise():
     generator = np.random.default_rng(18)
     right = {name: [rows(generator.permutation([1] * count + [0] * (100 - count))) for _ in range(3)]
              for name, count in (("a", 60), ("b", 50))}  # fmt: skip
-    plain, with_minimum = compare_pair(right), compare_pair(right, step=0.01)
+    plain, with_minimum = compare_pair(right), compare_pair(right, metric_step=0.01)
     assert (with_minimum.high - with_minimum.low) > (plain.high - plain.low)
     assert with_minimum.p > plain.p
     assert with_minimum.covers == "seeds and examples"
@@ -317,7 +328,7 @@ def test_seeds_that_agree_by_chance_still_have_noise():
 def test_the_minimum_variance_does_not_change_a_larger_one():
     generator = np.random.default_rng(19)
     families = {name: [rows(generator.normal(size=80) + generator.normal()) for _ in range(3)] for name in "ab"}
-    assert compare_pair(families, step=1 / 80) == compare_pair(families)
+    assert compare_pair(families, metric_step=1 / 80) == compare_pair(families)
 
 
 def test_scores_of_different_examples_raise_an_error():
@@ -373,7 +384,7 @@ def test_perfect_families_can_be_tested():
     """Three seeds without a mistake and three with ten in a hundred: log-odds must not become infinite."""
     right = np.ones(100)
     families = {"a": [rows(right)] * 3, "b": [rows(np.where(np.arange(100) % 10 == seed, 0, 1)) for seed in range(3)]}
-    (pair,) = compare_pairs(mean, families, step=0.01, scale=get_scale("accuracy", 100))
+    (pair,) = compare_pairs(mean, families, metric_step=0.01, scale=get_scale("accuracy", 100))
     assert pair.difference == pytest.approx(0.1)
     assert 0 < pair.low < 0.1 < pair.high < 0.2
     assert pair.significant
@@ -408,7 +419,7 @@ def measure_error_rates(
     examples: int = 60,
     once: bool = False,
 ) -> tuple[float, float]:
-    """Return how often p < 0.05 and p < 0.01.
+    """Returns how often p < 0.05 and p < 0.01.
 
     `seed_noise` (of a and of b) and `family_noise` (of a family on an example) are standard deviations.
     With `once`, b is deterministic: one training run, the same each time.
@@ -438,7 +449,7 @@ def test_false_positives_stay_rare_when_seeds_of_one_family_vary_more():
         example_variance = generator.chisquare(199, trials) / 199
         difference = generator.normal(size=trials) * math.sqrt(1.01 * seed_variance + 1)
         p = np.array([
-            mixture_p(gap / math.sqrt(a + b + c), [(a, 2), (b, 2), (c, 199)])
+            compute_weighted_p(gap / math.sqrt(a + b + c), [(a, 2), (b, 2), (c, 199)])
             for gap, a, b, c in zip(difference, unsteady, steady, example_variance)
         ])  # fmt: skip
         assert np.mean(p < 0.05) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)

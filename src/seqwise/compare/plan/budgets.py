@@ -46,12 +46,12 @@ class TrialBudgets:
         budget = Budget.parse(text)
         if budget.unit == "epochs":
             budget = Budget(float(round(budget.amount * tokens_per_epoch)), "tokens")
-        lr_trial = _lr_trial_share(lr_trials, len(seeds)) * budget.amount
+        lr_trial = _compute_lr_trial_share(lr_trials, len(seeds)) * budget.amount
         training = budget.amount - lr_trial * lr_trials / len(seeds)
         smallest = min(training, lr_trial) if lr_trials > 1 else training
         if budget.unit == "seconds" and smallest < MIN_SECONDS:
             problem = f"the budget {text} is too small to be divided among the trials."
-            raise UsageError(problem, repair="Give a larger --budget, or fewer --lr-trials.")
+            raise UsageError(problem, fix="Give a larger --budget, or fewer --lr-trials.")
         if budget.unit == "tokens" and smallest < 1:  # `check` raises an error that names a budget that suffices
             lr_trial, training = 1.0, 1.0
         total, *parts = (_format_amount(amount, budget.unit) for amount in (budget.amount, lr_trial, training))
@@ -61,7 +61,7 @@ class TrialBudgets:
     def is_timed(self) -> bool:
         return Budget.parse(self.training).unit == "seconds"
 
-    def convert(self, update_seconds: float, update_tokens: float, validation_seconds: float) -> TokenBudgets:
+    def convert_to_tokens(self, update_seconds: float, update_tokens: float, validation_seconds: float) -> TokenBudgets:
         """Converts a time budget into tokens, at the speed of a family.
 
         Validations are part of the time, except the last one; they take at most `MAX_VALIDATION_SHARE` of it.
@@ -70,11 +70,11 @@ class TrialBudgets:
         lr_trial = Budget.parse(self.lr_trial).amount if self.lr_trials > 1 else 0.0
         validations = min(NUM_VALIDATIONS - 1, int(MAX_VALIDATION_SHARE * training / max(1e-9, validation_seconds)))
         updates = max(1.0, (training - validations * validation_seconds) / update_seconds)
-        is_usual = validations == NUM_VALIDATIONS - 1
+        has_all_validations = validations == NUM_VALIDATIONS - 1
         return TokenBudgets(
             lr_trial=_round_down(max(1.0, lr_trial / update_seconds) * update_tokens),
             training=_round_down(updates * update_tokens),
-            validate_every=0 if is_usual else math.ceil(updates / (validations + 1)),
+            validate_every=0 if has_all_validations else math.ceil(updates / (validations + 1)),
             tokens_per_second=update_tokens / update_seconds,
         )
 
@@ -84,16 +84,18 @@ class TrialBudgets:
         for name, cost in costs.items():
             for kind in kinds:
                 amount = Budget.parse(self.training if kind == "train" else self.lr_trial).amount
-                if amount < cost.minimum(kind):
+                if amount < cost.compute_minimum(kind):
                     also = " and one validation" if kind == "train" and cost.validation else ""
-                    minimum = f"{MIN_UPDATES[kind]} updates{also} take {_format_minimum(cost.minimum(kind))} {unit}"
+                    minimum = (
+                        f"{MIN_UPDATES[kind]} updates{also} take {_format_minimum(cost.compute_minimum(kind))} {unit}"
+                    )
                     problem = f"{name}: a {TRIAL_NAMES[kind]} of {amount:,.10g} {unit} is too short: {minimum}."
-                    raise UsageError(problem, repair=self._suggest_total(costs, tokens_per_epoch))
+                    raise UsageError(problem, fix=self._suggest_total(costs, tokens_per_epoch))
 
     def _suggest_total(self, costs: Mapping[str, TrialCost], tokens_per_epoch: int | None) -> str:
         """Returns advice with the smallest total that gives every trial what it needs."""
-        training, lr_trial = (max(cost.minimum(kind) for cost in costs.values()) for kind in ("train", "lr"))
-        share = _lr_trial_share(self.lr_trials, len(self.seeds))
+        training, lr_trial = (max(cost.compute_minimum(kind) for cost in costs.values()) for kind in ("train", "lr"))
+        share = _compute_lr_trial_share(self.lr_trials, len(self.seeds))
         factor = SAFETY_FACTOR
         if not self.is_timed:
             training, lr_trial, factor = math.ceil(training), math.ceil(lr_trial), 1.0  # parts are rounded down
@@ -102,7 +104,7 @@ class TrialBudgets:
         if tokens_per_epoch is not None:
             minimum = Budget(total / tokens_per_epoch, "epochs")
         fewer = ", or fewer --lr-trials" if self.lr_trials > 1 else ""
-        return f"Give a larger --budget, at least {format_option(minimum)}{fewer}."
+        return f"Give a larger --budget, at least {format_budget_option(minimum)}{fewer}."
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class TrialCost:
     update: float
     validation: float = 0.0
 
-    def minimum(self, kind: TrialKind) -> float:
+    def compute_minimum(self, kind: TrialKind) -> float:
         """Returns what one trial needs at least; a trial of the learning-rate search is validated after its budget."""
         return MIN_UPDATES[kind] * self.update + (self.validation if kind == "train" else 0.0)
 
@@ -133,7 +135,7 @@ def estimate_token_cost(task: Task, settings: ResolvedSettings) -> TrialCost:
     return TrialCost(sum(sizes) / len(sizes))
 
 
-def format_option(minimum: Budget) -> str:
+def format_budget_option(minimum: Budget) -> str:
     """Formats a budget as a short value of --budget, rounded up."""
     if minimum.unit == "epochs":
         return f"{_round_up(max(minimum.amount, 0.01)):.10g}-epochs"
@@ -163,7 +165,7 @@ def _format_minimum(amount: float) -> str:
     return f"{amount:,.3g}" if amount < 1000 else f"{amount:,.0f}"
 
 
-def _lr_trial_share(lr_trials: int, seeds: int) -> float:
+def _compute_lr_trial_share(lr_trials: int, seeds: int) -> float:
     """Returns the share of one seed's budget that one learning rate gets."""
     return min(SEARCH_SHARE * seeds / lr_trials, MAX_LR_TRIAL_SHARE) if lr_trials > 1 else 0.0
 

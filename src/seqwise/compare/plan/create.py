@@ -19,13 +19,13 @@ from seqwise.compare.plan.folder import (
     FolderTakenError,
     check_folder,
     claim_folder,
-    creation_error,
+    make_creation_error,
 )
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan, prepare_settings
 from seqwise.compare.plan.sizes import match_sizes, use_default_sizes
 from seqwise.compare.plan.variants import build_families, check_distinct, check_effects_in_families, check_family
-from seqwise.compare.report.verdict import MIN_TEST_EXAMPLES
+from seqwise.compare.report.advice import MIN_TEST_EXAMPLES
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
 from seqwise.families import get_family
@@ -34,9 +34,9 @@ from seqwise.training.distribution import check_process_count
 from seqwise.training.training_run import (
     build_defaults_context,
     choose_device,
-    fill_in_task,
+    detect_task,
     find_free_folder,
-    open_data,
+    prepare_task,
 )
 
 INDEPENDENT_EXAMPLES = ("texts", "sentences", "pairs", "images")
@@ -94,7 +94,7 @@ def create_plan_in(
             task.preprocessor.save(folder / PREPROCESSOR_FOLDER)
             plan.save(folder)  # the last file, whose presence makes the folder a comparison
         except (OSError, SaveError) as error:
-            raise creation_error(folder, error) from error
+            raise make_creation_error(folder, error) from error
     return plan
 
 
@@ -106,16 +106,16 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
         log(sentence)
 
     options = request.options
-    settings = fill_in_task(request.settings, request.data, log_about)
-    settings, task, vectors = open_data(request.data, settings, log_about, progress)
+    settings = detect_task(request.settings, request.data, log_about)
+    settings, task, vectors = prepare_task(request.data, settings, log_about, progress)
     _check_splits(task, log_about)
-    tokens_per_epoch = task.size().tokens
+    tokens_per_epoch = task.size().num_tokens
     seeds = tuple(range(settings.seed, settings.seed + options.seeds))
     budgets = TrialBudgets.divide(options.budget, options.lr_trials, seeds, tokens_per_epoch)
     families = build_families(options.models, options.variants, settings)
     check_effects_in_families(settings, families)
     families = {name: prepare_settings(each, budgets) for name, each in families.items()}
-    width = 0 if vectors is None else vectors.keyed.dim
+    width = 0 if vectors is None else vectors.vectors.dim
     context = build_defaults_context(task, choose_device(settings), options.nproc, width)
     if options.match == "parameters":
         target = None if options.parameters is None else parse_count(str(options.parameters))
@@ -136,7 +136,7 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
         split_rule=task.split_rule,
         about=tuple(about),
         command=request.command,
-        seqwise=environment.version(),
+        seqwise=environment.get_version(),
         budgets=budgets,
         match=options.match,
         target_parameters=sizes.target,
@@ -155,16 +155,16 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
 
 def _check_splits(task: Task, log: LogFunction) -> None:
     """Raises an error if a split is too small to compare on; logs a note where only large differences can be found."""
-    report = task.report()
-    unit = report.columns[0]
+    counts = task.count_data()
+    unit = next(iter(counts["train"]))
     if unit not in INDEPENDENT_EXAMPLES:
         return  # a text is counted in tokens, a series in steps: its own checks raise an error if it is too short
-    sizes = {split: rows[0] for split, rows in report.rows.items() if split != "train"}
+    sizes = {split: columns[unit] for split, columns in counts.items() if split != "train"}
     advice = "Give more data, or hold out more of it: --data.valid-fraction 0.2 --data.test-fraction 0.2"
     for split, count in sizes.items():
         if count < MIN_EXAMPLES:
             problem = f"the {split} split has {count} {unit}: a comparison needs at least {MIN_EXAMPLES}."
-            raise UsageError(problem, repair=advice)
+            raise UsageError(problem, fix=advice)
     if sizes.get("test", MIN_TEST_EXAMPLES) < MIN_TEST_EXAMPLES:
         log(f"note: the test split has only {sizes['test']} {unit}, so only large differences will count. {advice}")
 
@@ -180,18 +180,18 @@ def _check_options(options: ComparisonOptions, settings: Settings) -> None:
     if options.parameters is not None:
         if options.match != "parameters":
             problem = f"--parameters is a size for all families; with --match {options.match} each keeps its own."
-            raise UsageError(problem, repair="Leave out --parameters, or use --match parameters.")
+            raise UsageError(problem, fix="Leave out --parameters, or use --match parameters.")
         if parse_count(str(options.parameters)) is None:
             problem = f"--parameters: expected a number of parameters; received {options.parameters!r}."
-            raise UsageError(problem, repair="Write it as 250000, 300k or 1.5M.")
+            raise UsageError(problem, fix="Write it as 250000, 300k or 1.5M.")
     if options.match != "parameters" and budget.unit not in BUDGET_UNITS[options.match]:
         expected = {"time": "in time, such as 2m", "tokens": "in tokens or epochs, such as 5M-tokens"}[options.match]
         problem = f"--match {options.match} needs a budget {expected}; received {options.budget}."
-        raise UsageError(problem, repair="Change --budget or --match.")
+        raise UsageError(problem, fix="Change --budget or --match.")
     for key, reason in FIXED_SETTINGS.items():
         if getattr(settings.training, key) is not None:
             option = f"--training.{key.replace('_', '-')}"
-            raise UsageError(f"{option} cannot be set in a comparison: {reason}.", repair=f"Leave out {option}.")
+            raise UsageError(f"{option} cannot be set in a comparison: {reason}.", fix=f"Leave out {option}.")
     check_process_count(options.nproc, choose_device(settings))
 
 
@@ -204,4 +204,4 @@ def _check_rates(families: Mapping[str, Settings], lr_trials: int) -> None:
     ]
     if lr_trials > 1 and fixed:
         problem = f"--lr-trials {lr_trials} searches for a learning rate, but it is already set: {', '.join(fixed)}."
-        raise UsageError(problem, repair="Use --lr-trials 1 to train with it, or leave out training.learning_rate.")
+        raise UsageError(problem, fix="Use --lr-trials 1 to train with it, or leave out training.learning_rate.")

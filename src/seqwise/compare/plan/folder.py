@@ -17,16 +17,16 @@ from typing import IO
 
 from seqwise.errors import SaveError, UsageError
 from seqwise.files import explain_cause
-from seqwise.training.run import ENVIRONMENT, WEIGHTS
+from seqwise.training.run import COMPARISON_FILE, ENVIRONMENT, WEIGHTS
 
-PLAN_FILE = "compare.yaml"
+PLAN_FILE = COMPARISON_FILE
 TRIALS_FOLDER = "trials"
 PREPROCESSOR_FOLDER = "preprocessor"
 OLD_PREPROCESSOR_FOLDER = "learned"  # of version 0.1
 WORKER_LOG = "workers.log"
 CLAIM_FILE = ".claim"  # exists while a comparison is created
 PARTIAL_PLAN = f".{PLAN_FILE}.writing"
-BEFORE_PLAN = {CLAIM_FILE, PREPROCESSOR_FOLDER, PARTIAL_PLAN}  # what exists before the plan
+FILES_BEFORE_PLAN = {CLAIM_FILE, PREPROCESSOR_FOLDER, PARTIAL_PLAN}  # what exists before the plan
 
 
 class FolderTakenError(UsageError):
@@ -39,7 +39,7 @@ def get_preprocessor_folder(folder: Path) -> Path:
     return old if old.is_dir() else folder / PREPROCESSOR_FOLDER
 
 
-def resume_command(folder: Path) -> str:
+def get_resume_command(folder: Path) -> str:
     return f"seqwise compare --resume {shlex.quote(str(folder))}"
 
 
@@ -64,13 +64,13 @@ def remove_untrained_comparison(folder: Path) -> None:
 def check_folder(folder: Path) -> None:
     """Raises an error unless the folder is missing, empty, or left by a process that was killed while reading data."""
     if (folder / PLAN_FILE).exists():
-        repair = f"Resume it: {resume_command(folder)}\nOr name another folder with --out."
-        raise FolderTakenError(f"{folder} already holds a comparison.", repair=repair)
+        fix = f"Resume it: {get_resume_command(folder)}\nOr name another folder with --out."
+        raise FolderTakenError(f"{folder} already holds a comparison.", fix=fix)
     if not folder.exists():
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
-    if names and not (CLAIM_FILE in names and names <= BEFORE_PLAN):
-        raise FolderTakenError(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
+    if names and not (CLAIM_FILE in names and names <= FILES_BEFORE_PLAN):
+        raise FolderTakenError(f"{folder} is not an empty folder.", fix="Name another folder with --out.")
 
 
 @contextmanager
@@ -84,12 +84,12 @@ def claim_folder(folder: Path) -> Iterator[None]:
         file = claim.open("a")
     except OSError as error:
         _remove_empty(new_folders)
-        raise creation_error(folder, error) from error
+        raise make_creation_error(folder, error) from error
     with file:
         is_locked = try_lock(file, claim)
         # Without lock support a claim that existed before may belong to a running process.
         if is_locked is False or (is_locked is None and existed):
-            raise _taken_error(folder)
+            raise _make_taken_error(folder)
         try:
             check_folder(folder)  # the process that had it may have finished meanwhile
             if is_locked:
@@ -100,7 +100,7 @@ def claim_folder(folder: Path) -> Iterator[None]:
             if isinstance(error, FolderTakenError):
                 raise
             is_taken = isinstance(error, FileExistsError)
-            raise (_taken_error(folder) if is_taken else creation_error(folder, error)) from error
+            raise (_make_taken_error(folder) if is_taken else make_creation_error(folder, error)) from error
         try:
             yield
         except BaseException:
@@ -129,14 +129,14 @@ def try_lock(file: IO[str], path: Path) -> bool | None:
         return False
 
 
-def creation_error(folder: Path, error: OSError | SaveError) -> SaveError:
+def make_creation_error(folder: Path, error: OSError | SaveError) -> SaveError:
     """Returns the error for a folder that cannot be created."""
-    cause, repair = explain_cause(error.__cause__ or error, "Or name another folder with --out.")
-    return SaveError(f"cannot create {folder}: {cause}.", repair=repair)
+    cause, fix = explain_cause(error.__cause__ or error, "Or name another folder with --out.")
+    return SaveError(f"cannot create {folder}: {cause}.", fix=fix)
 
 
-def _taken_error(folder: Path) -> FolderTakenError:
-    return FolderTakenError(f"another process is creating {folder}.", repair="Name another folder with --out.")
+def _make_taken_error(folder: Path) -> FolderTakenError:
+    return FolderTakenError(f"another process is creating {folder}.", fix="Name another folder with --out.")
 
 
 def _remove_partial_plan(folder: Path) -> None:

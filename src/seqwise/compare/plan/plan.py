@@ -85,10 +85,10 @@ class Plan:
 
     # Trials
 
-    def lr_trials(self) -> list[Trial]:
+    def list_lr_trials(self) -> list[Trial]:
         """Returns the trials of the learning-rate search, in rounds, so that a slow machine affects all families."""
         seed = self.budgets.seeds[0]
-        counts = {name: len(self.rates(name)) for name in self.families if self.has_gradients(name)}
+        counts = {name: len(self.list_rates(name)) for name in self.families if self.has_gradients(name)}
         if self.budgets.lr_trials == 1:
             return []
         return [
@@ -98,33 +98,33 @@ class Plan:
             if number <= count
         ]
 
-    def training_trials(self) -> list[Trial]:
+    def list_training_trials(self) -> list[Trial]:
         """Returns the training runs of all seeds; an n-gram model is fitted once."""
         first = self.budgets.seeds[0]
         return [
-            self.training_trial(name, seed)
+            self.make_training_trial(name, seed)
             for seed in self.budgets.seeds
             for name in self.families
             if seed == first or self.has_gradients(name)
         ]
 
-    def training_trial(self, family: str, seed: int) -> Trial:
+    def make_training_trial(self, family: str, seed: int) -> Trial:
         return Trial(f"{family}/seed-{seed}", family, "train", seed, seed)
 
-    def trials(self) -> list[Trial]:
-        return [*self.lr_trials(), *self.training_trials()]
+    def list_trials(self) -> list[Trial]:
+        return [*self.list_lr_trials(), *self.list_training_trials()]
 
     def get_trial(self, name: str) -> Trial:
-        for trial in self.trials():
+        for trial in self.list_trials():
             if trial.name == name:
                 return trial
-        raise RunError(f"the plan has no trial {name!r}.", repair="Was another comparison copied into its folder?")
+        raise RunError(f"the plan has no trial {name!r}.", fix="Was another comparison copied into its folder?")
 
     def has_gradients(self, family: str) -> bool:
         """Returns whether a family is trained by gradient descent; others have no learning rate and no seed."""
         return get_family(self.families[family].model).has_gradients
 
-    def rates(self, family: str) -> list[float]:
+    def list_rates(self, family: str) -> list[float]:
         """Returns the learning rates of the search: the default one, its neighbours, then those added at an edge."""
         rate = self.families[family].training.learning_rate
         first = [_round_rate(rate * factor) for factor in get_rate_factors(self.budgets.lr_trials)]
@@ -132,14 +132,14 @@ class Plan:
 
     def add_rate(self, family: str, best: float) -> Plan | None:
         """Returns the plan with one more learning rate beyond the best; None if the best is not at the edge."""
-        rates, added = self.rates(family), self.added_rates.get(family, ())
+        rates, added = self.list_rates(family), self.added_rates.get(family, ())
         if best not in (min(rates), max(rates)) or len(added) == MAX_ADDED_RATES:
             return None
         rate = _round_rate(best * RATE_FACTOR if best == max(rates) else best / RATE_FACTOR)
         return replace(self, added_rates={**self.added_rates, family: (*added, rate)})
 
     def get_rate(self, lr_trial: Trial) -> float:
-        return self.rates(lr_trial.family)[lr_trial.number - 1]
+        return self.list_rates(lr_trial.family)[lr_trial.number - 1]
 
     def make_settings(self, trial: Trial, rate: float | None) -> ResolvedSettings:
         """Returns the settings of a trial; `rate` is that of a training run, which the search has chosen."""
@@ -166,7 +166,7 @@ class Plan:
     def open(cls, folder: str | Path) -> Plan:
         path = Path(folder) / PLAN_FILE
         if not path.is_file():
-            raise RunError(f"{folder} is not a comparison: it has no {PLAN_FILE}.", repair="Name the folder of --out.")
+            raise RunError(f"{folder} is not a comparison: it has no {PLAN_FILE}.", fix="Name the folder of --out.")
         problem: object
         try:
             return cls._parse(yaml.safe_load(path.read_text(encoding="utf-8")), path)
@@ -174,8 +174,8 @@ class Plan:
             problem = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
             problem = error
-        repair = "Copy the folder again from where it was made, or compare again."
-        raise RunError(f"not the plan of a comparison: {problem}.", file=path, repair=repair)
+        fix = "Copy the folder again from where it was made, or compare again."
+        raise RunError(f"not the plan of a comparison: {problem}.", file=path, fix=fix)
 
     @classmethod
     def _parse(cls, values: dict[str, Any], path: Path) -> Plan:
@@ -183,7 +183,7 @@ class Plan:
         if version > FORMAT:
             writer = f"this comparison was written by Seqwise {values.get('seqwise')} in format {version}"
             problem = f"{writer}; this version reads formats up to {FORMAT}."
-            raise RunError(problem, file=path, repair="Update with: pip install --upgrade seqwise")
+            raise RunError(problem, file=path, fix="Update with: pip install --upgrade seqwise")
         values.pop("threads", None)  # of a version that limited them on a busy machine
         if version == 1:
             values = {RENAMED_KEYS.get(key, key): value for key, value in values.items()} | {"lr_prefix": "try"}

@@ -76,12 +76,12 @@ def match_sizes(
     If some family cannot have the median, the nearest default size that all can have is used.
     """
     if target is not None and target < 1:
-        raise UsageError(f"a network has at least one parameter; received {target:,}.", repair="Raise --parameters.")
+        raise UsageError(f"a network has at least one parameter; received {target:,}.", fix="Raise --parameters.")
     solvers = [_SizeSolver(name, task, settings, context) for name, settings in families.items()]
     free = [solver for solver in solvers if solver.has_free_width]
     targets = [] if target is None else [target]
     if target is None and free:
-        counts = [solver.count(solver.start) or 0 for solver in free]
+        counts = [solver.get_count(solver.default_sizes) or 0 for solver in free]
         median = median_low(counts)
         targets = sorted(set(counts), key=lambda count: (count < median, abs(count - median)))  # larger ones first
     reached_target, sizes, notes = _solve_all(free, targets)
@@ -112,7 +112,7 @@ def _solve_all(
         nearest = max(error.nearest for error in first_errors)
         raise UsageError(
             "\n".join(error.problem for error in first_errors),
-            repair=f"Name another size for all, such as --parameters {nearest}, or keep the sizes: --match tokens.",
+            fix=f"Name another size for all, such as --parameters {nearest}, or keep the sizes: --match tokens.",
         )
     return None, {}, []
 
@@ -151,11 +151,11 @@ class _SizeSolver:
         self._counts: dict[_Sizes, int | None] = {}
         if self.has_free_width:
             step = self.get_step(self.heads)
-            self.start = _Sizes(max(1, round(self.default.network.width / step)) * step, self.heads)
+            self.default_sizes = _Sizes(max(1, round(self.default.network.width / step)) * step, self.heads)
             try:
-                self._counts[self.start] = count_parameters(task, self.make_settings(self.start))
+                self._counts[self.default_sizes] = count_parameters(task, self.make_settings(self.default_sizes))
             except UsageError as error:
-                raise UsageError(f"{name}: {error.problem}", repair=error.repair) from None
+                raise UsageError(f"{name}: {error.problem}", fix=error.fix) from None
 
     def get_step(self, heads: int | None) -> int:
         """Returns what the width must be a multiple of: heads, each even for rotary positions; or two directions."""
@@ -177,7 +177,7 @@ class _SizeSolver:
         requested = _replace_values(requested, "transformer", **{k: v for k, v in transformer.items() if v is not None})
         return resolve_sizes(requested, self.context, sizes.width)
 
-    def count(self, sizes: _Sizes) -> int | None:
+    def get_count(self, sizes: _Sizes) -> int | None:
         """Returns the parameters at these sizes; None where a layer cannot have them."""
         if sizes not in self._counts:
             try:
@@ -192,39 +192,39 @@ class _SizeSolver:
         Fewer heads are tried last: where heads are many and must be even, narrow networks have no room for them.
         """
 
-        def log_error(sizes: _Sizes) -> float:
-            return abs(math.log((self.count(sizes) or math.inf) / target))
+        def compute_log_error(sizes: _Sizes) -> float:
+            return abs(math.log((self.get_count(sizes) or math.inf) / target))
 
-        if log_error(self.start) <= MAX_LOG_ERROR:
-            return self.start
+        if compute_log_error(self.default_sizes) <= MAX_LOG_ERROR:
+            return self.default_sizes
         candidates: list[_Sizes] = []
         for heads in range(self.heads, 0, -1) if self.heads and self._may_change("heads") else (self.heads,):
-            by_width = self._bracket(_Sizes(0, heads), "width", self.start.width, MAX_WIDTH, target)
+            by_width = self._find_bracket(_Sizes(0, heads), "width", self.default_sizes.width, MAX_WIDTH, target)
             candidates += by_width
-            nearest = min(by_width, key=log_error, default=None)
-            if nearest is not None and log_error(nearest) <= MAX_LOG_ERROR:
+            nearest = min(by_width, key=compute_log_error, default=None)
+            if nearest is not None and compute_log_error(nearest) <= MAX_LOG_ERROR:
                 return nearest
             for second in SECOND_SIZES:
-                options = [option for sizes in by_width for option in self._bracket_second(sizes, second, target)]
-                near = [(change, sizes) for change, sizes in options if log_error(sizes) <= MAX_LOG_ERROR]
+                options = [option for sizes in by_width for option in self._find_second_bracket(sizes, second, target)]
+                near = [(change, sizes) for change, sizes in options if compute_log_error(sizes) <= MAX_LOG_ERROR]
                 if near:
                     return min(near, key=lambda option: option[0])[1]
                 candidates += [sizes for _, sizes in options]
-        counts = sorted(count for sizes in candidates if (count := self.count(sizes)) is not None)
-        raise self._unreachable_error(target, counts)
+        counts = sorted(count for sizes in candidates if (count := self.get_count(sizes)) is not None)
+        raise self._make_unreachable_error(target, counts)
 
-    def _bracket(self, sizes: _Sizes, key: str, start: int, limit: int, target: int) -> list[_Sizes]:
+    def _find_bracket(self, sizes: _Sizes, key: str, start: int, limit: int, target: int) -> list[_Sizes]:
         """Returns sizes that differ in one of them: the largest below the target, and the smallest that is not.
 
         They are found by bisection from `start`. Sizes that cannot be built are treated as too small, and left out.
         """
         step = self.get_step(sizes.heads) if key == "width" else 1
 
-        def change(multiple: int) -> _Sizes:
+        def make_sizes(multiple: int) -> _Sizes:
             return replace(sizes, **{key: multiple * step})
 
         def is_small(multiple: int) -> bool:
-            count = self.count(change(multiple))
+            count = self.get_count(make_sizes(multiple))
             return count is None or count < target
 
         low, high, limit = 0, max(1, min(start, limit) // step), limit // step
@@ -233,9 +233,13 @@ class _SizeSolver:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if is_small(middle) else (low, middle)
-        return [change(multiple) for multiple in (low, high) if multiple and self.count(change(multiple)) is not None]
+        return [
+            make_sizes(multiple)
+            for multiple in (low, high)
+            if multiple and self.get_count(make_sizes(multiple)) is not None
+        ]
 
-    def _bracket_second(self, sizes: _Sizes, second: SecondSize, target: int) -> list[tuple[float, _Sizes]]:
+    def _find_second_bracket(self, sizes: _Sizes, second: SecondSize, target: int) -> list[tuple[float, _Sizes]]:
         """Returns sizes on both sides of the target with another second size, each after its relative change."""
         if not self._may_change(second):
             return []
@@ -245,7 +249,7 @@ class _SizeSolver:
         if second == "width":
             sizes = replace(sizes, embedding=embedding)
         factor = SECOND_SIZES[second]
-        options = self._bracket(sizes, second, value, value * factor, target)
+        options = self._find_bracket(sizes, second, value, value * factor, target)
         changes = [(getattr(option, second) / value, option) for option in options]
         return [(abs(math.log(ratio)), option) for ratio, option in changes if ratio * factor >= 1]
 
@@ -255,12 +259,12 @@ class _SizeSolver:
             return self.heads is not None and getattr(self.requested.transformer, size) is None
         return self.requested.network.embedding is None and not (self.requested.vectors and self.context.vector_width)
 
-    def _unreachable_error(self, target: int, counts: list[int]) -> _UnreachableSizeError:
+    def _make_unreachable_error(self, target: int, counts: list[int]) -> _UnreachableSizeError:
         below, above = [count for count in counts if count < target], [count for count in counts if count > target]
         if not below:
             reason = f"its smallest network has {above[0]:,}" if above else "none of its widths can be built"
-            if above and self.context.vocabulary > 1:
-                reason += f", with a vocabulary of {self.context.vocabulary:,}"
+            if above and self.context.vocabulary_size > 1:
+                reason += f", with a vocabulary of {self.context.vocabulary_size:,}"
         elif not above:
             reason = f"the largest that is tried has {below[-1]:,}"
         else:

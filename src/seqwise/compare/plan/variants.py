@@ -21,7 +21,7 @@ import yaml
 from seqwise.applicability import check_effects, find_unused, list_changed
 from seqwise.config import RENAMED_SETTINGS, Settings, parse_settings
 from seqwise.errors import UsageError, suggest
-from seqwise.families import NAME_PATTERN, families_for, family_names, get_family
+from seqwise.families import NAME_PATTERN, get_family, list_families_for, list_family_names
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
 
@@ -106,12 +106,12 @@ class _Variant:
 
     def make_settings(self, base: Settings) -> Settings:
         """Returns its settings; the base where they are wrong."""
-        is_family = self.name in family_names()
+        is_family = self.name in list_family_names()
         if "model" not in self.values and not is_family and self.is_mapping:
-            self.add_problem(f"it names no model. Add model: one of {', '.join(family_names())}.", "model")
+            self.add_problem(f"it names no model. Add model: one of {', '.join(list_family_names())}.", "model")
         model = self.values.setdefault("model", self.name if is_family else base.model)
-        if isinstance(model, str) and model not in family_names():
-            self.add_problem(f"there is no family {model!r}. {suggest(model, family_names())}", "model")
+        if isinstance(model, str) and model not in list_family_names():
+            self.add_problem(f"there is no family {model!r}. {suggest(model, list_family_names())}", "model")
             model = self.values["model"] = base.model
         elif is_family and model != self.name:
             self.add_problem(f"it is named like a family, but its model is {model!r}. Rename it.", "model")
@@ -132,21 +132,21 @@ def build_families(
     `base` are the settings of the whole comparison.
     """
     if base.init is not None:
-        raise UsageError("a comparison starts every family from scratch; received --init.", repair="Leave out --init.")
+        raise UsageError("a comparison starts every family from scratch; received --init.", fix="Leave out --init.")
     families = {name: _make_family_settings(name, base) for name in _check_names(models)}
     file = variants if isinstance(variants, Path | str) else None
     problems: list[str] = []
-    repair = ""
+    fix = ""
     for variant in _read_variants(variants):
         if variant.remove_common_settings():
-            repair = "Set these for all families, on the command line."
+            fix = "Set these for all families, on the command line."
         variant.check_name(families)
         families[variant.name] = variant.make_settings(base)
         problems += variant.problems
     if problems:
-        raise UsageError("\n".join(problems), file=file, repair=repair)
+        raise UsageError("\n".join(problems), file=file, fix=fix)
     if not families:
-        raise UsageError("there is nothing to compare.", file=file, repair="Name families: --models rnn,gru,lstm")
+        raise UsageError("there is nothing to compare.", file=file, fix="Name families: --models rnn,gru,lstm")
     check_distinct(families)
     return families
 
@@ -158,7 +158,7 @@ def check_distinct(settings: Mapping[str, Settings]) -> None:
         content = each.model_dump_json()
         if content in names:
             problem = f"{names[content]} and {name} have identical settings."
-            raise UsageError(problem, repair="Leave one of them out, or change one of its settings.")
+            raise UsageError(problem, fix="Leave one of them out, or change one of its settings.")
         names[content] = name
 
 
@@ -169,7 +169,7 @@ def check_effects_in_families(common: Settings, families: Mapping[str, Settings]
     for name, settings in families.items():
         if unused := find_unused(settings, set(list_changed(settings)) - names):
             key, reason = next(iter(unused.items()))
-            raise UsageError(f"{name}: {key} {reason}.", repair="Leave it out of this variant.")
+            raise UsageError(f"{name}: {key} {reason}.", fix="Leave it out of this variant.")
 
 
 def check_family(task: Task, name: str, settings: ResolvedSettings, nproc: int = 1) -> None:
@@ -177,22 +177,22 @@ def check_family(task: Task, name: str, settings: ResolvedSettings, nproc: int =
     try:
         task.check(settings)
     except UsageError as error:
-        repair = error.repair
-        if not get_family(settings.model).can_do(settings.task):
-            others = ", ".join(families_for(settings.task))
-            repair = f"Leave it out. Families for the task {settings.task} are {others}."
-        raise UsageError(f"{name}: {error.problem}", repair=repair) from None
+        fix = error.fix
+        if not get_family(settings.model).supports(settings.task):
+            others = ", ".join(list_families_for(settings.task))
+            fix = f"Leave it out. Families for the task {settings.task} are {others}."
+        raise UsageError(f"{name}: {error.problem}", fix=fix) from None
     if get_family(settings.model).has_gradients:
         task.batches(settings, 0, nproc)  # raises an error if batches cannot be divided among the processes
 
 
 def _check_names(models: Sequence[str]) -> list[str]:
-    families = family_names()
+    families = list_family_names()
     problems = [f"there is no family {name!r}. {suggest(name, families)}" for name in models if name not in families]
     repeated = sorted({name for name in models if models.count(name) > 1})
     problems += [f"{name} is named more than once in --models." for name in repeated]
     if problems:
-        raise UsageError("\n".join(problems), repair="Write --models rnn,gru,lstm,attentive-rnn,transformer")
+        raise UsageError("\n".join(problems), fix="Write --models rnn,gru,lstm,attentive-rnn,transformer")
     return list(models)
 
 
@@ -258,7 +258,7 @@ def _parse_file(text: str, file: Path | str) -> Iterator[_Variant]:
         if not isinstance(top, yaml.MappingNode) or not top.value:
             is_empty = top is None or not top.value
             kind = "nothing" if is_empty else f"a {type(top).__name__.removesuffix('Node').lower()}"
-            raise UsageError(f"expected names with settings, found {kind}.", file=file, repair=f"Write {_EXAMPLE}")
+            raise UsageError(f"expected names with settings, found {kind}.", file=file, fix=f"Write {_EXAMPLE}")
         for key, node in top.value:
             key_lines = list(_find_lines(node))
             lines = {"": key.start_mark.line + 1, **dict(key_lines)}

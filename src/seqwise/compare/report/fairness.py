@@ -7,9 +7,12 @@ from pathlib import Path
 from seqwise.budget import Budget
 from seqwise.compare.plan.plan import Plan, get_rate_factors
 from seqwise.compare.report.formatting import join_names
-from seqwise.compare.report.schema import Family, Rules
+from seqwise.compare.report.schema import Family, Rules, Waiting
 from seqwise.compare.run.jobs import Job, load_training_results
+from seqwise.compare.statistics.scales import is_optimal
 from seqwise.metrics.evaluation import SCORES_FILE
+
+MIN_WAITING_SHARE = 0.1  # of the time, from which a machine is called busy; an idle one has about 1 %
 
 
 def describe_rules(folder: Path, plan: Plan, families: tuple[Family, ...]) -> Rules:
@@ -34,6 +37,18 @@ def format_budget(text: str, unit: str) -> str:
     return f"{budget.amount:,.10g} {unit}" if budget.unit == "tokens" else str(budget)
 
 
+def describe_waiting(training: list[float | None], latency: float | None) -> Waiting:
+    """Returns how long processes waited for cores, with a warning if that was long; `training` is one share per run."""
+    shares = [share for share in training if share is not None]
+    mean = sum(shares) / len(shares) if shares else None
+    shares_by_name = {"training time": mean, "latency measurement": latency}
+    busy = {name: share for name, share in shares_by_name.items() if share is not None and share >= MIN_WAITING_SHARE}
+    texts = [f"{100 * share:.0f} % of the {name}" for name, share in busy.items()]
+    waiting = f"waiting for processor cores took {join_names(texts)}"
+    text = f"The machine was busy: {waiting}. On an idle machine these times are shorter."
+    return Waiting(mean, latency, text if busy else "")
+
+
 def _write_sentences(folder: Path, plan: Plan, families: tuple[Family, ...]) -> list[str]:
     """Returns how the comparison was made fair."""
     return [
@@ -41,7 +56,7 @@ def _write_sentences(folder: Path, plan: Plan, families: tuple[Family, ...]) -> 
         *_describe_sizes(plan, families),
         *(sentence if sentence.endswith(".") else f"{sentence}." for sentence in plan.notes),
         _describe_search(plan),
-        *_list_edge_rates(families),
+        *_list_edge_rates(plan.metric, families),
         *_describe_training_runs(folder, plan),
         "The weights of the best validation were kept.",
         _describe_test(folder, plan),
@@ -69,8 +84,8 @@ def _describe_search(plan: Plan) -> str:
     factors = [f"{factor:g}" for factor in get_rate_factors(count)]
     return (
         f"Each family was trained with {count} learning rates for {format_budget(plan.budgets.lr_trial, plan.unit)} "
-        f"each, {join_names(factors)} times its default; the one with the best validation was used."
-        + _describe_added_rates(plan)
+        f"each, {join_names(factors)} times its default; the one with the best validation was used, of equally "
+        "good ones the nearest to the default." + _describe_added_rates(plan)
     )
 
 
@@ -83,13 +98,15 @@ def _describe_added_rates(plan: Plan) -> str:
     return f" The search was extended {beyond}: {join_names(added)}."
 
 
-def _list_edge_rates(families: tuple[Family, ...]) -> list[str]:
-    """Names the families whose learning rate is the lowest or highest of the search."""
+def _list_edge_rates(metric: str, families: tuple[Family, ...]) -> list[str]:
+    """Names the families whose learning rate is the lowest or highest of the search, where a better one is possible."""
     edges = []
     for family in families:
-        rates = [trial.rate for trial in family.lr_trials if trial.rate is not None]
-        rate = family.learning_rate
-        if rate is not None and len(rates) > 1 and rate in (min(rates), max(rates)):
+        validations = {trial.rate: trial.validation for trial in family.lr_trials if trial.rate is not None}
+        rate, rates = family.learning_rate, list(validations)
+        if rate is None or len(rates) < 2 or is_optimal(metric, validations.get(rate)):
+            continue
+        if rate in (min(rates), max(rates)):
             edges.append(f"{family.name} ({'lowest' if rate == min(rates) else 'highest'})")
     if not edges:
         return []
@@ -138,7 +155,7 @@ def _describe_token_budgets(plan: Plan) -> str:
 
 def _describe_sharing(folder: Path, plan: Plan) -> str:
     """Describes whether trials ran at the same time, shared devices, or ran on several machines."""
-    results = load_training_results(folder, plan.trials())
+    results = load_training_results(folder, plan.list_trials())
     sharing = max((result.device_workers for result in results), default=1)
     workers = max((result.workers for result in results), default=1)
     nodes = {result.node for result in results}
@@ -157,13 +174,13 @@ def _describe_test(folder: Path, plan: Plan) -> str:
 
     It compares the times of the last files of training and testing; a copy that does not keep them may mislead.
     """
-    jobs = [Job("train", trial.name) for trial in plan.trials()]
-    trained = _modification_times([job.run_folder(folder) / "metrics.jsonl" for job in jobs])
-    tested = _modification_times([job.scores(folder) / SCORES_FILE for job in jobs])
+    jobs = [Job("train", trial.name) for trial in plan.list_trials()]
+    trained = _get_modification_times([job.get_run_folder(folder) / "metrics.jsonl" for job in jobs])
+    tested = _get_modification_times([job.get_scores_folder(folder) / SCORES_FILE for job in jobs])
     if trained and tested and max(trained) > min(tested):
         return "The test split was read after training. Some trials were repeated after others had been tested."
     return "The test split was read once, after all training."
 
 
-def _modification_times(paths: list[Path]) -> list[float]:
+def _get_modification_times(paths: list[Path]) -> list[float]:
     return [path.stat().st_mtime for path in paths if path.exists()]

@@ -40,7 +40,7 @@ def get_bounds(metric: str) -> tuple[float, float]:
     return (0.0, 100.0) if metric in _PERCENT_SCORES else (1.0 if is_perplexity(metric) else 0.0, math.inf)
 
 
-def scale_metric(metric: str, value: float) -> float:
+def convert_to_progress_scale(metric: str, value: float) -> float:
     """Returns the value on a scale of equal progress: the logarithm of a perplexity, other metrics unchanged."""
     return math.log(value) if is_perplexity(metric) and value > 0 else value
 
@@ -108,7 +108,7 @@ def format_signed(metric: str, difference: float | None, spread: float | None = 
     return number if is_zero else f"{'+' if difference > 0 else '−'}{number}"
 
 
-def difference_precision(difference: float, half_width: float | None) -> float | None:
+def choose_difference_spread(difference: float, half_width: float | None) -> float | None:
     """Returns the `spread` for formatting a difference: half of its interval, or the difference if that is smaller.
 
     A difference within its noise still gets a digit that is not zero.
@@ -173,7 +173,7 @@ def format_bytes(count: float | None) -> str:
     return f"{_format_digits(count / size, 2)} {unit}"
 
 
-def format_ratio(ratio: float) -> str:
+def format_factor(ratio: float) -> str:
     """Formats a factor: "1.3", "4.2", "15"."""
     return _format_digits(ratio, 2)
 
@@ -192,11 +192,11 @@ def _format_number(metric: str, value: float | None, spread: float | None) -> st
         return f"{value:.1f}" if scale == 100 or metric in _PERCENT_SCORES else _format_digits(value, _DIGITS)
     if not _is_readable(value):
         return _format_digits(value, 2)
-    decimals = min(_decimals_of_spread(spread * scale), _count_decimals(value, _DIGITS + 1))
+    decimals = min(_count_decimals_of_spread(spread * scale), _count_decimals(value, _DIGITS + 1))
     return f"{value:,.{max(0, decimals)}f}"
 
 
-def _decimals_of_spread(spread: float) -> int:
+def _count_decimals_of_spread(spread: float) -> int:
     """Returns decimals for two digits of a spread that begins with 1, 2 or 3, else for one: two for ±0.21 and ±0.07."""
     exponent = math.floor(math.log10(spread))
     return -exponent + (spread / 10**exponent < 3.55)

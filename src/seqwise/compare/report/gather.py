@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from seqwise import environment
-from seqwise.compare.plan.folder import resume_command
+from seqwise.compare.plan.folder import get_resume_command
 from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.report.disagreement import ScoresBySeed, select_disagreements
-from seqwise.compare.report.fairness import describe_rules
+from seqwise.compare.report.fairness import describe_rules, describe_waiting
 from seqwise.compare.report.formatting import format_metric_name, get_bounds, is_ratio, join_names
 from seqwise.compare.report.page.page import make_page
 from seqwise.compare.report.schema import (
@@ -48,12 +48,13 @@ from seqwise.compare.run.jobs import (
     LatencyResult,
     Outcome,
     TrainingResult,
-    choose_rate,
     load_test,
     load_training,
+    load_training_results,
 )
+from seqwise.compare.run.learning_rates import choose_rate
 from seqwise.compare.statistics.scales import get_scale
-from seqwise.compare.statistics.significance import bootstrap_interval, compare_pairs, compute_mean_interval
+from seqwise.compare.statistics.significance import compare_pairs, compute_bootstrap_interval, compute_mean_interval
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, ExampleScores, compute_metric
@@ -78,8 +79,8 @@ def load_report(folder: str | Path) -> Report:
     try:
         return add_texts(from_json(Report, path.read_bytes()))
     except FileNotFoundError:
-        repair = f"Resume it: {resume_command(Path(folder))}"
-        raise RunError(f"{folder} has no report yet.", repair=repair) from None
+        fix = f"Resume it: {get_resume_command(Path(folder))}"
+        raise RunError(f"{folder} has no report yet.", fix=fix) from None
     except ValueError as error:
         raise RunError(f"the report is damaged: {error}.", file=path) from None
 
@@ -88,14 +89,17 @@ def gather_report(folder: Path, plan: Plan) -> Report:
     """Returns the report (docs/compare.md explains its entries)."""
     scores = {name: _load_scores(folder, plan, name) for name in plan.families}
     _check_alignment(scores)
-    tests = [
-        outcome.result for trial in plan.training_trials() if (outcome := load_test(folder, trial)) and outcome.result
+    evaluations = [
+        outcome.result
+        for trial in plan.list_training_trials()
+        if (outcome := load_test(folder, trial)) and outcome.result
     ]
     latency_result: LatencyResult | None = LATENCY_JOB.load_result(folder)
     latencies = {} if latency_result is None else latency_result.families
     families = [_gather_family(folder, plan, name, scores[name], latencies.get(name, ())) for name in plan.families]
     sign = 1 if plan.metric in LOWER_IS_BETTER else -1
     families.sort(key=lambda family: (family.mean is None, sign * (family.mean or 0.0)))
+    num_disagreements, examples = select_disagreements(plan, scores)
     report = Report(
         seqwise=plan.seqwise,
         task=plan.task,
@@ -106,12 +110,17 @@ def gather_report(folder: Path, plan: Plan) -> Report:
         unit=plan.unit,
         machine=_describe_machine(folder, plan),
         rules=describe_rules(folder, plan, tuple(families)),
-        metric=_describe_metric(plan, tests, scores),
+        metric=_describe_metric(plan, evaluations, scores),
         families=tuple(families),
         pairs=tuple(_compare_families(plan, scores)),
-        examples=select_disagreements(plan, scores),
-        trials=tuple(_summarize_trial(folder, plan, trial) for trial in plan.trials()),
-        baselines=collect_baselines(tests),
+        examples=examples,
+        trials=tuple(_summarize_trial(folder, plan, trial) for trial in plan.list_trials()),
+        baselines=collect_baselines(evaluations),
+        num_disagreements=num_disagreements,
+        waiting=describe_waiting(
+            [result.waiting_share for result in load_training_results(folder, plan.list_training_trials())],
+            None if latency_result is None else latency_result.waiting_share,
+        ),
     )
     # As read from the file: numbers that JSON cannot hold are None.
     return from_json(Report, to_json(add_texts(add_verdict(report))))
@@ -120,10 +129,10 @@ def gather_report(folder: Path, plan: Plan) -> Report:
 def _load_scores(folder: Path, plan: Plan, family: str) -> ScoresBySeed:
     """Returns the scores of the test examples by seed, of the training runs that were tested."""
     scores = {}
-    for trial in plan.training_trials():
+    for trial in plan.list_training_trials():
         outcome = load_test(folder, trial) if trial.family == family else None
         if outcome is not None and outcome.status == "done":
-            scores[trial.seed] = ExampleScores.load(Job("test", trial.name).scores(folder))
+            scores[trial.seed] = ExampleScores.load(Job("test", trial.name).get_scores_folder(folder))
     return scores
 
 
@@ -141,7 +150,7 @@ def _check_alignment(scores: dict[str, ScoresBySeed]) -> None:
 
 
 def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, latencies: tuple[float, ...]) -> Family:
-    trials = [trial for trial in plan.training_trials() if trial.family == name]
+    trials = [trial for trial in plan.list_training_trials() if trial.family == name]
     trainings = {trial: load_training(folder, trial) for trial in trials}
     evaluations = {trial: load_test(folder, trial) for trial in trials}
     trained = {trial: outcome.result for trial, outcome in trainings.items() if outcome and outcome.result}
@@ -158,14 +167,14 @@ def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, la
     if values and not infinite:
         interval = compute_mean_interval(list(values.values()), get_bounds(plan.metric))
     metric = partial(compute_metric, plan.metric)
-    sampling = bootstrap_interval(metric, [each.sums for each in scores.values()]) if scores else None
+    sampling = compute_bootstrap_interval(metric, [each.sums for each in scores.values()]) if scores else None
     run = None
     settings = plan.families[name]
     if trained:  # the run with the best validation
         best = min(
             trained, key=lambda trial: math.inf if (objective := trained[trial].objective) is None else objective
         )
-        run = Job("train", best.name).run_folder(folder)
+        run = Job("train", best.name).get_run_folder(folder)
         with suppress(RunError):
             settings = Run.open(run).settings
     return Family(
@@ -179,16 +188,18 @@ def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, la
         parameters=plan.parameters[name] or None,
         is_baseline=not has_gradients,
         learning_rate=choose_rate(folder, plan, name)[0] if has_gradients else None,
-        lr_trials=tuple(_gather_lr_trial(folder, plan, trial) for trial in plan.lr_trials() if trial.family == name),
+        lr_trials=tuple(
+            _gather_lr_trial(folder, plan, trial) for trial in plan.list_lr_trials() if trial.family == name
+        ),
         values=tuple(SeedValue(seed, value) for seed, value in values.items()),
         sampling=None if sampling is None else Range(*sampling),
         metrics=_average([result.metrics for result in tested.values()]),
         training=_average_cost(list(trained.values())),
-        memory=_median([result.memory for result in trained.values()]),
+        memory=_compute_median([result.memory for result in trained.values()]),
         weights=next((result.weights for result in tested.values()), None),
-        latency=_median(latencies),
+        latency=_compute_median(latencies),
         latencies=latencies,
-        evaluation_seconds=_median([result.seconds for result in tested.values()]),
+        evaluation_seconds=_compute_median([result.seconds for result in tested.values()]),
         curves=tuple(_read_curve(folder, plan, trial) for trial in trained),
         settings=settings.model_dump(mode="json"),
         run=None if run is None else str(run.relative_to(folder)),
@@ -215,7 +226,7 @@ def _average_cost(results: list[TrainingResult]) -> TrainingCost | None:
     return TrainingCost(tokens, seconds, updates, tokens / max(1e-9, seconds))
 
 
-def _median(values: Sequence[float | None]) -> float | None:
+def _compute_median(values: Sequence[float | None]) -> float | None:
     measured = [value for value in values if value]
     return float(np.median(measured)) if measured else None
 
@@ -229,7 +240,7 @@ def _gather_lr_trial(folder: Path, plan: Plan, trial: Trial) -> LearningRateTria
 def _read_curve(folder: Path, plan: Plan, trial: Trial) -> Curve:
     """Returns the validations of a training run, with the mean training loss since the validation before."""
     points, losses = [], []
-    for row in Run.open(Job("train", trial.name).run_folder(folder)).metrics():
+    for row in Run.open(Job("train", trial.name).get_run_folder(folder)).read_metrics():
         validation = row.get("validation")
         if row.get("loss") is not None:
             losses.append(row["loss"])
@@ -254,29 +265,29 @@ def _compare_families(plan: Plan, scores: dict[str, ScoresBySeed]) -> list[Pair]
     families = {name: [each.sums for each in by_seed.values()] for name, by_seed in scores.items() if by_seed}
     deterministic = {name for name in families if not plan.has_gradients(name)}
     examples = max((len(sums) for seeds in families.values() for sums in seeds), default=0)
-    step = 1 / examples if examples and is_ratio(plan.metric) else 0.0
+    metric_step = 1 / examples if examples and is_ratio(plan.metric) else 0.0
     metric, scale = partial(compute_metric, plan.metric), get_scale(plan.metric, examples)
-    return compare_pairs(metric, families, deterministic=deterministic, step=step, scale=scale)
+    return compare_pairs(metric, families, deterministic=deterministic, metric_step=metric_step, scale=scale)
 
 
-def _describe_metric(plan: Plan, tests: list[EvaluationResult], scores: dict[str, ScoresBySeed]) -> Metric:
+def _describe_metric(plan: Plan, evaluations: list[EvaluationResult], scores: dict[str, ScoresBySeed]) -> Metric:
     examples = next((each for by_seed in scores.values() for each in by_seed.values()), None)
     return Metric(
         key=plan.metric,
         name=format_metric_name(plan.metric),
-        definition=tests[0].definitions.get(plan.metric, "") if tests else "",
+        definition=evaluations[0].definitions.get(plan.metric, "") if evaluations else "",
         lower_is_better=plan.metric in LOWER_IS_BETTER,
         example_unit="" if examples is None else examples.unit,
         num_examples=0 if examples is None else len(examples.sums),
-        on=tests[0].on if tests else "",
-        warnings=tests[0].warnings if tests else (),
+        on=evaluations[0].on if evaluations else "",
+        warnings=evaluations[0].warnings if evaluations else (),
     )
 
 
-def collect_baselines(tests: Iterable[EvaluationResult]) -> tuple[BaselineResult, ...]:
-    """Returns the baselines of the first test that has measured some; they are not ranked."""
-    for test in tests:
-        baselines = (BaselineResult(each.name, each.value, each.about) for each in test.baselines)
+def collect_baselines(evaluations: Iterable[EvaluationResult]) -> tuple[BaselineResult, ...]:
+    """Returns the baselines of the first evaluation that has measured some; they are not ranked."""
+    for evaluation in evaluations:
+        baselines = (BaselineResult(each.name, each.value, each.about) for each in evaluation.baselines)
         if finite := tuple(each for each in baselines if each.value is not None and math.isfinite(each.value)):
             return finite
     return ()
@@ -284,7 +295,7 @@ def collect_baselines(tests: Iterable[EvaluationResult]) -> tuple[BaselineResult
 
 def _describe_machine(folder: Path, plan: Plan) -> dict[str, Any]:
     """Returns the environment of the first trial that has one, which may have run on another machine."""
-    files = (Job("train", trial.name).run_folder(folder) / ENVIRONMENT for trial in plan.trials())
+    files = (Job("train", trial.name).get_run_folder(folder) / ENVIRONMENT for trial in plan.list_trials())
     path = next((path for path in files if path.exists()), None)
     machine = environment.describe() if path is None else json.loads(path.read_text(encoding="utf-8"))
     settings = next(iter(plan.families.values()))

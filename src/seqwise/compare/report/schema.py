@@ -18,22 +18,22 @@ Number = float | None
 Rank = Literal["best", "tied", "unsure", "worse", "failed"]
 Significance = Literal["significant", "probable", "inconclusive"]
 NoiseSource = Literal["seeds", "examples"]
-CoveredNoise = Literal["seeds and examples", "examples"]
+IncludedNoise = Literal["seeds and examples", "examples"]
 T = TypeVar("T")
 
 
 def to_json(value: Any) -> str:
     """Returns a dataclass as JSON text; numbers that JSON cannot hold, such as an infinite perplexity, become null."""
-    return _adapter(value.__class__).dump_json(value, indent=1).decode() + "\n"
+    return _get_adapter(value.__class__).dump_json(value, indent=1).decode() + "\n"
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
     """Returns the dataclass in a JSON text. Raises ValueError where the text is not JSON or a field is missing."""
-    return _adapter(kind).validate_json(text)  # type: ignore[arg-type]  # a class is hashable
+    return _get_adapter(kind).validate_json(text)  # type: ignore[arg-type]  # a class is hashable
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _get_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
@@ -162,10 +162,10 @@ class Family:
 class Pair:
     """The difference between two families: metric(a) − metric(b), its 95 % interval, and its p-values.
 
-    `p` is of this pair alone; `adjusted_p` is corrected for all pairs. `covers` names the sources of noise that the
-    interval includes: with a single run of a family the noise of seeds is missing, and no difference is called
-    significant.
-    `larger_noise` is the larger source, or the missing one: more of it separates the families best.
+    `p` is of this pair alone; `adjusted_p` is corrected for all pairs. `covers` names the sources of noise that are
+    included in the interval and the p-values: with a single run of a family the noise of seeds is missing, and no
+    difference is called significant.
+    `larger_noise` is the larger source, or the missing one: more seeds or more examples separate the families best.
     """
 
     a: str
@@ -176,7 +176,7 @@ class Pair:
     p: Number
     adjusted_p: Annotated[Number, accept_old_key("adjusted_p", "adjusted")]
     significant: bool
-    covers: CoveredNoise
+    covers: IncludedNoise
     larger_noise: Annotated[NoiseSource, accept_old_key("larger_noise", "larger")]
     outcome: Annotated[Significance, _RENAME_LEVEL] = "inconclusive"
     text: dict[str, str] = field(default_factory=dict)
@@ -270,10 +270,23 @@ class BaselineResult:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """For which share of their time the processes of a comparison waited for a core; None: not known.
+
+    `text` is a warning if that was long enough to change the measured times, otherwise empty.
+    """
+
+    training: Number = None  # mean over the training runs
+    latency: Number = None  # while latencies were measured
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The best family, those close to it (`tied`) and those behind it (`unsure`), where neither is certainly worse.
 
-    `fastest` and `smallest` are chosen among the best and the tied; None where the measurements do not decide.
+    `fastest` and `smallest` are chosen among the best and the tied; None where the measurements do not decide. Of the
+    tied, those with exactly the mean of the best are `equal` to it. `solved`: the best has the best possible value.
     """
 
     best: str | None
@@ -284,6 +297,8 @@ class Verdict:
     sentences: tuple[str, ...]
     fastest_text: Annotated[str | None, accept_old_key("fastest_text", AliasPath("shown", "fastest"))] = None
     smallest_text: Annotated[str | None, accept_old_key("smallest_text", AliasPath("shown", "smallest"))] = None
+    equal: tuple[str, ...] = ()
+    solved: bool = False
 
 
 @dataclass(frozen=True)
@@ -306,6 +321,8 @@ class Report:
     trials: tuple[TrialSummary, ...]
     baselines: Annotated[tuple[BaselineResult, ...], accept_old_key("baselines", "yardsticks")] = ()
     verdict: Verdict | None = None
+    num_disagreements: int | None = None  # test examples on which the metric differs between families; None: not known
+    waiting: Waiting = Waiting()
     format: int = FORMAT
 
     def family(self, name: str) -> Family:

@@ -7,7 +7,7 @@ from typing import Any
 
 from seqwise.compare.report.formatting import (
     DASH,
-    difference_precision,
+    choose_difference_spread,
     format_bytes,
     format_count,
     format_interval,
@@ -97,7 +97,7 @@ def _format_interval(metric: str, low: float | None, high: float | None, source:
 
 
 def _format_pair(metric: str, pair: Pair) -> dict[str, str]:
-    digits = None if pair.difference is None else difference_precision(pair.difference, pair.half_width)
+    digits = None if pair.difference is None else choose_difference_spread(pair.difference, pair.half_width)
     p_values = {
         key: format_p(getattr(pair, key)).removeprefix("p = ").removeprefix("p ") for key in ("p", "adjusted_p")
     }

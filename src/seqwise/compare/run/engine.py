@@ -43,13 +43,13 @@ class JobQueue:
         self.folder, self.on_event = folder, on_event
         self.waiting = list(jobs)
         self.num_lost_processes = dict.fromkeys(jobs, 0)
-        self.earliest = dict.fromkeys(jobs, 0.0)  # time from which a job may be taken
+        self.earliest_starts = dict.fromkeys(jobs, 0.0)  # time from which a job may be taken
         self._lock = threading.RLock()
 
     def take(self) -> Job | None:
         """Removes and returns the next job that may be executed now; None if there is none."""
         with self._lock:
-            job = next((job for job in self.waiting if time.monotonic() >= self.earliest[job]), None)
+            job = next((job for job in self.waiting if time.monotonic() >= self.earliest_starts[job]), None)
             if job is not None:
                 self.waiting.remove(job)
             return job
@@ -58,18 +58,18 @@ class JobQueue:
         with self._lock:
             self.on_event({**event, "kind": job.kind, "name": job.name})
 
-    def handle_lost_process(self, job: Job, reason: str, earliest: float = 0.0) -> None:
+    def handle_lost_process(self, job: Job, reason: str, earliest_start: float = 0.0) -> None:
         """Puts the job back into the queue, or saves its failure if its process was lost too often."""
         self.report(job, {"event": "lost", "reason": reason})
         self.num_lost_processes[job] += 1
         if self.num_lost_processes[job] < MAX_LOST_PROCESSES:
-            self.earliest[job] = earliest
+            self.earliest_starts[job] = earliest_start
             self.waiting.append(job)
             return
         outcome = job.load(self.folder)  # it may have finished just before
         if outcome is None:
             outcome = Outcome[Any]("failed", self._explain_lost_process(job, reason))
-            outcome.save(job.file(self.folder))
+            outcome.save(job.get_file(self.folder))
         self.report(job, {"event": "end", "status": outcome.status, "reason": outcome.reason})
 
     def _explain_lost_process(self, job: Job, reason: str) -> str:
@@ -77,6 +77,6 @@ class JobQueue:
         problem = f"its process was lost {MAX_LOST_PROCESSES} times, the last time {reason}."
         if "SIGKILL" in reason:
             return f"{problem} Perhaps memory ran out."
-        log = job.log(self.folder) if job.log(self.folder).exists() else self.folder / WORKER_LOG
+        log = job.get_log_file(self.folder) if job.get_log_file(self.folder).exists() else self.folder / WORKER_LOG
         text = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
         return f"{problem} {log} ends with: {text.splitlines()[-1][:MAX_QUOTE]}" if text else problem

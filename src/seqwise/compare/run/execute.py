@@ -25,9 +25,9 @@ from typing import Any
 import torch
 
 from seqwise.budget import Budget
-from seqwise.callbacks import ProgressCallback, no_log
+from seqwise.callbacks import no_log
 from seqwise.compare.plan.budgets import estimate_token_cost
-from seqwise.compare.plan.folder import get_preprocessor_folder, resume_command, try_lock
+from seqwise.compare.plan.folder import get_resume_command, try_lock
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, NEVER, WORKERS_VARIABLE, Plan
 from seqwise.compare.run.jobs import (
     EvaluationResult,
@@ -39,24 +39,25 @@ from seqwise.compare.run.jobs import (
     SpeedResult,
     SpeedResults,
     TrainingResult,
-    choose_rate,
-    find_trained,
+    find_trained_trials,
 )
+from seqwise.compare.run.learning_rates import choose_rate
 from seqwise.compare.run.memory import measure_added_memory
+from seqwise.compare.run.shared_data import open_shared_task
 from seqwise.compare.run.speed import NUM_UPDATES, SampledBatches, SpeedMeasurement, keep_fastest, measure_speeds
-from seqwise.errors import RunError, SeqwiseError, UsageError
+from seqwise.compare.run.waiting import measure_waiting
+from seqwise.errors import SeqwiseError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks import get_task
-from seqwise.tasks.task import InferenceOptions, Preprocessor, Task
+from seqwise.tasks.task import InferenceOptions, Task
 from seqwise.training.api import TrainedModel
-from seqwise.training.checkpoints import resume_command as resume_training_command
+from seqwise.training.checkpoints import get_resume_command as resume_training_command
 from seqwise.training.distribution import LostProcessError, World, launch
 from seqwise.training.initialization import compile_layers
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
 from seqwise.training.step import get_objective
 from seqwise.training.training_run import choose_device, create_run_folder, open_training
-from seqwise.training.validation import choose_minimum
+from seqwise.training.validation import choose_minimum_share
 from seqwise.training.word_vectors import WordVectors
 
 ShouldStop = Callable[[], bool]
@@ -66,8 +67,6 @@ SPEED_SHARE = 0.05  # of the budget of one seed, to measure the speed
 MIN_SPEED_SECONDS = 10.0  # for all families
 NUM_PROCESS_UPDATES = 30  # to measure the speed of several processes
 NUM_LATENCY_ROUNDS = 5
-# Settings on which reading the data does not depend: trials that differ only in these share the data in memory.
-UNRELATED_TO_DATA = {"network", "recurrent", "transformer", "context", "training", "model", "seed", "budget", "device"}
 
 
 class InterruptedJob(Exception):
@@ -85,7 +84,7 @@ def execute(
     if (outcome := job.load(folder)) is not None:
         return outcome
     execution = _Execution(folder, Plan.open(folder), job, report, should_stop)
-    path = job.file(folder)
+    path = job.get_file(folder)
     with _lock_job(path, should_stop):
         if (outcome := job.load(folder)) is not None:
             return outcome
@@ -94,7 +93,7 @@ def execute(
         except (InterruptedJob, LostJobProcess):
             raise
         except SeqwiseError as error:  # its advice to resume the run is replaced by resuming the comparison
-            commands = resume_training_command(job.run_folder(folder)), resume_command(folder)
+            commands = resume_training_command(job.get_run_folder(folder)), get_resume_command(folder)
             outcome = Outcome("failed", str(error).replace(*commands))
         except Exception as error:  # one trial that fails must not stop the others
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
@@ -165,21 +164,21 @@ class _Execution:
         if problem:
             raise SeqwiseError(problem)
         settings = plan.make_settings(trial, rate)
-        run, task = self._open_run(settings, self.job.run_folder(self.folder))
+        run, task = self._open_run(settings, self.job.get_run_folder(self.folder))
         has_gradients = plan.has_gradients(trial.family)
         is_new = not any(run.checkpoints.glob("step-*"))
-        with measure_added_memory(choose_device(settings)) as get_peak:
+        with measure_added_memory(choose_device(settings)) as get_peak, measure_waiting() as get_waiting_share:
             if plan.nproc > 1 and has_gradients:
                 self._train_in_processes(run)
             else:
                 self._train_here(run, task)
-            peak = get_peak()
-        rows = run.metrics()
+            peak, waiting_share = get_peak(), get_waiting_share()
+        rows = run.read_metrics()
         validations = [row["validation"] for row in rows if row.get("validation")]
         finite = [validation for validation in validations if math.isfinite(get_objective(validation))]
         best = min(finite, key=get_objective, default=None)
-        # The memory of child processes, of the time before a kill and of n-gram models is not known.
-        has_memory = is_new and plan.nproc == 1 and has_gradients
+        # Of child processes, of the time before a kill and of n-gram models neither is known.
+        is_measured = is_new and plan.nproc == 1 and has_gradients
         return TrainingResult(
             rate=settings.training.learning_rate,
             tokens=rows[-1]["tokens"],
@@ -187,7 +186,8 @@ class _Execution:
             updates=rows[-1]["step"],
             objective=None if best is None else get_objective(best),
             validation=None if best is None else best.get(plan.metric),
-            memory=peak if has_memory else None,
+            memory=peak if is_measured else None,
+            waiting_share=waiting_share if is_measured else None,
             device_workers=int(os.environ.get(DEVICE_WORKERS_VARIABLE, "1")),
             workers=int(os.environ.get(WORKERS_VARIABLE, "1")),
             node=platform.node(),
@@ -219,7 +219,7 @@ class _Execution:
     def _train_in_processes(self, run: Run) -> None:
         """Trains data-parallel, as `seqwise train --nproc`. The output of the processes is kept if they fail."""
         has_ended = threading.Event()
-        log = self.job.log(self.folder)
+        log = self.job.get_log_file(self.folder)
 
         def watch() -> None:
             while not has_ended.wait(1.0):
@@ -248,7 +248,7 @@ class _Execution:
         log.unlink()
 
     def _report_last_row(self, run: Run) -> None:
-        if rows := run.metrics():
+        if rows := run.read_metrics():
             validation: dict[str, float] = next((r["validation"] for r in reversed(rows) if r.get("validation")), {})
             self.report(_describe_progress(SimpleNamespace(**rows[-1]), validation.get(self.plan.metric)))
 
@@ -258,7 +258,7 @@ class _Execution:
         """Measures the speed of all families; `speed.py` explains how."""
         plan, seed = self.plan, self.plan.budgets.seeds[0]
         families = [name for name in plan.families if plan.has_gradients(name)]
-        settings = {name: plan.make_settings(plan.training_trial(name, seed), None) for name in families}
+        settings = {name: plan.make_settings(plan.make_training_trial(name, seed), None) for name in families}
         if plan.nproc > 1:
             timed = settings if plan.budgets.is_timed else {}  # too slow to be worth an estimate of the duration
             results = {}
@@ -285,7 +285,7 @@ class _Execution:
         batches, endless = SampledBatches(task.batches(settings)), Budget(float("inf"), "seconds")
         trainer = Trainer(model, batches, settings.training, endless)
         num_updates = NUM_UPDATES[device.type if self.plan.budgets.is_timed else "cpu"]
-        validate = partial(task.validate, model, settings, World(), choose_minimum(task.valid_size()))
+        validate = partial(task.validate, model, settings, World(), choose_minimum_share(task.valid_size()))
         return SpeedMeasurement(trainer, validate, num_updates)
 
     def _measure_processes(self, family: str, settings: ResolvedSettings) -> SpeedResult:
@@ -296,11 +296,11 @@ class _Execution:
         with tempfile.TemporaryDirectory(prefix=".speed-", dir=self.folder) as temporary:
             run, task = self._open_run(settings, Path(temporary) / family)
             self._train_in_processes(run)
-            rows = run.metrics()
+            rows = run.read_metrics()
         model = task.build(settings).to(choose_device(settings))
         for _ in range(2):  # the first compiles kernels
             start = time.perf_counter()
-            task.validate(model, settings, World(), choose_minimum(task.valid_size()))
+            task.validate(model, settings, World(), choose_minimum_share(task.valid_size()))
             validation_seconds = time.perf_counter() - start
         tokens = rows[-1]["tokens"] / rows[-1]["step"]
         speed = median(row["tokens_per_second"] for row in rows[1:] or rows)  # the first update compiles kernels
@@ -308,7 +308,7 @@ class _Execution:
 
     def test(self) -> EvaluationResult:
         """Evaluates a trained model on the test split, and saves the scores of each example."""
-        run = Run.open(self.job.run_folder(self.folder))
+        run = Run.open(self.job.get_run_folder(self.folder))
         trained = TrainedModel(run, run.settings.device)
         options = InferenceOptions(beam_search=trained.task.beam_search, examples=True, primary_metric=self.plan.metric)
 
@@ -319,7 +319,7 @@ class _Execution:
             evaluation = trained.evaluate(self.plan.data, split="test", options=options, progress=progress)
         if evaluation.examples is None:
             raise SeqwiseError(f"the task {self.plan.task} has no scores of single examples.")
-        scores = self.job.scores(self.folder)
+        scores = self.job.get_scores_folder(self.folder)
         scores.mkdir(exist_ok=True)
         evaluation.examples.save(scores)
         return EvaluationResult(
@@ -335,22 +335,27 @@ class _Execution:
     def measure_latency(self) -> LatencyResult:
         """Measures the latency of a prediction by the first trained model of each family, in several rounds.
 
-        It is one job for all families, executed when nothing else runs: a latency that is measured beside other
-        trials includes their load. It goes round by round, so that a slow phase of the machine affects all families.
+        It is one job for all families, executed after all others: a latency that is measured beside other trials
+        includes their load. It goes round by round, so that a slow phase of the machine affects all families.
         """
-        models = {trial.family: trial for trial in reversed(find_trained(self.folder, self.plan.training_trials()))}
+        models = {
+            trial.family: trial
+            for trial in reversed(find_trained_trials(self.folder, self.plan.list_training_trials()))
+        }
         measurements: dict[str, Callable[[], float]] = {}
         latencies: dict[str, tuple[float, ...]] = {name: () for name in self.plan.families if name in models}
         with self._check_data_after(next(iter(self.plan.families.values()))):
             for name in latencies:
-                run = Run.open(Job("train", models[name].name).run_folder(self.folder))
+                run = Run.open(Job("train", models[name].name).get_run_folder(self.folder))
                 trained = TrainedModel(run, run.settings.device)
                 measurements[name] = trained.task.measure_latency(trained.bundle, self.plan.data)
             order = [name for _ in range(NUM_LATENCY_ROUNDS) for name in measurements]
-            for number, name in enumerate(order, start=1):
-                latencies[name] += (measurements[name](),)
-                self.report_progress(number / len(order))
-        return LatencyResult(latencies)
+            with measure_waiting() as get_waiting_share:
+                for number, name in enumerate(order, start=1):
+                    latencies[name] += (measurements[name](),)
+                    self.report_progress(number / len(order))
+                waiting_share = get_waiting_share()
+        return LatencyResult(latencies, waiting_share)
 
     @contextmanager
     def _check_data_after(self, settings: ResolvedSettings) -> Iterator[None]:
@@ -369,32 +374,3 @@ def _describe_progress(step: Any, value: float | None) -> Event:
     """Returns the progress event of a step, or of a row of metrics, with the value of the last validation."""
     keys = {"progress": "progress", "tokens": "tokens", "seconds": "seconds", "speed": "tokens_per_second"}
     return {"value": value, **{key: getattr(step, name) for key, name in keys.items()}}
-
-
-# The data
-
-
-_tasks: dict[str, Task] = {}  # the last two that this process opened: reading the data takes longer than a short trial
-
-
-def open_shared_task(folder: Path, plan: Plan, settings: ResolvedSettings, reread: bool = False) -> Task:
-    """Returns the task with the shared vocabulary of the comparison; `reread`: do not use the data in memory."""
-    key = f"{folder.resolve()} {settings.model_dump_json(exclude=UNRELATED_TO_DATA)}"
-    if reread:
-        _tasks.pop(key, None)
-    if key not in _tasks:
-        task = read_data(folder, plan, settings)
-        while len(_tasks) > 1:
-            del _tasks[next(iter(_tasks))]
-        _tasks[key] = task
-    return _tasks[key]
-
-
-def read_data(folder: Path, plan: Plan, settings: ResolvedSettings, progress: ProgressCallback | None = None) -> Task:
-    """Reads the data; raises an error if it has changed since the comparison was created."""
-    preprocessor = Preprocessor.load(get_preprocessor_folder(folder))
-    task = get_task(plan.task).prepare(plan.data, settings.model_copy(deep=True), preprocessor, progress=progress)
-    if task.fingerprint != plan.fingerprint:
-        problem = f"{plan.data} has changed since this comparison was created."
-        raise RunError(problem, repair="Put the original file back, or start a new comparison.")
-    return task

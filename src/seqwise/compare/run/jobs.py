@@ -60,6 +60,7 @@ class TrainingResult:
     objective: Annotated[float | None, accept_old_key("objective", "goal")]  # lower is better
     validation: float | None  # primary metric at the best objective
     memory: float | None = None  # bytes that training added to the process, or to the GPU; None: not known
+    waiting_share: float | None = None  # of its time, in which the process waited for a core; None: not known
     # How many trials shared the device, and how many ran in all.
     device_workers: Annotated[int, accept_old_key("device_workers", "beside")] = 1
     workers: Annotated[int, accept_old_key("workers", "at_once")] = 1
@@ -84,6 +85,7 @@ class LatencyResult:
     """Family → seconds of one prediction in each round."""
 
     families: dict[str, tuple[float, ...]]
+    waiting_share: float | None = None  # of its time, in which the process waited for a core; None: not known
 
 
 # For each kind of job the type of its result, the ending of its file, and the ending that version 0.1 used, if other.
@@ -104,10 +106,10 @@ class Outcome(Generic[R]):
     result: R | None = None
 
     def save(self, path: Path) -> None:
-        repair = "What was saved before is complete. Fix the cause, then resume the comparison."
-        with explain_write_errors(path, repair):
+        fix = "What was saved before is complete. Fix the cause, then resume the comparison."
+        with explain_write_errors(path, fix):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, json.dumps(asdict(self), indent=1) + "\n", repair=repair)
+            write_text(path, json.dumps(asdict(self), indent=1) + "\n", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -117,27 +119,27 @@ class Job:
     kind: JobKind
     name: str  # of the trial; "all"
 
-    def file(self, folder: Path) -> Path:
+    def get_file(self, folder: Path) -> Path:
         """Returns the file of the outcome; that of version 0.1 where it exists."""
         path, old = (folder / TRIALS_FOLDER / f"{self.name}{ending}" for ending in _FILES[self.kind][1:])
         return old if old.exists() else path
 
-    def run_folder(self, folder: Path) -> Path:
+    def get_run_folder(self, folder: Path) -> Path:
         """Returns the run folder of the trial."""
         return folder / TRIALS_FOLDER / self.name
 
-    def log(self, folder: Path) -> Path:
+    def get_log_file(self, folder: Path) -> Path:
         """Returns the file for the output of a trial of several processes."""
         return folder / TRIALS_FOLDER / f"{self.name}.log"
 
-    def scores(self, folder: Path) -> Path:
+    def get_scores_folder(self, folder: Path) -> Path:
         """Returns the folder for the scores of each test example."""
         return folder / TRIALS_FOLDER / f"{self.name}.test"
 
     def load(self, folder: Path) -> Outcome[Any] | None:
         """Returns the outcome; None where it is missing or damaged, so that the job is executed again."""
         try:
-            values = json.loads(self.file(folder).read_text(encoding="utf-8"))
+            values = json.loads(self.get_file(folder).read_text(encoding="utf-8"))
             result = values["result"] if "result" in values else values["values"]  # the key of version 0.1
             parsed = None if result is None else _FILES[self.kind][0].validate_python(result)
             return Outcome(values["status"], values["reason"], parsed)
@@ -172,12 +174,12 @@ def load_training_results(folder: Path, trials: list[Trial]) -> list[TrainingRes
     return [result for trial in trials if (result := Job("train", trial.name).load_result(folder)) is not None]
 
 
-def find_missing(folder: Path, jobs: list[Job]) -> list[Job]:
+def find_missing_jobs(folder: Path, jobs: list[Job]) -> list[Job]:
     """Returns the jobs without an outcome."""
     return [job for job in jobs if job.load(folder) is None]
 
 
-def find_trained(folder: Path, trials: list[Trial]) -> list[Trial]:
+def find_trained_trials(folder: Path, trials: list[Trial]) -> list[Trial]:
     """Returns the trials that were trained successfully."""
     outcomes = {trial: load_training(folder, trial) for trial in trials}
     return [trial for trial, outcome in outcomes.items() if outcome is not None and outcome.status == "done"]
@@ -185,38 +187,24 @@ def find_trained(folder: Path, trials: list[Trial]) -> list[Trial]:
 
 def is_unfinished(folder: Path, plan: Plan) -> bool:
     """Returns whether a job is left, or failed and can be repeated."""
-    jobs = [Job("train", trial.name) for trial in plan.trials()]
-    jobs += [*(Job("test", trial.name) for trial in find_trained(folder, plan.training_trials())), LATENCY_JOB]
-    return bool(find_missing(folder, jobs) or _find_failed(folder, plan))
+    jobs = [Job("train", trial.name) for trial in plan.list_trials()]
+    jobs += [
+        *(Job("test", trial.name) for trial in find_trained_trials(folder, plan.list_training_trials())),
+        LATENCY_JOB,
+    ]
+    return bool(find_missing_jobs(folder, jobs) or _find_failed(folder, plan))
 
 
 def remove_failures(folder: Path, plan: Plan) -> None:
     """Removes the outcomes of failed jobs, so that they are repeated; latencies are then measured again for all."""
     failed = _find_failed(folder, plan)
     for job in [*failed, *([LATENCY_JOB] if failed else [])]:
-        job.file(folder).unlink(missing_ok=True)
+        job.get_file(folder).unlink(missing_ok=True)
 
 
 def _find_failed(folder: Path, plan: Plan) -> list[Job]:
     """Returns the failed jobs; once a family was trained, its learning-rate search is over and not repeated."""
-    trained = {trial.family for trial in find_trained(folder, plan.training_trials())}
-    trials = [trial for trial in plan.trials() if trial.kind == "train" or trial.family not in trained]
+    trained = {trial.family for trial in find_trained_trials(folder, plan.list_training_trials())}
+    trials = [trial for trial in plan.list_trials() if trial.kind == "train" or trial.family not in trained]
     jobs = [*(Job(kind, trial.name) for trial in trials for kind in ("train", "test")), LATENCY_JOB]
     return [job for job in jobs if (outcome := job.load(folder)) and outcome.status != "done"]
-
-
-def choose_rate(folder: Path, plan: Plan, family: str) -> tuple[float | None, str]:
-    """Returns the learning rate with the best validation, or the default one without a search; or None and why."""
-    if not plan.has_gradients(family) or plan.budgets.lr_trials == 1:
-        return plan.families[family].training.learning_rate, ""
-    objectives: dict[float, float] = {}  # of learning rates
-    reason = ""
-    for trial in (trial for trial in plan.lr_trials() if trial.family == family):
-        outcome = load_training(folder, trial)
-        if outcome is not None and outcome.result is not None and outcome.result.objective is not None:
-            objectives[plan.get_rate(trial)] = outcome.result.objective
-        else:
-            reason = ("it was not tried." if outcome is None else outcome.reason) or "its validation is not a number."
-    if not objectives:
-        return None, f"none of its {len(plan.rates(family))} learning rates worked: {reason}"
-    return min(objectives, key=lambda rate: objectives[rate]), ""

@@ -23,7 +23,7 @@ from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE
 from seqwise.compare.run.engine import JobQueue
 from seqwise.compare.run.jobs import Event, Job, OnEvent
 from seqwise.compare.run.worker import STOPPED_STATUS
-from seqwise.training.distribution import build_worker_environment, python_command
+from seqwise.training.distribution import build_python_command, build_worker_environment
 
 STOP_SECONDS = 60.0  # for a worker to save its state and exit
 POLL_SECONDS = 0.2
@@ -42,7 +42,7 @@ class LocalEngine:
         """`processes` is the number in one trial."""
         self.folder = folder
         count = workers or max(1, gpus)
-        threads = max(1, environment.cpu_count() // count // processes)
+        threads = max(1, environment.count_cpus() // count // processes)
         counts = {DEVICE_WORKERS_VARIABLE: str(math.ceil(count / max(1, gpus))), WORKERS_VARIABLE: str(count)}
         # Workers are distributed over the GPUs; without GPUs, they and the processes of each share the cores.
         if gpus:
@@ -102,7 +102,7 @@ class _Worker:
         with (folder / WORKER_LOG).open("ab") as log:
             # setsid shields it from the terminal's Ctrl-C; it stops when its input ends.
             self.process = subprocess.Popen(
-                [*python_command("seqwise.compare.run.worker"), str(folder)],
+                [*build_python_command("seqwise.compare.run.worker"), str(folder)],
                 env={**build_worker_environment(), **variables},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                 text=True, encoding="utf-8", start_new_session=True,

@@ -19,7 +19,7 @@ from typing import Any
 
 from seqwise import environment
 from seqwise.errors import UsageError
-from seqwise.training.distribution import handle_signals, interrupt_at_once
+from seqwise.training.distribution import handle_signals, raise_interrupt
 
 OBJECT_STORE_BYTES = 80 * 2**20  # for Ray's objects on a local cluster: nothing large is passed around
 PING_SECONDS = 10.0  # for the head of a cluster to answer
@@ -36,7 +36,7 @@ def import_ray() -> Any:
         return importlib.import_module("ray")
     except ImportError:
         problem = "--engine ray needs the package ray, which is not installed here."
-        raise UsageError(problem, repair="Install it with: pip install 'seqwise[ray]'") from None
+        raise UsageError(problem, fix="Install it with: pip install 'seqwise[ray]'") from None
 
 
 def connect() -> bool:
@@ -47,7 +47,7 @@ def connect() -> bool:
     quiet = {"logging_level": "ERROR", "log_to_driver": False}
     requested = os.environ.get("RAY_ADDRESS", "")
     address = requested or _read_local_address()
-    with handle_signals(interrupt_at_once):  # restores the handler of SIGTERM, which Ray replaces
+    with handle_signals(raise_interrupt):  # restores the handler of SIGTERM, which Ray replaces
         try:
             if address not in ("", "local"):
                 host, _, port = address.rpartition("//")[2].rpartition(":")
@@ -57,19 +57,19 @@ def connect() -> bool:
                 return True
         except (OSError, RuntimeError, ValueError) as error:
             if requested or not isinstance(error, OSError):
-                problem = f"the Ray cluster at {address} cannot be joined: {_first_line(error)}"
-                repair = "Start one with: ray start --head. Without RAY_ADDRESS this machine is used."
-                raise UsageError(problem, repair=repair) from None
-        cores = environment.cpu_count()
+                problem = f"the Ray cluster at {address} cannot be joined: {_get_first_line(error)}"
+                fix = "Start one with: ray start --head. Without RAY_ADDRESS this machine is used."
+                raise UsageError(problem, fix=fix) from None
+        cores = environment.count_cpus()
         try:
             ray.init("local", num_cpus=cores, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **quiet)
         except (OSError, RuntimeError, ValueError) as error:
-            repair = "Perhaps RAY_TMPDIR, a short path to a folder with room, helps. Or use --engine local."
-            raise UsageError(f"Ray cannot be started here: {_first_line(error)}", repair=repair) from None
+            fix = "Perhaps RAY_TMPDIR, a short path to a folder with room, helps. Or use --engine local."
+            raise UsageError(f"Ray cannot be started here: {_get_first_line(error)}", fix=fix) from None
     return True
 
 
-def _first_line(error: Exception) -> str:
+def _get_first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
@@ -198,7 +198,7 @@ def probe_nodes(folder: Path, data: str, nodes: Sequence[Node]) -> dict[Node, Pr
         try:
             from seqwise import environment
 
-            version, cpu = environment.version(), environment.cpu_name()
+            version, cpu = environment.get_version(), environment.get_cpu_name()
         except ImportError:
             version = cpu = ""
         has_data = not data or Path(data).exists()
@@ -236,7 +236,7 @@ def _wait_for_file(path: Path) -> bool:
 
 def find_node_error(probes: dict[Node, Probe | None], folder: Path, data: str) -> UsageError | None:
     """Returns why the comparison cannot start on these nodes, with their names; None if it can."""
-    version = environment.version()
+    version = environment.get_version()
     install = f"Install it there with: pip install 'seqwise[ray]=={version}'"
     share_folder = "Name a folder with --out that all nodes share."
     share_data = "Put it on a path that all nodes share."
@@ -247,25 +247,27 @@ def find_node_error(probes: dict[Node, Probe | None], folder: Path, data: str) -
         (f"cannot read and write the folder {folder}", lambda probe: probe.has_folder, share_folder),
         (f"cannot read the data {data}", lambda probe: probe.has_data, share_data),
     ]
-    for problem, is_suitable, repair in checks:
+    for problem, is_suitable, fix in checks:
         names = [node.name for node, probe in probes.items() if not is_suitable(probe)]
         if names:
             problem = f"{len(names)} of {len(probes)} nodes of the cluster {problem}: {', '.join(names)}."
-            return UsageError(problem, repair=repair)
+            return UsageError(problem, fix=fix)
     return None
 
 
 def describe_cluster(probes: dict[Node, Probe | None]) -> str:
     """Returns `a Ray cluster of 2 nodes, each with AMD EPYC, 8 cores, 1 GPU`; different nodes are listed by kind."""
     kinds = [
-        ", ".join([probe.cpu if probe else "unknown", _plural(node.cores, "core"), _plural(node.gpus, "GPU")])
+        ", ".join(
+            [probe.cpu if probe else "unknown", _format_count(node.cores, "core"), _format_count(node.gpus, "GPU")]
+        )
         for node, probe in probes.items()
     ]
-    start = f"a Ray cluster of {_plural(len(kinds), 'node')}"
+    start = f"a Ray cluster of {_format_count(len(kinds), 'node')}"
     if len(set(kinds)) == 1:
         return f"{start}{', each' if len(kinds) > 1 else ''} with {kinds[0]}"
     return f"{start}: " + "; ".join(f"{kinds.count(kind)} with {kind}" for kind in dict.fromkeys(kinds))
 
 
-def _plural(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'s' if number > 1 else ''}"

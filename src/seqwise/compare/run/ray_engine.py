@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from seqwise.compare.plan.folder import resume_command
+from seqwise import environment
+from seqwise.compare.plan.folder import get_resume_command
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
 from seqwise.compare.run.engine import MAX_LOST_PROCESSES, JobQueue
 from seqwise.compare.run.execute import execute_to_event
@@ -107,7 +108,7 @@ class RayEngine:
         probes = probe_nodes(self.folder, plan.data, new_nodes)
         if not self._nodes:
             if not useful:
-                raise UsageError("the Ray cluster offers no CPU core for jobs.", repair="See: ray status")
+                raise UsageError("the Ray cluster offers no CPU core for jobs.", fix="See: ray status")
             if problem := find_node_error(probes, self.folder, plan.data):
                 raise problem
             description = {"in_words": describe_cluster(probes)}
@@ -122,21 +123,23 @@ class RayEngine:
 
     def _start_workers(self) -> None:
         """Starts a process in each empty slot on a node that is alive."""
-        if not self._usable_slots():
+        if not self._list_usable_slots():
             self._join()  # there may be nodes that were not needed before
-        for slot in self._usable_slots():
+        for slot in self._list_usable_slots():
             if slot not in self._workers:
                 options = {"num_cpus": slot.cores, "num_gpus": slot.gpus, "max_restarts": 0, "max_task_retries": 0}
-                actor = self.ray.remote(_Process).options(**options, scheduling_strategy=pin_to_node(slot.node))
+                actor = self.ray.remote(_WorkerProcess).options(
+                    **options, scheduling_strategy=pin_to_node(slot.node), runtime_env=_make_runtime_env()
+                )
                 counts = {DEVICE_WORKERS_VARIABLE: str(slot.device_workers), WORKERS_VARIABLE: str(len(self._slots))}
                 process = actor.remote(str(self.folder), os.getcwd(), slot.threads, self._nproc, LEASE_SECONDS, counts)
                 self._workers[slot] = _RayWorker(slot, process)
         if not self._workers:
             problem = f"the Ray cluster has no node left on which jobs can run. {self._last_error}".strip()
-            repair = f"When it has one, resume with: {resume_command(self.folder)}"
-            raise SeqwiseError(problem, repair=repair)
+            fix = f"When it has one, resume with: {get_resume_command(self.folder)}"
+            raise SeqwiseError(problem, fix=fix)
 
-    def _usable_slots(self) -> list[Slot]:
+    def _list_usable_slots(self) -> list[Slot]:
         alive = list_nodes()
         return [
             slot for slot in self._slots if slot.node in alive and self._failed_starts.get(slot, 0) < MAX_LOST_PROCESSES
@@ -204,8 +207,8 @@ class RayEngine:
         reason = f"with its node {slot.node.name}" if is_node_lost else f"on {slot.node.name}"
         # A node that is only disconnected may work until its lease ends; the processes of --nproc save first.
         may_still_run = is_node_lost or self._nproc > 1
-        earliest = worker.last_answer + 2 * LEASE_SECONDS + 1 if may_still_run else 0.0
-        queue.handle_lost_process(worker.job, reason, earliest)
+        earliest_start = worker.last_answer + 2 * LEASE_SECONDS + 1 if may_still_run else 0.0
+        queue.handle_lost_process(worker.job, reason, earliest_start)
 
 
 class _StartTimeout:
@@ -225,13 +228,21 @@ class _StartTimeout:
         minutes = f"{GIVE_UP_SECONDS / 60:g} minutes"
         demand = _describe_demand(list(workers))
         if waited > GIVE_UP_SECONDS:
-            repair = f"See what keeps it busy: ray status. Then resume with: {resume_command(folder)}"
-            raise SeqwiseError(f"the Ray cluster started no process within {minutes}: {demand}.", repair=repair)
+            fix = f"See what keeps it busy: ray status. Then resume with: {get_resume_command(folder)}"
+            raise SeqwiseError(f"the Ray cluster started no process within {minutes}: {demand}.", fix=fix)
         if waited > WARN_SECONDS and not self.has_warned:
             self.has_warned = True
             advice = f"Perhaps it is busy: ray status. The comparison waits for {minutes}."
             reason = f"the Ray cluster has started no process yet: {demand}. {advice}"
             self.on_event({"event": "waiting", "reason": reason})
+
+
+def _make_runtime_env() -> dict[str, dict[str, str]]:
+    """Returns how threads wait in a process. PyTorch reads it when it is imported, before `__init__` of a process."""
+    name, _, value = environment.get_spin_setting().partition("=")
+    variables = {name: value} if name else {}
+    environment.limit_spinning(variables)
+    return {"env_vars": variables}
 
 
 def _describe_demand(slots: Sequence[Slot]) -> str:
@@ -261,7 +272,7 @@ class _RayWorker:
         self.has_started, self.last_progress = False, None
 
 
-class _Process:
+class _WorkerProcess:
     """A process of the cluster. It executes the job of the poll in a thread, and answers with its progress."""
 
     def __init__(
@@ -293,7 +304,7 @@ class _Process:
         torch.set_num_threads(self.threads)
 
         def should_stop() -> bool:
-            return self.should_stop or self._since_poll() > self.lease
+            return self.should_stop or self._count_seconds_since_poll() > self.lease
 
         try:
             self.result = execute_to_event(self.folder, job, self._report, should_stop)
@@ -303,12 +314,12 @@ class _Process:
     def _report(self, event: Event) -> None:
         self.progress = event
 
-    def _since_poll(self) -> float:
+    def _count_seconds_since_poll(self) -> float:
         return time.monotonic() - self.last_poll
 
     def _watch_lease(self) -> None:
         """Exits if the job still runs when the engine may have resumed it elsewhere: a step may exceed the lease."""
         while True:
             time.sleep(1)
-            if self.ticket and self.result is None and self._since_poll() > 2 * self.lease:
+            if self.ticket and self.result is None and self._count_seconds_since_poll() > 2 * self.lease:
                 os._exit(1)

@@ -14,13 +14,14 @@ This module knows nothing of trials: the caller passes a function that builds th
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -41,7 +42,7 @@ NUM_UPDATES = {"cpu": 8, "cuda": 128}  # of a round; on a GPU enough for CUDA gr
 MIN_ROUNDS, MAX_ROUNDS = 2, 12  # the first warms up: kernels are compiled and CUDA graphs captured
 MAX_VALIDATIONS = 3
 MAX_REPEATED_VALIDATION = 5.0  # seconds; a validation that takes longer is measured once
-MIN_GAIN = 0.1
+MIN_GAIN = 0.5  # by which a new measurement must be faster to replace the stored one; virtual machines vary by a fifth
 SPEEDS_FILE = "speeds.json"
 # Settings that change neither the model nor its updates.
 UNRELATED_TO_SPEED = {"seed": True, "budget": True, "training": {"learning_rate", "patience", "validate_every"}}
@@ -53,7 +54,7 @@ class SampledBatches:
     def __init__(self, batches: Batches):
         positions = sorted({number * batches.steps // NUM_CANDIDATES for number in range(NUM_CANDIDATES)})
         candidates: list[Batch] = [next(batches.epoch(0, position)) for position in positions]
-        candidates.sort(key=lambda batch: batch.rows * batch.length)
+        candidates.sort(key=lambda batch: batch.num_sequences * batch.length)
         count = min(NUM_BATCHES, len(candidates))
         self.batches = [candidates[(2 * number + 1) * len(candidates) // (2 * count)] for number in range(count)]
 
@@ -155,23 +156,34 @@ def keep_fastest(result: SpeedResult, settings: ResolvedSettings, fingerprint: s
 
     `fingerprint` is that of the data. Where the cache folder cannot be written, nothing is stored.
     """
-    path = environment.cache_folder() / SPEEDS_FILE
+    path = environment.get_cache_folder() / SPEEDS_FILE
     key = _make_key(settings, fingerprint)
-    stored = _read_speeds(path)
-    with suppress(KeyError, TypeError):
-        before = SpeedResult(**stored[key])
-        if before.update_seconds <= (1 + MIN_GAIN) * result.update_seconds:
-            update = {"update_seconds": before.update_seconds, "update_tokens": before.update_tokens}
-            result = replace(result, **update)
-        if before.validation_seconds <= (1 + MIN_GAIN) * result.validation_seconds:
-            result = replace(result, validation_seconds=before.validation_seconds)
-        if result == before:
-            return before
-    stored[key] = asdict(result)
-    with suppress(OSError, SaveError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(stored, indent=1) + "\n", concurrent=True)
+    with _lock_speeds(path):
+        stored = _read_speeds(path)
+        with suppress(KeyError, TypeError):
+            before = SpeedResult(**stored[key])
+            if before.update_seconds <= (1 + MIN_GAIN) * result.update_seconds:
+                update = {"update_seconds": before.update_seconds, "update_tokens": before.update_tokens}
+                result = replace(result, **update)
+            if before.validation_seconds <= (1 + MIN_GAIN) * result.validation_seconds:
+                result = replace(result, validation_seconds=before.validation_seconds)
+            if result == before:
+                return before
+        stored[key] = asdict(result)
+        with suppress(OSError, SaveError):
+            write_text(path, json.dumps(stored, indent=1) + "\n", concurrent=True)
     return result
+
+
+@contextmanager
+def _lock_speeds(path: Path) -> Iterator[None]:
+    """Waits until no other comparison reads and writes the file, where the file system has locks."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(path.with_name(f".{path.name}.lock").open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX)  # ends when the file is closed
+        yield
 
 
 def _make_key(settings: ResolvedSettings, fingerprint: str) -> str:

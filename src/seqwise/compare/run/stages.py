@@ -17,10 +17,9 @@ from typing import Literal
 from seqwise.budget import Budget
 from seqwise.callbacks import ProgressCallback
 from seqwise.compare.plan.budgets import TrialCost
-from seqwise.compare.plan.folder import has_trained, remove_untrained_comparison, resume_command
+from seqwise.compare.plan.folder import get_resume_command, has_trained, remove_untrained_comparison
 from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.run.engine import Engine
-from seqwise.compare.run.execute import read_data
 from seqwise.compare.run.jobs import (
     LATENCY_JOB,
     SPEED_JOB,
@@ -28,13 +27,14 @@ from seqwise.compare.run.jobs import (
     Job,
     OnEvent,
     SpeedResult,
-    choose_rate,
-    find_missing,
-    find_trained,
+    find_missing_jobs,
+    find_trained_trials,
     is_unfinished,
     load_speeds,
     remove_failures,
 )
+from seqwise.compare.run.learning_rates import extend_search
+from seqwise.compare.run.shared_data import read_data
 from seqwise.errors import DataError, RunError, SeqwiseError, UsageError
 
 Stage = Literal["speed", "learning rates", "training", "test", "latency"]
@@ -56,9 +56,9 @@ def reopen_plan(folder: Path, progress: ProgressCallback | None = None) -> Plan:
         except DataError as error:
             if not _is_data_elsewhere(plan):
                 raise
-            command = f"cd {shlex.quote(plan.working_folder)} && {resume_command(folder.resolve())}"
+            command = f"cd {shlex.quote(plan.working_folder)} && {get_resume_command(folder.resolve())}"
             problem = f"{plan.data} is relative to {plan.working_folder}. {error.problem}"
-            raise RunError(problem, repair=f"Use: {command}") from None
+            raise RunError(problem, fix=f"Use: {command}") from None
     return plan
 
 
@@ -79,35 +79,39 @@ def run_stages(
     """Executes the remaining jobs; returns False if `should_stop()` ended it before."""
 
     def run_stage(stage: Stage, jobs: list[Job]) -> bool:
-        missing = find_missing(folder, jobs)
+        missing = find_missing_jobs(folder, jobs)
         if missing and not should_stop():
             on_stage(stage, missing)
             engine.run(missing, on_event, should_stop)
-            missing = find_missing(folder, jobs)
+            missing = find_missing_jobs(folder, jobs)
         if missing and not should_stop():
             problem = f"{len(missing)} of {len(jobs)} jobs have no result and are not running: {missing[0].name} …"
-            raise SeqwiseError(problem, repair=f"Resume with: {resume_command(folder)}")
+            raise SeqwiseError(problem, fix=f"Resume with: {get_resume_command(folder)}")
         return not missing
 
-    def train_jobs(trials: list[Trial]) -> list[Job]:
+    def make_train_jobs(trials: list[Trial]) -> list[Job]:
         return [Job("train", trial.name) for trial in trials]
 
-    if has_trained(folder) or len(find_missing(folder, train_jobs(plan.trials()))) < len(plan.trials()):
+    if has_trained(folder) or len(find_missing_jobs(folder, make_train_jobs(plan.list_trials()))) < len(
+        plan.list_trials()
+    ):
         remove_failures(folder, plan)
     else:
         if not run_stage("speed", [SPEED_JOB]):
             return False
         plan = convert_time_budget(folder, plan)
     while True:
-        if not run_stage("learning rates", train_jobs(plan.lr_trials())):
+        if not run_stage("learning rates", make_train_jobs(plan.list_lr_trials())):
             return False
         extended = extend_search(folder, plan)
         if extended is None:
             break
         plan = extended
-    if not run_stage("training", train_jobs(plan.training_trials())):
+    if not run_stage("training", make_train_jobs(plan.list_training_trials())):
         return False
-    if not run_stage("test", [Job("test", trial.name) for trial in find_trained(folder, plan.training_trials())]):
+    if not run_stage(
+        "test", [Job("test", trial.name) for trial in find_trained_trials(folder, plan.list_training_trials())]
+    ):
         return False
     return run_stage("latency", [LATENCY_JOB])
 
@@ -123,9 +127,9 @@ def convert_time_budget(folder: Path, plan: Plan) -> Plan:
     families = [name for name in plan.families if plan.has_gradients(name)]
     if families and not speeds:
         outcome = SPEED_JOB.load(folder)
-        SPEED_JOB.file(folder).unlink(missing_ok=True)  # to be repeated
+        SPEED_JOB.get_file(folder).unlink(missing_ok=True)  # to be repeated
         reason = outcome.reason if outcome is not None and outcome.reason else "no family can be trained."
-        raise SeqwiseError(f"the speed cannot be measured: {reason}", repair=f"Resume with: {resume_command(folder)}")
+        raise SeqwiseError(f"the speed cannot be measured: {reason}", fix=f"Resume with: {get_resume_command(folder)}")
     try:
         if plan.strict:
             costs = {name: TrialCost(each.update_seconds, each.validation_seconds) for name, each in speeds.items()}
@@ -133,33 +137,13 @@ def convert_time_budget(folder: Path, plan: Plan) -> Plan:
     except UsageError:
         remove_untrained_comparison(folder)
         raise
-    budgets = {name: plan.budgets.convert(**asdict(each)) for name, each in speeds.items()}
+    budgets = {name: plan.budgets.convert_to_tokens(**asdict(each)) for name, each in speeds.items()}
     # A family without a speed cannot be trained, probably; if it can, it is not trained longer than the others.
     smallest = min(budgets.values(), key=lambda each: each.training, default=None)
     budgets = {name: budgets.get(name, smallest) for name in families if smallest is not None}
     plan = replace(plan, token_budgets=budgets)
     plan.save(folder)
     return plan
-
-
-def extend_search(folder: Path, plan: Plan) -> Plan | None:
-    """Returns the plan with one more learning rate for each family whose best one is at the edge, saved; None: no such.
-
-    The search is over once the training of any family has started.
-    """
-    jobs = [Job("train", trial.name) for trial in plan.training_trials() if plan.has_gradients(trial.family)]
-    has_started = any(job.run_folder(folder).exists() or job.load(folder) is not None for job in jobs)
-    if has_started or plan.budgets.lr_trials == 1:
-        return None
-    extended = plan
-    for name in filter(plan.has_gradients, plan.families):
-        best, _ = choose_rate(folder, plan, name)
-        if best is not None:
-            extended = extended.add_rate(name, best) or extended
-    if extended is plan:
-        return None
-    extended.save(folder)
-    return extended
 
 
 class RemainingTime:
@@ -176,8 +160,8 @@ class RemainingTime:
     def refresh(self, plan: Plan) -> None:
         """Finds the jobs without an outcome and the measured speeds in the folder."""
         self.plan, self.speeds = plan, load_speeds(self.folder)
-        jobs = [Job("train", trial.name) for trial in self.plan.trials()]
-        jobs += [Job("test", trial.name) for trial in self.plan.training_trials()]
+        jobs = [Job("train", trial.name) for trial in self.plan.list_trials()]
+        jobs += [Job("test", trial.name) for trial in self.plan.list_training_trials()]
         self.remaining = {job: self._estimate_job(job) for job in jobs if job.load(self.folder) is None}
 
     def _estimate_job(self, job: Job) -> float:
@@ -208,7 +192,7 @@ class RemainingTime:
             self.elapsed += time.monotonic() - self.start_times.pop(job)
             self.slowdown = (self.elapsed + 1) / (self.expected + 1)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Returns the seconds until the end."""
         now = time.monotonic()
         running = sum(

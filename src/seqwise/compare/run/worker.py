@@ -7,6 +7,7 @@ once and kept between jobs. When the input ends, because the engine stops it or 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import queue
@@ -25,6 +26,7 @@ def main(folder: Path) -> int:
     """Executes jobs until the input ends; returns the exit status."""
     send = _open_event_pipe()
     faulthandler.enable()
+    gc.freeze()  # modules are never garbage: the collection before each trial takes some milliseconds instead of 100
     jobs: queue.Queue[Job | None] = queue.Queue()
     input_ended = threading.Event()
     threading.Thread(target=_read_jobs, args=(jobs, input_ended), daemon=True).start()

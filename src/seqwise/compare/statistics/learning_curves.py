@@ -20,10 +20,12 @@ MIN_FALL = 4.0
 # From the median absolute second difference to the standard deviation of normal noise.
 NOISE_FACTOR = 1.4826 / math.sqrt(6)
 
-Scale = Callable[[float], float]  # on which equal steps are equal progress
+ProgressScale = Callable[[float], float]  # on which equal steps are equal progress
 
 
-def compute_last_doubling_gain(curves: Sequence[Curve], lower_is_better: bool, scale: Scale = float) -> float | None:
+def compute_last_doubling_gain(
+    curves: Sequence[Curve], lower_is_better: bool, scale: ProgressScale = float
+) -> float | None:
     """Returns how much the validation metric gained over the second half of training, mean over seeds.
 
     The second half is the last doubling of the training. The gain is measured on `scale`: a perplexity that falls from
@@ -37,10 +39,10 @@ def compute_last_doubling_gain(curves: Sequence[Curve], lower_is_better: bool, s
     """
     gains = []
     for tokens, values in _read_curves(curves, lambda point: point.value, scale):
-        half = tokens[-1] / 2
-        if len(tokens) >= 3 and tokens[0] <= half <= tokens[-2]:
-            best = np.maximum.accumulate(-values if lower_is_better else values)
-            gains.append(best[-1] - np.interp(math.log2(half), np.log2(tokens), best))
+        half_tokens = tokens[-1] / 2
+        if len(tokens) >= 3 and tokens[0] <= half_tokens <= tokens[-2]:
+            best_so_far = np.maximum.accumulate(-values if lower_is_better else values)
+            gains.append(best_so_far[-1] - np.interp(math.log2(half_tokens), np.log2(tokens), best_so_far))
     return float(np.mean(gains)) if gains else None
 
 
@@ -53,45 +55,47 @@ class Overfitting:
     training_improved: bool | None  # the training loss still fell after the best point; None: not recorded
 
 
-def find_overfitting(curves: Sequence[Curve], lower_is_better: bool, scale: Scale = float) -> Overfitting | None:
+def find_overfitting(
+    curves: Sequence[Curve], lower_is_better: bool, scale: ProgressScale = float
+) -> Overfitting | None:
     """Returns the fall of the mean curve over the seeds; None if it is within the noise, or with too few validations.
 
     Seeds are aligned by the share of their training. The noise is estimated from second differences, which a steady
     rise or fall does not change, after the steep beginning. The end is the mean of the last three validations.
     """
-    lines = _read_curves(curves, lambda point: point.value, scale)
-    count = min((len(tokens) for tokens, _ in lines), default=0)
-    if count < MIN_VALIDATIONS:
+    seeds = _read_curves(curves, lambda point: point.value, scale)
+    num_validations = min((len(tokens) for tokens, _ in seeds), default=0)
+    if num_validations < MIN_VALIDATIONS:
         return None
-    shares = np.linspace(max(tokens[0] / tokens[-1] for tokens, _ in lines), 1.0, count)
-    values = _average_curves(lines, shares) * (-1 if lower_is_better else 1)
+    shares = np.linspace(max(tokens[0] / tokens[-1] for tokens, _ in seeds), 1.0, num_validations)
+    values = _average_curves(seeds, shares) * (-1 if lower_is_better else 1)
     best = int(values.argmax())
-    noise = float(np.median(np.abs(np.diff(values[count // 3 :], 2)))) * NOISE_FACTOR
+    noise = float(np.median(np.abs(np.diff(values[num_validations // 3 :], 2)))) * NOISE_FACTOR
     fall = float(values[best] - values[-MIN_AFTER_BEST:].mean())
-    if count - 1 - best < MIN_AFTER_BEST or fall <= MIN_FALL * noise:
+    if num_validations - 1 - best < MIN_AFTER_BEST or fall <= MIN_FALL * noise:
         return None
     best_share = float(shares[best])
     training_improved = None
     if losses := _read_curves(curves, lambda point: point.training_loss):
-        before, end = _average_curves(losses, np.array([best_share, 1.0]))
-        training_improved = bool(end < before)
+        loss_at_best, final_loss = _average_curves(losses, np.array([best_share, 1.0]))
+        training_improved = bool(final_loss < loss_at_best)
     return Overfitting(best_share, fall, training_improved)
 
 
 def _read_curves(
-    curves: Sequence[Curve], get_value: Callable[[CurvePoint], float | None], scale: Scale = float
+    curves: Sequence[Curve], get_value: Callable[[CurvePoint], float | None], scale: ProgressScale = float
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns tokens and scaled values (validations,) of each curve with finite values, in the order of the tokens."""
-    lines = []
+    arrays = []
     for curve in curves:
         points = [(point.tokens, get_value(point)) for point in curve.points if point.tokens]
         finite = sorted((tokens, value) for tokens, value in points if value is not None and math.isfinite(value))
         if finite:
             values = [scale(value) for _, value in finite]
-            lines.append((np.array([tokens for tokens, _ in finite], dtype=np.float64), np.array(values)))
-    return lines
+            arrays.append((np.array([tokens for tokens, _ in finite], dtype=np.float64), np.array(values)))
+    return arrays
 
 
-def _average_curves(lines: Sequence[tuple[np.ndarray, np.ndarray]], shares: np.ndarray) -> np.ndarray:
+def _average_curves(curves: Sequence[tuple[np.ndarray, np.ndarray]], shares: np.ndarray) -> np.ndarray:
     """Returns the mean over the curves at these shares of their training."""
-    return np.mean([np.interp(shares, tokens / tokens[-1], values) for tokens, values in lines], axis=0)
+    return np.mean([np.interp(shares, tokens / tokens[-1], values) for tokens, values in curves], axis=0)

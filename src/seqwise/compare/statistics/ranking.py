@@ -9,13 +9,13 @@ import math
 from functools import partial
 from typing import Literal
 
-from seqwise.compare.report.formatting import get_bounds, is_noticeable, scale_metric
+from seqwise.compare.report.formatting import convert_to_progress_scale, is_noticeable
 from seqwise.compare.report.schema import BaselineResult, Family, Pair, Rank, Report, Significance
 from seqwise.compare.statistics.learning_curves import Overfitting, compute_last_doubling_gain, find_overfitting
-from seqwise.compare.statistics.scales import GapSize, classify_gap
+from seqwise.compare.statistics.scales import GapSize, classify_gap, get_optimum, is_optimal
 from seqwise.compare.statistics.significance import CONFIDENCE
 
-SAME_SIZE = 1.07  # sizes within this ratio count as equal; matched sizes differ by at most 3 %
+MAX_EQUAL_RATIO = 1.07  # of sizes that count as equal; matched sizes differ by at most 3 %
 MIN_SPEEDUP = 1.2  # a smaller ratio of latencies is not reported, however certain it is
 
 
@@ -23,7 +23,8 @@ class Ranking:
     """The families with a mean, best first (`ranked`), those that `failed`, and how the others compare with the best.
 
     `worse` families are certainly worse, by however little. Of the others those close to the best are `tied` with it;
-    the rest are `unsure`: behind, but not certainly. `leaders` are best or tied, `behind` are the rest.
+    the rest are `unsure`: behind, but not certainly. `leaders` are best or tied, `behind` are the rest. Of the tied,
+    those with exactly the mean of the best are `equal` to it.
     """
 
     def __init__(self, report: Report):
@@ -34,10 +35,14 @@ class Ranking:
         self.failed = tuple(family for family in report.families if not _has_mean(family))
         self.best = self.ranked[0] if self.ranked else None
         self.num_tests = sum(pair.p is not None for pair in report.pairs)  # for which p-values are adjusted
-        self.tied, self.unsure, self.worse = (self._select(rank) for rank in ("tied", "unsure", "worse"))
-        self.leaders, self.behind = self._select("best", "tied"), self._select("unsure", "worse")
+        self.tied, self.unsure, self.worse = (self._select_by_rank(rank) for rank in ("tied", "unsure", "worse"))
+        self.leaders, self.behind = self._select_by_rank("best", "tied"), self._select_by_rank("unsure", "worse")
+        best_mean = None if self.best is None else self.best.mean
+        self.equal = tuple(
+            family for family in self.tied if math.isclose(family.mean or 0.0, best_mean or 0.0, rel_tol=1e-12)
+        )
 
-    def _select(self, *ranks: str) -> tuple[Family, ...]:
+    def _select_by_rank(self, *ranks: str) -> tuple[Family, ...]:
         return tuple(family for family in self.ranked if self.get_rank(family) in ranks)
 
     def get_rank(self, family: Family) -> Rank:
@@ -56,6 +61,11 @@ class Ranking:
         return classify_gap(self.metric.key, family.mean or 0.0, self.best.mean or 0.0 if self.best else 0.0)
 
     @property
+    def is_solved(self) -> bool:
+        """Whether the best family has the best possible value of the metric."""
+        return self.best is not None and is_optimal(self.metric.key, self.best.mean)
+
+    @property
     def best_baseline(self) -> BaselineResult | None:
         """The best of the baselines, which are neither ranked nor tested."""
         select = min if self.metric.lower_is_better else max
@@ -68,7 +78,7 @@ class Ranking:
         """Returns the tested pair of a family and the best; None if there is none."""
         return None if self.best is None else self.pairs.get(frozenset((self.best.name, family.name)))
 
-    def get_outcome(self, pair: Pair) -> Significance:
+    def get_significance(self, pair: Pair) -> Significance:
         """Returns what a pair shows.
 
         Significant: p is below 0.05 after adjustment for all pairs. Probable: only before adjustment, or a family was
@@ -81,7 +91,7 @@ class Ranking:
     # Costs
 
     @property
-    def lowest_latency(self) -> Family | None:
+    def lowest_latency_leader(self) -> Family | None:
         """The leader with the lowest median latency, however small the difference."""
         timed = [family for family in self.leaders if family.latency]
         return min(timed, key=lambda family: family.latency or 0.0, default=None)
@@ -89,7 +99,7 @@ class Ranking:
     @property
     def fastest(self) -> Family | None:
         """The leader that is certainly the fastest; None where the latencies overlap."""
-        fastest = self.lowest_latency
+        fastest = self.lowest_latency_leader
         others = [family for family in self.leaders if family is not fastest]
         return fastest if fastest and all(is_faster(fastest, other) for other in others) else None
 
@@ -107,17 +117,17 @@ class Ranking:
             return None
         sizes = {family.name: getattr(family, key) for family in self.leaders}
         smallest = min(self.leaders, key=lambda family: sizes[family.name])
-        is_smaller = max(sizes.values()) > SAME_SIZE * sizes[smallest.name]
+        is_smaller = max(sizes.values()) > MAX_EQUAL_RATIO * sizes[smallest.name]
         return smallest if len(self.leaders) == 1 or is_smaller else None
 
     # A larger budget
 
-    def _scale(self, value: float | None) -> float:
-        return scale_metric(self.metric.key, value or 0.0)
+    def _convert(self, value: float | None) -> float:
+        return convert_to_progress_scale(self.metric.key, value or 0.0)
 
     def compute_gap(self, family: Family) -> float:
         """Returns by how much a family is behind the best, on the scale of the metric."""
-        return 0.0 if self.best is None else abs(self._scale(family.mean) - self._scale(self.best.mean))
+        return 0.0 if self.best is None else abs(self._convert(family.mean) - self._convert(self.best.mean))
 
     def compute_gain(self, family: Family) -> float | None:
         """Returns the gain of the last doubling of the training, on that scale; None without a usable curve.
@@ -126,31 +136,35 @@ class Ranking:
         """
         if self.find_overfitting(family) is not None:
             return 0.0
-        scale = partial(scale_metric, self.metric.key)
+        scale = partial(convert_to_progress_scale, self.metric.key)
         return compute_last_doubling_gain(family.curves, self.metric.lower_is_better, scale)
 
     def find_overfitting(self, family: Family) -> Overfitting | None:
         """Returns how the validation got worse after its best point, where that exceeds noise and is noticeable."""
         key = self.metric.key
-        overfitting = find_overfitting(family.curves, self.metric.lower_is_better, partial(scale_metric, key))
+        overfitting = find_overfitting(
+            family.curves, self.metric.lower_is_better, partial(convert_to_progress_scale, key)
+        )
         return (
             overfitting
             if overfitting is not None and is_noticeable(key, overfitting.fall, family.mean or 0.0)
             else None
         )
 
+    def compute_possible_gain(self, family: Family) -> float:
+        """Returns the gain of the last doubling, limited to what is left to the best possible value."""
+        optimum = self._convert(get_optimum(self.metric.key))
+        return min(self.compute_gain(family) or 0.0, abs(optimum - self._convert(family.mean)))
+
     @property
     def challengers(self) -> tuple[Family, ...]:
-        """Families that would overtake the best if both gained as in their last doubling, up to the metric's bound."""
-        optimum = self._scale(get_bounds(self.metric.key)[0 if self.metric.lower_is_better else 1])
-
-        def next_gain(family: Family) -> float:
-            return min(self.compute_gain(family) or 0.0, abs(optimum - self._scale(family.mean)))
-
-        lead = 0.0 if self.best is None else next_gain(self.best)
+        """Families that would overtake the best if both gained as in their last doubling, as far as possible."""
+        gain_of_best = 0.0 if self.best is None else self.compute_possible_gain(self.best)
         # Slightly more than the gap: where both reach the optimum, neither is ahead.
         return tuple(
-            family for family in self.ranked[1:] if next_gain(family) - lead > self.compute_gap(family) * (1 + 1e-9)
+            family
+            for family in self.ranked[1:]
+            if self.compute_possible_gain(family) - gain_of_best > self.compute_gap(family) * (1 + 1e-9)
         )
 
 

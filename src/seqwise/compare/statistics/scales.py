@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from seqwise.compare.report.formatting import get_bounds, is_noticeable, scale_metric
+from seqwise.compare.report.formatting import convert_to_progress_scale, get_bounds, is_noticeable
 from seqwise.metrics.evaluation import LOWER_IS_BETTER
 
 GapSize = Literal["close", "moderate", "far"]
@@ -55,9 +55,19 @@ def get_scale(metric: str, num_examples: int) -> Scale:
     return lambda value: np.log((value / maximum + half) / (1 - value / maximum + half))
 
 
+def get_optimum(metric: str) -> float:
+    """Returns the best possible value of a metric: 1 for an accuracy, 0 for an error, 1 for a perplexity."""
+    return get_bounds(metric)[0 if metric in LOWER_IS_BETTER else 1]
+
+
+def is_optimal(metric: str, value: float | None) -> bool:
+    """Returns whether a value is the best possible one, apart from rounding."""
+    return value is not None and math.isclose(value, get_optimum(metric), rel_tol=1e-9, abs_tol=1e-12)
+
+
 def classify_gap(metric: str, value: float, best: float) -> GapSize:
     """Returns whether a family with this value is close to the best, behind it, or far behind it."""
-    gap = abs(scale_metric(metric, value) - scale_metric(metric, best))
+    gap = abs(convert_to_progress_scale(metric, value) - convert_to_progress_scale(metric, best))
     kind = get_scale_kind(metric)
     if not is_noticeable(metric, gap, best):
         return "close"

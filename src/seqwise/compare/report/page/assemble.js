@@ -1,9 +1,9 @@
 // --- the whole page, from top to bottom
-pageHeader();
-leaderboard(); curves(); tradeoff(); costs(); pairs(); examples(); fairness(); settings();
+addPageHeader();
+addLeaderboard(); addCurves(); addTradeoff(); addCosts(); addPairs(); addExamples(); addFairness(); addSettings();
 const main = document.querySelector("main");
 for (const { section } of parts) main.append(section);
-find("contents").append(make("div", { class: "page" }, ...parts.map(({ id, name }) => make("a", { href: "#" + id }, name))));
+getElement("contents").append(make("div", { class: "page" }, ...parts.map(({ id, name }) => make("a", { href: "#" + id }, name))));
 document.querySelector("footer").append(`Made by Seqwise ${report.seqwise ?? ""}. This file is complete in itself and loads nothing from elsewhere; its numbers are also in report.json.`);
 
 for (const redraw of redrawFunctions) redraw();

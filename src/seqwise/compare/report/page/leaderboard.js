@@ -1,104 +1,106 @@
 // --- the leaderboard: a row per family, best first, with its interval drawn on an axis they all share
-const MARKS = { best: "best", tied: "tied with the best", unsure: "behind, but not certainly" };
+const MARKS = { best: "best", equal: "equal to the best", tied: "tied with the best", unsure: "behind, but not certainly" };
 const INTERVAL_CHART = { width: 170, height: 34, margin: 10 };
 
 // An n-gram model is not trained: it has no speed that could be compared.
-const speed = (f) => f.is_baseline ? null : f.training?.tokens_per_second;
+const getSpeed = (f) => f.is_baseline ? null : f.training?.tokens_per_second;
 
 // The lowest and highest latency of the rounds; null where both have the same text.
-const latencyRange = (f) => f.text.latency_range === DASH ? null : extent(f.latencies);
-const latencyRangeText = (f) => make("small", { "data-family": f.name, "data-range": "latencies" }, f.text.latency_range);
+const getLatencyRange = (f) => f.text.latency_range === DASH ? null : findExtent(f.latencies);
+const makeLatencyRange = (f) => make("small", { "data-family": f.name, "data-range": "latencies" }, f.text.latency_range);
 
 const COLUMNS = [
   { key: "parameters", name: "Parameters", title: "Numbers that training adjusts", getValue: (f) => f.parameters },
   { key: "tokens_per_second", name: "Training speed", title: `${report.unit} per second of training`,
-    getValue: speed, suffix: "/s" },
+    getValue: getSpeed, suffix: "/s" },
   { key: "seconds", name: "Trained for", title: "Time of one training run, mean over the seeds", getValue: (f) => f.training?.seconds },
   { key: "tokens", name: "Trained on", title: `${report.unit} of one training run, mean over the seeds`, getValue: (f) => f.training?.tokens },
   { key: "memory", name: "Memory", title: "Peak memory while training", getValue: (f) => f.memory },
-  { key: "latency", name: "One prediction", title: "Latency of a single prediction: median and range over several rounds", getValue: (f) => f.latency, makeDetails: (f) => latencyRange(f) && latencyRangeText(f) },
+  { key: "latency", name: "One prediction", title: "Latency of a single prediction: median and range over several rounds", getValue: (f) => f.latency, makeDetails: (f) => getLatencyRange(f) && makeLatencyRange(f) },
   { key: "learning_rate", name: "Learning rate", title: "The learning rate with the best validation", getValue: (f) => f.learning_rate },
 ];
 
-function sharedAxis() {
+function makeSharedAxis() {
   const numbers = finished.flatMap((family) => {
-    const range = interval(family);
+    const range = getInterval(family);
     return [family.mean, ...(range ? [range.low, range.high] : []), ...(family.values ?? []).map((one) => one.value)];
-  }).filter(exists);
-  const [minimum, maximum] = extent(numbers), log = allowsLog && minimum > 0 && maximum / minimum > 5;
-  return scale(addMargins(numbers, log), INTERVAL_CHART.margin, INTERVAL_CHART.width - INTERVAL_CHART.margin, log);
+  }).filter(isNumber);
+  const [minimum, maximum] = findExtent(numbers), log = allowsLog && minimum > 0 && maximum / minimum > 5;
+  return makeQualityScale(numbers, INTERVAL_CHART.margin, INTERVAL_CHART.width - INTERVAL_CHART.margin, log);
 }
 
 // Mean, interval, and a faint dot for each seed.
-function intervalChart(family, axis, ticks) {
-  const middle = INTERVAL_CHART.height / 2, range = interval(family), own = `stroke: ${colour(family.name)}`;
+function drawIntervalChart(family, axis, ticks) {
+  const middle = INTERVAL_CHART.height / 2, range = getInterval(family), own = `stroke: ${getColour(family.name)}`;
   const description = !range ? "" : family.text.interval.startsWith("all ") ? ", " + family.text.interval
     : `, 95 % interval over the ${range.source} ${family.text.interval}`;
   const svg = draw("svg", { class: "chart", "data-chart": "interval", "data-family": family.name, role: "img",
     viewBox: `0 0 ${INTERVAL_CHART.width} ${INTERVAL_CHART.height}`, "aria-label": `${family.name}: ${family.text.mean}${description}` });
-  qualityTicks(ticks).forEach((text, at) => svg.append(
+  formatQualityTicks(ticks).forEach((text, at) => svg.append(
     draw("line", { class: "grid", x1: axis(ticks[at]), x2: axis(ticks[at]), y1: 0, y2: INTERVAL_CHART.height }),
     draw("text", { class: "below", x: axis(ticks[at]), y: INTERVAL_CHART.height + 8, "text-anchor": "middle" }, text)));
-  for (const { value } of (family.values ?? []).filter((one) => exists(one.value)))
-    svg.append(draw("circle", { class: "seed", cx: axis(value), cy: middle + 9, r: 2.6, style: `fill: ${colour(family.name)}` }));
+  for (const { value } of (family.values ?? []).filter((one) => isNumber(one.value)))
+    svg.append(draw("circle", { class: "seed", cx: axis(value), cy: middle + 9, r: 2.6, style: `fill: ${getColour(family.name)}` }));
   if (range) {
     const line = { class: "whisker", style: own, "stroke-dasharray": range.source === "seeds" ? null : "3 2" };
     svg.append(draw("line", { ...line, x1: axis(range.low), x2: axis(range.high), y1: middle, y2: middle }));
     for (const end of [range.low, range.high])
       svg.append(draw("line", { class: "whisker", style: own, x1: axis(end), x2: axis(end), y1: middle - 5, y2: middle + 5 }));
   }
-  svg.append(mark(family.name, axis(family.mean), middle, 4.6));
+  svg.append(drawMark(family.name, axis(family.mean), middle, 4.6));
   return svg;
 }
 
-function axisHead(axis, ticks) {
-  const labels = qualityTicks(ticks);
+function drawAxisHead(axis, ticks) {
+  const labels = formatQualityTicks(ticks);
   return draw("svg", { class: "chart", "data-chart": "axis", role: "img", "aria-label": `axis of ${metric.name}`,
     viewBox: `0 0 ${INTERVAL_CHART.width} 20` }, ...ticks.map((tick, at) =>
     draw("text", { class: "mark", x: Math.max(12, Math.min(INTERVAL_CHART.width - 12, axis(tick))), y: 15, "text-anchor": "middle" }, labels[at])));
 }
 
-function familyPills(family) {
+function makeFamilyPills(family) {
   const marks = [];
   if (family.is_baseline) marks.push(make("span", { class: "pill" }, "baseline, fitted by counting"));
-  if (MARKS[family.rank] && finished.length > 1) marks.push(make("span", { class: "pill " + family.rank }, MARKS[family.rank]));
+  const rank = (verdict.equal ?? []).includes(family.name) ? "equal" : family.rank;
+  if (MARKS[rank] && finished.length > 1) marks.push(make("span", { class: "pill " + family.rank }, MARKS[rank]));
   if (family.status === "partly") marks.push(make("span", { class: "pill warn" }, family.reason || "not all of it worked"));
   return marks;
 }
 
-function familyRow(family, place, axis, ticks) {
-  const head = make("th", { scope: "row" }, familyLabel(family.name), ...familyPills(family));
-  const number = make("td", { class: "place" }, String(place + 1));
-  if (!exists(family.mean)) {
+function makeFamilyRow(family, place, axis, ticks) {
+  const head = make("th", { scope: "row" }, makeFamilyLabel(family.name), ...makeFamilyPills(family));
+  const isEqual = (verdict.equal ?? []).includes(family.name);  // it shares the first place
+  const number = make("td", { class: "place" }, String(isEqual ? 1 : place + 1));
+  if (!isNumber(family.mean)) {
     return make("tr", { class: "failed", "data-row": family.name }, make("td", { class: "place" }, DASH), head,
       make("td", { colspan: COLUMNS.length + 2, class: "reason", "data-family": family.name, "data-key": "reason" },
         make("b", {}, family.status === "failed" ? "Failed. " : "Not ranked. "), family.reason || "No training run finished."));
   }
-  const range = interval(family);
-  const mean = cell(family.name, "mean", family.mean, make("b", {}, family.text.mean),
+  const range = getInterval(family);
+  const mean = makeCell(family.name, "mean", family.mean, make("b", {}, family.text.mean),
     range && make("small", { "data-family": family.name, "data-range": "interval" }, family.text.interval));
   mean.setAttribute("data-label", metric.name);
   const rest = COLUMNS.map((column) => {
-    const hasValue = exists(column.getValue(family)), text = family.text[column.key];
-    const field = cell(family.name, column.key, column.getValue(family), hasValue ? text + (column.suffix ?? "") : DASH, hasValue && column.makeDetails?.(family));
+    const hasValue = isNumber(column.getValue(family)), text = family.text[column.key];
+    const field = makeCell(family.name, column.key, column.getValue(family), hasValue ? text + (column.suffix ?? "") : DASH, hasValue && column.makeDetails?.(family));
     field.setAttribute("data-label", column.name);
     field.classList.toggle("none", !hasValue);
     return field;
   });
   return make("tr", { class: family.rank, "data-row": family.name }, number, head, mean,
-    make("td", { class: "drawn" }, intervalChart(family, axis, ticks)), ...rest);
+    make("td", { class: "drawn" }, drawIntervalChart(family, axis, ticks)), ...rest);
 }
 
 // A baseline, below the families.
-function baselineRow({ name, value, about, value_text }) {
+function makeBaselineRow({ name, value, about, value_text }) {
   const own = { "data-baseline": name };
   return make("tr", { class: "baseline", ...own }, make("td", { class: "place" }, DASH),
     make("th", { scope: "row" }, make("bdi", {}, name), make("span", { class: "pill" }, "baseline, not ranked")),
-    make("td", { "data-key": "mean", "data-label": metric.name }, number({ ...own, "data-key": "value" }, value, make("b", {}, value_text))),
+    make("td", { "data-key": "mean", "data-label": metric.name }, makeNumber({ ...own, "data-key": "value" }, value, make("b", {}, value_text))),
     make("td", { colspan: COLUMNS.length + 1, class: "reason" }, about));
 }
 
-function footnotes() {
+function makeFootnotes() {
   const whiskers = single ? "One seed: the noise of training was not measured. Whiskers are 95 % intervals over the test examples alone."
     : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
   const findDashed = (isBaseline) => single ? [] : finished.filter((family) => family.text.interval_source === "examples" && Boolean(family.is_baseline) === isBaseline).map((family) => family.name);
@@ -107,29 +109,29 @@ function footnotes() {
   const text = [make("b", {}, metric.name), ": ", metric.definition ?? "", /[.!?]$/.test(metric.definition ?? "") ? " " : ". ",
     lower ? "Lower is better. " : "Higher is better. ", whiskers + baseline];
   const unitNote = !metric.example_unit ? "" : metric.num_examples === 1 ? ` There is one test example, counted in ${metric.example_unit}.`
-    : ` Test examples are ${exists(metric.num_examples) ? formatWhole(metric.num_examples) + " " : ""}${metric.example_unit}.`;
-  return note(...text, unitNote, ...(metric.warnings ?? []).map((warning) => " " + warning));
+    : ` Test examples are ${isNumber(metric.num_examples) ? formatWhole(metric.num_examples) + " " : ""}${metric.example_unit}.`;
+  return makeNote(...text, unitNote, ...(metric.warnings ?? []).map((warning) => " " + warning));
 }
 
 // Every number that was measured on the test split.
-function allMetrics() {
+function makeMetricsTable() {
   const keys = [...new Set(finished.flatMap((family) => Object.keys(family.metrics ?? {})))];
   if (keys.length === 0) return null;
-  const head = make("tr", {}, heading("Family"), ...keys.map((key) => heading(key.replaceAll("_", " "))),
-    heading("over seeds", { title: "95 % interval of " + metric.name + " over the seeds" }),
-    heading("over examples", { title: "95 % interval of " + metric.name + " over the test examples" }));
-  const rows = finished.map((family) => make("tr", {}, rowHead(family.name),
-    ...keys.map((key) => cell(family.name, "metrics." + key, family.metrics?.[key], family.text.metrics[key] ?? DASH)),
+  const head = make("tr", {}, makeHeading("Family"), ...keys.map((key) => makeHeading(key.replaceAll("_", " "))),
+    makeHeading("over seeds", { title: "95 % interval of " + metric.name + " over the seeds" }),
+    makeHeading("over examples", { title: "95 % interval of " + metric.name + " over the test examples" }));
+  const rows = finished.map((family) => make("tr", {}, makeRowHead(family.name),
+    ...keys.map((key) => makeCell(family.name, "metrics." + key, family.metrics?.[key], family.text.metrics[key] ?? DASH)),
     make("td", {}, family.text.seeds_interval), make("td", {}, family.text.examples_interval)));
-  return foldable("Every metric of the test split", table("every metric of the test split, mean over the seeds", head, rows));
+  return makeFoldable("Every metric of the test split", makeTable("every metric of the test split, mean over the seeds", head, rows));
 }
 
-function leaderboard() {
-  const axis = sharedAxis(), ticks = axis.ticks(3);
-  const head = make("tr", {}, heading("", { class: "place", "aria-label": "place" }), heading("Family"),
-    heading(metric.name, { title: metric.definition, class: "number" }), heading(finished.length ? axisHead(axis, ticks) : "", { class: "drawn" }),
-    ...COLUMNS.map((column) => heading(column.name, { title: column.title, class: "number" })));
-  const rows = [...families.map((family, place) => familyRow(family, place, axis, ticks)), ...(report.baselines ?? []).map(baselineRow)];
-  return part("leaderboard", "Leaderboard", "Measured on the test split. " + (rules.tested ?? ""),
-    table("leaderboard", head, rows, { class: "cards" }), footnotes(), allMetrics());
+function addLeaderboard() {
+  const axis = makeSharedAxis(), ticks = axis.ticks(3);
+  const head = make("tr", {}, makeHeading("", { class: "place", "aria-label": "place" }), makeHeading("Family"),
+    makeHeading(metric.name, { title: metric.definition, class: "number" }), makeHeading(finished.length ? drawAxisHead(axis, ticks) : "", { class: "drawn" }),
+    ...COLUMNS.map((column) => makeHeading(column.name, { title: column.title, class: "number" })));
+  const rows = [...families.map((family, place) => makeFamilyRow(family, place, axis, ticks)), ...(report.baselines ?? []).map(makeBaselineRow)];
+  return addPart("leaderboard", "Leaderboard", "Measured on the test split. " + (rules.tested ?? ""),
+    makeTable("leaderboard", head, rows, { class: "cards" }), makeFootnotes(), makeMetricsTable());
 }

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 from seqwise.compare.report.schema import Report, to_json
-from seqwise.vectors.map.page import script_json
+from seqwise.page.script import dump_json_for_script
 
 # In loading order: a part uses only those before it.
 SCRIPTS = (
@@ -44,7 +44,7 @@ def make_page(report: Report) -> str:
         "STYLE": _read("style.css"),
         "SCRIPT": "\n".join(_read(name) for name in SCRIPTS),
         "SENTENCES": escape(" ".join(sentences)),
-        "DATA": script_json({"title": title, "report": json.loads(to_json(report))}),
+        "DATA": dump_json_for_script({"title": title, "report": json.loads(to_json(report))}),
     }
     # All at once: a name that looks like a placeholder must stay a name.
     return _PLACEHOLDER.sub(lambda match: parts[match[1]], _read("page.html"))

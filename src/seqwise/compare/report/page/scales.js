@@ -1,13 +1,15 @@
 // --- scales, axes and the frame of a chart. A chart is drawn in pixels of its box, and again when the box changes.
-const extent = (numbers) => numbers.reduce(([minimum, maximum], number) => [Math.min(minimum, number), Math.max(maximum, number)],
+const findExtent = (numbers) => numbers.reduce(([minimum, maximum], number) => [Math.min(minimum, number), Math.max(maximum, number)],
   [Infinity, -Infinity]);
 
-function scale(numbers, start, end, log = false) {
-  let [minimum, maximum] = extent(numbers);
+// Room around a single number ends at `bounds`.
+function makeScale(numbers, start, end, log = false, bounds = [-Infinity, Infinity]) {
+  let [minimum, maximum] = findExtent(numbers);
   if (!Number.isFinite(minimum)) [minimum, maximum] = log ? [1, 10] : [0, 1];
   if (minimum === maximum) {
     const room = log ? 1.5 : Math.abs(minimum) * 0.1 || 1;
     [minimum, maximum] = log ? [minimum / room, maximum * room] : [minimum - room, maximum + room];
+    [minimum, maximum] = [Math.max(minimum, bounds[0]), Math.min(maximum, bounds[1])];
   }
   const transform = log ? Math.log : (value) => value;
   const from = transform(minimum), span = transform(maximum) - from;
@@ -17,18 +19,25 @@ function scale(numbers, start, end, log = false) {
     return log ? Math.exp(value) : value;
   };
   return Object.assign(at, { invert, minimum, maximum, log, ticks: (tickCount, unit = 1) =>
-    (log ? logTicks : linearTicks)(minimum / unit, maximum / unit, tickCount).map((tick) => tick * unit) });
+    (log ? makeLogTicks : makeLinearTicks)(minimum / unit, maximum / unit, tickCount).map((tick) => tick * unit) });
 }
 
 // A little room on both sides, so that no mark lies upon the frame.
 function addMargins(numbers, log, amount = 0.06) {
-  const [minimum, maximum] = extent(numbers);
+  const [minimum, maximum] = findExtent(numbers);
   if (!Number.isFinite(minimum) || minimum === maximum) return numbers;
   const room = log ? (maximum / minimum) ** amount : (maximum - minimum) * amount;
   return log ? [minimum / room, maximum * room] : [minimum - room, maximum + room];
 }
 
-function linearTicks(minimum, maximum, tickCount) {
+// The scale of an axis for the metric, with margins that end at its bounds.
+function makeQualityScale(numbers, start, end, log, margin = 0.06) {
+  const [minimum, maximum] = findExtent(numbers), [low, high] = findExtent(addMargins(numbers, log, margin));
+  const bounds = [Math.min(qualityBounds[0], minimum), Math.max(qualityBounds[1], maximum)];
+  return makeScale(minimum < maximum ? [Math.max(low, bounds[0]), Math.min(high, bounds[1])] : numbers, start, end, log, bounds);
+}
+
+function makeLinearTicks(minimum, maximum, tickCount) {
   const rough = (maximum - minimum) / Math.max(1, tickCount), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((multiple) => multiple * power).find((one) => one >= rough * 0.999) ?? 10 * power;
   const ticks = [];
@@ -36,9 +45,9 @@ function linearTicks(minimum, maximum, tickCount) {
   return ticks;
 }
 
-function logTicks(minimum, maximum, tickCount) {
+function makeLogTicks(minimum, maximum, tickCount) {
   const decades = Math.log10(maximum / minimum);
-  if (decades < 0.7) return linearTicks(minimum, maximum, tickCount);
+  if (decades < 0.7) return makeLinearTicks(minimum, maximum, tickCount);
   const every = Math.max(1, Math.ceil(decades / tickCount));
   const multiples = decades < tickCount / 3 ? [1, 2, 3, 5, 7] : decades < tickCount / 1.8 ? [1, 2, 5] : decades < tickCount ? [1, 3] : [1];
   const ticks = [];
@@ -47,27 +56,27 @@ function logTicks(minimum, maximum, tickCount) {
       const tick = Number((multiple * 10 ** power).toPrecision(12));
       if (tick >= minimum * 0.9999 && tick <= maximum * 1.0001) ticks.push(tick);
     }
-  return ticks.length > 1 ? ticks : linearTicks(minimum, maximum, tickCount);
+  return ticks.length > 1 ? ticks : makeLinearTicks(minimum, maximum, tickCount);
 }
 
 // As few digits as all ticks need.
-function tickLabels(ticks) {
+function formatTicks(ticks) {
   let digits = 0;
   while (digits < 9 && ticks.some((tick) => Math.abs(tick - Number(tick.toFixed(digits))) > 1e-6 * Math.abs(tick))) digits++;
   const isExtreme = (tick) => Math.abs(tick) >= 1e6 || (tick !== 0 && Math.abs(tick) < 1e-5);
   const formatTick = (tick) => tick.toLocaleString("en-GB", { maximumFractionDigits: digits }).replace(/^-/, "−");
-  return ticks.map((tick) => isExtreme(tick) ? scientific(tick, 2).replace(".0 ", " ").replace(/^(−?)1 × /, "$1") : formatTick(tick));
+  return ticks.map((tick) => isExtreme(tick) ? formatScientific(tick, 2).replace(".0 ", " ").replace(/^(−?)1 × /, "$1") : formatTick(tick));
 }
 
-const qualityTicks = (ticks) => isRatio ? tickLabels(ticks.map((tick) => tick * 100)).map((text) => text + " %") : tickLabels(ticks);
+const formatQualityTicks = (ticks) => isRatio ? formatTicks(ticks.map((tick) => tick * 100)).map((text) => text + " %") : formatTicks(ticks);
 
 // Long times are round in minutes or hours, not in hundreds of seconds.
-const timeUnit = (x) => x.log && x.maximum / x.minimum > 1000 ? 1 : x.maximum > 7200 ? 3600 : x.maximum > 120 ? 60 : 1;
+const chooseTimeUnit = (x) => x.log && x.maximum / x.minimum > 1000 ? 1 : x.maximum > 7200 ? 3600 : x.maximum > 120 ? 60 : 1;
 
 // Grid, ticks and titles. `area` is { left, right, top, bottom } in pixels.
-function frame(area, x, y, names, labels) {
+function drawFrame(area, x, y, names, labels) {
   const layer = draw("g", { class: "frame" });
-  const unit = names.time ? timeUnit(x) : 1, tickCount = Math.max(3, Math.floor((area.right - area.left) / 80));
+  const unit = names.time ? chooseTimeUnit(x) : 1, tickCount = Math.max(3, Math.floor((area.right - area.left) / 80));
   const xTicks = x.ticks(tickCount, unit), yTicks = y.ticks(5);
   let free = -Infinity;  // where the next name below the axis may begin
   labels.y(yTicks).forEach((text, at) => layer.append(
@@ -90,7 +99,7 @@ function frame(area, x, y, names, labels) {
 const qualityName = metric.name + (lower ? " ↓ lower is better" : " ↑ higher is better");
 
 // Draws now, and again when the width of the box changes.
-function chart(kind, label, height, paint) {
+function makeChart(kind, label, height, paint) {
   const svg = draw("svg", { class: "chart", "data-chart": kind, role: "img", "aria-label": label });
   const box = make("div", { class: "plot" }, svg);
   let width = 0;

@@ -9,21 +9,21 @@ function flatten(value, prefix = "", into = new Map()) {
 const formatSetting = (value) => value === null || value === undefined ? DASH : typeof value === "string" ? value
   : typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value) : String(Number(value.toPrecision(6)))) : JSON.stringify(value);
 
-function differingSettings(withSettings) {
+function makeDifferingSettings(withSettings) {
   const keys = [...new Set(withSettings.flatMap(([, settings]) => [...settings.keys()]))];
   const differingKeys = keys.filter((key) => new Set(withSettings.map(([, settings]) => JSON.stringify(settings.get(key) ?? null))).size > 1);
   if (withSettings.length < 2) return null;
-  if (differingKeys.length === 0) return note("All families have the same settings.");
-  const head = make("tr", {}, heading("Setting"), ...withSettings.map(([name]) => heading(familyLabel(name))));
+  if (differingKeys.length === 0) return makeNote("All families have the same settings.");
+  const head = make("tr", {}, makeHeading("Setting"), ...withSettings.map(([name]) => makeHeading(makeFamilyLabel(name))));
   const rows = differingKeys.map((key) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, key)),
     ...withSettings.map(([name, settings]) => make("td", { class: "words", "data-family": name, "data-setting": key }, formatSetting(settings.get(key))))));
-  return make("div", {}, make("h3", {}, "Settings that differ"), table("settings that differ between families", head, rows, { class: "settings" }));
+  return make("div", {}, make("h3", {}, "Settings that differ"), makeTable("settings that differ between families", head, rows, { class: "settings" }));
 }
 
-const nameValueTable = (label, entries) => table(label, make("tr", {}, heading("Name"), heading("Value")),
+const makeNameValueTable = (label, entries) => makeTable(label, make("tr", {}, makeHeading("Name"), makeHeading("Value")),
   entries.map(([key, value]) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, key)), make("td", { class: "words" }, formatSetting(value)))), { class: "settings" });
 
-function copyButton(text) {
+function makeCopyButton(text) {
   const button = make("button", { type: "button", class: "copy" }, "Copy");
   const show = (word) => { button.textContent = word; setTimeout(() => { button.textContent = "Copy"; }, 1600); };
   button.addEventListener("click", async () => {
@@ -32,7 +32,7 @@ function copyButton(text) {
       show("Copied");
     } catch {  // a browser that gives a local file no clipboard: the text is selected, so that it can be copied by hand
       const range = document.createRange();
-      range.selectNodeContents(find("command"));
+      range.selectNodeContents(getElement("command"));
       getSelection().removeAllRanges();
       getSelection().addRange(range);
       show("Selected");
@@ -41,17 +41,17 @@ function copyButton(text) {
   return button;
 }
 
-function settings() {
+function addSettings() {
   const withSettings = families.filter((family) => family.settings && Object.keys(family.settings).length > 0).map((family) => [family.name, flatten(family.settings)]);
   const machine = [...flatten(report.machine ?? {})].filter(([key]) => key !== "in_words");
-  return part("settings", "Repeat it", "The same command on the same data repeats this comparison, in a new folder.",
-    report.command && make("div", { class: "command" }, make("pre", { tabindex: "0" }, make("code", { id: "command" }, report.command)), copyButton(report.command)),
-    differingSettings(withSettings),
+  return addPart("settings", "Repeat it", "The same command on the same data repeats this comparison, in a new folder.",
+    report.command && make("div", { class: "command" }, make("pre", { tabindex: "0" }, make("code", { id: "command" }, report.command)), makeCopyButton(report.command)),
+    makeDifferingSettings(withSettings),
     withSettings.length > 0 && make("h3", {}, "Every setting"),
     ...withSettings.map(([name, own]) => {
       const run = byName.get(name).run;
-      return foldable(familyLabel(name), run && note("Run folder: ", make("code", {}, run)), nameValueTable("settings of " + name, [...own]));
+      return makeFoldable(makeFamilyLabel(name), run && makeNote("Run folder: ", make("code", {}, run)), makeNameValueTable("settings of " + name, [...own]));
     }),
-    make("h3", {}, "Machine and versions"), note(report.machine?.in_words ?? "", report.seqwise ? ` · Seqwise ${report.seqwise}` : ""),
-    machine.length > 0 && foldable("All details", nameValueTable("machine and versions", machine)));
+    make("h3", {}, "Machine and versions"), makeNote(report.machine?.in_words ?? "", report.seqwise ? ` · Seqwise ${report.seqwise}` : ""),
+    machine.length > 0 && makeFoldable("All details", makeNameValueTable("machine and versions", machine)));
 }

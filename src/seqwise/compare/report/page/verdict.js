@@ -3,53 +3,56 @@ const verdict = report.verdict ?? {}, rules = report.rules ?? {}, seeds = rules.
 const single = seeds.length === 1;
 const byName = new Map(families.map((family) => [family.name, family]));
 
-function winner() {
+function makeWinner() {
   const best = byName.get(verdict.best);
   if (!best) return [make("p", { class: "label" }, "Result"), make("p", { class: "winner none" }, "No family finished")];
-  const tied = verdict.tied ?? [], unsure = verdict.unsure ?? [];
-  const headline = finished.length === 1 ? "Only one finished" : tied.length ? "Ahead by little" : unsure.length ? "Ahead, but not certainly" : "Best";
+  const equal = verdict.equal ?? [], tied = (verdict.tied ?? []).filter((name) => !equal.includes(name)), unsure = verdict.unsure ?? [];
+  const names = [best.name, ...equal], length = names.join(", ").length;
+  const solved = "Solved by " + (names.length === finished.length ? "all" : `${names.length} of ${finished.length}`);
+  const headline = finished.length === 1 ? "Only one finished" : equal.length ? (verdict.solved ? solved : "Exactly equal")
+    : tied.length ? "Ahead by little" : unsure.length ? "Ahead, but not certainly" : "Best";
   return [
     make("p", { class: "label" }, headline),
-    make("p", { class: "winner" + (best.name.length > 26 ? " longest" : best.name.length > 9 ? " long" : "") }, winnerMark(best.name), make("bdi", {}, best.name)),
+    make("p", { class: "winner" + (length > 26 ? " longest" : length > 9 ? " long" : "") }, ...names.flatMap((name, at) => [at ? ", " : "", drawWinnerMark(name), make("bdi", {}, name)])),
     make("p", { class: "score" }, metric.name + " ", make("b", {}, best.text.mean)),
     tied.length > 0 && make("p", { class: "equals" }, "tied: ", ...joinElements(tied)),
     unsure.length > 0 && make("p", { class: "equals" }, "behind, but not certainly: ", ...joinElements(unsure)),
   ].filter(Boolean);
 }
 
-const winnerMark = (name) => draw("svg", { class: "crest", viewBox: "0 0 24 24", "aria-hidden": "true" }, mark(name, 12, 12, 8.5));
+const drawWinnerMark = (name) => draw("svg", { class: "crest", viewBox: "0 0 24 24", "aria-hidden": "true" }, drawMark(name, 12, 12, 8.5));
 const joinElements = (names) => names.flatMap((name, at) => [at ? ", " : "", make("bdi", {}, name)]);
 
 // The fastest and the smallest of several leaders.
-function distinctions() {
+function makeDistinctions() {
   const kinds = [["fastest", "Fastest predictions among the best"], ["smallest", "Smallest among the best"]];
   return kinds.filter(([key]) => byName.has(verdict[key]) && (verdict.tied ?? []).length > 0).map(([key, text]) => {
     const family = byName.get(verdict[key]);
     const size = verdict[key + "_text"] + (key === "fastest" ? " each" : "");
-    return make("div", {}, make("dt", {}, text), make("dd", {}, familyLabel(family.name), " ", make("small", {}, size)));
+    return make("div", {}, make("dt", {}, text), make("dd", {}, makeFamilyLabel(family.name), " ", make("small", {}, size)));
   });
 }
 
-function conditions() {
+function makeConditions() {
   const names = families.length === 1 ? "1 family" : families.length + " families";
   const matchNames = { parameters: "equal parameters", time: "equal time", tokens: "equal " + (report.unit ?? "tokens") };
   const rows = [
     ["Budget", (rules.budget ?? DASH) + " for each family and seed"],
-    ["Compared", names + ", " + plural(seeds.length, "seed")],
-    ["Matched by", (matchNames[rules.match] ?? rules.match ?? DASH) + (rules.match === "parameters" && exists(rules.parameters) ? " (" + rules.parameters_text + ")" : "")],
+    ["Compared", names + ", " + formatPlural(seeds.length, "seed")],
+    ["Matched by", (matchNames[rules.match] ?? rules.match ?? DASH) + (rules.match === "parameters" && isNumber(rules.parameters) ? " (" + rules.parameters_text + ")" : "")],
     ["Machine", report.machine?.in_words ?? DASH],
   ];
   return make("dl", { class: "facts" }, ...rows.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));
 }
 
-function pageHeader() {
-  const fastestAndSmallest = distinctions();
-  find("top").append(
+function addPageHeader() {
+  const fastestAndSmallest = makeDistinctions();
+  getElement("top").append(
     make("p", { class: "label" }, "Seqwise comparison"),
     make("h1", {}, title),
     make("div", { class: "verdict" },
-      make("div", { class: "winner-box" }, ...winner()),
+      make("div", { class: "winner-box" }, ...makeWinner()),
       make("div", { class: "sentences-box" }, ...(verdict.sentences ?? []).map((sentence) => make("p", {}, keepUnitsTogether(sentence))),
         fastestAndSmallest.length > 0 && make("dl", { class: "prizes" }, ...fastestAndSmallest))),
-    conditions());
+    makeConditions());
 }
