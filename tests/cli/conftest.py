@@ -32,7 +32,7 @@ class CommandResult:
 
 @pytest.fixture
 def seqwise_command(capsys) -> Callable[..., CommandResult]:
-    """Run `seqwise …` in this process."""
+    """Runs `seqwise …` in this process."""
 
     def run(*arguments: object) -> CommandResult:
         capsys.readouterr()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import pytest
 
@@ -73,4 +75,37 @@ def test_json_contains_the_errors(seqwise_command, tmp_path):
     assert result.status == 2
     errors = json.loads(result.out)["errors"]
     assert [(error["file"], error["line"]) for error in errors] == [(str(path), 3), (str(path), 4)]
-    assert all(error["problem"] and error["repair"] for error in errors)
+    assert all(error["problem"] and error["fix"] for error in errors)
+    assert all(error["repair"] == error["fix"] for error in errors)  # the old key
+
+
+VALUES = {
+    **dict.fromkeys(("Text", "text", "comment"), lambda i: f"this is film number {i}"),
+    **dict.fromkeys(("stars", "Stars", "Bewertung", "my mood"), lambda i: "good" if i % 3 else "bad"),
+}  # column → its value in row i; those of other columns are all different
+
+
+@pytest.mark.parametrize(
+    ("header", "words", "columns"),
+    [
+        ("id,Text,stars", [], "Text,stars"),
+        ("id,Text,stars", ["--task", "classify"], "Text,stars"),
+        ("Bewertung,Text,Kunde", [], "Text,Bewertung"),
+        ("Bewertung,Text,Kunde", ["--task", "classify"], "Text,Bewertung"),
+        (",Text,Stars", ["--task", "classify"], "Text,Stars"),
+        ("Unnamed: 0,text,Stars", [], "text,Stars"),
+        ("reviewId,comment,my mood", [], "comment,my mood"),
+    ],
+)
+def test_suggested_columns_work_as_printed(seqwise_command, tmp_path, header, words, columns):
+    """Names are those of the file, in the order text,label; an ID is never the label."""
+    names, path = header.split(","), tmp_path / "reviews.csv"
+    rows = [",".join(VALUES.get(name, str)(i) for name in names) for i in range(80)]
+    path.write_text("\n".join([header, *rows]))
+    result = seqwise_command("check", path, *words)
+    assert result.status == 2
+    assert re.search(rf"--columns {re.escape(shlex.quote(columns))}\.?$", result.err, flags=re.MULTILINE), result.err
+    result = seqwise_command("check", path, "--columns", columns)
+    assert result.status == 0, result.err
+    label = columns.split(",")[1]
+    assert f"task: classify, because the column {label} has only 2 different values (bad, good)." in result.err

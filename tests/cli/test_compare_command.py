@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
+import signal
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import small_comparison as small
 
 from seqwise.cli.compare import Compare
-from seqwise.cli.comparison_display import TrialsDisplay
+from seqwise.cli.comparison_display import TrialsDisplay, describe_rates
 from seqwise.cli.options import parse
 from seqwise.compare import api
+from seqwise.compare.plan.budgets import TrialBudgets
 from seqwise.compare.plan.plan import Plan
+from seqwise.compare.report.formatting import format_rate
 from seqwise.compare.run.jobs import Job, Outcome
-from seqwise.config import Family
+from seqwise.compare.run.learning_rates import choose_rate
+from seqwise.config import FAMILIES
 
 SETTINGS = [
     *("--text.tokenizer", "characters", "--data.window", "16", "--network.width", "12", "--network.depth", "1"),
@@ -72,7 +77,9 @@ def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, en
     assert "(unigram)" in lines[3]
     assert lines[7:] == report["verdict"]["sentences"]
     for words in (
-        "parameters: rnn ", "each of 2 families: 1 × 6,000 tokens: 2 learning rates of 750 tokens each, then 1",
+        "parameters: rnn ",
+        "each of 2 families: 1 × 6,000 tokens: at least 2 learning rates of 750 tokens each, then 1",
+        "chosen learning rates:", "  rnn  0.",
         "measuring the speed of all families", "learning-rate search: 2 trials; about 0:", "1/2  rnn/lr-1",
         "2/2  rnn/lr-2      rate 0.", "rnn/seed-0", "750 tokens", "4,500 tokens",
         "evaluating on the test split, once: 2 models",
@@ -92,9 +99,9 @@ def test_json_is_one_document_and_nothing_else(seqwise_command, engines, folder)
 
 def test_resuming_a_finished_comparison_only_writes_the_report_again(seqwise_command, folder, tmp_path):
     plan = Plan.open(folder)
-    for trial in plan.trials():  # failed ones would be repeated
+    for trial in plan.list_trials():  # failed ones would be repeated
         if trial.family == "too-fast":
-            Job("train", trial.name).file(folder).unlink()
+            Job("train", trial.name).get_file(folder).unlink()
     Outcome("done").save(folder / "trials" / "unrelated.json")
     smaller_plan = Plan.open(folder)
     smaller_plan.families.pop("too-fast")
@@ -107,7 +114,7 @@ def test_resuming_a_finished_comparison_only_writes_the_report_again(seqwise_com
     assert {path: path.stat().st_mtime_ns for path in folder.glob("trials/**/*") if path.is_file()} == before
     assert (folder / "report.html").stat().st_size > 10_000
     assert json.loads((folder / "report.json").read_text())["verdict"]["best"]
-    assert "training" not in result.err
+    assert "training:" not in result.err
 
 
 def test_failed_trials_are_reported_and_repeated(seqwise_command, engines, folder):
@@ -124,7 +131,7 @@ def test_a_comparison_without_its_data_is_not_resumed(seqwise_command, engines, 
     options = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1"]
     first = seqwise_command("compare", text, *SETTINGS, *options, "--out", tmp_path / "out")
     assert first.status == 0
-    Job("test", "rnn/seed-0").file(tmp_path / "out").unlink()
+    Job("test", "rnn/seed-0").get_file(tmp_path / "out").unlink()
     content = text.read_text()
     for change in (lambda: text.write_text(content * 2), text.unlink):
         change()
@@ -141,6 +148,28 @@ def test_a_waiting_engine_is_explained(folder, capsys):
     display.start_stage("training", [])
     display.handle_event({"event": "waiting", "reason": "the cluster is busy."})
     assert "warning: the cluster is busy." in capsys.readouterr().err
+
+
+def test_the_chosen_learning_rates_are_listed(folder, capsys):
+    plan = Plan.open(folder)
+    lowest = min(plan.list_rates("gru"))
+    plan = replace(plan, added_rates={"gru": (lowest / 2.5, lowest / 6.25)})
+    plan.save(folder)
+    lines = describe_rates(folder, plan)
+    assert lines[0] == "chosen learning rates:"
+    (gru,) = [line for line in lines if "gru" in line]
+    rate, _ = choose_rate(folder, plan, "gru")
+    assert gru.split()[:2] == ["gru", format_rate(rate)]
+    assert "of 4 tried" in gru
+    assert gru.endswith("; the search was extended by 2")
+    assert not [line for line in lines if "ngram" in line or "too-fast" in line]
+    display = TrialsDisplay(folder, plan)
+    display.start_stage("training", [])
+    assert "\n".join(lines) in capsys.readouterr().err
+    display.start_stage("learning rates", [Job("train", "gru/lr-3")])
+    assert "learning-rate search, extended because the best rate was the lowest or the highest: 1 trial;" in (
+        capsys.readouterr().err
+    )
 
 
 def test_the_exit_status_is_one_if_every_trial_failed(seqwise_command, engines, text, tmp_path):
@@ -162,6 +191,31 @@ def test_an_interrupted_comparison_explains_how_to_resume(seqwise_command, folde
     assert result.status == 130
     assert result.out == ""
     assert result.err.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise compare --resume {folder}"
+
+
+def test_a_second_signal_explains_how_to_resume(seqwise_command, folder, monkeypatch):
+    """`timeout` and `make` each pass SIGTERM on, so the command receives two."""
+
+    def stop_at_once(*arguments: object) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("the second signal does not interrupt")
+
+    monkeypatch.setattr(api, "run_stages", stop_at_once)
+    result = seqwise_command("compare", "--resume", folder)
+    assert result.status == 130
+    assert result.err.rstrip().splitlines()[-1] == f"interrupted. Resume with: seqwise compare --resume {folder}"
+
+
+def test_only_a_comparison_with_jobs_left_warns_of_a_busy_machine(seqwise_command, engines, folder, monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 99.0, 99.0))
+    monkeypatch.setattr(TrialBudgets, "is_timed", True)
+    warning = "warning: this machine is busy: a load of 99.0"
+    assert warning in seqwise_command("compare", "--resume", folder).err  # a variant failed, and is repeated
+    plan = Plan.open(folder)
+    plan.families.pop("too-fast")
+    plan.save(folder)
+    assert warning not in seqwise_command("compare", "--resume", folder).err
 
 
 @pytest.mark.parametrize(
@@ -233,7 +287,7 @@ def test_help_begins_with_the_options_of_compare_and_omits_unsupported_ones(seqw
     assert not {"--model", "--init"} & set(listed)
     assert len(set(listed)) == len(listed)
     assert "--text.tokenizer" in listed
-    for family in get_args(Family):
+    for family in FAMILIES:
         assert family in " ".join(page.split("--variants")[0].split())
 
 

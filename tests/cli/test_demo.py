@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
+from small_comparison import finished_comparison
 
 from seqwise.cli import demo
 from seqwise.cli.main import main
+from seqwise.compare import api
 from seqwise.compare.plan.plan import Plan
 from seqwise.config import TASKS
 
@@ -43,6 +47,22 @@ def test_the_demo_ends_with_a_table_a_verdict_and_a_report(tmp_path, capsys):
 def test_every_task_has_a_demo(task, tmp_path, capsys):
     output = run_demo(task, tmp_path / "demo", capsys)
     assert ("The best model continues a text:" in output) is (task == "language")
+
+
+def test_an_interrupted_demo_explains_how_to_resume(tmp_path, monkeypatch, capsys):
+    folder = finished_comparison(tmp_path / "demo")
+    monkeypatch.setattr(demo, "create_plan", lambda *arguments, **options: (folder, Plan.open(folder)))
+
+    def receive_signals(count: int) -> bool:
+        for _ in range(count):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return False
+
+    for count, state in ((1, "stopped and saved."), (2, "interrupted.")):
+        monkeypatch.setattr(api, "run_stages", lambda *arguments, count=count: receive_signals(count))
+        assert main(["demo"]) == 130
+        last_line = capsys.readouterr().err.rstrip().splitlines()[-1]
+        assert last_line == f"{state} Resume with: seqwise compare --resume {folder}"
 
 
 def test_every_task_has_built_in_data_and_example_inputs():

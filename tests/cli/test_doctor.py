@@ -22,8 +22,10 @@ def _no_bfloat16_probe(monkeypatch, tmp_path):
 
 @pytest.fixture
 def without_torch(monkeypatch):
-    package_version = environment.package_version
-    monkeypatch.setattr(environment, "package_version", lambda name: None if name == "torch" else package_version(name))
+    package_version = environment.get_package_version
+    monkeypatch.setattr(
+        environment, "get_package_version", lambda name: None if name == "torch" else package_version(name)
+    )
 
 
 def test_a_complete_machine_is_ready(capsys):
@@ -33,6 +35,23 @@ def test_a_complete_machine_is_ready(capsys):
     assert any(line.startswith("cpu bfloat16") and "crashes; float32 is used" in line for line in lines)
     assert any(line.startswith("waiting threads") and "GOMP_SPINCOUNT" in line for line in lines)
     assert any(line.startswith("extra [dev]") for line in lines)
+    assert any(line.startswith("cross-entropy") and "fused with the output layer" in line for line in lines)
+    assert any(line.startswith("cache") and " 0 bytes in " in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(None, "unknown"), (0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (45_678_900, "45.7 MB"), (3e9, "3.0 GB")],
+)
+def test_a_size_has_the_unit_that_fits(size, text):
+    assert doctor._format_size(size) == text
+
+
+def test_a_backend_is_described_with_its_reason():
+    assert doctor._describe_backend("aten (llvmlite is missing)", doctor.RECURRENT_BACKENDS) == (
+        "PyTorch (ATen) (llvmlite is missing)"
+    )
+    assert doctor._describe_backend(None, doctor.LOSS_BACKENDS) == "unknown"
 
 
 def test_json_is_one_document(capsys, tmp_path):
@@ -78,7 +97,7 @@ def test_a_torch_that_does_not_load_is_not_ready(monkeypatch):
     [("2.9.1", False), ("2.10.0", True), ("2.13.0+cpu", True), ("3.0", True), (None, False)],
 )
 def test_a_package_that_is_too_old_does_not_satisfy(monkeypatch, installed, is_satisfied):
-    monkeypatch.setattr(environment, "package_version", lambda name: installed)
+    monkeypatch.setattr(environment, "get_package_version", lambda name: installed)
     assert doctor.Requirement.parse("torch>=2.10,<3").is_satisfied is is_satisfied
 
 

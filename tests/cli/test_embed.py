@@ -23,7 +23,7 @@ def lines(tmp_path: Path) -> Path:
 def test_vectors_of_a_text_are_written_with_tokens_and_offsets(seqwise_command, trained_run, tmp_path: Path):
     out = tmp_path / "v.jsonl"
     result = seqwise_command("embed", trained_run("lstm", "words"), "the old model", "--out", out)
-    assert (result.status, result.out) == (0, f"{out}: 3 vectors of 16, layer 1 of 1\n")
+    assert (result.status, result.out) == (0, f"{out}: 3 vectors of dimension 16, layer 1 of 1\n")
     (line,) = map(json.loads, out.read_text().splitlines())
     assert (line["text"], line["tokens"]) == ("the old model", ["the", "old", "model"])
     assert line["offsets"] == [[0, 3], [4, 7], [8, 13]]

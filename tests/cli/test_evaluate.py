@@ -101,8 +101,43 @@ def test_a_warning_says_that_the_text_was_trained_on(seqwise_command, trained_ru
 
 def test_every_task_writes_its_predictions(seqwise_command, trained_run, book, tmp_path):
     result = seqwise_command("evaluate", trained_run(), book, "--out", tmp_path / "blocks.jsonl")
-    assert f"written: {tmp_path / 'blocks.jsonl'}" in result.err
+    assert f"saved to {tmp_path / 'blocks.jsonl'}" in result.err
     rows = [json.loads(line) for line in (tmp_path / "blocks.jsonl").read_text(encoding="utf-8").splitlines()]
     tokens = json.loads(seqwise_command("evaluate", trained_run(), book, "--json").out)["tokens"]
     assert sum(len(row["predicted"]) for row in rows) == tokens
     assert all(len(row["expected"]) == 128 for row in rows[:-1])
+
+
+def test_a_missing_column_is_explained_by_the_run_and_the_suggestion_works(seqwise_command, tmp_path):
+    rows = [f"film number {i},{'good' if i % 2 else 'bad'}" for i in range(60)]
+    (tmp_path / "reviews.csv").write_text("\n".join(["Comment,Stars", *rows]))
+    (tmp_path / "other.csv").write_text("\n".join(["text,label", *rows]))
+    words = ["--task", "classify", "--columns", "Comment,Stars", "--budget", "200-tokens", "--network.width", "8"]
+    assert seqwise_command("train", tmp_path / "reviews.csv", *words, "--out", tmp_path / "run").status == 0
+    result = seqwise_command("evaluate", tmp_path / "run", tmp_path / "other.csv")
+    assert result.status == 2
+    assert result.err == (
+        f"error: {tmp_path / 'other.csv'}:1: there is no column 'Comment'. "
+        "The run has the names of the columns from its training data.\n"
+        "Name those of this file: --columns text,label\n"
+    )
+    result = seqwise_command("evaluate", tmp_path / "run", tmp_path / "other.csv", "--columns", "text,label")
+    assert result.status == 0
+    result = seqwise_command("evaluate", tmp_path / "run", tmp_path / "other.csv", "--columns", "txt,label")
+    assert "there is no column 'txt'.\nPerhaps you meant 'text'.\n" in result.err
+    result = seqwise_command("predict", tmp_path / "run", tmp_path / "other.csv")
+    assert result.status == 2
+    assert "from its training data.\nRename the columns of this file; it has text, label.\n" in result.err
+
+
+def test_the_columns_of_a_forecast_come_from_the_run(seqwise_command, tmp_path):
+    rows = [f"2024-{1 + i // 28:02}-{1 + i % 28:02},{i % 7}" for i in range(200)]
+    (tmp_path / "sales.csv").write_text("\n".join(["Datum,Umsatz", *rows]))
+    (tmp_path / "other.csv").write_text("\n".join(["date,sales", *rows]))
+    words = ["--task", "forecast", "--horizon", "2", "--forecast.lookback", "4", "--budget", "200-tokens"]
+    assert seqwise_command("train", tmp_path / "sales.csv", *words, "--out", tmp_path / "run").status == 0
+    for command in ("evaluate", "predict"):
+        result = seqwise_command(command, tmp_path / "run", tmp_path / "other.csv")
+        assert result.status == 2
+        assert "there is no column 'Datum'. The run has the names" in result.err
+        assert "Rename the columns of this file; it has date, sales." in result.err

@@ -10,6 +10,7 @@ import pytest
 
 from seqwise.cli.main import COMMANDS
 from seqwise.cli.vectors import COMMANDS as VECTOR_COMMANDS
+from seqwise.tasks.defaults import DEFAULT_BUDGET
 
 PAGES = [(name,) for name in COMMANDS] + [("vectors", name) for name in VECTOR_COMMANDS]
 
@@ -38,8 +39,23 @@ def test_main_options_are_explained(seqwise_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     page = " ".join(seqwise_command("train", "--help").out.split())
     assert "--model MODEL feedforward, rnn, gru, lstm, attentive-rnn, transformer, ngram or a family of" in page
-    assert "--budget STR How long to train: 90s, 5m, 1h, 2M-tokens, 3-epochs." in page
+    assert f"--budget STR How long to train: 90s, 5m, 1h, 2M-tokens, 3-epochs; {DEFAULT_BUDGET} unless set." in page
     assert "seqwise train --help-all" in page
+
+
+def test_help_shows_one_form_of_a_switch_and_help_all_both(seqwise_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert re.search(r"^  --json  +Print the result", seqwise_command("evaluate", "--help").out, flags=re.MULTILINE)
+    page = " ".join(re.sub("[│╭╰─╮╯]", " ", seqwise_command("train", "--help-all").out).split())
+    for name, text in [("network.{}tie-weights", "Share the"), ("forecast.{}linear", "Add a linear")]:
+        assert f"--{name.format('')}, --{name.format('no-')} {text}" in page
+
+
+@pytest.mark.parametrize("option", ["init", "vectors", "forecast.series", "forecast.known-future"])
+def test_a_setting_that_no_rule_chooses_has_the_default_none(seqwise_command, monkeypatch, option):
+    monkeypatch.setenv("COLUMNS", "100")
+    page = " ".join(re.sub("[│╭╰─╮╯]", " ", seqwise_command("train", "--help-all").out).split())
+    assert re.search(rf"--{option} STR [^-(]*(\([^-]*)?\(default: none\)", page)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
@@ -51,6 +67,7 @@ def test_completion_knows_commands_options_and_choices(seqwise_command, tmp_path
         "tr": "train",
         "train --mod": "--model",
         "train book.txt --model tr": "transformer",
+        "train --network.no-t": "--network.no-tie-weights",
         "compare --transformer.pos": "--transformer.positions",
         "vectors near": "nearest",
         "vectors nearest v.vec --by c": "cosine",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,7 @@ from seqwise.errors import DataError, SaveError
 
 @pytest.fixture
 def command(monkeypatch):
-    """Install a command `probe` that does what the test says, and return a function that runs it."""
+    """Installs a command `probe` that does what the test says, and returns a function that runs it."""
 
     def run(action, *words: str) -> int:
         module = ModuleType("seqwise.cli.probe")
@@ -67,13 +66,15 @@ def test_the_help_of_every_command_ends_with_an_example_and_does_not_import_torc
     assert result.returncode == 0
 
 
-def test_help_is_printed_within_half_a_second():
-    def measure_help() -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "seqwise", "--help"], check=True, capture_output=True)
-        return time.perf_counter() - start
-
-    assert min(measure_help() for _ in range(5)) < 0.5
+def test_help_imports_no_slow_package():
+    """So that it is printed within half a second."""
+    packages = ["torch", "numpy", "numba", "pydantic", "tyro", "yaml", "safetensors"]
+    code = (
+        f"import sys\nfrom seqwise.cli.main import main\nmain(['--help'])\nassert not sys.modules.keys() & {packages}"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert result.returncode == 0
 
 
 def test_without_a_command_the_overview_is_printed_and_the_status_is_two(capsys):
@@ -85,7 +86,7 @@ def test_without_a_command_the_overview_is_printed_and_the_status_is_two(capsys)
 
 def test_version_is_printed(capsys):
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"seqwise {cli.version()}\n"
+    assert capsys.readouterr().out == f"seqwise {cli.get_version()}\n"
 
 
 def test_an_unknown_command_suggests_the_most_similar(capsys):
@@ -114,7 +115,7 @@ def test_seqwise_errors_have_their_exit_status(command, error, status):
 def test_an_error_is_not_read_as_markup_and_not_wrapped(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     path = "a/rather/long/path/[bold]with/brackets[/bold]/:smile:/that/goes/on/and/on.txt"
-    assert command(make_raising(DataError("is empty.", repair="Write something.", file=path, line=3))) == 2
+    assert command(make_raising(DataError("is empty.", fix="Write something.", file=path, line=3))) == 2
     assert capsys.readouterr().err == f"error: {path}:3: is empty.\nWrite something.\n"
 
 

@@ -20,8 +20,11 @@ FILES = {
     "table.docx": "PK\x03\x04",
     "shared.yaml": "model: gru\ntransformer: {heads: 7}\n",
     "typing.yaml": "network: {widht: 7}\n",
+    "other-names.yaml": "lr: 0.1\nepochs: 3\n",
     "variants.yaml": "wide: {model: gru, transformer: {heads: 2}}\n",
     "notes.vec": "no vectors here\n",
+    "ids.csv": "id,Text,stars\n" + "".join(f"{i},film number {i},{i % 3}\n" for i in range(60)),
+    "compared/compare.yaml": "",
 }
 
 # Command line → words that the message must have. RUN is a trained language model (an LSTM).
@@ -53,10 +56,14 @@ MISTAKES: dict[str, list[str]] = {
     # Values
     "train book.txt --model lstmm": ["--model", "expected one of", "lstm", "received 'lstmm'"],
     "train book.txt --budget 5": ["budget '5'", "5s or 5-tokens"],
+    "train book.txt --model transformer --network.width 128 --transformer.heads 7": ["--network.width 140"],
     "train book.txt --network.width wide": ["--network.width", "expected INT", "received 'wide'"],
     "train book.txt --network.dropout 1.5": ["--network.dropout", "less than 1", "1.5"],
     "train book.txt --config missing.yaml": ["missing.yaml", "does not exist"],
     "train book.txt --config typing.yaml": ["typing.yaml", "network.widht", "'width'"],
+    "train book.txt --config other-names.yaml": [
+        "lr is training.learning_rate here: training: {learning_rate: 0.1}", "epochs is budget here: budget: 3-epochs",
+    ],
     "train book.txt --plot curve.pdf": ["curve.pdf", ".svg or .png"],
     "compare book.txt --models gru,lstn": ["no family 'lstn'", "'lstm'"],
     "compare book.txt --seeds 0": ["--seeds", "at least 1", "received 0"],
@@ -89,16 +96,35 @@ MISTAKES: dict[str, list[str]] = {
     "train sales.csv --task forecast --target price": ["price", "sales"],
     "train builtin:doc": ["'doc'", "'docs'"],
     "evaluate RUN bok.txt": ["bok.txt", "'book.txt'"],
-    "evaluate RUN": ["DATA is missing"],
-    "evaluate book.txt book.txt": ["book.txt is not a run"],
-    "predict runs/nothing the": ["runs/nothing is not a run", "seqwise train"],
-    "predict RUN missing.txt": ["missing.txt", "no such file"],
+    "evaluate RUN": ["DATA is missing", "For example: seqwise evaluate"],
+    "evaluate book.txt": ["RUN is missing", "received book.txt", "For example: seqwise evaluate"],
+    "evaluate book.txt book.txt": ["book.txt is not a run: it is a file"],
+    "evaluate book.txt RUN": ["book.txt is not a run, but ", "the first argument", "seqwise evaluate ", " book.txt"],
+    "predict the RUN": ["the is not a run, but ", "the first argument", "seqwise predict "],
+    "embed the RUN --out v.npy": ["the is not a run, but ", "the first argument", "seqwise embed "],
+    "predict runs/nothing the": ["runs/nothing is not a run: it does not exist", "seqwise train"],
+    "predict RUN missing.txt": ["missing.txt", "no such file", "echo missing.txt | seqwise predict RUN -"],
+    "predict RUN missing.csv": ["missing.csv", "no such file", "echo missing.csv | seqwise predict RUN -"],
+    "predict RUN data/missing.json.gz": ["data/missing.json.gz", "nor its folder"],
+    "predict RUN folder/new": ["folder/new", "no such file", "echo folder/new | seqwise predict RUN -"],
+    "predict RUN folder": ["folder: this is a folder", "echo folder | seqwise predict RUN -"],
+    "embed RUN missing.csv --out v.npy": ["no such file", "echo missing.csv | seqwise embed RUN - --out FILE"],
+    "check ids.csv": ["such as --task classify --columns Text,stars"],
+    "check ids.csv --task classify": ["no column label", "--columns Text,stars"],
+    "check ids.csv --columns Text,id": ["--columns Text,id does not determine the task", "Set --task too"],
+    "check ids.csv --columns Text,star": ["no column 'star'", "'stars'"],
     "embed RUN the": ["--out is missing", "For example"],
     "embed RUN the --out v.docx": ["v.docx", ".npy or .jsonl"],
     "vectors nearest notes.vec king": ["notes.vec"],
     "vectors nearest book.txt": ["at least one word", "For example"],
     # Run folders
-    "train --resume runs/nothing": ["runs/nothing is not a run"],
+    "train --resume runs/nothing": ["runs/nothing is not a run: it does not exist"],
+    "train RUN": ["is a run, not data", "seqwise train --resume "],
+    "train compared": ["compared is a comparison, not data", "seqwise compare --resume compared"],
+    "check RUN": ["is a run, not data"],
+    "evaluate RUN RUN": ["is a run, not data"],
+    "train --resume compared": ["compared is not a run, but a comparison", "seqwise compare --resume compared"],
+    "train reviews.csv --task classify --init compared": ["compared is not a run, but a comparison"],
     "train --resume RUN --model gru": ["--model gru differs", "lstm", "--resume"],
     "train --resume RUN --seed 1 --network.width 16": ["--seed 1 differs", "0"],
     "train --resume RUN --training.no-such 1": ["'--training.no-such'"],
@@ -112,6 +138,7 @@ MISTAKES: dict[str, list[str]] = {
 @pytest.fixture
 def workspace(tmp_path, monkeypatch):
     for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)

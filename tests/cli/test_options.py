@@ -78,6 +78,15 @@ def test_missing_options_have_their_defaults():
     assert command.settings == Outer(model="rnn", training=Inner(batch_size=3, learning_rate=2.0))
 
 
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_switch_has_both_forms_whatever_its_default(is_tied: bool):
+    """Settings from a file may have either value, so that both `--tied` and `--no-tied` must be accepted."""
+    file = Command(data=tyro.MISSING, settings=Outer(training=Inner(tied=is_tied)))
+    assert parse_command("a.txt", default=file).settings.training.tied is is_tied
+    assert parse_command("a.txt", "--training.tied", default=file).settings.training.tied is True
+    assert parse_command("a.txt", "--training.no-tied", default=file).settings.training.tied is False
+
+
 def test_a_command_may_exclude_settings():
     class Narrow(Command):
         without = ("model",)
@@ -105,10 +114,10 @@ def test_help_ends_with_the_example(capsys):
     assert page.endswith("example:\n  seqwise probe text.txt\n")
 
 
-def test_options_are_listed_by_name_and_flags_once():
+def test_options_are_listed_by_name_and_switches_in_both_forms():
     assert sorted(list_options(Command)) == [
-        *("--help", "--json", "--model", "--on-empty"),
-        *("--training.batch-size", "--training.learning-rate", "--training.no-tied", "--window"),
+        *("--help", "--json", "--model", "--no-json", "--on-empty"),
+        *("--training.batch-size", "--training.learning-rate", "--training.no-tied", "--training.tied", "--window"),
     ]
 
 
@@ -119,7 +128,6 @@ def test_options_are_listed_by_name_and_flags_once():
         (["--modle", "a"], "unknown option '--modle'. Perhaps you meant '--model'."),
         (["a", "--batch", "3"], "unknown option '--batch'. Perhaps you meant '--training.batch-size'."),
         (["a", "--learning_rate=3"], "--learning-rate is --training.learning-rate here: --training.learning-rate 3"),
-        (["a", "--no-json"], "unknown option '--no-json'. Perhaps you meant '--json'."),
         (["a", "--xyzzy"], "unknown option '--xyzzy'."),
         (["a", "-model", "rnn"], "unknown option '-model'. Perhaps you meant '--model'."),
         (["a", "b"], "unexpected argument 'b'."),

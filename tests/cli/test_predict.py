@@ -75,7 +75,9 @@ def test_a_prompt_may_look_like_an_option(seqwise_command, trained_run):
     assert result.out.startswith("--seed")
 
 
-@pytest.mark.parametrize("prompt", ["", "x" * 5000, "a\0b", "."])
+@pytest.mark.parametrize(
+    "prompt", ["", "x" * 5000, "a\0b", ".", "..", "and/or", "31/12/1999", "old film.csv", "a://b.csv"]
+)
 def test_unusual_prompts_are_accepted(seqwise_command, trained_run, prompt):
     result = seqwise_command("predict", trained_run(), prompt, "--max-length", "1")
     assert result.status == 0
@@ -122,7 +124,7 @@ def test_a_prompt_in_another_encoding_is_converted_and_a_damaged_one_is_an_error
     path.write_bytes("the\nschön".encode("latin1"))
     result = seqwise_command("predict", trained_run(), path)
     assert result.status == 0
-    assert f"warning: 1 file in Latin-1, converted to UTF-8 (--data.encoding sets another) ({path})." in result.err
+    assert f"note: 1 file in Latin-1, converted to UTF-8 (--data.encoding sets another) ({path})." in result.err
     set_standard_input(monkeypatch, b"\xff")
     result = seqwise_command("predict", trained_run(), "-")
     assert (result.status, result.out) == (2, "")
@@ -135,9 +137,9 @@ def test_a_missing_prompt_file_is_an_error(seqwise_command, trained_run, tmp_pat
     (tmp_path / "prompt.txt").write_text("the")
     result = seqwise_command("predict", trained_run(), tmp_path / "promt.txt")
     assert result.status == 2
-    assert (
-        result.err
-        == f"error: {tmp_path}/promt.txt: there is no such file or folder.\nPerhaps you meant 'prompt.txt'.\n"
+    assert result.err == (
+        f"error: {tmp_path}/promt.txt: there is no such file or folder.\nPerhaps you meant 'prompt.txt'.\n"
+        f"If it is the text itself: echo {tmp_path}/promt.txt | seqwise predict RUN -\n"
     )
     assert "this is a folder" in seqwise_command("predict", trained_run(), tmp_path).err
 

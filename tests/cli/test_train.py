@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -91,7 +92,35 @@ def test_help_marks_settings_chosen_by_rule(seqwise_command):
 def test_the_learning_curve_can_be_a_png(seqwise_command, book, tmp_path):
     result = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL, "--plot", tmp_path / "curve.png")
     assert result.status == 0
-    assert f"written: {tmp_path / 'curve.png'}" in result.err
+    assert f"saved to {tmp_path / 'curve.png'}" in result.err
     assert Image.open(tmp_path / "curve.png").size == (1520, 640)
     assert seqwise_command("train", "--resume", tmp_path / "run", "--plot", tmp_path / "again.svg").status == 0
     assert (tmp_path / "again.svg").read_text() == (tmp_path / "run" / "curve.svg").read_text()
+
+
+def test_a_run_without_a_checkpoint_says_that_it_starts_from_the_beginning(seqwise_command, trained_run, tmp_path):
+    run = shutil.copytree(trained_run(), tmp_path / "run")
+    weights = (run / "model.safetensors").read_bytes()
+    shutil.rmtree(run / "checkpoints")
+    for name in ("model.safetensors", "metrics.jsonl", "summary.json"):
+        (run / name).unlink()
+    result = seqwise_command("train", "--resume", run)
+    assert result.status == 0
+    assert "the run has no checkpoint yet: training starts from the beginning." in result.err.splitlines()
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize("has_improved", [False, True])
+def test_a_resumed_run_says_if_the_earlier_weights_are_kept(
+    seqwise_command, trained_run, tmp_path, monkeypatch, has_improved
+):
+    run = shutil.copytree(trained_run(), tmp_path / "run")
+    weights = (run / "model.safetensors").read_bytes()
+    monkeypatch.setattr("seqwise.training.loop.get_objective", lambda metrics: -1e9 if has_improved else 1e9)
+    result = seqwise_command("train", "--resume", run, "--budget", "1100-tokens")
+    assert result.status == 0, result.err
+    lines = result.err.splitlines()
+    assert "resuming at step 16." in lines
+    message = "no validation was better than the best one before: the weights of that one are kept."
+    assert (message in lines) is not has_improved
+    assert ((run / "model.safetensors").read_bytes() == weights) is not has_improved

@@ -140,14 +140,14 @@ def test_control_characters_of_a_word_are_escaped(seqwise_command, tmp_path: Pat
 
 def test_an_analogy_is_answered(seqwise_command, vectors: Path):
     result = seqwise_command("vectors", "analogy", vectors, "man", "king", "woman", "--n", 1)
-    assert result.out.startswith("man is to king as woman is to …   (3CosAdd, without the question's words)\n")
+    assert result.out.startswith("man is to king as woman is to …   (3CosAdd, words of the question excluded)\n")
     assert rows(result.out)[1:] == [["word", "cosine", "count"], ["1", "queen", "0.8340", "30"]]
 
 
 @pytest.mark.parametrize("by", ["add", "multiply"])
 def test_words_of_an_analogy_may_be_answers_and_are_marked(seqwise_command, plain: Path, by: str):
     result = seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--by", by, "--keep-question")
-    assert {"add": "3CosAdd", "multiply": "3CosMul"}[by] + ", the question's words may answer" in result.out
+    assert {"add": "3CosAdd", "multiply": "3CosMul"}[by] + ", words of the question allowed" in result.out
     assert rows(result.out)[2][1] == "man"
     assert rows(result.out)[2][3:] == ["a", "word", "of", "the", "question"]
     document = json.loads(seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--json").out)
@@ -185,9 +185,9 @@ def test_analogy_and_similarity_tests_are_recognised_and_evaluated(seqwise_comma
         ["wrong", "0", "1", "0.0%", "0"],
         ["total", "1", "2", "50.0%", "1"],
     ]
-    assert "3CosAdd, the question's words excluded, answers among all 7 words" in result.out
+    assert "3CosAdd over all 7 words; words of the question are excluded as answers" in result.out
     assert ["1.0000", "0.9996", "3", "of", "4", "75.0%"] in rows(result.out)
-    assert "Spearman (equal values share their mean rank)" in result.out
+    assert "Spearman (ties get average ranks)" in result.out
 
 
 def test_measures_as_json(seqwise_command, plain: Path, tests):
@@ -196,7 +196,8 @@ def test_measures_as_json(seqwise_command, plain: Path, tests):
     )
     first, second = json.loads(result.out)["tests"]
     assert first["kind"] == "analogies"
-    assert "3CosMul, the question's words may answer, answers among the 5 most frequent words" in first["how"]
+    assert "3CosMul over the 5 most frequent words; words of the question are allowed as answers" in first["method"]
+    assert first["how"] == first["method"]  # the old key
     assert first["total"]["asked"] == 1
     assert (second["kind"], second["used"], second["pairs"], second["coverage"]) == ("similarities", 3, 4, 0.75)
     assert second["spearman"] == pytest.approx(1)
@@ -219,7 +220,7 @@ def test_the_usual_files_are_read(seqwise_command, plain: Path):
 @pytest.mark.parametrize("name", ["v.safetensors", "v.bin", "v.vec", "v.txt", "v.txt.gz"])
 def test_files_are_converted_by_their_suffixes(seqwise_command, vectors: Path, tmp_path: Path, name: str):
     result = seqwise_command("vectors", "convert", vectors, tmp_path / name)
-    assert (result.status, result.out) == (0, f"{tmp_path / name}: 7 words of 3 numbers\n")
+    assert (result.status, result.out) == (0, f"{tmp_path / name}: 7 words, vectors of dimension 3\n")
     assert ("can no longer be composed" in result.err) == (name != "v.safetensors")
     assert np.allclose(load_vectors(tmp_path / name).matrix, load_vectors(vectors).matrix)
 
@@ -316,7 +317,7 @@ def test_a_test_without_known_words_is_reported(seqwise_command, plain: Path, tm
     (tmp_path / "questions.txt").write_text("zebra gnu lion ant\n")
     result = seqwise_command("vectors", "evaluate", plain, tmp_path / "pairs.tsv", tmp_path / "questions.txt")
     assert result.status == 0
-    assert result.err.count("nothing could be measured: no line has all its words among the vectors") == 2
+    assert result.err.count("nothing could be measured: no line has all its words in the vocabulary") == 2
 
 
 def test_a_title_with_a_lone_surrogate_can_be_written(seqwise_command, tmp_path: Path):

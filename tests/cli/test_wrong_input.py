@@ -142,7 +142,7 @@ def test_bfloat16_on_a_cpu_without_support_is_an_error(seqwise_command, workspac
 def test_a_missing_run_is_reported(seqwise_command, workspace, trained_run, command):
     run = trained_run()
     result = seqwise_command(command, f"{run}m", "book.txt")
-    assert_error(workspace, result, f"{run}m is not a run: it has no config.yaml.\nPerhaps you meant '{run}'.")
+    assert_error(workspace, result, f"{run}m is not a run: it does not exist.\nPerhaps you meant '{run}'.")
     assert_error(workspace, seqwise_command(command, "book.txt", "book.txt"), "book.txt is not a run")
 
 
@@ -179,7 +179,7 @@ def test_a_run_with_damaged_weights_or_tokeniser_is_an_error(seqwise_command, wo
             ["book.txt", "--dynamic", "--dynamic-rate", "-1"],
             "--dynamic-rate: expected a finite number, at least 0; received -1.",
         ),
-        ([], "DATA is missing: Data to evaluate on."),
+        ([], "DATA is missing: the data to evaluate on; received "),
     ],
 )
 def test_inputs_that_cannot_be_evaluated_are_an_error(seqwise_command, workspace, trained_run, words, expected):

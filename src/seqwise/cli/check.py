@@ -1,18 +1,22 @@
-"""`seqwise check`: read the data as training would, and report its contents or what is wrong with it."""
+"""`seqwise check`: reads the data as training would, and reports its contents or its errors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
 from seqwise.applicability import check_effects
 from seqwise.cli import console
+from seqwise.cli.models import reject_run_as_data
 from seqwise.cli.options import list_typed, parse
 from seqwise.config import Settings
-from seqwise.errors import DataError
+from seqwise.errors import DataError, combine_errors
+
+if TYPE_CHECKING:
+    from seqwise.training.check import DataReport
 
 EXAMPLES = """seqwise check book.txt
 seqwise check reviews.csv --task classify --columns text,label
@@ -37,54 +41,54 @@ class Check:
     data: Annotated[str, tyro.conf.Positional]
     """Data to check."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
 
 
 def main(argv: Sequence[str]) -> int:
     args = parse(Check, argv, prog="seqwise check", example=EXAMPLES)
-    check_effects([args.settings], list_typed(argv))
+    check_effects([args.settings], list_typed(argv))  # again when the task is known
+    reject_run_as_data(args.data)
     from seqwise.cli.progress import ProgressBar
-    from seqwise.tasks import get_task
-    from seqwise.training.initialization import inherit_from_run
-    from seqwise.training.training_run import fill_in_task
+    from seqwise.training.check import read_and_check
 
-    try:
-        settings = fill_in_task(args.settings, args.data, console.log)
-        check_effects([settings], list_typed(argv))
-        settings, preprocessor = inherit_from_run(settings, console.log)
-        with ProgressBar("reading") as bar:
-            task = get_task(settings.task).prepare(args.data, settings, preprocessor, progress=bar)
-    except DataError as error:
-        if args.json:
-            console.print_json(
-                {"data": args.data, "errors": [_error_as_dict(part) for part in error.parts or (error,)]}
-            )
-        raise
-    report = task.report()
+    with ProgressBar("reading") as bar:
+        report = read_and_check(args.data, args.settings, list_typed(argv), console.log, bar)
     if args.json:
-        console.print_json({
-            "data": args.data,
-            "task": settings.task,
-            "split_rule": task.split_rule,
-            "tokenizer": settings.text.tokenizer,
-            "vocabulary": {name: len(tokenizer) for name, tokenizer in task.preprocessor.tokenizers.items()},
-            "splits": {split: dict(zip(report.columns, row)) for split, row in report.rows.items()},
-            "fingerprint": task.fingerprint,
-            "notes": report.sentences,
-            "remarks": report.sentences,  # the old name of "notes", until version 0.3
-            "warnings": report.warnings,
-        })  # fmt: skip
+        console.print_json(_as_dict(report))
+    if report.errors:
+        raise combine_errors(report.errors)
+    if args.json:
         return 0
-    rows = [[f"{split:6}", *(f"{value:,}" for value in row)] for split, row in report.rows.items()]
-    for line in [*console.align([["split", *report.columns], *rows]), *report.sentences]:
+    for line in [*report.format_table(), *report.description]:
         console.write(line)
+    for note in report.notes:
+        console.log(f"note: {note}")
     for warning in report.warnings:
         console.warn(warning)
-    count = len(report.warnings)
-    console.write("no errors." if not count else f"no errors, {count} warning{'s' * (count > 1)}.")
+    console.write(report.conclusion)
     return 0
 
 
-def _error_as_dict(error: DataError) -> dict:
-    return {"file": error.file, "line": error.line, "problem": error.problem, "repair": error.repair}
+def _error_as_dict(error: DataError) -> dict[str, Any]:
+    fixes = {"fix": error.fix, "repair": error.fix}  # repair: the old key, until version 0.3
+    return {"file": error.file, "line": error.line, "problem": error.problem, **fixes}
+
+
+def _as_dict(report: DataReport) -> dict[str, Any]:
+    """Returns the JSON document: the errors, or the content of the data."""
+    if report.errors:
+        return {"data": report.data, "errors": [_error_as_dict(error) for error in report.errors]}
+    notes = [*report.description, *report.notes]
+    return {
+        "data": report.data,
+        "task": report.task,
+        "split_rule": report.split_rule,
+        "tokenizer": report.tokenizer,
+        "vocabulary": report.vocabulary,
+        "splits": report.splits,
+        "fingerprint": report.fingerprint,
+        "notes": notes,
+        "remarks": notes,  # the old name of "notes", until version 0.3
+        "warnings": report.warnings,
+    }

@@ -19,7 +19,7 @@ from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_confi
 from seqwise.compare.plan.options import ComparisonOptions, Match
 from seqwise.config import Settings
 from seqwise.errors import UsageError
-from seqwise.families import family_names
+from seqwise.families import list_family_names
 
 if TYPE_CHECKING:
     from seqwise.compare.plan.plan import Plan
@@ -48,7 +48,7 @@ class Compare:
         "model": ("a comparison has several models; received --model.", "Use --models, such as gru,lstm."),
         "init": ("a comparison starts every family from scratch; received --init.", "Leave out --init."),
     }
-    renamed: ClassVar = {"--tries": "--lr-trials"}
+    new_names: ClassVar = {"--tries": "--lr-trials"}
 
     data: Annotated[str | None, tyro.conf.Positional, UNSET] = None
     """Data to train on."""
@@ -110,14 +110,14 @@ def main(argv: Sequence[str]) -> int:
 def _check(arguments: Compare, typed: Sequence[str]) -> None:
     """Raises an error if options contradict each other, before anything slow is imported."""
     if (arguments.data is None) == (arguments.resume is None):
-        raise UsageError("name either DATA or --resume FOLDER.", repair=f"For example: {EXAMPLE}")
+        raise UsageError("name either DATA or --resume FOLDER.", fix=f"For example: {EXAMPLE}")
     others = [f"--{name.replace('_', '-')}" for name in typed if name not in ALLOWED_ON_RESUME]
     if arguments.resume is not None and others:
         raise UsageError(
             f"a comparison is resumed as it was planned; received {', '.join(others)}.",
-            repair=f"Leave out all but: seqwise compare --resume {shlex.quote(str(arguments.resume))}",
+            fix=f"Leave out all but: seqwise compare --resume {shlex.quote(str(arguments.resume))}",
         )
-    families = [name for name in arguments.models.split(",") if name in family_names()]
+    families = [name for name in arguments.models.split(",") if name in list_family_names()]
     if families and arguments.variants is None:  # with variants, when the plan is made
         check_effects([arguments.settings.model_copy(update={"model": name}) for name in families], typed)
 
@@ -146,9 +146,9 @@ def make_options(arguments: Compare) -> ComparisonOptions:
 def _show_reading() -> Iterator[ProgressCallback]:
     """Shows progress while the data is read; Ctrl-C ends that at once."""
     from seqwise.cli.progress import ProgressBar
-    from seqwise.training.distribution import handle_signals, interrupt_at_once
+    from seqwise.training.distribution import handle_signals, raise_interrupt
 
-    with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:
+    with handle_signals(raise_interrupt), ProgressBar("reading") as bar:
         yield bar
 
 
@@ -175,7 +175,9 @@ def describe_plan(plan: Plan) -> list[str]:
     families = f"each of {len(plan.families)} families" if len(plan.families) > 1 else next(iter(plan.families))
     search = ""
     if budgets.lr_trials > 1:
-        search = f"{budgets.lr_trials} learning rates of {format_budget(budgets.lr_trial, plan.unit)} each, then "
+        search = (
+            f"at least {budgets.lr_trials} learning rates of {format_budget(budgets.lr_trial, plan.unit)} each, then "
+        )
     seeds = len(budgets.seeds)
     runs = f"{seeds} training run{'s' if seeds > 1 else ''} of {training}"
     return [f"parameters: {sizes}", f"{families}: {seeds} × {total}: {search}{runs}.", *plan.notes]
@@ -185,7 +187,7 @@ def _warn_if_busy(plan: Plan) -> None:
     """Warns where timed trials would run on a busy machine."""
     from seqwise import environment
 
-    cores = environment.cpu_count()
+    cores = environment.count_cpus()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if plan.budgets.is_timed and load >= max(1.0, cores / 2):
         console.warn(
@@ -198,15 +200,20 @@ def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = N
     """Runs a comparison with a live display and shows its report; returns the exit status."""
     from seqwise.cli.comparison_display import TrialsDisplay
     from seqwise.compare.api import Orchestrator
-    from seqwise.compare.plan.folder import resume_command
+    from seqwise.compare.plan.folder import get_resume_command
+    from seqwise.compare.run.jobs import is_unfinished
 
     orchestrator = Orchestrator(folder, plan, engine, workers)
-    if engine == "local":
+    if engine == "local" and is_unfinished(folder, plan):
         _warn_if_busy(plan)
-    with TrialsDisplay(folder, plan, lambda: orchestrator.engine.num_workers) as display:
-        report = orchestrator.run(display.handle_event, display.start_stage)
+    try:
+        with TrialsDisplay(folder, plan, lambda: orchestrator.engine.num_workers) as display:
+            report = orchestrator.run(display.handle_event, display.start_stage)
+    except KeyboardInterrupt:  # a second signal: `timeout` and `make` both pass SIGTERM on
+        console.log(f"interrupted. Resume with: {get_resume_command(folder)}")
+        return INTERRUPTED
     if report is None:
-        console.log(f"stopped and saved. Resume with: {resume_command(folder)}")
+        console.log(f"stopped and saved. Resume with: {get_resume_command(folder)}")
         return INTERRUPTED
     if as_json:
         import json

@@ -17,8 +17,9 @@ from rich.table import Column
 from seqwise.cli import console
 from seqwise.cli.progress import LiveDisplay, format_duration
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.report.formatting import DASH, format_metric, format_metric_name, join_names
-from seqwise.compare.report.schema import Rank, Report
+from seqwise.compare.report.formatting import DASH, format_metric, format_metric_name, format_rate, join_names
+from seqwise.compare.report.schema import Family, Rank, Report
+from seqwise.compare.run.learning_rates import choose_rate
 from seqwise.compare.run.stages import RemainingTime
 
 if TYPE_CHECKING:
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
     from seqwise.compare.run.stages import Stage
 
 RANKS: dict[Rank, str] = {"best": "best", "tied": "≈", "unsure": "?", "worse": "", "failed": "failed"}
-LEGEND: dict[Rank, str] = {"tied": "≈: tied with the best", "unsure": "?: behind, but not certainly"}
+EQUAL = "="  # mark of a tied family with exactly the mean of the best
+LEGEND = {EQUAL: "=: equal to the best", "≈": "≈: tied with the best", "?": "?: behind, but not certainly"}
 TEXT_COLUMNS = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "latency")
 STAGES: dict[Stage, str] = {
     "speed": "measuring the speed of all families, in turns",
     "learning rates": "learning-rate search",
     "training": "training",
     "test": "evaluating on the test split, once",
-    "latency": "measuring the latency of single predictions, with nothing else running",
+    "latency": "measuring the latency of single predictions",
 }
 
 
@@ -43,7 +45,7 @@ class TrialsDisplay(LiveDisplay):
     def __init__(self, folder: Path, plan: Plan, count_workers: Callable[[], int] = lambda: 1) -> None:
         self.folder, self.plan = folder, plan
         self.remaining_time = RemainingTime(folder, plan, count_workers)
-        self.width = max(len(trial.name) for trial in plan.trials())
+        self.width = max(len(trial.name) for trial in plan.list_trials())
         # The most important fields come first: a narrow terminal cuts off the others.
         details = TextColumn("{task.fields[details]}", table_column=Column(no_wrap=True, ratio=1))
         bar = [BarColumn(bar_width=12), TaskProgressColumn()]
@@ -53,23 +55,29 @@ class TrialsDisplay(LiveDisplay):
         self.num_left = self.num_jobs = 0
 
     def start_stage(self, stage: Stage, jobs: Sequence[Job]) -> None:
-        """Print the start of a stage."""
+        """Prints the start of a stage."""
         self.num_left = self.num_jobs = len(jobs)
         self.plan = Plan.open(self.folder)  # with token budgets and learning rates that were decided meanwhile
         self.remaining_time.refresh(self.plan)
+        if stage == "training":
+            for line in describe_rates(self.folder, self.plan):
+                console.log(line)
         if stage in ("speed", "latency"):
             console.log(STAGES[stage])
         else:
+            name = STAGES[stage]
+            if stage == "learning rates" and self.plan.added_rates:
+                name += ", extended because the best rate was the lowest or the highest"
             unit = ("model" if stage == "test" else "trial") + ("s" if len(jobs) > 1 else "")
-            console.log(f"{STAGES[stage]}: {len(jobs)} {unit}; {self._format_end()}")
+            console.log(f"{name}: {len(jobs)} {unit}; {self._format_end()}")
 
     def _format_end(self) -> str:
-        seconds = self.remaining_time.seconds()
+        seconds = self.remaining_time.estimate_seconds()
         end = datetime.now() + timedelta(seconds=seconds)
         return f"about {format_duration(seconds)} left, until {end:%H:%M}"
 
     def handle_event(self, event: Event) -> None:
-        """Update the display."""
+        """Updates the display."""
         self.remaining_time.update(event)
         if event["event"] == "waiting":
             console.warn(event["reason"])
@@ -81,7 +89,7 @@ class TrialsDisplay(LiveDisplay):
         elif event["event"] == "progress":
             self.last_events[name] = event
             if name in self.bars:
-                left = f"{format_duration(self.remaining_time.seconds())} left"
+                left = f"{format_duration(self.remaining_time.estimate_seconds())} left"
                 details = "  ".join([left, *self._format_details(name, event)])
                 self.live.update(self.bars[name], completed=event["progress"], details=details)
         elif event["event"] == "lost":
@@ -105,8 +113,8 @@ class TrialsDisplay(LiveDisplay):
             console.log("  ".join([done, f"{name:<{self.width}}", *details]))
 
     def _format_details(self, name: str, event: Event) -> list[str]:
-        """Return learning rate, validation metric, tokens and seconds, as far as known."""
-        trial = next((trial for trial in self.plan.lr_trials() if trial.name == name), None)
+        """Returns learning rate, validation metric, tokens and seconds, as far as known."""
+        trial = next((trial for trial in self.plan.list_lr_trials() if trial.name == name), None)
         details = [] if trial is None else [f"rate {self.plan.get_rate(trial):<7g}"]
         if event.get("value") is not None:
             metric = self.plan.metric
@@ -118,8 +126,22 @@ class TrialsDisplay(LiveDisplay):
         return details
 
 
+def describe_rates(folder: Path, plan: Plan) -> list[str]:
+    """Returns lines with the learning rate that the search has chosen for each family; none without a search."""
+    searched = [name for name in plan.families if plan.has_gradients(name)] if plan.budgets.lr_trials > 1 else []
+    rows = []
+    for name in searched:
+        rate, _ = choose_rate(folder, plan, name)
+        if rate is not None:  # the failure of a search was reported before
+            rates, num_added = plan.list_rates(name), len(plan.added_rates.get(name, ()))
+            edge = ", the lowest" if rate == min(rates) else ", the highest" if rate == max(rates) else ""
+            extended = f"; the search was extended by {num_added}" if num_added else ""
+            rows.append([f"  {name}", format_rate(rate), f"of {len(rates)} tried{edge}{extended}"])
+    return ["chosen learning rates:", *console.align(rows, num_left=3)] if rows else []
+
+
 def print_report(report: Report, folder: Path) -> None:
-    """Print the table, the verdict, failures, and the paths of the report."""
+    """Prints the table, the verdict, failures, and the paths of the report."""
     console.write("")
     for line in build_table(report):
         console.write(line)
@@ -129,6 +151,8 @@ def print_report(report: Report, folder: Path) -> None:
     for family in report.families:
         if family.reason:
             console.warn(f"{family.name}: {family.reason}")
+    if report.waiting.text:
+        console.log(report.waiting.text)
     console.log(f"\nreport: {folder / 'report.html'} (open it in a browser), {folder / 'report.json'}")
     if report.verdict and report.verdict.best:
         run = f"{shlex.quote(str(folder))}/{report.family(report.verdict.best).run}"
@@ -136,20 +160,26 @@ def print_report(report: Report, folder: Path) -> None:
 
 
 def build_table(report: Report) -> list[str]:
-    """Return aligned lines: one per family, one per baseline in brackets, and a legend."""
+    """Returns aligned lines: one per family, one per baseline in brackets, and a legend."""
     measured = ("parameters", f"{report.unit}/s", "training", "memory", "one prediction")
     head = ["", "family", report.metric.name, "95 % interval", *measured]
     rows = [head]
     for family in report.families:
         texts = [str(family.text.get(column, DASH)) for column in TEXT_COLUMNS]
-        rows.append([RANKS[family.rank], family.name, *texts])
+        rows.append([_get_mark(report, family), family.name, *texts])
     rows += [["", f"({each.name})", each.value_text, *[""] * (len(head) - 3)] for each in report.baselines]
     about = [f"({each.name}) is a baseline. {each.about}" for each in report.baselines]
-    return [*console.align(rows, num_left=2), _legend(report), *about]
+    return [*console.align(rows, num_left=2), _format_legend(report), *about]
 
 
-def _legend(report: Report) -> str:
-    """Return a sentence about the metric, the seeds and the marks in the table."""
+def _get_mark(report: Report, family: Family) -> str:
+    """Returns the mark of a family in the first column of the table."""
+    is_equal = family.rank == "tied" and report.verdict is not None and family.name in report.verdict.equal
+    return EQUAL if is_equal else RANKS[family.rank]
+
+
+def _format_legend(report: Report) -> str:
+    """Returns a sentence about the metric, the seeds and the marks in the table."""
     metric, families = report.metric, report.families
     direction = "lower is better" if metric.lower_is_better else "higher is better"
     seeds = len(report.rules.seeds)
@@ -157,6 +187,6 @@ def _legend(report: Report) -> str:
     single = [each.name for each in families if each.text.get("interval_source") == "examples"]
     if seeds > 1 and single:
         source += f" ({join_names(single)}: one training run, the interval is over test examples)"
-    ranks = {family.rank for family in families}
-    marks = "; ".join(words for rank, words in LEGEND.items() if rank in ranks)
+    used = {_get_mark(report, family) for family in families}
+    marks = "; ".join(words for mark, words in LEGEND.items() if mark in used)
     return f"{metric.name} on the test split, {source}; {direction}." + (f" {marks}." if marks else "")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from importlib import import_module
 
+from seqwise.cli.options import find_options
 from seqwise.errors import UsageError
 
 SHELLS = ("bash", "zsh")
@@ -36,11 +37,11 @@ ZSH_START = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit &&
 
 
 def build_script(arguments: Sequence[str], commands: Iterable[str]) -> str:
-    """Return the completion script of a shell."""
+    """Returns the completion script of a shell."""
     if list(arguments) not in [[shell] for shell in SHELLS]:
         received = " ".join(arguments) or "nothing"
-        repair = "For example: seqwise --print-completion bash > ~/.local/share/bash-completion/completions/seqwise"
-        raise UsageError(f"--print-completion: expected bash or zsh; received {received}.", repair=repair)
+        fix = "For example: seqwise --print-completion bash > ~/.local/share/bash-completion/completions/seqwise"
+        raise UsageError(f"--print-completion: expected bash or zsh; received {received}.", fix=fix)
     from seqwise.cli.vectors import COMMANDS as VECTOR_COMMANDS
 
     names = [*commands, *(f"vectors {name}" for name in VECTOR_COMMANDS)]
@@ -48,7 +49,7 @@ def build_script(arguments: Sequence[str], commands: Iterable[str]) -> str:
     for name in names:
         known = _find_options(name)
         options.append(f'          "{name}") words="{" ".join(known)}" ;;')
-        choices += [f'      "{name} {option}") words="{each}" ;;' for option, each in known.items() if each]
+        choices += [f'      "{name} {option}") words="{values}" ;;' for option, values in known.items() if values]
     return SCRIPT.format(
         start=ZSH_START if arguments[0] == "zsh" else "",
         commands=" ".join(commands),
@@ -59,12 +60,11 @@ def build_script(arguments: Sequence[str], commands: Iterable[str]) -> str:
 
 
 def _find_options(command: str) -> Mapping[str, str]:
-    """Return the options of a command, each with its choices."""
+    """Returns the options of a command, each with its choices."""
     name, *rest = command.split()
     page = io.StringIO()
     with suppress(SystemExit), redirect_stdout(page):
         import_module(f"seqwise.cli.{name}").main([*rest, "--help-all"])
-    found = re.findall(
-        r"^\W*(?:-h, )?(--[a-z][\w.-]*)(?: (?:[A-Z]+\|)?\{([^}]*)\})?", page.getvalue(), flags=re.MULTILINE
-    )
-    return {option: choices.replace(",", " ") for option, choices in found}
+    options = dict.fromkeys((name for names in find_options(page.getvalue()) for name in names), "")
+    choices = re.findall(r"^\W*(--[a-z][\w.-]*) (?:[A-Z]+\|)?\{([^}]*)\}", page.getvalue(), flags=re.MULTILINE)
+    return options | {option: words.replace(",", " ") for option, words in choices}

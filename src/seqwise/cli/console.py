@@ -19,7 +19,7 @@ from rich.text import Text
 
 from seqwise.errors import SeqwiseError
 
-UNLIMITED = 1_000_000  # columns
+UNLIMITED = 1_000_000  # columns of an output that is not a terminal
 
 
 class _Console(Console):
@@ -32,27 +32,27 @@ err = _Console(markup=False, highlight=False, emoji=False, stderr=True)
 
 
 def log(message: str, style: str = "") -> None:
-    """Print a line to standard error: progress, notes, paths."""
+    """Prints a line to standard error: progress, notes, paths."""
     err.print(Text(message, style=style), soft_wrap=True)
 
 
 def warn(message: str) -> None:
-    """Print a warning to standard error."""
+    """Prints a warning to standard error."""
     err.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
 
 def fail(error: SeqwiseError | str) -> None:
-    """Print an error to standard error, with its suggested fix on a separate line."""
+    """Prints an error to standard error, with its suggested fix on a separate line."""
     err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
 
 
 def write(message: str, style: str = "") -> None:
-    """Print a line of the result to standard output."""
+    """Prints a line of the result to standard output."""
     out.print(Text(message, style=style), soft_wrap=True)
 
 
 def align(rows: Sequence[Sequence[str]], num_left: int = 1) -> list[str]:
-    """Return the rows of a table as lines; the first `num_left` columns are aligned left, the others right."""
+    """Returns the rows of a table as lines; the first `num_left` columns are aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     sides = ["<" if column < num_left else ">" for column in range(len(widths))]
     return [
@@ -61,7 +61,7 @@ def align(rows: Sequence[Sequence[str]], num_left: int = 1) -> list[str]:
 
 
 def align_to_width(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows of a table as lines; columns that do not fit into the terminal follow below, in further parts."""
+    """Returns the rows of a table as lines; columns that do not fit into the terminal follow below."""
     lines = align(rows)
     if not lines or max(map(len, lines)) <= width():
         return lines
@@ -75,29 +75,29 @@ def align_to_width(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def width() -> int:
-    """Return the columns of the terminal; without a terminal nothing is wrapped."""
+    """Returns the columns of the terminal; without a terminal nothing is wrapped."""
     return out.width if out.is_terminal else UNLIMITED
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document to standard output. NaN and infinities become null."""
-    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n")
+    """Prints one JSON document to standard output. NaN and infinities become null."""
+    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    sys.stdout.write(json.dumps(_to_json(value), indent=2, ensure_ascii=not is_utf8, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
-def _plain(value: Any) -> Any:
-    """Convert nested values to JSON types."""
+def _to_json(value: Any) -> Any:
+    """Converts nested values to types that JSON has."""
     if hasattr(value, "model_dump"):
-        return _plain(value.model_dump(mode="json"))
+        return _to_json(value.model_dump(mode="json"))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: _to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "tolist"):  # numbers and arrays of NumPy and PyTorch, without importing either
-        return _plain(value.tolist())
+        return _to_json(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value

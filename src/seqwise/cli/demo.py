@@ -14,7 +14,7 @@ from seqwise.cli.options import UNSET, parse
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.config import Settings, TaskName
 
-BUDGET = "7s"  # 5 seeds × 5 families: with reading, testing and the report about five minutes on two cores
+BUDGET = "5s"  # 5 seeds × 5 families: with reading, testing and the report about four minutes on two cores
 SEEDS = 5
 
 
@@ -40,7 +40,7 @@ EXAMPLES = {
 
 @dataclass
 class Demo:
-    """Compare five families on built-in data in about five minutes: a table, a verdict and a report."""
+    """Compare five families on built-in data in about four minutes: a table, a verdict and a report."""
 
     task: TaskName = "language"
     """Which task; each has its own built-in data."""
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show_best(folder: Path, task: str, example: Example) -> None:
-    """Print a sample of the best model, and commands to try next."""
+    """Prints a sample of the best model, and commands to try next."""
     from seqwise.compare.api import Comparison
     from seqwise.compare.report.gather import load_report
     from seqwise.decoding.options import SamplingOptions

@@ -1,4 +1,4 @@
-"""`seqwise doctor`: software and hardware of this machine, and what is missing. It installs and changes nothing."""
+"""`seqwise doctor`: reports the software and hardware of this machine, and what is missing. It changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -17,13 +17,26 @@ from seqwise import environment
 from seqwise.cli import console
 from seqwise.cli.options import parse
 
+# Backend in the report → its description.
+RECURRENT_BACKENDS = {
+    "triton": "Triton kernels",
+    "cudnn": "cuDNN",
+    "compiled": "compiled CPU loops",
+    "aten": "PyTorch (ATen)",
+}
+LOSS_BACKENDS = {
+    "triton": "fused with the output layer: Triton kernel",
+    "cpu": "fused with the output layer: CPU implementation, in chunks that save memory",
+    "plain": "fused with the output layer: PyTorch operations, in chunks that save memory",
+}
+
 
 @dataclass
 class Doctor:
     """Report versions, device, bfloat16 support of the CPU, memory, disk and optional packages."""
 
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +45,8 @@ class Requirement:
 
     text: str  # the argument for pip
     name: str
-    extra: str | None
-    minimum: str | None
+    extra: str | None  # that needs the package; None: Seqwise itself
+    minimum: str | None  # version
 
     @classmethod
     def parse(cls, line: str) -> Requirement:
@@ -44,7 +57,7 @@ class Requirement:
 
     @property
     def installed_version(self) -> str | None:
-        return environment.package_version(self.name)
+        return environment.get_package_version(self.name)
 
     @property
     def is_satisfied(self) -> bool:
@@ -66,14 +79,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """Return everything `seqwise doctor` reports, as plain values. Sizes are in bytes."""
+    """Returns everything `seqwise doctor` reports, as plain values. Sizes are in bytes."""
     requirements = list_requirements()
     missing = [each.text for each in requirements if each.extra is None and not each.is_satisfied]
     report = environment.describe()
     is_ready = not missing and report["cpu"]["threads"] is not None
     if not is_ready and not missing:
         missing = [each.text for each in requirements if each.name == "torch"]  # installed, but it does not load
-    cache = environment.cache_folder()
+    cache = environment.get_cache_folder()
     cache_size = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
     return {
         **report,
@@ -92,7 +105,7 @@ def examine() -> dict[str, Any]:
 
 
 def _describe_backends(report: dict[str, Any]) -> dict[str, str]:
-    """Return the backends of recurrent layers and of the loss, with the reason if our kernels cannot run."""
+    """Returns the backends of recurrent layers and of the loss, with the reason if our kernels cannot run."""
     import torch
 
     from seqwise.kernels import loss
@@ -103,7 +116,7 @@ def _describe_backends(report: dict[str, Any]) -> dict[str, str]:
 
 
 def list_requirements() -> list[Requirement]:
-    """Return the requirements of the package and of its extras."""
+    """Returns the requirements of the package and of its extras."""
     try:
         lines = metadata.requires("seqwise") or []
     except metadata.PackageNotFoundError:  # run from the source tree
@@ -125,7 +138,7 @@ def _describe_extras(requirements: list[Requirement]) -> dict[str, dict[str, Any
 
 
 def _list_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the report as names and texts."""
+    """Returns the lines of the report: a name and a text each."""
     packages = ", ".join(f"{name} {version or 'missing'}" for name, version in report["packages"].items())
     cpu, memory, gpu = report["cpu"], report["memory"], report["gpu"]
     bfloat16 = {True: "works", False: "crashes; float32 is used", None: "not tested"}[report["cpu_bfloat16"]]
@@ -135,12 +148,15 @@ def _list_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("cpu", f"{cpu['name']}, {cpu['count']} usable, {cpu['threads'] or 'no'} threads"),
         ("waiting threads", report["spinning"] or "spin, and may starve other processes; set GOMP_SPINCOUNT=1000"),
         ("cpu bfloat16", f"{bfloat16} (tested in a child process)"),
-        ("gpu", f"{gpu['name']}, {_gigabytes(gpu['memory'])}, Triton {gpu['triton'] or 'missing'}" if gpu else "none"),
-        ("recurrent layers", report["recurrent_backend"] or "unknown"),
-        ("loss", report["loss_backend"] or "unknown"),
-        ("memory", f"{_gigabytes(memory['free'])} free of {_gigabytes(memory['total'])}"),
-        ("disk", f"{_gigabytes(report['disk']['free'])} free at {report['disk']['folder']}"),
-        ("cache", f"{_gigabytes(report['cache']['size'])} in {report['cache']['folder']}"),
+        (
+            "gpu",
+            f"{gpu['name']}, {_format_size(gpu['memory'])}, Triton {gpu['triton'] or 'missing'}" if gpu else "none",
+        ),
+        ("recurrent layers", _describe_backend(report["recurrent_backend"], RECURRENT_BACKENDS)),
+        ("cross-entropy", _describe_backend(report["loss_backend"], LOSS_BACKENDS)),
+        ("memory", f"{_format_size(memory['free'])} free of {_format_size(memory['total'])}"),
+        ("disk", f"{_format_size(report['disk']['free'])} free at {report['disk']['folder']}"),
+        ("cache", f"{_format_size(report['cache']['size'])} in {report['cache']['folder']}"),
     ]
     for name, extra in report["extras"].items():
         absent = ", ".join(package for package, version in extra["packages"].items() if version is None) or "too old"
@@ -149,8 +165,18 @@ def _list_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _gigabytes(size: int | None) -> str:
-    return "unknown" if size is None else f"{size / 1e9:.1f} GB"
+def _describe_backend(backend: str | None, descriptions: Mapping[str, str]) -> str:
+    """Returns the description of a backend, which the report may follow by a reason in brackets."""
+    name, _, reason = (backend or "unknown").partition(" ")
+    return f"{descriptions.get(name, name)} {reason}".rstrip()
+
+
+def _format_size(size: int | None) -> str:
+    """Returns a number of bytes in the largest unit of which there is at least one."""
+    if size is None:
+        return "unknown"
+    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+    return next((f"{size / unit:.1f} {name}" for name, unit in units if size >= unit), f"{size} bytes")
 
 
 def _parse_version(text: str) -> tuple[int, ...]:

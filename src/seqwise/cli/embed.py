@@ -1,4 +1,4 @@
-"""`seqwise embed`: contextual vectors of texts, into a file."""
+"""`seqwise embed`: writes contextual vectors of texts to a file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Annotated, Literal
 import tyro
 
 from seqwise.cli import console
+from seqwise.cli.inputs import get_piped_input, read_lines
+from seqwise.cli.models import load_model
 from seqwise.cli.options import UNSET, parse
 from seqwise.config import Device
 from seqwise.errors import UsageError, pluralize
 
 EXAMPLE = "seqwise embed runs/masked lines.txt --out vectors.npy --pool mean"
+PIPE = "seqwise embed RUN - --out FILE"  # reads the text from standard input
 
 
 @dataclass
@@ -26,7 +29,7 @@ class Embed:
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder, or that of a comparison."""
+    """Run folder, or the folder of a comparison."""
     text: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[TEXT …]", help_behavior_hint="")
     ] = ()
@@ -38,26 +41,24 @@ class Embed:
     pool: Literal["none", "mean"] = "none"
     """none: one vector per token. mean: one vector per text."""
     device: Device = "auto"
-    """Where to compute."""
+    """Device that computes; auto: a GPU if there is one."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
 
 
 def main(argv: Sequence[str]) -> int:
     args = parse(Embed, argv, prog="seqwise embed", example=EXAMPLE)
     if args.out is None:
-        raise UsageError("--out is missing: the file to write.", repair=f"For example: {EXAMPLE}")
-    from seqwise.cli.models import load_model
-    from seqwise.cli.predict import get_piped_input, read_lines
+        raise UsageError("--out is missing: the file to write.", fix=f"For example: {EXAMPLE}")
     from seqwise.cli.progress import ProgressBar
     from seqwise.files import check_output_path
     from seqwise.tasks.contextual import SUFFIXES, save_vectors
 
     check_output_path(args.out, SUFFIXES)
-    texts = [line for text in args.text or (get_piped_input() or "",) for line in read_lines(text)]
+    trained = load_model("embed", args.run, args.text, args.device)
+    texts = [line for text in args.text or (get_piped_input() or "",) for line in read_lines(text, PIPE)]
     if not any(text.strip() for text in texts):
-        raise UsageError("there is no text.", repair=f"For example: {EXAMPLE}")
-    trained = load_model(args.run, args.device)
+        raise UsageError("there is no text.", fix=f"For example: {EXAMPLE}")
     encoder = trained.contextual
     layer = encoder.depth if args.layer is None else args.layer
     with ProgressBar("embedding") as bar:
@@ -70,5 +71,5 @@ def main(argv: Sequence[str]) -> int:
         console.print_json(summary)
         return 0
     vectors = pluralize(summary["texts"] if args.pool == "mean" else summary["tokens"], "vectors")
-    console.write(f"{args.out}: {vectors} of {summary['width']}, layer {layer} of {encoder.depth}")
+    console.write(f"{args.out}: {vectors} of dimension {summary['width']}, layer {layer} of {encoder.depth}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.models import load_model
+from seqwise.cli.models import explain_missing_columns, is_run, load_model, reject_run_as_data
 from seqwise.cli.options import UNSET, list_typed, parse
 from seqwise.cli.predict import DECODING_OPTION_TASKS, DecodingOptions, build_beam_search, reject_options_of_other_tasks
 from seqwise.config import DYNAMIC_RATE, Device
@@ -20,52 +21,61 @@ from seqwise.errors import UsageError
 if TYPE_CHECKING:
     from seqwise.metrics.evaluation import Evaluation
 
-# Option → the tasks that use it; it is rejected for the others.
+# Option → the tasks that use it; for other tasks it is an error.
 OPTION_TASKS = DECODING_OPTION_TASKS | {
     "max_length": ("translate", "caption"),
     "dynamic": ("language",),
     "dynamic_rate": ("language",),
     "columns": ("classify", "tag", "translate", "caption"),
 }
-MIN_TEXT_WIDTH = 40  # columns that a definition needs beside its number; in narrower terminals it is below
+EXAMPLE = "seqwise evaluate runs/book book.txt --json"
+MIN_TEXT_WIDTH = 40  # terminal columns beside the numbers; with fewer, definitions are printed below them
 
 
 @dataclass
 class Evaluate(DecodingOptions):
-    """The metrics of a run on DATA: its test split where it has one, all of it otherwise."""
+    """Compute the metrics of a run on DATA: on the test split, if DATA has one or is the training data; otherwise on
+    all of it."""
 
     main_options: ClassVar = (
         "split", "columns", "out", "json", "device", "dynamic", "beam", "max-length", "length-penalty", "target",
     )  # fmt: skip
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder, or that of a comparison."""
-    data: Annotated[str, tyro.conf.Positional]
+    """Run folder, or the folder of a comparison."""
+    data: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA", help_behavior_hint="(required)")
+    ] = None
     """Data to evaluate on."""
     split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
     """Split of DATA to evaluate on."""
     columns: Annotated[str | None, UNSET] = None
-    """Columns to read, if their names differ from the training data."""
+    """Columns to read, if their names differ from those of the training data."""
     dynamic: bool = False
     """language: dynamic evaluation; the model is updated on each segment after scoring it."""
     dynamic_rate: float = DYNAMIC_RATE
     """Learning rate of --dynamic."""
     out: Annotated[Path | None, UNSET] = None
-    """Write input, expected and predicted to this file: .jsonl, .csv or .tsv; forecast: also a plot (.svg or .png)."""
+    """Write input, expected and predicted of every example to this file (.jsonl, .csv, .tsv); forecast: or a plot
+    (.svg, .png)."""
     device: Device = "auto"
-    """Where to compute."""
+    """Device that computes; auto: a GPU if there is one."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
 
 
 def main(argv: Sequence[str]) -> int:
-    args = parse(Evaluate, argv, prog="seqwise evaluate", example="seqwise evaluate runs/book book.txt --json")
+    args = parse(Evaluate, argv, prog="seqwise evaluate", example=EXAMPLE)
     from seqwise.cli.progress import ProgressBar
     from seqwise.tasks.task import InferenceOptions
 
-    trained = load_model(args.run, args.device)
+    if args.data is None:
+        missing = "DATA is missing: the data to evaluate on" if is_run(args.run) else "RUN is missing: the run folder"
+        raise UsageError(f"{missing}; received {args.run}.", fix=f"For example: {EXAMPLE}")
+    trained = load_model("evaluate", args.run, [args.data], args.device)
+    reject_run_as_data(args.data)
     if "dynamic_rate" in list_typed(argv) and not args.dynamic:
-        raise UsageError("--dynamic-rate has an effect with --dynamic only.", repair="Add --dynamic.")
+        raise UsageError("--dynamic-rate has an effect with --dynamic only.", fix="Add --dynamic.")
     reject_options_of_other_tasks(list_typed(argv), str(trained.settings.task), OPTION_TASKS)
     if args.columns is not None:
         trained.settings = trained.settings.model_copy(update={"columns": args.columns})
@@ -74,23 +84,27 @@ def main(argv: Sequence[str]) -> int:
         max_length=args.max_length,
         target=args.target,
         dynamic=args.dynamic,
-        rate=args.dynamic_rate,
+        dynamic_rate=args.dynamic_rate,
         out=args.out,
     )
-    with ProgressBar("evaluating") as bar:
+    option = "--columns" if trained.settings.task in OPTION_TASKS["columns"] else ""
+    explanation = nullcontext() if args.columns else explain_missing_columns(trained, option)
+    with ProgressBar("evaluating") as bar, explanation:
         evaluation = trained.evaluate(args.data, split=args.split, options=options, progress=bar)
     if args.json:
         values = evaluation.as_dict()
-        console.print_json(values | ({"remarks": values["warnings"]} if "warnings" in values else {}))  # until 0.3
+        if "warnings" in values:
+            values["remarks"] = values["warnings"]  # the old key, until version 0.3
+        console.print_json(values)
         return 0
     _print_evaluation(evaluation)
     if args.out is not None:
-        console.log(f"written: {args.out}")
+        console.log(f"saved to {args.out}")
     return 0
 
 
 def _print_evaluation(evaluation: Evaluation) -> None:
-    """Prints metrics, baselines, tables and notes; on a terminal nothing is wider than it."""
+    """Prints metrics, baselines, tables and notes, no wider than the terminal."""
     console.log("\n".join(filter(None, [evaluation.data, evaluation.method])))
     rows = [(name, value, evaluation.definitions.get(name, "")) for name, value in evaluation.metrics.items()]
     baselines = [(each.name, each.value, each.about) for each in evaluation.baselines]
@@ -104,22 +118,31 @@ def _print_evaluation(evaluation: Evaluation) -> None:
         console.write("\n".join(["", table.title, *console.align_to_width([["", *table.columns], *cells])]))
     for note in evaluation.notes:
         console.warn(note)
+    for note in evaluation.data_notes:
+        console.log(f"note: {note}")
     for warning in evaluation.warnings:
-        console.log(warning)
+        console.warn(warning)
 
 
 def _print_rows(rows: Sequence[tuple[str, float, str]], name_width: int) -> None:
-    """Prints a name, a number and a sentence per line."""
-    for name, value, about in rows:
-        number = f"{value:,.3f}" if abs(value) < 1e6 else f"{value:.3e}"
-        number = f"{value:,}" if isinstance(value, int) else number
-        head = f"{name:{name_width}}{number:>14}   "
+    """Prints a name, a number and its definition per line; a definition may continue in the lines below."""
+    for name, value, definition in rows:
+        head = f"{name:{name_width}}{_format_metric(value):>14}   "
         is_beside = console.width() - len(head) >= MIN_TEXT_WIDTH
-        lines = textwrap.wrap(about, console.width() - (len(head) if is_beside else 4))
         indent = " " * len(head) if is_beside else "    "
+        lines = textwrap.wrap(definition, console.width() - len(indent))
         first = [head + (lines.pop(0) if is_beside and lines else "")]
         console.write("\n".join(line.rstrip() for line in [*first, *(indent + line for line in lines)]))
 
 
+def _format_metric(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.3f}" if abs(value) < 1e6 else f"{value:.3e}"
+
+
 def _format_cell(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    """Returns a number of a table, with four significant digits: tables are wide."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"

@@ -1,4 +1,4 @@
-"""The page of `--help`: one screen with the main options and examples, from tyro's page of all options."""
+"""The page of `--help`: one screen with the main options and examples, extracted from tyro's page of all options."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
-PAGE_WIDTH = 100  # columns of tyro's page: a wider one would have its options in two columns
+PAGE_WIDTH = 100  # of tyro's page: on a wider one its options are in two columns
 MAX_WIDTH = 110
-MAX_NAME = 19  # columns of a name; the help text of a longer one begins on the next line
-
-_EMPTY_HINTS = re.compile(r"\((?:default: (?:chosen automatically|False|''|None)|required)\)")
+MAX_NAME_WIDTH = 19  # the help text of an option with a longer name begins on the next line
 MAX_TEXT = 75  # characters of a help text; of a longer one the page has the first sentence
+
+_OMITTED_HINTS = re.compile(r"\((?:default: (?:chosen automatically|False|''|None)|required)\)")
 
 
 def format_help(page: str, prog: str, main_options: Sequence[str] = ()) -> str:
-    """Return the help of a command: usage, description, arguments, and `main_options` or else all options."""
+    """Returns the help of a command: usage, description, arguments, and `main_options` or else all options."""
     description = page.partition("\n\n positional arguments ")[0].partition("\n\n options ")[0].partition("\n\n")[2]
     entries = dict(_read_entries(page))
     arguments = [name for name in entries if not name.startswith("-")]
-    options = {name.split()[0]: name for name in entries if name.startswith("--")}
+    options = {name.split()[0].rstrip(","): name for name in entries if name.startswith("--")}
     shown = [options[f"--{name}"] for name in main_options] or list(options.values())
     width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
     lines = [" ".join(["usage:", prog, "[OPTIONS]", *arguments])]
@@ -35,37 +35,43 @@ def format_help(page: str, prog: str, main_options: Sequence[str] = ()) -> str:
 
 
 def format_examples(examples: str) -> str:
-    """Return the lines of `examples` with a title."""
+    """Returns the lines of `examples` with a title."""
     lines = examples.splitlines()
     return "\n".join(["", f"example{'s' * (len(lines) > 1)}:", *(f"  {line}" for line in lines)])
 
 
 def _read_entries(page: str) -> Iterator[tuple[str, str]]:
-    """Yield the arguments and options of tyro's page, each with its help text."""
+    """Yields the arguments and options of tyro's page, each with its help text."""
     _, *sections = re.split(r"^ (\S.*?) *\n -+ *\n", page, flags=re.MULTILINE)
     for title, content in zip(sections[::2], sections[1::2]):
         start = r"\S" if title == "positional arguments" else "--[a-z]"
         for entry in re.split(rf"^  (?={start})", content, flags=re.MULTILINE)[1:]:
             name, _, text = re.sub(r" *\n", "\n", entry).replace("\n", "   ").partition("  ")
-            yield name, _EMPTY_HINTS.sub("", " ".join(text.split())).strip()
+            yield name, _OMITTED_HINTS.sub("", " ".join(text.split())).strip()
 
 
 def _shorten(name: str, text: str) -> tuple[str, str]:
-    """Return an option with a short placeholder for its choices, and its help text in a line or two."""
+    """Returns an option with a short placeholder for its choices, and its help text in a line or two.
+
+    Of a switch only the form that turns it on is shown.
+    """
+    name = name.partition(", --")[0]
     text, _, default = text.partition(" (default: ")
     option, _, listed = name.partition(" {")
     choices = listed.rstrip("}").split(",")
     is_explained = bool(listed) and all(choice in text for choice in choices)
     if len(text) > MAX_TEXT and not is_explained:
         text = re.split(r"[.;] ", text)[0].rstrip(".") + "."
-    if len(name) > MAX_NAME and listed:
+    if len(name) > MAX_NAME_WIDTH and listed:
         name = f"{option} {option.rpartition('.')[2].strip('-').upper()}"
         text = text if is_explained else f"{text.rstrip('.')} ({', '.join(choices)})."
     return name, f"{text} (default: {default}" if default else text
 
 
 def _format_entry(name: str, text: str, width: int) -> list[str]:
-    body = textwrap.wrap(text, width - MAX_NAME - 4) or [""]
-    if len(name) > MAX_NAME:
-        return [f"  {name}", *(" " * (MAX_NAME + 4) + line for line in body)]
-    return [f"  {name:{MAX_NAME}}  {body[0]}".rstrip(), *(" " * (MAX_NAME + 4) + line for line in body[1:])]
+    """Returns the lines of an option: its name, and its help text in the column beside it."""
+    lines = textwrap.wrap(text, width - MAX_NAME_WIDTH - 4) or [""]
+    indent = " " * (MAX_NAME_WIDTH + 4)
+    if len(name) > MAX_NAME_WIDTH:
+        return [f"  {name}", *(indent + line for line in lines)]
+    return [f"  {name:{MAX_NAME_WIDTH}}  {lines[0]}".rstrip(), *(indent + line for line in lines[1:])]

@@ -15,8 +15,8 @@ from contextlib import suppress
 from importlib import import_module
 
 from seqwise.cli import console
-from seqwise.environment import limit_spinning, version
-from seqwise.errors import SaveError, SeqwiseError, UsageError, suggest
+from seqwise.environment import get_version, limit_spinning
+from seqwise.errors import SaveError, SeqwiseError, UsageError, in_command, suggest
 
 # Command → description. Each is a module of this folder with `main(argv) -> int`.
 COMMANDS = {
@@ -25,28 +25,30 @@ COMMANDS = {
     "compare": "train several model families under one budget and report which suits your data",
     "evaluate": "compute the metrics of a run on data",
     "predict": "predict with a run: continue, label, tag, translate, caption, forecast, fill in",
+    "inspect": "look inside a run: attention, attribution, gates, gradients",
     "embed": "write contextual vectors of texts to a file",
     "vectors": "train and query word vectors: nearest, analogy, evaluate, plot",
-    "check": "check a data file: errors with file, line, cause and fix",
+    "check": "check data before training: errors with file, line, cause and fix",
     "doctor": "report versions, device, memory and optional packages, and what to install",
 }
 
 OPTIONS = ("--help", "--version", "--debug", "--print-completion")
 EXAMPLE = "seqwise train builtin:docs --model lstm --budget 2m --out runs/first"
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF)
-BROKEN_PIPE = 141  # 128 + SIGPIPE
-INTERRUPTED = 130  # 128 + SIGINT
+BROKEN_PIPE = 141  # exit status: 128 + SIGPIPE
+INTERRUPTED = 130  # exit status: 128 + SIGINT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit status."""
+    """Runs one command line and returns its exit status."""
     limit_spinning()
     words = list(sys.argv[1:] if argv is None else argv)
-    end = words.index("--") if "--" in words else len(words)  # words after a bare -- are no options
+    end = words.index("--") if "--" in words else len(words)  # there are no options after a bare --
     debug = "--debug" in words[:end]
     words[:end] = [word for word in words[:end] if word != "--debug"]
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # print ? for characters that the terminal cannot encode
+    token = in_command.set(True)
     try:
         status = _dispatch(words)
         sys.stdout.flush()
@@ -69,16 +71,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         console.fail(error if isinstance(error, SeqwiseError) else _describe_unexpected_error(error, debug))
         return error.exit_status if isinstance(error, SeqwiseError) else 1
+    finally:
+        in_command.reset(token)
 
 
 def _close_output() -> None:
-    """Discard what is left of standard output: the interpreter flushes it at exit, which must not fail again."""
+    """Discards what is left of standard output: the interpreter flushes it at exit, which must not fail again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def overview() -> str:
-    """Return the text of `seqwise --help`."""
+def build_overview() -> str:
+    """Returns the text of `seqwise --help`."""
     width = max(map(len, (*COMMANDS, *OPTIONS))) + 2
     commands = "\n".join(f"  {name:{width}}{purpose}" for name, purpose in COMMANDS.items())
     return f"""usage: seqwise COMMAND [OPTIONS]
@@ -101,14 +105,14 @@ example:
 
 def _dispatch(words: list[str]) -> int:
     if not words:
-        console.log(overview())
+        console.log(build_overview())
         return UsageError.exit_status
     command, *rest = words
     if command in ("--help", "-h"):
-        console.write(overview())
+        console.write(build_overview())
         return 0
     if command in ("--version", "-V"):
-        console.write(f"seqwise {version()}")
+        console.write(f"seqwise {get_version()}")
         return 0
     if command == "--print-completion":
         from seqwise.cli.completion import build_script
@@ -117,14 +121,14 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         kind, known = ("option", OPTIONS) if command.startswith("-") else ("command", tuple(COMMANDS))
-        raise UsageError(f"unknown {kind} {command!r}.", repair=f"{suggest(command, known)} See seqwise --help.")
+        raise UsageError(f"unknown {kind} {command!r}.", fix=f"{suggest(command, known)} See seqwise --help.")
     return import_module(f"seqwise.cli.{command}").main(rest)
 
 
 def _describe_unexpected_error(error: Exception, debug: bool) -> str:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("seqwise"):
-        repair = f"Run {sys.executable} -m pip install seqwise, or make install in a clone."
-        return f"the package {error.name!r} is missing.\n{repair}"
-    sentence = f"unexpected {type(error).__name__}: {str(error) or 'no message'}"
-    advice = "Please report it with the traceback above." if debug else "Report it with the traceback of --debug."
-    return f"{sentence}\nThis is a bug in Seqwise. {advice}"
+        fix = f"Run {sys.executable} -m pip install seqwise, or make install in a clone."
+        return f"the package {error.name!r} is missing.\n{fix}"
+    problem = f"unexpected {type(error).__name__}: {str(error) or 'no message'}"
+    fix = "Please report it with the traceback above." if debug else "Report it with the traceback of --debug."
+    return f"{problem}\nThis is a bug in Seqwise. {fix}"

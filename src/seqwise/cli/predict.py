@@ -5,9 +5,7 @@ The options of decoding are also those of `seqwise evaluate`.
 
 from __future__ import annotations
 
-import os
 import shlex
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,10 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import tyro
 
 from seqwise.cli import console
+from seqwise.cli.inputs import get_piped_input, read_lines, read_text
+from seqwise.cli.models import explain_missing_columns, load_model
 from seqwise.cli.options import UNSET, list_typed, parse
 from seqwise.config import Device
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.errors import DataError, Findings, UsageError, pluralize
+from seqwise.errors import UsageError, pluralize
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import InferenceOptions, Prediction
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from seqwise.training.api import TrainedModel
 
 MAX_PROMPT = 10_000  # characters
-INPUT_WARNINGS = {  # flag in a prediction's values → the end of a warning about one input, and about several
+PIPE = "seqwise predict RUN -"  # predicts for a text from standard input
+INPUT_WARNINGS = {  # key in a prediction's values → the end of a warning about one input, and about several
     "cut": (
         "was truncated: it is longer than --data.max-length",
         "were truncated: they are longer than --data.max-length",
@@ -40,13 +41,14 @@ EXAMPLES = """seqwise predict runs/book 'It was' --temperature 0.8 --top-p 0.9 -
 seqwise predict runs/reviews 'A fine film.' 'Not again.' --json
 cat sentences.txt | seqwise predict runs/dates --beam 5"""
 
-# Option → the tasks that use it; it is rejected for the others.
-_SEQUENCE_TASKS = ("translate", "caption")
+# Option → the tasks that use it; for other tasks it is an error.
+_SEQUENCE_TASKS = ("translate", "caption")  # whose output is a generated sequence
 DECODING_OPTION_TASKS: dict[str, tuple[str, ...]] = {
     "max_length": ("language", *_SEQUENCE_TASKS),
     **dict.fromkeys(("beam", "length_penalty", "coverage_penalty", "min_length", "no_repeat_ngram"), _SEQUENCE_TASKS),
     "target": ("translate",),
 }
+PATH_TASKS = ("caption", "forecast")  # whose inputs are paths of images and tables
 OPTION_TASKS = DECODING_OPTION_TASKS | {
     **dict.fromkeys(("n_best", "start"), _SEQUENCE_TASKS),
     **dict.fromkeys(
@@ -60,18 +62,18 @@ OPTION_TASKS = DECODING_OPTION_TASKS | {
 
 @dataclass(kw_only=True)
 class DecodingOptions:
-    """Options that `predict` and `evaluate` share, so that a model is evaluated exactly as it predicts."""
+    """Options of `predict` and `evaluate`, so that a model is evaluated with the predictions that it makes."""
 
-    renamed: ClassVar[dict[str, str]] = {"--no-repeat": "--no-repeat-ngram"}
+    new_names: ClassVar[dict[str, str]] = {"--no-repeat": "--no-repeat-ngram"}
 
     max_length: Annotated[int | None, UNSET] = None
     """Maximum number of tokens to generate."""
     beam: Annotated[int | None, UNSET] = None
     """translate, caption: beam size; 1 is greedy search."""
     length_penalty: float = BeamSearchOptions.length_penalty
-    """translate, caption: above 0 favours long outputs."""
+    """translate, caption: values above 0 favour long outputs."""
     coverage_penalty: float = BeamSearchOptions.coverage_penalty
-    """translate, caption: above 0 favours outputs that attend to all of the input."""
+    """translate, caption: values above 0 favour outputs that attend to all of the input."""
     min_length: int = BeamSearchOptions.min_length
     """translate, caption: minimum number of tokens."""
     no_repeat_ngram: int = BeamSearchOptions.no_repeat_ngram
@@ -95,7 +97,7 @@ class Predict(DecodingOptions):
     )  # fmt: skip
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder, or that of a comparison."""
+    """Run folder, or the folder of a comparison."""
     text: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[TEXT …]", help_behavior_hint="")
     ] = ()
@@ -107,7 +109,7 @@ class Predict(DecodingOptions):
     top: int = 5
     """classify, masked: number of alternatives to print."""
     greedy: bool = SamplingOptions.greedy
-    """Always take the most likely token."""
+    """Always choose the most likely token."""
     sample: bool = False
     """Sample tokens; language samples by default, unless --greedy."""
     temperature: float = SamplingOptions.temperature
@@ -117,35 +119,32 @@ class Predict(DecodingOptions):
     top_p: Annotated[float | None, UNSET] = SamplingOptions.top_p
     """Nucleus sampling: sample from the smallest set of tokens with this total probability."""
     repetition_penalty: float = SamplingOptions.repetition_penalty
-    """Above 1 makes tokens that already occurred less likely."""
+    """Values above 1 make tokens that have already occurred less likely."""
     seed: int = 0
     """Random seed of sampling."""
     out: Annotated[Path | None, UNSET] = None
     """forecast: write a plot to this file (.svg or .png)."""
     device: Device = "auto"
-    """Where to compute."""
+    """Device that computes; auto: a GPU if there is one."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
 
 
 def main(argv: Sequence[str]) -> int:
     args = parse(Predict, argv, prog="seqwise predict", example=EXAMPLES)
     if args.greedy and args.sample:
         raise UsageError("--greedy and --sample exclude each other.")
-    from seqwise.cli.models import load_model
-
     sampling = SamplingOptions(args.greedy, args.temperature, args.top_k, args.top_p, args.repetition_penalty)
     build_beam_search(args, BeamSearchOptions())  # reject invalid values before the model is loaded
-    trained = load_model(args.run, args.device)
+    trained = load_model("predict", args.run, args.text, args.device)
     reject_options_of_other_tasks(list_typed(argv), str(trained.settings.task), OPTION_TASKS)
     if trained.settings.task == "language":
         return _continue_text(trained, args, _build_options(args, BeamSearchOptions(), sampling))
     if sampling != replace(SamplingOptions(), greedy=args.greedy) and not args.sample:
-        raise UsageError(
-            "--temperature, --top-k, --top-p and --repetition-penalty need sampling.", repair="Add --sample."
-        )
+        raise UsageError("--temperature, --top-k, --top-p and --repetition-penalty need sampling.", fix="Add --sample.")
     beam_search = BeamSearchOptions() if args.greedy else trained.task.beam_search
-    return _predict(trained, args, _build_options(args, beam_search, sampling if args.sample else None))
+    with explain_missing_columns(trained):
+        return _predict(trained, args, _build_options(args, beam_search, sampling if args.sample else None))
 
 
 def _build_options(args: Predict, beam_search: BeamSearchOptions, sampling: SamplingOptions | None) -> InferenceOptions:
@@ -163,10 +162,10 @@ def _build_options(args: Predict, beam_search: BeamSearchOptions, sampling: Samp
 
 
 def _continue_text(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
-    """Print the continuations of a language model piece by piece."""
+    """Prints the continuations of a language model piece by piece."""
     documents: list[dict[str, Any]] = []
     for text in args.text or (get_piped_input() or "",):
-        prompt = _truncate_prompt(_read(text))
+        prompt = _truncate_prompt(read_text(text, PIPE))
         _warn_about_unknown_tokens(trained.run.preprocessor.tokenizer, prompt)
         pieces = trained.predict(prompt, options=options)
         if not args.json:
@@ -179,7 +178,7 @@ def _continue_text(trained: TrainedModel, args: Predict, options: InferenceOptio
 
 
 def _print_pieces(prompt: str, pieces: Iterable[str]) -> Iterator[str]:
-    """Print the prompt and each piece as it is generated; yield the pieces."""
+    """Prints the prompt and each piece as it is generated; yields the pieces."""
     sys.stdout.write(prompt)
     for piece in pieces:
         sys.stdout.write(piece)
@@ -189,16 +188,17 @@ def _print_pieces(prompt: str, pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _predict(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
-    """Print one prediction per input, as they arrive."""
+    """Prints one prediction per input, as they arrive."""
     from seqwise.training.card import get_example_input
 
     inputs: list[str] = []
+    takes_paths = trained.settings.task in PATH_TASKS
     for text in args.text or (get_piped_input() or "",):
-        own = trained.task.read_inputs(text, trained.settings)
-        inputs += read_lines(text) if own is None else own
+        task_inputs = trained.task.read_inputs(text, trained.settings)
+        inputs += read_lines(text, "" if takes_paths else PIPE) if task_inputs is None else task_inputs
     if not inputs or not any(each.strip() for each in inputs):
         example = shlex.join(["seqwise", "predict", str(args.run), get_example_input(trained.run)])
-        raise UsageError("there is no input.", repair=f"For example: {example}")
+        raise UsageError("there is no input.", fix=f"For example: {example}")
     predictions: list[Prediction] = []
     for prediction in trained.predict_all(inputs, options):
         predictions.append(prediction)
@@ -207,39 +207,24 @@ def _predict(trained: TrainedModel, args: Predict, options: InferenceOptions) ->
             sys.stdout.flush()
     if args.json:
         console.print_json([prediction.values for prediction in predictions])
-    for flag, problems in INPUT_WARNINGS.items():
-        if flagged := sum(bool(prediction.values.get(flag)) for prediction in predictions):
-            console.warn(f"{flagged:,} of {pluralize(len(predictions), 'inputs')} {problems[flagged > 1]}.")
+    for key, problems in INPUT_WARNINGS.items():
+        if count := sum(bool(prediction.values.get(key)) for prediction in predictions):
+            console.warn(f"{count:,} of {pluralize(len(predictions), 'inputs')} {problems[count > 1]}.")
     _warn_about_empty([prediction.text for text, prediction in zip(inputs, predictions) if text.strip()])
     if args.out is not None:
-        console.log(f"written: {args.out}")
+        console.log(f"saved to {args.out}")
     return 0
 
 
 def _warn_about_empty(answers: Sequence[str]) -> None:
-    """Say that answers are empty: otherwise a blank line looks like a failure."""
+    """Warns about empty answers: without a warning, a blank line looks like a failure."""
     if empty := sum(not answer.strip() for answer in answers):
         verb = "are" if empty > 1 else "is"
         console.warn(f"{empty:,} of {pluralize(len(answers), 'answers')} {verb} empty: the model ends them at once.")
 
 
-def get_piped_input() -> str | None:
-    """Return - if standard input is a pipe or a file; None for a terminal and for anything that may never end."""
-    try:
-        mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (AttributeError, OSError, ValueError):  # there is no standard input
-        return None
-    return "-" if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) else None
-
-
-def read_lines(text: str) -> list[str]:
-    """Return the lines of a file, of standard input or of `text` itself; an empty last line is not an input."""
-    lines = _read(text).split("\n")
-    return lines[:-1] if len(lines) > 1 and not lines[-1] else lines
-
-
 def _warn_about_unknown_tokens(tokenizer: Tokenizer, prompt: str) -> None:
-    """Warn about tokens of the prompt that are not in the vocabulary."""
+    """Warns about tokens of the prompt that are not in the vocabulary."""
     encoding = tokenizer.encode(prompt)
     tokens = zip(encoding.ids, encoding.offsets)
     unknown = [prompt[start:stop] for token_id, (start, stop) in tokens if token_id == tokenizer.unknown]
@@ -248,36 +233,8 @@ def _warn_about_unknown_tokens(tokenizer: Tokenizer, prompt: str) -> None:
         console.warn(f"{len(unknown)} of {len(encoding)} tokens of the prompt are not in the vocabulary: {some}")
 
 
-def _read(text: str) -> str:
-    """Return the content of the file `text`, of standard input for -, or else `text` itself."""
-    from seqwise.data.encodings import decode_text, warn_about_encoding
-    from seqwise.data.reading import missing_file_error, open_binary
-
-    if text == "-" or os.path.isfile(text):
-        path = Path("standard input" if text == "-" else text)
-        if text == "-":
-            data = sys.stdin.buffer.read()
-        else:
-            with open_binary(path) as file:
-                data = file.read()
-        content, encoding = decode_text(data, path)
-        findings = Findings()
-        warn_about_encoding(findings, path, encoding)
-        for warning in findings.warning_messages():
-            console.warn(warning)
-        return content.replace("\r\n", "\n")
-    if os.path.isdir(text) and os.sep in text:
-        raise DataError("this is a folder; a text or a text file was expected.", file=text)
-    if text.endswith(".txt") and not any(map(str.isspace, text)):
-        raise missing_file_error(Path(text))
-    # Python represents bytes of an argument that are not UTF-8 as lone surrogates.
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise UsageError("the text is not UTF-8.", repair="Put it into a UTF-8 file, or set LANG=C.UTF-8.")
-    return text
-
-
 def _truncate_prompt(prompt: str) -> str:
-    """Return the last `MAX_PROMPT` characters: a model reads the prompt in one pass, and its memory is limited."""
+    """Returns the last `MAX_PROMPT` characters: a model reads the prompt in one pass, and its memory is limited."""
     if len(prompt) <= MAX_PROMPT:
         return prompt
     console.warn(f"the prompt has {len(prompt):,} characters; only the last {MAX_PROMPT:,} are used.")
@@ -285,17 +242,17 @@ def _truncate_prompt(prompt: str) -> str:
 
 
 def reject_options_of_other_tasks(typed: Sequence[str], task: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise an error for an option on the command line that is not used by the task of the run."""
+    """Raises an error for an option on the command line that is not used by the task of the run."""
     for name in typed:
         supported = tasks.get(name, (task,))
         if task not in supported:
             option = "--" + name.replace("_", "-")
             problem = f"{option} applies to {', '.join(supported)}; the task of this run is {task}."
-            raise UsageError(problem, repair="Leave it out.")
+            raise UsageError(problem, fix="Leave it out.")
 
 
 def build_beam_search(args: DecodingOptions, default: BeamSearchOptions) -> BeamSearchOptions:
-    """Return the beam search options of the command line; the default beam is the task's own, at least `n_best`."""
+    """Returns the beam search options of the command line; the beam size is by default that of the task, or n-best."""
     if args.max_length is not None and args.max_length < 1:
         raise UsageError(f"--max-length must be at least 1; received {args.max_length}.")
     names = [field.name for field in fields(BeamSearchOptions) if hasattr(args, field.name)]

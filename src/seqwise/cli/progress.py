@@ -1,4 +1,4 @@
-"""Progress displays on the terminal: one live line, and a line per validation. They only read steps."""
+"""Progress displays in the terminal: one live line, and a line per validation. They do not change any step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from seqwise.vectors.training import VectorStep
 
 
-SECONDS_PER_LINE = 10.0  # of progress, where there is no terminal
+SECONDS_PER_LINE = 10.0  # between lines of progress if standard error is not a terminal
 
 
 class LiveDisplay(AbstractContextManager["LiveDisplay"]):
@@ -47,14 +47,17 @@ class TrainingDisplay(LiveDisplay):
         self.bar = self.live.add_task("", total=1.0)
         self.loss = self.speed = 0.0
         self.last_validation = ""
+        self.has_validated = self.has_improved = False  # improved: some validation was better than all before it
 
     def show(self, step: Step) -> None:
-        """Display one step."""
+        """Displays one step; a line with * is the best validation so far."""
         self.loss = step.loss if not self.loss else 0.95 * self.loss + 0.05 * step.loss
         self.speed = step.tokens_per_second if not self.speed else 0.95 * self.speed + 0.05 * step.tokens_per_second
         for note in step.notes:
             console.log(note, style="yellow")
+        self.has_improved |= step.best
         if step.validation:
+            self.has_validated = True
             text = format_metric(step.validation, self.key)
             self.last_validation = f"valid {self.name} {text}  "
             mark = " *" if step.best else ""
@@ -73,9 +76,9 @@ class TrainingDisplay(LiveDisplay):
 
 
 class ProgressBar(LiveDisplay):
-    """A progress bar that is called with (done, total) and disappears at the end; without a terminal, some lines.
+    """A progress bar that is called with (done, total) and disappears at the end; without a terminal, lines.
 
-    A thread prints the lines, so that they appear also while nothing is reported.
+    A thread prints the lines, so that they appear even if it is not called for a long time.
     """
 
     def __init__(self, label: str):
@@ -111,7 +114,7 @@ class VectorDisplay(LiveDisplay):
         self.stage = ""
 
     def show(self, step: VectorStep) -> None:
-        """Display one step."""
+        """Displays one step."""
         if step.stage != self.stage:
             self.stage = step.stage
             self.live.reset(self.task, total=1.0)
@@ -124,7 +127,7 @@ class VectorDisplay(LiveDisplay):
 
 
 def describe_summary(summary: Summary, key: str, name: str) -> str:
-    """Return how long each part of a run took, and the last validation if it was of more than the ones before."""
+    """Returns the time of each part of a run, and the final validation if it used more of the split than the others."""
     times = ", ".join(f"{part} {format_seconds(seconds)}" for part, seconds in summary.seconds.items())
     if summary.final is None or summary.validation is None:
         return f"time: {times}"
@@ -143,7 +146,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def _seconds_left(step: Step) -> float:
-    """Estimated seconds to the end of the budget."""
+    """Returns the estimated seconds to the end of the budget."""
     return step.seconds * (1 - step.progress) / step.progress if step.progress else 0.0
 
 

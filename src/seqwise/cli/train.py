@@ -1,4 +1,4 @@
-"""`seqwise train`: from a data file to a run folder. It parses options, calls the library and displays the steps."""
+"""`seqwise train`: trains a model on data and saves it in a run folder. It parses options and displays the steps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import tyro
 from seqwise.applicability import check_effects
 from seqwise.budget import Budget
 from seqwise.cli import console
+from seqwise.cli.models import reject_run_as_data
 from seqwise.cli.options import UNSET, find_value, list_typed, parse, read_config
 from seqwise.config import Settings
 from seqwise.errors import UsageError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from seqwise.training.distribution import World
     from seqwise.training.run import Run
 
-INTERRUPTED = 130  # 128 + SIGINT, also for SIGTERM: in both cases the run is saved and can be resumed
+INTERRUPTED = 130  # exit status: 128 + SIGINT, also for SIGTERM; in both cases the run is saved and can be resumed
 EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out runs/book"
 EXAMPLES = f"""{EXAMPLE}
 seqwise train reviews.csv --task classify --columns text,label --network.width 256
@@ -39,7 +40,7 @@ CHANGEABLE_ON_RESUME = ("budget",)  # settings that may differ from those of the
 class Train:
     """Train a model on DATA: a file, a folder, either of them gzipped, or builtin:NAME. docs/data.md lists the formats.
 
-    Settings that are not given are chosen for the data and the machine, and printed. Ctrl-C saves and stops.
+    Settings that are not set are chosen for the data and the machine, and printed. Ctrl-C saves and stops.
     """
 
     main_options: ClassVar = (
@@ -62,7 +63,7 @@ class Train:
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
 
 
-OWN_OPTIONS = tuple(each.name for each in fields(Train))  # options that are not settings
+COMMAND_OPTIONS = tuple(each.name for each in fields(Train))  # options that are not settings
 
 
 def main(argv: Sequence[str]) -> int:
@@ -70,80 +71,85 @@ def main(argv: Sequence[str]) -> int:
     default = None if settings is None else Train(settings=settings)
     args = parse(Train, argv, prog="seqwise train", example=EXAMPLES, default=default)
     typed = list_typed(argv)
-    _check(args)
+    _reject_contradictions(args)
     if args.resume is None:
         check_effects([args.settings], typed)  # again when the task is known
-    from seqwise.training.distribution import handle_signals, interrupt_at_once, is_worker, join_world, launch
+    from seqwise.training.distribution import handle_signals, is_worker, join_world, launch, raise_interrupt
     from seqwise.training.run import Run
-    from seqwise.training.training_run import choose_device, fill_in_task, find_free_folder
+    from seqwise.training.training_run import choose_device, detect_task, find_free_folder
 
     check_output_path(args.plot, SUFFIXES)
+    if args.data is not None:
+        reject_run_as_data(args.data)
     run = None if args.resume is None else Run.open(args.resume)
     changes_budget = run is not None and args.settings.budget not in (None, run.settings.budget)
     if run is not None:
         _check_resumed(run, args.settings, typed)
     if run is not None and changes_budget:
         if not get_family(run.settings.model).has_gradients:
-            raise UsageError("an n-gram model is fitted in one pass: it has no budget.", repair="Leave out --budget.")
+            raise UsageError("an n-gram model is fitted in one pass: it has no budget.", fix="Leave out --budget.")
         run.settings.budget = str(args.settings.budget)
     device = choose_device(args.settings if run is None else run.settings)
     if args.nproc > 1 and not is_worker():
         folder, words = args.resume or args.out, list(argv)
         if folder is None:
-            task = fill_in_task(args.settings, str(args.data)).task
-            folder = find_free_folder(f"{task}-{args.settings.model}")
+            task_name = detect_task(args.settings, str(args.data)).task
+            folder = find_free_folder(f"{task_name}-{args.settings.model}")
             words = ["--out", str(folder), *argv]
         return launch(args.nproc, device, ["train", *words], folder)
     try:
-        with handle_signals(interrupt_at_once), join_world(device) as world:
-            opened = _create_run(args, argv, world) if run is None else (run, None)
-            status = _run_training(*opened, world, shlex.join(["seqwise", "train", *argv]) if changes_budget else "")
+        with handle_signals(raise_interrupt), join_world(device) as world:
+            task = None
+            if run is None:
+                run, task = _create_run(args, argv, world)
+            budget_command = shlex.join(["seqwise", "train", *argv]) if changes_budget else ""
+            status = _run_training(run, task, world, budget_command, is_resumed=args.resume is not None)
             if args.plot is not None and world.is_first:
-                _write_curve(opened[0], args.plot)
+                _write_curve(run, args.plot)
             return status
     except KeyboardInterrupt as interrupt:
         console.log(" ".join(["interrupted.", *getattr(interrupt, "__notes__", ())]))
         return INTERRUPTED
 
 
-def _check(args: Train) -> None:
-    """Reject contradictory options, before anything slow is imported."""
+def _reject_contradictions(args: Train) -> None:
+    """Raises an error for options that exclude each other, before anything slow is imported."""
     if (args.data is None) == (args.resume is None):
-        raise UsageError("expected either DATA or --resume RUN.", repair=f"For example: {EXAMPLE}")
+        raise UsageError("expected either DATA or --resume RUN.", fix=f"For example: {EXAMPLE}")
     if args.nproc < 1:
         raise UsageError(f"--nproc: expected at least 1; received {args.nproc}.")
     if args.settings.budget is not None:
         Budget.parse(args.settings.budget)
     if args.resume is not None and (args.out or args.config):
         option = "--out" if args.out else "--config"
-        repair = f"Leave out {option}: seqwise train --resume {shlex.quote(str(args.resume))}"
-        raise UsageError(f"a run is resumed in its own folder with its own settings; received {option}.", repair=repair)
+        fix = f"Leave out {option}: seqwise train --resume {shlex.quote(str(args.resume))}"
+        raise UsageError(f"a run is resumed in its own folder with its own settings; received {option}.", fix=fix)
 
 
 def _check_resumed(run: Run, settings: Settings, typed: Sequence[str]) -> None:
-    """Raise an error for a setting on the command line that differs from the run's."""
+    """Raises an error for a setting on the command line that differs from the run's."""
     problems = []
     for name in typed:
-        if name in OWN_OPTIONS or name in CHANGEABLE_ON_RESUME:
+        if name in COMMAND_OPTIONS or name in CHANGEABLE_ON_RESUME:
             continue
-        value, own = (reduce(getattr, name.split("."), each) for each in (settings, run.settings))
-        if value != own:
-            problems.append(f"--{name.replace('_', '-')} {value} differs from that of {run.folder}: {own}.")
+        value, saved_value = (reduce(getattr, name.split("."), each) for each in (settings, run.settings))
+        if value != saved_value:
+            problems.append(f"--{name.replace('_', '-')} {value} differs from that of {run.folder}: {saved_value}.")
     if problems:
         problem = "\n".join(["a run is resumed with its own settings.", *problems])
         resume = f"seqwise train --resume {shlex.quote(str(run.folder))}"
-        raise UsageError(problem, repair=f"Leave it out: {resume}\nOr start a new run, without --resume.")
+        raise UsageError(problem, fix=f"Leave it out: {resume}\nOr start a new run, without --resume.")
 
 
 def _create_run(args: Train, argv: Sequence[str], world: World) -> tuple[Run, Task | None]:
-    """Read the data and create the run folder in the first process; open it in the others."""
+    """Reads the data and creates the run folder in the first process; opens it in the others."""
     from seqwise.cli.progress import ProgressBar
     from seqwise.training.run import Run
-    from seqwise.training.training_run import create_run, fill_in_task
+    from seqwise.training.training_run import create_run, detect_task
 
     if not world.is_first:
         return Run.open(world.broadcast_text("")), None
-    settings = fill_in_task(args.settings, str(args.data), console.log)
+    settings = detect_task(args.settings, str(args.data), console.log)
     check_effects([settings], list_typed(argv))
     command = shlex.join(["seqwise", "train", *argv])
     with ProgressBar("reading") as bar:
@@ -160,18 +166,18 @@ def _write_curve(run: Run, path: Path) -> None:
     from seqwise.tasks import get_task
     from seqwise.training.card import build_curve_svg
 
-    write_plot(path, build_curve_svg(run.metrics(), get_task(run.settings.task).unit))
-    console.log(f"written: {path}")
+    write_plot(path, build_curve_svg(run.read_metrics(), get_task(run.settings.task).unit))
+    console.log(f"saved to {path}")
 
 
-def _run_training(run: Run, task: Task | None, world: World, budget_command: str = "") -> int:
-    """Train until the budget is spent or a signal arrives; print what to do next.
+def _run_training(run: Run, task: Task | None, world: World, budget_command: str, is_resumed: bool) -> int:
+    """Trains until the budget is spent or a signal arrives; prints the commands that may follow.
 
-    `budget_command` is the command that has changed the budget of the run, if one has.
+    `budget_command` is this command if it changes the budget of a resumed run, and otherwise empty.
     """
     from seqwise.cli.progress import TrainingDisplay, describe_summary
     from seqwise.training.card import get_example_input
-    from seqwise.training.checkpoints import resume_command
+    from seqwise.training.checkpoints import get_resume_command
     from seqwise.training.distribution import defer_interrupts
     from seqwise.training.training_run import open_training
 
@@ -181,6 +187,8 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
             run.change_budget(run.settings.budget, budget_command)
         if training.ended:
             training.log("this run is already complete.")
+        elif is_resumed and not any(run.checkpoints.glob("step-*")):
+            training.log("the run has no checkpoint yet: training starts from the beginning.")
         display = TrainingDisplay(training.task.primary_metric, training.task.unit) if world.is_first else None
         with defer_interrupts() as stop, display or nullcontext():
             for step in training.steps(stop):
@@ -188,15 +196,17 @@ def _run_training(run: Run, task: Task | None, world: World, budget_command: str
                     display.show(step)
         summary = training.finish()
     except KeyboardInterrupt as interrupt:
-        interrupt.add_note(f"Resume with: {resume_command(run.folder)}")
+        interrupt.add_note(f"Resume with: {get_resume_command(run.folder)}")
         raise
+    if is_resumed and display is not None and display.has_validated and not display.has_improved:
+        console.log("no validation was better than the best one before: the weights of that one are kept.")
     if world.is_first and training.ended:
         folder = shlex.quote(str(run.folder))
         if summary is not None:
             console.log(describe_summary(summary, *training.task.primary_metric))
         console.log(f"done: {training.ended}. Saved in {folder}")
-        console.log(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
+        console.log(f"  seqwise evaluate {folder} {shlex.quote(run.metadata.data)}")
         console.log(f"  seqwise predict {folder} {shlex.quote(get_example_input(run))}")
     elif world.is_first:
-        console.log(f"stopped and saved. Resume with: {resume_command(run.folder)}")
+        console.log(f"stopped and saved. Resume with: {get_resume_command(run.folder)}")
     return 0 if training.ended else INTERRUPTED

@@ -1,4 +1,4 @@
-"""`seqwise vectors COMMAND …`: runs the sub-command."""
+"""`seqwise vectors COMMAND …`: runs the subcommand."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from importlib import import_module
 from seqwise.cli import console
 from seqwise.errors import UsageError, suggest
 
-# Sub-command → its purpose. Each is a function (argv) → exit status in the module of its name, or in `query`.
+# Subcommand → its description. Each is a function (argv) → exit status in the module of its name, or in `query`.
 COMMANDS = {
     "train": "train vectors on a corpus: skip-gram, CBOW, GloVe",
-    "nearest": "the words nearest to a word",
-    "analogy": "a is to b as c is to …",
-    "different": "which of these words does not belong",
-    "evaluate": "accuracy on analogies, correlation with human similarity scores",
+    "nearest": "list the words nearest to a word",
+    "analogy": "solve an analogy: a is to b as c is to …",
+    "different": "find the word that does not belong to the others",
+    "evaluate": "measure accuracy on analogies and correlation with human similarity scores",
     "convert": "convert between file formats",
-    "plot": "a map of words: a picture or an interactive page",
+    "plot": "draw a map of words: a picture or an interactive page",
 }
-QUERIES = ("nearest", "analogy", "different")
+QUERIES = ("nearest", "analogy", "different")  # the subcommands in `query`
 EXAMPLE = "seqwise vectors nearest vectors.safetensors king --n 5"
 
 
@@ -33,8 +33,8 @@ def main(argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         options = ("--help",) if kind == "option" else tuple(COMMANDS)
-        repair = f"{suggest(command, options)} See seqwise vectors --help."
-        raise UsageError(f"vectors has no {kind} {command!r}.", repair=repair)
+        fix = f"{suggest(command, options)} See seqwise vectors --help."
+        raise UsageError(f"vectors has no {kind} {command!r}.", fix=fix)
     module = import_module(f"seqwise.cli.vectors.{'query' if command in QUERIES else command}")
     return getattr(module, command)(rest)
 

@@ -29,25 +29,25 @@ class Convert:
     out: Annotated[Path, tyro.conf.Positional]
     """File to write."""
     kind_in: Annotated[Kind | None, UNSET, tyro.conf.arg(name="from")] = None
-    """Format of IN, if not that of its suffix."""
+    """Format of IN, if its suffix is that of another one."""
     kind_out: Annotated[Kind | None, UNSET, tyro.conf.arg(name="to")] = None
-    """Format of OUT, if not that of its suffix."""
+    """Format of OUT, if its suffix is that of another one."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
 
 
 def convert(argv: Sequence[str]) -> int:
     options = parse(Convert, argv, prog="seqwise vectors convert", example=EXAMPLE)
     kind = resolve_output_kind(options.out, options.kind_out)
-    keyed = load_with_progress(options.source, options.kind_in)
-    save_vectors(options.out, keyed, options.kind_out)
-    optional = () if kind == "safetensors" else ("counts", "subwords")
-    lost = [name for name in optional if getattr(keyed, name) is not None]
+    vectors = load_with_progress(options.source, options.kind_in)
+    save_vectors(options.out, vectors, options.kind_out)
+    only_in_safetensors = () if kind == "safetensors" else ("counts", "subwords")
+    lost = [name for name in only_in_safetensors if getattr(vectors, name) is not None]
     if "subwords" in lost:
-        console.warn("this format holds no n-grams: vectors of unknown words can no longer be composed.")
+        console.warn("this format has no n-grams: vectors of unknown words can no longer be composed.")
     if options.json:
-        about = {"in": options.source, "out": options.out, "words": len(keyed), "dim": keyed.dim, "lost": lost}
-        console.print_json(about)
+        words, dim = len(vectors), vectors.dim
+        console.print_json({"in": options.source, "out": options.out, "words": words, "dim": dim, "lost": lost})
     else:
-        console.write(f"{options.out}: {pluralize(len(keyed), 'words')} of {keyed.dim} numbers")
+        console.write(f"{options.out}: {pluralize(len(vectors), 'words')}, vectors of dimension {vectors.dim}")
     return 0

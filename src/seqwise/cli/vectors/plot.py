@@ -49,13 +49,13 @@ class Plot:
     clusters: Annotated[int | None, UNSET] = None
     """Number of clusters, at most 12. Default: half the square root of the number of words."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there: words, points, clusters."""
+    """Print the result as one JSON document on standard output: words, points, clusters."""
 
 
 def plot(argv: Sequence[str]) -> int:
     options = parse_words(Plot, argv, prog="seqwise vectors plot", example=EXAMPLE)
     if options.out is None:
-        raise UsageError("--out is missing: the file for the map.", repair=f"For example: {EXAMPLE}")
+        raise UsageError("--out is missing: the file for the map.", fix=f"For example: {EXAMPLE}")
     from seqwise.cli.progress import ProgressBar
     from seqwise.files import check_output_path
     from seqwise.vectors.map.word_map import MAX_CLUSTERS, MIN_WORDS, build_word_map, choose_neighbourhood
@@ -64,32 +64,33 @@ def plot(argv: Sequence[str]) -> int:
     if options.clusters is not None and not 1 <= options.clusters <= MAX_CLUSTERS:
         raise UsageError(f"--clusters: expected 1 to {MAX_CLUSTERS} clusters; received {options.clusters}.")
     check_output_path(options.out, (".png", ".html"))
-    keyed = load_with_progress(options.file, words=options.words)
+    vectors = load_with_progress(options.file, words=options.words)
     if options.words:
-        words = choose_neighbourhood(keyed, options.words, options.neighbours)
-        num_named = len(set(options.words))
+        words = choose_neighbourhood(vectors, options.words, options.neighbours)
+        num_highlighted = len(set(options.words))  # they come first
     else:
-        words = tuple(keyed.words[options.skip : options.skip + options.n])
-        num_named = 0
+        words = tuple(vectors.words[options.skip : options.skip + options.n])
+        num_highlighted = 0
     title = _build_title(options, len(words))
-    with ProgressBar("placing") as bar:
+    with ProgressBar("projecting") as bar:
         word_map = build_word_map(
-            keyed,
+            vectors,
             words,
             title,
-            num_named=num_named,
+            num_highlighted=num_highlighted,
             by=options.by,
             seed=options.seed,
             clusters=options.clusters,
             progress=bar,
         )
-    num_labels = _write(options.out, word_map, keyed)
-    report_composed(keyed, dict.fromkeys(options.words))
+    num_labels = _write(options.out, word_map, vectors)
+    report_composed(vectors, dict.fromkeys(options.words))
     if options.json:
         rows = zip(word_map.words, word_map.points.tolist(), word_map.clusters.tolist())
         points = [{"word": word, "x": x, "y": y, "group": group} for word, (x, y), group in rows]
-        about = {"out": options.out, "title": word_map.title, "how": word_map.description}
-        console.print_json({**about, "groups": word_map.cluster_names, "words": points})
+        method = word_map.description
+        header = {"out": options.out, "title": word_map.title, "method": method, "how": method}  # how: until 0.3
+        console.print_json({**header, "groups": word_map.cluster_names, "words": points})
         return 0
     labels = "" if num_labels is None else f", {num_labels:,} of them with a label"
     console.write(f"{options.out}: {len(word_map.words):,} words{labels}; {word_map.description}")
@@ -108,7 +109,7 @@ def _build_title(options: Plot, count: int) -> str:
     return f"Word map of {options.file.name}: {content}"
 
 
-def _write(out: Path, word_map: WordMap, keyed: KeyedVectors) -> int | None:
+def _write(out: Path, word_map: WordMap, vectors: KeyedVectors) -> int | None:
     """Writes the picture or the page; returns the number of labels of a picture."""
     from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.formats.vector_table import open_for_writing
@@ -117,7 +118,7 @@ def _write(out: Path, word_map: WordMap, keyed: KeyedVectors) -> int | None:
         from seqwise.vectors.map.page import build_page
 
         with ProgressBar("neighbours") as bar:
-            content, num_labels = build_page(word_map, keyed, bar).encode("utf-8", "replace"), None
+            content, num_labels = build_page(word_map, vectors, bar).encode("utf-8", "replace"), None
     else:
         from seqwise.vectors.map.picture import draw_picture
 

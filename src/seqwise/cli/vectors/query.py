@@ -1,4 +1,4 @@
-"""`seqwise vectors nearest`, `analogy` and `different`, and what all commands share: reading vectors, and tables."""
+"""`seqwise vectors nearest`, `analogy` and `different`, and functions of all vector commands: reading files, tables."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Spec = TypeVar("Spec")
 NEAREST_EXAMPLE = "seqwise vectors nearest vectors.safetensors king queen --n 5"
 ANALOGY_EXAMPLE = "seqwise vectors analogy vectors.safetensors man king woman"
 DIFFERENT_EXAMPLE = "seqwise vectors different vectors.safetensors breakfast lunch dinner car"
-SCORES = {"cosine": "cosine", "dot": "dot", "scaled": "dot / √dim"}
-RULES = {"add": "3CosAdd", "multiply": "3CosMul"}
-MIN_DIFFERENT = 3  # two words have the same cosine to their mean
+SCORE_NAMES = {"cosine": "cosine", "dot": "dot", "scaled": "dot / √dim"}  # value of --by → heading
+ANALOGY_METHODS = {"add": "3CosAdd", "multiply": "3CosMul"}  # value of --by → name in the literature
+MIN_DIFFERENT = 3  # words: two have the same cosine to their mean
 
 
 @dataclass
@@ -40,21 +40,22 @@ class Nearest:
     by: Literal["cosine", "dot", "scaled"] = "cosine"
     """cosine of the angle; dot product; scaled: dot product divided by the square root of the dimension."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
 
 
 @dataclass
 class Analogy:
-    """A is to B as C is to … The words of the question are excluded as answers, unless --keep-question."""
+    """Solve the analogy: A is to B as C is to … The words of the question are excluded as answers, unless
+    --keep-question."""
 
     file: Annotated[Path, tyro.conf.Positional]
     """File of vectors."""
     a: Annotated[str, tyro.conf.Positional]
-    """Such as man."""
+    """First word, such as man."""
     b: Annotated[str, tyro.conf.Positional]
-    """Such as king."""
+    """Second word, such as king."""
     c: Annotated[str, tyro.conf.Positional]
-    """Such as woman."""
+    """Third word, such as woman."""
     n: int = 5
     """Number of answers."""
     by: Literal["add", "multiply"] = "add"
@@ -62,7 +63,7 @@ class Analogy:
     keep_question: bool = False
     """Allow the words of the question as answers."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
 
 
 @dataclass
@@ -74,28 +75,28 @@ class Different:
     words: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="WORD …", help_behavior_hint="")]
     """Three words or more."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
 
 
 def nearest(argv: Sequence[str]) -> int:
     options = parse_words(Nearest, argv, prog="seqwise vectors nearest", example=NEAREST_EXAMPLE)
     if not options.words:
-        raise UsageError("expected at least one word; received none.", repair=f"For example: {NEAREST_EXAMPLE}")
+        raise UsageError("expected at least one word; received none.", fix=f"For example: {NEAREST_EXAMPLE}")
     check_minimums(options, n=1)
-    keyed = load_with_progress(options.file, words=options.words)
-    neighbours = {word: keyed.nearest(word, options.n, options.by) for word in options.words}
+    vectors = load_with_progress(options.file, words=options.words)
+    neighbours = {word: vectors.nearest(word, options.n, options.by) for word in options.words}
     if options.json:
         answers = [
-            {"word": word, "composed": word not in keyed, "nearest": to_json(keyed, each)}
+            {"word": word, "composed": word not in vectors, "nearest": to_json(vectors, each)}
             for word, each in neighbours.items()
         ]
-        about = {"file": options.file, "words": len(keyed), "dim": keyed.dim, "by": options.by}
-        console.print_json({**about, "answers": answers})
+        header = {"file": options.file, "words": len(vectors), "dim": vectors.dim, "by": options.by}
+        console.print_json({**header, "answers": answers})
         return 0
-    for number, (word, each) in enumerate(neighbours.items()):
-        note = "" if word in keyed else ", which is not in the vocabulary: composed from its n-grams"
-        console.write("\n" * (number > 0) + f"nearest to {make_printable(word)}{note}", style="bold")
-        write_answers(keyed, each, SCORES[options.by])
+    for index, (word, each) in enumerate(neighbours.items()):
+        note = "" if word in vectors else ", which is not in the vocabulary: composed from its n-grams"
+        console.write("\n" * (index > 0) + f"nearest to {make_printable(word)}{note}", style="bold")
+        write_answers(vectors, each, SCORE_NAMES[options.by])
     return 0
 
 
@@ -103,19 +104,20 @@ def analogy(argv: Sequence[str]) -> int:
     options = parse_words(Analogy, argv, prog="seqwise vectors analogy", example=ANALOGY_EXAMPLE)
     check_minimums(options, n=1)
     question = (options.a, options.b, options.c)
-    keyed = load_with_progress(options.file, words=question)
-    neighbours = keyed.analogy(*question, n=options.n, by=options.by, exclude=not options.keep_question)
+    vectors = load_with_progress(options.file, words=question)
+    neighbours = vectors.analogy(*question, n=options.n, by=options.by, exclude=not options.keep_question)
     if options.json:
-        answers = [{**answer, "of_question": answer["word"] in question} for answer in to_json(keyed, neighbours)]
-        about = {"file": options.file, "question": question, "by": options.by, "keep_question": options.keep_question}
-        console.print_json({**about, "composed": find_composed(keyed, question), "answers": answers})
+        answers = [{**answer, "of_question": answer["word"] in question} for answer in to_json(vectors, neighbours)]
+        header = {"file": options.file, "question": question, "by": options.by, "keep_question": options.keep_question}
+        console.print_json({**header, "composed": find_composed(vectors, question), "answers": answers})
         return 0
-    report_composed(keyed, question)
+    report_composed(vectors, question)
     a, b, c = map(make_printable, question)
-    policy = "the question's words may answer" if options.keep_question else "without the question's words"
-    console.write(f"{a} is to {b} as {c} is to …   ({RULES[options.by]}, {policy})", style="bold")
+    policy = "allowed" if options.keep_question else "excluded"
+    method = f"{ANALOGY_METHODS[options.by]}, words of the question {policy}"
+    console.write(f"{a} is to {b} as {c} is to …   ({method})", style="bold")
     notes = ["a word of the question" if each.word in question else "" for each in neighbours]
-    write_answers(keyed, neighbours, "cosine" if options.by == "add" else "score", notes)
+    write_answers(vectors, neighbours, "cosine" if options.by == "add" else "score", notes)
     return 0
 
 
@@ -124,16 +126,16 @@ def different(argv: Sequence[str]) -> int:
     words = tuple(dict.fromkeys(options.words))
     if len(words) < MIN_DIFFERENT:
         problem = f"expected at least {MIN_DIFFERENT} different words; received {len(words)}."
-        raise UsageError(problem, repair=f"For example: {DIFFERENT_EXAMPLE}")
-    keyed = load_with_progress(options.file, words=words)
-    ranking = keyed.rank_by_centrality(words)
+        raise UsageError(problem, fix=f"For example: {DIFFERENT_EXAMPLE}")
+    vectors = load_with_progress(options.file, words=words)
+    ranking = vectors.rank_by_centrality(words)
     if options.json:
-        about = {"file": options.file, "different": ranking[0].word, "composed": find_composed(keyed, words)}
-        console.print_json({**about, "words": to_json(keyed, ranking)})
+        header = {"file": options.file, "different": ranking[0].word, "composed": find_composed(vectors, words)}
+        console.print_json({**header, "words": to_json(vectors, ranking)})
         return 0
-    report_composed(keyed, words)
+    report_composed(vectors, words)
     console.write(f"{make_printable(ranking[0].word)} is least similar to the others", style="bold")
-    write_answers(keyed, ranking, "cosine to the mean")
+    write_answers(vectors, ranking, "cosine to the mean")
     return 0
 
 
@@ -145,8 +147,8 @@ def parse_words(spec: type[Spec], argv: Sequence[str], *, prog: str, example: st
         unknown = re.match(r"unknown option '(.+?)'\.", error.problem)
         if unknown is None:
             raise
-        repair = f"{error.repair}\nIf it is a word, put -- before it, after all options: {prog} FILE -- {unknown[1]}"
-        raise UsageError(error.problem, repair=repair) from None
+        fix = f"{error.fix}\nIf it is a word, put -- before it, after all options: {prog} FILE -- {unknown[1]}"
+        raise UsageError(error.problem, fix=fix) from None
 
 
 def check_minimums(options: Any, **minimums: int) -> None:
@@ -167,8 +169,8 @@ def load_with_progress(path: Path, kind: str | None = None, words: Iterable[str]
 
     messages: list[str] = []
     with ProgressBar("reading") as bar:
-        keyed = load_vectors(path, kind, progress=bar, log=messages.append)
-    progress = keyed.about.get("progress", 1)
+        vectors = load_vectors(path, kind, progress=bar, log=messages.append)
+    progress = vectors.about.get("progress", 1)
     if isinstance(progress, float) and progress < 1:
         messages.append(f"its training was stopped after {progress:.0%}.")
     for message in messages:
@@ -176,29 +178,31 @@ def load_with_progress(path: Path, kind: str | None = None, words: Iterable[str]
     errors: list[UsageError] = []
     for word in dict.fromkeys(words):
         try:
-            keyed.vector(word)
+            vectors.vector(word)
         except UsageError as error:
             errors.append(error)
     if errors:
         raise errors[0] if len(errors) == 1 else UsageError("\n".join(map(str, errors)))
-    return keyed
+    return vectors
 
 
-def find_composed(keyed: KeyedVectors, words: Iterable[str]) -> list[str]:
+def find_composed(vectors: KeyedVectors, words: Iterable[str]) -> list[str]:
     """Returns the words outside the vocabulary, whose vectors are composed from n-grams."""
-    return [word for word in words if word not in keyed]
+    return [word for word in words if word not in vectors]
 
 
-def report_composed(keyed: KeyedVectors, words: Iterable[str]) -> None:
-    for word in find_composed(keyed, words):
+def report_composed(vectors: KeyedVectors, words: Iterable[str]) -> None:
+    for word in find_composed(vectors, words):
         console.log(f"{make_printable(word)} is not in the vocabulary; its vector is composed from its n-grams.")
 
 
-def to_json(keyed: KeyedVectors, neighbours: Iterable[Neighbour]) -> list[dict[str, Any]]:
-    return [{"word": each.word, "score": each.score, "count": keyed.count(each.word)} for each in neighbours]
+def to_json(vectors: KeyedVectors, neighbours: Iterable[Neighbour]) -> list[dict[str, Any]]:
+    return [{"word": each.word, "score": each.score, "count": vectors.count(each.word)} for each in neighbours]
 
 
-def write_answers(keyed: KeyedVectors, neighbours: Sequence[Neighbour], score: str, notes: Sequence[str] = ()) -> None:
+def write_answers(
+    vectors: KeyedVectors, neighbours: Sequence[Neighbour], score: str, notes: Sequence[str] = ()
+) -> None:
     """Writes a table of words with scores, and with counts and notes if there are any."""
     columns = [
         ["", *map(str, range(1, len(neighbours) + 1))],
@@ -206,8 +210,8 @@ def write_answers(keyed: KeyedVectors, neighbours: Sequence[Neighbour], score: s
         [score, *(f"{each.score:.4f}" for each in neighbours)],
     ]
     alignments = "><>"
-    if keyed.counts is not None:
-        columns.append(["count", *(f"{keyed.count(each.word) or 0:,}" for each in neighbours)])
+    if vectors.counts is not None:
+        columns.append(["count", *(f"{vectors.count(each.word) or 0:,}" for each in neighbours)])
         alignments += ">"
     if any(notes):
         columns.append(["", *notes])

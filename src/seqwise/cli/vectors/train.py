@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from seqwise.vectors.training import VectorTraining
 
 EXAMPLE = "seqwise vectors train reviews.txt.gz --method cbow --dim 200 --out vectors.safetensors"
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit status: 128 + SIGINT
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Train:
     """Train a vector for every word of CORPUS: a .txt or .jsonl file (or gzip of these), a folder of them, or
     builtin:docs. The context of a word is the words around it on the same line."""
 
-    renamed: ClassVar[dict[str, str]] = {f"--{old}": f"--{new}" for old, new in VectorSettings.renamed.items()}
+    new_names: ClassVar[dict[str, str]] = {f"--{old}": f"--{new}" for old, new in VectorSettings.new_names.items()}
 
     main_options: ClassVar = (
         "out", "method", "dim", "window", "min-count", "epochs", "negative", "loss", "learning-rate", "subwords",
@@ -39,7 +39,7 @@ class Train:
     out: Annotated[Path | None, UNSET] = None
     """File to write: .safetensors (everything), .bin, .vec or .txt (words and vectors)."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print the result as one JSON document on standard output."""
 
 
 def train(argv: Sequence[str]) -> int:
@@ -47,27 +47,33 @@ def train(argv: Sequence[str]) -> int:
     check_vector_effects(options.settings, list_typed(argv))
     out = options.out
     if out is None:
-        raise UsageError("--out is missing: the file for the vectors.", repair=f"For example: {EXAMPLE}")
+        raise UsageError("--out is missing: the file for the vectors.", fix=f"For example: {EXAMPLE}")
     from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.formats import resolve_output_kind, save_vectors
     from seqwise.vectors.training import VectorTraining
 
     if resolve_output_kind(out) != "safetensors" and options.settings.subwords:
-        console.warn(f"{out.name} keeps no n-grams, so unknown words will have no vector; .safetensors does.")
+        console.warn(f"{out.name} has no n-grams, so unknown words will have no vector; .safetensors saves them.")
     with ProgressBar("reading") as bar:
         training = VectorTraining(options.corpus, options.settings, console.log, bar)
     with training:
-        interrupted = _train(training)
-        if interrupted and out.exists():  # unfinished vectors do not replace an existing file
+        is_interrupted = _train(training)
+        if is_interrupted and out.exists():  # unfinished vectors do not replace an existing file
             out = out.with_name(f"{out.stem}.unfinished{out.suffix}")
-        keyed = training.vectors()
-        save_vectors(out, keyed)
+        vectors = training.vectors()
+        save_vectors(out, vectors)
     if options.json:
-        summary = {"out": out, "vectors": len(keyed), "dim": keyed.dim, "seconds": training.seconds, **keyed.about}
-        console.print_json({**summary, "interrupted": interrupted})
+        summary = {
+            "out": out,
+            "vectors": len(vectors),
+            "dim": vectors.dim,
+            "seconds": training.seconds,
+            **vectors.about,
+        }
+        console.print_json({**summary, "interrupted": is_interrupted})
     else:
-        console.write(f"{out}: {pluralize(len(keyed), 'vectors')} of {keyed.dim}")
-    return INTERRUPTED if interrupted else 0
+        console.write(f"{out}: {pluralize(len(vectors), 'vectors')} of dimension {vectors.dim}")
+    return INTERRUPTED if is_interrupted else 0
 
 
 def _train(training: VectorTraining) -> bool:
