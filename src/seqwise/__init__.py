@@ -5,10 +5,11 @@
 
 The folders of this package follow that line; a module imports only from those listed before its own:
 
-    text, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare, cli
+    text, page, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare,
+    lens, cli
 
-All of them may import the other modules of this folder: settings, registries, budget, errors, environment, files,
-callbacks, svg and image.
+All of them may import the other modules of this folder: settings, registries, names of other tools, budget, errors,
+environment, files, callbacks, svg and image.
 
 The public names are imported when they are first used, so that `import seqwise` is fast.
 """
@@ -20,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seqwise.compare.api import compare as compare
+    from seqwise.compare.loading import load as load
     from seqwise.config import Settings as Settings
     from seqwise.errors import SeqwiseError as SeqwiseError
     from seqwise.layers.record import record as record
-    from seqwise.training.api import load as load
     from seqwise.training.api import train as train
+    from seqwise.training.check import check as check
     from seqwise.vectors.formats import load_vectors as load_vectors
     from seqwise.vectors.keyed import KeyedVectors as KeyedVectors
     from seqwise.vectors.training import train_vectors as train_vectors
@@ -36,10 +38,12 @@ _PUBLIC = {
     "KeyedVectors": "seqwise.vectors.keyed",
     "Settings": "seqwise.config",
     "SeqwiseError": "seqwise.errors",
+    "check": "seqwise.training.check",
     "compare": "seqwise.compare",
     "families": "seqwise.families",
     "layers": "seqwise.layers",
-    "load": "seqwise.training.api",
+    "lens": "seqwise.lens",
+    "load": "seqwise.compare.loading",
     "load_vectors": "seqwise.vectors.formats",
     "record": "seqwise.layers.record",
     "train": "seqwise.training.api",
@@ -51,9 +55,9 @@ __all__ = [*_PUBLIC, "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from seqwise.environment import version
+        from seqwise.environment import get_version
 
-        return version()
+        return get_version()
     if name not in _PUBLIC:
         raise AttributeError(f"module 'seqwise' has no attribute {name!r}")
     module = import_module(_PUBLIC[name])

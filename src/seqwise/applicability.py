@@ -1,7 +1,7 @@
 """Which settings have an effect: a table of conditions, and `check_effects`, which rejects settings without any.
 
-A setting is used where other settings (its task, its model, …) have certain values. `tests/test_applicability.py`
-checks the table against the settings that exist. It knows nothing of data or models.
+A setting has an effect if other settings (the task, the model, …) have certain values. `tests/test_applicability.py`
+checks the table against the settings that exist. The module knows nothing of data or models.
 """
 
 from __future__ import annotations
@@ -14,38 +14,40 @@ from pydantic import BaseModel
 
 from seqwise.config import Settings
 from seqwise.errors import UsageError
-from seqwise.families import MODEL_FAMILIES, RECURRENT, get_family
+from seqwise.families import MODEL_FAMILIES, RECURRENT_FAMILIES, get_family
 from seqwise.task_registry import BUILTIN_TASKS
 
-Condition = Mapping[str, tuple[Any, ...]]  # setting → the values with which another setting has an effect
+Condition = Mapping[str, tuple[Any, ...]]  # settings, each with the values that it must have
 
-TRAINED = tuple(family.name for family in MODEL_FAMILIES.values() if family.has_gradients)
-NOT_TRANSFORMER = tuple(name for name in TRAINED if name != "transformer")
-ONE_BY_ONE = ("classify", "tag", "translate", "caption")  # tasks that read separate examples of text
-WRITING = ("language", "masked", "translate", "caption")  # tasks that predict words
+# Families and tasks.
+TRAINABLE = tuple(family.name for family in MODEL_FAMILIES.values() if family.has_gradients)
+NOT_TRANSFORMER = tuple(name for name in TRAINABLE if name != "transformer")
+EXAMPLE_TASKS = ("classify", "tag", "translate", "caption")  # whose data is separate examples of text
+WORD_TASKS = ("language", "masked", "translate", "caption")  # that predict words
 
-MAX_LISTED = 4  # tasks or models of a message
+MAX_LISTED = 4  # tasks or models in a message
 
 
 def _with_cell(cell: str) -> tuple[Condition, ...]:
+    """Returns the conditions of a setting that only this cell has."""
     return {"model": (cell,)}, {"model": ("attentive-rnn",), "recurrent.cell": (cell,)}
 
 
-# Setting or section → the conditions, one of which must hold. None is a value that a rule will choose.
+# Setting or section → its conditions, of which one must hold. None: the value is not set yet.
 USED_WITH: dict[str, tuple[Condition, ...]] = {
     "target": ({"task": ("translate", "forecast")},),
     "horizon": ({"task": ("forecast",)},),
     "text": ({"task": tuple(task for task in BUILTIN_TASKS if task != "forecast")},),
-    "data.window": ({"task": ("language", "masked"), "model": TRAINED},),
-    "data.order": ({"task": ("language",), "model": TRAINED},),
-    "data.max_length": ({"task": ONE_BY_ONE},),
-    "data.max_tokens": ({"task": (*ONE_BY_ONE, "forecast")},),
-    "data.on_empty": ({"task": ONE_BY_ONE},),
-    "network": ({"model": TRAINED},),
-    "network.tie_weights": ({"task": WRITING},),
-    "network.output": ({"task": WRITING},),
+    "data.window": ({"task": ("language", "masked"), "model": TRAINABLE},),
+    "data.order": ({"task": ("language",), "model": TRAINABLE},),
+    "data.max_length": ({"task": EXAMPLE_TASKS},),
+    "data.max_tokens": ({"task": (*EXAMPLE_TASKS, "forecast")},),
+    "data.on_empty": ({"task": EXAMPLE_TASKS},),
+    "network": ({"model": TRAINABLE},),
+    "network.tie_weights": ({"task": WORD_TASKS},),
+    "network.output": ({"task": WORD_TASKS},),
     "network.samples": ({"task": ("language",), "network.output": ("sampled",)},),
-    "recurrent": ({"model": tuple(RECURRENT)},),
+    "recurrent": ({"model": tuple(RECURRENT_FAMILIES)},),
     "recurrent.activation": _with_cell("rnn"),
     "recurrent.update": _with_cell("gru"),
     "recurrent.reset": _with_cell("gru"),
@@ -63,7 +65,7 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
         ("caption.image_size", "caption.shift", "caption.flip"),
         ({"caption.encoder": ("convolutional", "patches", None)},),
     ),
-    "training": ({"model": TRAINED},),
+    "training": ({"model": TRAINABLE},),
     "training.clip_threshold": ({"training.clip": ("norm", "value")},),
     "training.ema": ({"training.optimizer": ("adamw", "sgd")},),
 }
@@ -72,7 +74,7 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
 def check_effects(
     settings: Sequence[BaseModel], names: Iterable[str], used_with: Mapping[str, tuple[Condition, ...]] = USED_WITH
 ) -> None:
-    """Raise an error for the settings among `names` that have no effect with any of `settings`, with the reasons.
+    """Raises an error for the settings among `names` that have no effect with any of `settings`, with the reasons.
 
     A comparison has several settings, one for each family. A task that is not known yet is not checked.
     """
@@ -83,24 +85,24 @@ def check_effects(
         unused = {name: f"{reason.partition(';')[0]}; no compared family has that" for name, reason in unused.items()}
     if unused:
         problems = [f"--{name.replace('_', '-')} {reason}." for name, reason in unused.items()]
-        raise UsageError("\n".join(problems), repair="Leave it out." if len(unused) == 1 else "Leave them out.")
+        raise UsageError("\n".join(problems), fix="Leave it out." if len(unused) == 1 else "Leave them out.")
 
 
 def find_unused(
     settings: BaseModel, names: Iterable[str], used_with: Mapping[str, tuple[Condition, ...]] = USED_WITH
 ) -> dict[str, str]:
-    """Return the settings among `names` that have no effect, each with the reason."""
+    """Returns the settings among `names` that have no effect, each with the reason."""
     unused: dict[str, str] = {}
     for name in names:
         for key in dict.fromkeys((name.partition(".")[0], name)):
-            failed = [_find_mismatch(settings, condition) for condition in used_with.get(key, ())]
-            if failed and all(failed):
-                unused.setdefault(name, str(failed[0]))
+            mismatches = [_find_mismatch(settings, condition) for condition in used_with.get(key, ())]
+            if mismatches and all(mismatches):
+                unused.setdefault(name, mismatches[0])
     return unused
 
 
 def list_changed(settings: BaseModel, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of the settings that differ from their defaults."""
+    """Yields the dotted names of the settings that differ from their defaults."""
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
@@ -110,7 +112,10 @@ def list_changed(settings: BaseModel, prefix: str = "") -> Iterator[str]:
 
 
 def reset_unused(settings: Settings, used_by: Sequence[Settings]) -> None:
-    """Give settings without an effect their default: those of the saved settings of a run with another model."""
+    """Sets settings without an effect to their defaults.
+
+    The saved settings of a run contain values for its own model, which another model may not use.
+    """
     for name in list(list_changed(settings)):
         if all(find_unused(each, [name]) for each in used_by):
             section, _, key = name.rpartition(".")
@@ -119,7 +124,7 @@ def reset_unused(settings: Settings, used_by: Sequence[Settings]) -> None:
 
 
 def _includes_own_model(name: str, expected: Sequence[str]) -> bool:
-    """Return whether a setting of the `expected` families is also one of a family of the user's own.
+    """Returns whether a setting of the `expected` families is also one of a family of the user's own.
 
     A cell has the settings of recurrent families, another network those that all neural families share.
     """
@@ -129,13 +134,13 @@ def _includes_own_model(name: str, expected: Sequence[str]) -> bool:
 
 
 def _find_mismatch(settings: BaseModel, condition: Condition) -> str:
-    """Return how the settings fail a condition; empty if they fulfil it."""
+    """Returns which setting does not fulfil a condition, as the end of a sentence; empty if all do."""
     for name, expected in condition.items():
         value = reduce(getattr, name.split("."), settings)
-        is_open = name == "task" and (value is None or value not in BUILTIN_TASKS)
-        is_open |= name == "model" and getattr(settings, "init", None) is not None  # inherited from that run
-        is_open |= name == "model" and _includes_own_model(str(value), expected)
-        if not is_open and value not in expected:
+        is_unknown = name == "task" and (value is None or value not in BUILTIN_TASKS)
+        is_unknown |= name == "model" and getattr(settings, "init", None) is not None  # inherited from that run
+        is_unknown |= name == "model" and _includes_own_model(str(value), expected)
+        if not is_unknown and value not in expected:
             choices = [str(each) for each in expected if each is not None]
             listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
             if any(each is True for each in expected):

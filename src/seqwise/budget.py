@@ -17,7 +17,7 @@ _EXAMPLES = "Write a time (90s, 5m, 1h), a number of tokens (500k-tokens, 2M-tok
 
 
 def parse_count(text: str) -> int | None:
-    """Parse an abbreviated number such as `300k`, `1.5M` or `2000`; return None for other texts."""
+    """Parses an abbreviated number such as `300k`, `1.5M` or `2000`; returns None for other texts."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGB]?)", text)
     return None if match is None else round(float(match[1]) * _SCALES[match[2]])
 
@@ -31,7 +31,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse a budget such as `90s`, `5m`, `1h`, `2M-tokens` or `3-epochs`."""
+        """Parses a budget such as `90s`, `5m`, `1h`, `2M-tokens` or `3-epochs`."""
         if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
             budget = cls(float(match[1]) * _SECONDS[match[2]], "seconds")
         elif (match := re.fullmatch(r"(.+)-tokens?", text)) and (count := parse_count(match[1])) is not None:
@@ -39,18 +39,18 @@ class Budget:
         elif match := re.fullmatch(r"(\d+(?:\.\d+)?)-epochs?", text):
             budget = cls(float(match[1]), "epochs")
         else:
-            raise UsageError(f"the budget {text!r} is not understood.{_suggest(text)}", repair=_EXAMPLES)
+            raise UsageError(f"the budget {text!r} is not understood.{_suggest_unit(text)}", fix=_EXAMPLES)
         if budget.amount <= 0:
-            raise UsageError(f"the budget {text!r} is empty.", repair=_EXAMPLES)
+            raise UsageError(f"the budget {text!r} is empty.", fix=_EXAMPLES)
         return budget
 
-    def progress(self, seconds: float, tokens: int, epochs: float) -> float:
-        """Return the fraction of the budget that is spent, 0 to 1."""
+    def get_progress(self, seconds: float, tokens: int, epochs: float) -> float:
+        """Returns the fraction of the budget that is spent, 0 to 1."""
         spent = {"seconds": seconds, "tokens": tokens, "epochs": epochs}[self.unit]
         return min(1.0, spent / self.amount)
 
-    def tokens_left(self, tokens: int) -> float:
-        """Return the tokens left after `tokens`; infinity for a budget in another unit."""
+    def count_tokens_left(self, tokens: int) -> float:
+        """Returns the number of tokens left after training on `tokens`; infinity for a budget in another unit."""
         return self.amount - tokens if self.unit == "tokens" else math.inf
 
     def __str__(self) -> str:
@@ -60,8 +60,8 @@ class Budget:
         return f"{minutes:g} min" if seconds == 0 else f"{self.amount:g} s"
 
 
-def _suggest(text: str) -> str:
-    """Return a suggestion for a number without a unit."""
+def _suggest_unit(text: str) -> str:
+    """Returns a suggestion for a number without a unit, else ""."""
     count = parse_count(text)
     if not count:
         return ""

@@ -1,7 +1,8 @@
 """Typed settings: the default of every option, and the help text of every flag.
 
-`None` means "chosen by rule for this data and this machine": `fill_…` in `tasks/*/` has the rules, the choices are
-printed, and the `ResolvedSettings` are saved as `config.yaml` in the run. Unknown keys are errors.
+`None` means "not set". For most settings a rule then chooses a value for this data and this machine: `set_…_defaults`
+in `tasks/*/` has the rules, the choices are logged, and the `ResolvedSettings` are saved as `config.yaml` in the run.
+Unknown keys are errors.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypedDict, TypeVar, get_args
@@ -19,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from seqwise.errors import UsageError, suggest
 from seqwise.families import BUILTIN_FAMILIES, check_family_name
+from seqwise.foreign_names import find_our_setting
 from seqwise.task_registry import check_task_name
 
 TaskName = Literal["language", "masked", "classify", "tag", "translate", "caption", "forecast"]
-Family = Literal["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer", "ngram"]
 TokenizerKind = Literal["characters", "words", "spaces", "bpe", "wordpiece"]
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -33,7 +34,7 @@ DEVICES: tuple[str, ...] = get_args(Device)
 
 # Defaults for the use of trained models, which are not settings of a run. Those of decoding: `decoding/options.py`.
 DYNAMIC_RATE = 0.1  # learning rate of dynamic evaluation
-MAX_LENGTH = 200  # tokens generated after a prompt
+MAX_NEW_TOKENS = 200  # generated after a prompt
 
 HELD_OUT_FRACTION = 0.05  # default of valid_fraction and of test_fraction
 
@@ -43,22 +44,23 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
 
-    renamed: ClassVar[dict[str, str]] = {}  # old name → new name
+    new_names: ClassVar[dict[str, str]] = {}  # old name → new name
+    optional: ClassVar[tuple[str, ...]] = ()  # settings for which no rule chooses: None means "none"
 
     @model_validator(mode="before")
     @classmethod
     def _accept_old_names(cls, values: Any) -> Any:
-        if isinstance(values, dict) and not cls.renamed.keys().isdisjoint(values):
-            for old in cls.renamed.keys() & values:
-                warnings.warn(f"the setting {old!r} is now called {cls.renamed[old]!r}.", FutureWarning, stacklevel=2)
-            return {cls.renamed.get(name, name): value for name, value in values.items()}
+        if isinstance(values, dict) and not cls.new_names.keys().isdisjoint(values):
+            for old in cls.new_names.keys() & values:
+                warnings.warn(f"the setting {old!r} is now called {cls.new_names[old]!r}.", FutureWarning, stacklevel=2)
+            return {cls.new_names.get(name, name): value for name, value in values.items()}
         return values
 
 
 class TextSettings(Section):
     """How text becomes tokens. The tokeniser is trained on the training split only."""
 
-    renamed = {"extend": "extend_vocabulary"}
+    new_names = {"extend": "extend_vocabulary"}
 
     tokenizer: TokenizerKind | None = None
     """Kind of tokens. spaces: the text is already tokenised, with whitespace between tokens; a line ends in <eos>."""
@@ -73,9 +75,9 @@ class TextSettings(Section):
 
 
 class DataSettings(Section):
-    """How a corpus is split and cut into batches."""
+    """How data is split and divided into batches."""
 
-    renamed = {"longest": "max_length", "tokens": "max_tokens"}
+    new_names = {"longest": "max_length", "tokens": "max_tokens"}
 
     encoding: str | None = None
     """Encoding of text files and tables, such as cp1251; detected unless set."""
@@ -86,11 +88,11 @@ class DataSettings(Section):
     window: Annotated[int, Field(ge=1)] | Literal["full"] | None = None
     """Tokens per training window (truncated backpropagation through time); full: no truncation."""
     order: Literal["streams", "windows"] | None = None
-    """streams: contiguous, state passed on (recurrent models). windows: shuffled (Transformers)."""
+    """streams: windows in order, the state passed on (recurrent models). windows: shuffled (Transformers)."""
     max_length: int | None = Field(None, ge=1)
     """Maximum tokens of one example; longer ones are truncated and counted."""
     max_tokens: int | None = Field(None, ge=1)
-    """Maximum tokens per update, padding included: batches of long examples hold fewer of them."""
+    """Maximum tokens per update, padding included: a batch of long examples has fewer examples."""
     on_empty: Literal["stop", "drop"] = "stop"
     """An example in which a field is empty: stop with an error, or drop the example and count it."""
 
@@ -109,7 +111,7 @@ class DataSettings(Section):
 class NetworkSettings(Section):
     """Size and regularisation, common to all neural families."""
 
-    renamed = {"frozen": "freeze_embedding", "tied": "tie_weights"}
+    new_names = {"frozen": "freeze_embedding", "tied": "tie_weights"}
 
     width: int | None = Field(None, ge=1)
     """Width of the hidden vectors."""
@@ -130,9 +132,9 @@ class NetworkSettings(Section):
 
 
 class RecurrentSettings(Section):
-    """Choices inside recurrent cells."""
+    """Options of recurrent cells."""
 
-    renamed = {"joined": "concat_directions", "memory": "attention_span"}
+    new_names = {"joined": "concat_directions", "memory": "attention_span"}
 
     activation: Literal["tanh", "relu", "sigmoid", "identity"] = "tanh"
     """Nonlinearity of the vanilla RNN."""
@@ -155,7 +157,7 @@ class RecurrentSettings(Section):
 
 
 class TransformerSettings(Section):
-    """Choices inside the Transformer."""
+    """Options of the Transformer."""
 
     heads: int | None = Field(None, ge=1)
     """Attention heads; the width must be divisible by their number."""
@@ -170,14 +172,14 @@ class TransformerSettings(Section):
 
 
 class ContextSettings(Section):
-    """Choices of the two families with a fixed context."""
+    """Options of feedforward and ngram, the families with a fixed context."""
 
     length: int = Field(5, ge=1, le=16)
     """ngram: length of the longest n-gram. feedforward: tokens of context."""
 
 
 class ClassifySettings(Section):
-    """Choices of the task classify."""
+    """Options of the task classify."""
 
     pooling: Literal["last", "mean", "max", "attention"] | None = None
     """How the states of a sequence become one vector."""
@@ -192,7 +194,7 @@ class ClassifySettings(Section):
 
 
 class TagSettings(Section):
-    """Choices of the task tag."""
+    """Options of the task tag."""
 
     crf: bool | None = None
     """Score whole sequences of tags (linear-chain CRF, Viterbi); on for tags that mark spans."""
@@ -203,7 +205,7 @@ class TagSettings(Section):
 
 
 class TranslateSettings(Section):
-    """Choices of the task translate."""
+    """Options of the task translate."""
 
     attention: Literal["none", "additive", "dot", "general"] = "additive"
     """Attention of recurrent decoders: Bahdanau's additive, Luong's dot or general, or none."""
@@ -220,9 +222,9 @@ class TranslateSettings(Section):
 
 
 class CaptionSettings(Section):
-    """Choices of the task caption."""
+    """Options of the task caption."""
 
-    renamed = {"size": "image_size"}
+    new_names = {"size": "image_size"}
 
     encoder: Literal["convolutional", "patches", "features"] | None = None
     """How an image is encoded; features: precomputed arrays (.npy)."""
@@ -231,9 +233,9 @@ class CaptionSettings(Section):
     on_broken: Literal["stop", "drop"] = "stop"
     """An image that is missing or unreadable: stop with an error, or drop it with its captions and count it."""
     frames: bool | None = None
-    """Clips of several frames instead of single images; detected from the data."""
+    """Clips of several frames instead of single images; detected from the data unless set."""
     grid: int | None = Field(None, ge=1)
-    """convolutional: maximum number of regions along a side; convolutions halve the sides until they fit."""
+    """convolutional: maximum regions along a side of the image; its sides are halved until they have no more."""
     blocks: int | None = Field(None, ge=0)
     """convolutional: residual blocks after each halving of the sides."""
     patch: int | None = Field(None, ge=2)
@@ -249,36 +251,39 @@ class CaptionSettings(Section):
 
 
 class ForecastSettings(Section):
-    """Choices of the task forecast."""
+    """Options of the task forecast."""
 
-    renamed = {"past": "lookback", "known": "known_future"}
+    new_names = {"past": "lookback", "known": "known_future"}
+    optional = ("known_future", "series")
 
     lookback: int | None = Field(None, ge=1)
     """Past steps that the model reads."""
     season: int | None = Field(None, ge=1)
-    """Steps of a season for the seasonal-naive forecast; detected from timestamps or values unless set."""
+    """Length of a season in steps, for the seasonal-naive forecast; detected from timestamps or values unless set."""
     quantiles: str | None = None
     """Quantiles to predict besides the point forecast, such as 0.1,0.9; or none."""
     known_future: str | None = None
     """Columns that are known in advance, such as holidays."""
     series: str | None = None
-    """Column that names the series of a row, where one file holds many."""
+    """Column with the name of the series that a row belongs to, if the file contains several."""
     time: str | None = None
     """Column of the timestamps; the first that looks like one unless set."""
+    date_order: Literal["auto", "day-first", "month-first", "year-first"] = "auto"
+    """How dates such as 01/02/2024 are read; auto: detected from all of them."""
     missing: Literal["interpolate", "previous", "stop"] = "interpolate"
-    """How a missing value is filled: a line between its neighbours, the value before, or an error."""
+    """Missing values: interpolate linearly, repeat the previous value, or stop with an error."""
     splits: str | None = None
-    """Steps for training, validation and testing, 8640,2880,2880, or shares, 0.7,0.1,0.2."""
+    """Training, validation and test splits in steps (8640,2880,2880) or shares (0.7,0.1,0.2)."""
     calendar: bool = True
     """Add the time of day, day of week and time of year of the timestamps as features."""
     patch: int | None = Field(None, ge=1)
-    """Steps per patch, which is read as one vector."""
+    """Steps per patch; a patch becomes one input vector."""
     linear: bool = True
     """Add a linear skip connection from the past to the forecast."""
 
 
 class MaskedSettings(Section):
-    """Choices of the task masked."""
+    """Options of the task masked."""
 
     rate: float = Field(0.15, gt=0, lt=1)
     """Share of tokens that are masked and predicted."""
@@ -287,7 +292,7 @@ class MaskedSettings(Section):
 class TrainingSettings(Section):
     """Optimisation."""
 
-    renamed = {"batch": "batch_size", "clip_at": "clip_threshold"}
+    new_names = {"batch": "batch_size", "clip_at": "clip_threshold"}
 
     optimizer: Literal["adamw", "sgd", "asgd"] = "adamw"
     """asgd: SGD whose weights are averaged once validation stops improving."""
@@ -298,13 +303,13 @@ class TrainingSettings(Section):
     schedule: Literal["cosine", "one-cycle", "plateau", "constant"] = "cosine"
     """Learning rate over the budget; plateau divides it by four when validation stops improving."""
     warmup: float = Field(0.05, ge=0, lt=1)
-    """Share of the budget over which the learning rate rises; one-cycle has a rise of its own."""
+    """Share of the budget over which the learning rate rises; one-cycle has its own warm-up."""
     clip: Literal["norm", "value", "none"] = "norm"
-    """How gradients are clipped."""
+    """Clip gradients by their norm, by value, or not."""
     clip_threshold: float = Field(1.0, gt=0)
-    """Largest gradient norm, or largest gradient entry."""
+    """Maximum gradient norm, or maximum absolute value of a gradient."""
     ema: float | None = Field(None, ge=0, lt=1)
-    """Decay of the moving average of the weights that is evaluated and saved; 0 is off. asgd averages by itself."""
+    """Decay of the exponential moving average of the weights, which is evaluated and saved; 0: off. Not with asgd."""
     batch_size: int | None = Field(None, ge=1)
     """Sequences per update, over all processes."""
     accumulate: int = Field(1, ge=1)
@@ -324,18 +329,20 @@ class TrainingSettings(Section):
 class Settings(Section):
     """Everything that determines a run."""
 
+    optional = ("init", "vectors")
+
     task: str | None = None
     """language, masked, classify, tag, translate, caption, forecast or a task of your own; detected unless set."""
     model: str = "lstm"
     """feedforward, rnn, gru, lstm, attentive-rnn, transformer, ngram or a family of your own."""
     budget: str | None = None
-    """How long to train: 90s, 5m, 1h, 2M-tokens, 3-epochs."""
+    """How long to train: 90s, 5m, 1h, 2M-tokens, 3-epochs; 10m unless set."""
     seed: int = Field(0, ge=0, lt=2**63)
-    """Determines initial weights, batch order and dropout."""
+    """Random seed of initial weights, batch order and dropout."""
     device: Device = "auto"
     """Where to train."""
     columns: str | None = None
-    """Columns to read, by name or number, in the order the task needs them: text,label."""
+    """Columns to read, by name or number, in the order of the task, such as text,label."""
     target: str | None = None
     """translate: target languages, de or de,fr. forecast: columns to predict."""
     horizon: int | None = Field(None, ge=1)
@@ -408,19 +415,19 @@ class SettingKeywords(TypedDict, total=False):
 
 
 def combine_settings(settings: Settings | Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> Settings:
-    """Return the settings updated with `overrides`, section by section: setting the width keeps the depth.
+    """Returns the settings updated with `overrides`, section by section: setting the width keeps the depth.
 
     Keys may be dotted ("network.width"); columns may be lists, and paths may be `Path`s.
     """
     if settings is not None and not isinstance(settings, Settings | Mapping):
         problem = f"settings: expected a dictionary or Settings; received {type(settings).__name__} {settings!r}."
-        raise UsageError(problem, repair='For example: settings={"network": {"width": 128}}')
+        raise UsageError(problem, fix='For example: settings={"network": {"width": 128}}')
     base = settings.model_dump() if isinstance(settings, Settings) else _nest(settings or {})
     return parse_settings(merge_settings(base, _nest(overrides)))
 
 
 def merge_settings(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Return `base` updated with `overrides`, section by section."""
+    """Returns `base` updated with `overrides`, section by section."""
     sections = {
         key for key in base.keys() & overrides if isinstance(base[key], dict) and isinstance(overrides[key], dict)
     }
@@ -428,7 +435,7 @@ def merge_settings(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str,
 
 
 def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain values in sections: {"network.width": 8} is {"network": {"width": 8}}."""
+    """Returns plain values in sections: {"network.width": 8} is {"network": {"width": 8}}."""
     nested: dict[str, Any] = {}
     for key, value in values.items():
         section, _, name = str(key).partition(".")
@@ -445,12 +452,12 @@ def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
 RENAMED_SETTINGS = {
     f"{section}.{old}": f"{section}.{new}"
     for section, field in Settings.model_fields.items()
-    for old, new in getattr(field.annotation, "renamed", {}).items()
+    for old, new in getattr(field.annotation, "new_names", {}).items()
 }  # old dotted name → new one
 
 
 def load_settings(path: str | Path) -> Settings:
-    """Return settings from a YAML file; all errors in it are reported at once."""
+    """Returns settings from a YAML file; all errors in it are reported at once."""
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
@@ -463,31 +470,39 @@ def load_settings(path: str | Path) -> Settings:
         raise UsageError(f"not valid YAML: {getattr(error, 'problem', error)}.", file=path, line=line) from None
     if not isinstance(values, dict):
         raise UsageError(f"expected a mapping of settings, found {type(values).__name__}.", file=path)
-    values.pop("run", None)  # where the saved settings of a run come from
+    values.pop("run", None)  # in the saved settings of a run: its data, command and version
     return parse_settings(values, path)
 
 
-AnySettings = TypeVar("AnySettings", bound=Settings)
+SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 def parse_settings(
     values: dict[str, Any],
     file: str | Path | None = None,
-    kind: type[AnySettings] = Settings,  # type: ignore[assignment]
-) -> AnySettings:
-    """Return settings from plain values; unknown keys are named with the most similar known one."""
+    settings_class: type[SettingsT] = Settings,  # type: ignore[assignment]
+) -> SettingsT:
+    """Returns settings from plain values; raises `UsageError` with all wrong ones, and suggestions for unknown names.
+
+    `file` is the YAML file with the values; None if they were passed from Python.
+    """
     try:
-        return kind.model_validate(values)
+        return settings_class.model_validate(values)
     except ValidationError as error:
-        raise UsageError(describe_errors(error, kind), file=file) from None
+        raise UsageError(describe_errors(error, settings_class, is_yaml=file is not None), file=file) from None
 
 
 # Parts of pydantic's messages to leave out: the value, which follows the message, and names of Python types.
 _OMITTED_PARTS = re.compile(r"^Value error, |, (?:unable|got) .*| or instance of \w+")
 
 
-def describe_errors(error: ValidationError, model: type[BaseModel], format_name: Callable[[str], str] = str) -> str:
-    """Return one line per wrong setting; `format_name` turns its dotted name into the form that the user typed."""
+def describe_errors(
+    error: ValidationError, model: type[BaseModel], format_name: Callable[[str], str] = str, is_yaml: bool = False
+) -> str:
+    """Returns one line per wrong setting; `format_name` converts its dotted name to the form that the user typed.
+
+    The answer to a name of another tool is YAML or, by default, an argument of a Python function.
+    """
     lines = []
     # A setting with a union of types has one error for each of them.
     for (path, section), group in groupby(error.errors(), key=lambda each: _find_setting(each["loc"], model)):
@@ -495,15 +510,40 @@ def describe_errors(error: ValidationError, model: type[BaseModel], format_name:
         problem = " or ".join(_OMITTED_PARTS.sub("", each["msg"]) for each in errors).replace(
             "or Input should be", "or"
         )
-        problem = f"{problem[:1].lower()}{problem[1:]}; received {errors[0]['input']!r}."
+        problem = f": {problem[:1].lower()}{problem[1:]}; received {errors[0]['input']!r}."
         if errors[0]["type"] == "extra_forbidden":
-            problem = f"no such setting. {suggest(path[-1], section.model_fields)}"
-        lines.append(f"{format_name('.'.join(path))}: {problem}")
+            answer = _translate_foreign_name(path[-1], errors[0]["input"], model, is_yaml)
+            problem = answer or f": no such setting. {suggest(path[-1], section.model_fields)}"
+        lines.append(format_name(".".join(path)) + problem)
     return "\n".join(lines)
 
 
+def _translate_foreign_name(name: str, value: Any, model: type[BaseModel], is_yaml: bool) -> str:
+    """Returns the end of a sentence with our setting for one of another tool; empty if `name` is none."""
+    ours = find_our_setting(name, value, [*_list_names(model), *([] if is_yaml else ["out"])])
+    if ours is None:
+        return ""
+    section, _, key = ours[0].rpartition(".")
+    if is_yaml:
+        text = f"{section}: {{{key}: {ours[1]}}}" if section else f"{key}: {ours[1]}"
+    elif section == "data":  # also the name of the first argument of `seqwise.train`
+        text = f'settings={{"{ours[0]}": {ours[1]!r}}}'
+    else:
+        text = f'{section}={{"{key}": {ours[1]!r}}}' if section else f"{key}={ours[1]!r}"
+    return f" is {ours[0]} here: {text}"
+
+
+def _list_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yields the dotted name of every setting."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _list_names(field.annotation, f"{name}.")
+        else:
+            yield prefix + name
+
+
 def _find_setting(location: Sequence[int | str], model: Any) -> tuple[tuple[str, ...], Any]:
-    """Return the path to a setting, without the types of a union that pydantic appends, and the section it is in."""
+    """Returns the path to a setting, without the types of a union that pydantic appends, and the section it is in."""
     for depth, part in enumerate(location[:-1], start=1):
         section = model.model_fields[part].annotation
         if not (isinstance(section, type) and issubclass(section, BaseModel)):

@@ -1,4 +1,4 @@
-"""The machine: versions, processor, memory, GPU, the cache folder, and whether bfloat16 works on its CPU.
+"""Describes the machine: versions, processor, memory, GPU, the cache folder, and whether bfloat16 works on its CPU.
 
 `describe()` is saved as `env.json` in each run. This module knows nothing of models. PyTorch is imported inside the
 functions, so that this module imports quickly and can report that PyTorch is missing.
@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -24,13 +25,13 @@ from seqwise.files import write_text
 
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "PyYAML", "tyro", "rich", "llvmlite")
 
-# How often a waiting thread of GNU OpenMP, which PyTorch's wheels for Linux include, looks for work before it sleeps.
+# How often a waiting thread of GNU OpenMP, which PyTorch's wheels for Linux include, checks for work before it sleeps.
 SPIN_VARIABLE, SPIN_COUNT = "GOMP_SPINCOUNT", "1000"
 
-# What training does in bfloat16: a matrix product, a recurrent layer, and the backward pass of both. Some virtual
-# machines advertise AMX and crash with an illegal instruction at the first use, so this runs in a process of its own.
-# The core-dump limit keeps such a crash from leaving a file behind.
-_PROBE = """
+# A program that does what training does in bfloat16: a matrix product, a recurrent layer, a linear layer under
+# autocast, and their backward pass. Some virtual machines advertise AMX and crash with an illegal instruction at the
+# first use, so it runs in a process of its own. The core-dump limit keeps such a crash from leaving a file behind.
+_PROBE_SCRIPT = """
 try:
     import resource
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -48,11 +49,14 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 assert torch.isfinite(x.grad.float()).all()
 """
 
+# Return codes of a probe that crashed. SIGKILL is excluded: its cause may be a lack of memory.
+_CRASH_RETURN_CODES = (-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGABRT)
 
-def version() -> str:
-    """Return the version of the installed package, or else of the source folder."""
-    if installed := package_version("seqwise"):
-        return installed
+
+def get_version() -> str:
+    """Returns the version of Seqwise: of the installed package, or else of the source folder."""
+    if installed_version := get_package_version("seqwise"):
+        return installed_version
     import tomllib
 
     with suppress(OSError, KeyError, tomllib.TOMLDecodeError):
@@ -61,72 +65,73 @@ def version() -> str:
     return "unknown"
 
 
-def package_version(name: str) -> str | None:
-    """Return the installed version of a package, or None, without importing it."""
+def get_package_version(name: str) -> str | None:
+    """Returns the installed version of a package, or None, without importing it."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
 
 
-def cache_folder() -> Path:
-    """Return the folder for reusable files: $SEQWISE_CACHE, else `seqwise` in the user's cache folder."""
+def get_cache_folder() -> Path:
+    """Returns the folder for reusable files: $SEQWISE_CACHE, or else `seqwise` in the user's cache folder."""
     if folder := os.environ.get("SEQWISE_CACHE"):
         return Path(folder).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "seqwise"
 
 
-def limit_spinning() -> None:
-    """Make the threads of PyTorch sleep soon when they wait for each other, unless the user has chosen otherwise.
+def limit_spinning(variables: MutableMapping[str, str] = os.environ) -> None:
+    """Makes the threads of PyTorch sleep soon when they wait for each other, unless the user has chosen otherwise.
 
-    OpenMP threads that wait spin on their cores. Where other processes need these cores, they keep each other from
-    working (docs/performance.md). It must be called before PyTorch is imported, which reads the variable once.
+    Waiting OpenMP threads busy-wait and so slow down other processes on the same cores (docs/performance.md). Call it
+    before PyTorch is imported, which reads the variable once.
+    `variables` may be the environment of a process that is started later.
     """
-    if not get_spin_setting():
-        os.environ[SPIN_VARIABLE] = SPIN_COUNT
+    if not get_spin_setting(variables):
+        variables[SPIN_VARIABLE] = SPIN_COUNT
 
 
-def get_spin_setting() -> str:
-    """Return the variable that decides how long waiting threads spin, as NAME=VALUE; empty: it is not set."""
+def get_spin_setting(variables: Mapping[str, str] = os.environ) -> str:
+    """Returns the first set variable of the three that control how long waiting threads spin, as NAME=VALUE, or ""."""
     names = (SPIN_VARIABLE, "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
-    return next((f"{name}={os.environ[name]}" for name in names if os.environ.get(name)), "")
+    return next((f"{name}={variables[name]}" for name in names if variables.get(name)), "")
 
 
 def describe() -> dict[str, Any]:
-    """Return everything about this machine and its software that may change a result. Sizes are in bytes."""
-    total, free = memory()
+    """Returns the versions and the hardware that are saved as `env.json`. Sizes are in bytes."""
+    total, available = get_memory()
     torch = _import_torch()
     threads = None if torch is None else torch.get_num_threads()
     return {
-        "seqwise": version(),
+        "seqwise": get_version(),
         "python": platform.python_version(),
-        "packages": {name: package_version(name) for name in PACKAGES},
+        "packages": {name: get_package_version(name) for name in PACKAGES},
         "platform": platform.platform(),
-        "cpu": {"name": cpu_name(), "count": cpu_count(), "threads": threads},
-        "memory": {"total": total, "free": free},
-        "gpu": gpu(),
+        "cpu": {"name": get_cpu_name(), "count": count_cpus(), "threads": threads},
+        "memory": {"total": total, "free": available},
+        "gpu": get_gpu(),
     }
 
 
 @cache
-def cpu_name() -> str:
-    """Return the model name of the processor, or else its architecture."""
+def get_cpu_name() -> str:
+    """Returns the model name of the processor, or else its architecture."""
     with suppress(OSError):
         if name := re.search(r"^model name\s*:\s*(.+?)\s*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
             return name[1]
     return platform.processor() or platform.machine()
 
 
-def cpu_count() -> int:
-    """Return the number of processors this process may use, which may be fewer than the machine has."""
+def count_cpus() -> int:
+    """Returns the number of logical CPUs that this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def memory() -> tuple[int | None, int | None]:
-    """Return (total, free) bytes of main memory, within the limit of the container if there is one."""
+def get_memory() -> tuple[int | None, int | None]:
+    """Returns (total, available) bytes of main memory, within the limit of the container if there is one."""
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:
@@ -134,16 +139,16 @@ def memory() -> tuple[int | None, int | None]:
             return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), None
         return None, None
     kibibytes = {name: int(size) for name, size in re.findall(r"^(\w+):\s*(\d+)", text, re.MULTILINE)}
-    total, free = kibibytes["MemTotal"] * 1024, kibibytes["MemAvailable"] * 1024
+    total, available = kibibytes["MemTotal"] * 1024, kibibytes["MemAvailable"] * 1024
     cgroup = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):  # ValueError: the word "max", no limit
         limit, used = int((cgroup / "memory.max").read_text()), int((cgroup / "memory.current").read_text())
-        total, free = min(total, limit), min(free, max(limit - used, 0))
-    return total, free
+        total, available = min(total, limit), min(available, max(limit - used, 0))
+    return total, available
 
 
-def gpu() -> dict[str, Any] | None:
-    """Return name, memory and versions of the first CUDA device, or None."""
+def get_gpu() -> dict[str, Any] | None:
+    """Returns a description of the first CUDA device, or None if there is none."""
     torch = _import_torch()
     if torch is None or not torch.cuda.is_available():
         return None
@@ -154,38 +159,36 @@ def gpu() -> dict[str, Any] | None:
         "memory": device.total_memory,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
-        "triton": package_version("triton"),
+        "triton": get_package_version("triton"),
     }
 
 
 def probe_cpu_bfloat16(timeout: float = 120.0) -> bool:
-    """Return whether bfloat16 works on this CPU: tried in a child process, and cached per machine."""
-    file = cache_folder() / "bfloat16.json"
+    """Returns whether bfloat16 works on this CPU, by running a probe in a child process; cached per machine."""
+    file = get_cache_folder() / "bfloat16.json"
     system = platform.uname()
-    key = f"{system.node}, {system.system} {system.release}, {cpu_name()}, torch {package_version('torch')}"
+    torch_version = get_package_version("torch")
+    key = f"{system.node}, {system.system} {system.release}, {get_cpu_name()}, torch {torch_version}"
     results: dict[str, bool] = {}
     with suppress(OSError, ValueError, TypeError):  # missing or damaged
         results = dict(json.loads(file.read_text(encoding="utf-8")))
     if isinstance(results.get(key), bool):
         return results[key]
-    command = [sys.executable, "-c", _PROBE]
+    command = [sys.executable, "-c", _PROBE_SCRIPT]
     try:
         child = subprocess.run(command, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except (subprocess.TimeoutExpired, OSError):
         return False  # not cached: the machine may only have been busy
     works = child.returncode == 0
-    if works or child.returncode in _FATAL_SIGNALS:
+    if works or child.returncode in _CRASH_RETURN_CODES:
         with suppress(OSError, SaveError):  # without a writable cache the probe runs again
             file.parent.mkdir(parents=True, exist_ok=True)
             write_text(file, json.dumps({**results, key: works}, indent=2), concurrent=True)
     return works
 
 
-# Crashes caused by the processor. SIGKILL is not among them: its cause may be a lack of memory.
-_FATAL_SIGNALS = (-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGABRT)
-
-
 def _import_torch() -> Any:
+    """Returns the module torch, or None if it is missing or does not load."""
     try:
         import torch
     except (ImportError, OSError):  # OSError: its shared libraries do not load

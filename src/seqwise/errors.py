@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 MAX_ERRORS = 10  # listed in one message
+in_command: ContextVar[bool] = ContextVar("in_command", default=False)  # a command is running: errors name flags
 
 
 class SeqwiseError(Exception):
@@ -20,16 +22,28 @@ class SeqwiseError(Exception):
 
     exit_status = 1
 
-    def __init__(self, problem: str, *, repair: str = "", file: str | Path | None = None, line: int | None = None):
-        self.problem, self.repair, self.file, self.line = problem, repair, file, line
+    def __init__(
+        self, problem: str, *, fix: str = "", file: str | Path | None = None, line: int | None = None, repair: str = ""
+    ):
+        """`repair` is the old name of `fix`, until version 0.3."""
+        self.problem, self.fix, self.file, self.line = problem, fix or repair, file, line
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        location = "" if self.file is None else f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
-        return f"{location}{self.problem}" + (f"\n{self.repair}" if self.repair else "")
+        location = format_location(self.file, self.line)
+        return (f"{location}: " if location else "") + self.problem + (f"\n{self.fix}" if self.fix else "")
 
     def __reduce__(self) -> tuple:
-        return partial(type(self), repair=self.repair, file=self.file, line=self.line), (self.problem,)
+        return partial(type(self), fix=self.fix, file=self.file, line=self.line), (self.problem,)
+
+    @property
+    def repair(self) -> str:
+        """Returns `fix`; the old name, until version 0.3."""
+        return self.fix
+
+    @repair.setter
+    def repair(self, fix: str) -> None:
+        self.fix = fix
 
 
 class UsageError(SeqwiseError):
@@ -42,6 +56,19 @@ class DataError(UsageError):
     """A file is missing, unreadable or not what its task needs. An error about several mistakes has `parts`."""
 
     parts: tuple[DataError, ...] = ()
+
+
+class MissingColumnError(DataError):
+    """A table has no column with a name that the settings contain."""
+
+    header: tuple[str, ...] = ()  # the columns of the table
+
+    @classmethod
+    def create(cls, column: str, header: Iterable[str], file: str | Path, line: int | None = 1) -> MissingColumnError:
+        """Returns the error for a column that is not in the header, which is in a line of a file."""
+        error = cls(f"there is no column {column!r}.", fix=suggest(column, header), file=file, line=line)
+        error.header = tuple(header)
+        return error
 
 
 class RunError(UsageError):
@@ -61,21 +88,21 @@ class SaveError(SeqwiseError):
 
 
 def check_type(name: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
-    """Raise an error unless an argument has one of the types; `expected` describes them in words."""
+    """Raises an error unless an argument has one of the types; `expected` describes them in words."""
     if not isinstance(value, kinds):
         received = "None" if value is None else f"{type(value).__name__} {str(value)[:40]}"
         raise UsageError(f"{name}: expected {expected}; received {received}.")
 
 
 def suggest(word: str, options: Iterable[str]) -> str:
-    """Return a sentence that suggests the most similar option, or lists all."""
+    """Returns a sentence that suggests the most similar option, or lists all."""
     options = list(options)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     return f"Perhaps you meant {close[0]!r}." if close else "Choose from: " + ", ".join(options) + "."
 
 
 def suggest_path(path: Path, others: Iterable[Path]) -> str:
-    """Return a sentence that suggests the path with the most similar name, ignoring suffixes and folders."""
+    """Returns a sentence that suggests the path with the most similar name, ignoring suffixes and folders."""
     stems = {other.name.partition(".")[0]: other for other in others}
     close = difflib.get_close_matches(path.name.partition(".")[0], stems, n=1, cutoff=0.6)
     return f"Perhaps you meant {str(stems[close[0]])!r}." if close else ""
@@ -84,7 +111,7 @@ def suggest_path(path: Path, others: Iterable[Path]) -> str:
 # Plural → singular, for the phrases of `Findings.warn`; of nouns the first or second word.
 _NOUNS = (
     "text|pair|line|row|file|image|sentence|example|marker|timestamp|value|caption|source|column|name|word|tag|label|"
-    "vector|input|answer|token|character|step|weight|document"
+    "vector|input|answer|token|character|step|weight|document|workbook"
 )
 _SINGULARS = {
     r"\bwhose names contain\b": "whose name contains",
@@ -94,6 +121,8 @@ _SINGULARS = {
     r"\b(?:they|all) are\b": "it is",
     r"\bare\b": "is",
     r"\bhave\b": "has",
+    r"\bwhich get\b": "which gets",
+    r"\breads them\b": "reads it",
     r"\bcome\b": "comes",
     r"\bthey count as errors\b": "it counts as an error",
     r"\bthey\b": "it",
@@ -102,7 +131,7 @@ _SINGULARS = {
 
 
 def to_singular(phrase: str) -> str:
-    """Return a phrase about several things as one about a single one: "empty texts, which are dropped"."""
+    """Returns a phrase about several things as one about a single one: "empty texts, which are dropped"."""
     head = re.match(rf"((?:[\w-]+ )?)({_NOUNS})s\b", phrase)
     if head is None:  # it is about one thing already
         return phrase
@@ -113,49 +142,89 @@ def to_singular(phrase: str) -> str:
 
 
 def pluralize(number: int, plural: str) -> str:
-    """Return a number with its noun, in the singular for one: 1 vector, 2 vectors."""
+    """Returns a number with its noun, in the singular for one: 1 vector, 2 vectors."""
     return f"{number:,} {plural if number != 1 else to_singular(plural)}"
 
 
 @dataclass
 class Findings:
-    """Errors and warnings collected while data is read, so that a user sees many mistakes at once.
+    """Errors, warnings and notes collected while data is read, so that a user sees many mistakes at once.
 
-    `raise_errors()` stops if there are errors; `warning_messages()` counts each kind of warning.
+    A warning is about data that may be wrong or is left out; a note says how correct data is read. `raise_errors()`
+    stops if there are errors; `warning_messages()` and `note_messages()` count each kind.
     """
 
     errors: list[DataError] = field(default_factory=list)
     warnings: dict[str, list[str]] = field(default_factory=dict)  # kind of warning → each location
+    notes: dict[str, list[str]] = field(default_factory=dict)  # kind of note → each location
 
-    def error(self, problem: str, *, repair: str = "", file: str | Path | None = None, line: int | None = None) -> None:
-        """Add an error that must be fixed before training."""
-        self.errors.append(DataError(problem, repair=repair, file=file, line=line))
+    def error(
+        self, problem: str, *, fix: str = "", file: str | Path | None = None, line: int | None = None, repair: str = ""
+    ) -> None:
+        """Adds an error that must be fixed before training. `repair` is the old name of `fix`, until version 0.3."""
+        self.errors.append(DataError(problem, fix=fix or repair, file=file, line=line))
 
     def warn(self, kind: str, file: str | Path | None = None, line: int | None = None) -> None:
-        """Add a warning. `kind` is a plural and says how it is handled: "empty texts, which are dropped"."""
-        location = "" if file is None else f"{file}:{line}" if line else f"{file}"
-        self.warnings.setdefault(kind, []).append(location)
+        """Adds a warning. `kind` is a plural and says how it is handled: "empty texts, which are dropped"."""
+        self.warnings.setdefault(kind, []).append(format_location(file, line))
+
+    def note(self, kind: str, file: str | Path | None = None, line: int | None = None) -> None:
+        """Adds a note about correct data. `kind` is a plural: "blank lines, which are skipped"."""
+        self.notes.setdefault(kind, []).append(format_location(file, line))
+
+    def extend(self, other: Findings) -> None:
+        """Adds the findings of other data."""
+        self.errors += other.errors
+        for messages, others in ((self.warnings, other.warnings), (self.notes, other.notes)):
+            for kind, locations in others.items():
+                messages.setdefault(kind, []).extend(locations)
 
     def warning_messages(self) -> list[str]:
-        """Return a sentence for each kind of warning, with its number and first location."""
-        messages = []
-        for kind, locations in self.warnings.items():
-            first = "first: " if len(locations) > 1 else ""
-            messages.append(pluralize(len(locations), kind) + (f" ({first}{locations[0]})." if locations[0] else "."))
-        return messages
+        """Returns a sentence for each kind of warning, with its number and first location."""
+        return [_count_locations(*item) for item in self.warnings.items()]
+
+    def note_messages(self) -> list[str]:
+        """Returns a sentence for each kind of note, with its number and first location."""
+        return [_count_locations(*item) for item in self.notes.items()]
 
     def raise_errors(self) -> None:
-        """Raise the errors, if there are any, as one error; equal fixes are listed once."""
-        if not self.errors:
-            return
-        if len(self.errors) == 1:
-            raise self.errors[0]
-        listed = self.errors[:MAX_ERRORS]
-        lines = [str(DataError(error.problem, file=error.file, line=error.line)) for error in listed]
-        if len(self.errors) > MAX_ERRORS:
-            lines.append(f"… and {len(self.errors) - MAX_ERRORS:,} more.")
-        problem = "\n".join([f"{len(self.errors):,} errors in the data:", *lines])
-        repairs = dict.fromkeys(line for error in listed for line in error.repair.split("\n") if line)
-        combined = DataError(problem, repair="\n".join(repairs))
-        combined.parts = tuple(self.errors)
-        raise combined
+        """Raises the errors, if there are any, as one error."""
+        if self.errors:
+            raise combine_errors(self.errors)
+
+
+def format_location(file: str | Path | None, line: int | None = None) -> str:
+    """Returns FILE:LINE or FILE; "" if there is no file."""
+    return "" if file is None else f"{file}:{line}" if line else f"{file}"
+
+
+def _count_locations(kind: str, locations: list[str]) -> str:
+    first = "first: " if len(locations) > 1 else ""
+    return pluralize(len(locations), kind) + (f" ({first}{locations[0]})." if locations[0] else ".")
+
+
+def combine_errors(errors: Sequence[DataError]) -> DataError:
+    """Returns one error about all, sorted by line within each file; a fix that is not for all names its errors."""
+    if len(errors) == 1:
+        return errors[0]
+    ranks = {file: rank for rank, file in enumerate(dict.fromkeys(str(error.file) for error in errors))}
+    errors = sorted(errors, key=lambda error: (ranks[str(error.file)], error.line or 0))
+    listed = errors[:MAX_ERRORS]
+    fixes: dict[str, list[int]] = {}  # fix → numbers of its errors
+    for number, error in enumerate(listed, start=1):
+        for fix in filter(None, error.fix.split("\n")):
+            fixes.setdefault(fix, []).append(number)
+    is_numbered = any(len(numbers) < len(listed) for numbers in fixes.values())
+    lines = [str(DataError(error.problem, file=error.file, line=error.line)) for error in listed]
+    if is_numbered:
+        lines = [f"{number}. {line}" for number, line in enumerate(lines, start=1)]
+    if len(errors) > MAX_ERRORS:
+        lines.append(f"… and {len(errors) - MAX_ERRORS:,} more.")
+    fix_lines = [
+        fix if len(numbers) == len(listed) else f"For {', '.join(map(str, numbers))}: {fix}"
+        for fix, numbers in fixes.items()
+    ]
+    problem = "\n".join([f"{len(errors):,} errors in the data:", *lines])
+    combined = DataError(problem, fix="\n".join(fix_lines))
+    combined.parts = tuple(errors)
+    return combined

@@ -16,8 +16,8 @@ from pathlib import Path
 from seqwise.errors import SaveError, UsageError
 
 PARTIAL_SUFFIX = ".writing"  # of temporary files and folders
-DEFAULT_REPAIR = "Or name another file."
-# Error number of the operating system → what is wrong, and the fix
+DEFAULT_FIX = "Or name another file."
+# Error code of the operating system → cause and fix
 CAUSES = {
     errno.ENOSPC: ("the disk is full", "Make room there."),
     errno.EDQUOT: ("your disk quota is used up", "Delete files of your own there, or ask for a larger quota."),
@@ -27,24 +27,25 @@ CAUSES = {
 CAUSES[errno.EPERM] = CAUSES[errno.EACCES]
 
 
-def write_text(path: Path, text: str, *, repair: str = DEFAULT_REPAIR, concurrent: bool = False) -> None:
-    """Write a text file in UTF-8."""
-    write_bytes(path, text.encode(), repair=repair, concurrent=concurrent)
+def write_text(path: Path, text: str, *, fix: str = DEFAULT_FIX, concurrent: bool = False) -> None:
+    """Writes a text file in UTF-8."""
+    write_bytes(path, text.encode(), fix=fix, concurrent=concurrent)
 
 
-def write_bytes(path: Path, content: bytes, *, repair: str = DEFAULT_REPAIR, concurrent: bool = False) -> None:
-    """Write a binary file."""
-    with replace_file(path, repair=repair, concurrent=concurrent) as temporary:
+def write_bytes(path: Path, content: bytes, *, fix: str = DEFAULT_FIX, concurrent: bool = False) -> None:
+    """Writes a binary file."""
+    with replace_file(path, fix=fix, concurrent=concurrent) as temporary:
         temporary.write_bytes(content)
 
 
 @contextmanager
-def replace_file(path: Path, *, repair: str = DEFAULT_REPAIR, concurrent: bool = False) -> Iterator[Path]:
-    """Yield a temporary path to write to; at the end of the block the file written there replaces `path`.
+def replace_file(path: Path, *, fix: str = DEFAULT_FIX, concurrent: bool = False) -> Iterator[Path]:
+    """Yields a temporary path to write to; at the end of the block the file written there replaces `path`.
 
-    If the block raises, the temporary file is removed. Errors of the file system become a `SaveError` with `repair`.
+    If the block raises, the temporary file is removed. Errors of the file system become a `SaveError`, whose fix ends
+    with `fix`.
     """
-    with explain_write_errors(path, repair):
+    with explain_write_errors(path, fix):
         file = AtomicFile(path, concurrent)
         try:
             yield file.temporary
@@ -71,31 +72,31 @@ class AtomicFile:
             self._mode = self.temporary.stat().st_mode & 0o777
 
     def commit(self) -> None:
-        """Replace the file by what was written, which must be closed."""
+        """Replaces the file by what was written, which must be closed."""
         if self.temporary != self.path:
             self.temporary.chmod(self._mode)  # safetensors creates files that only their owner can read
             sync(self.temporary)
             self.temporary.replace(self.path)
 
     def discard(self) -> None:
-        """Remove the temporary file; after `commit` there is none."""
+        """Removes the temporary file; after `commit` there is none."""
         if self.temporary != self.path:
             with suppress(OSError):
                 self.temporary.unlink(missing_ok=True)
 
 
 def resolve_target(path: Path) -> Path:
-    """Follow symbolic links, except to pipes and devices: behind /dev/stdout may be one without a name."""
+    """Returns the target of symbolic links, except to pipes and devices, which may have no name (/dev/stdout)."""
     return path if path.exists() and not path.is_file() else path.resolve()
 
 
 def is_replaceable(target: Path) -> bool:
-    """Return whether the path is free or an ordinary file, rather than a pipe or a device."""
+    """Returns whether the path is free or an ordinary file, rather than a pipe or a device."""
     return target.is_file() or not target.exists()
 
 
 def sync(path: Path) -> None:
-    """Flush a file or a folder to the disk."""
+    """Flushes a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -104,49 +105,46 @@ def sync(path: Path) -> None:
 
 
 def check_output_path(path: Path | None, suffixes: Sequence[str] = ()) -> None:
-    """Raise an error if the file of `--out` cannot be written or has none of the suffixes; None is valid."""
+    """Raises an error if the file of `--out` cannot be written or has none of the suffixes; None is valid."""
     if path is None:
         return
     if suffixes and path.suffix.lower() not in suffixes:
         raise UsageError(
             f"--out: expected a file that ends in {' or '.join(suffixes)}; received {path.name!r}.",
-            repair=f"For example: --out {path.with_suffix(suffixes[0]) if path.name else f'answers{suffixes[0]}'}",
+            fix=f"For example: --out {path.with_suffix(suffixes[0]) if path.name else f'answers{suffixes[0]}'}",
         )
     if path.is_dir():
-        raise UsageError("expected a file, received a folder.", repair="Name a file in it.", file=path)
+        raise UsageError("expected a file, received a folder.", fix="Name a file in it.", file=path)
     target = resolve_target(path)
     if not target.parent.is_dir():
         folder = target.parent if path.is_symlink() else path.parent
-        raise UsageError("its folder does not exist.", repair=f"Make it: mkdir -p {folder}", file=path)
+        raise UsageError("its folder does not exist.", fix=f"Make it: mkdir -p {folder}", file=path)
     # An ordinary file is written beside its target and renamed, so its folder must be writable as well.
     writable_paths = [*([target] if target.exists() else []), *([target.parent] if is_replaceable(target) else [])]
     if not all(os.access(each, os.W_OK) for each in writable_paths):
-        raise UsageError("there is no permission to write it.", repair="Name another file.", file=path)
+        raise UsageError("there is no permission to write it.", fix="Name another file.", file=path)
 
 
 @contextmanager
-def explain_write_errors(path: Path, repair: str = DEFAULT_REPAIR) -> Iterator[None]:
-    """Turn an error of the file system or of safetensors inside the block into a `SaveError`.
-
-    Its advice is the fix for the cause, followed by `repair`.
-    """
+def explain_write_errors(path: Path, fix: str = DEFAULT_FIX) -> Iterator[None]:
+    """Turns an error of the file system or of safetensors inside the block into a `SaveError`; see `explain_cause`."""
     try:
         yield
     except Exception as error:
         # By its name, because importing safetensors here would slow down every command.
         if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
             raise
-        cause, advice = explain_cause(error, repair)
-        raise SaveError(f"cannot write: {cause}.", repair=advice, file=path) from error
+        cause, fixes = explain_cause(error, fix)
+        raise SaveError(f"cannot write: {cause}.", fix=fixes, file=path) from error
 
 
-def explain_cause(error: BaseException | None, repair: str) -> tuple[str, str]:
-    """Return why a write failed, and the advice: the fix, if the cause is a known one, followed by `repair`."""
-    number = getattr(error, "errno", None)
-    if number is None:  # safetensors has only the text
-        number = next((code for code in CAUSES if os.strerror(code) in str(error)), None)
-    if number not in CAUSES:
-        advice = repair.removeprefix("Or ")
-        return getattr(error, "strerror", None) or str(error), advice[:1].upper() + advice[1:]
-    cause, fix = CAUSES[number]
-    return cause, f"{fix} {repair}"
+def explain_cause(error: BaseException | None, fix: str) -> tuple[str, str]:
+    """Returns the cause of a failed write, and how to fix it: how to remove a known cause, followed by `fix`."""
+    code = getattr(error, "errno", None)
+    if code is None:  # safetensors has only the text
+        code = next((known for known in CAUSES if os.strerror(known) in str(error)), None)
+    if code not in CAUSES:
+        fix = fix.removeprefix("Or ")
+        return getattr(error, "strerror", None) or str(error), fix[:1].upper() + fix[1:]
+    cause, fix_of_cause = CAUSES[code]
+    return cause, f"{fix_of_cause} {fix}"

@@ -1,4 +1,4 @@
-"""Scores and targets → one number. A loss is a sum and a count, so that micro-batches and processes add up."""
+"""`Loss`: a sum of losses and the number of targets, so that micro-batches and processes can be added up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Loss:
 
 
 def total(losses: Tensor, mask: Tensor | None = None) -> Loss:
-    """Sum the losses whose mask is True; the others contribute nothing, not even a NaN."""
+    """Returns the sum of the losses whose mask is True; the others contribute nothing, not even a NaN."""
     if mask is None:
         return Loss(losses.sum(), losses.numel())
     return Loss(losses.masked_fill(~mask, 0.0).sum(), mask.sum())
@@ -33,7 +33,7 @@ def total(losses: Tensor, mask: Tensor | None = None) -> Loss:
 
 @torch.no_grad()
 def sum_losses(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
-    """Return the summed loss of some batches in evaluation mode, and their number of targets."""
+    """Returns the summed loss of some batches in evaluation mode, and their number of targets."""
     device = next(model.eval().parameters()).device
     nats, num_targets = 0.0, 0
     for batch in batches:

@@ -1,9 +1,9 @@
-"""`ResolvedSettings`: the settings of a run, in which nothing is optional.
+"""`ResolvedSettings`: the settings of a run, in which every field has a value.
 
-`Settings` holds what the user asked for; `None` there means "choose for me". `tasks.defaults.resolve` chooses, and
-everything that builds, trains or evaluates a model reads a `ResolvedSettings`. A field that does not apply to a run
-(the heads of an LSTM) has the neutral value below: 0 or "" for "none", so that no reader needs a fallback. Such a field
-is written as null, so that a saved `ResolvedSettings` can be read as `Settings` too.
+`Settings` holds what the user asked for; `None` there means "choose for me". `tasks.defaults.resolve` chooses these
+values, and everything that builds, trains or evaluates a model takes a `ResolvedSettings`. A field that does not apply
+to a run (the heads of an LSTM) has the placeholder value below, such as 0 or "", so that no caller has to handle None.
+Such a field is saved as null, so that a saved `ResolvedSettings` can be loaded as `Settings` too.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from seqwise import config
 
 
 class ResolvedSection(config.Section):
-    """A section whose missing values are the neutral ones."""
+    """A section of settings; missing and null values get the placeholders of its fields."""
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_missing(cls, values: Any) -> Any:
+    def _drop_null_values(cls, values: Any) -> Any:
         return {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
 
     @model_serializer(mode="wrap")
-    def _write_neutral_as_null(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write null for fields that were never chosen and that `Settings` leaves open."""
-        unresolved = type(self).__mro__[2].model_fields  # type: ignore[attr-defined]  # of the section in `Settings`
+    def _save_placeholders_as_null(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Returns the values by name; None for a field that was never set and that `Settings` may leave as None."""
+        fields = type(self).__mro__[2].model_fields  # type: ignore[attr-defined]  # of the same section of `Settings`
         return {
-            name: None if name not in self.model_fields_set and unresolved[name].default is None else value
-            for name, value in write(self).items()
+            name: None if name not in self.model_fields_set and fields[name].default is None else value
+            for name, value in serialize(self).items()
         }
 
 
@@ -39,7 +39,7 @@ class ResolvedTextSettings(ResolvedSection, config.TextSettings):
 
 
 class ResolvedDataSettings(ResolvedSection, config.DataSettings):
-    encoding: str = ""  # detected
+    encoding: str = ""  # "": detected
     window: Annotated[int, Field(ge=1)] | Literal["full"] = 1
     order: Literal["streams", "windows"] = "windows"
     max_length: int = 512
@@ -55,7 +55,7 @@ class ResolvedNetworkSettings(ResolvedSection, config.NetworkSettings):
     @model_validator(mode="after")
     def _derive_embedding(self) -> Self:
         if "embedding" not in self.model_fields_set:
-            self.__dict__["embedding"] = self.width  # past the validation of assignments, which would recurse
+            self.__dict__["embedding"] = self.width  # an assignment would be validated, and so recurse
         return self
 
 
@@ -121,7 +121,7 @@ class ResolvedTrainingSettings(ResolvedSection, config.TrainingSettings):
 
 
 class ResolvedSettings(ResolvedSection, config.Settings):
-    """Everything that determines a run, with every value chosen."""
+    """All settings of a run."""
 
     task: str = "language"
     budget: str = ""
@@ -150,5 +150,5 @@ class ResolvedSettings(ResolvedSection, config.Settings):
 
     @classmethod
     def from_settings(cls, settings: config.Settings) -> Self:
-        """Return the settings with neutral values where nothing is chosen."""
+        """Returns the settings with placeholders for those that are not set."""
         return cls.model_validate(settings.model_dump())

@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 64, 16, 34, 40  # pixels: of the image, and of its margins
-ROUNDING, SMALLEST = 1e-12, 1e-300  # differences below these, relative and absolute, count as zero
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 64, 16, 34, 40  # in pixels: the width of the image, and its four margins
+RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-12, 1e-300  # smaller differences count as zero
 GREY, BLUE, ORANGE = "#888", "#5b8def", "#e07a3f"
 
 Point = tuple[float, float]
 
 
 class Chart:
-    """A plot area `height` pixels high, with x from 0 to `x_end` and y over the range of `values`.
+    """An image `height` pixels high with a grid, x from 0 to `x_end` and y over the range of `values`.
 
-    Elements are added to `parts` in the order in which they cover each other.
+    Its SVG elements are in `parts`; later ones cover earlier ones.
     """
 
     def __init__(self, height: int, x_end: float, values: Iterable[float], num_ticks: int = 5):
@@ -30,51 +30,56 @@ class Chart:
             self.add_text(LEFT - 8, y + 4, f"{tick:g}", anchor="end")
 
     def to_pixels(self, point: Point) -> Point:
+        """Returns the position of a data point in the image."""
         x = LEFT + (WIDTH - LEFT - RIGHT) * point[0] / self.x_end
         y = TOP + (self.height - TOP - BOTTOM) * (self.high - point[1]) / (self.high - self.low)
         return round(x, 1), round(y, 1)
 
     def add_line(self, points: Iterable[Point], colour: str, width: float, style: str = "") -> None:
+        """Adds a line through data points; `style` is further SVG attributes."""
         self.parts.append(
-            f'<polyline points="{self._join(points)}" fill="none" stroke="{colour}" stroke-width="{width}" '
+            f'<polyline points="{self._format_points(points)}" fill="none" stroke="{colour}" stroke-width="{width}" '
             f'stroke-linejoin="round" stroke-linecap="round"{style}/>'
         )
 
     def add_area(self, outline: Iterable[Point], colour: str) -> None:
-        self.parts.append(f'<polygon points="{self._join(outline)}" fill="{colour}" fill-opacity="0.22"/>')
+        """Adds a filled area with this outline of data points."""
+        self.parts.append(f'<polygon points="{self._format_points(outline)}" fill="{colour}" fill-opacity="0.22"/>')
 
     def add_text(self, x: float, y: float, text: str, colour: str = GREY, anchor: str = "start") -> None:
-        """Add a text at a position in pixels."""
+        """Adds a text at a position in pixels."""
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>')
 
     def add_legend(self, entries: Sequence[tuple[str, str, str]]) -> None:
-        """Add a line of texts above the plot; an entry is (text, colour, attributes)."""
+        """Adds a line of texts above the plot; an entry is (text, colour, attributes)."""
         spans = "".join(
             f'<tspan dx="{14 if index else 0}" fill="{colour}"{attributes}>{escape(text)}</tspan>'
             for index, (text, colour, attributes) in enumerate(entries)
         )
         self.parts.append(f'<text x="{LEFT}" y="18">{spans}</text>')
 
-    def _join(self, points: Iterable[Point]) -> str:
+    def _format_points(self, points: Iterable[Point]) -> str:
+        """Returns data points as the SVG attribute `points`."""
         return " ".join(f"{x},{y}" for x, y in map(self.to_pixels, points))
 
 
-def build_document(parts: Iterable[str], height: int, label: str) -> str:
-    """Return an SVG file of some elements."""
+def build_document(parts: Iterable[str], height: int, label: str, width: int = WIDTH) -> str:
+    """Returns an SVG document with these elements; `label` is its accessible name."""
     body = "\n".join(parts)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{label}">\n{body}\n</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{escape(label)}">\n{body}\n</svg>\n'
     )
 
 
 def choose_ticks(low: float, high: float, num_ticks: int = 5) -> list[float]:
-    """Return different round numbers (1, 2 or 5 times a power of ten) that cover the range; at least two."""
+    """Returns at least two distinct multiples of a round step (1, 2 or 5 times a power of ten) that cover the range."""
     span, size = high - low, max(abs(low), abs(high))
-    if span <= max(ROUNDING * size, SMALLEST):
-        span = size if size > SMALLEST else 1.0
+    if span <= max(RELATIVE_TOLERANCE * size, ABSOLUTE_TOLERANCE):
+        span = size if size > ABSOLUTE_TOLERANCE else 1.0
     raw_step = span / num_ticks
     exponent = math.floor(math.log10(raw_step))
     step = next(factor * 10.0**exponent for factor in (1, 2, 5, 10) if factor * 10.0**exponent >= raw_step * 0.999)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(number * step, 1 - exponent) for number in range(first, max(last, first + 1) + 1)]
+    first_multiple, last_multiple = math.floor(low / step), math.ceil(high / step)
+    multiples = range(first_multiple, max(last_multiple, first_multiple + 1) + 1)
+    return [round(multiple * step, 1 - exponent) for multiple in multiples]

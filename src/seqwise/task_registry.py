@@ -1,8 +1,7 @@
-"""The tasks that exist, by name: the built-in ones, and those that a user's own file registers.
+"""The tasks by name: built-in ones, and those that a user's file registers.
 
-Settings check names here without importing any task. A registered task is also found by the processes that a comparison
-starts: they import the file that defines it, whose path they read from an environment variable. The same variable makes
-a task known to the command line:
+Settings check names here without importing any task. The processes of a comparison import the file that defines a
+registered task; its path is in an environment variable. The same variable makes the task available to the command line:
 
     SEQWISE_TASKS=regress=my_task.py seqwise train data.csv --task regress
 """
@@ -31,34 +30,34 @@ TaskClass = TypeVar("TaskClass", bound=type)
 
 
 def register(task: TaskClass) -> TaskClass:
-    """Make a task available under its class variable `name`. Return the class, so that it can be a decorator."""
+    """Registers a task under its class variable `name`. Returns the class, so that it can be a decorator."""
     name = getattr(task, "name", "")
     if not name or name in BUILTIN_TASKS:
         problem = f"the task {name!r} is built in" if name else f"the task {task.__name__} has no name"
-        raise UsageError(f"{problem}.", repair='Give the class a name of its own: name = "my-task"')
+        raise UsageError(f"{problem}.", fix='Give the class a name of its own: name = "my-task"')
     _registered[name] = task
     add_file(TASK_FILES, name, task)
     return task
 
 
-def task_names() -> list[str]:
-    """Return the names of all tasks."""
+def list_task_names() -> list[str]:
+    """Returns the names of all tasks, built-in and registered."""
     return list(dict.fromkeys([*BUILTIN_TASKS, *_registered, *list_files(TASK_FILES)]))
 
 
 def check_task_name(name: str | None) -> str | None:
-    """Return the name of a task that exists; raises ValueError for any other."""
-    if name is not None and name not in task_names():
-        raise ValueError(f"there is no such task. {suggest(name, task_names())}")
+    """Returns the name if there is such a task, or None for None; raises ValueError otherwise."""
+    if name is not None and name not in list_task_names():
+        raise ValueError(f"there is no such task. {suggest(name, list_task_names())}")
     return name
 
 
 def find_task(name: str | None) -> Any:
-    """Return the class of a task; `seqwise.tasks.get_task` is the same with its type."""
+    """Returns the class of a task. Like `seqwise.tasks.get_task`, but untyped, so that no task must be imported."""
     if name in BUILTIN_TASKS:
         return getattr(import_module(f"seqwise.tasks.{name}.task"), BUILTIN_TASKS[name])
     if name not in _registered and name in list_files(TASK_FILES):
         task = import_item(TASK_FILES, name)
         if task is not None:
             _registered[name] = task
-    return _registered[str(name)]  # KeyError for an unknown one
+    return _registered[str(name)]  # KeyError for an unknown name

@@ -1,4 +1,4 @@
-"""The user's own Python files, which define tasks and model families, by name in an environment variable.
+"""Python files of the user that define tasks and model families, listed by name in an environment variable.
 
     NAME=FILE or NAME=FILE#CLASS, several separated as in PATH
 
@@ -19,13 +19,13 @@ from seqwise.errors import UsageError
 
 
 def list_files(variable: str) -> dict[str, str]:
-    """Return the files that an environment variable names, by the name of what they define."""
+    """Returns the files that an environment variable names, by the name of what they define."""
     entries = os.environ.get(variable, "").split(os.pathsep)
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 def add_file(variable: str, name: str, item: Any) -> None:
-    """Add the file that defines `item`, a class or function; one of an interactive session has no file."""
+    """Adds the file that defines `item`, a class or function; one of an interactive session has no file."""
     file = getattr(sys.modules.get(item.__module__), "__file__", None)
     files = {key: value for key, value in list_files(variable).items() if key != name}
     if file is not None and "<" not in item.__qualname__:  # <locals> and <lambda> cannot be imported
@@ -34,11 +34,11 @@ def add_file(variable: str, name: str, item: Any) -> None:
 
 
 def import_item(variable: str, name: str) -> Any:
-    """Execute the file of `name`; return the class or function that the variable names in it, or None."""
+    """Executes the file of `name`; returns the class or function that the variable names in it, or None."""
     file, _, qualified_name = list_files(variable)[name].partition("#")
     spec = spec_from_file_location(f"seqwise_user_{name}", file)
     if spec is None or spec.loader is None or not Path(file).is_file():
-        raise UsageError(f"the file of {name!r} cannot be imported.", file=file, repair=f"Change {variable}.")
+        raise UsageError(f"the file of {name!r} cannot be imported.", file=file, fix=f"Change {variable}.")
     item: Any = module_from_spec(spec)
     assert isinstance(item, ModuleType)
     sys.modules[spec.name] = item

@@ -1,3 +1,5 @@
+"""Batches of a corpus: streams and windows in training and evaluation, the same in any number of processes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -28,8 +30,8 @@ def is_equal(a: TokenBatch, b: TokenBatch) -> bool:
     )
 
 
-def target_positions(batches: list[TokenBatch]) -> list[int]:
-    """The targets that count; in a counting store they are positions."""
+def list_target_positions(batches: list[TokenBatch]) -> list[int]:
+    """Returns the targets that count; in a counting store they are positions."""
     return [
         int(target)
         for batch in batches
@@ -42,7 +44,7 @@ def target_positions(batches: list[TokenBatch]) -> list[int]:
 
 def test_streams_equal_hand_written_batches(counting_store: BuildStore) -> None:
     """21 tokens, 2 rows, windows of 4, epoch with offset 0: two streams of 9, the last window is one token long."""
-    streams = StreamLoader(counting_store(21), rows=2, window=4, seed=0)
+    streams = StreamLoader(counting_store(21), batch_size=2, window=4, seed=0)
     epoch = next(number for number in range(20) if next(streams.epoch(number)).ids[0, 0] == 0)
     batches = list(streams.epoch(epoch))
     assert [batch.ids.tolist() for batch in batches] == [
@@ -53,7 +55,7 @@ def test_streams_equal_hand_written_batches(counting_store: BuildStore) -> None:
     assert [batch.resets_state for batch in batches] == [True, False, False]
     assert batches[1].positions is not None
     assert batches[1].positions.tolist() == [4, 13]
-    assert (streams.steps, streams.rows * streams.length) == (3, 18)
+    assert (streams.steps, streams.batch_size * streams.length) == (3, 18)
 
 
 @quick_settings
@@ -73,25 +75,27 @@ def test_each_row_is_one_contiguous_stream(
     assert torch.equal(targets, inputs + 1)
     flat = inputs.flatten()
     assert torch.equal(flat, torch.arange(len(flat)) + flat[0])  # rows follow each other without gap or overlap
-    assert len(flat) == streams.rows * streams.length
+    assert len(flat) == streams.batch_size * streams.length
     assert count - 1 - len(flat) < window + rows
     assert all(batch.ids.shape[1] == streams.window for batch in batches[:-1])
 
 
 def test_window_full_reads_the_whole_stream(counting_store: BuildStore) -> None:
-    batches = list(StreamLoader(counting_store(31), rows=3, window="full", seed=0).epoch(4))
+    batches = list(StreamLoader(counting_store(31), batch_size=3, window="full", seed=0).epoch(4))
     assert [tuple(batch.ids.shape) for batch in batches] == [(3, 10)]
 
 
 @pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
 def test_epochs_differ_and_are_reproducible(loader_class: type, counting_store: BuildStore) -> None:
     batches = loader_class(counting_store(1000), 4, 16, seed=3)
-    again = loader_class(counting_store(1000), 4, 16, seed=3)
-    other = loader_class(counting_store(1000), 4, 16, seed=4)
+    same_seed = loader_class(counting_store(1000), 4, 16, seed=3)
+    other_seed = loader_class(counting_store(1000), 4, 16, seed=4)
     for epoch in range(3):
-        assert all(is_equal(*pair) for pair in zip(batches.epoch(epoch), again.epoch(epoch), strict=True))
-    firsts = {tuple(next(source.epoch(epoch)).ids[:, 0].tolist()) for source in (batches, other) for epoch in range(5)}
-    assert len(firsts) > 7
+        assert all(is_equal(*pair) for pair in zip(batches.epoch(epoch), same_seed.epoch(epoch), strict=True))
+    first_tokens = {
+        tuple(next(loader.epoch(epoch)).ids[:, 0].tolist()) for loader in (batches, other_seed) for epoch in range(5)
+    }
+    assert len(first_tokens) > 7
 
 
 @pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
@@ -112,8 +116,10 @@ def test_skipped_batches_are_not_read(
 ) -> None:
     store = counting_store(3000)
     reads: list[int] = []
-    real = TokenStore.read_rows
-    monkeypatch.setattr(TokenStore, "read_rows", lambda self, starts, n: (reads.append(n), real(self, starts, n))[1])
+    real = TokenStore.read_sequences
+    monkeypatch.setattr(
+        TokenStore, "read_sequences", lambda self, starts, n: (reads.append(n), real(self, starts, n))[1]
+    )
     next(loader_class(store, 4, 8, seed=3).epoch(0, start=60))
     assert len(reads) == 1
 
@@ -124,16 +130,16 @@ def test_all_ranks_together_have_the_rows_of_one_process(
     loader_class: type, world_size: int, counting_store: BuildStore
 ) -> None:
     store = counting_store(8 * 20 * 6 + 1)
-    alone = list(loader_class(store, 8, 20, seed=0).epoch(1))
+    of_one_process = list(loader_class(store, 8, 20, seed=0).epoch(1))
     batches_by_rank = [
         list(loader_class(store, 8, 20, seed=0, rank=rank, world_size=world_size).epoch(1))
         for rank in range(world_size)
     ]
-    assert {len(batches) for batches in batches_by_rank} == {len(alone)}
-    for batch, *parts in zip(alone, *batches_by_rank):
+    assert {len(batches) for batches in batches_by_rank} == {len(of_one_process)}
+    for batch, *parts in zip(of_one_process, *batches_by_rank):
         together = torch.cat([part.ids for part in parts])
         assert torch.equal(together, batch.ids[: len(together)])
-        assert batch.rows - len(together) < world_size
+        assert batch.num_sequences - len(together) < world_size
 
 
 @quick_settings
@@ -150,7 +156,7 @@ def test_windows_use_each_position_at_most_once(
     batches = list(windows.epoch(epoch))
     assert len(batches) == windows.steps
     assert all(torch.equal(batch.targets, batch.ids + 1) and batch.resets_state for batch in batches)
-    positions = target_positions(batches)
+    positions = list_target_positions(batches)
     assert len(set(positions)) == len(positions) == windows.num_windows * windows.window
     assert count - 1 - len(positions) < 2 * window
 
@@ -166,26 +172,26 @@ def test_windows_that_cannot_be_divided_among_ranks_are_left_out(counting_store:
     store = counting_store(10 * 7 + 1)
     windows = [WindowLoader(store, 4, 10, seed=0, rank=rank, world_size=2) for rank in range(2)]
     batches = [list(each.epoch(0)) for each in windows]
-    assert [[batch.rows for batch in each] for each in batches] == [[2, 1]] * 2
+    assert [[batch.num_sequences for batch in each] for each in batches] == [[2, 1]] * 2
     assert sum(batch.num_targets for each in batches for batch in each) == 60
 
 
 @pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader, StreamEvaluationLoader, WindowEvaluationLoader])
-def test_rows_that_cannot_be_divided_among_ranks_are_refused(loader_class: type, counting_store: BuildStore) -> None:
+def test_rows_that_cannot_be_divided_among_ranks_are_rejected(loader_class: type, counting_store: BuildStore) -> None:
     options = {"seed": 0} if loader_class in (StreamLoader, WindowLoader) else {}
-    with pytest.raises(UsageError, match="5 rows cannot be divided among 2 processes"):
+    with pytest.raises(UsageError, match="a batch of 5 cannot be divided among 2 processes"):
         loader_class(counting_store(100), 5, 10, rank=0, world_size=2, **options)
 
 
 @pytest.mark.parametrize("loader_class", [StreamLoader, WindowLoader])
-def test_a_text_shorter_than_a_window_is_refused_with_numbers(loader_class: type, counting_store: BuildStore) -> None:
+def test_a_text_shorter_than_a_window_is_rejected_with_numbers(loader_class: type, counting_store: BuildStore) -> None:
     with pytest.raises(DataError, match=r"the train text has 50 tokens; .* windows of 64 need at least 65") as excinfo:
         loader_class(counting_store(50), 1, 64, seed=0)
-    assert "--data.window" in excinfo.value.repair
+    assert "--data.window" in excinfo.value.fix
 
 
-def test_fewer_tokens_than_rows_are_refused(counting_store: BuildStore) -> None:
-    with pytest.raises(DataError, match=r"50 tokens; 64 rows of windows of 8 need at least 65"):
+def test_fewer_tokens_than_rows_are_rejected(counting_store: BuildStore) -> None:
+    with pytest.raises(DataError, match=r"50 tokens; batches of 64 windows of 8 need at least 65"):
         StreamLoader(counting_store(50), 64, 8, seed=0)
 
 
@@ -199,12 +205,12 @@ def test_evaluation_streams_predict_every_token_but_the_first_once(
 ) -> None:
     streams = StreamEvaluationLoader(counting_store(count), rows, window)
     batches = list(streams.epoch())
-    assert sorted(target_positions(batches)) == list(range(1, count))
+    assert sorted(list_target_positions(batches)) == list(range(1, count))
     assert len(batches) == streams.steps
     assert all(torch.equal(b.targets[m], b.ids[m] + 1) for b in batches if (m := b.mask) is not None)
     assert [batch.resets_state for batch in batches] == [True] + [False] * (len(batches) - 1)
     if rows == 1:
-        assert target_positions(batches) == list(range(1, count))
+        assert list_target_positions(batches) == list(range(1, count))
         assert all(batch.mask is None for batch in batches)
 
 
@@ -228,7 +234,7 @@ def test_evaluation_windows_predict_every_token_but_the_first_once_with_enough_h
         steps |= {len(batches), source.steps}
         all_batches += batches
     assert len(steps) == 1
-    assert sorted(target_positions(all_batches)) == list(range(1, count))
+    assert sorted(list_target_positions(all_batches)) == list(range(1, count))
     for batch in all_batches:
         assert torch.equal(batch.targets, batch.ids + 1)
         assert batch.mask is not None
@@ -249,10 +255,10 @@ def test_evaluation_windows_equal_hand_written_ones(counting_store: BuildStore) 
 def test_evaluation_streams_are_shared_among_ranks(counting_store: BuildStore) -> None:
     parts = [list(StreamEvaluationLoader(counting_store(30), 4, 5, rank, 2).epoch()) for rank in range(2)]
     assert len(parts[0]) == len(parts[1])
-    assert sorted(target_positions(parts[0] + parts[1])) == list(range(1, 30))
+    assert sorted(list_target_positions(parts[0] + parts[1])) == list(range(1, 30))
 
 
-def test_a_context_longer_than_the_window_is_refused(counting_store: BuildStore) -> None:
+def test_a_context_longer_than_the_window_is_rejected(counting_store: BuildStore) -> None:
     with pytest.raises(UsageError, match="context of 9 does not fit into windows of 8"):
         WindowEvaluationLoader(counting_store(100), 1, 8, 9)
 
@@ -270,7 +276,7 @@ def test_a_batch_can_be_sliced_by_rows_and_counts_its_targets() -> None:
     ids = torch.arange(12).view(3, 4)
     batch = TokenBatch(ids, ids + 1, mask=ids % 2 == 0, positions=torch.tensor([0, 4, 8]))
     part = batch.slice(1, 3)
-    assert (part.rows, part.num_targets, batch.num_targets) == (2, 4, 6)
+    assert (part.num_sequences, part.num_targets, batch.num_targets) == (2, 4, 6)
     assert part.positions is not None
     assert part.positions.tolist() == [4, 8]
     assert torch.equal(part.to("cpu").ids, ids[1:])

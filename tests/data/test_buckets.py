@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqwise.data.batch import GROWTH, Batch, BucketLoader, iterate_by_length, pad_sequences
+from seqwise.data.batch import BUCKET_GROWTH, Batch, BucketLoader, iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
 
 LENGTHS = np.random.default_rng(0).integers(1, 80, 203)
@@ -61,7 +61,7 @@ def test_little_of_a_batch_is_padding():
     lengths = np.random.default_rng(1).integers(5, 60, 5_000)
     padded = sum(len(batch) * lengths[batch].max() for batch in list_epoch(build_loader(lengths, 64, None)))
     assert lengths.sum() > 0.88 * padded
-    assert GROWTH == 1.2
+    assert BUCKET_GROWTH == 1.2
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():
@@ -84,19 +84,19 @@ def test_batches_have_other_examples_in_each_epoch():
 
 
 def test_an_epoch_can_begin_at_any_batch():
-    whole = list_epoch(build_loader(), 2)
-    assert [list_epoch(build_loader(), 2, start) for start in (0, 5, len(whole))] == [whole, whole[5:], []]
+    epoch = list_epoch(build_loader(), 2)
+    assert [list_epoch(build_loader(), 2, start) for start in (0, 5, len(epoch))] == [epoch, epoch[5:], []]
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_several_processes_share_the_batches_of_one(world_size: int):
     rows, tokens = 12, 500  # at least one row of 80 tokens for each of four processes
-    one = list_epoch(build_loader(rows=rows, tokens=tokens), 1)
+    of_one_process = list_epoch(build_loader(rows=rows, tokens=tokens), 1)
     batches_by_rank = [
         list_epoch(build_loader(rows=rows, tokens=tokens, rank=rank, world_size=world_size), 1)
         for rank in range(world_size)
     ]
-    for batch, *parts in zip(one, *batches_by_rank, strict=True):
+    for batch, *parts in zip(of_one_process, *batches_by_rank, strict=True):
         together = [index for part in parts for index in part]
         extra = max(0, world_size - len(batch))  # only a last batch with fewer rows than processes is filled up
         assert len(together) == len(batch) + extra
@@ -113,8 +113,8 @@ def test_each_process_gets_an_example_even_if_the_token_limit_allows_only_one():
     assert sorted(index for batches in batches_by_rank for batch in batches for index in batch) == list(range(8))
 
 
-def test_rows_and_examples_that_cannot_be_divided_among_processes_are_refused():
-    with pytest.raises(UsageError, match="7 rows cannot be divided among 2 processes"):
+def test_rows_and_examples_that_cannot_be_divided_among_processes_are_rejected():
+    with pytest.raises(UsageError, match="a batch of 7 cannot be divided among 2 processes"):
         build_loader(rows=7, world_size=2)
     with pytest.raises(UsageError, match="1 example cannot be divided among 2"):
         build_loader([5], rows=2, world_size=2)

@@ -33,11 +33,11 @@ NAMES = {
      (GERMAN, "utf-16-be"), (GERMAN, "utf-8"), (CYRILLIC, "utf-8-sig")],
 )  # fmt: skip
 def test_a_text_in_any_common_encoding_is_the_same_corpus(tmp_path: Path, text: str, encoding: str, packed: bool):
-    plain, other = tmp_path / "plain.txt", tmp_path / ("other.txt.gz" if packed else "other.txt")
-    plain.write_text(text, encoding="utf-8")
+    utf8_file, encoded_file = tmp_path / "plain.txt", tmp_path / ("other.txt.gz" if packed else "other.txt")
+    utf8_file.write_text(text, encoding="utf-8")
     data = text.encode(encoding)
-    other.write_bytes(gzip.compress(data) if packed else data)
-    expected, corpus = open_corpus(plain), open_corpus(other)
+    encoded_file.write_bytes(gzip.compress(data) if packed else data)
+    expected, corpus = open_corpus(utf8_file), open_corpus(encoded_file)
     splits, expected_splits = ([list(each.texts(split)) for split in each.parts] for each in (corpus, expected))
     if (
         encoding == "utf-8-sig"
@@ -46,8 +46,8 @@ def test_a_text_in_any_common_encoding_is_the_same_corpus(tmp_path: Path, text: 
     else:
         assert (splits, corpus.fingerprint) == (expected_splits, expected.fingerprint)
     name = NAMES.get(encoding)
-    warning = f"1 file in {name}, converted to UTF-8 (--data.encoding sets another) ({other})."
-    assert corpus.findings.warning_messages() == ([warning] if name else [])
+    note = f"1 file in {name}, converted to UTF-8 (--data.encoding sets another) ({encoded_file})."
+    assert corpus.findings.note_messages() == ([note] if name else [])
 
 
 def test_json_documents_in_another_encoding_are_reported_too(tmp_path: Path):
@@ -55,8 +55,8 @@ def test_json_documents_in_another_encoding_are_reported_too(tmp_path: Path):
         (tmp_path / name).write_bytes('[{"text": "schön"}]'.encode("latin-1"))
     corpus = open_corpus(tmp_path, 0, 0)
     assert list(corpus.texts("train")) == ["schön\n", "schön\n"]
-    warning = "2 files in Latin-1, converted to UTF-8 (--data.encoding sets another)"
-    assert corpus.findings.warning_messages() == [f"{warning} (first: {tmp_path / 'a.json'})."]
+    note = "2 files in Latin-1, converted to UTF-8 (--data.encoding sets another)"
+    assert corpus.findings.note_messages() == [f"{note} (first: {tmp_path / 'a.json'})."]
 
 
 def test_an_encoding_may_be_set(tmp_path: Path):
@@ -64,10 +64,10 @@ def test_an_encoding_may_be_set(tmp_path: Path):
     path.write_bytes(CYRILLIC.encode("cp1251"))
     with pytest.raises(DataError, match=r"is not UTF-8. Nor is it Windows-1252 or Latin-1") as excinfo:
         open_corpus(path)
-    assert "--data.encoding, such as cp1251" in excinfo.value.repair
+    assert "--data.encoding, such as cp1251" in excinfo.value.fix
     assert "".join(open_corpus(path, 0, 0, encoding="cp1251").texts("train")) == CYRILLIC
     assert read_text(path, findings, "cp1251") == CYRILLIC
-    assert findings.warning_messages() == [
+    assert findings.note_messages() == [
         f"1 file in cp1251, converted to UTF-8 (--data.encoding sets another) ({path})."
     ]
 
@@ -80,7 +80,7 @@ def test_a_set_encoding_is_not_replaced_by_a_detected_one(tmp_path: Path):
         read_text(tmp_path / "a.txt", encoding="utf-8")
 
 
-def test_settings_know_the_encodings_of_python():
+def test_the_setting_accepts_the_encodings_of_python():
     assert parse_settings({"data": {"encoding": "Latin1"}}).data.encoding == "iso8859-1"
     assert Settings().data.encoding is None
     for name in ("utf-9", "rot13"):
@@ -100,7 +100,7 @@ def test_settings_know_the_encodings_of_python():
         (b"one\ntwo \xe6\x97", "0xE6 at offset 8 .* the file is truncated", 2),
         (GERMAN.encode("utf-16")[:-1], r"the UTF-16 text is damaged: byte 0x\w\w at offset 2,\d+ cannot", None),
         (b"%PDF-1.7\n\xe2\xe3\xcf\xd3", "a PDF document, not UTF-8 text", None),
-        (gzip.compress(b"text"), "gzip without the suffix .gz, not UTF-8 text", None),
+        (gzip.compress(b"text", mtime=0), "gzip without the suffix .gz, not UTF-8 text", None),
         (b"\x89PNG\r\n\x1a\n", "a PNG image", None),
         (b"line\nELF\0\1\2", "a binary file, not text: byte 0x00 at offset 8", 2),
         (bytes(range(1, 256)) * 9, "or is no text at all", None),

@@ -14,7 +14,7 @@ from seqwise.data.examples import (
     find_split_files,
     find_training_duplicates,
     has_known_suffix,
-    open_examples,
+    read_examples,
     select_evaluation_examples,
     split_examples,
     stratify,
@@ -41,7 +41,7 @@ def read_words(path: Path, findings: Findings) -> list[Word]:
 
 def open_words(spec: Path | str, valid: float = 0.05, test: float = 0.05) -> Splits[Word]:
     builtins = {"letters": (lambda: [Word(letter) for letter in "abcdefghijklmnopqrst"], "letters")}
-    return open_examples(spec, read_words, (".txt", ".tsv"), builtins, valid, test)
+    return read_examples(spec, read_words, (".txt", ".tsv"), builtins, valid, test)
 
 
 def write_files(path: Path, **files: str) -> Path:
@@ -52,13 +52,13 @@ def write_files(path: Path, **files: str) -> Path:
     return path
 
 
-def words_of_split(splits: Splits[Word], split: str) -> list[str]:
+def list_words(splits: Splits[Word], split: str) -> list[str]:
     return [each.word for each in splits.parts[split]]
 
 
 def test_files_that_name_a_split_keep_it(tmp_path: Path):
     splits = open_words(write_files(tmp_path, train_txt="a b c", dev_txt="d", test_txt="e"))
-    assert [words_of_split(splits, split) for split in ("train", "valid", "test")] == [["a", "b", "c"], ["d"], ["e"]]
+    assert [list_words(splits, split) for split in ("train", "valid", "test")] == [["a", "b", "c"], ["d"], ["e"]]
     assert splits.split_rule == "splits as the files are named."
     assert splits.has_predefined_splits
     assert [each.word for each in splits.all_examples()] == ["a", "b", "c", "d", "e"]
@@ -68,7 +68,7 @@ def test_folders_name_splits_too_and_files_without_a_split_are_counted(tmp_path:
     splits = open_words(
         write_files(tmp_path, train__1_txt="a", train__2_txt="b", valid__1_txt="c", test__1_txt="d", x_txt="e")
     )
-    assert words_of_split(splits, "train") == ["a", "b"]
+    assert list_words(splits, "train") == ["a", "b"]
     assert splits.findings.warning_messages() == [
         f"1 file whose name contains no split, which is not read ({tmp_path / 'x.txt'})."
     ]
@@ -88,7 +88,7 @@ def test_one_file_is_split_by_exact_fractions_with_each_example_once(tmp_path: P
     splits = open_words(write_files(tmp_path, all_txt=" ".join(map(str, range(200)))) / "all.txt", 0.05, 0.1)
     assert {split: len(part) for split, part in splits.parts.items()} == {"train": 170, "valid": 10, "test": 20}
     assert sorted(int(each.word) for each in splits.all_examples()) == list(range(200))
-    assert words_of_split(splits, "train") == sorted(words_of_split(splits, "train"), key=int)  # their order is kept
+    assert list_words(splits, "train") == sorted(list_words(splits, "train"), key=int)  # their order is kept
     assert not splits.has_predefined_splits
 
 
@@ -97,14 +97,14 @@ def test_splits_are_balanced_if_labels_alternate():
         "x", {"train": [Word("ab"[i % 2]) for i in range(400)]}, {"valid": 0.05, "test": 0.05}, Findings()
     )
     for split in ("valid", "test"):
-        counts = Counter(words_of_split(splits, split))
+        counts = Counter(list_words(splits, split))
         assert min(counts["a"], counts["b"]) >= 5, split
 
 
 def split_labels(labels: str, valid: float = 0.05, test: float = 0.05) -> dict[str, Counter[str]]:
     examples = [Word(label) for label in labels]
     fractions = {"valid": valid, "test": test}
-    splits = split_examples("x", {"train": examples}, fractions, Findings(), label=lambda example: example.word)
+    splits = split_examples("x", {"train": examples}, fractions, Findings(), get_label=lambda example: example.word)
     assert splits.split_rule.startswith("examples of each label are held out at random")
     return {split: Counter(each.word for each in part) for split, part in splits.parts.items()}
 
@@ -142,11 +142,11 @@ def test_stratified_splits_are_always_the_same():
 
 def test_split_and_fingerprint_do_not_depend_on_the_path(tmp_path: Path):
     content = " ".join(map(str, range(50)))
-    one = open_words(write_files(tmp_path / "one", a_txt=content) / "a.txt")
-    two = open_words(write_files(tmp_path / "two", b_txt=content) / "b.txt")
-    other = open_words(write_files(tmp_path / "three", c_txt=content.replace("17", "71")) / "c.txt")
-    assert words_of_split(one, "test") == words_of_split(two, "test")
-    assert one.fingerprint == two.fingerprint != other.fingerprint
+    first = open_words(write_files(tmp_path / "one", a_txt=content) / "a.txt")
+    second = open_words(write_files(tmp_path / "two", b_txt=content) / "b.txt")
+    other_content = open_words(write_files(tmp_path / "three", c_txt=content.replace("17", "71")) / "c.txt")
+    assert list_words(first, "test") == list_words(second, "test")
+    assert first.fingerprint == second.fingerprint != other_content.fingerprint
 
 
 def test_other_fractions_give_another_fingerprint(tmp_path: Path):
@@ -172,7 +172,7 @@ def test_errors_of_all_files_are_reported_together(tmp_path: Path):
     )
 
 
-def test_missing_empty_and_unreadable_files_are_refused(tmp_path: Path):
+def test_missing_empty_and_unreadable_files_are_rejected(tmp_path: Path):
     write_files(tmp_path, train_txt="a", test_txt="")
     cases = [
         (tmp_path, "test.txt: no examples were found"),
@@ -188,7 +188,7 @@ def test_missing_empty_and_unreadable_files_are_refused(tmp_path: Path):
         open_words(tmp_path / "empty")
 
 
-def test_too_few_examples_to_split_are_refused(tmp_path: Path):
+def test_too_few_examples_to_split_are_rejected(tmp_path: Path):
     with pytest.raises(TooShortError, match="2 examples are too few"):
         open_words(write_files(tmp_path, a_txt="a b") / "a.txt")
 
@@ -213,13 +213,13 @@ def select_words(spec: Path, split: str | None = None, training_fingerprint: str
     return [each.word for each in examples], on
 
 
-def test_the_default_split_for_evaluation(tmp_path: Path):
+def test_evaluation_uses_the_test_split_if_there_is_one_or_the_data_is_that_of_training(tmp_path: Path):
     split_folder = write_files(tmp_path / "named", train_txt="a b c", test_txt="d")
-    single = write_files(tmp_path / "single", a_txt=" ".join(map(str, range(20)))) / "a.txt"
+    single_file = write_files(tmp_path / "single", a_txt=" ".join(map(str, range(20)))) / "a.txt"
     too_few = write_files(tmp_path / "few", a_txt="a b") / "a.txt"
     assert select_words(split_folder) == (["d"], "the test split")
-    assert select_words(single)[1] == "all of it"
-    assert len(select_words(single, training_fingerprint=open_words(single).fingerprint)[0]) == 1
+    assert select_words(single_file)[1] == "all of it"
+    assert len(select_words(single_file, training_fingerprint=open_words(single_file).fingerprint)[0]) == 1
     assert select_words(too_few) == (["a", "b"], "all of it")
 
 

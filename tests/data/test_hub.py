@@ -27,7 +27,7 @@ def test_without_the_extra_the_error_says_how_to_install_it(monkeypatch: pytest.
     for read in (guess_task, open_corpus, fetch_if_hub):
         with pytest.raises(UsageError, match=r"reading hf:imdb needs the extra \[hf\]") as excinfo:
             read("hf:imdb")
-        assert "pip install 'seqwise[hf]'" in excinfo.value.repair
+        assert "pip install 'seqwise[hf]'" in excinfo.value.fix
 
 
 def test_other_data_is_not_fetched():
@@ -88,6 +88,6 @@ def test_labels_get_their_names_and_translations_a_column_per_language(monkeypat
     ]
     with pytest.raises(DataError, match=r"hf:imdb cannot be loaded: no imdb on the Hub\nName it") as excinfo:
         fetch_hub_data("hf:imdb")
-    assert "/CONFIG" in excinfo.value.repair
+    assert "/CONFIG" in excinfo.value.fix
     with pytest.raises(DataError, match="names no data set"):
         fetch_hub_data("hf:")

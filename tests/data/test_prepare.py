@@ -1,3 +1,5 @@
+"""Token stores in the cache: written once, reused, rebuilt if damaged; token counts equal the published ones."""
+
 from __future__ import annotations
 
 import errno
@@ -14,7 +16,7 @@ import pytest
 from seqwise.config import TOKENIZERS
 from seqwise.data.corpus import store as store_module
 from seqwise.data.corpus.sources import Corpus, open_corpus
-from seqwise.data.corpus.store import StoreWriter, cache_folder, prepare
+from seqwise.data.corpus.store import StoreWriter, get_cache_folder, prepare_stores
 from seqwise.errors import SaveError
 from seqwise.text import pipelines
 from seqwise.text.tokenizer import Tokenizer
@@ -35,11 +37,16 @@ def corpus(tmp_path: Path) -> Corpus:
     return open_corpus(tmp_path / "text.txt")
 
 
+def use_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets tokenisers encode 1,000 characters at a time, which is the default argument of `split_into_chunks`."""
+    monkeypatch.setattr(pipelines.split_into_chunks, "__defaults__", (1_000,))
+
+
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_store_has_the_tokens_of_its_split(kind: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines, "CHUNK_CHARACTERS", 1000)
+    use_small_chunks(monkeypatch)
     tokenizer = Tokenizer.train(kind, corpus.texts("train"), size=400 if kind in ("bpe", "wordpiece") else None)
-    for split, store in prepare(corpus, tokenizer).items():
+    for split, store in prepare_stores(corpus, tokenizer).items():
         text = "".join(corpus.texts(split))
         assert store.read(0, len(store)).tolist() == tokenizer.encode(text).ids.tolist()
         assert store.info.words == len(text.split()) + text.count("\n")
@@ -52,7 +59,8 @@ def test_the_store_of_a_long_text_equals_that_of_a_short_one(
     kind: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From a certain length on, each distinct segment is encoded once; a run of letters may be longer than a chunk."""
-    text = "The cat sat,  on\tthe mat.\n" * 2_000 + "ab" * 70_000 + " end\n" + "It's a café\n" * 2_000
+    use_small_chunks(monkeypatch)
+    text = "The cat sat,  on\tthe mat.\n" * 100 + "ab" * 3_000 + " end\n" + "It's a café\n" * 100
     (tmp_path / "a.txt").write_text(text)
     corpus = open_corpus(tmp_path / "a.txt")
     stores, contents = [], []
@@ -61,7 +69,7 @@ def test_the_store_of_a_long_text_equals_that_of_a_short_one(
         monkeypatch.setattr(pipelines, "MIN_COMPILED_CHARACTERS", min_characters)
         shutil.rmtree(cache, ignore_errors=True)
         tokenizer = Tokenizer.train(kind, corpus.texts("train"), 400 if kind in ("bpe", "wordpiece") else None)
-        splits = prepare(corpus, tokenizer)
+        splits = prepare_stores(corpus, tokenizer)
         stores.append({split: store.info for split, store in splits.items()})
         contents.append([store.path.with_suffix(".bin").read_bytes() for store in splits.values()])
     assert stores[0] == stores[1]
@@ -71,7 +79,7 @@ def test_the_store_of_a_long_text_equals_that_of_a_short_one(
 def test_words_split_between_chunks_are_counted_once(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("ab" * 100_000 + " " + "cd" * 70_000 + "\n")
     corpus = open_corpus(tmp_path / "a.txt", 0, 0)
-    store = prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))["train"]
+    store = prepare_stores(corpus, Tokenizer.train("characters", corpus.texts("train")))["train"]
     assert (store.info.words, store.info.characters) == (3, 340_002)
 
 
@@ -79,7 +87,7 @@ def test_unknown_tokens_are_counted(corpus: Corpus) -> None:
     tokenizer = Tokenizer.train("words", corpus.texts("train"))
     known = set("".join(corpus.texts("train")).split())
     unseen = sum(str(number) not in known for number in range(2000))
-    stores = prepare(corpus, tokenizer)
+    stores = prepare_stores(corpus, tokenizer)
     assert sum(store.info.unknown for store in stores.values()) == unseen
     assert unseen > 150
     assert stores["train"].info.unknown == 0
@@ -87,7 +95,7 @@ def test_unknown_tokens_are_counted(corpus: Corpus) -> None:
 
 def test_progress_increases_to_the_total(corpus: Corpus) -> None:
     reports: list[tuple[int, int]] = []
-    prepare(corpus, Tokenizer.train("characters", corpus.texts("train")), lambda *pair: reports.append(pair))
+    prepare_stores(corpus, Tokenizer.train("characters", corpus.texts("train")), lambda *pair: reports.append(pair))
     done = [pair[0] for pair in reports]
     assert done == sorted(done)
     assert reports[-1] == (len(TEXT.encode()), len(TEXT.encode()))
@@ -95,23 +103,23 @@ def test_progress_increases_to_the_total(corpus: Corpus) -> None:
 
 def test_a_prepared_store_is_reused(corpus: Corpus, cache: Path) -> None:
     tokenizer = Tokenizer.train("characters", corpus.texts("train"))
-    first = prepare(corpus, tokenizer)
+    first = prepare_stores(corpus, tokenizer)
     times = {path: path.stat().st_mtime_ns for path in cache.rglob("*.bin")}
     reports: list[tuple[int, int]] = []
-    second = prepare(corpus, tokenizer, lambda *pair: reports.append(pair))
+    second = prepare_stores(corpus, tokenizer, lambda *pair: reports.append(pair))
     assert reports == []
     assert [second[split].info for split in SPLITS] == [first[split].info for split in SPLITS]
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.bin")} == times
-    prepare(corpus, Tokenizer.train("words", corpus.texts("train")))
+    prepare_stores(corpus, Tokenizer.train("words", corpus.texts("train")))
     assert len(list(cache.rglob("*.bin"))) == 6
 
 
 def test_a_damaged_store_is_rebuilt(corpus: Corpus, cache: Path) -> None:
     tokenizer = Tokenizer.train("characters", corpus.texts("train"))
-    expected = prepare(corpus, tokenizer)["valid"].read(0, 100).tolist()
-    damaged = next(cache.rglob("valid.bin"))
-    damaged.write_bytes(damaged.read_bytes()[:50])
-    assert prepare(corpus, tokenizer)["valid"].read(0, 100).tolist() == expected
+    expected = prepare_stores(corpus, tokenizer)["valid"].read(0, 100).tolist()
+    store_file = next(cache.rglob("valid.bin"))
+    store_file.write_bytes(store_file.read_bytes()[:50])
+    assert prepare_stores(corpus, tokenizer)["valid"].read(0, 100).tolist() == expected
 
 
 def test_an_interrupted_preparation_leaves_no_partial_store(corpus: Corpus, cache: Path) -> None:
@@ -119,7 +127,7 @@ def test_an_interrupted_preparation_leaves_no_partial_store(corpus: Corpus, cach
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(corpus, Tokenizer.train("characters", corpus.texts("train")), interrupt)
+        prepare_stores(corpus, Tokenizer.train("characters", corpus.texts("train")), interrupt)
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
@@ -134,7 +142,7 @@ def test_the_error_for_a_full_disk_says_how_much_is_needed(
 
     monkeypatch.setattr(store_module, "StoreWriter", FullDisk)
     with pytest.raises(SaveError, match=r"the disk is full. About 0\.1 MB are needed") as excinfo:
-        prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))
+        prepare_stores(corpus, Tokenizer.train("characters", corpus.texts("train")))
     assert isinstance(excinfo.value.__cause__, OSError)
     assert excinfo.value.__cause__.errno == errno.ENOSPC
     assert [path for path in cache.rglob("*") if path.is_file()] == []
@@ -143,10 +151,10 @@ def test_the_error_for_a_full_disk_says_how_much_is_needed(
 def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, cache: Path) -> None:
     code = (
         "import sys\nfrom seqwise.data.corpus.sources import open_corpus\n"
-        "from seqwise.data.corpus.store import prepare\n"
+        "from seqwise.data.corpus.store import prepare_stores\n"
         "from seqwise.text.tokenizer import Tokenizer\n"
         "corpus = open_corpus(sys.argv[1])\n"
-        "store = prepare(corpus, Tokenizer.train('words', corpus.texts('train')))['train']\n"
+        "store = prepare_stores(corpus, Tokenizer.train('words', corpus.texts('train')))['train']\n"
         "print(len(store), store.read(0, len(store)).sum())\n"
     )
     runs = [subprocess.Popen([sys.executable, "-c", code, corpus.name], stdout=subprocess.PIPE) for _ in range(3)]
@@ -158,13 +166,13 @@ def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, ca
 
 def test_the_environment_variable_sets_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQWISE_CACHE", "/a/b")
-    assert cache_folder() == Path("/a/b")
+    assert get_cache_folder() == Path("/a/b")
     monkeypatch.delenv("SEQWISE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert cache_folder() == Path("/x/seqwise")
+    assert get_cache_folder() == Path("/x/seqwise")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/h")
-    assert cache_folder() == Path("/h/.cache/seqwise")
+    assert get_cache_folder() == Path("/h/.cache/seqwise")
 
 
 # Line by line: 4 words and a line end, a line end alone (twice), 3 and 2 words with theirs, and one word whose line end
@@ -182,7 +190,7 @@ def test_tokens_are_counted_as_in_published_corpora(compress: bool, tmp_path: Pa
     tokenizer = Tokenizer.train("spaces", corpus.texts("train"))
     # <eos> six times, = and the twice, the others once
     assert tokenizer.tokens(range(len(tokenizer))) == ["<eos>", "=", "the", "<unk>", "N", "Title", "cat", "dog", "sat"]
-    stores = prepare(corpus, tokenizer)
+    stores = prepare_stores(corpus, tokenizer)
     texts_read = {split: " ".join(tokenizer.tokens(store.read(0, len(store)))) for split, store in stores.items()}
     assert texts_read == {
         "train": "the cat <unk> sat <eos> <eos> = Title = <eos> <eos> the N <eos> dog <eos>",
@@ -203,7 +211,7 @@ def test_token_counts_equal_the_published_ones(name: str, counts: list[int], voc
     corpus = open_corpus(Path(os.environ["SEQWISE_DATA"]) / name)
     tokenizer = Tokenizer.train("spaces", corpus.texts("train"))
     assert len(tokenizer) == vocabulary
-    stores = prepare(corpus, tokenizer)
+    stores = prepare_stores(corpus, tokenizer)
     assert [len(stores[split]) for split in SPLITS] == counts
     assert [stores[split].info.words for split in SPLITS] == counts
     frequencies = np.bincount(stores["train"].read(0, counts[0]), minlength=vocabulary)

@@ -1,3 +1,5 @@
+"""The computed permutation: a bijection that depends on its key only, with uniformly distributed positions."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -13,8 +15,8 @@ def test_shuffled_indices_are_a_permutation(count: int, seed: int, epoch: int) -
 
 
 def test_any_slice_of_a_permutation_can_be_computed_alone() -> None:
-    whole = permute_indices(np.arange(1000), 1000, 7, 3)
-    assert permute_indices(np.array([3, 999, 500]), 1000, 7, 3).tolist() == whole[[3, 999, 500]].tolist()
+    permutation = permute_indices(np.arange(1000), 1000, 7, 3)
+    assert permute_indices(np.array([3, 999, 500]), 1000, 7, 3).tolist() == permutation[[3, 999, 500]].tolist()
 
 
 def test_a_permutation_depends_on_its_key_only() -> None:

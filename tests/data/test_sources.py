@@ -1,3 +1,5 @@
+"""Corpora from files, folders, JSON and built-in texts: splits, encodings, and the errors about invalid files."""
+
 from __future__ import annotations
 
 import gzip
@@ -43,18 +45,25 @@ def test_one_text_is_split_at_line_breaks_into_90_5_and_5_percent(tmp_path: Path
 
 def test_a_gzip_file_is_the_same_corpus_as_the_plain_one(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(LINES.encode()))
-    plain, compressed = open_corpus(write_files(tmp_path, b_txt=LINES) / "b.txt"), open_corpus(tmp_path / "a.txt.gz")
-    assert compressed.fingerprint == plain.fingerprint
-    assert [list(compressed.texts(s)) for s in compressed.parts] == [list(plain.texts(s)) for s in plain.parts]
+    uncompressed, compressed = (
+        open_corpus(write_files(tmp_path, b_txt=LINES) / "b.txt"),
+        open_corpus(tmp_path / "a.txt.gz"),
+    )
+    assert compressed.fingerprint == uncompressed.fingerprint
+    assert [list(compressed.texts(s)) for s in compressed.parts] == [
+        list(uncompressed.texts(s)) for s in uncompressed.parts
+    ]
 
 
 def test_upper_case_suffixes_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "BOOK.TXT").write_text(LINES)
     (tmp_path / "BOOK.Txt.GZ").write_bytes(gzip.compress(LINES.encode()))
     (tmp_path / "POSTS.JSONL").write_text(to_jsonl("a b", "c d", "e f"))
-    plain, compressed = open_corpus(tmp_path / "BOOK.TXT"), open_corpus(tmp_path / "BOOK.Txt.GZ")
+    uncompressed, compressed = open_corpus(tmp_path / "BOOK.TXT"), open_corpus(tmp_path / "BOOK.Txt.GZ")
     assert (
-        join_texts(compressed, "train") == join_texts(plain, "train") == "".join(LINES.splitlines(keepends=True)[:91])
+        join_texts(compressed, "train")
+        == join_texts(uncompressed, "train")
+        == "".join(LINES.splitlines(keepends=True)[:91])
     )
     assert join_texts(open_corpus(tmp_path / "POSTS.JSONL", 0, 0), "train") == "a b\nc d\ne f\n"
     assert len(open_corpus(tmp_path).files) == 3
@@ -233,36 +242,36 @@ def assert_refused(spec: str | Path, message: str) -> DataError:
     with pytest.raises(DataError, match=message) as excinfo:
         open_corpus(spec)
     assert excinfo.value.exit_status == 2
-    assert excinfo.value.repair
+    assert excinfo.value.fix
     return excinfo.value
 
 
 def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
     write_files(tmp_path, corpus_txt=LINES)
     error = assert_refused(tmp_path / "corpsu.txt", "no such file")
-    assert error.repair == "Perhaps you meant 'corpus.txt'."
+    assert error.fix == "Perhaps you meant 'corpus.txt'."
     assert_refused(tmp_path / "nowhere" / "a.txt", "nor its folder")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
-def test_an_empty_file_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_an_empty_file_is_rejected(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(content)
     assert assert_refused(tmp_path / "a.txt", "the file is empty").file == str(tmp_path / "a.txt")
 
 
-def test_an_empty_validation_file_is_refused(tmp_path: Path) -> None:
+def test_an_empty_validation_file_is_rejected(tmp_path: Path) -> None:
     assert assert_refused(write_files(tmp_path, train_txt=LINES, valid_txt=""), "empty").file == str(
         tmp_path / "valid.txt"
     )
 
 
-def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_texts_is_rejected(tmp_path: Path) -> None:
     assert_refused(tmp_path, "the folder is empty")
     (tmp_path / "a.png").write_bytes(b"x")
     assert_refused(tmp_path, r"contains no text \(1 other files\)")
 
 
-def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+def test_a_binary_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"line\nELF\0\1\2")
     error = assert_refused(tmp_path / "a.txt", "binary file, not text: byte 0x00 at offset 8")
     assert error.line == 2
@@ -278,7 +287,7 @@ def test_damaged_utf_8_is_named_with_byte_offset_and_line(
         tmp_path / "a.txt", r"byte 0xE9 at offset 83 \(line 17\) is not UTF-8. 16 other characters are"
     )
     assert error.line == 17
-    assert "--data.encoding cp1252" in error.repair
+    assert "--data.encoding cp1252" in error.fix
 
 
 @pytest.mark.parametrize("chunk_bytes", [7, 1 << 20])
@@ -290,12 +299,12 @@ def test_latin_1_is_converted(chunk_bytes: int, tmp_path: Path, monkeypatch: pyt
     assert corpus.size("train") == 70
 
 
-def test_a_file_that_ends_inside_a_character_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_ends_inside_a_character_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\ntwo \xe6\x97")
     assert assert_refused(tmp_path / "a.txt", "byte 0xE6 at offset 8").line == 2
 
 
-def test_a_bad_json_line_is_refused(tmp_path: Path) -> None:
+def test_a_bad_json_line_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(to_jsonl("a") + '{"text": \n')
     assert assert_refused(tmp_path / "a.jsonl", "not valid JSON: Expecting value").line == 2
 
@@ -304,7 +313,7 @@ def test_a_bad_json_line_is_refused(tmp_path: Path) -> None:
     ("line", "received"),
     [('{"body": "a", "id": 1}', "body, id"), ("[1]", "list"), ('{"text": 3}', "text"), ("{}", "empty")],
 )
-def test_json_without_text_is_refused(line: str, received: str, tmp_path: Path) -> None:
+def test_json_without_text_is_rejected(line: str, received: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(to_jsonl("a") + line)
     assert assert_refused(tmp_path / "a.jsonl", f"string under `text`, found .*{received}").line == 2
 
@@ -325,33 +334,33 @@ def test_a_json_array_is_a_list_of_documents_and_a_list_as_text_is_joined(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz"])
-def test_a_truncated_gzip_file_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_is_rejected(name: str, tmp_path: Path) -> None:
     content = to_jsonl(*(os.urandom(50).hex() for _ in range(200)))
     (tmp_path / name).write_bytes(gzip.compress(content.encode())[:-100])
-    assert "gzip -t" in assert_refused(tmp_path / name, "gzip file is damaged: it ends too early").repair
+    assert "gzip -t" in assert_refused(tmp_path / name, "gzip file is damaged: it ends too early").fix
 
 
-def test_a_file_with_a_gzip_suffix_that_is_not_gzip_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_a_gzip_suffix_that_is_not_gzip_is_rejected(tmp_path: Path) -> None:
     assert_refused(write_files(tmp_path, a_txt_gz="plain text") / "a.txt.gz", "gzip file is damaged")
 
 
 def test_an_unknown_built_in_suggests_the_nearest() -> None:
-    assert assert_refused("builtin:doc", "no built-in text 'doc'").repair == "Perhaps you meant 'docs'."
+    assert assert_refused("builtin:doc", "no built-in text 'doc'").fix == "Perhaps you meant 'docs'."
 
 
-def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_suffix_is_rejected(tmp_path: Path) -> None:
     assert_refused(write_files(tmp_path, a_pdf="x") / "a.pdf", r"PDF documents \(.pdf\) are not read")
 
 
-def test_a_text_too_short_to_split_is_refused(tmp_path: Path) -> None:
+def test_a_text_too_short_to_split_is_rejected(tmp_path: Path) -> None:
     assert_refused(write_files(tmp_path, a_txt="hi") / "a.txt", "too short to split: 2 bytes")
 
 
-def test_too_few_documents_are_refused(tmp_path: Path) -> None:
+def test_too_few_documents_are_rejected(tmp_path: Path) -> None:
     assert_refused(write_files(tmp_path, a_jsonl=to_jsonl("a", "b")) / "a.jsonl", "2 documents are too few")
 
 
-def test_a_file_without_read_permission_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_rejected(tmp_path: Path) -> None:
     path = write_files(tmp_path, a_txt=LINES) / "a.txt"
     path.chmod(0)
     if os.access(path, os.R_OK):
@@ -359,7 +368,7 @@ def test_a_file_without_read_permission_is_refused(tmp_path: Path) -> None:
     assert_refused(path, "cannot be read: Permission denied")
 
 
-def test_a_folder_without_read_permission_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_read_permission_is_rejected(tmp_path: Path) -> None:
     """It must not be treated as an empty one."""
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -372,7 +381,7 @@ def test_a_folder_without_read_permission_is_refused(tmp_path: Path) -> None:
     inner.chmod(0o700)
 
 
-def test_an_invalid_file_name_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_file_name_is_rejected(tmp_path: Path) -> None:
     assert_refused(tmp_path / f"{'a' * 300}.txt", "cannot be read: File name too long")
 
 

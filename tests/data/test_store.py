@@ -1,3 +1,5 @@
+"""The token store: writing, reading, damaged and truncated files, full disks."""
+
 from __future__ import annotations
 
 import errno
@@ -23,7 +25,7 @@ def test_ids_are_restored_and_use_the_smallest_integer_type(vocabulary: int, wid
     assert store.read(0, 1000).dtype == np.int64
     assert store.read(0, 1000).tolist() == ids.tolist()
     assert store.read(990, 10).tolist() == ids[990:].tolist()
-    assert store.read_rows([5, 0, 5], 3).tolist() == [ids[5:8].tolist(), ids[:3].tolist(), ids[5:8].tolist()]
+    assert store.read_sequences([5, 0, 5], 3).tolist() == [ids[5:8].tolist(), ids[:3].tolist(), ids[5:8].tolist()]
     assert (tmp_path / "train.bin").stat().st_size == 1000 * width
 
 
@@ -116,7 +118,7 @@ def test_a_full_disk_is_reported_and_the_old_store_is_kept(count: int, tmp_path:
         write_too_much()
     assert isinstance(excinfo.value.__cause__, OSError)
     assert excinfo.value.__cause__.errno == errno.ENOSPC
-    assert "SEQWISE_CACHE" in excinfo.value.repair
+    assert "SEQWISE_CACHE" in excinfo.value.fix
     assert TokenStore(tmp_path / "train").read(0, 10).tolist() == list(range(10))
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -129,4 +131,10 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 1 << 22])
 def test_ids_are_counted_in_chunks(chunk_size: int, tmp_path: Path) -> None:
-    assert write_store(tmp_path / "train", np.array([1, 3, 3, 0, 3])).counts(5, chunk_size).tolist() == [1, 1, 0, 3, 0]
+    assert write_store(tmp_path / "train", np.array([1, 3, 3, 0, 3])).count_tokens(5, chunk_size).tolist() == [
+        1,
+        1,
+        0,
+        3,
+        0,
+    ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
 
 from seqwise.data.reading import get_format_suffix
-from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Table, parse_columns, read_table
+from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Table, read_table, split_commas
 from seqwise.errors import DataError, Findings, pluralize
 
 NAMES = ("text", "label")
@@ -20,7 +21,7 @@ def write_and_read_table(
     path, findings = folder / name, Findings()
     data = content if isinstance(content, bytes) else content.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return read_table(path, NAMES, findings, parse_columns(columns)), findings
+    return read_table(path, NAMES, findings, split_commas(columns)), findings
 
 
 def read_rows(folder: Path, name: str, content: str | bytes, columns: str | None = None) -> list[tuple[str, str, int]]:
@@ -92,7 +93,7 @@ def test_blank_lines_are_counted_except_at_the_end(tmp_path: Path, name: str):
     }
     result, findings = write_and_read_table(tmp_path, name, "\n\n".join(lines[name]) + "\n\n\n")
     assert [row.line for row in result.rows] == [1, 3]
-    assert findings.warning_messages() == [f"1 blank line, which is skipped ({tmp_path / name}:2)."]
+    assert findings.note_messages() == [f"1 blank line, which is skipped ({tmp_path / name}:2)."]
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "a,1\n,\nb,0\n"), ("a.tsv", "a\t1\n\t\nb\t0\n")])
@@ -106,7 +107,7 @@ def test_rows_with_missing_or_extra_fields_are_reported_with_their_lines(tmp_pat
         (2, "expected 2 fields as in line 1, found 3."),
         (4, "expected 2 fields as in line 1, found 1."),
     ]
-    assert "must be quoted" in findings.errors[0].repair
+    assert "must be quoted" in findings.errors[0].fix
 
 
 def test_an_unclosed_quote_is_reported_where_it_is_opened(tmp_path: Path):
@@ -155,7 +156,7 @@ def test_reading_continues_after_a_misplaced_quote(tmp_path: Path):
         ("a.jsonl", "{}", "text", ["--columns: expected 2 (text, label), received 1"]),
     ],
 )  # fmt: skip
-def test_unreadable_tables_are_refused(tmp_path: Path, name: str, content, columns: str | None, parts: list[str]):
+def test_unreadable_tables_are_rejected(tmp_path: Path, name: str, content, columns: str | None, parts: list[str]):
     with pytest.raises(DataError) as excinfo:
         write_and_read_table(tmp_path, name, content, columns)
     assert all(part in str(excinfo.value) for part in parts), str(excinfo.value)
@@ -209,7 +210,7 @@ def test_another_separator_is_detected_and_reported(tmp_path: Path, separator: s
     table, findings = write_and_read_table(tmp_path, "a.csv", content)
     assert [row.values for row in table.rows] == [{"text": "good, really", "label": "1"}, {"text": "bad", "label": "0"}]
     path = tmp_path / "a.csv"
-    assert findings.warning_messages() == [f"1 file (.csv) with {word} between fields ({path})."]
+    assert findings.note_messages() == [f"1 file (.csv) with {word} between fields ({path})."]
 
 
 def test_commas_in_texts_do_not_make_a_text_file_comma_separated(tmp_path: Path):
@@ -230,6 +231,23 @@ def test_commas_in_texts_do_not_make_a_text_file_comma_separated(tmp_path: Path)
 def test_a_damaged_json_array_is_reported_with_its_line(tmp_path: Path, content: str, line: int, part: str):
     _, findings = write_and_read_table(tmp_path, "a.json", content)
     assert [(error.line, part in error.problem) for error in findings.errors] == [(line, True)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "parts"),
+    [
+        ([{"stars": "1", "text": "good"}] * 3, None, ["no column label; there are stars", "--columns text,stars"]),
+        ([{"review": "good", "stars": "1"}] * 3, None, ["no column text or label", "--columns review,stars"]),
+        ([{"review": "good", "stars": "1"}] * 3, "reveiw,stars", ["no column 'reveiw'", "Perhaps you meant 'review'"]),
+    ],
+)  # fmt: skip
+def test_a_column_that_no_object_has_is_one_error(
+    tmp_path: Path, rows: list[dict], columns: str | None, parts: list[str]
+):
+    with pytest.raises(DataError) as excinfo:
+        write_and_read_table(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)), columns)
+    assert str(excinfo.value).startswith(f"{tmp_path / 'a.jsonl'}: there is ")
+    assert [part for part in parts if part not in str(excinfo.value)] == []
 
 
 def test_the_suffix_of_a_gzip_file_is_the_one_before_gz():

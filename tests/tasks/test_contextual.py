@@ -55,7 +55,7 @@ def test_there_is_a_vector_per_token_and_layer(task: str, model: str, get_traine
     for layer in (None, 0, 1, 2):
         embeddings = run.embed(TEXTS, layer)
         assert [len(vectors) for vectors in embeddings] == [4, 0, 3, 12]
-        assert {vectors.shape[1] for vectors in embeddings} == {run.contextual.width(2 if layer is None else layer)}
+        assert {vectors.shape[1] for vectors in embeddings} == {run.contextual.get_width(2 if layer is None else layer)}
     assert np.array_equal(run.embed(TEXTS[0]), run.embed(TEXTS[0], 2))
 
 
@@ -66,7 +66,7 @@ def test_vectors_do_not_depend_on_the_batch(task: str, model: str, get_trained_m
         assert np.allclose(run.embed(text), vectors, atol=1e-5)
 
 
-def test_masked_vectors_are_the_states_between_two_line_breaks(get_trained_model):
+def test_vectors_of_a_masked_model_are_its_states_without_those_of_the_added_line_breaks(get_trained_model):
     run = get_trained_model("masked", "transformer")
     tokenizer = run.run.tokenizer
     line_break = tokenizer.encode("\n").ids
@@ -93,16 +93,16 @@ def test_offsets_locate_the_tokens_in_the_text(get_trained_model):
 
 def test_a_word_has_different_vectors_in_different_contexts(get_trained_model):
     run = get_trained_model("masked", "lstm")
-    one, two = run.embed("the old model reads"), run.embed("a small model writes")
-    assert not np.allclose(one[2], two[2])
+    first, second = run.embed("the old model reads"), run.embed("a small model writes")
+    assert not np.allclose(first[2], second[2])
     assert np.array_equal(run.embed("the old model reads", 0)[2], run.embed("a small model writes", 0)[2])
 
 
-def test_a_transformer_reads_a_long_text_in_pieces(get_trained_model):
+def test_a_transformer_reads_a_long_text_in_segments(get_trained_model):
     run = get_trained_model("masked", "transformer")
     assert run.contextual.max_length == 14  # a window of 16, less two line breaks
-    words = " ".join(["old", "model"] * 20)
-    vectors = run.embed(words)
+    text = " ".join(["old", "model"] * 20)
+    vectors = run.embed(text)
     assert len(vectors) == 40
     assert np.allclose(vectors[:14], run.embed(" ".join(["old", "model"] * 7)), atol=1e-5)
 

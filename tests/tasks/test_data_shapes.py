@@ -63,7 +63,10 @@ def get_sentences(task: Any) -> list[tuple[str, str]]:
 
 
 def get_series(task: Any) -> list[tuple[str, float]]:
-    return [(task.series.grid.label(step)[:10], float(value)) for step, value in enumerate(task.series.values[:, 0])]
+    return [
+        (task.series.grid.format_timestamp(step)[:10], float(value))
+        for step, value in enumerate(task.series.values[:, 0])
+    ]
 
 
 def get_text(task: Any) -> str:
@@ -78,7 +81,7 @@ EXPECTED: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "forecast": (get_series, SERIES),
     "language": (get_text, TEXT),
 }
-SHAPES: dict[str, tuple[str, Callable[[], bytes], str, str]] = {  # name → file, content, task, part of the warnings
+SHAPES: dict[str, tuple[str, Callable[[], bytes], str, str]] = {  # name → file, content, task, part of the notes
     "commas": ("a.csv", lambda: delimit(","), "classify", ""),
     "semicolons": ("a.csv", lambda: delimit(";"), "classify", "semicolons between fields"),
     "bars": ("a.csv", lambda: delimit("|"), "classify", "bars between fields"),
@@ -125,7 +128,7 @@ SHAPES: dict[str, tuple[str, Callable[[], bytes], str, str]] = {  # name → fil
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_is_read_without_preparation(shape: str, packed: bool, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
-    name, build, expected_task, warning = SHAPES[shape]
+    name, build, expected_task, note = SHAPES[shape]
     path = tmp_path / (f"{name}.gz" if packed else name)
     path.write_bytes(gzip.compress(build()) if packed else build())
     task_name, _ = guess_task(str(path))
@@ -133,9 +136,8 @@ def test_every_shape_is_read_without_preparation(shape: str, packed: bool, tmp_p
     task = get_task(task_name).prepare(str(path), Settings(task=task_name))
     read, expected = EXPECTED[task_name]
     assert read(task) == expected
-    reported = " ".join(task.warnings())
-    assert warning in reported
-    assert warning or ("separated" not in reported and "converted" not in reported)
+    assert note in " ".join(task.notes())
+    assert note or task.notes() == []
 
 
 @pytest.mark.parametrize(("name", "module"), [("a.parquet", "pyarrow.parquet"), ("a.xlsx", "openpyxl")])
@@ -144,5 +146,5 @@ def test_without_the_extra_the_error_names_it(name: str, module: str, tmp_path: 
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(UsageError, match=rf"reading {Path(name).suffix} needs the extra \[tables\]") as excinfo:
         guess_task(str(tmp_path / name))
-    assert "pip install 'seqwise[tables]'" in excinfo.value.repair
+    assert "pip install 'seqwise[tables]'" in excinfo.value.fix
     assert import_extra("json", "tables", "reading").loads("1") == 1

@@ -9,7 +9,7 @@ import pytest
 from seqwise.config import FAMILIES, parse_settings
 from seqwise.tasks.defaults import DefaultsContext, choose_num_heads, estimate_epochs, resolve
 
-PTB = DefaultsContext(tokens=929_589, vocabulary=10_000, cuda=False, cores=2)
+PTB = DefaultsContext(num_tokens=929_589, vocabulary_size=10_000, cuda=False, cores=2)
 
 
 @pytest.mark.parametrize("model", [family for family in FAMILIES if family != "ngram"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -108,6 +109,45 @@ def test_a_table_with_unknown_columns_is_rejected_with_a_suggestion(tmp_path: Pa
     write_files(tmp_path, {name: "".join(separator.join(row) + "\n" for row in rows)})
     with pytest.raises(UsageError, match="--task classify --columns text,sentiment"):
         guess_task(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "columns", "task"),
+    [
+        ("a.csv", "Comment,Mood,id", "Comment,Mood", "classify"),
+        ("a.csv", "Comment,Mood,id", "1,2", "classify"),
+        ("a.tsv", "Comment\tMood\tid", "Comment,Mood", "classify"),
+        ("a.jsonl", "Comment,Mood,id", "Comment,Mood", "classify"),
+        ("a.csv", "label,TEXT,id", "TEXT,label", "classify"),
+        ("a.csv", "source,target,id", "source,target", "translate"),
+    ],
+)
+def test_the_task_is_guessed_from_chosen_columns(tmp_path: Path, name: str, header: str, columns: str, task: str):
+    rows = [(f"film number {i}", "good" if i % 2 else "bad", str(i)) for i in range(40)]
+    separator = "\t" if name.endswith(".tsv") else ","
+    lines = [header, *map(separator.join, rows)]
+    if name.endswith(".jsonl"):
+        lines = [json.dumps(dict(zip(header.split(","), row))) for row in rows]
+    write_files(tmp_path, {name: "\n".join(lines)})
+    assert guess_task(str(tmp_path / name), columns=columns)[0] == task
+    if task == "classify" and "Mood" in header:
+        with pytest.raises(UsageError, match="--columns Comment,id does not determine the task"):
+            guess_task(str(tmp_path / name), columns="Comment,id")
+        with pytest.raises(DataError, match="Perhaps you meant 'Mood'"):
+            guess_task(str(tmp_path / name), columns="Comment,Mod")
+
+
+@pytest.mark.parametrize(("content", "task"), [(PAIRS, "translate"), (LABELS, "classify"), (CONLL, "tag")])
+def test_chosen_columns_do_not_hide_what_the_lines_show(tmp_path: Path, content: str, task: str):
+    write_files(tmp_path, {"a.tsv": content.replace(" B-", "\tB-").replace(" O", "\tO")})
+    assert guess_task(str(tmp_path / "a.tsv"), columns="1,2")[0] == task
+
+
+def test_no_columns_are_suggested_where_all_values_are_different(tmp_path: Path):
+    write_files(tmp_path, {"a.csv": "text,customer\n" + "".join(f"film {i},{i}\n" for i in range(40))})
+    with pytest.raises(UsageError) as excinfo:
+        guess_task(str(tmp_path / "a.csv"))
+    assert "such as" not in str(excinfo.value)
 
 
 DAMAGED = gzip.compress(b"text,label\n" + os.urandom(2000).hex().encode())[:-200]

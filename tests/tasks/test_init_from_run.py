@@ -12,7 +12,7 @@ from used_settings import keep_used
 import seqwise
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError, UsageError
-from seqwise.tasks.initialise import copy_weights, inherit_settings
+from seqwise.tasks.init_from_run import copy_weights, inherit_settings
 from seqwise.training.run import Run
 from seqwise.training.training_run import create_run, open_training
 
@@ -79,10 +79,10 @@ def test_a_classifier_starts_with_the_weights_of_the_run(
     task: str, model: str, get_run, labelled_data: str, tmp_path: Path
 ):
     source = Run.open(get_run(task, model))
-    run, new, messages = initialise(labelled_data, source.folder, tmp_path / "out", "classify")
-    weights = source.load_weights()
+    run, classifier, messages = initialise(labelled_data, source.folder, tmp_path / "out", "classify")
+    weights = source.read_weights()
     num_copied = 0
-    for name, parameter in new.named_parameters():
+    for name, parameter in classifier.named_parameters():
         if name.startswith(("embedding.", "encoder.")):
             source_name = name if name in weights else name.replace("encoder.", "backbone.", 1)
             assert torch.equal(parameter, weights[source_name]), name
@@ -101,36 +101,36 @@ def test_a_classifier_starts_with_the_weights_of_the_run(
 
 def test_a_tagger_starts_with_the_weights_of_the_run(get_run, tagged_data: str, tmp_path: Path):
     source = Run.open(get_run("masked", "lstm"))
-    run, new, _ = initialise(tagged_data, source.folder, tmp_path / "out", "tag")
-    weights = source.load_weights()
+    run, tagger, _ = initialise(tagged_data, source.folder, tmp_path / "out", "tag")
+    weights = source.read_weights()
     assert all(
         torch.equal(parameter, weights[name])
-        for name, parameter in new.named_parameters()
+        for name, parameter in tagger.named_parameters()
         if name.startswith(("embedding.", "encoder."))
     )
     assert run.settings.tag.characters == 0
 
 
-def test_the_copied_encoder_is_trained_further(get_run, labelled_data: str, tmp_path: Path):
+def test_the_copied_encoder_is_fine_tuned(get_run, labelled_data: str, tmp_path: Path):
     """Training changes both directions of the encoder, and the new run can be loaded by itself."""
     source = get_run("masked", "lstm")
     trained = seqwise.train(
         labelled_data, out=tmp_path / "out", task="classify", init=str(source), budget="4k-tokens", device="cpu"
     )
-    before, after = Run.open(source).load_weights(), trained.run.load_weights()
+    before, after = Run.open(source).read_weights(), trained.run.read_weights()
     changed = [name for name in before if name in after and not torch.equal(before[name], after[name])]
     assert any(name.startswith("encoder.forwards") for name in changed)
     assert any(name.startswith("encoder.backwards") for name in changed)
     assert trained.predict("the old model reads").values["label"] in ("old", "small")
-    again = seqwise.load(tmp_path / "out").evaluate(labelled_data)
-    assert again.metrics == trained.evaluate(labelled_data).metrics
+    loaded_evaluation = seqwise.load(tmp_path / "out").evaluate(labelled_data)
+    assert loaded_evaluation.metrics == trained.evaluate(labelled_data).metrics
 
 
 def test_learned_positions_determine_the_maximum_length(get_run, labelled_data: str, tmp_path: Path):
     source = get_run("masked", "transformer", "learned")
-    run, new, _ = initialise(labelled_data, source, tmp_path / "out", "classify")
+    run, classifier, _ = initialise(labelled_data, source, tmp_path / "out", "classify")
     assert run.settings.data.max_length == 16
-    assert torch.equal(new.encoder.positions.weight, Run.open(source).load_weights()["encoder.positions.weight"])
+    assert torch.equal(classifier.encoder.positions.weight, Run.open(source).read_weights()["encoder.positions.weight"])
 
 
 def test_settings_left_open_are_inherited_and_listed():

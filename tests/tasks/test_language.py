@@ -16,15 +16,16 @@ import seqwise
 from seqwise import environment
 from seqwise.config import FAMILIES, Settings, parse_settings
 from seqwise.data.corpus.sources import open_corpus, open_unsplit
-from seqwise.data.corpus.store import TokenStore, prepare
+from seqwise.data.corpus.store import TokenStore, prepare_stores
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language import ngram
-from seqwise.tasks.language.scoring import score, score_dynamically
+from seqwise.tasks.language.scoring import score_dynamically, score_text
 from seqwise.tasks.language.task import Language, generate_text
-from seqwise.training.api import TrainedModel
+from seqwise.tasks.task import InferenceOptions
+from seqwise.training.api import TrainedModel, override_options
 
 NEURAL = [family for family in FAMILIES if family != "ngram"]
 GREEDY = SamplingOptions(greedy=True)
@@ -59,7 +60,7 @@ def get_trained_model(book, tmp_path_factory):
 
 def prepare_test_split(loaded: TrainedModel, book: Path):
     corpus = open_corpus(str(book))
-    return prepare(corpus, loaded.run.preprocessor.tokenizer)["test"]
+    return prepare_stores(corpus, loaded.run.preprocessor.tokenizer)["test"]
 
 
 # Scoring
@@ -69,14 +70,14 @@ def prepare_test_split(loaded: TrainedModel, book: Path):
 def test_metrics_of_every_family_follow_their_definitions(get_trained_model, book, family, tokenizer):
     loaded = get_trained_model(family, tokenizer)
     store = prepare_test_split(loaded, book)
-    nats, tokens = score(loaded.model, store, loaded.settings)
+    nats, tokens = score_text(loaded.model, store, loaded.settings)
     metrics = loaded.evaluate(book).metrics
     text = book.read_text()[-store.info.characters :]
     assert tokens == len(store) - 1 == metrics["tokens"]
     assert metrics["perplexity"] == pytest.approx(math.exp(nats / tokens))
     assert metrics["bits_per_character"] == pytest.approx(nats / math.log(2) / len(text))
-    words = len(text.split()) + text.count("\n")
-    assert metrics["word_perplexity"] == pytest.approx(math.exp(nats / words))
+    num_words = len(text.split()) + text.count("\n")
+    assert metrics["word_perplexity"] == pytest.approx(math.exp(nats / num_words))
     assert 1 < metrics["perplexity"] < 1.2 * len(loaded.run.preprocessor.tokenizer)
 
 
@@ -87,25 +88,25 @@ def test_scoring_by_segments_equals_one_long_pass(get_trained_model, book, famil
     ids = torch.from_numpy(store.read(0, len(store)))[None]
     with torch.no_grad():
         states = loaded.model.backbone(loaded.model.embedding(ids[:, :-1]))
-        whole = float(loaded.model.head.losses(states.vectors, ids[:, 1:]).sum())
-    assert score(loaded.model, store, loaded.settings)[0] == pytest.approx(whole, rel=1e-5)
+        expected = float(loaded.model.head.losses(states.vectors, ids[:, 1:]).sum())
+    assert score_text(loaded.model, store, loaded.settings)[0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_transformer_scores_every_token_once_after_half_a_window_of_context(get_trained_model, book):
     loaded = get_trained_model("transformer")
     store, window = prepare_test_split(loaded, book), loaded.settings.data.window
     ids = torch.from_numpy(store.read(0, len(store)))
-    nats, done = 0.0, 0  # targets before this position are scored
+    nats, num_scored = 0.0, 0  # targets before this position are scored
     with torch.no_grad():
         for start in range(0, len(ids), window - window // 2 + 1):
             start = min(start, len(ids) - 1 - window)
-            piece = ids[start : start + window + 1][None]
-            states = loaded.model.backbone(loaded.model.embedding(piece[:, :-1]))
-            losses = loaded.model.head.losses(states.vectors, piece[:, 1:])[0]
-            nats, done = nats + float(losses[done - start :].sum()), start + window
-            if done == len(ids) - 1:
+            segment = ids[start : start + window + 1][None]
+            states = loaded.model.backbone(loaded.model.embedding(segment[:, :-1]))
+            losses = loaded.model.head.losses(states.vectors, segment[:, 1:])[0]
+            nats, num_scored = nats + float(losses[num_scored - start :].sum()), start + window
+            if num_scored == len(ids) - 1:
                 break
-    result = score(loaded.model, store, loaded.settings)
+    result = score_text(loaded.model, store, loaded.settings)
     assert result[1] == len(ids) - 1
     assert result[0] == pytest.approx(nats, rel=1e-5)
 
@@ -113,10 +114,10 @@ def test_the_transformer_scores_every_token_once_after_half_a_window_of_context(
 def test_the_ngram_model_has_the_same_score_for_any_chunk_size(get_trained_model, book, monkeypatch):
     loaded = get_trained_model("ngram", "words")
     store, model = prepare_test_split(loaded, book), loaded.model
-    whole = -model.ngram.score_tokens(store.read(0, len(store)))[1:].sum()
+    expected = -model.ngram.score_tokens(store.read(0, len(store)))[1:].sum()
     for chunk in (1, 7, 10**6):
         monkeypatch.setattr(ngram, "CHUNK_TOKENS", chunk)
-        assert model.score(store)[0] == pytest.approx(whole)
+        assert model.score(store)[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("family", "tied"), [*((family, True) for family in NEURAL), ("transformer", False)])
@@ -126,8 +127,8 @@ def test_an_untrained_model_predicts_approximately_by_frequency(book, family, ti
     task = Language.prepare(str(book), settings)
     torch.manual_seed(0)
     resolved = ResolvedSettings.from_settings(settings)
-    nats, tokens = score(task.build(resolved), task.stores["valid"], resolved)
-    counts = task.stores["train"].counts(len(task.tokenizer))
+    nats, tokens = score_text(task.build(resolved), task.stores["valid"], resolved)
+    counts = task.stores["train"].count_tokens(len(task.tokenizer))
     valid = task.stores["valid"].read(0, len(task.stores["valid"]))[1:]
     unigram = -np.log((counts[valid] + 1) / (counts.sum() + len(counts))).mean()
     assert nats / tokens == pytest.approx(unigram, abs=0.15)
@@ -151,16 +152,16 @@ def test_the_sampled_softmax_samples_by_the_counts_of_training_tokens(book):
     network = SMALL["network"] | {"output": "sampled", "samples": 8}
     settings = parse_settings(SMALL | {"network": network, "text": {"tokenizer": "bpe", "vocabulary": 300}})
     task = Language.prepare(str(book), settings)
-    expected = task.stores["train"].counts(len(task.tokenizer)).clip(min=1) ** 0.75
+    expected = task.stores["train"].count_tokens(len(task.tokenizer)).clip(min=1) ** 0.75
     probabilities = task.build(ResolvedSettings.from_settings(settings)).head.output.probability.numpy()
     assert probabilities == pytest.approx(expected / expected.sum(), rel=1e-5)
 
 
 def test_training_tokens_are_counted_once_and_not_by_check(book, monkeypatch):
     counted_paths = []
-    original = TokenStore.counts
+    original = TokenStore.count_tokens
     monkeypatch.setattr(
-        TokenStore, "counts", lambda self, size: counted_paths.append(self.path) or original(self, size)
+        TokenStore, "count_tokens", lambda self, size: counted_paths.append(self.path) or original(self, size)
     )
     settings = parse_settings(SMALL | {"data": {"window": 48, "order": "streams"}})
     task = Language.prepare(str(book), settings)
@@ -176,13 +177,13 @@ def test_the_score_of_a_part_is_the_same_on_several_ranks(get_trained_model, tmp
     text = tmp_path / "long.txt"
     text.write_text("the old gate forgets a word.\n" * 700)
     loaded = get_trained_model(family)
-    store = prepare(open_unsplit(text), loaded.run.preprocessor.tokenizer)["all"]
+    store = prepare_stores(open_unsplit(text), loaded.run.preprocessor.tokenizer)["all"]
     share = 2000 / len(store)
-    whole = score(loaded.model, store, loaded.settings, share=share)
-    parts = [score(loaded.model, store, loaded.settings, rank, 4, share=share) for rank in range(4)]
-    assert sum(tokens for _, tokens in parts) == whole[1]
-    assert sum(nats for nats, _ in parts) == pytest.approx(whole[0], rel=1e-5)
-    assert abs(whole[1] - 2000) < 16 * 48
+    on_one_rank = score_text(loaded.model, store, loaded.settings, share=share)
+    by_rank = [score_text(loaded.model, store, loaded.settings, rank, 4, share=share) for rank in range(4)]
+    assert sum(tokens for _, tokens in by_rank) == on_one_rank[1]
+    assert sum(nats for nats, _ in by_rank) == pytest.approx(on_one_rank[0], rel=1e-5)
+    assert abs(on_one_rank[1] - 2000) < 16 * 48
 
 
 # Dynamic evaluation
@@ -193,7 +194,7 @@ def test_dynamic_evaluation_with_a_rate_of_zero_is_static_evaluation(get_trained
     loaded = get_trained_model(family)
     store = prepare_test_split(loaded, book)
     nats, tokens = score_dynamically(deepcopy(loaded.model), store, loaded.settings, 0.0)
-    static = score(loaded.model, store, loaded.settings)
+    static = score_text(loaded.model, store, loaded.settings)
     assert tokens == static[1]
     assert nats == pytest.approx(static[0], rel=1e-5)
 
@@ -215,19 +216,27 @@ def test_the_first_segment_is_scored_before_any_update(get_trained_model, tmp_pa
     text = tmp_path / "short.txt"
     text.write_text("the old gate.\n")  # less than one segment
     static = loaded.evaluate(text).metrics["perplexity"]
-    assert loaded.evaluate(text, dynamic=True, rate=5.0).metrics["perplexity"] == pytest.approx(static, rel=1e-6)
+    assert loaded.evaluate(text, dynamic=True, dynamic_rate=5.0).metrics["perplexity"] == pytest.approx(
+        static, rel=1e-6
+    )
+
+
+def test_the_old_name_of_the_dynamic_rate_is_accepted_with_a_warning():
+    with pytest.warns(FutureWarning, match="the option 'rate' is now called 'dynamic_rate'"):
+        options = override_options(InferenceOptions(), {"rate": 0.5})
+    assert options.dynamic_rate == 0.5
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
 def test_an_invalid_dynamic_rate_is_rejected(get_trained_model, book, rate):
     with pytest.raises(UsageError, match="--dynamic-rate"):
-        get_trained_model("lstm").evaluate(book, dynamic=True, rate=rate)
+        get_trained_model("lstm").evaluate(book, dynamic=True, dynamic_rate=rate)
 
 
 def test_a_dynamic_rate_that_is_too_large_is_an_error(get_trained_model, book):
     loaded = get_trained_model("rnn")
     with pytest.raises(NonFiniteError, match="smaller --dynamic-rate"):
-        loaded.evaluate(book, dynamic=True, rate=1e38)
+        loaded.evaluate(book, dynamic=True, dynamic_rate=1e38)
 
 
 # Generation
@@ -245,9 +254,9 @@ def test_generation_with_a_state_equals_generation_without_one(get_trained_model
         ids.append(int(scores.argmax()))
     generated = generate(loaded.model, torch.tensor([ids[:start]]), GREEDY)
     assert [int(number) for number in islice(generated, len(ids) - start)] == ids[start:]
-    whole = loaded.run.preprocessor.tokenizer.decode(ids)
+    expected = loaded.run.preprocessor.tokenizer.decode(ids)
     continuation = "".join(loaded.predict(prompt, sampling=GREEDY, max_length=len(ids) - start))
-    assert prompt + continuation == whole
+    assert prompt + continuation == expected
 
 
 @pytest.mark.parametrize("family", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "ngram"])
@@ -358,7 +367,7 @@ def test_invalid_settings_are_rejected(book, values, expected):
 
 
 def test_ngrams_that_may_not_fit_into_memory_are_rejected(book, monkeypatch):
-    monkeypatch.setattr(environment, "memory", lambda: (10**9, 100_000))
+    monkeypatch.setattr(environment, "get_memory", lambda: (10**9, 100_000))
     with pytest.raises(UsageError, match=r"counting 5-grams of [\d,]+ tokens can take [\d.]+ GB; 0.0 GB .* free"):
         check(book, model="ngram")
 
@@ -395,9 +404,9 @@ def write_splits(tmp_path: Path, **texts: str) -> str:
 
 
 def test_long_lines_shared_between_splits_are_counted(tmp_path):
-    line, other = "a line that is long enough to be no accident, for it goes on and on, " * 2, "b" * 100
+    line, other_line = "a line that is long enough to be no accident, for it goes on and on, " * 2, "b" * 100
     data = write_splits(
-        tmp_path, train=f"{line}\nshort\n{other}\n", valid=f"{line}\nshort\n{line}\n", test="short\nelse\n"
+        tmp_path, train=f"{line}\nshort\n{other_line}\n", valid=f"{line}\nshort\n{line}\n", test="short\nelse\n"
     )
     assert Language.prepare(data, Settings()).warnings() == [
         "2 long lines are in valid as well as in train: memorised lines make the result there too good."

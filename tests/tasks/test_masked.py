@@ -23,7 +23,7 @@ from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.distribution import World
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
-RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
+RECURRENT_FAMILIES = ("rnn", "gru", "lstm", "attentive-rnn")
 
 
 def create_settings(model: str, **sections: dict) -> Settings:
@@ -68,14 +68,16 @@ def test_the_loss_of_a_masked_model_is_the_cross_entropy_of_the_targets():
     assert (loss.count, state) == (batch.num_targets, None)
 
 
-@pytest.mark.parametrize("family", RECURRENT)
+@pytest.mark.parametrize("family", RECURRENT_FAMILIES)
 def test_the_loss_of_a_bidirectional_model_is_that_of_two_language_models(family: str):
     model, batch = create_model(family), create_batch(bidirectional=True)
-    left, right = model.states(batch.ids).chunk(2, dim=-1)
+    forward, backward = model.states(batch.ids).chunk(2, dim=-1)
     total = 0.0
     for row in range(3):
-        total += F.cross_entropy(model.output.logits(left[row, :-1]), batch.targets[row, 1:], reduction="sum").item()
-        total += F.cross_entropy(model.output.logits(right[row, 1:]), batch.targets[row, :-1], reduction="sum").item()
+        total += F.cross_entropy(model.output.logits(forward[row, :-1]), batch.targets[row, 1:], reduction="sum").item()
+        total += F.cross_entropy(
+            model.output.logits(backward[row, 1:]), batch.targets[row, :-1], reduction="sum"
+        ).item()
     loss, _ = model(batch)
     assert loss.total.item() == pytest.approx(total, rel=1e-5)
     assert loss.count == batch.num_targets == 2 * 3 * 6
@@ -83,26 +85,28 @@ def test_the_loss_of_a_bidirectional_model_is_that_of_two_language_models(family
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_loss_of_a_batch_is_the_sum_of_its_rows(family: str):
-    model, batch = create_model(family), create_batch(bidirectional=family in RECURRENT)
-    rows = [model(batch.slice(row, row + 1))[0] for row in range(batch.rows)]
-    whole = model(batch)[0]
-    assert whole.total.item() == pytest.approx(sum(row.total.item() for row in rows), rel=1e-5)
-    assert whole.count == sum(row.count for row in rows)
+    model, batch = create_model(family), create_batch(bidirectional=family in RECURRENT_FAMILIES)
+    row_losses = [model(batch.slice(row, row + 1))[0] for row in range(batch.num_sequences)]
+    batch_loss = model(batch)[0]
+    assert batch_loss.total.item() == pytest.approx(sum(loss.total.item() for loss in row_losses), rel=1e-5)
+    assert batch_loss.count == sum(loss.count for loss in row_losses)
 
 
-@pytest.mark.parametrize("family", RECURRENT)
+@pytest.mark.parametrize("family", RECURRENT_FAMILIES)
 def test_neither_direction_reads_the_token_it_predicts(family: str):
     """A token changes the states from its position on, in each direction, and none of those that predict it."""
     model = create_model(family)
     assert isinstance(model.encoder, SeparateDirections)
     ids = torch.randint(3, 20, (1, 7), generator=torch.Generator().manual_seed(1))
-    other = ids.clone()
-    other[0, 3] = (ids[0, 3] + 1) % 17 + 3
-    (left, right), (left_other, right_other) = (model.states(each).chunk(2, dim=-1) for each in (ids, other))
-    assert torch.equal(left[:, :3], left_other[:, :3])
-    assert torch.equal(right[:, 4:], right_other[:, 4:])
-    assert not torch.equal(left[:, 3:], left_other[:, 3:])
-    assert not torch.equal(right[:, :4], right_other[:, :4])
+    changed_ids = ids.clone()
+    changed_ids[0, 3] = (ids[0, 3] + 1) % 17 + 3
+    (forward, backward), (changed_forward, changed_backward) = (
+        model.states(each).chunk(2, dim=-1) for each in (ids, changed_ids)
+    )
+    assert torch.equal(forward[:, :3], changed_forward[:, :3])
+    assert torch.equal(backward[:, 4:], changed_backward[:, 4:])
+    assert not torch.equal(forward[:, 3:], changed_forward[:, 3:])
+    assert not torch.equal(backward[:, :4], changed_backward[:, :4])
 
 
 @pytest.mark.parametrize("family", ["transformer", "feedforward"])
@@ -118,15 +122,15 @@ def test_a_state_depends_on_both_sides(family: str):
 def test_two_directions_are_combined_by_bayes_rule():
     model = create_model("lstm")
     states = model.states(torch.randint(3, 20, (1, 5), generator=torch.Generator().manual_seed(2)))
-    left, right = (model.output(half)[0].tolist() for half in states.chunk(2, dim=-1))
+    forward, backward = (model.output(direction)[0].tolist() for direction in states.chunk(2, dim=-1))
     prior = [math.log((count + 1) / (190 + 20)) for count in range(20)]
-    expected = [left[1][x] + right[3][x] - prior[x] for x in range(20)]
+    expected = [forward[1][x] + backward[3][x] - prior[x] for x in range(20)]
     log_total = math.log(sum(map(math.exp, expected)))
     scores = model.scores(states, torch.tensor([0]), torch.tensor([2]))
     assert scores[0].tolist() == pytest.approx([score - log_total for score in expected], abs=1e-4)
-    ends = model.scores(states, torch.tensor([0, 0]), torch.tensor([0, 4]))
-    assert ends[0].tolist() == pytest.approx(right[1], abs=1e-4)  # there is no token before the first
-    assert ends[1].tolist() == pytest.approx(left[3], abs=1e-4)
+    scores_at_ends = model.scores(states, torch.tensor([0, 0]), torch.tensor([0, 4]))
+    assert scores_at_ends[0].tolist() == pytest.approx(backward[1], abs=1e-4)  # there is no token before the first
+    assert scores_at_ends[1].tolist() == pytest.approx(forward[3], abs=1e-4)
 
 
 def test_bayes_rule_is_exact_if_both_sides_are_independent_given_the_token():
@@ -140,13 +144,13 @@ def test_bayes_rule_is_exact_if_both_sides_are_independent_given_the_token():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_padding_changes_no_prediction(family: str):
     model = create_model(family)
-    short = torch.randint(3, 20, (1, 5), generator=torch.Generator().manual_seed(3))
-    long = torch.randint(3, 20, (1, 9), generator=torch.Generator().manual_seed(4))
-    rows = torch.cat([F.pad(short, (0, 4)), long])
+    short_row = torch.randint(3, 20, (1, 5), generator=torch.Generator().manual_seed(3))
+    long_row = torch.randint(3, 20, (1, 9), generator=torch.Generator().manual_seed(4))
+    rows = torch.cat([F.pad(short_row, (0, 4)), long_row])
     lengths, row_indices = torch.tensor([5, 9]), torch.tensor([0, 0, 0])
     positions = torch.tensor([0, 2, 4])
     padded = model.scores(model.states(rows, lengths), row_indices, positions, lengths)
-    unpadded = model.scores(model.states(short), row_indices, positions)
+    unpadded = model.scores(model.states(short_row), row_indices, positions)
     assert torch.allclose(padded, unpadded, atol=1e-5)
 
 
@@ -155,12 +159,12 @@ def test_gradients_equal_finite_differences(family: str):
     model = create_model(family, network={"width": 4, "depth": 1, "embedding": 3}).double()
     batch = create_batch(rows=2, length=4, bidirectional=family == "gru")
 
-    def loss(weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def run_with_parameters(weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         parameters = {"embedding.weight": weight, "output.weight": weight, "output.bias": bias}
         return torch.func.functional_call(model, parameters, (batch,))[0].total
 
     inputs = (model.embedding.weight.detach().requires_grad_(), model.output.bias.detach().requires_grad_())
-    assert torch.autograd.gradcheck(loss, inputs)
+    assert torch.autograd.gradcheck(run_with_parameters, inputs)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -207,8 +211,8 @@ def test_a_trained_model_fills_in_words_that_their_neighbours_determine(cycle: P
     assert answer.values["filled"] == "one two three four five six seven"
     assert len(answer.values["masks"][0]) == 2
     assert answer.values["masks"][0][0]["probability"] > 0.5
-    again = run.predict(["two [MASK] four", "one two [MASK] four five six seven"], top=2)[1]
-    assert again.values == answer.values
+    same_text_in_a_batch = run.predict(["two [MASK] four", "one two [MASK] four five six seven"], top=2)[1]
+    assert same_text_in_a_batch.values == answer.values
     assert evaluation.metrics == seqwise.load(tmp_path / family).evaluate(cycle, split="test").metrics
 
 
@@ -225,12 +229,12 @@ def test_the_goal_is_the_loss_of_masked_tokens(cycle: Path, family: str):
 
 
 def test_the_same_seed_gives_the_same_bits(cycle: Path, tmp_path: Path):
-    short = SMALL | {"budget": "2k-tokens"}
+    settings = SMALL | {"budget": "2k-tokens"}
     first, second = (
-        seqwise.train(cycle, out=tmp_path / name, settings=short, task="masked", model="gru") for name in "ab"
+        seqwise.train(cycle, out=tmp_path / name, settings=settings, task="masked", model="gru") for name in "ab"
     )
-    for name, tensor in first.run.load_weights().items():
-        assert torch.equal(tensor, second.run.load_weights()[name]), name
+    for name, tensor in first.run.read_weights().items():
+        assert torch.equal(tensor, second.run.read_weights()[name]), name
 
 
 def prepare_task(content: str, tmp_path: Path, **values: object) -> tuple[Masked, Settings]:

@@ -64,15 +64,16 @@ def test_unknown_words_and_repeated_lines_are_counted(tmp_path: Path):
     (tmp_path / "train.txt").write_text(GOOD * 40 + long * 2)
     (tmp_path / "valid.txt").write_text(GOOD * 10 + long)
     (tmp_path / "test.txt").write_text(GOOD * 5 + "zebras graze here\n" * 5)
-    report = Masked.prepare(str(tmp_path), parse_settings({"task": "masked"})).report()
-    assert report.rows["test"][report.columns.index("unknown")] == 15
-    assert "of the test tokens are <unk>" in report.warnings[0]
-    assert report.warnings[1].startswith("1 long line is in valid as well as in train")
+    task = Masked.prepare(str(tmp_path), parse_settings({"task": "masked"}))
+    assert task.count_data()["test"]["unknown"] == 15
+    unknown, repeated = task.warnings()
+    assert "of the test tokens are <unk>" in unknown
+    assert repeated.startswith("1 long line is in valid as well as in train")
 
 
 @pytest.mark.parametrize("task", [Masked, Language])
 def test_the_option_columns_is_rejected_for_plain_text(task: type[Language], tmp_path: Path):
     (tmp_path / "a.jsonl").write_text(JSON * 40)
     settings = parse_settings({"task": "masked" if task is Masked else "language", "columns": "body"})
-    with pytest.raises(UsageError, match=r"--columns body means nothing.*\n.*`text` of .jsonl"):
+    with pytest.raises(UsageError, match=r"does not use --columns; received body.*\n.*`text` of .jsonl"):
         task.prepare(str(tmp_path / "a.jsonl"), settings)

@@ -21,7 +21,7 @@ from seqwise.tasks.masked.masking import (
     hash_to_uniform,
 )
 
-SAMPLER = MaskSampler(rate=0.15, mask_id=1, num_specials=2, vocabulary=50, unknown=3)
+SAMPLER = MaskSampler(rate=0.15, mask_id=1, num_specials=2, vocabulary_size=50, unknown=3)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> TokenStore:
 
 
 def hash_position(position: int, *key: int) -> float:
-    """`hash_to_uniform` of one position, in Python integers."""
+    """Returns `hash_to_uniform` of one position, in Python integers."""
     all_bits = (1 << 64) - 1
     state = (position * 0x9E3779B97F4A7C15 & all_bits) ^ hash_integers(*key)
     state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & all_bits
@@ -91,25 +91,27 @@ def create_windows(
 
 
 def test_masks_depend_on_seed_epoch_and_position_only(store: TokenStore):
-    first, again = list(create_windows(store).epoch(0)), list(create_windows(store).epoch(0))
-    assert all(torch.equal(a.ids, b.ids) and torch.equal(a.target_mask, b.target_mask) for a, b in zip(first, again))
+    first, second = list(create_windows(store).epoch(0)), list(create_windows(store).epoch(0))
+    assert all(torch.equal(a.ids, b.ids) and torch.equal(a.target_mask, b.target_mask) for a, b in zip(first, second))
     later = next(create_windows(store).epoch(0, start=4))
     assert torch.equal(later.ids, first[4].ids)
     ids, starts = store.read(0, 2000).reshape(20, 100), np.arange(20) * 100
     _, is_target = SAMPLER.sample(ids, starts, 5, 0)
-    for other in (
+    for changed_sample in (
         SAMPLER.sample(ids, starts, 5, 1),
         SAMPLER.sample(ids, starts, 6, 0),
         SAMPLER.sample(ids, starts + 1, 5, 0),
     ):
-        assert (other[1] != is_target).mean() == pytest.approx(2 * 0.15 * 0.85, abs=0.05)  # as for independent samples
+        assert (changed_sample[1] != is_target).mean() == pytest.approx(
+            2 * 0.15 * 0.85, abs=0.05
+        )  # as for independent samples
 
 
 def test_two_processes_mask_the_same_tokens_as_one(store: TokenStore):
-    whole = next(create_windows(store).epoch(0))
-    halves = [next(create_windows(store, rank=rank, world_size=2).epoch(0)) for rank in range(2)]
-    assert torch.equal(torch.cat([half.ids for half in halves]), whole.ids)
-    assert torch.equal(torch.cat([half.target_mask for half in halves]), whole.target_mask)
+    of_one_process = next(create_windows(store).epoch(0))
+    of_two_processes = [next(create_windows(store, rank=rank, world_size=2).epoch(0)) for rank in range(2)]
+    assert torch.equal(torch.cat([batch.ids for batch in of_two_processes]), of_one_process.ids)
+    assert torch.equal(torch.cat([batch.target_mask for batch in of_two_processes]), of_one_process.target_mask)
 
 
 def test_a_batch_counts_its_targets(store: TokenStore):

@@ -35,7 +35,9 @@ def write(folder: Path, suffix: str, **splits: str) -> Path:
 
 def get_label_baselines(folder: Path) -> list[Baseline]:
     task = prepare_task("classify", folder)
-    return compute_label_baselines(task.training_summary, task.ids["test"], task.targets["test"], task.labels, "words")
+    return compute_label_baselines(
+        task.training_summary, task.token_ids["test"], task.label_ids["test"], task.labels, "words"
+    )
 
 
 def test_the_most_frequent_label_is_that_of_the_training_split(tmp_path: Path):
@@ -102,8 +104,8 @@ def test_a_translation_is_compared_with_its_source_and_with_the_most_frequent_ta
     copy, frequent = compute_translation_baselines("exact_match", outputs, pairs, {"de": "y"})  # type: ignore[arg-type]
     assert (copy.name, copy.value) == ("copy of the source", pytest.approx(1 / 3))
     assert (frequent.name, frequent.value) == ("most frequent target", pytest.approx(2 / 3))
-    (only,) = compute_translation_baselines("bleu", outputs, pairs, {})  # type: ignore[arg-type]
-    assert only.value > 50  # the first pair is a copy
+    (copy_baseline,) = compute_translation_baselines("bleu", outputs, pairs, {})  # type: ignore[arg-type]
+    assert copy_baseline.value > 50  # the first pair is a copy
 
 
 def test_a_caption_is_compared_with_the_most_frequent_one():

@@ -50,15 +50,15 @@ def test_losses_equal_those_of_decoding_step_by_step(model):
 def test_the_loss_of_a_batch_is_the_sum_of_its_rows(model):
     decoder = build(model).eval()
     memory, inputs, targets, mask = create_batch()
-    whole = decoder.loss(memory, inputs, targets, mask, smoothing=0.1)
-    total = 0.0
+    batch_loss = decoder.loss(memory, inputs, targets, mask, smoothing=0.1)
+    sum_of_rows = 0.0
     for row in range(3):
         length, memory_length = int(mask[row].sum()), int(memory.lengths[row])
         row_memory = Memory(memory.vectors[row : row + 1, :memory_length])
         index = slice(row, row + 1), slice(0, length)
-        total += decoder.loss(row_memory, inputs[index], targets[index], mask[index], smoothing=0.1).total.item()
-    assert whole.count == 8
-    assert whole.total.item() == pytest.approx(total, rel=1e-5)
+        sum_of_rows += decoder.loss(row_memory, inputs[index], targets[index], mask[index], smoothing=0.1).total.item()
+    assert batch_loss.count == 8
+    assert batch_loss.total.item() == pytest.approx(sum_of_rows, rel=1e-5)
 
 
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, 30_000])
@@ -67,14 +67,14 @@ def test_label_smoothing_and_its_gradients_equal_those_of_pytorch(vocabulary):
     decoder = build(vocabulary=vocabulary, embedding=6).double()
     memory, inputs, targets, mask = create_batch()
     memory = Memory(memory.vectors.double(), memory.lengths)
-    vectors = decoder.drop_out(decoder.read(inputs, None, memory).vectors)
-    plain = F.cross_entropy(decoder.logits(vectors)[mask], targets[mask], label_smoothing=0.2, reduction="sum")
+    vectors = decoder.drop_out(decoder.decode(inputs, None, memory).vectors)
+    expected_loss = F.cross_entropy(decoder.logits(vectors)[mask], targets[mask], label_smoothing=0.2, reduction="sum")
     names, weights = zip(*decoder.named_parameters())
-    expected = torch.autograd.grad(plain, weights)
+    expected = torch.autograd.grad(expected_loss, weights)
     loss = decoder.loss(memory, inputs, targets, mask, smoothing=0.2)
-    torch.testing.assert_close(loss.total, plain)
-    for name, one, other in zip(names, torch.autograd.grad(loss.total, weights), expected):
-        torch.testing.assert_close(one, other, msg=name)
+    torch.testing.assert_close(loss.total, expected_loss)
+    for name, actual, expected_gradient in zip(names, torch.autograd.grad(loss.total, weights), expected):
+        torch.testing.assert_close(actual, expected_gradient, msg=name)
 
 
 def test_an_untrained_decoder_predicts_by_frequency():

@@ -13,8 +13,8 @@ from seqwise.errors import RunError
 from seqwise.metrics.evaluation import Baseline, Evaluation, TrainingOverlap
 from seqwise.tasks import training_summary
 from seqwise.tasks.training_summary import (
+    MISSING_SUMMARY,
     SUMMARY_FILE,
-    UNKNOWN,
     TrainingSummary,
     hash_sequences,
     hash_texts,
@@ -53,11 +53,11 @@ def test_a_summary_is_restored_and_a_damaged_one_is_explained(tmp_path: Path):
 
 def test_of_many_examples_a_sample_is_kept_and_the_count_is_scaled(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(training_summary, "MAX_HASHES", 1_000)
-    known, new = (hash_texts(f"{kind} {n}" for n in range(8_000)) for kind in ("known", "new"))
+    known, unknown = (hash_texts(f"{kind} {n}" for n in range(8_000)) for kind in ("known", "new"))
     summary = TrainingSummary.create("accuracy", known, {}, {})
     assert summary.sampling == 8
     assert len(summary.hashes) == pytest.approx(1_000, rel=0.15)
-    hashes = np.concatenate([known[:2_000], new[:2_000]])
+    hashes = np.concatenate([known[:2_000], unknown[:2_000]])
     overlap = measure_overlap(*summary.find(hashes), "texts", lambda others: float(others.min()))
     assert overlap is not None
     assert overlap.count == pytest.approx(2_000, rel=0.15)
@@ -103,16 +103,16 @@ def test_a_copy_of_training_texts_among_new_ones_is_detected(tmp_path: Path):
         tmp_path / "data.tsv", task="classify", model="gru", budget="1-epochs", out=tmp_path / "run", settings=SMALL
     )
     assert model.evaluate(tmp_path / "data.tsv").overlap == TrainingOverlap(0, 10, "texts", None)
-    new = [f"item {n} is {'good' if n % 2 else 'bad'}\t{1 - n % 2}" for n in range(50)]  # the labels are swapped
-    (tmp_path / "mixed.tsv").write_text("\n".join([*lines, *new]) + "\n")
+    new_lines = [f"item {n} is {'good' if n % 2 else 'bad'}\t{1 - n % 2}" for n in range(50)]  # the labels are swapped
+    (tmp_path / "mixed.tsv").write_text("\n".join([*lines, *new_lines]) + "\n")
     evaluation = model.evaluate(tmp_path / "mixed.tsv")
     assert evaluation.overlap is not None
     assert (evaluation.overlap.count, evaluation.overlap.total) == (180, 250)
-    (tmp_path / "new.tsv").write_text("\n".join(new) + "\n")
-    held_out = model.evaluate(tmp_path / "data.tsv", split="valid").metrics["accuracy"] * 10
-    held_out += model.evaluate(tmp_path / "data.tsv", split="test").metrics["accuracy"] * 10
-    correct = held_out + model.evaluate(tmp_path / "new.tsv").metrics["accuracy"] * 50
-    assert evaluation.overlap.value == pytest.approx(correct / 70)
+    (tmp_path / "new.tsv").write_text("\n".join(new_lines) + "\n")
+    num_held_out_correct = model.evaluate(tmp_path / "data.tsv", split="valid").metrics["accuracy"] * 10
+    num_held_out_correct += model.evaluate(tmp_path / "data.tsv", split="test").metrics["accuracy"] * 10
+    num_correct = num_held_out_correct + model.evaluate(tmp_path / "new.tsv").metrics["accuracy"] * 50
+    assert evaluation.overlap.value == pytest.approx(num_correct / 70)
 
 
 def test_a_run_of_an_older_version_is_evaluated_without_baselines(tmp_path: Path):
@@ -120,12 +120,12 @@ def test_a_run_of_an_older_version_is_evaluated_without_baselines(tmp_path: Path
     model = seqwise.train(
         tmp_path / "data.tsv", task="classify", model="gru", budget="1-epochs", out=tmp_path / "run", settings=SMALL
     )
-    assert UNKNOWN not in model.evaluate(tmp_path / "data.tsv").warnings
+    assert MISSING_SUMMARY not in model.evaluate(tmp_path / "data.tsv").warnings
     (tmp_path / "run" / SUMMARY_FILE).unlink()
     evaluation = seqwise.load(tmp_path / "run").evaluate(tmp_path / "data.tsv")
     assert evaluation.baselines == ()
     assert evaluation.overlap is None
-    assert evaluation.warnings[-1] == UNKNOWN
+    assert evaluation.warnings[-1] == MISSING_SUMMARY
 
 
 def test_text_is_recognised_wherever_it_begins(book: Path, tmp_path: Path):

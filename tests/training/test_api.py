@@ -38,6 +38,33 @@ def test_the_callback_gets_every_step(book, tmp_path):
     assert numbers == list(range(1, 17))  # 1,000 tokens in updates of 4 × 16
 
 
+def test_the_log_function_gets_the_chosen_settings(book, tmp_path, capsys):
+    messages: list[str] = []
+    seqwise.train(book, out=tmp_path / "run", settings=SMALL, log=messages.append)
+    assert any(message.startswith("chosen by rule: ") for message in messages)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "answer"),
+    [
+        ("lr", 0.1, 'lr is training.learning_rate here: training={"learning_rate": 0.1}'),
+        ("epochs", 3, "epochs is budget here: budget='3-epochs'"),
+        ("batch_size", 8, 'batch_size is training.batch_size here: training={"batch_size": 8}'),
+        ("seq_len", 35, 'seq_len is data.window here: settings={"data.window": 35}'),
+        ("output_dir", "a", "output_dir is out here: out='a'"),
+        ("training", {"lr": 1}, 'training.lr is training.learning_rate here: training={"learning_rate": 1}'),
+        ("batch_sise", 8, "batch_sise: no such setting. Choose from: task, model"),
+    ],
+)
+def test_names_of_other_tools_are_answered_with_ours(book, tmp_path, name, value, answer):
+    for function in (seqwise.train, seqwise.compare):
+        with pytest.raises(UsageError) as excinfo:
+            function(book, out=tmp_path / "run", **{name: value})
+        assert str(excinfo.value).startswith(answer)
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_error_in_the_callback_reaches_the_caller(book, tmp_path):
     def stop(step) -> None:
         raise LookupError("enough")
@@ -83,34 +110,34 @@ def test_an_unknown_device_or_run_is_an_error(trained_model):
         seqwise.load(trained_model.run.folder.parent / "b")
 
 
-def test_prediction_is_a_stream_of_pieces(trained_model):
+def test_a_prediction_is_streamed_token_by_token(trained_model):
     pieces = list(trained_model.predict("the old", sampling=SamplingOptions(temperature=0.5), max_length=25))
     assert len(pieces) == 25
     assert all(pieces)
 
 
 def test_evaluation_scores_the_test_split_of_training_data_and_all_of_other_data(trained_model, book, tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text("the old gate forgets a word.\n" * 40)
+    other_file = tmp_path / "other.txt"
+    other_file.write_text("the old gate forgets a word.\n" * 40)
     assert trained_model.evaluate(book).data == f"{book}, the test split"
-    assert trained_model.evaluate(other).data == f"{other}, all of it"
-    assert trained_model.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
-    assert trained_model.evaluate(other, split="valid").data == f"{other}, the valid split"
+    assert trained_model.evaluate(other_file).data == f"{other_file}, all of it"
+    assert trained_model.evaluate(other_file).metrics["tokens"] == len(other_file.read_text()) - 1
+    assert trained_model.evaluate(other_file, split="valid").data == f"{other_file}, the valid split"
     with pytest.raises(UsageError, match=r"there is no split 'vlaid'\.\nPerhaps you meant 'valid'\."):
         trained_model.evaluate(book, split="vlaid")
 
 
 def test_sampling_options_are_keywords_of_predict(trained_model):
-    plain = "".join(
+    expected = "".join(
         trained_model.predict(
             "the", options=InferenceOptions(sampling=SamplingOptions(temperature=0.5, top_k=3)), seed=2, max_length=30
         )
     )
-    assert "".join(trained_model.predict("the", temperature=0.5, top_k=3, seed=2, max_length=30)) == plain
+    assert "".join(trained_model.predict("the", temperature=0.5, top_k=3, seed=2, max_length=30)) == expected
     combined = trained_model.predict(
         "the", options=InferenceOptions(sampling=SamplingOptions(temperature=0.5)), top_k=3, seed=2, max_length=30
     )
-    assert "".join(combined) == plain
+    assert "".join(combined) == expected
     with pytest.raises(UsageError, match=r"there is no option 'topk'\.\nPerhaps you meant 'top_k"):
         trained_model.predict("the", topk=3)
 
@@ -130,10 +157,10 @@ def test_an_evaluation_says_which_softmax_it_used(book, tmp_path, output, expect
 
 
 def test_a_text_is_read_once_for_its_evaluation(trained_model, book, tmp_path, monkeypatch):
-    other = tmp_path / "other.txt"
-    other.write_text("the old gate forgets a word.\n" * 40)
+    other_file = tmp_path / "other.txt"
+    other_file.write_text("the old gate forgets a word.\n" * 40)
     names = []
     original = TextFile.summarize
     monkeypatch.setattr(TextFile, "summarize", lambda self, *rest: names.append(self.name) or original(self, *rest))
-    assert trained_model.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
-    assert names == [str(other)]
+    assert trained_model.evaluate(other_file).metrics["tokens"] == len(other_file.read_text()) - 1
+    assert names == [str(other_file)]

@@ -33,7 +33,7 @@ def test_the_error_about_an_invalid_budget_has_examples(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "suggestion"),
     [
         ("60k", "Perhaps you meant 60k-tokens."),
         ("1.5M", "Perhaps you meant 1.5M-tokens."),
@@ -41,11 +41,11 @@ def test_the_error_about_an_invalid_budget_has_examples(text):
         ("500000", "Perhaps you meant 500000-tokens."),  # six days would be written otherwise
     ],
 )
-def test_a_budget_without_a_unit_gets_a_suggestion(text, words):
+def test_a_budget_without_a_unit_gets_a_suggestion(text, suggestion):
     with pytest.raises(UsageError) as excinfo:
         Budget.parse(text)
-    assert excinfo.value.problem == f"the budget {text!r} is not understood. {words}"
-    for word in words.rstrip(".").split():
+    assert excinfo.value.problem == f"the budget {text!r} is not understood. {suggestion}"
+    for word in suggestion.rstrip(".").split():
         if word[0].isdigit():
             assert Budget.parse(word).amount > 0
 
@@ -69,5 +69,5 @@ def test_numbers_may_be_abbreviated():
 
 
 def test_progress_is_the_fraction_in_the_unit_of_the_budget():
-    assert Budget(100, "tokens").progress(seconds=1e9, tokens=25, epochs=9) == 0.25
-    assert Budget(2, "epochs").progress(seconds=0, tokens=0, epochs=3) == 1
+    assert Budget(100, "tokens").get_progress(seconds=1e9, tokens=25, epochs=9) == 0.25
+    assert Budget(2, "epochs").get_progress(seconds=0, tokens=0, epochs=3) == 1

@@ -30,9 +30,9 @@ def trained_model(request, book, tmp_path_factory):
 
 def test_the_card_names_task_data_split_and_validation(trained_model, book):
     card = (trained_model.run.folder / "README.md").read_text()
-    best = min(row["validation"]["perplexity"] for row in trained_model.run.metrics() if row.get("validation"))
+    best = min(row["validation"]["perplexity"] for row in trained_model.run.read_metrics() if row.get("validation"))
     assert card.startswith(f"# {trained_model.settings.model}, language\n")
-    assert f"- data: `{book}` (fingerprint `{trained_model.run.origin.fingerprint}`)" in card
+    assert f"- data: `{book}` (fingerprint `{trained_model.run.metadata.fingerprint}`)" in card
     assert "- split: the end of the text is held out" in card
     assert "- vocabulary of text: characters, 22 tokens, learned from the training split" in card
     assert re.search(rf"^- validation perplexity at the best step \(\d[\d,]*\): {best:.4g}$", card, re.MULTILINE)
@@ -44,7 +44,7 @@ def test_the_card_reports_the_metric_of_the_best_step_even_if_another_step_has_a
         {"step": step, "tokens": step, "seconds": 1.0, "validation": {"loss": loss, "bleu": score}}
         for step, loss, score in ((10, 2.0, 30.0), (20, 1.0, 20.0))
     ]
-    monkeypatch.setattr(trained_model.run, "metrics", lambda: rows)
+    monkeypatch.setattr(trained_model.run, "read_metrics", lambda: rows)
     task = SimpleNamespace(primary_metric=("bleu", "BLEU"), unit="tokens")
     card = build_model_card(trained_model.run, task, "small")
     assert "- validation bleu at the best step (20): 20\n" in card

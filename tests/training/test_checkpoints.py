@@ -24,7 +24,7 @@ from seqwise.training.checkpoints import (
     get_weights,
     load_newest_checkpoint,
     load_weights,
-    remove_leftovers,
+    remove_unusable_checkpoints,
     save_checkpoint,
     save_weights,
 )
@@ -92,13 +92,13 @@ def test_leftovers_are_removed(tmp_path):
     (tmp_path / "step-3").mkdir()
     (tmp_path / ".step-4.writing").mkdir()
     assert load_newest(tmp_path, []).state["value"] == 2
-    remove_leftovers(tmp_path, 2)
+    remove_unusable_checkpoints(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-2"]
-    remove_leftovers(tmp_path / "missing", 0)
+    remove_unusable_checkpoints(tmp_path / "missing", 0)
 
 
 def save_and_die(folder: Path, saved: Snapshot, fatal_call: int) -> bool:
-    """Save a checkpoint in a forked child that kills itself before its n-th call that writes to the disk.
+    """Saves a checkpoint in a forked child that kills itself before its n-th call that writes to the disk.
 
     Returns whether the child completed the write.
     """
@@ -145,7 +145,7 @@ def test_a_kill_at_any_point_of_the_write_leaves_a_complete_checkpoint(tmp_path)
     pytest.fail("the write was never completed")
 
 
-def test_a_full_disk_is_one_error_message_and_the_previous_checkpoint_stays(tmp_path):
+def test_a_full_disk_is_reported_once_and_the_previous_checkpoint_stays(tmp_path):
     """A limit on file size makes the kernel refuse the write, as a full disk does."""
     save_checkpoint(tmp_path, 1, make_snapshot(1.0))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -50,7 +50,7 @@ def make_model() -> LanguageModel:
 
 
 def random_vectors(*sizes: int) -> Tensor:
-    """Return vectors with a gradient, as embeddings have, so that the first layer has the graph of the others."""
+    """Returns vectors with a gradient, as embeddings have, so that the first layer has the graph of the others."""
     return torch.randn(*sizes, 8, requires_grad=True)
 
 
@@ -111,12 +111,12 @@ def test_beyond_the_limit_training_continues_uncompiled(caplog):
 def test_sequences_of_length_one_are_not_compiled():
     eager, compiled, counter = make_encoder_decoder(), make_encoder_decoder(), GraphCounter()
     compile_layers(compiled, GPU, backend=counter)
-    one, more = random_vectors(2, 1), random_vectors(2, 4)
-    torch.testing.assert_close(compiled(one, one), eager(one, one))
+    one_step, four_steps = random_vectors(2, 1), random_vectors(2, 4)
+    torch.testing.assert_close(compiled(one_step, one_step), eager(one_step, one_step))
     assert counter.graphs == 0
-    compiled.decode(more, one)
+    compiled.decode(four_steps, one_step)
     assert counter.graphs == 0
-    compiled.encode(more)
+    compiled.encode(four_steps)
     assert counter.graphs == 1
 
 
@@ -171,10 +171,10 @@ def test_a_copy_is_the_same_model_and_not_compiled(make_copy):
     compiled, counter = make_encoder_decoder(), GraphCounter()
     compile_layers(compiled, GPU, backend=counter)
     x = torch.randn(2, 4, 8)
-    other = make_copy(compiled)
-    assert other.encoder.compiled_layer is None
+    copied = make_copy(compiled)
+    assert copied.encoder.compiled_layer is None
     assert compiled.encoder.compiled_layer is not None
-    torch.testing.assert_close(other(x, x), make_encoder_decoder()(x, x))
+    torch.testing.assert_close(copied(x, x), make_encoder_decoder()(x, x))
     assert counter.graphs == 0
 
 
@@ -211,9 +211,9 @@ def test_compile_of_a_family_without_transformer_layers_is_an_error(book, tmp_pa
 
 
 def test_a_compiled_run_is_resumed_uncompiled_on_a_cpu(book, tmp_path, capsys):
-    small = ["--network.width", "16", "--transformer.heads", "2", "--data.window", "8", "--training.batch-size", "4"]
+    sizes = ["--network.width", "16", "--transformer.heads", "2", "--data.window", "8", "--training.batch-size", "4"]
     args = ["--model", "transformer", "--device", "cpu", "--budget", "100-tokens", "--out", str(tmp_path / "run")]
-    assert main(["train", str(book), *args, *small]) == 0
+    assert main(["train", str(book), *args, *sizes]) == 0
     config = tmp_path / "run" / "config.yaml"
     text = config.read_text()
     assert "compile: false" in text

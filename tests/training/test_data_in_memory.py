@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import seqwise
-from seqwise.environment import cache_folder
-from seqwise.errors import DataError
+from seqwise.environment import get_cache_folder
+from seqwise.errors import DataError, UsageError
 from seqwise.training.run import Run
 from seqwise.training.training_run import open_training
 
@@ -55,7 +55,7 @@ def test_labelled_texts_in_memory_are_the_texts_of_a_file(kind: str, tmp_path: P
     data = list(map(tuple, data)) if kind == "array" else data
     model = train(data, tmp_path, task="classify")
     of_file = train(file, tmp_path, task="classify")
-    assert model.run.origin.fingerprint == of_file.run.origin.fingerprint
+    assert model.run.metadata.fingerprint == of_file.run.metadata.fingerprint
     assert model.evaluate(FRAME).metrics == of_file.evaluate(file).metrics
     assert model.evaluate(FRAME).data.endswith("the test split")
     expected = [each.text for each in of_file.predict(["good film", "bad film"])]
@@ -79,26 +79,50 @@ def test_columns_with_other_names_are_chosen_by_name(tmp_path: Path):
 def test_a_missing_text_is_reported_with_its_row(tmp_path: Path):
     frame = FRAME.copy()
     frame.loc[4, "text"] = None
-    with pytest.raises(DataError, match=r"data\.jsonl:5: the text of this example is empty"):
+    with pytest.raises(DataError, match=r"^row 4 of the DataFrame: the text of this example is empty") as caught:
         train(frame, tmp_path, task="classify")
+    assert 'pass settings={"data.on_empty": "drop"} to drop such examples' in str(caught.value)
     model = train(frame, tmp_path, task="classify", settings={"data.on_empty": "drop"})
-    splits = model.task.open_splits(model.run.origin.data, model.settings, None)
+    splits = model.task.open_splits(model.run.metadata.data, model.settings, None)
     assert len(splits.findings.warnings["examples with an empty text, which are dropped"]) == 1
+
+
+def test_a_missing_column_is_one_error_with_the_argument_that_helps(tmp_path: Path):
+    frame = FRAME.rename(columns={"label": "stars"})
+    with pytest.raises(DataError) as caught:
+        train(frame, tmp_path, task="classify")
+    assert str(caught.value).splitlines() == [
+        "the DataFrame: there is no column label; there are text, stars.",
+        'Rename a column, or say which ones to read: columns=["text", "stars"]',
+    ]
+    with pytest.raises(UsageError, match=r"^the DataFrame: the columns a, stars do not show .*\nSet task \("):
+        train(frame.rename(columns={"text": "a"}), tmp_path)
+    with pytest.raises(DataError, match=r'^row 1 of data\["valid"\]: the label'):
+        train({"train": REVIEWS, "valid": [REVIEWS[0], ("good", "")]}, tmp_path, task="classify")
+
+
+def test_messages_of_an_evaluation_name_rows_of_the_evaluated_data(tmp_path: Path):
+    model = train(REVIEWS, tmp_path, task="classify", settings={"data.on_empty": "drop"})
+    evaluation = model.evaluate([*REVIEWS, ("", "yes")])
+    assert evaluation.data == "the list, the test split"
+    assert "1 example with an empty text, which is dropped (row 60 of the list)." in evaluation.warnings
+    with pytest.raises(DataError, match=r"^row 1 of the list: the label 'perhaps' does not occur in the training"):
+        model.evaluate([REVIEWS[0], ("a film", "perhaps")])
 
 
 def test_a_dictionary_has_the_splits(tmp_path: Path):
     model = train({"train": FRAME[:40], "validation": REVIEWS[40:50], "test": FRAME[50:]}, tmp_path, task="classify")
-    assert model.run.origin.split == "splits as the files are named."
-    assert sorted(path.name for path in Path(model.run.origin.data).iterdir()) == [
+    assert model.run.metadata.split_rule == "splits as the files are named."
+    assert sorted(path.name for path in Path(model.run.metadata.data).iterdir()) == [
         "test.jsonl", "train.jsonl", "valid.jsonl",
     ]  # fmt: skip
 
 
 def test_texts_are_documents_and_a_single_text_is_split_inside(tmp_path: Path):
     model = train([text for text, _ in REVIEWS], tmp_path, task="language", budget="500-tokens")
-    assert "whole documents are held out" in model.run.origin.split
+    assert "whole documents are held out" in model.run.metadata.split_rule
     model = train([" ".join(text for text, _ in REVIEWS)], tmp_path, task="language", budget="500-tokens")
-    assert "the end of the text is held out" in model.run.origin.split
+    assert "the end of the text is held out" in model.run.metadata.split_rule
     with pytest.raises(DataError, match="A str is a path"):
         train("a text\nof two lines", tmp_path)
 
@@ -137,6 +161,32 @@ def test_series_of_numbers_are_forecast(kind: str, tmp_path: Path):
     assert len(prediction.values["series"]) == (2 if kind == "two series" else 1)
 
 
+@pytest.mark.parametrize(
+    ("frequency", "dates", "expected"),
+    [("D", True, "2020-07-19"), ("D", False, "2020-07-19"), ("6h", True, "2020-02-20 00:00:00")],
+)
+def test_dates_are_written_without_a_time_of_day_where_all_are_at_midnight(
+    frequency: str, dates: bool, expected: str, tmp_path: Path
+):
+    times = pandas.date_range("2020-01-01", periods=200, freq=frequency)
+    frame = pandas.DataFrame({"day": times if dates else times.to_numpy(), "a": WAVE})
+    model = train(frame, tmp_path, horizon=4, forecast={"lookback": 8})
+    (series,) = model.predict(frame).values["series"].values()
+    assert series["timestamps"][0] == expected
+
+
+def test_rows_of_a_series_are_named_in_errors(tmp_path: Path):
+    frame = pandas.DataFrame({"date": [f"{day:02}/01/2024" for day in range(1, 13)] * 20, "a": ["5"] * 240})
+    with pytest.raises(
+        DataError, match=r"^the DataFrame: .*ambiguous.*\nPass forecast=\{\"date_order\": \"day-first\"\}"
+    ):
+        train(frame, tmp_path, task="forecast")
+    frame = pandas.DataFrame({"t": range(200), "a": WAVE.astype(object)})
+    frame.loc[7, "a"] = "many"
+    with pytest.raises(DataError, match=r"^row 7 of the DataFrame: column 'a': expected a number, found 'many'"):
+        train(frame, tmp_path, task="forecast")
+
+
 def test_images_are_arrays_or_paths(tmp_path: Path):
     from PIL import Image
 
@@ -157,8 +207,10 @@ def test_images_are_arrays_or_paths(tmp_path: Path):
 def test_word_vectors_are_trained_on_sentences():
     sentences = [text for text, _ in REVIEWS]
     vectors = seqwise.train_vectors(sentences, dim=8, min_count=1, epochs=1, threads=1, seed=1)
-    words = seqwise.train_vectors((s.split() for s in sentences), dim=8, min_count=1, epochs=1, threads=1, seed=1)
-    assert np.array_equal(vectors.matrix, words.matrix)
+    from_lists_of_words = seqwise.train_vectors(
+        (s.split() for s in sentences), dim=8, min_count=1, epochs=1, threads=1, seed=1
+    )
+    assert np.array_equal(vectors.matrix, from_lists_of_words.matrix)
     assert vectors.count("film") == len(sentences)
 
 
@@ -167,14 +219,14 @@ def test_equal_data_has_one_copy_and_a_run_can_be_resumed_from_it(tmp_path: Path
     model.evaluate(FRAME)
     copies = list((cache / "data").iterdir())
     assert len(copies) == 1
-    assert Path(model.run.origin.data) == copies[0] / "data.jsonl"
+    assert Path(model.run.metadata.data) == copies[0] / "data.jsonl"
     assert json.loads((copies[0] / "data.jsonl").read_text().splitlines()[0]) == {"text": REVIEWS[0][0], "label": "yes"}
     assert open_training(Run.open(model.run.folder)).ended
 
 
 def test_a_resumed_run_whose_data_is_gone_says_how_to_restore_it(tmp_path: Path):
     model = train(REVIEWS, tmp_path, task="classify")
-    shutil.rmtree(cache_folder() / "data")
+    shutil.rmtree(get_cache_folder() / "data")
     with pytest.raises(DataError, match=r"no longer in the cache\.\nPass the same data once more"):
         open_training(Run.open(model.run.folder))
     model.evaluate(REVIEWS)
@@ -194,8 +246,12 @@ def test_processes_of_a_comparison_read_data_in_memory(tmp_path: Path):
     ("data", "task", "message"),
     [
         ([], "classify", "received an empty list"),
-        ([("a", "b", "c")], "classify", r"data, row 1: expected tuples \(text, label\), dictionaries or a DataFrame"),
-        ([3], "language", "data, row 1: expected texts; received int 3"),
+        (
+            [("a", "b", "c")],
+            "classify",
+            r"^row 0 of the list: expected tuples \(text, label\), dictionaries or a DataFrame",
+        ),
+        ([3], "language", "^row 0 of the list: expected texts; received int 3"),
         ([("a", "b")], None, "tuples together with task=…"),
         ({"trian": []}, "classify", r"received 'trian'\.\n.*Perhaps you meant 'train'"),
         ({"train": "a.csv"}, "classify", "received the path 'a.csv'"),
@@ -207,4 +263,4 @@ def test_processes_of_a_comparison_read_data_in_memory(tmp_path: Path):
 def test_data_of_a_wrong_shape_is_an_error(data: Any, task: str | None, message: str, tmp_path: Path):
     with pytest.raises(DataError, match=message):
         train(data, tmp_path, task=task)
-    assert not list((cache_folder() / "data").glob("*"))
+    assert not list((get_cache_folder() / "data").glob("*"))

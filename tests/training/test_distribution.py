@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from live_runs import SMALL, finish, logged_step, outcome, run, saved_step, start, wait_until
+from live_runs import SMALL, finish, get_logged_step, get_saved_step, read_outcome, run, start, wait_until
 from safetensors.torch import load_file
 
 from seqwise.cli.main import main
@@ -34,20 +34,20 @@ def train_command(book: Path, family: str, folder: Path, dropout: float = 0.0) -
 
 
 def run_two(arguments: list[str], program: list[str] | None = None) -> tuple[int, str]:
-    """Run two processes: by --nproc, or by a launcher such as torchrun."""
+    """Runs two processes: by --nproc, or by a launcher such as torchrun."""
     return run(*arguments, *TWO) if program is None else run(*arguments, program=program)
 
 
 def end_early(arguments: list[str], folder: Path, target: int, signal_number: int) -> tuple[int, str, int]:
-    """Signal the launcher's process group, as a terminal does, once some steps are done."""
+    """Signals the launcher's process group, as a terminal does, once some steps are done."""
     process = start(*arguments, *TWO, start_new_session=True)
-    wait_until(lambda: saved_step(folder) >= target, process)
+    wait_until(lambda: get_saved_step(folder) >= target, process)
     os.killpg(process.pid, signal_number)
-    return *finish(process), saved_step(folder)
+    return *finish(process), get_saved_step(folder)
 
 
 def stop_and_resume(book: Path, folder: Path) -> list[tuple]:
-    """Interrupt by SIGINT, resume, kill by SIGKILL, resume to the end."""
+    """Interrupts by SIGINT, resumes, kills by SIGKILL, resumes to the end."""
     resume = ["train", "--resume", str(folder)]
     results: list[tuple] = [end_early(train_command(book, "lstm", folder, 0.3), folder, 20, signal.SIGINT)]
     results.append(end_early(resume, folder, 60, signal.SIGKILL))
@@ -56,9 +56,9 @@ def stop_and_resume(book: Path, folder: Path) -> list[tuple]:
 
 
 def lose_a_worker(book: Path, folder: Path) -> tuple[int, str]:
-    """SIGKILL for the second process alone, as the kernel does when memory is short."""
+    """Sends SIGKILL to the second process alone, as the kernel does when memory is short."""
     process = start(*train_command(book, "lstm", folder), "--budget", "10m", *TWO)
-    wait_until(lambda: logged_step(folder) >= 10, process)
+    wait_until(lambda: get_logged_step(folder) >= 10, process)
     os.kill(list_workers(process.pid)[1], signal.SIGKILL)
     return finish(process)
 
@@ -81,7 +81,7 @@ runpy.run_module("seqwise", run_name="__main__")
 
 
 def write_rare_words(folder: Path) -> Path:
-    """Write a text whose words of the last two clusters of an adaptive softmax occur only in its first half."""
+    """Writes a text whose words of the last two clusters of an adaptive softmax occur only in its first half."""
     lines = ["the old gate . " * 4] * 600
     for number in range(40):
         lines[7 * number] += f"rare{number}"
@@ -89,7 +89,7 @@ def write_rare_words(folder: Path) -> Path:
     return folder / "rare.txt"
 
 
-def adaptive_command(root: Path, folder: Path) -> list[str]:
+def build_adaptive_command(root: Path, folder: Path) -> list[str]:
     return [
         *train_command(root / "rare.txt", "lstm", folder),
         "--text.tokenizer",
@@ -102,11 +102,13 @@ def adaptive_command(root: Path, folder: Path) -> list[str]:
 def run_with_different_weights(root: Path) -> tuple[int, str]:
     (root / "different_weights.py").write_text(DIFFERENT_WEIGHTS)
     write_rare_words(root)
-    return run(*adaptive_command(root, root / "adaptive"), program=[*TORCHRUN[:-2], str(root / "different_weights.py")])
+    return run(
+        *build_adaptive_command(root, root / "adaptive"), program=[*TORCHRUN[:-2], str(root / "different_weights.py")]
+    )
 
 
 def list_workers(launcher: int) -> list[int]:
-    """Children of the launcher, in the order in which they were started."""
+    """Returns the children of the launcher, in the order in which they were started."""
     return [int(pid) for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
 
 
@@ -133,7 +135,7 @@ def scenarios(book, tmp_path_factory):
 
 
 def load_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / f"checkpoints/step-{saved_step(folder)}/tensors.safetensors")
+    return load_file(folder / f"checkpoints/step-{get_saved_step(folder)}/tensors.safetensors")
 
 
 def read_losses(folder: Path) -> list[float]:
@@ -156,7 +158,7 @@ def test_two_processes_train_as_one_process_with_the_same_global_batch(scenarios
     assert stderr.count("done: the budget is spent.") == 1
     assert stderr.count("chosen by rule") == 1
     assert main(train_command(book, family, tmp_path / "one")) == 0
-    assert saved_step(root / family) == STEPS
+    assert get_saved_step(root / family) == STEPS
     assert_tensors_close(load_tensors(root / family), load_tensors(tmp_path / "one"), 1e-4)
     assert read_losses(root / family) == pytest.approx(read_losses(tmp_path / "one"), rel=1e-4)
 
@@ -167,7 +169,7 @@ def test_processes_with_other_initial_weights_and_missing_gradients_train_as_one
     root, results = scenarios
     status, stderr = results["adaptive"].result()
     assert status == 0, stderr
-    assert main(adaptive_command(root, tmp_path / "one")) == 0
+    assert main(build_adaptive_command(root, tmp_path / "one")) == 0
     actual, expected = load_tensors(root / "adaptive"), load_tensors(tmp_path / "one")
     assert "optimizer.head.output.softmax.tail.1.0.weight.exp_avg" in actual
     assert_tensors_close(actual, expected, 1e-4)
@@ -201,7 +203,7 @@ def test_killing_the_launcher_ends_its_workers_and_the_resumed_run_has_the_same_
     assert killed[0] == -signal.SIGKILL
     assert finished[0] == 0, finished[1]
     assert results["dropout"].result()[0] == 0
-    assert outcome(root / "early") == outcome(root / "dropout")
+    assert read_outcome(root / "early") == read_outcome(root / "dropout")
 
 
 @pytest.mark.slow
@@ -212,7 +214,7 @@ def test_a_run_of_two_processes_is_resumed_in_one(scenarios, tmp_path):
     shutil.copytree(root / "lstm", tmp_path / "alone")
     shutil.rmtree(tmp_path / f"alone/checkpoints/step-{STEPS}")
     assert main(["train", "--resume", str(tmp_path / "alone")]) == 0
-    assert saved_step(tmp_path / "alone") == STEPS
+    assert get_saved_step(tmp_path / "alone") == STEPS
     assert_tensors_close(load_tensors(tmp_path / "alone"), load_tensors(root / "lstm"), 1e-5)
     assert read_losses(tmp_path / "alone") == pytest.approx(read_losses(root / "lstm"), rel=1e-6)
 
@@ -224,7 +226,10 @@ def test_a_worker_that_dies_ends_the_run_with_one_message(scenarios):
     assert [line for line in stderr.splitlines() if line.startswith("error")] == [
         "error: process 2 of 2 was ended by SIGKILL."
     ]
-    assert f"What was saved before is complete. Resume with: seqwise train --resume {scenarios[0] / 'lost'}" in stderr
+    assert (
+        f"The files that were saved before are complete. Resume with: seqwise train --resume {scenarios[0] / 'lost'}"
+        in stderr
+    )
     assert "Traceback" not in stderr
 
 
@@ -257,10 +262,10 @@ def test_a_process_that_breaks_after_all_are_done_changes_no_result(tmp_path):
     from seqwise.training import distribution
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store.add(distribution.DONE, 1)
+    store.add(distribution.DONE_KEY, 1)
     with pytest.raises(SeqwiseError, match="process 2 of 2 was ended by SIGABRT"):
         distribution._get_exit_status([0, -signal.SIGABRT], store, tmp_path)
-    store.add(distribution.DONE, 1)
+    store.add(distribution.DONE_KEY, 1)
     assert distribution._get_exit_status([0, -signal.SIGABRT], store, tmp_path) == 0
     assert distribution._get_exit_status([130, -signal.SIGABRT], store, tmp_path) == 130
 
@@ -270,7 +275,7 @@ def test_more_processes_than_gpus_are_rejected_before_any_is_started(monkeypatch
     from seqwise.training import distribution
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(distribution, "_start", lambda *args: pytest.fail("started"))
+    monkeypatch.setattr(distribution, "_start_worker", lambda *args: pytest.fail("started"))
     with pytest.raises(UsageError, match="--nproc: expected at most 2, one process for each GPU; received 3"):
         distribution.launch(3, torch.device("cuda"), ["train"], tmp_path)
 
@@ -299,6 +304,6 @@ def test_a_batch_that_cannot_be_divided_is_rejected_before_the_run_is_created(bo
     from seqwise.training.training_run import create_run
 
     settings = parse_settings({"model": "lstm", "training": {"batch_size": 3}, "text": {"tokenizer": "characters"}})
-    with pytest.raises(UsageError, match="3 rows cannot be divided among 2 processes"):
+    with pytest.raises(UsageError, match="a batch of 3 cannot be divided among 2 processes"):
         create_run(str(book), settings, tmp_path / "run", processes=2)
     assert not (tmp_path / "run").exists()

@@ -37,7 +37,7 @@ class Toy(nn.Module):
         self.max_rows = 1000  # rows that fit into the simulated memory
 
     def forward(self, batch: TokenBatch, state=None) -> tuple[Loss, object]:
-        if batch.rows > self.max_rows:
+        if batch.num_sequences > self.max_rows:
             allocation = torch.zeros(1)
             self.allocation = weakref.ref(allocation)
             raise torch.OutOfMemoryError("simulated")
@@ -82,7 +82,7 @@ def run(trainer: Trainer) -> list[Step]:
     return list(trainer.steps())
 
 
-def weights(trainer: Trainer) -> torch.Tensor:
+def get_weights(trainer: Trainer) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
@@ -103,13 +103,13 @@ def test_one_sgd_update_is_the_gradient_times_the_rate():
     trainer = make_trainer(
         optimizer="sgd", clip="none", schedule="constant", warmup=0, weight_decay=0, budget="48-tokens"
     )
-    before = weights(trainer)
+    before = get_weights(trainer)
     batch = next(ToyBatches().epoch(0))
     loss, _ = trainer.model(batch)
     (loss.total / loss.count).backward()
     gradient = torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
     step = run(trainer)[0]
-    torch.testing.assert_close(weights(trainer), before - 0.01 * gradient)
+    torch.testing.assert_close(get_weights(trainer), before - 0.01 * gradient)
     assert step.gradient_norm == pytest.approx(float(gradient.norm()))
     assert step.loss == pytest.approx(float(loss.total.detach()) / 48)
 
@@ -129,47 +129,47 @@ def test_one_sgd_update_is_the_gradient_times_the_rate():
 def test_a_snapshot_leads_to_the_same_bits(cut, settings):
     """Interrupted after `cut` updates and restored in a new trainer: weights, optimiser and metrics are identical."""
     losses = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0] * 10)
-    whole = make_trainer(dropout=0.5, validate=lambda: {"loss": next(losses)}, **settings)
-    expected_steps = run(whole)
+    uninterrupted = make_trainer(dropout=0.5, validate=lambda: {"loss": next(losses)}, **settings)
+    expected_steps = run(uninterrupted)
 
     other_losses = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0] * 10)
     validate = lambda: {"loss": next(other_losses)}  # noqa: E731
-    first = make_trainer(dropout=0.5, validate=validate, **settings)
-    stream = first.steps()
-    head = [next(stream) for _ in range(cut)]
-    snapshot = first.snapshot()
+    interrupted = make_trainer(dropout=0.5, validate=validate, **settings)
+    stream = interrupted.steps()
+    steps_before = [next(stream) for _ in range(cut)]
+    snapshot = interrupted.snapshot()
     saved = {name: t.clone() for name, t in snapshot.tensors.items()}
-    second = make_trainer(dropout=0.5, validate=validate, **settings)
-    second.restore(type(snapshot)(saved, snapshot.state))
-    tail = run(second)
+    resumed = make_trainer(dropout=0.5, validate=validate, **settings)
+    resumed.restore(type(snapshot)(saved, snapshot.state))
+    steps_after = run(resumed)
 
-    assert torch.equal(weights(whole), weights(second))
-    expected_snapshot, actual_snapshot = whole.snapshot(), second.snapshot()
+    assert torch.equal(get_weights(uninterrupted), get_weights(resumed))
+    expected_snapshot, actual_snapshot = uninterrupted.snapshot(), resumed.snapshot()
     assert expected_snapshot.tensors.keys() == actual_snapshot.tensors.keys()
     assert all(
         torch.equal(expected_snapshot.tensors[name], actual_snapshot.tensors[name])
         for name in expected_snapshot.tensors
     )
-    assert [step.loss for step in expected_steps] == [step.loss for step in head + tail]
-    assert [step.validation for step in expected_steps] == [step.validation for step in head + tail]
+    assert [step.loss for step in expected_steps] == [step.loss for step in steps_before + steps_after]
+    assert [step.validation for step in expected_steps] == [step.validation for step in steps_before + steps_after]
 
 
 def test_accumulation_gives_the_same_update_up_to_rounding():
-    one, many = make_trainer(), make_trainer(accumulate=4)
-    run(one), run(many)
-    torch.testing.assert_close(weights(one), weights(many), rtol=1e-4, atol=1e-6)
+    one_batch, micro_batches = make_trainer(), make_trainer(accumulate=4)
+    run(one_batch), run(micro_batches)
+    torch.testing.assert_close(get_weights(one_batch), get_weights(micro_batches), rtol=1e-4, atol=1e-6)
 
 
 def test_out_of_memory_halves_the_micro_batch_and_keeps_the_update():
-    plain, limited = make_trainer(), make_trainer()
+    unlimited, limited = make_trainer(), make_trainer()
     limited.model.max_rows = 3
     steps = run(limited)
-    run(plain)
-    torch.testing.assert_close(weights(plain), weights(limited), rtol=1e-4, atol=1e-6)
+    run(unlimited)
+    torch.testing.assert_close(get_weights(unlimited), get_weights(limited), rtol=1e-4, atol=1e-6)
     assert limited.micro_batches.num_micro_batches == 4
     assert [note for step in steps for note in step.notes] == [
-        "out of memory: the batch of 8 rows is now computed in 2 micro-batches; the updates stay the same.",
-        "out of memory: the batch of 8 rows is now computed in 4 micro-batches; the updates stay the same.",
+        "out of memory: the batch of 8 sequences is now computed in 2 micro-batches; the updates stay the same.",
+        "out of memory: the batch of 8 sequences is now computed in 4 micro-batches; the updates stay the same.",
     ]
 
 
@@ -188,9 +188,9 @@ def raise_out_of_memory(*args, **kwargs):
 def test_a_single_row_that_does_not_fit_into_memory_is_an_error():
     trainer = make_trainer()
     trainer.model.max_rows = 0
-    with pytest.raises(MemoryLimitError, match=r"one row of 6 time steps does not fit into memory\.") as excinfo:
+    with pytest.raises(MemoryLimitError, match=r"one sequence of 6 steps does not fit into memory\.") as excinfo:
         run(trainer)
-    assert "smaller --data.window, --network.width or --text.vocabulary" in excinfo.value.repair
+    assert "smaller --data.window, --network.width or --text.vocabulary" in excinfo.value.fix
     assert excinfo.value.exit_status == 1
 
 
@@ -328,7 +328,7 @@ def test_looking_ahead_changes_no_step_and_no_snapshot(device, settings):
 
     def validate_weights(trainer: Trainer) -> dict[str, float]:
         trainer.model.eval()
-        return {"loss": float(weights(trainer).abs().sum())}
+        return {"loss": float(get_weights(trainer).abs().sum())}
 
     synchronous, looking_ahead = (
         make_trainer(dropout=0.3, device=device, validate_every=2, **settings) for _ in range(2)
@@ -336,8 +336,10 @@ def test_looking_ahead_changes_no_step_and_no_snapshot(device, settings):
     synchronous.checks_on_device, looking_ahead.checks_on_device = False, True
     for trainer in (synchronous, looking_ahead):
         trainer.validate = partial(validate_weights, trainer)
-    for one, other in zip(synchronous.steps(), looking_ahead.steps(), strict=True):
-        assert replace(one, seconds=0.0, tokens_per_second=0.0) == replace(other, seconds=0.0, tokens_per_second=0.0)
+    for expected_step, step in zip(synchronous.steps(), looking_ahead.steps(), strict=True):
+        assert replace(expected_step, seconds=0.0, tokens_per_second=0.0) == replace(
+            step, seconds=0.0, tokens_per_second=0.0
+        )
         a, b = synchronous.snapshot(), looking_ahead.snapshot()
         assert a.tensors.keys() == b.tensors.keys()
         assert all(torch.equal(tensor, b.tensors[name]) for name, tensor in a.tensors.items())
@@ -402,11 +404,11 @@ def test_early_stopping_waits_for_its_patience():
 def test_averaged_weights_are_evaluated():
     evaluated = []
     trainer = make_trainer(ema=0.5, validate_every=1, budget="144-tokens", schedule="constant", warmup=0)
-    trainer.validate = lambda: evaluated.append(weights(trainer)) or {"loss": 1.0}
+    trainer.validate = lambda: evaluated.append(get_weights(trainer)) or {"loss": 1.0}
     raw = []
-    expected = weights(trainer)
+    expected = get_weights(trainer)
     for count, _ in enumerate(trainer.steps(), start=2):
-        raw.append(weights(trainer))
+        raw.append(get_weights(trainer))
         decay = min(0.5, count / (count + 10))
         expected = decay * expected + (1 - decay) * raw[-1]
         torch.testing.assert_close(evaluated[-1], expected)
@@ -421,10 +423,10 @@ def test_averaged_sgd_starts_when_validation_stalls_and_is_then_the_mean():
     raw, notes = [], []
     for step in trainer.steps():
         notes += [(step.number, note) for note in step.notes]
-        raw.append(weights(trainer))
+        raw.append(get_weights(trainer))
     assert notes == [(6, "validation has stalled: weights are averaged from here on.")]
-    with trainer.averaged_weights():
-        torch.testing.assert_close(weights(trainer), torch.stack(raw[5:]).mean(0))
+    with trainer.use_averaged_weights():
+        torch.testing.assert_close(get_weights(trainer), torch.stack(raw[5:]).mean(0))
 
 
 def test_validation_happens_twenty_times_per_budget_and_at_the_end():

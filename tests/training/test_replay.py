@@ -1,12 +1,13 @@
-"""Replayed gradients equal computed ones; where they might not, nothing is replayed."""
+"""Gradients replayed from CUDA graphs equal eager ones; where they might differ, nothing is replayed."""
 
 from __future__ import annotations
 
 import gc
 import random
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings, ResolvedTrainingSettings
 from seqwise.tasks.language.model import LanguageModel
 from seqwise.training import replay
-from seqwise.training.loop import Trainer
+from seqwise.training.loop import Step, Trainer
 from seqwise.training.optimizers import supports_skipping
 from seqwise.training.replay import (
     MAX_CHECKS,
@@ -32,15 +33,15 @@ from seqwise.training.replay import (
     WARMUP_CALLS,
     GraphReplay,
     RandomStates,
+    build_batch_key,
+    build_state_key,
     compute_signature,
-    describe_batch,
-    describe_state,
     get_torch_settings,
     has_memory_for_graph,
 )
 
-ROWS, TIME = 4, 6
-CAPTURE_STEP = WARMUP_CALLS + 2  # the call with a new shape at which its graph is captured
+BATCH_SIZE, LENGTH = 4, 6
+CAPTURE_STEP = WARMUP_CALLS + 2  # number of the call with a given key at which its graph is captured
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 MODELS = ["rnn", "lstm", "gru", "transformer"]
 OUTPUTS = [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tie_weights": False}]
@@ -56,10 +57,11 @@ class FakeGraph:
         FakeGraph.instances.append(self)
 
     def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
-        states = torch.default_generator.get_state()
+        generator_state = torch.default_generator.get_state()
         self.work, self.results = work, work()
         self.gradients = [parameter.grad for parameter in self.parameters]
-        torch.default_generator.set_state(states)  # a capture runs nothing
+        # A real capture records kernels without running them: it draws no random numbers and computes no results.
+        torch.default_generator.set_state(generator_state)
         for result in self._tensors(self.results):
             result.fill_(float("nan"))
         return self.results
@@ -72,19 +74,21 @@ class FakeGraph:
         results = self.work()
         for target, value in zip(self._tensors(self.results), self._tensors(results), strict=True):
             target.copy_(value)
-        for target, parameter, old in zip(self.gradients, self.parameters, gradients, strict=True):
+        for target, parameter, old_gradient in zip(self.gradients, self.parameters, gradients, strict=True):
             if target is not None:
                 target.copy_(parameter.grad)
-            parameter.grad = old
+            parameter.grad = old_gradient
 
     def _tensors(self, results: tuple[Tensor, object]) -> list[Tensor]:
         return [results[0], *flatten(results[1]).values()]
 
 
 class FailingGraph(FakeGraph):
+    """A graph whose capture fails."""
+
     def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
         work()
-        torch.rand(5)
+        torch.rand(5)  # changes the generator, which must be restored after the failure
         raise RuntimeError("operation not permitted.\nand more")
 
 
@@ -95,57 +99,61 @@ def _clear_fake_graphs() -> None:
 
 @pytest.fixture
 def _allow_cpu_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, dropout uses the generator whose use normally prevents a capture."""
+    """Lets models with dropout be captured without a GPU: on a CPU dropout uses the generator that prevents it."""
     if not torch.cuda.is_available():
-        monkeypatch.setattr(RandomStates, "have_changed", lambda self: False)
+        monkeypatch.setattr(RandomStates, "has_host_changed", lambda self: False)
 
 
 @dataclass(frozen=True)
-class Batches:
-    """Batches of one shape, but one time step shorter at the steps `shorter`. Targets are masked at random."""
+class FakeBatches:
+    """Random batches of one shape, but one time step shorter at the steps `shorter`. Targets are masked at random."""
 
     shorter: tuple[int, ...] = ()
     steps: int = 12
     vocabulary: int = 50
-    rows: int = ROWS
+    batch_size: int = BATCH_SIZE
 
     def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
         for step in range(start, self.steps):
             generator = torch.Generator().manual_seed(100 * number + step)
-            ids = torch.randint(self.vocabulary, (self.rows, TIME + 1 - (step in self.shorter)), generator=generator)
+            ids = torch.randint(
+                self.vocabulary, (self.batch_size, LENGTH + 1 - (step in self.shorter)), generator=generator
+            )
             mask = torch.rand(ids[:, 1:].shape, generator=generator) < (step + 1) / (self.steps + 1)
             mask[:, 0] = True
-            yield TokenBatch(ids[:, :-1], ids[:, 1:], mask, positions=torch.arange(self.rows), resets_state=step == 0)
+            yield TokenBatch(
+                ids[:, :-1], ids[:, 1:], mask, positions=torch.arange(self.batch_size), resets_state=step == 0
+            )
 
 
-SAME_SHAPES = Batches()
+SAME_SHAPES = FakeBatches()
 
 
 def make_trainer(
-    settings: ResolvedSettings, device: str = "cpu", budget: str = "2-epochs", batches: Batches = SAME_SHAPES
+    settings: ResolvedSettings, device: str = "cpu", budget: str = "2-epochs", batches: FakeBatches = SAME_SHAPES
 ) -> Trainer:
     torch.manual_seed(0)
     model = LanguageModel(settings, batches.vocabulary).to(device)
-    return with_replay(Trainer(model, batches, settings.training, Budget.parse(budget), seed=5))
+    return enable_replay(Trainer(model, batches, settings.training, Budget.parse(budget), seed=5))
 
 
-def with_replay(trainer: Trainer) -> Trainer:
-    """Turn look-ahead and replay on; on a CPU with a fake graph."""
+def enable_replay(trainer: Trainer) -> Trainer:
+    """Turns look-ahead and replay on; on a CPU with a fake graph."""
     trainer.checks_on_device = supports_skipping(trainer.optimizer)
     if trainer.device.type == "cpu":
-        trainer.replay.make_graph = lambda: FakeGraph(trainer.model)
+        trainer.replay.create_graph = lambda: FakeGraph(trainer.model)
     return trainer
 
 
-def without_replay(trainer: Trainer) -> Trainer:
-    trainer.replay.make_graph = None
+def disable_replay(trainer: Trainer) -> Trainer:
+    trainer.replay.create_graph = None
     return trainer
 
 
 def make_settings(model: str, training: dict[str, object] | None = None, **network: object) -> ResolvedSettings:
     return ResolvedSettings(
         model=model,
-        data={"window": TIME},
+        data={"window": LENGTH},
         network={"width": 32, "depth": 2, "embedding": 32, "dropout": 0.2, **network},
         transformer={"heads": 2},
         recurrent={"weight_dropout": 0.0 if model == "transformer" else 0.1},
@@ -153,129 +161,138 @@ def make_settings(model: str, training: dict[str, object] | None = None, **netwo
     )
 
 
-def train_both(one: Trainer, other: Trainer) -> int:
-    """Train both; check that steps, gradients and snapshots are bit-identical. Return the number of steps."""
-    count = 0
-    for a, b in zip(one.steps(), other.steps(), strict=True):
-        assert replace(a, seconds=0.0, tokens_per_second=0.0) == replace(b, seconds=0.0, tokens_per_second=0.0)
-        expected, actual = one.snapshot().tensors, other.snapshot().tensors
+def train_both(eager: Trainer, replayed: Trainer) -> int:
+    """Trains both; checks that steps, gradients and snapshots are bit-identical. Returns the number of steps."""
+    num_steps = 0
+    for eager_step, replayed_step in zip(eager.steps(), replayed.steps(), strict=True):
+        assert remove_times(eager_step) == remove_times(replayed_step)
+        expected, actual = eager.snapshot().tensors, replayed.snapshot().tensors
         assert expected.keys() == actual.keys()
-        assert all(torch.equal(tensor, actual[name]) for name, tensor in expected.items()), a.number
-        assert all(torch.equal(p.grad, q.grad) for p, q in zip(one.parameters, other.parameters)), a.number
-        count += 1
-    return count
+        assert all(torch.equal(tensor, actual[name]) for name, tensor in expected.items()), eager_step.number
+        gradients = zip((p.grad for p in eager.parameters), (p.grad for p in replayed.parameters), strict=True)
+        assert all(torch.equal(*pair) for pair in gradients), eager_step.number
+        num_steps += 1
+    return num_steps
 
 
-def count_replays(trainer: Trainer) -> list[int]:
-    """Return a list whose only number counts all replays from now on."""
-    count = [0]
-    for captured_gradients in trainer.replay.graphs.values():
-        original = captured_gradients.graph.replay
+def take_steps(trainer: Trainer, count: int) -> Iterator[Step]:
+    """Takes some steps, and returns the generator of the others."""
+    steps = trainer.steps()
+    for _ in range(count):
+        next(steps)
+    return steps
 
-        def counting_replay(original: Callable[[], None] = original) -> None:
-            count[0] += 1
-            original()
 
-        captured_gradients.graph.replay = counting_replay
-    return count
+def remove_times(step: Step) -> Step:
+    return replace(step, seconds=0.0, tokens_per_second=0.0)
+
+
+def assert_equal_tensors(expected: Iterable[Tensor], actual: Iterable[Tensor]) -> None:
+    assert all(torch.equal(a, b) for a, b in zip(expected, actual, strict=True))
+
+
+class ReplayCounter:
+    """Counts the replays of all graphs that a trainer has now."""
+
+    def __init__(self, trainer: Trainer):
+        self.count = 0
+        for captured_gradients in trainer.replay.graphs.values():
+            captured_gradients.graph.replay = partial(self._count_and_replay, captured_gradients.graph.replay)
+
+    def _count_and_replay(self, replay: Callable[[], None]) -> None:
+        self.count += 1
+        replay()
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("device", DEVICES)
-def test_replayed_steps_equal_computed_ones(device: str, model: str) -> None:
+def test_replayed_steps_equal_eager_steps(device: str, model: str) -> None:
     settings = make_settings(model, {"precision": "bfloat16" if device == "cuda" else "float32"})
-    one, other = without_replay(make_trainer(settings, device)), make_trainer(settings, device)
-    assert train_both(one, other) == 24
-    assert not other.replay.disabled_reason
-    assert not one.replay.graphs
-    assert len(other.replay.graphs) == 1
+    eager, replayed = disable_replay(make_trainer(settings, device)), make_trainer(settings, device)
+    assert train_both(eager, replayed) == 24
+    assert not replayed.replay.disabled_reason
+    assert not eager.replay.graphs
+    assert len(replayed.replay.graphs) == 1
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("training", [{"ema": 0.9}, {"optimizer": "asgd"}, {"clip": "value"}, {"validate_every": 3}])
-def test_replayed_steps_equal_computed_ones_for_all_training_settings(device: str, training: dict[str, object]) -> None:
-    trainers = [make_trainer(make_settings("gru", training), device) for _ in range(2)]
-    for trainer in trainers:
-        trainer.validate = lambda: {"loss": 1.0}
-    assert train_both(without_replay(trainers[0]), trainers[1]) == 24
-    assert trainers[1].replay.graphs
+def test_replayed_steps_equal_eager_steps_for_all_training_settings(device: str, training: dict[str, object]) -> None:
+    eager, replayed = (make_trainer(make_settings("gru", training), device) for _ in range(2))
+    eager.validate = replayed.validate = lambda: {"loss": 1.0}
+    assert train_both(disable_replay(eager), replayed) == 24
+    assert replayed.replay.graphs
 
 
 @pytest.mark.gpu
 def test_the_fused_loss_is_replayed_on_a_gpu() -> None:
-    settings, batches = (
-        make_settings("lstm", {"precision": "bfloat16"}),
-        Batches(vocabulary=1_000_003),
-    )  # above its minimum
-    one, other = (make_trainer(settings, "cuda", batches=batches) for _ in range(2))
-    train_both(without_replay(one), other)
-    assert other.replay.graphs
+    batches = FakeBatches(vocabulary=1_000_003)  # large enough for the fused loss (MIN_SCORES in kernels/loss.py)
+    settings = make_settings("lstm", {"precision": "bfloat16"})
+    eager, replayed = (make_trainer(settings, "cuda", batches=batches) for _ in range(2))
+    train_both(disable_replay(eager), replayed)
+    assert replayed.replay.graphs
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("settings", OUTPUTS)
-def test_replayed_steps_equal_computed_ones_for_every_output_layer(device: str, settings: dict[str, object]) -> None:
-    model_settings = make_settings("lstm", **settings)
-    trainer = make_trainer(model_settings, device)
-    train_both(without_replay(make_trainer(model_settings, device)), trainer)
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_replayed_steps_equal_eager_steps_for_every_output_layer(device: str, output: dict[str, object]) -> None:
+    settings = make_settings("lstm", **output)
+    trainer = make_trainer(settings, device)
+    train_both(disable_replay(make_trainer(settings, device)), trainer)
     # An adaptive softmax reads on the host which clusters occur.
-    synchronises_host = device == "cuda" and settings.get("output") == "adaptive"
+    synchronises_host = device == "cuda" and output.get("output") == "adaptive"
     assert bool(trainer.replay.graphs) != synchronises_host
     assert trainer.replay.disabled_reason == ("it waits for the GPU" if synchronises_host else "")
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
-def test_a_graph_is_captured_after_the_warm_up_calls_of_a_shape() -> None:
-    trainer = make_trainer(make_settings("gru"), batches=Batches(shorter=(3,), steps=8), budget="1-epochs")
+def test_a_graph_is_captured_after_the_warm_up_calls_with_its_key() -> None:
+    trainer = make_trainer(make_settings("gru"), batches=FakeBatches(shorter=(3,), steps=8), budget="1-epochs")
     compute, calls = trainer.replay.compute, []
-    trainer.replay.compute = lambda rows, *rest: (calls.append(rows.length), compute(rows, *rest))[1]
+    trainer.replay.compute = lambda batch, *rest: (calls.append(batch.length), compute(batch, *rest))[1]
     list(trainer.steps())
-    # The first has no state, the fourth is shorter. The capture calls `compute` too, and so does each fake replay.
-    assert calls[: 2 + CAPTURE_STEP] == [TIME, TIME, TIME, TIME - 1, TIME, TIME]
+    # The first batch has no state, the fourth is shorter: each has a key of its own. The capture calls `compute` too,
+    # and so does each fake replay.
+    assert calls[: 2 + CAPTURE_STEP] == [LENGTH, LENGTH, LENGTH, LENGTH - 1, LENGTH, LENGTH]
     assert [graph.replays for graph in FakeGraph.instances] == [3]
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
-def test_alternating_shapes_have_a_graph_each(device: str) -> None:
-    settings, batches = make_settings("lstm"), Batches(shorter=tuple(range(0, 12, 2)))
-    one, other = (make_trainer(settings, device, "3-epochs", batches) for _ in range(2))
-    assert train_both(without_replay(one), other) == 36
-    assert len(other.replay.graphs) == 2
+def test_each_of_two_alternating_shapes_has_a_graph(device: str) -> None:
+    settings, batches = make_settings("lstm"), FakeBatches(shorter=tuple(range(0, 12, 2)))
+    eager, replayed = (make_trainer(settings, device, "3-epochs", batches) for _ in range(2))
+    assert train_both(disable_replay(eager), replayed) == 36
+    assert len(replayed.replay.graphs) == 2
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_resumed_run_ends_with_bit_identical_weights(device: str) -> None:
     settings = make_settings("lstm")
-    whole, first, second = (make_trainer(settings, device) for _ in range(3))
-    list(whole.steps())
-    steps = first.steps()
-    for _ in range(CAPTURE_STEP + 3):
-        next(steps)
-    assert first.replay.graphs
-    second.restore(first.snapshot())
-    list(second.steps())
-    for p, q in zip(whole.parameters, second.parameters, strict=True):
-        assert torch.equal(p, q)
+    uninterrupted, interrupted, resumed = (make_trainer(settings, device) for _ in range(3))
+    list(uninterrupted.steps())
+    take_steps(interrupted, CAPTURE_STEP + 3)
+    assert interrupted.replay.graphs
+    resumed.restore(interrupted.snapshot())
+    list(resumed.steps())
+    assert_equal_tensors(uninterrupted.parameters, resumed.parameters)
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_replayed_update_that_is_not_finite_is_an_error(device: str) -> None:
+def test_replayed_gradients_that_are_not_finite_raise_an_error(device: str) -> None:
     trainer = make_trainer(make_settings("lstm"), device)
-    steps = trainer.steps()
-    for _ in range(CAPTURE_STEP + 2):
-        next(steps)
+    steps = take_steps(trainer, CAPTURE_STEP + 2)
     with torch.no_grad():
         trainer.model.embedding.weight.fill_(torch.inf)  # in place: the next gradients are replayed
-    replays = count_replays(trainer)
+    replays = ReplayCounter(trainer)
     with pytest.raises(NonFiniteError, match="The update was not made"):
         next(steps), next(steps)
-    assert replays[0]
+    assert replays.count
 
 
 # Models that change
@@ -290,11 +307,11 @@ def change_dropout_p_deep_inside(model: nn.Module) -> None:
 
 
 def change_the_class(model: nn.Module) -> None:
-    class Other(type(model.drop_in)):
+    class Doubling(type(model.drop_in)):
         def forward(self, x: Tensor) -> Tensor:
             return 2 * x
 
-    model.drop_in.__class__ = Other
+    model.drop_in.__class__ = Doubling
 
 
 def add_a_hook(model: nn.Module) -> None:
@@ -334,7 +351,7 @@ def replace_a_module(model: nn.Module) -> None:
 
 
 def override_train(model: nn.Module) -> None:
-    model.backbone.train = lambda mode=True: model.backbone  # as users do to freeze a part
+    model.backbone.train = lambda mode=True: model.backbone  # as users do to keep a frozen part in eval mode
     model.backbone.dropout = 0.9
 
 
@@ -350,23 +367,20 @@ CHANGES = [
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_changed_model_is_not_replayed(device: str, change: Callable[[nn.Module], None]) -> None:
     settings = make_settings("lstm", tie_weights=False)
-    one, other = without_replay(make_trainer(settings, device)), make_trainer(settings, device)
-    for trainer in (one, other):
-        steps = trainer.steps()
-        for _ in range(CAPTURE_STEP + 2):
-            next(steps)
-        replays = count_replays(trainer)
+    eager, replayed = disable_replay(make_trainer(settings, device)), make_trainer(settings, device)
+    for trainer in (eager, replayed):
+        steps = take_steps(trainer, CAPTURE_STEP + 2)
+        replays = ReplayCounter(trainer)
         change(trainer.model)
         for _ in range(5):
             next(steps)
-        assert replays[0] == 0, "the graph captured before the change is not replayed"
-    for p, q in zip(one.parameters, other.parameters, strict=True):
-        assert torch.equal(p, q)
+        assert replays.count == 0, "the graph captured before the change is not replayed"
+    assert_equal_tensors(eager.parameters, replayed.parameters)
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 def test_a_changed_model_is_captured_again() -> None:
-    trainer = make_trainer(make_settings("lstm"), batches=Batches(steps=60), budget="1-epochs")
+    trainer = make_trainer(make_settings("lstm"), batches=FakeBatches(steps=60), budget="1-epochs")
     for number, _ in enumerate(trainer.steps()):
         if number % 10 == 9:
             trainer.model.drop_in.p = 0.1 + number / 1000
@@ -374,10 +388,10 @@ def test_a_changed_model_is_captured_again() -> None:
     assert len(trainer.replay.graphs) == 1
 
 
-def test_only_repeatable_hooks_allow_replay() -> None:
+def test_a_hook_prevents_replay_unless_it_is_marked_as_repeatable() -> None:
     model = make_trainer(make_settings("lstm")).model
     assert compute_signature(model) is not None
-    model.embedding.freeze(torch.arange(3))
+    model.embedding.freeze(torch.arange(3))  # registers a hook that is marked as repeatable
     assert compute_signature(model) is not None
     for register in (
         model.head.register_forward_pre_hook,
@@ -398,21 +412,19 @@ def test_only_repeatable_hooks_allow_replay() -> None:
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
 def test_nothing_is_replayed_while_activations_are_recorded(device: str) -> None:
-    trainer = make_trainer(make_settings("lstm"), device, batches=Batches(steps=20))
-    steps = trainer.steps()
-    for _ in range(CAPTURE_STEP + 2):
-        next(steps)
+    trainer = make_trainer(make_settings("lstm"), device, batches=FakeBatches(steps=20))
+    steps = take_steps(trainer, CAPTURE_STEP + 2)
     assert trainer.replay.graphs, trainer.replay.disabled_reason
-    replays = count_replays(trainer)
+    replays = ReplayCounter(trainer)
     with record(trainer.model, "*.forget") as recording:
         next(steps)
         next(steps)
-    assert replays[0] == 0
+    assert replays.count == 0
     assert {name: len(recording.every(name)) for name in recording} == {
         f"backbone.deep.layer.{i}.lstm.forget": 2 for i in (0, 1)
     }
     next(steps)
-    assert replays[0] == 1, "replay continues afterwards"
+    assert replays.count == 1, "replay continues afterwards"
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
@@ -425,7 +437,7 @@ def test_the_garbage_collector_is_paused_while_a_graph_is_captured() -> None:
             enabled.append(gc.isenabled())
             return super().capture(work)
 
-    trainer.replay.make_graph = lambda: GraphThatChecksTheCollector(trainer.model)
+    trainer.replay.create_graph = lambda: GraphThatChecksTheCollector(trainer.model)
     list(trainer.steps())
     assert enabled == [False]
     assert gc.isenabled()
@@ -454,61 +466,63 @@ class CustomModel(nn.Module):
         return total(nn.functional.cross_entropy(scores, batch.targets.flatten(), reduction="none")), None
 
 
-def has_no_side_effect(model: CustomModel, scores: Tensor) -> None:
+def do_nothing(model: CustomModel, scores: Tensor) -> None:
     pass
 
 
-def counts_its_calls(model: CustomModel, scores: Tensor) -> None:
+def count_calls(model: CustomModel, scores: Tensor) -> None:
     model.calls += 1
 
 
-def toggles_a_flag(model: CustomModel, scores: Tensor) -> None:
+def toggle_flag(model: CustomModel, scores: Tensor) -> None:
     model.flag = not model.flag
 
 
-def draws_with_torch(model: CustomModel, scores: Tensor) -> None:
+def draw_with_torch(model: CustomModel, scores: Tensor) -> None:
     torch.rand(3)
 
 
-def draws_with_numpy(model: CustomModel, scores: Tensor) -> None:
+def draw_with_numpy(model: CustomModel, scores: Tensor) -> None:
     np.random.rand()
 
 
-def draws_with_python(model: CustomModel, scores: Tensor) -> None:
+def draw_with_python(model: CustomModel, scores: Tensor) -> None:
     random.random()
 
 
-def reads_a_value(model: CustomModel, scores: Tensor) -> None:
+def read_value(model: CustomModel, scores: Tensor) -> None:
     float(scores.detach().sum())
 
 
-def synchronises(model: CustomModel, scores: Tensor) -> None:
+def synchronise(model: CustomModel, scores: Tensor) -> None:
     if scores.is_cuda:
         torch.cuda.synchronize()  # which the sync debug mode of PyTorch does not report
 
 
-def draws_with_own_generator(model: CustomModel, scores: Tensor) -> None:
+def draw_with_own_generator(model: CustomModel, scores: Tensor) -> None:
     if not hasattr(model, "generator"):
         model.generator = np.random.default_rng(0)
     model.generator.random()
 
 
-DRAWS = "it draws random numbers on the CPU, or with a generator of its own"
+DRAWS_ON_CPU = "it draws random numbers on the CPU, or with a generator of its own"
 SIDE_EFFECTS = {
-    counts_its_calls: "the model changes itself",
-    toggles_a_flag: "the model changes itself",
-    draws_with_torch: DRAWS,
-    draws_with_numpy: DRAWS,
-    draws_with_python: DRAWS,
-    draws_with_own_generator: DRAWS,
-    reads_a_value: "it waits for the GPU",
+    count_calls: "the model changes itself",
+    toggle_flag: "the model changes itself",
+    draw_with_torch: DRAWS_ON_CPU,
+    draw_with_numpy: DRAWS_ON_CPU,
+    draw_with_python: DRAWS_ON_CPU,
+    draw_with_own_generator: DRAWS_ON_CPU,
+    read_value: "it waits for the GPU",
 }
 
 
 def make_custom_trainer(side_effect: Callable[[CustomModel, Tensor], None], device: str) -> Trainer:
     torch.manual_seed(0)
     model = CustomModel(side_effect).to(device)
-    return with_replay(Trainer(model, Batches(), ResolvedTrainingSettings(learning_rate=0.1), Budget.parse("2-epochs")))
+    return enable_replay(
+        Trainer(model, FakeBatches(), ResolvedTrainingSettings(learning_rate=0.1), Budget.parse("2-epochs"))
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -517,105 +531,96 @@ def test_a_model_that_cannot_be_replayed_is_not_captured(
     device: str, side_effect: Callable[[CustomModel, Tensor], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if device == "cpu":
-        if side_effect is reads_a_value:
+        if side_effect is read_value:
             pytest.skip("a CPU has no asynchronous work")
-        monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)  # it draws on the CPU as well
-    one, other = make_custom_trainer(side_effect, device), make_custom_trainer(side_effect, device)
-    train_both(without_replay(one), other)
-    assert not other.replay.graphs
-    assert other.replay.disabled_reason == SIDE_EFFECTS[side_effect]
-    for a, b in zip(one.model.buffers(), other.model.buffers(), strict=True):
-        assert torch.equal(a, b)
+        monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)  # dropout draws from the CPU generator
+    eager, replayed = make_custom_trainer(side_effect, device), make_custom_trainer(side_effect, device)
+    train_both(disable_replay(eager), replayed)
+    assert not replayed.replay.graphs
+    assert replayed.replay.disabled_reason == SIDE_EFFECTS[side_effect]
+    assert_equal_tensors(eager.model.buffers(), replayed.model.buffers())
 
 
 @pytest.mark.gpu
 def test_buffers_are_updated_by_replay_on_a_gpu() -> None:
-    one, other = make_custom_trainer(has_no_side_effect, "cuda"), make_custom_trainer(has_no_side_effect, "cuda")
-    train_both(without_replay(one), other)
-    assert other.replay.graphs
-    for a, b in zip(one.model.buffers(), other.model.buffers(), strict=True):
-        assert torch.equal(a, b)
+    eager, replayed = make_custom_trainer(do_nothing, "cuda"), make_custom_trainer(do_nothing, "cuda")
+    train_both(disable_replay(eager), replayed)
+    assert replayed.replay.graphs
+    assert_equal_tensors(eager.model.buffers(), replayed.model.buffers())
 
 
 @pytest.mark.gpu
 def test_training_continues_without_graphs_after_a_failed_capture_on_a_gpu() -> None:
-    plain, other = without_replay(make_custom_trainer(synchronises, "cuda")), make_custom_trainer(synchronises, "cuda")
-    notes = []
-    for _, step in zip(plain.steps(), other.steps(), strict=True):
-        notes += step.notes
-    assert not other.replay.graphs
-    assert len(notes) == 1
-    assert notes[0].startswith("a CUDA graph could not be captured")
-    for a, b in zip(plain.parameters, other.parameters, strict=True):
-        assert torch.equal(a, b)
+    eager, replayed = (make_custom_trainer(synchronise, "cuda") for _ in range(2))
+    list(disable_replay(eager).steps())
+    (note,) = [note for step in replayed.steps() for note in step.notes]
+    assert not replayed.replay.graphs
+    assert note.startswith("a CUDA graph could not be captured")
+    assert_equal_tensors(eager.parameters, replayed.parameters)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("side_effect", [reads_a_value, synchronises])
+@pytest.mark.parametrize("side_effect", [read_value, synchronise])
 def test_a_failed_capture_does_not_affect_another_trainer_on_a_gpu(
     side_effect: Callable[[CustomModel, Tensor], None],
 ) -> None:
     settings = make_settings("lstm")
-    plain, first, other = (
-        without_replay(make_trainer(settings, "cuda")),
-        make_trainer(settings, "cuda"),
-        make_custom_trainer(side_effect, "cuda"),
-    )
-    for number, (a, b) in enumerate(zip(plain.steps(), first.steps(), strict=True)):
-        assert a.loss == b.loss
+    eager, replayed = disable_replay(make_trainer(settings, "cuda")), make_trainer(settings, "cuda")
+    failing = make_custom_trainer(side_effect, "cuda")
+    for number, (eager_step, replayed_step) in enumerate(zip(eager.steps(), replayed.steps(), strict=True)):
+        assert eager_step.loss == replayed_step.loss
         if number == CAPTURE_STEP + 1:
-            assert first.replay.graphs
-            list(other.steps())
-            assert other.replay.disabled_reason
-    assert first.replay.graphs
+            assert replayed.replay.graphs
+            list(failing.steps())
+            assert failing.replay.disabled_reason
+    assert replayed.replay.graphs
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 def test_graphs_captured_before_a_generator_was_replaced_are_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make_trainer(make_settings("lstm"))
-    steps = trainer.steps()
-    for _ in range(CAPTURE_STEP + 1):
-        next(steps)
-    replays = count_replays(trainer)
+    steps = take_steps(trainer, CAPTURE_STEP + 1)
+    replays = ReplayCounter(trainer)
     monkeypatch.setattr(RandomStates, "num_replaced", RandomStates.num_replaced + 1)
     for _ in range(5):
         next(steps)
-    assert replays[0] == 0
+    assert replays.count == 0
     assert len(FakeGraph.instances) == 2
 
 
-@pytest.mark.parametrize("message", [replay.SYNC_ERROR, "something else"])
-def test_a_computation_rejected_for_synchronising_is_repeated(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def make_trainer_that_fails_when_checked(message: str, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    """Returns a trainer whose model raises an error at the call that checks whether it can be captured."""
     monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)
     calls: list[None] = []
 
-    def raises_once(model: CustomModel, scores: Tensor) -> None:
+    def raise_once(model: CustomModel, scores: Tensor) -> None:
         calls.append(None)
         if len(calls) == 1 + WARMUP_CALLS + 1:  # the first batch has a key of its own: it resets the state
             raise RuntimeError(message)
 
-    plain, other = (
-        without_replay(make_custom_trainer(has_no_side_effect, "cpu")),
-        make_custom_trainer(raises_once, "cpu"),
-    )
-    if message != replay.SYNC_ERROR:
-        with pytest.raises(RuntimeError, match=message):
-            list(other.steps())
-        return
-    train_both(plain, other)
-    assert other.replay.disabled_reason == "it waits for the GPU"
-    for a, b in zip(plain.model.buffers(), other.model.buffers(), strict=True):
-        assert torch.equal(a, b)
+    return make_custom_trainer(raise_once, "cpu")
+
+
+def test_a_computation_rejected_for_synchronising_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    eager = disable_replay(make_custom_trainer(do_nothing, "cpu"))
+    replayed = make_trainer_that_fails_when_checked(replay.SYNC_ERROR, monkeypatch)
+    train_both(eager, replayed)
+    assert replayed.replay.disabled_reason == "it waits for the GPU"
+    assert_equal_tensors(eager.model.buffers(), replayed.model.buffers())
+
+
+def test_another_error_of_a_checked_computation_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make_trainer_that_fails_when_checked("something else", monkeypatch)
+    with pytest.raises(RuntimeError, match="something else"):
+        list(trainer.steps())
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 def test_a_failed_capture_frees_all_graphs() -> None:
-    trainer = make_trainer(make_settings("lstm"), batches=Batches(shorter=(7, 8, 9, 10, 11)))
-    steps = trainer.steps()
-    for _ in range(CAPTURE_STEP + 1):
-        next(steps)
+    trainer = make_trainer(make_settings("lstm"), batches=FakeBatches(shorter=(7, 8, 9, 10, 11)))
+    steps = take_steps(trainer, CAPTURE_STEP + 1)
     assert trainer.replay.graphs
-    trainer.replay.make_graph = lambda: FailingGraph(trainer.model)
+    trainer.replay.create_graph = lambda: FailingGraph(trainer.model)
     notes = [note for step in steps for note in step.notes]
     assert len(notes) == 1
     assert not trainer.replay.graphs
@@ -631,7 +636,7 @@ def test_an_interrupt_during_a_capture_is_raised() -> None:
                 raise RuntimeError("the capture was not ended")
 
     trainer = make_trainer(make_settings("lstm"))
-    trainer.replay.make_graph = lambda: InterruptedGraph(trainer.model)
+    trainer.replay.create_graph = lambda: InterruptedGraph(trainer.model)
     with pytest.raises(KeyboardInterrupt):
         list(trainer.steps())
 
@@ -639,21 +644,19 @@ def test_an_interrupt_during_a_capture_is_raised() -> None:
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 def test_training_continues_without_graphs_after_a_failed_capture() -> None:
     settings = make_settings("lstm")
-    one, other = without_replay(make_trainer(settings)), make_trainer(settings)
-    other.replay.make_graph = lambda: FailingGraph(other.model)
-    notes = []
-    for _, step in zip(one.steps(), other.steps(), strict=True):
-        notes += step.notes
+    eager, replayed = disable_replay(make_trainer(settings)), make_trainer(settings)
+    replayed.replay.create_graph = lambda: FailingGraph(replayed.model)
+    list(eager.steps())
+    notes = [note for step in replayed.steps() for note in step.notes]
     assert notes == ["a CUDA graph could not be captured (operation not permitted); training continues without graphs."]
-    for a, b in zip(one.parameters, other.parameters, strict=True):
-        assert torch.equal(a, b)
+    assert_equal_tensors(eager.parameters, replayed.parameters)
 
 
 def test_a_model_that_changes_at_every_step_is_checked_a_limited_number_of_times() -> None:
-    trainer = make_custom_trainer(has_no_side_effect, "cpu")
+    trainer = make_custom_trainer(do_nothing, "cpu")
     trainer.model.progress = 0.0
     checks = []
-    trainer.replay._compute_checked = lambda signature, *args: (checks.append(1), trainer.replay.compute(*args))[1]
+    trainer.replay._compute_and_check = lambda signature, *args: (checks.append(1), trainer.replay.compute(*args))[1]
     list(trainer.steps())
     assert not FakeGraph.instances
     assert len(checks) == MAX_CHECKS + 1
@@ -664,13 +667,16 @@ def test_a_model_that_changes_at_every_step_is_checked_a_limited_number_of_times
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
 def test_the_number_of_graphs_is_limited() -> None:
-    class Lengths(Batches):
+    num_lengths = MAX_GRAPHS + 4
+
+    class BatchesOfManyLengths(FakeBatches):
         def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
             for step in range(start, self.steps):
-                ids = torch.zeros(ROWS, 2 + step % (MAX_GRAPHS + 4), dtype=torch.int64)
+                ids = torch.zeros(BATCH_SIZE, 2 + step % num_lengths, dtype=torch.int64)
                 yield TokenBatch(ids, ids, resets_state=True)
 
-    trainer = make_trainer(make_settings("gru"), batches=Lengths(steps=12 * (CAPTURE_STEP + 1)), budget="1-epochs")
+    batches = BatchesOfManyLengths(steps=num_lengths * (CAPTURE_STEP + 1))
+    trainer = make_trainer(make_settings("gru"), batches=batches, budget="1-epochs")
     list(trainer.steps())
     assert len(trainer.replay.graphs) == MAX_GRAPHS
 
@@ -714,18 +720,16 @@ def test_out_of_memory_frees_graphs_first_and_then_splits_the_batch() -> None:
         notes += step.notes
     assert notes == [
         "out of memory: CUDA graphs are freed; training continues without them.",
-        "out of memory: the batch of 4 rows is now computed in 2 micro-batches; the updates stay the same.",
+        "out of memory: the batch of 4 sequences is now computed in 2 micro-batches; the updates stay the same.",
     ]
     assert trainer.micro_batches.num_micro_batches == 2
     assert not trainer.replay.graphs
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
-def test_a_single_row_that_does_not_fit_is_tried_again_without_graphs() -> None:
-    trainer = make_trainer(make_settings("lstm"), batches=Batches(rows=1))
-    steps = trainer.steps()
-    for _ in range(CAPTURE_STEP + 1):
-        next(steps)
+def test_a_single_sequence_that_does_not_fit_is_computed_again_without_graphs() -> None:
+    trainer = make_trainer(make_settings("lstm"), batches=FakeBatches(batch_size=1))
+    steps = take_steps(trainer, CAPTURE_STEP + 1)
 
     def raise_out_of_memory() -> None:
         raise torch.OutOfMemoryError("simulated")
@@ -749,7 +753,7 @@ def test_a_validation_that_never_fits_into_memory_is_an_error() -> None:
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
-def test_a_validation_that_does_not_fit_is_tried_again_without_graphs() -> None:
+def test_a_validation_that_does_not_fit_is_repeated_without_graphs() -> None:
     trainer = make_trainer(make_settings("lstm", {"validate_every": CAPTURE_STEP + 2}))
     had_graphs = []
 
@@ -768,7 +772,7 @@ def test_a_validation_that_does_not_fit_is_tried_again_without_graphs() -> None:
 def test_a_trainer_has_no_reference_cycles() -> None:
     trainer = make_trainer(make_settings("lstm"))
     next(trainer.steps())
-    trainer.replay.make_graph = None  # the lambda in `with_replay` refers to the trainer
+    trainer.replay.create_graph = None  # the lambda in `enable_replay` refers to the trainer
     reference = weakref.ref(trainer)
     gc.disable()
     try:
@@ -779,7 +783,7 @@ def test_a_trainer_has_no_reference_cycles() -> None:
 
 
 @pytest.mark.usefixtures("_allow_cpu_dropout")
-def test_a_state_survives_the_next_replay() -> None:
+def test_a_returned_state_is_not_overwritten_by_the_next_replay() -> None:
     trainer = make_trainer(make_settings("lstm", dropout=0.0), budget="1-epochs")
     states = []
     for _ in trainer.steps():
@@ -790,11 +794,11 @@ def test_a_state_survives_the_next_replay() -> None:
 
 
 def test_cached_sines_and_cosines_keep_their_address() -> None:
-    device_tensor = torch.zeros(1)
-    address = sines_and_cosines(5, 6, device_tensor).data_ptr()
+    like = torch.zeros(1)  # gives dtype and device
+    address = sines_and_cosines(5, 6, like).data_ptr()
     for width in range(8, 8 + 2 * 40, 2):
-        sines_and_cosines(5, width, device_tensor)
-    assert sines_and_cosines(5, 6, device_tensor).data_ptr() == address
+        sines_and_cosines(5, width, like)
+    assert sines_and_cosines(5, 6, like).data_ptr() == address
 
 
 # Keys of graphs
@@ -806,12 +810,12 @@ def test_batches_are_described_by_type_tensor_shapes_and_plain_fields() -> None:
         names: tuple[str, ...] = ("a",)
 
     ids = torch.zeros(2, 3, dtype=torch.int64)
-    assert describe_batch(TokenBatch(ids, ids)) is not None
-    assert describe_batch(TokenBatch(ids, ids)) == describe_batch(TokenBatch(ids + 1, ids, positions=torch.arange(2)))
-    assert describe_batch(TokenBatch(ids, ids)) != describe_batch(TokenBatch(ids, ids[:, :2]))
-    assert describe_batch(TokenBatch(ids, ids)) != describe_batch(TokenBatch(ids, ids.int()))
-    assert describe_batch(TokenBatch(ids, ids)) != describe_batch(TokenBatch(ids, ids, resets_state=False))
-    assert describe_batch(BatchWithNames(ids, ids)) is None
+    assert build_batch_key(TokenBatch(ids, ids)) is not None
+    assert build_batch_key(TokenBatch(ids, ids)) == build_batch_key(TokenBatch(ids + 1, ids, positions=torch.arange(2)))
+    assert build_batch_key(TokenBatch(ids, ids)) != build_batch_key(TokenBatch(ids, ids[:, :2]))
+    assert build_batch_key(TokenBatch(ids, ids)) != build_batch_key(TokenBatch(ids, ids.int()))
+    assert build_batch_key(TokenBatch(ids, ids)) != build_batch_key(TokenBatch(ids, ids, resets_state=False))
+    assert build_batch_key(BatchWithNames(ids, ids)) is None
 
 
 def test_states_are_described_by_structure_shape_type_and_device() -> None:
@@ -823,8 +827,8 @@ def test_states_are_described_by_structure_shape_type_and_device() -> None:
         torch.zeros(2, 3, dtype=torch.float64),
         torch.zeros(2, 3, device="meta"),
     ]
-    assert len({describe_state(state) for state in states}) == len(states)
-    assert describe_state(torch.zeros(2, 3)) == describe_state(torch.ones(2, 3))
+    assert len({build_state_key(state) for state in states}) == len(states)
+    assert build_state_key(torch.zeros(2, 3)) == build_state_key(torch.ones(2, 3))
 
 
 @pytest.mark.parametrize(
@@ -857,7 +861,7 @@ def test_a_torchscript_module_is_never_replayed() -> None:
 
 def test_graph_replay_on_a_cpu_calls_compute() -> None:
     calls = []
-    plain = GraphReplay(lambda *args: calls.append(args), nn.Linear(1, 1), torch.device("cpu"))
+    graph_replay = GraphReplay(lambda *args: calls.append(args), nn.Linear(1, 1), torch.device("cpu"))
     for _ in range(2 * CAPTURE_STEP):
-        plain(TokenBatch(torch.zeros(1, 1), torch.zeros(1, 1)), None, torch.ones(()))
+        graph_replay(TokenBatch(torch.zeros(1, 1), torch.zeros(1, 1)), None, torch.ones(()))
     assert len(calls) == 2 * CAPTURE_STEP

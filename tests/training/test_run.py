@@ -41,7 +41,7 @@ def run_copy(finished_run, tmp_path) -> Path:
 
 
 def run_failing(capsys, *arguments: str | Path) -> tuple[int, list[str]]:
-    """Run a command that fails; return its exit status and the lines of its error message."""
+    """Runs a command that fails; returns its exit status and the lines of its error message."""
     capsys.readouterr()
     status = main([str(argument) for argument in arguments])
     stderr = capsys.readouterr().err
@@ -69,6 +69,13 @@ def test_a_run_of_a_newer_version_is_rejected_with_its_version(run_copy, capsys)
         ]
 
 
+def test_the_settings_file_keeps_the_keys_of_earlier_versions(finished_run):
+    content = yaml.safe_load((finished_run / "config.yaml").read_text())
+    assert list(content["run"]) == ["data", "fingerprint", "split", "command", "seqwise", "format"]
+    metadata = Run.open(finished_run).metadata
+    assert (metadata.split_rule, metadata.seqwise_version) == (content["run"]["split"], content["run"]["seqwise"])
+
+
 def test_a_folder_that_is_no_run_is_rejected_and_a_similar_one_suggested(run_copy, capsys):
     (run_copy.parent / "cop").mkdir()
     status, lines = run_failing(capsys, "train", "--resume", run_copy.parent / "cop")
@@ -93,7 +100,7 @@ def test_a_folder_that_is_no_run_is_rejected_and_a_similar_one_suggested(run_cop
         b"\xff\xfe\x00",
     ],
 )
-def test_a_damaged_settings_file_is_one_error_message(run_copy, capsys, damage):
+def test_a_damaged_settings_file_is_reported_in_one_error_message(run_copy, capsys, damage):
     (run_copy / "config.yaml").write_bytes(damage if isinstance(damage, bytes) else damage.encode())
     status, lines = run_failing(capsys, "train", "--resume", run_copy)
     assert status == 2
@@ -103,14 +110,14 @@ def test_a_damaged_settings_file_is_one_error_message(run_copy, capsys, damage):
 
 def test_a_truncated_settings_file_is_rejected(run_copy):
     """Otherwise defaults would replace the missing settings."""
-    whole = (run_copy / "config.yaml").read_text().rstrip("\n")
-    for length in [*range(0, len(whole), 41), *range(len(whole) - 60, len(whole))]:
-        (run_copy / "config.yaml").write_text(whole[:length])
+    settings = (run_copy / "config.yaml").read_text().rstrip("\n")
+    for length in [*range(0, len(settings), 41), *range(len(settings) - 60, len(settings))]:
+        (run_copy / "config.yaml").write_text(settings[:length])
         with pytest.raises(RunError):
             Run.open(run_copy)
 
 
-def test_a_damaged_tokeniser_is_one_error_message(run_copy, capsys):
+def test_a_damaged_tokeniser_is_reported_in_one_error_message(run_copy, capsys):
     path = run_copy / "tokenizer.json"
     os.truncate(path, path.stat().st_size // 2)
     status, lines = run_failing(capsys, "predict", run_copy, "a")
@@ -146,11 +153,11 @@ def test_changed_data_is_rejected(finished_run, run_copy, book, capsys):
 
 
 def test_an_incomplete_line_of_metrics_is_skipped(run_copy):
-    rows = Run.open(run_copy).metrics()
+    rows = Run.open(run_copy).read_metrics()
     with (run_copy / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5000, "validation": {"loss": 1.0}')
     run = Run.open(run_copy)
-    assert run.metrics() == rows
+    assert run.read_metrics() == rows
     run.drop_metrics_after(rows[-2]["step"])
     assert [json.loads(line) for line in (run_copy / "metrics.jsonl").read_text().splitlines()] == rows[:-1]
 

@@ -14,7 +14,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from live_runs import SEQWISE, SMALL, finish, kill_and_resume, logged_step, outcome, run, saved_step, start, wait_until
+from live_runs import (
+    SEQWISE,
+    SMALL,
+    finish,
+    get_logged_step,
+    get_saved_step,
+    kill_and_resume,
+    read_outcome,
+    run,
+    start,
+    wait_until,
+)
 
 pytestmark = pytest.mark.slow  # `test_training_run.py` checks the same inside one process
 
@@ -49,22 +60,22 @@ def run_uninterrupted(text: Path, family: str, folder: Path) -> Path:
 
 
 def run_with_interrupts(text: Path, folder: Path) -> tuple[Path, list[tuple[int, str, int, int]]]:
-    """Interrupt by SIGINT, resume, interrupt by SIGTERM, resume to the end. Only the signals cause checkpoints."""
+    """Interrupts by SIGINT, resumes, interrupts by SIGTERM, resumes to the end. Only the signals cause checkpoints."""
     arguments, stops = train_command(text, "lstm", folder, save_every=10**6), []
     for signal_number, target in ((signal.SIGINT, 60), (signal.SIGTERM, 180)):
         process = start(*arguments)
-        wait_until(lambda: logged_step(folder) >= target, process)  # noqa: B023 - used at once
+        wait_until(lambda: get_logged_step(folder) >= target, process)  # noqa: B023 - used at once
         process.send_signal(signal_number)
-        stops.append((*finish(process), saved_step(folder), logged_step(folder)))
+        stops.append((*finish(process), get_saved_step(folder), get_logged_step(folder)))
         arguments = ["train", "--resume", folder]
-    stops.append((*run(*arguments), saved_step(folder), logged_step(folder)))
+    stops.append((*run(*arguments), get_saved_step(folder), get_logged_step(folder)))
     return folder, stops
 
 
-def resume_truncated(whole: Future[Path], folder: Path) -> tuple[Path, int, str]:
-    """A copy of the whole run whose newest checkpoint has lost its end."""
-    shutil.copytree(whole.result(), folder)
-    newest = folder / f"checkpoints/step-{saved_step(folder)}/tensors.safetensors"
+def resume_truncated(uninterrupted: Future[Path], folder: Path) -> tuple[Path, int, str]:
+    """Resumes a copy of the uninterrupted run whose newest checkpoint has lost its end."""
+    shutil.copytree(uninterrupted.result(), folder)
+    newest = folder / f"checkpoints/step-{get_saved_step(folder)}/tensors.safetensors"
     os.truncate(newest, newest.stat().st_size // 2)
     return folder, *run("train", "--resume", folder)
 
@@ -77,26 +88,26 @@ def scenarios(text, tmp_path_factory):
             "root": root,
             "lstm killed": pool.submit(run_with_kills, text, "lstm", root / "killed-lstm", 10),
             "transformer killed": pool.submit(run_with_kills, text, "transformer", root / "killed-transformer", 3),
-            "lstm": (whole := pool.submit(run_uninterrupted, text, "lstm", root / "lstm")),
+            "lstm": (uninterrupted := pool.submit(run_uninterrupted, text, "lstm", root / "lstm")),
             "transformer": pool.submit(run_uninterrupted, text, "transformer", root / "transformer"),
             "killed in writes": pool.submit(run_with_kills_in_writes, text, root),
             "interrupted": pool.submit(run_with_interrupts, text, root / "interrupted"),
-            "truncated": pool.submit(resume_truncated, whole, root / "truncated"),
+            "truncated": pool.submit(resume_truncated, uninterrupted, root / "truncated"),
         }
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(scenarios, family):
     """Ten kills for the LSTM on streams, three for the Transformer on shuffled windows."""
-    expected = outcome(scenarios[family].result())
+    expected = read_outcome(scenarios[family].result())
     assert expected["step"] == STEPS
     assert expected["ended"] == "the budget is spent"
-    assert outcome(scenarios[f"{family} killed"].result()) == expected
+    assert read_outcome(scenarios[f"{family} killed"].result()) == expected
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_killed_thirty_times_ends_with_the_same_bits(text, tmp_path, scenarios, family):
-    assert outcome(run_with_kills(text, family, tmp_path / "run", 30)) == outcome(scenarios[family].result())
+    assert read_outcome(run_with_kills(text, family, tmp_path / "run", 30)) == read_outcome(scenarios[family].result())
 
 
 def test_ctrl_c_and_sigterm_finish_the_step_save_and_print_how_to_resume(scenarios):
@@ -111,7 +122,7 @@ def test_ctrl_c_and_sigterm_finish_the_step_save_and_print_how_to_resume(scenari
 
 
 def test_an_interrupted_run_ends_with_the_same_bits(scenarios):
-    assert outcome(scenarios["interrupted"].result()[0]) == outcome(scenarios["lstm"].result())
+    assert read_outcome(scenarios["interrupted"].result()[0]) == read_outcome(scenarios["lstm"].result())
 
 
 def test_a_truncated_newest_checkpoint_is_skipped_and_the_run_ends_with_the_same_bits(scenarios):
@@ -119,7 +130,7 @@ def test_a_truncated_newest_checkpoint_is_skipped_and_the_run_ends_with_the_same
     assert status == 0, stderr
     assert stderr.count(f"step-{STEPS} is damaged (tensors.safetensors has ") == 1
     assert f"resuming at step {STEPS - SAVE_EVERY}." in stderr
-    assert outcome(folder) == outcome(scenarios["lstm"].result())
+    assert read_outcome(folder) == read_outcome(scenarios["lstm"].result())
 
 
 # Kills inside writes. One process imports everything; every training is a fork of it, which saves the time of imports.
@@ -170,9 +181,9 @@ def test_a_kill_inside_any_write_of_a_run_changes_nothing(scenarios):
     status, stderr = scenarios["killed in writes"].result()
     assert status == 0, stderr
     assert "damaged" not in stderr
-    killed, whole = scenarios["root"] / "killed", scenarios["root"] / "whole"
-    assert outcome(killed) == outcome(whole)
-    assert sorted(os.listdir(killed)) == sorted(os.listdir(whole))
+    killed, uninterrupted = scenarios["root"] / "killed", scenarios["root"] / "whole"
+    assert read_outcome(killed) == read_outcome(uninterrupted)
+    assert sorted(os.listdir(killed)) == sorted(os.listdir(uninterrupted))
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
@@ -200,7 +211,7 @@ cp -r "$disk/run" "$disk.run"
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="a small disk needs unshare of util-linux")
-def test_a_full_disk_is_one_message_and_the_run_can_be_resumed_later(text, tmp_path):
+def test_a_full_disk_is_reported_once_and_the_run_can_be_resumed_later(text, tmp_path):
     """The disk holds one checkpoint of this model, but not two."""
     (tmp_path / "disk").mkdir()
     arguments = ["train", text, "--model", "lstm", *SMALL, "--network.width", "64", "--budget", f"{64 * 30}-tokens"]
@@ -214,4 +225,4 @@ def test_a_full_disk_is_one_message_and_the_run_can_be_resumed_later(text, tmp_p
     assert stderr[0] == f"error: {tmp_path}/disk/run/checkpoints/step-20: cannot write: the disk is full."
     assert "--resume" in stderr[1]
     status, stderr = run(*arguments, "--training.save-every", "10", "--out", tmp_path / "whole")
-    assert outcome(tmp_path / "disk.run") == outcome(tmp_path / "whole")
+    assert read_outcome(tmp_path / "disk.run") == read_outcome(tmp_path / "whole")

@@ -25,7 +25,7 @@ from seqwise.data.batch import TokenBatch
 from seqwise.tasks.task import Task
 from seqwise.training import memory
 from seqwise.training.loop import Step, Trainer
-from seqwise.training.memory import RowRange, select_rows, split_ranges
+from seqwise.training.memory import SequenceRange, select_sequences, split_ranges
 from seqwise.training.run import Run
 from seqwise.training.training_run import TrainingRun, create_run, open_training
 
@@ -70,14 +70,14 @@ def make_trainer(settings: Settings, task: Task, budget: str, seed: int = 0, **c
     return Trainer(task.build(settings), task.batches(settings), training, Budget.parse(budget), seed=seed)
 
 
-def first_batches(settings: Settings, task: Task) -> tuple[Any, Any, list[int]]:
-    """The first two batches of training, and the tokens of each row of the second."""
+def get_first_batches(settings: Settings, task: Task) -> tuple[Any, Any, list[int]]:
+    """Returns the first two batches of training, and the tokens of each row of the second."""
     batches = task.batches(settings).epoch(0)
     first, second = next(batches), next(batches)
-    return first, second, [second.slice(row, row + 1).num_tokens for row in range(second.rows)]
+    return first, second, [second.slice(row, row + 1).num_tokens for row in range(second.num_sequences)]
 
 
-def weights(model: torch.nn.Module) -> torch.Tensor:
+def get_weights(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
@@ -88,7 +88,7 @@ def run_trainer(trainer: Trainer) -> list[Step]:
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_ends_with_exactly_its_tokens(prepare_task, task):
     settings, prepared = prepare_task(task)
-    first, second, row_tokens = first_batches(settings, prepared)
+    first, second, row_tokens = get_first_batches(settings, prepared)
     assert max(row_tokens) > 1
     divisible_row = next(row for row in range(1, len(row_tokens)) if row_tokens[row] > 1)
     for extra in [
@@ -115,17 +115,17 @@ def test_a_budget_smaller_than_one_batch_makes_one_update(prepare_task):
 @pytest.mark.parametrize(("task", "family"), [*((task, "lstm") for task in TASKS), ("language", "transformer")])
 @pytest.mark.parametrize("num_micro_batches", [1, 2])
 def test_the_last_update_is_the_weighted_sum_over_its_rows(prepare_task, task, family, num_micro_batches):
-    """By hand: each row's gradient, the first rows fully, the next one by the share of its tokens that is left."""
+    """Adds the gradients of single rows: the first ones fully, the next one by the share of its tokens that is left."""
     settings, prepared = prepare_task(task, family)
-    first, second, row_tokens = first_batches(settings, prepared)
+    first, second, row_tokens = get_first_batches(settings, prepared)
     num_whole_rows = next(row for row in range(1, len(row_tokens)) if row_tokens[row] > 1)
-    part = (row_tokens[num_whole_rows] // 2) / row_tokens[num_whole_rows]
+    partial_share = (row_tokens[num_whole_rows] // 2) / row_tokens[num_whole_rows]
     budget = first.num_tokens + sum(row_tokens[:num_whole_rows]) + row_tokens[num_whole_rows] // 2
     trainer = make_trainer(settings, prepared, f"{budget}-tokens", accumulate=num_micro_batches)
     stream = trainer.steps()
     next(stream)
-    before, batch_state = weights(trainer.model), trainer.model_state
-    shares = [1.0] * num_whole_rows + [part] + [0.0] * (second.rows - num_whole_rows - 1)
+    before, batch_state = get_weights(trainer.model), trainer.model_state
+    shares = [1.0] * num_whole_rows + [partial_share] + [0.0] * (second.num_sequences - num_whole_rows - 1)
     total, count = torch.zeros(()), 0.0
     trainer.model.zero_grad()
     if hasattr(trainer.model, "progress"):
@@ -133,20 +133,20 @@ def test_the_last_update_is_the_weighted_sum_over_its_rows(prepare_task, task, f
     for row, share in enumerate(shares):
         if not share:
             continue
-        piece = second.slice(row, row + 1)
+        row_batch = second.slice(row, row + 1)
         state = None if second.resets_state else map_state(lambda tensor: tensor[row : row + 1], batch_state)  # noqa: B023
-        total = total + share * trainer.model(piece, state)[0].total
-        count += share * piece.num_targets
+        total = total + share * trainer.model(row_batch, state)[0].total
+        count += share * row_batch.num_targets
     (total / count).backward()
     gradient = torch.cat([
         (torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trainer.model.parameters()
     ])  # fmt: skip
     step = next(stream)
     assert step.ended
-    torch.testing.assert_close(weights(trainer.model), before - 0.5 * gradient, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(get_weights(trainer.model), before - 0.5 * gradient, rtol=1e-4, atol=1e-6)
     assert step.loss == pytest.approx(float(total.detach()) / count, rel=1e-4)
     assert step.gradient_norm == pytest.approx(float(gradient.norm()), rel=1e-3)
-    assert 0 < part < 1 or row_tokens[num_whole_rows] == 1
+    assert 0 < partial_share < 1 or row_tokens[num_whole_rows] == 1
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
@@ -159,13 +159,13 @@ def test_a_token_budget_of_whole_batches_equals_one_in_epochs(prepare_task, fami
     by_tokens = make_trainer(settings, prepared, f"{steps[-1].tokens}-tokens")
     assert [step.loss for step in run_trainer(by_tokens)] == [step.loss for step in steps]
     assert 25 <= len(steps) <= 26
-    assert torch.equal(weights(by_epochs.model), weights(by_tokens.model))
+    assert torch.equal(get_weights(by_epochs.model), get_weights(by_tokens.model))
 
 
 @pytest.mark.parametrize("budget", ["0.05s", "0.3-epochs"])
 def test_other_budgets_never_use_part_of_a_batch(prepare_task, monkeypatch, budget):
     settings, prepared = prepare_task("tag")
-    monkeypatch.setattr(memory, "select_rows", lambda *args: pytest.fail("a batch was cut"))
+    monkeypatch.setattr(memory, "select_sequences", lambda *args: pytest.fail("a batch was cut"))
     steps = run_trainer(make_trainer(settings, prepared, budget))
     sizes = [batch.num_tokens for batch, _ in zip(prepared.batches(settings).epoch(0), steps)]
     assert [step.tokens for step in steps[: len(sizes)]] == [sum(sizes[: index + 1]) for index in range(len(sizes))]
@@ -175,32 +175,32 @@ def test_other_budgets_never_use_part_of_a_batch(prepare_task, monkeypatch, budg
 
 
 def make_batch(*counts: int) -> TokenBatch:
-    """Return rows of ten positions; `counts` is the number of targets in each."""
+    """Returns rows of ten positions; `counts` is the number of targets in each."""
     mask = torch.arange(10)[None, :] < torch.tensor(counts)[:, None]
     return TokenBatch(torch.zeros_like(mask, dtype=torch.long), torch.zeros_like(mask, dtype=torch.long), mask)
 
 
 def test_rows_are_selected_until_the_tokens_are_spent():
     batch = make_batch(4, 0, 10, 2)
-    assert select_rows(batch, 16) == (RowRange(0, 4),)
-    assert select_rows(batch, 100) == (RowRange(0, 4),)
-    assert select_rows(batch, 15) == (RowRange(0, 3), RowRange(3, 4, 0.5))
-    assert select_rows(batch, 14) == (RowRange(0, 3),)
-    assert select_rows(batch, 4) == (RowRange(0, 2),)  # a row without any token costs nothing
-    assert select_rows(batch, 1) == (RowRange(0, 1, 0.25),)
-    assert select_rows(batch, 0) == ()
-    assert select_rows(batch, -3) == ()
-    assert select_rows(make_batch(0, 5), -3) == ()  # another process has spent it all
+    assert select_sequences(batch, 16) == (SequenceRange(0, 4),)
+    assert select_sequences(batch, 100) == (SequenceRange(0, 4),)
+    assert select_sequences(batch, 15) == (SequenceRange(0, 3), SequenceRange(3, 4, 0.5))
+    assert select_sequences(batch, 14) == (SequenceRange(0, 3),)
+    assert select_sequences(batch, 4) == (SequenceRange(0, 2),)  # a row without any token costs nothing
+    assert select_sequences(batch, 1) == (SequenceRange(0, 1, 0.25),)
+    assert select_sequences(batch, 0) == ()
+    assert select_sequences(batch, -3) == ()
+    assert select_sequences(make_batch(0, 5), -3) == ()  # another process has spent it all
 
 
 def test_micro_batches_split_ranges_at_multiples_of_their_size():
-    ranges = (RowRange(0, 5), RowRange(5, 6, 0.5))
+    ranges = (SequenceRange(0, 5), SequenceRange(5, 6, 0.5))
     assert list(split_ranges(ranges, 2)) == [(0, 2, 1.0), (2, 4, 1.0), (4, 5, 1.0), (5, 6, 0.5)]
     assert list(split_ranges(ranges, 8)) == list(ranges)
     assert list(split_ranges((), 2)) == []
 
 
-def count_targets(batch: TokenBatch, ranges: tuple[RowRange, ...]) -> float:
+def count_targets(batch: TokenBatch, ranges: tuple[SequenceRange, ...]) -> float:
     return sum(weight * batch.slice(start, stop).num_targets for start, stop, weight in ranges)
 
 
@@ -208,7 +208,7 @@ def count_targets(batch: TokenBatch, ranges: tuple[RowRange, ...]) -> float:
 @given(st.lists(st.integers(0, 10), min_size=2, max_size=12), st.integers(1, 4), st.data())
 def test_processes_together_spend_the_remaining_tokens(counts, processes, data):
     """The rows of the processes, in the order of their ranks, share the targets that one process would use."""
-    left = data.draw(st.integers(0, sum(counts)))
+    tokens_left = data.draw(st.integers(0, sum(counts)))
     cuts = sorted(data.draw(st.integers(1, len(counts))) for _ in range(processes - 1))
     bounds = [0, *cuts, len(counts)]
     parts = [counts[a:b] for a, b in pairwise(bounds)]
@@ -216,10 +216,12 @@ def test_processes_together_spend_the_remaining_tokens(counts, processes, data):
     for rank, part in enumerate(parts):
         if part:
             batch = make_batch(*part)
-            spent += count_targets(batch, select_rows(batch, left - sum(sum(each) for each in parts[:rank])))
-    assert spent == pytest.approx(left)
+            spent += count_targets(
+                batch, select_sequences(batch, tokens_left - sum(sum(each) for each in parts[:rank]))
+            )
+    assert spent == pytest.approx(tokens_left)
     batch = make_batch(*counts)
-    assert count_targets(batch, select_rows(batch, left)) == pytest.approx(left)
+    assert count_targets(batch, select_sequences(batch, tokens_left)) == pytest.approx(tokens_left)
 
 
 # Runs that are interrupted
@@ -230,9 +232,9 @@ def create_untrained_run(folder: Path, settings: Settings, task: Task, data: Pat
 
 
 def _origin(task: Task, data: Path) -> Any:
-    from seqwise.training.run import Origin
+    from seqwise.training.run import RunMetadata
 
-    return Origin(str(data), task.fingerprint, task.split_rule, "", "0")
+    return RunMetadata(str(data), task.fingerprint, task.split_rule, "", "0")
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
@@ -242,26 +244,26 @@ def test_an_interrupted_run_ends_with_the_same_bits(prepare_task, tmp_path, book
     settings.network.dropout, settings.budget = 0.3, f"{9 * 32 + 13}-tokens"  # inside the second row of update 10
     settings.training.validate_every = 4
 
-    def result(run: Run) -> tuple:
+    def read_result(run: Run) -> tuple:
         rows = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
         history = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
         return history, (run.folder / "model.safetensors").read_bytes()
 
-    whole = create_untrained_run(tmp_path / "whole", settings, task, book)
-    list(TrainingRun(whole, task).steps())
-    assert whole.metrics()[-1]["tokens"] == 9 * 32 + 13
-    assert whole.metrics()[-1]["step"] == 10
-    for cut in (1, 8, 9):
-        interrupted = create_untrained_run(tmp_path / f"cut-{cut}", settings, task, book)
+    uninterrupted = create_untrained_run(tmp_path / "whole", settings, task, book)
+    list(TrainingRun(uninterrupted, task).steps())
+    assert uninterrupted.read_metrics()[-1]["tokens"] == 9 * 32 + 13
+    assert uninterrupted.read_metrics()[-1]["step"] == 10
+    for last_step in (1, 8, 9):
+        interrupted = create_untrained_run(tmp_path / f"cut-{last_step}", settings, task, book)
         numbers: list[int] = []
-        for step in TrainingRun(interrupted, task).steps(lambda: len(numbers) + 1 >= cut):  # noqa: B023 - used at once
+        for step in TrainingRun(interrupted, task).steps(lambda: len(numbers) + 1 >= last_step):  # noqa: B023 - used at once
             numbers.append(step.number)
-        assert numbers[-1] == cut
+        assert numbers[-1] == last_step
         list(open_training(Run.open(interrupted.folder), task=task).steps())
-        assert result(interrupted)[0][-1] == result(whole)[0][-1]
-        assert result(interrupted)[1] == result(whole)[1]
-    training = open_training(Run.open(whole.folder), task=task)
+        assert read_result(interrupted)[0][-1] == read_result(uninterrupted)[0][-1]
+        assert read_result(interrupted)[1] == read_result(uninterrupted)[1]
+    training = open_training(Run.open(uninterrupted.folder), task=task)
     assert training.ended == "the budget is spent"
-    before = result(whole)
+    before = read_result(uninterrupted)
     assert list(training.steps()) == []
-    assert result(whole) == before
+    assert read_result(uninterrupted) == before

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from short_runs import OPTIONS, train
 
 from seqwise.budget import Budget
-from seqwise.cli.main import main
 from seqwise.cli.progress import TrainingDisplay
 from seqwise.data.batch import iterate_by_length, spread_indices
 from seqwise.tasks.task import Size
@@ -17,36 +17,23 @@ from seqwise.training.checkpoints import load_newest_checkpoint
 from seqwise.training.distribution import World
 from seqwise.training.run import Run
 from seqwise.training.validation import (
-    choose_minimum,
+    choose_minimum_share,
     choose_share,
     count_budget_tokens,
     estimate_share,
     measure_share,
 )
 
-OPTIONS = [
-    "--text.tokenizer",
-    "characters",
-    "--network.width",
-    "8",
-    "--training.batch-size",
-    "4",
-    "--data.window",
-    "16",
-]
+SMALL_SPLIT = ("--data.valid-fraction", "0.005")  # 300 characters for validation, so that it is fast
 
 
-def train(*arguments: str | Path) -> int:
-    return main(["train", *map(str, arguments)])
-
-
-def list_validations(folder: Path) -> list[int]:
-    return [row["step"] for row in Run.open(folder).metrics() if row.get("validation")]
+def list_validated_steps(folder: Path) -> list[int]:
+    return [row["step"] for row in Run.open(folder).read_metrics() if row.get("validation")]
 
 
 @pytest.fixture
 def small_minimum(monkeypatch):
-    """As if the 3,000 characters of the validation split were many: 320 of them suffice."""
+    """Lets 320 of the 3,000 characters of the validation split suffice for a validation."""
     monkeypatch.setattr(validation, "MIN_TOKENS", 320)
 
 
@@ -59,10 +46,10 @@ def test_indices_are_spread_evenly():
 
 
 def test_a_small_split_is_evaluated_as_a_whole():
-    assert choose_minimum(Size(60_000)) == 1
-    assert choose_minimum(Size(500_000)) == pytest.approx(0.1)
-    assert choose_minimum(Size(1_000_000, examples=2_500)) == pytest.approx(0.2)  # 500 of 2,500 examples
-    assert choose_minimum(Size(0)) == 1
+    assert choose_minimum_share(Size(60_000)) == 1
+    assert choose_minimum_share(Size(500_000)) == pytest.approx(0.1)
+    assert choose_minimum_share(Size(1_000_000, num_examples=2_500)) == pytest.approx(0.2)  # 500 of 2,500 examples
+    assert choose_minimum_share(Size(0)) == 1
 
 
 def test_twenty_validations_cost_a_tenth_of_the_training():
@@ -83,29 +70,29 @@ def test_epochs_are_counted_in_tokens():
     ("seconds", "tokens"),
     [
         (6_000, 300_000),  # 30 s for each validation
-        (600, 50_000),  # 3 s would give 30,000 tokens; at most four times as long
-        (60, 12_000),  # 0.3 s, four times as long
+        (600, 50_000),  # 3 s are enough for 30,000 tokens, and up to 12 s are spent to reach the minimum of 50,000
+        (60, 12_000),  # 0.3 s are enough for 3,000 tokens, and up to 1.2 s are spent
     ],
 )
-def test_a_time_budget_gives_the_tokens_that_fit_into_it(monkeypatch, seconds, tokens):
-    """At 10,000 tokens per second."""
+def test_a_time_budget_determines_how_many_tokens_are_validated(monkeypatch, seconds, tokens):
+    """The model evaluates 10,000 tokens per second."""
     clock, split = [0.0], Size(10_000_000)
 
     def validate(share: float) -> None:
-        clock[0] += share * split.tokens / 10_000
+        clock[0] += share * split.num_tokens / 10_000
 
     monkeypatch.setattr(validation.time, "perf_counter", lambda: clock[0])
-    assert measure_share(split, seconds, World(), validate) * split.tokens == pytest.approx(tokens)
+    assert measure_share(split, seconds, World(), validate) * split.num_tokens == pytest.approx(tokens)
     assert clock[0] < 0.05 * seconds  # what the measurement itself takes
 
 
-def test_a_run_validates_a_part_and_at_the_end_more_of_it(book, tmp_path, capsys, small_minimum):
-    """9,600 tokens pay for 3 · 960 tokens of validation: 9 times 320, and once more at the end."""
+def test_a_run_validates_on_a_part_of_the_split_and_at_the_end_on_more_of_it(book, tmp_path, capsys, small_minimum):
+    """A tenth of 9,600 tokens of training costs as much as 3 · 960 of validation: 9 times 320, and 2,880 at the end."""
     assert train(book, *OPTIONS, "--budget", "9600-tokens", "--out", tmp_path / "run") == 0
     stderr = capsys.readouterr().err
-    size = training_run.open_task(Run.open(tmp_path / "run")).valid_size().tokens
+    size = training_run.open_task(Run.open(tmp_path / "run")).valid_size().num_tokens
     assert f"validation: {32_000 / size:.2g}% of the split, 320 tokens, during training" in stderr
-    assert 9 <= len(list_validations(tmp_path / "run")) <= 11
+    assert 9 <= len(list_validated_steps(tmp_path / "run")) <= 11
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["share"] == pytest.approx(320 / size)
     assert summary["final"] == pytest.approx(2880 / size)
@@ -120,25 +107,24 @@ def test_the_final_validation_is_of_the_saved_weights(book, tmp_path, small_mini
     assert train(book, *OPTIONS, "--budget", "9600-tokens", "--out", tmp_path / "run") == 0
     run = Run.open(tmp_path / "run")
     summary, training = run.load_summary(), training_run.open_training(run)
-    training.model.load_state_dict(run.load_weights(), strict=False)
+    training.model.load_state_dict(run.read_weights(), strict=False)
     assert training._validate(summary.final) == summary.validation
 
 
 def test_a_resumed_run_validates_on_the_same_part(book, tmp_path, monkeypatch, small_minimum):
     arguments = [book, *OPTIONS, "--budget", "9600-tokens", "--training.save-every", "1"]
-    assert train(*arguments, "--out", tmp_path / "whole") == 0
+    assert train(*arguments, "--out", tmp_path / "uninterrupted") == 0
     with monkeypatch.context() as patch:
         patch.setattr(TrainingDisplay, "show", interrupt_at_step_75)
         assert train(*arguments, "--out", tmp_path / "run") == 130
     assert train("--resume", tmp_path / "run") == 0
     rows = [
-        [{key: row[key] for key in ("step", "loss", "validation")} for row in Run.open(tmp_path / name).metrics()]
-        for name in ("whole", "run")
+        [{key: row[key] for key in ("step", "loss", "validation")} for row in Run.open(tmp_path / name).read_metrics()]
+        for name in ("uninterrupted", "run")
     ]
     assert rows[0] == rows[1]
-    assert (
-        Run.open(tmp_path / "run").load_summary().validation == Run.open(tmp_path / "whole").load_summary().validation
-    )
+    summaries = [Run.open(tmp_path / name).load_summary() for name in ("uninterrupted", "run")]
+    assert summaries[0].validation == summaries[1].validation
 
 
 def interrupt_at_step_75(display, step) -> None:
@@ -147,34 +133,34 @@ def interrupt_at_step_75(display, step) -> None:
 
 
 def test_a_small_split_has_no_second_validation_at_the_end(book, tmp_path, capsys):
-    assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
+    assert train(book, *OPTIONS, *SMALL_SPLIT, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
     summary = Run.open(tmp_path / "run").load_summary()
     assert (summary.share, summary.final) == (1.0, None)
     assert "best weights on" not in capsys.readouterr().err
 
 
 def test_a_larger_budget_continues_a_finished_run(book, tmp_path, capsys):
-    arguments = [book, *OPTIONS, "--training.schedule", "cosine", "--training.warmup", "0", "--seed", "3"]
+    schedule = ["--training.schedule", "cosine", "--training.warmup", "0"]
+    arguments = [book, *OPTIONS, *SMALL_SPLIT, *schedule, "--seed", "3"]
     assert train(*arguments, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
-    before = Run.open(tmp_path / "run").metrics()
+    before = Run.open(tmp_path / "run").read_metrics()
     capsys.readouterr()
     assert train("--resume", tmp_path / "run", "--budget", "3840-tokens") == 0
     assert "resuming at step 30." in capsys.readouterr().err
     run = Run.open(tmp_path / "run")
-    rows = run.metrics()
+    rows = run.read_metrics()
     assert rows[: len(before)] == before
     assert rows[-1]["tokens"] == 3840
     assert [row["step"] for row in rows if row.get("ended")] == [30, 60]
-    # The rate is that of a run which had this budget from the start.
-    assert train(*arguments, "--budget", "3840-tokens", "--out", tmp_path / "whole") == 0
-    rates = [
-        {row["step"]: row["learning_rate"] for row in each} for each in (rows, Run.open(tmp_path / "whole").metrics())
-    ]
-    assert rates[0][40] == pytest.approx(rates[1][40], rel=1e-12)
-    assert rates[0][60] == pytest.approx(rates[1][60], rel=1e-12)
-    assert len([step for step in list_validations(tmp_path / "run") if step > 30]) == 10  # the other half of twenty
+    # The learning rate is that of a run which had this budget from the start.
+    assert train(*arguments, "--budget", "3840-tokens", "--out", tmp_path / "uninterrupted") == 0
+    expected_rows = Run.open(tmp_path / "uninterrupted").read_metrics()
+    rates, expected_rates = ({row["step"]: row["learning_rate"] for row in each} for each in (rows, expected_rows))
+    assert rates[40] == pytest.approx(expected_rates[40], rel=1e-12)
+    assert rates[60] == pytest.approx(expected_rates[60], rel=1e-12)
+    assert len([step for step in list_validated_steps(tmp_path / "run") if step > 30]) == 10  # the other half of twenty
     assert run.settings.budget == "3840-tokens"
-    assert run.origin.command.splitlines()[1].endswith("--budget 3840-tokens")
+    assert run.metadata.command.splitlines()[1].endswith("--budget 3840-tokens")
     assert run.load_summary().step == 60
 
 
@@ -192,22 +178,19 @@ def interrupt(display, step) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("budget", ["1920-tokens", "1k-tokens", "0.001-epochs"])
-def test_a_budget_that_is_already_spent_is_an_error(book, tmp_path, capsys, budget):
-    assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
-    before = (tmp_path / "run/config.yaml").read_text()
-    capsys.readouterr()
-    status = train("--resume", tmp_path / "run", "--budget", budget)
-    stderr = capsys.readouterr().err
-    if budget == "1920-tokens":  # nothing is different
-        assert status == 0
-        assert "this run is already complete." in stderr
-        assert (tmp_path / "run/config.yaml").read_text() == before
-    else:
-        assert status == 2
+def test_a_smaller_budget_than_is_already_spent_is_an_error(book, tmp_path, capsys):
+    assert train(book, *OPTIONS, *SMALL_SPLIT, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
+    config = (tmp_path / "run/config.yaml").read_text()
+    for budget in ("1k-tokens", "0.001-epochs"):
+        capsys.readouterr()
+        assert train("--resume", tmp_path / "run", "--budget", budget) == 2
+        stderr = capsys.readouterr().err
         assert "this run has already used" in stderr
         assert "Name a larger budget. It counts from the start of the run." in stderr
-        assert (tmp_path / "run/config.yaml").read_text() == before
+        assert (tmp_path / "run/config.yaml").read_text() == config
+    assert train("--resume", tmp_path / "run", "--budget", "1920-tokens") == 0, "the same budget is no error"
+    assert "this run is already complete." in capsys.readouterr().err
+    assert (tmp_path / "run/config.yaml").read_text() == config
 
 
 @pytest.mark.slow
@@ -215,20 +198,22 @@ def test_another_unit_is_counted_from_the_start_of_the_run(book, tmp_path):
     assert train(book, *OPTIONS, "--budget", "1920-tokens", "--out", tmp_path / "run") == 0
     assert train("--resume", tmp_path / "run", "--budget", "0.1-epochs") == 0
     run = Run.open(tmp_path / "run")
-    assert run.metrics()[-1]["ended"] == "the budget is spent"
-    assert run.metrics()[-1]["progress"] == 1
-    assert run.metrics()[-1]["tokens"] > 5_000
+    assert run.read_metrics()[-1]["ended"] == "the budget is spent"
+    assert run.read_metrics()[-1]["progress"] == 1
+    assert run.read_metrics()[-1]["tokens"] > 5_000
 
 
 def test_patience_counts_from_the_resumption(book, tmp_path):
-    """A rate of zero never improves: one validation that is best, then two more end the run."""
-    options = ["--training.learning-rate", "1e-12", "--training.weight-decay", "0", "--training.patience", "2"]
-    every = ["--training.validate-every", "1"]
-    assert train(book, *OPTIONS, *options, *every, "--budget", "6400-tokens", "--out", tmp_path / "run") == 0
-    first = Run.open(tmp_path / "run").metrics()[-1]
+    """At a learning rate of almost zero the first validation is the best, and the two after it end the run."""
+    options = [
+        *("--training.learning-rate", "1e-12", "--training.weight-decay", "0"),
+        *("--training.patience", "2", "--training.validate-every", "1"),
+    ]
+    assert train(book, *OPTIONS, *SMALL_SPLIT, *options, "--budget", "6400-tokens", "--out", tmp_path / "run") == 0
+    first = Run.open(tmp_path / "run").read_metrics()[-1]
     assert first["ended"].startswith("validation has not improved 2 times")
     assert train("--resume", tmp_path / "run", "--budget", "12800-tokens") == 0
-    last = Run.open(tmp_path / "run").metrics()[-1]
+    last = Run.open(tmp_path / "run").read_metrics()[-1]
     assert last["ended"].startswith("validation has not improved 2 times")
     assert last["step"] >= first["step"] + 2
 

@@ -69,15 +69,15 @@ def data(book: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
 
 
 def start_run(source: str, out: Path, **values: Any) -> tuple[Run, Any, Any, list[str]]:
-    """Create a run without training it; return the run, its training, its task and the log messages."""
+    """Creates a run without training it; returns the run, its training, its task and the log messages."""
     messages: list[str] = []
     values = SMALL | values | {"network": SMALL["network"] | values.get("network", {})}
     run, task = create_run(source, parse_settings(values), out, log=messages.append)
     return run, open_training(run, task=task, log=messages.append), task, messages
 
 
-def ids_with_vectors(tokenizer: Tokenizer) -> dict[int, str]:
-    """Return the token ids that have a vector, each with its word."""
+def find_ids_with_vectors(tokenizer: Tokenizer) -> dict[int, str]:
+    """Returns the token ids that have a vector, each with its word."""
     words = {number: tokenizer.token(number) for number in range(len(tokenizer))}
     return {number: lowercased for number, word in words.items() if (lowercased := word.lower()) in KNOWN}
 
@@ -110,19 +110,22 @@ def test_known_words_are_initialised_from_the_file_and_others_randomly(
     )
     assert run.settings.network.embedding == DIM
     assert run.settings.text.tokenizer in ("words", "spaces")
-    plain = start_run(data[task], tmp_path / "plain", task=task, model=model, network={"embedding": DIM},
+    without_vectors = start_run(data[task], tmp_path / "plain", task=task, model=model, network={"embedding": DIM},
                   text={"tokenizer": "words", "min_count": run.settings.text.min_count})[1:3]  # fmt: skip
-    layers, fresh = prepared_task.embeddings(training_run.model), plain[1].embeddings(plain[0].model)
+    layers, random_layers = (
+        prepared_task.embeddings(training_run.model),
+        without_vectors[1].embeddings(without_vectors[0].model),
+    )
     assert len(layers) == (2 if task == "translate" else 1)
     for name, layer in layers.items():
-        matches = ids_with_vectors(run.preprocessor.tokenizers[name])
+        matches = find_ids_with_vectors(run.preprocessor.tokenizers[name])
         assert matches
         rows = np.stack([keyed[word] for word in matches.values()])
-        before = fresh[name].weight.detach()
+        random_rows = random_layers[name].weight.detach()
         factor = INITIAL_NORM / float(np.sqrt((rows**2).sum(1).mean()))
         torch.testing.assert_close(layer.weight.detach()[list(matches)], torch.from_numpy(rows * factor))
         others = [number for number in range(layer.vocabulary) if number not in matches]
-        assert torch.equal(layer.weight.detach()[others], before[others])
+        assert torch.equal(layer.weight.detach()[others], random_rows[others])
     assert sum("vocabulary words" in each for each in messages) == len(layers)
     assert any("network.embedding 6" in each for each in messages)
     assert sum(1 for _ in training_run.steps()) > 1
@@ -142,24 +145,23 @@ def test_rows_with_added_positions_have_the_norm_of_random_rows(
     values: dict, adds_positions: bool, data: dict[str, str], file: str, tmp_path: Path
 ):
     run, training_run, _, _ = start_run(data["language"], tmp_path / "run", task="language", vectors=file, **values)
-    weight, matches = training_run.model.embedding.weight.detach(), list(ids_with_vectors(run.preprocessor.tokenizer))
-    others = [number for number in range(len(weight)) if number not in matches]
-    lengths = [float(weight[some].square().sum(1).mean().sqrt()) for some in (matches, others)]
-    assert (
-        lengths[0] == pytest.approx(lengths[1], rel=0.3)
-        if adds_positions
-        else lengths[0] == pytest.approx(INITIAL_NORM)
+    weight, matches = (
+        training_run.model.embedding.weight.detach(),
+        list(find_ids_with_vectors(run.preprocessor.tokenizer)),
     )
+    others = [number for number in range(len(weight)) if number not in matches]
+    norms = [float(weight[ids].square().sum(1).mean().sqrt()) for ids in (matches, others)]
+    assert norms[0] == pytest.approx(norms[1], rel=0.3) if adds_positions else norms[0] == pytest.approx(INITIAL_NORM)
 
 
 # Frozen rows
 
 
 def split_rows(run: Run, name: str = "embedding.weight") -> tuple[torch.Tensor, list[int], list[int]]:
-    """The matrix of the run, the ids with a vector, and the others."""
-    matches = ids_with_vectors(run.preprocessor.tokenizer)
+    """Returns the matrix of the run, the ids with a vector, and the others."""
+    matches = find_ids_with_vectors(run.preprocessor.tokenizer)
     return (
-        run.load_weights()[name],
+        run.read_weights()[name],
         list(matches),
         [n for n in range(len(run.preprocessor.tokenizer)) if n not in matches],
     )
@@ -204,19 +206,19 @@ def test_every_vocabulary_of_a_task_is_frozen(task: str, layer: str, data, file:
         data[task], tmp_path / "run", task=task, model="gru", vectors=file, network={"freeze_embedding": True}
     )
     name = "target" if task == "translate" else "text"
-    matches = list(ids_with_vectors(run.preprocessor.tokenizers[name]))
+    matches = list(find_ids_with_vectors(run.preprocessor.tokenizers[name]))
     before = prepared_task.embeddings(training_run.model)[name].weight.detach()[matches].clone()
     list(training_run.steps())
-    assert torch.equal(run.load_weights()[layer][matches], before)
+    assert torch.equal(run.read_weights()[layer][matches], before)
 
 
 def test_a_run_resumes_without_the_file_and_its_rows_stay_frozen(data, file: str, tmp_path: Path):
     copy = tmp_path / "copy.vec"
     copy.write_bytes(Path(file).read_bytes())
-    whole = start_run(
+    uninterrupted = start_run(
         data["classify"], tmp_path / "whole", task="classify", vectors=str(copy), network={"freeze_embedding": True}
     )
-    list(whole[1].steps())
+    list(uninterrupted[1].steps())
     run, training_run, _, _ = start_run(
         data["classify"], tmp_path / "run", task="classify", vectors=str(copy), network={"freeze_embedding": True}
     )
@@ -228,8 +230,8 @@ def test_a_run_resumes_without_the_file_and_its_rows_stay_frozen(data, file: str
     weight, matches, others = split_rows(run)
     assert torch.equal(weight[matches], before[matches])
     assert not torch.equal(weight[others], before[others])
-    expected = whole[0].load_weights()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.load_weights().items())
+    expected = uninterrupted[0].read_weights()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.read_weights().items())
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_rows(data, file: str, tmp_path: Path):
@@ -237,8 +239,8 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_
     copy.write_bytes(Path(file).read_bytes())
     run, training_run, _, _ = start_run(data["classify"], tmp_path / "run", task="classify", vectors=str(copy))
     copy.unlink()
-    again = open_training(Run.open(run.folder)).model  # type: ignore[union-attr]
-    assert torch.equal(again.embedding.weight, training_run.model.embedding.weight)
+    resumed_model = open_training(Run.open(run.folder)).model  # type: ignore[union-attr]
+    assert torch.equal(resumed_model.embedding.weight, training_run.model.embedding.weight)
     (run.folder / "start.safetensors").unlink()
     with pytest.raises(RunError, match="the initial token vectors cannot be read"):
         open_training(Run.open(run.folder))
@@ -284,34 +286,34 @@ def make_word_vectors(keyed: KeyedVectors) -> WordVectors:
 def test_a_token_is_looked_up_as_it_is_and_then_in_lower_case():
     keyed = KeyedVectors(["Old", "old", "the"], np.array([[1.0, 0], [2, 0], [3, 0]]))
     tokenizer = Tokenizer.train("words", ["Old old OLD The <unk>\n"])
-    matches = make_word_vectors(keyed).match(tokenizer)
-    values_by_token = {tokenizer.token(number): float(row[0]) for number, row in zip(matches.ids, matches.rows)}
+    matches = make_word_vectors(keyed).match_vocabulary(tokenizer)
+    values_by_token = {tokenizer.token(number): float(row[0]) for number, row in zip(matches.ids, matches.vectors)}
     assert values_by_token == {"Old": 1, "old": 2, "OLD": 2, "The": 3}
-    assert (matches.words, matches.composed, matches.share) == (4, 0, None)
+    assert (matches.num_words, matches.num_composed, matches.token_coverage) == (4, 0, None)
 
 
 def test_only_bpe_tokens_that_begin_a_word_have_a_vector():
     keyed = KeyedVectors(["king", "the", "making", "été", "ing"], np.arange(10.0).reshape(5, 2))
     tokenizer = Tokenizer.train("bpe", ["is making the king été is making the king été\n"] * 50, size=310)
-    matches = make_word_vectors(keyed).match(tokenizer)
-    values_by_token = {tokenizer.decode([number]): float(row[0]) for number, row in zip(matches.ids, matches.rows)}
+    matches = make_word_vectors(keyed).match_vocabulary(tokenizer)
+    values_by_token = {tokenizer.decode([number]): float(row[0]) for number, row in zip(matches.ids, matches.vectors)}
     assert tokenizer.id("king") > 0
     assert values_by_token == {" king": 0, " the": 2, " making": 4, " été": 6}
 
 
 def test_wordpiece_continuations_have_no_vector():
     tokenizer = Tokenizer.train("wordpiece", ["the king is making the taking of baking\n"] * 50, size=40)
-    pieces = [token for token in tokenizer.tokens(range(len(tokenizer))) if token.startswith("##")]
-    keyed = KeyedVectors(["king", "the", *pieces], np.ones((len(pieces) + 2, 2)))
-    matches = make_word_vectors(keyed).match(tokenizer)
-    assert pieces
+    continuations = [token for token in tokenizer.tokens(range(len(tokenizer))) if token.startswith("##")]
+    keyed = KeyedVectors(["king", "the", *continuations], np.ones((len(continuations) + 2, 2)))
+    matches = make_word_vectors(keyed).match_vocabulary(tokenizer)
+    assert continuations
     assert sorted(tokenizer.token(number) for number in matches.ids) == ["king", "the"]
 
 
 def test_special_tokens_keep_their_random_rows():
     keyed = KeyedVectors(["<unk>", "<eos>", "<pad>", "a"], np.ones((4, 2)))
     tokenizer = Tokenizer.train("words", ["a b\nb a\n"], specials=("<pad>",))
-    assert [tokenizer.token(number) for number in make_word_vectors(keyed).match(tokenizer).ids] == ["a"]
+    assert [tokenizer.token(number) for number in make_word_vectors(keyed).match_vocabulary(tokenizer).ids] == ["a"]
 
 
 def test_the_share_of_the_training_tokens_counts_unknown_words_but_no_ends_of_lines():
@@ -320,8 +322,8 @@ def test_the_share_of_the_training_tokens_counts_unknown_words_but_no_ends_of_li
     counts = torch.zeros(len(tokenizer), dtype=torch.int64)
     for token, count in (("a", 5), ("b", 2), ("<unk>", 1), ("<eos>", 1)):
         counts[tokenizer.id(token)] = count
-    matches = make_word_vectors(keyed).match(tokenizer, counts)
-    assert matches.share == 5 / 8
+    matches = make_word_vectors(keyed).match_vocabulary(tokenizer, counts)
+    assert matches.token_coverage == 5 / 8
     assert str(matches) == "1 of 2 vocabulary words (50.0%), 62.5% of the training tokens"
 
 
@@ -329,11 +331,11 @@ def test_vectors_of_n_grams_give_one_to_every_word():
     parts = Subwords(3, 4, np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32))
     keyed = KeyedVectors(["old"], np.ones((1, 2)), subwords=parts)
     tokenizer = Tokenizer.train("words", ["old older a\n"])
-    matches = make_word_vectors(keyed).match(tokenizer)
-    values_by_token = {tokenizer.token(number): row for number, row in zip(matches.ids, matches.rows)}
+    matches = make_word_vectors(keyed).match_vocabulary(tokenizer)
+    values_by_token = {tokenizer.token(number): row for number, row in zip(matches.ids, matches.vectors)}
     assert set(values_by_token) == {"old", "older", "a"}
     np.testing.assert_array_equal(values_by_token["older"], keyed.vector("older"))
-    assert matches.composed == 2
+    assert matches.num_composed == 2
     assert "2 of them from their n-grams" in str(matches)
 
 
@@ -396,8 +398,8 @@ def test_a_classifier_with_vectors_reads_words_even_where_there_are_hardly_any_b
     run, _, _, messages = start_run(str(tmp_path / "rows.csv"), tmp_path / "run", **values)
     assert run.settings.text.tokenizer == "words"
     assert "tokeniser: words, because --vectors has vectors of words." in messages
-    plain = start_run(str(tmp_path / "rows.csv"), tmp_path / "plain", task="classify")[0]
-    assert plain.settings.text.tokenizer == "characters"
+    without_vectors = start_run(str(tmp_path / "rows.csv"), tmp_path / "plain", task="classify")[0]
+    assert without_vectors.settings.text.tokenizer == "characters"
 
 
 @pytest.mark.parametrize("scale", [1e25, 1e-25])
@@ -405,14 +407,21 @@ def test_rows_of_any_scale_are_scaled_to_the_same_norm(scale: float, data, keyed
     KeyedVectors(KNOWN, keyed.matrix * np.float32(scale)).save(tmp_path / "v.safetensors")
     values = {"task": "classify", "vectors": str(tmp_path / "v.safetensors")}
     run, training_run, _, _ = start_run(data["classify"], tmp_path / "run", **values)
-    rows = training_run.model.embedding.weight.detach()[list(ids_with_vectors(run.preprocessor.tokenizer))]
+    rows = training_run.model.embedding.weight.detach()[list(find_ids_with_vectors(run.preprocessor.tokenizer))]
     assert float(rows.square().sum(1).mean().sqrt()) == pytest.approx(INITIAL_NORM, rel=1e-5)
 
 
 def test_only_single_token_words_extend_the_vocabulary():
     extra_words = ["b", "new", "New York", "don't", "x-ray", "b", "Big"]
-    plain = Tokenizer.train("words", ["a b a"], extra_words=extra_words)
-    assert [plain.token(number) for number in range(len(plain))] == ["a", "b", "<unk>", "new", "x-ray", "Big"]
+    case_sensitive = Tokenizer.train("words", ["a b a"], extra_words=extra_words)
+    assert [case_sensitive.token(number) for number in range(len(case_sensitive))] == [
+        "a",
+        "b",
+        "<unk>",
+        "new",
+        "x-ray",
+        "Big",
+    ]
     lowercased = Tokenizer.train("words", ["a b a"], lowercase=True, extra_words=extra_words)
     assert [lowercased.token(number) for number in range(len(lowercased))] == ["a", "b", "<unk>", "new", "x-ray"]
     assert len(Tokenizer.train("characters", ["a b a"], extra_words=extra_words)) == len(

@@ -43,7 +43,7 @@ def trained_model(book, tmp_path_factory):
         (lambda: seqwise.train("a.txt", on_step=5), "on_step: expected a function; received int 5"),
         (lambda: seqwise.train("a.txt", modle="gru"), "modle: no such setting. Perhaps you meant 'model'."),
         (lambda: seqwise.train("a.txt", settings={"network.widht": 5}), "network.widht: no such setting. Perhaps"),
-        (lambda: seqwise.train("a.txt", lr=0.1), "lr: no such setting. "),
+        (lambda: seqwise.train("a.txt", lr=0.1), "lr is training.learning_rate here: "),
         (lambda: seqwise.load(3), "folder: expected the path of a run folder; received int 3"),
         (lambda: seqwise.load(None), "folder: expected the path of a run folder; received None"),
         (lambda: seqwise.compare(3), f"data: {ACCEPTED}int 3"),
@@ -69,7 +69,7 @@ def trained_model(book, tmp_path_factory):
         (lambda: seqwise.compare(resume=2), "resume: expected the path of a folder; received int 2"),
         (lambda: seqwise.train_vectors(3), f"data: {ACCEPTED}int 3"),
         (lambda: seqwise.train_vectors(None), f"data: {ACCEPTED}None"),
-        (lambda: seqwise.train_vectors([3, 4]), "data, row 1: expected texts; received int 3"),
+        (lambda: seqwise.train_vectors([3, 4]), "row 0 of the list: expected texts; received int 3"),
         (lambda: seqwise.load_vectors(3), "path: expected the path of a file of vectors; received int 3"),
         (lambda: seqwise.record(3).__enter__(), "model: expected a torch.nn.Module"),
     ],
@@ -103,21 +103,21 @@ def test_a_wrong_argument_of_a_model_is_named(trained_model, call: Callable[[Any
     assert str(excinfo.value).startswith(message)
 
 
-def test_the_keywords_of_editors_are_the_settings():
+def test_the_typed_keywords_of_train_and_compare_are_the_settings():
     explicit = set(inspect.signature(seqwise.train).parameters)
     assert explicit | set(get_type_hints(SettingKeywords)) >= set(Settings.model_fields)
     assert set(get_type_hints(SettingKeywords)) < set(Settings.model_fields)
 
 
-def test_compare_has_a_signature_that_shells_complete():
+def test_the_signature_of_compare_lists_its_options_for_completion_in_notebooks():
     parameters = inspect.signature(seqwise.compare).parameters
     assert {"data", "models", "budget", "seeds", "lr_trials", "match", "workers", "settings"} <= set(parameters)
 
 
-def test_objects_say_what_they_are(trained_model):
+def test_the_repr_of_public_objects_describes_them(trained_model):
     folder = trained_model.run.folder
     assert repr(trained_model).startswith(f"<TrainedModel {folder}: language, gru, width 8, depth 1, cpu; ")
-    evaluation = trained_model.evaluate(trained_model.run.origin.data)
+    evaluation = trained_model.evaluate(trained_model.run.metadata.data)
     perplexity = evaluation.metrics["perplexity"]
     assert repr(evaluation).startswith(f"<Evaluation perplexity {perplexity:.4g}, word_perplexity ")
     assert repr(evaluation).endswith(", the test split>")

@@ -1,4 +1,4 @@
-"""Recurrent decoders, and `build_decoder`, which builds the decoder that the settings describe.
+"""Recurrent decoders, and `build_decoder`, which builds the decoder of any family.
 
 Each computes its initial state from a summary of the memory, and returns one vector per step. They differ in when they
 attend to the memory:
@@ -23,7 +23,7 @@ from seqwise.backbones.memory import Decoder, DecoderOutput, Memory, continue_or
 from seqwise.backbones.states import ModelState
 from seqwise.backbones.transformer import TransformerDecoder
 from seqwise.errors import UsageError
-from seqwise.families import RECURRENT
+from seqwise.families import RECURRENT_FAMILIES
 from seqwise.layers.attention import Additive, Dot, General, Score, masked_softmax
 from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import Cell, State
@@ -43,7 +43,8 @@ def build_decoder(
     attention: str | None = None,
     input_feeding: bool | None = None,
 ) -> Decoder:
-    """The decoder that the settings describe, for vectors of width `inputs` over a memory of width `memory_width`.
+    """Returns the decoder that the settings describe, for vectors of width `inputs` over a memory of width
+    `memory_width`.
 
     `attention` of recurrent and fixed-window decoders is none, additive, dot or general; the default is
     `translate.attention`. The default of `input_feeding` is `translate.input_feeding`, or False for a task that passes
@@ -55,14 +56,14 @@ def build_decoder(
     if settings.model == "transformer":
         return TransformerDecoder(settings, inputs, memory_width, max_length)
     if attention == "none":
-        if settings.model not in RECURRENT:
+        if settings.model not in RECURRENT_FAMILIES:
             raise UsageError(
                 f"the {settings.model} decoder has no initial state, so it needs attention; received none.",
-                repair="Pass --translate.attention general.",
+                fix="Pass --translate.attention general.",
             )
         return InitialStateDecoder(settings, inputs, memory_width)
     score = build_score(attention, settings.network.width, memory_width)
-    if settings.model in RECURRENT and attention == "additive":
+    if settings.model in RECURRENT_FAMILIES and attention == "additive":
         return BahdanauDecoder(settings, inputs, memory_width, score)
     if input_feeding and supports_input_feeding(settings.model, attention):
         return InputFeedingDecoder(settings, inputs, memory_width, score)
@@ -70,12 +71,12 @@ def build_decoder(
 
 
 def supports_input_feeding(model: str, attention: str) -> bool:
-    """Whether the attention of a step can enter the next one: in recurrent decoders that attend after the cell."""
-    return model in RECURRENT and model != "attentive-rnn" and attention in ("dot", "general")
+    """Returns whether the attention of a step can enter the next: in recurrent decoders that attend after the cell."""
+    return model in RECURRENT_FAMILIES and model != "attentive-rnn" and attention in ("dot", "general")
 
 
 def build_score(attention: str, width: int, memory_width: int) -> Score:
-    """The module that scores states of `width` against vectors of the memory."""
+    """Returns the module that scores states of `width` against vectors of the memory."""
     if attention == "additive":
         return Additive(width, memory_width, width)
     if attention == "general":
@@ -83,15 +84,15 @@ def build_score(attention: str, width: int, memory_width: int) -> Score:
     if width != memory_width:
         raise UsageError(
             f"dot attention compares vectors of one width; the decoder's is {width}, the encoder's {memory_width}.",
-            repair="Use general attention, or choose the width so that both agree.",
+            fix="Use general attention, or choose the width so that both agree.",
         )
     return Dot()
 
 
 class Bridge(nn.Module):
-    """The initial states of all layers: h = tanh(W s + b), an LSTM's c without the tanh, s a summary of the memory.
+    """Computes the initial states of all layers from a summary s of the memory: h = tanh(W s + b), or c = W s + b.
 
-    So encoder and decoder may differ in width, depth and kind.
+    So encoder and decoder may differ in width, depth and cell.
     """
 
     def __init__(self, memory_width: int, cells: list[Cell]):
@@ -103,8 +104,10 @@ class Bridge(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, memory: Memory) -> tuple[State, ...]:
-        parts = iter(self.linear(memory.summary()).split(self.units, dim=-1))
-        return tuple((next(parts).tanh(), *(next(parts) for _ in range(count - 1))) for count in self.tensors_per_state)
+        tensors = iter(self.linear(memory.compute_summary()).split(self.units, dim=-1))
+        return tuple(
+            (next(tensors).tanh(), *(next(tensors) for _ in range(count - 1))) for count in self.tensors_per_state
+        )
 
 
 class Readout(nn.Module):
@@ -118,12 +121,12 @@ class Readout(nn.Module):
         return torch.tanh(F.linear(torch.cat([context, h], dim=-1), self.weight))
 
 
-def attend_memory(score: Score, queries: Tensor, shared: ModelState) -> tuple[Tensor, Tensor]:
-    """queries (R, T, U) over the memory → context (R, T, D) and weights (R, T, S).
+def attend_memory(score: Score, queries: Tensor, memory_state: ModelState) -> tuple[Tensor, Tensor]:
+    """Returns the context (R, T, D) and the weights (R, T, S) of queries (R, T, U) over a prepared memory.
 
-    The beams of a memory row are folded into its queries, so that keys and values are stored once.
+    The queries of a source's beams are put into one sequence, so that keys and values are stored once.
     """
-    keys, values, mask = shared
+    keys, values, mask = memory_state
     folded = queries.reshape(len(values), -1, queries.shape[-1])  # (B, k·T, U)
     weights = masked_softmax(score.compare(folded, keys), mask)
     context = weights @ values
@@ -131,8 +134,8 @@ def attend_memory(score: Score, queries: Tensor, shared: ModelState) -> tuple[Te
 
 
 def prepare_memory(score: Score, memory: Memory) -> ModelState:
-    """What `attend_memory` needs of a memory: keys projected once, values, and their mask."""
-    return score.prepare(memory.vectors), memory.vectors, memory.mask()
+    """Returns what `attend_memory` needs of a memory: keys projected once, values, and their mask."""
+    return score.prepare(memory.vectors), memory.vectors, memory.build_mask()
 
 
 class InitialStateDecoder(Decoder):
@@ -142,12 +145,13 @@ class InitialStateDecoder(Decoder):
         super().__init__()
         self.backbone = build_backbone(settings, inputs)
         self.width: int = self.backbone.width  # type: ignore[assignment]
-        if self.width != settings.network.width:  # of a registered network
-            problem = f"a decoder needs states of width {settings.network.width}; those of {settings.model} have "
-            raise UsageError(f"{problem}{self.width}.", repair="Build the network with settings.network.width.")
+        if self.width != settings.network.width:  # possible in a registered network
+            expected, received = settings.network.width, f"the outputs of {settings.model} have {self.width}"
+            problem = f"a decoder needs vectors of width {expected}; {received}."
+            raise UsageError(problem, fix="Build the network with settings.network.width.")
         self.is_attentive = settings.model == "attentive-rnn"
         self.bridge = None
-        if settings.model in RECURRENT:
+        if settings.model in RECURRENT_FAMILIES:
             cells = [layer.cell for layer in self.backbone.deep.layer]  # type: ignore[union-attr]
             self.bridge = Bridge(memory_width, cells)
 
@@ -158,15 +162,15 @@ class InitialStateDecoder(Decoder):
     def forward(
         self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
-        shared, own_state = continue_or_start(state, memory, self)
-        states = self.backbone(vectors, own_state)
-        return DecoderOutput(states.vectors, (shared, states.state))
+        memory_state, backbone_state = continue_or_start(state, memory, self)
+        output = self.backbone(vectors, backbone_state)
+        return DecoderOutput(output.vectors, (memory_state, output.state))
 
 
 class LuongDecoder(InitialStateDecoder):
     """Attention after the network: h_t is the query, h~_t = tanh(W [c_t; h_t]) the output of the step.
 
-    Without input feeding no step needs the attention of the one before, so all run in parallel.
+    Without input feeding no step needs the attention of the previous step, so all run in parallel.
     """
 
     def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, score: Score):
@@ -180,11 +184,12 @@ class LuongDecoder(InitialStateDecoder):
     def forward(
         self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
-        states = super().forward(vectors, state, memory)
-        context, memory_weights = attend_memory(self.score, states.vectors, states.state[0])
-        record_value(self, "weights", memory_weights)
-        h = self.readout(context, states.vectors)
-        return DecoderOutput(h, states.state, memory_weights if need_weights else None)
+        output = super().forward(vectors, state, memory)
+        context, memory_weights = attend_memory(self.score, output.vectors, output.state[0])
+        for name, value in (("queries", output.vectors), ("keys", output.state[0][0]), ("weights", memory_weights)):
+            record_value(self, name, value)
+        h = self.readout(context, output.vectors)
+        return DecoderOutput(h, output.state, memory_weights if need_weights else None)
 
 
 class LayerStepper:
@@ -196,7 +201,7 @@ class LayerStepper:
 
     def __init__(self, layer: Recurrent, x: Tensor):
         self.cell, self.recorder = layer.cell, StepRecorder(layer.cell, x.shape[1])
-        self.weight_hidden = layer.recurrent_matrix()
+        self.weight_hidden = layer.get_weight_hidden()
         weight_x, self.weight_feedback = self.cell.weight_input.split(
             [x.shape[2], self.cell.inputs - x.shape[2]], dim=1
         )
@@ -204,6 +209,7 @@ class LayerStepper:
         self.x = (F.linear(x, weight_x, self.cell.bias) if self.is_linear else x).unbind(1)
 
     def step(self, t: int, feedback: Tensor, state: State) -> State:
+        """Returns the state after step t."""
         if self.is_linear:
             a = self.x[t] + F.linear(feedback, self.weight_feedback)
         else:
@@ -233,36 +239,38 @@ class BahdanauDecoder(Decoder):
         self.readout = Readout(memory_width, width)
 
     def start(self, memory: Memory) -> ModelState:
-        first, *above = self.bridge(memory)
-        return prepare_memory(self.score, memory), (first, tuple(above), None)
+        first_state, *above_state = self.bridge(memory)
+        return prepare_memory(self.score, memory), (first_state, tuple(above_state), None)
 
     def forward(
         self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
-        shared, (first, above, past) = continue_or_start(state, memory, self)
+        memory_state, (first_state, above_state, past_states) = continue_or_start(state, memory, self)
         recorder, stepper = StepRecorder(self, vectors.shape[1]), LayerStepper(self.first, vectors)
         outputs, contexts, step_weights = [], [], []
         for t in range(vectors.shape[1]):
-            context, weight = attend_memory(self.score, first[0][:, None], shared)
-            recorder.record("weights", weight[:, 0])
-            first = stepper.step(t, context[:, 0], first)
-            outputs.append(first[0])
+            query = recorder.record("queries", first_state[0])
+            context, weights = attend_memory(self.score, query[:, None], memory_state)
+            recorder.record("weights", weights[:, 0])
+            first_state = stepper.step(t, context[:, 0], first_state)
+            outputs.append(first_state[0])
             contexts.append(context)
-            step_weights.append(weight)
+            step_weights.append(weights)
+        record_value(self, "keys", memory_state[0])
         recorder.finish(None)
         stepper.recorder.finish(None)
         h = torch.stack(outputs, dim=1)
         if self.above is not None:
-            h, above = self.above(self.dropout(h), above)
+            h, above_state = self.above(self.dropout(h), above_state)
         if self.look_back is not None:
-            h, past = self.look_back(h, past)
+            h, past_states = self.look_back(h, past_states)
         h = self.readout(torch.cat(contexts, dim=1), h)
         memory_weights = torch.cat(step_weights, dim=1) if need_weights else None
-        return DecoderOutput(h, (shared, (first, above, past)), memory_weights)
+        return DecoderOutput(h, (memory_state, (first_state, above_state, past_states)), memory_weights)
 
 
 class InputFeedingDecoder(Decoder):
-    """Luong's attention with input feeding: cell([x_t; h~_{t−1}]), so that a step knows what the last attended to."""
+    """Luong's attention with input feeding, cell([x_t; h~_{t−1}]): a step knows what the previous step attended to."""
 
     def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, score: Score):
         super().__init__()
@@ -276,34 +284,36 @@ class InputFeedingDecoder(Decoder):
         self.readout = Readout(memory_width, width)
 
     def start(self, memory: Memory) -> ModelState:
-        states = self.bridge(memory)
-        return prepare_memory(self.score, memory), (states, torch.zeros_like(states[0][0]))
+        layer_states = self.bridge(memory)
+        return prepare_memory(self.score, memory), (layer_states, torch.zeros_like(layer_states[0][0]))
 
     def forward(
         self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
-        shared, (states, h) = continue_or_start(state, memory, self)
-        rows, steps = vectors.shape[:2]
+        memory_state, (layer_states, h) = continue_or_start(state, memory, self)
+        num_beams, steps = vectors.shape[:2]
         recorder = StepRecorder(self, steps)
-        empty = vectors.new_zeros(rows, steps, 0)  # all input of the upper layers is known only when a step runs
+        empty = vectors.new_zeros(num_beams, steps, 0)  # all input of the upper layers is known only when a step runs
         inputs = [vectors, *[empty] * (len(self.layer) - 1)]
         steppers = [LayerStepper(layer, x) for layer, x in zip(self.layer, inputs, strict=True)]  # type: ignore[arg-type]
-        ones = vectors.new_ones(rows, self.width)  # dropout between layers has one mask per row
+        ones = vectors.new_ones(num_beams, self.width)  # dropout between layers has one mask for all steps
         dropout = self.dropout if self.training else 0.0
         masks = [None, *(F.dropout(ones, dropout) if dropout else None for _ in self.layer[1:])]
         outputs, step_weights = [], []
         for t in range(steps):
             x, new_states = h, []
-            for stepper, mask, layer_state in zip(steppers, masks, states, strict=True):
+            for stepper, mask, layer_state in zip(steppers, masks, layer_states, strict=True):
                 new_states.append(stepper.step(t, x if mask is None else x * mask, layer_state))
                 x = new_states[-1][0]
-            states = tuple(new_states)
-            context, weight = attend_memory(self.score, x[:, None], shared)
-            recorder.record("weights", weight[:, 0])
+            layer_states = tuple(new_states)
+            query = recorder.record("queries", x)
+            context, weights = attend_memory(self.score, query[:, None], memory_state)
+            recorder.record("weights", weights[:, 0])
             h = self.readout(context[:, 0], x)
             outputs.append(h)
-            step_weights.append(weight)
+            step_weights.append(weights)
+        record_value(self, "keys", memory_state[0])
         for each_recorder in (recorder, *(stepper.recorder for stepper in steppers)):
             each_recorder.finish(None)
         memory_weights = torch.cat(step_weights, dim=1) if need_weights else None
-        return DecoderOutput(torch.stack(outputs, dim=1), (shared, (states, h)), memory_weights)
+        return DecoderOutput(torch.stack(outputs, dim=1), (memory_state, (layer_states, h)), memory_weights)

@@ -1,8 +1,8 @@
-"""Backbones and encoders of every family, built from settings; the Transformer's is in `transformer.py`.
+"""Builds the backbone or encoder of any family from settings; the Transformer's is in `transformer.py`.
 
 An encoder is a backbone that reads whole sequences and may be bidirectional. It is called as
-`encoder(vectors, lengths=…) → States` and never continues a sequence; the state that it returns is the one after the
-last valid step, or None.
+`encoder(vectors, lengths=…) → BackboneOutput` and never continues a sequence; its state is the one after the last valid
+step, or None.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.backbones.own import OwnBackbone, is_own_network
-from seqwise.backbones.states import ModelState, States
+from seqwise.backbones.registered import RegisteredBackbone, is_registered_network
+from seqwise.backbones.states import BackboneOutput, ModelState
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.errors import UsageError
 from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import make_cell
 from seqwise.layers.initialise import he_
 from seqwise.layers.record import record, record_value
-from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent, reverse_steps, valid_steps
+from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent, build_step_mask, reverse_steps
 from seqwise.layers.scan import zero_padding
 from seqwise.resolved_settings import ResolvedRecurrentSettings, ResolvedSettings
 
 
 def build_backbone(settings: ResolvedSettings, inputs: int) -> nn.Module:
-    """The causal backbone that the settings describe, for vectors of width `inputs`."""
+    """Returns the causal backbone that the settings describe, for vectors of width `inputs`."""
     network, recurrent, window = settings.network, settings.recurrent, settings.data.window
-    if is_own_network(settings):
-        return OwnBackbone(settings, inputs, causal=True)
+    if is_registered_network(settings):
+        return RegisteredBackbone(settings, inputs, causal=True)
     if settings.model == "feedforward":
         return FeedForwardBackbone(inputs, network.width, network.depth, settings.context.length, network.dropout)
     if settings.model == "transformer":
@@ -45,17 +45,17 @@ def build_backbone(settings: ResolvedSettings, inputs: int) -> nn.Module:
 
 
 def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> nn.Module:
-    """The encoder that the settings describe, for vectors of width `inputs` and sequences up to `max_length`."""
+    """Returns the encoder that the settings describe, for sequences of up to `max_length` vectors of width `inputs`."""
     network, recurrent = settings.network, settings.recurrent
-    if is_own_network(settings):
-        return OwnBackbone(settings, inputs)
+    if is_registered_network(settings):
+        return RegisteredBackbone(settings, inputs)
     if settings.model == "transformer":
         return TransformerBackbone(settings, inputs, max_length, causal=False)
     if settings.model == "feedforward":
         return CentredFeedForward(inputs, network.width, network.depth, settings.context.length, network.dropout)
     if not recurrent.bidirectional:
         return build_backbone(settings, inputs)
-    units = -(-network.width // 2)  # of each direction
+    units = -(-network.width // 2)  # units of each direction
     if settings.model != "attentive-rnn" and recurrent.concat_directions:
         layers = build_recurrent_layers(settings.model, inputs, units, network.depth, recurrent, bidirectional=True)
         return BidirectionalBackbone(layers, network.dropout)
@@ -64,20 +64,22 @@ def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> n
 
 
 def get_cell_name(settings: ResolvedSettings) -> str:
-    """The cell of a recurrent family: rnn, gru, lstm or a registered one."""
+    """Returns the name of a recurrent family's cell: rnn, gru, lstm or a registered one."""
     return settings.recurrent.cell if settings.model == "attentive-rnn" else settings.model
 
 
 def build_recurrent_layers(
     cell: str, inputs: int, units: int, depth: int, settings: ResolvedRecurrentSettings, bidirectional: bool = False
 ) -> list[Any]:
-    """`depth` recurrent layers, or bidirectional ones with `units` in each direction."""
+    """Returns `depth` recurrent layers, or bidirectional ones with `units` in each direction."""
 
-    def build(size: int) -> Recurrent:
-        return Recurrent(make_cell(cell, size, units, settings), settings.weight_dropout)
+    def build_layer(layer_inputs: int) -> Recurrent:
+        return Recurrent(make_cell(cell, layer_inputs, units, settings), settings.weight_dropout)
 
     sizes = [inputs, *[units * (1 + bidirectional)] * (depth - 1)]
-    return [Bidirectional(build(size), build(size)) if bidirectional else build(size) for size in sizes]
+    return [
+        Bidirectional(build_layer(size), build_layer(size)) if bidirectional else build_layer(size) for size in sizes
+    ]
 
 
 class RecurrentBackbone(nn.Module):
@@ -90,12 +92,12 @@ class RecurrentBackbone(nn.Module):
         self.deep = StackedRecurrent(layers, dropout=dropout)
         self.width: int = self.deep.units  # type: ignore[assignment]
 
-    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
-        return States(*self.deep(vectors, state, lengths))
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
+        return BackboneOutput(*self.deep(vectors, state, lengths))
 
 
 class BidirectionalBackbone(RecurrentBackbone):
-    """Stacked bidirectional layers: each layer reads both directions of the layer below. `width` counts both."""
+    """Stacked bidirectional layers: each reads both directions of the layer below. `width` includes both directions."""
 
     stateful = False
 
@@ -107,15 +109,15 @@ class AttentiveBackbone(RecurrentBackbone):
         super().__init__(layers, dropout)
         self.look_back = StateAttention(self.width, attention_span)
 
-    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
         recurrent_state, past = (None, None) if state is None else state
         outputs, recurrent_state = self.deep(vectors, recurrent_state, lengths)
         outputs, past = self.look_back(outputs, past, lengths)
-        return States(outputs, (recurrent_state, past))
+        return BackboneOutput(outputs, (recurrent_state, past))
 
 
 class SeparateDirections(nn.Module):
-    """Two independent backbones, one reading in reverse; outputs concatenated after the last layer."""
+    """Two independent backbones, one of which reads in reverse; the outputs of their last layers are concatenated."""
 
     stateful = False
 
@@ -124,18 +126,18 @@ class SeparateDirections(nn.Module):
         self.forwards, self.backwards = forwards, backwards
         self.width: int = forwards.width + backwards.width  # type: ignore[operator,assignment]
 
-    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
         forward = self.forwards(vectors, None, lengths)
         backward = self.backwards(reverse_steps(vectors, lengths), None, lengths)
         vectors = torch.cat([forward.vectors, reverse_steps(backward.vectors, lengths)], dim=-1)
-        return States(vectors, (forward.state, backward.state))
+        return BackboneOutput(vectors, (forward.state, backward.state))
 
 
 class FeedForwardBackbone(nn.Module):
     """The fixed-window network: the last n vectors, concatenated, through an MLP (Bengio et al. 2003).
 
-    h = relu(W [x_{t-n+1}; …; x_t] + b), then further layers of the same width, each added to its input. It has no
-    memory beyond its window; its state is the end of the segment before.
+    h = relu(W [x_{t-n+1}; …; x_t] + b), then further layers of the same width, each added to its input. It knows
+    nothing before its window; its state is the last n - 1 vectors of the previous segment.
     """
 
     stateful = True
@@ -150,21 +152,21 @@ class FeedForwardBackbone(nn.Module):
             he_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
-        valid = valid_steps(vectors, self.inputs, lengths)
-        vectors = zero_padding(vectors, valid)
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
+        is_valid = build_step_mask(vectors, self.inputs, lengths)
+        vectors = zero_padding(vectors, is_valid)
         past = vectors.new_zeros(vectors.shape[0], self.window - 1, vectors.shape[2]) if state is None else state
         history = torch.cat([past, vectors], dim=1)  # (B, window - 1 + T, D)
         windows = history.unfold(1, self.window, 1)  # (B, T, D, window)
         h = self.dropout(F.relu(self.first(windows.flatten(2))))
         record_value(self, "hidden.0", h)
-        for depth, linear in enumerate(self.layer, start=1):
+        for index, linear in enumerate(self.layer, start=1):
             h = h + self.dropout(F.relu(linear(h)))
-            record_value(self, f"hidden.{depth}", h)
-        return States(zero_padding(h, valid), self._last_vectors(history, lengths))
+            record_value(self, f"hidden.{index}", h)
+        return BackboneOutput(zero_padding(h, is_valid), self._select_last_vectors(history, lengths))
 
-    def _last_vectors(self, history: Tensor, lengths: Tensor | None) -> Tensor:
-        """The last window - 1 valid vectors, (B, window - 1, D)."""
+    def _select_last_vectors(self, history: Tensor, lengths: Tensor | None) -> Tensor:
+        """Returns the last window - 1 valid vectors, (B, window - 1, D)."""
         count = self.window - 1
         if lengths is None:
             return history[:, history.shape[1] - count :]
@@ -177,15 +179,15 @@ class CentredFeedForward(FeedForwardBackbone):
 
     stateful = False
 
-    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
-        future = self.window // 2
-        valid = valid_steps(vectors, self.inputs, lengths)
-        h = super().forward(F.pad(zero_padding(vectors, valid), (0, 0, 0, future))).vectors[:, future:]
-        return States(zero_padding(h, valid))
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
+        num_future = self.window // 2
+        is_valid = build_step_mask(vectors, self.inputs, lengths)
+        h = super().forward(F.pad(zero_padding(vectors, is_valid), (0, 0, 0, num_future))).vectors[:, num_future:]
+        return BackboneOutput(zero_padding(h, is_valid))
 
 
 def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
-    """The vectors (B, T, D), then the states (B, T, ·) of each layer; the last are those the backbone returns."""
+    """Returns the vectors (B, T, D), then the outputs (B, T, ·) of each layer; the last are the backbone's own."""
     if isinstance(backbone, SeparateDirections):
         forward = compute_layer_states(backbone.forwards, vectors, lengths)
         backward = compute_layer_states(backbone.backwards, reverse_steps(vectors, lengths), lengths)
@@ -193,9 +195,9 @@ def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor |
         return [vectors, *(torch.cat([a, reverse_steps(b, lengths)], dim=-1) for a, b in pairs)]
     if isinstance(backbone, FeedForwardBackbone):
         with record(backbone, "hidden.*") as recording:
-            last = backbone(vectors, lengths=lengths).vectors
-        inner = [recording[f"hidden.{depth}"][:, -vectors.shape[1] :] for depth in range(len(backbone.layer))]
-        return [vectors, *inner, last]
+            final_output = backbone(vectors, lengths=lengths).vectors
+        inner = [recording[f"hidden.{index}"][:, -vectors.shape[1] :] for index in range(len(backbone.layer))]
+        return [vectors, *inner, final_output]
     stack: Any = backbone.encoder if isinstance(backbone, TransformerBackbone) else getattr(backbone, "deep", None)
     if stack is None:
         raise UsageError(f"the layers of {type(backbone).__name__} cannot be listed.")
@@ -204,26 +206,25 @@ def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor |
         layer.register_forward_hook(lambda module, inputs, output: outputs.append(output[0])) for layer in stack.layer
     ]
     try:
-        last = backbone(vectors, None, lengths).vectors
+        final_output = backbone(vectors, None, lengths).vectors
     finally:
         for hook in hooks:
             hook.remove()
-    return [vectors, *outputs[:-1], last]
+    return [vectors, *outputs[:-1], final_output]
 
 
 def split_into_patches(x: Tensor, size: int) -> Tensor:
-    """(B, L, F) → (B, ⌈L / size⌉, size · F), padded with zeros before the first step."""
+    """Returns x (B, L, F) as patches (B, ⌈L / size⌉, size · F), padded with zeros before the first step."""
     x = F.pad(x, (0, 0, -x.shape[1] % size, 0))
     return x.reshape(x.shape[0], -1, size * x.shape[2])
 
 
 class SeriesEncoder(nn.Module):
-    """A window of numbers (B, L, F) → patches → backbone → one vector (B, width) that summarises it.
+    """Reads a window of numbers (B, L, F) in patches by a backbone; returns one vector (B, width) that summarises it.
 
-    The summary concatenates all states of a Transformer, or is the last state of another backbone. Several steps are
-    read at once as one vector, a patch (Nie et al. 2023, "A Time Series is Worth 64 Words", §3.1; for recurrent
-    networks Lin et al. 2023, "SegRNN", §3): fewer and richer steps, so a long past is cheap to read and gradients have
-    a short path.
+    The summary concatenates all outputs of a Transformer, or is the last output of another backbone. A patch is several
+    steps as one vector (Nie et al. 2023, "A Time Series is Worth 64 Words", §3.1; for recurrent networks Lin et al.
+    2023, "SegRNN", §3): with fewer steps a long past is cheap to read, and gradients have a short path.
     """
 
     def __init__(self, settings: ResolvedSettings, num_features: int, lookback: int):
@@ -239,14 +240,14 @@ class SeriesEncoder(nn.Module):
         else:
             self.enter = nn.Linear(inputs, network.embedding)
             self.backbone = build_encoder(settings, network.embedding, num_patches)
-        state_width: int = self.backbone.width  # type: ignore[assignment]
-        self.width = state_width * num_patches if self.is_transformer else state_width
+        output_width: int = self.backbone.width  # type: ignore[assignment]
+        self.width = output_width * num_patches if self.is_transformer else output_width
         self.dropout = nn.Dropout(network.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         vectors = self.enter(split_into_patches(x, self.patch_size))
         record_value(self, "patches", vectors)
-        states = self.backbone(vectors).vectors
-        summary = states.flatten(1) if self.is_transformer else states[:, -1]
+        outputs = self.backbone(vectors).vectors
+        summary = outputs.flatten(1) if self.is_transformer else outputs[:, -1]
         record_value(self, "summary", summary)
         return self.dropout(summary)

@@ -1,7 +1,7 @@
 """Image encoders: images → region vectors, the memory that a decoder attends to. They know nothing of captions.
 
-Each encoder gives one vector per region of an image and reads every image by itself: nothing is normalised over the
-batch, so the loss of a batch is the sum of the losses of its rows.
+Each encoder returns one vector per region of an image and reads every image by itself: nothing is normalised over the
+batch, so the loss of a batch is the sum of the losses of its images.
 
 - `ConvolutionalEncoder`: strided 3 × 3 convolutions down to a small grid, each cell a region.
 - `PatchEncoder`: the pixels of each patch through one matrix, then a Transformer encoder (Dosovitskiy et al. 2021).
@@ -25,7 +25,7 @@ from seqwise.layers.record import record_value
 from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer
 from seqwise.resolved_settings import ResolvedSettings, ResolvedTransformerSettings
 
-MAX_GRID = 8  # regions along a side, unless set
+MAX_GRID = 8  # regions along a side, unless the settings say otherwise
 MAX_FRAME_GRID = 4  # the same for one frame of a clip, which has many
 CHANNELS = 3
 
@@ -53,7 +53,7 @@ def normalize_pixels(pixels: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def build_linear(inputs: int, outputs: int) -> nn.Linear:
-    """A linear layer that keeps the variance of its input; its bias starts at zero."""
+    """Returns a linear layer whose initial weights keep the variance of its input; its initial bias is zero."""
     linear = nn.Linear(inputs, outputs)
     nn.init.normal_(linear.weight, std=inputs**-0.5)
     nn.init.zeros_(linear.bias)
@@ -82,7 +82,7 @@ class ImageNorm(nn.Module):
 
     A group norm with one group (Wu & He 2018). A norm over the channels of each position would amplify the noise of an
     empty background to the strength of an edge: on builtin:shapes (width 128, 25 s of one core) the loss is 0.16 with
-    this norm, 0.21 with that one.
+    this norm and 0.21 with a norm over channels.
     """
 
     def __init__(self, width: int):
@@ -97,7 +97,7 @@ class ImageNorm(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """x + W₂ ∗ relu(W₁ ∗ norm(x)): pre-norm, as in the Transformer layers. W₂ starts at zero: the identity."""
+    """x + W₂ ∗ relu(W₁ ∗ norm(x)): pre-norm, as in the Transformer layers. The initial W₂ is zero: the identity."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -113,7 +113,7 @@ class ConvolutionalEncoder(nn.Module):
     """Stages that halve the sides and double the channels, until at most `grid` × `grid` regions of `width` are left.
 
     A stage is relu(norm(convolution)) and `blocks` residual blocks. Learned positions are added at the end, because
-    convolutions alone do not tell where in the image a region is.
+    convolutions alone do not encode where in the image a region is.
     """
 
     def __init__(self, width: int, size: int, blocks: int = 0, grid: int = MAX_GRID):
@@ -131,11 +131,11 @@ class ConvolutionalEncoder(nn.Module):
         self.positions = LearnedPositions(width, self.side**2)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(B, S, S, 3) → (B, regions, width), row by row of the grid."""
+        """Returns the regions (B, regions, width) of pixels (B, S, S, 3), row by row of the grid."""
         x = normalize_pixels(pixels, self.positions.weight.dtype)
-        for number, stage in enumerate(self.stage):
+        for index, stage in enumerate(self.stage):
             x = stage(x)
-            record_value(self, f"stage.{number}.maps", x)
+            record_value(self, f"stage.{index}.maps", x)
         x = self.norm(x + F.relu(self.mix(x)))
         return self.positions(x.flatten(1, 2))
 
@@ -159,7 +159,7 @@ class PatchEncoder(nn.Module):
         )
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """(B, S, S, 3) → (B, patches, width), row by row of the grid."""
+        """Returns the patches (B, patches, width) of pixels (B, S, S, 3), row by row of the grid."""
         padding = self.side * self.patch - pixels.shape[1]
         pixels = F.pad(pixels, (0, 0, 0, padding, 0, padding))
         x = normalize_pixels(pixels, self.enter.weight.dtype)
@@ -169,7 +169,7 @@ class PatchEncoder(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """One image per row."""
+    """Encodes one image per example."""
 
     def __init__(self, encoder: nn.Module):
         super().__init__()
@@ -177,13 +177,15 @@ class ImageEncoder(nn.Module):
         self.width: int = encoder.width  # type: ignore[assignment]
 
     def forward(self, pixels: Tensor, lengths: Tensor | None = None) -> Memory:
+        """Returns the regions of pixels (B, S, S, 3) as a memory; `lengths` are those of clips, which images ignore."""
         regions = self.encoder(pixels)
         record_value(self, "regions", regions)
         return Memory(regions)
 
 
 class ClipEncoder(nn.Module):
-    """One clip per row: each frame by itself, pooled to at most 4 × 4 regions, with sinusoidal positions over time."""
+    """Encodes one clip per example: each frame by itself, pooled to at most 4 × 4 regions, with sinusoidal positions
+    over time."""
 
     def __init__(self, encoder: nn.Module):
         super().__init__()
@@ -193,18 +195,18 @@ class ClipEncoder(nn.Module):
         self.time = SinusoidalPositions(self.width)
 
     def forward(self, pixels: Tensor, lengths: Tensor | None = None) -> Memory:
-        """(B, F, S, S, 3) → (B, F · regions, width); frames beyond a row's length are padding."""
-        rows, frames = pixels.shape[:2]
+        """Returns a memory (B, F · regions, width) of pixels (B, F, S, S, 3), padded after each clip's length."""
+        batch_size, frames = pixels.shape[:2]
         x = self.encoder(pixels.flatten(0, 1)).transpose(1, 2)  # (B · F, width, regions)
         x = F.adaptive_avg_pool2d(x.unflatten(2, (int(self.encoder.side), -1)), self.grid)  # type: ignore[arg-type]
-        x = x.flatten(2).unflatten(0, (rows, frames)).permute(0, 3, 1, 2)  # (B, regions, F, width)
+        x = x.flatten(2).unflatten(0, (batch_size, frames)).permute(0, 3, 1, 2)  # (B, regions, F, width)
         x = self.time(x).transpose(1, 2).flatten(1, 2)
         record_value(self, "regions", x)
         return Memory(x, None if lengths is None else lengths * self.grid**2)
 
 
 class FeatureEncoder(nn.Module):
-    """Precomputed vectors through one matrix and a norm, with learned positions: the order of regions may matter."""
+    """Encodes precomputed vectors by one matrix and a norm, with learned positions: the order of regions may matter."""
 
     def __init__(self, inputs: int, width: int, max_regions: int):
         super().__init__()
@@ -213,7 +215,7 @@ class FeatureEncoder(nn.Module):
         self.norm, self.positions = LayerNorm(width), LearnedPositions(width, max_regions)
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Memory:
-        """(B, R, W) → (B, R, width); regions beyond a row's length are padding."""
+        """Returns a memory (B, R, width) of features (B, R, W), padded after each image's number of regions."""
         regions = self.positions(self.norm(self.enter(features.to(self.enter.weight.dtype))))
         record_value(self, "regions", regions)
         return Memory(regions, lengths)

@@ -1,4 +1,4 @@
-"""`States`: what backbones return, and the model state that links one segment of a sequence to the next.
+"""`BackboneOutput`: what backbones return, and functions on the state that is part of it.
 
 The state of a backbone is None, a tensor whose first dimension is the batch, or a nested tuple of states. The functions
 here do not know which model returned it, so a state can be split into micro-batches, gathered over processes and saved.
@@ -18,7 +18,7 @@ CHECKPOINT_PREFIX = "carry"  # part of the checkpoint format: "carry.0", "carry.
 
 
 @dataclass(frozen=True)
-class States:
+class BackboneOutput:
     """One vector per position, and the state from which the next segment of the same sequences continues."""
 
     vectors: Tensor  # (B, T, D)
@@ -35,7 +35,7 @@ def map_state(function: Callable[..., Tensor], *states: ModelState) -> ModelStat
 
 
 def detach(state: ModelState) -> ModelState:
-    """The state without its autograd history: truncated backpropagation stops here."""
+    """Returns the state without its autograd history: truncated backpropagation stops here."""
     return map_state(Tensor.detach, state)
 
 
@@ -45,7 +45,7 @@ def concat_states(states: list[ModelState]) -> ModelState:
 
 
 def flatten(state: ModelState, name: str = CHECKPOINT_PREFIX) -> dict[str, Tensor]:
-    """The tensors of a state under dotted names, for saving."""
+    """Returns the tensors of a state under dotted names, for saving."""
     if state is None:
         return {}
     if isinstance(state, Tensor):
@@ -54,14 +54,14 @@ def flatten(state: ModelState, name: str = CHECKPOINT_PREFIX) -> dict[str, Tenso
 
 
 def get_structure(state: ModelState) -> Any:
-    """The nesting of a state as plain data: what `unflatten` needs besides the tensors."""
+    """Returns the nesting of a state as plain data: what `unflatten` needs besides the tensors."""
     if state is None:
         return None
     return "tensor" if isinstance(state, Tensor) else [get_structure(part) for part in state]
 
 
 def unflatten(structure: Any, tensors: dict[str, Tensor], name: str = CHECKPOINT_PREFIX) -> ModelState:
-    """Inverse of `flatten`; `structure` is what `get_structure` returned."""
+    """Returns the state that `flatten` turned into tensors and `get_structure` into a structure."""
     if structure is None:
         return None
     if structure == "tensor":

@@ -1,6 +1,7 @@
-"""One step of a backbone over fixed memory: what generation computes for every token.
+"""One step of a backbone at fixed addresses: what generation computes for every token.
 
     step = build_step(backbone, state)        # the state after the prompt
+    step.make_room()
     vector = step.advance(x)                  # (B, D) → (B, width), as `backbone(x[:, None], state)` computes it
 
 A step changes its own state in place, with operations whose shapes and addresses never change, so that a CUDA graph can
@@ -32,8 +33,8 @@ from seqwise.layers.scan import build_cell_step
 
 
 def build_step(backbone: nn.Module, state: ModelState) -> BackboneStep | None:
-    """The step that continues from a state; None for other backbones than those of the package."""
-    step_class = STEPS.get(type(backbone))
+    """Returns the step that continues from a state, or None for a backbone that has none, such as a registered one."""
+    step_class = STEP_CLASSES.get(type(backbone))
     if step_class is None or state is None:
         return None
     if isinstance(backbone, RecurrentBackbone) and any(type(layer) is not Recurrent for layer in backbone.deep.layer):
@@ -42,36 +43,36 @@ def build_step(backbone: nn.Module, state: ModelState) -> BackboneStep | None:
 
 
 class BackboneStep(ABC):
-    """What all steps share."""
+    """The base of all steps."""
 
-    rows: int  # B
+    batch_size: int
 
     def make_room(self) -> None:  # noqa: B027 - most steps need nothing
-        """Prepare the memory for one more step, where it may be full."""
+        """Prepares the memory for one more step, where it may be full."""
 
     @abstractmethod
     def advance(self, x: Tensor) -> Tensor:
-        """The vectors (B, width) of one more step x (B, D). The next call may overwrite them."""
+        """Returns the vectors (B, width) of one more step x (B, D). The next call may overwrite them."""
 
     @abstractmethod
     def get_state(self) -> ModelState:
-        """The state after the last step, as the backbone returns it."""
+        """Returns the state after the last step, as the backbone returns it."""
 
 
 class FeedForwardStep(BackboneStep):
     """The fixed window, shifted by one vector per step."""
 
     def __init__(self, backbone: FeedForwardBackbone, state: Tensor):
-        self.rows = rows = len(state)
+        self.batch_size = batch_size = len(state)
         self.history = F.pad(state.transpose(1, 2), (1, 0))  # (B, D, window), the newest at the end
-        self.first = PackedLinear(backbone.first.weight, backbone.first.bias, rows, "relu")
+        self.first_layer = PackedLinear(backbone.first.weight, backbone.first.bias, batch_size, "relu")
         layers: Any = backbone.layer
-        self.layers = [PackedLinear(layer.weight, layer.bias, rows, "relu") for layer in layers]
+        self.layers = [PackedLinear(layer.weight, layer.bias, batch_size, "relu") for layer in layers]
 
     def advance(self, x: Tensor) -> Tensor:
         history = torch.cat([self.history[:, :, 1:], x[:, :, None]], dim=2)
         self.history.copy_(history)
-        h = self.first(history.flatten(1))
+        h = self.first_layer(history.flatten(1))
         for layer in self.layers:
             h = h + layer(h)
         return h
@@ -85,13 +86,13 @@ class RecurrentStep(BackboneStep):
 
     def __init__(self, backbone: RecurrentBackbone, state: tuple[State, ...]):
         layers: Any = backbone.deep.layer
-        self.cells = [build_cell_step(layer.cell) for layer in layers]
-        self.state, self.rows = map_state(torch.clone, state), len(state[0][0])
+        self.cell_steps = [build_cell_step(layer.cell) for layer in layers]
+        self.state, self.batch_size = map_state(torch.clone, state), len(state[0][0])
 
     def advance(self, x: Tensor) -> Tensor:
-        for cell_step, state in zip(self.cells, self.state, strict=True):
-            for part, new in zip(state, cell_step(x, state), strict=True):
-                part.copy_(new)
+        for cell_step, state in zip(self.cell_steps, self.state, strict=True):
+            for old, new in zip(state, cell_step(x, state), strict=True):
+                old.copy_(new)
             x = state[0]
         return x
 
@@ -102,31 +103,35 @@ class RecurrentStep(BackboneStep):
 class Slots:
     """The slots of several `KeyValueBuffer`s: which are filled, and the one of the current step."""
 
-    def __init__(self, rows: int, size: int, like: Tensor):
+    def __init__(self, batch_size: int, size: int, like: Tensor):
         self.size = size
         self.current = torch.zeros(1, dtype=torch.long, device=like.device)
-        self.mask = like.new_full((rows, 1, 1, size), -torch.inf)  # added to scores
+        self.mask = like.new_full((batch_size, 1, 1, size), -torch.inf)  # added to scores
 
-    def fill(self, count: int) -> None:
-        """Mark the first `count` slots as filled, and no others."""
+    def mark_filled(self, count: int) -> None:
+        """Marks the first `count` slots as filled, and no others."""
         self.mask.fill_(-torch.inf)[..., :count] = 0
 
 
 class KeyValueBuffer:
     """Keys and values of the steps in the slots; H heads of width K."""
 
-    def __init__(self, rows: int, heads: int, width: int, slots: Slots):
+    def __init__(self, batch_size: int, heads: int, width: int, slots: Slots):
         self.slots = slots
-        self.both = slots.mask.new_zeros(rows, slots.size, 2, heads, width)
-        self.keys, self.values = self.both.permute(2, 0, 3, 1, 4).unbind(0)  # views (B, H, size, K)
+        self.keys_values = slots.mask.new_zeros(batch_size, slots.size, 2, heads, width)
+        self.keys, self.values = self.keys_values.permute(2, 0, 3, 1, 4).unbind(0)  # views (B, H, size, K)
 
     def fill(self, keys: Tensor, values: Tensor) -> None:
+        """Writes keys and values (B, H, n, K) to the first n slots."""
         count = keys.shape[2]
         self.keys[:, :, :count], self.values[:, :, :count] = keys, values
 
     def attend(self, stacked: Tensor) -> Tensor:
-        """Query, key and value of a step (B, 3, H, K) → the context (B, H·K) over all filled slots and its own."""
-        self.both.index_copy_(1, self.slots.current, stacked[:, None, 1:])
+        """Writes the key and value of a step to the current slot; returns the context (B, H·K) over all filled slots.
+
+        `stacked` (B, 3, H, K) is query, key and value of the step.
+        """
+        self.keys_values.index_copy_(1, self.slots.current, stacked[:, None, 1:])
         query = stacked[:, 0, :, None]
         return F.scaled_dot_product_attention(query, self.keys, self.values, self.slots.mask).flatten(1)
 
@@ -135,14 +140,14 @@ class AttentiveStep(RecurrentStep):
     """The recurrent step, then attention over a ring of the newest states: itself and `attention_span` before it."""
 
     def __init__(self, backbone: AttentiveBackbone, state: tuple[Any, tuple[Tensor, Tensor, Tensor]]):
-        recurrent_state, (keys, values, valid) = state
+        recurrent_state, (keys, values, is_valid) = state
         super().__init__(backbone, recurrent_state)
-        rows, self.count, size = len(keys), keys.shape[1], backbone.look_back.attention_span + 1
-        self.project = PackedLinear(backbone.look_back.weight, None, rows)
-        self.slots = Slots(rows, size, keys)
-        self.buffer = KeyValueBuffer(rows, 1, keys.shape[2], self.slots)
-        self.slots.fill(self.count)
-        self.slots.mask[:, 0, 0, : self.count].masked_fill_(~valid, -torch.inf)
+        batch_size, self.count, size = len(keys), keys.shape[1], backbone.look_back.attention_span + 1
+        self.project = PackedLinear(backbone.look_back.weight, None, batch_size)
+        self.slots = Slots(batch_size, size, keys)
+        self.buffer = KeyValueBuffer(batch_size, 1, keys.shape[2], self.slots)
+        self.slots.mark_filled(self.count)
+        self.slots.mask[:, 0, 0, : self.count].masked_fill_(~is_valid, -torch.inf)
         self.buffer.fill(keys[:, None], values[:, None])
 
     def make_room(self) -> None:
@@ -157,9 +162,9 @@ class AttentiveStep(RecurrentStep):
     def get_state(self) -> ModelState:
         size, device = self.slots.size, self.slots.mask.device
         newest = torch.arange(max(0, self.count - size + 1), self.count, device=device) % size
-        keys, values = (part[:, 0].index_select(1, newest) for part in (self.buffer.keys, self.buffer.values))
-        valid = self.slots.mask[:, 0, 0].index_select(1, newest) == 0
-        return super().get_state(), (keys, values, valid)
+        keys, values = (tensor[:, 0].index_select(1, newest) for tensor in (self.buffer.keys, self.buffer.values))
+        is_valid = self.slots.mask[:, 0, 0].index_select(1, newest) == 0
+        return super().get_state(), (keys, values, is_valid)
 
 
 class TransformerStep(BackboneStep):
@@ -167,23 +172,23 @@ class TransformerStep(BackboneStep):
 
     def __init__(self, backbone: TransformerBackbone, state: tuple[Tensor, tuple[KeysValues, ...]]):
         history, cache = state
-        self.backbone, window, (self.rows, _, inputs) = backbone, backbone.window, history.shape
+        self.backbone, window, (self.batch_size, _, inputs) = backbone, backbone.window, history.shape
         layers: Any = backbone.encoder.layer
         self.slots = Slots(1, window, history)
-        self.layers = [LayerStep(layer, self.rows, self.slots) for layer in layers]
-        self.history = history.new_zeros(self.rows, window, inputs)
+        self.layers = [LayerStep(layer, self.batch_size, self.slots) for layer in layers]
+        self.history = history.new_zeros(self.batch_size, window, inputs)
         self.positions = self.rotations = None
         if backbone.positions is not None:
             self.positions = backbone.positions(history.new_zeros(1, window, backbone.width))[0]  # (window, D)
         if layers[0].attention.rotary:
             sine, cosine = sines_and_cosines(window, backbone.width // layers[0].attention.heads, history).unbind(1)
             self.rotations = torch.complex(cosine, sine)  # (window, K/2)
-        self._load(history, cache)
+        self._load_state(history, cache)
 
-    def _load(self, history: Tensor, cache: Sequence[KeysValues]) -> None:
-        """Continue from this state."""
+    def _load_state(self, history: Tensor, cache: Sequence[KeysValues]) -> None:
+        """Continues from this state."""
         self.count = history.shape[1]
-        self.slots.fill(self.count)
+        self.slots.mark_filled(self.count)
         self.history[:, : self.count] = history
         for layer, (keys, values) in zip(self.layers, cache):  # none, if there is no history
             layer.buffer.fill(rotary(keys) if layer.layer.attention.rotary else keys, values)
@@ -191,7 +196,7 @@ class TransformerStep(BackboneStep):
     def make_room(self) -> None:
         if self.count == self.slots.size:
             recent = self.history[:, self.count - max(self.count // 2, 1) + 1 :]
-            self._load(*(self.backbone(recent).state if recent.shape[1] else (recent, ())))
+            self._load_state(*(self.backbone(recent).state if recent.shape[1] else (recent, ())))
         self.slots.current.fill_(self.count)
         self.count += 1
 
@@ -213,30 +218,30 @@ class TransformerStep(BackboneStep):
 
 
 class LayerStep:
-    """One Transformer layer, (B, D) → (B, D)."""
+    """One Transformer layer for one step, (B, D) → (B, D)."""
 
-    def __init__(self, layer: Any, rows: int, slots: Slots):
+    def __init__(self, layer: Any, batch_size: int, slots: Slots):
         self.layer, attention, feedforward = layer, layer.attention, layer.feedforward
         self.heads = attention.heads
-        self.buffer = KeyValueBuffer(rows, self.heads, attention.width // self.heads, slots)
-        self.project = PackedLinear(attention.inward.weight, attention.inward.bias, rows)
-        self.project_output = PackedLinear(attention.outward.weight, attention.outward.bias, rows)
+        self.buffer = KeyValueBuffer(batch_size, self.heads, attention.width // self.heads, slots)
+        self.project = PackedLinear(attention.inward.weight, attention.inward.bias, batch_size)
+        self.project_output = PackedLinear(attention.outward.weight, attention.outward.bias, batch_size)
         inward, outward = feedforward.inward, feedforward.outward
-        self.up_projection = PackedLinear(inward.weight, inward.bias, rows, feedforward.activation)
-        self.down_projection = PackedLinear(outward.weight, outward.bias, rows)
+        self.up_projection = PackedLinear(inward.weight, inward.bias, batch_size, feedforward.activation)
+        self.down_projection = PackedLinear(outward.weight, outward.bias, batch_size)
 
     def __call__(self, x: Tensor, rotation: Tensor | None) -> Tensor:
         layer, norm = self.layer, self.layer.attention_norm
-        stacked = self.project(layer.sublayer_input(norm, x)).view(len(x), 3, self.heads, -1)
-        if rotation is not None:  # of query and key, as by `rotary`
+        stacked = self.project(layer.prepare_input(norm, x)).view(len(x), 3, self.heads, -1)
+        if rotation is not None:  # rotates query and key, as `rotary` does
             torch.view_as_complex(stacked[:, :2].unflatten(-1, (-1, 2))).mul_(rotation)
         x = layer.add_residual(norm, x, self.project_output(self.buffer.attend(stacked)))
         norm = layer.feedforward_norm
-        hidden = self.up_projection(layer.sublayer_input(norm, x))
+        hidden = self.up_projection(layer.prepare_input(norm, x))
         return layer.add_residual(norm, x, self.down_projection(hidden))
 
 
-STEPS: dict[type[nn.Module], Callable[[Any, ModelState], BackboneStep]] = {
+STEP_CLASSES: dict[type[nn.Module], Callable[[Any, ModelState], BackboneStep]] = {
     FeedForwardBackbone: FeedForwardStep,
     RecurrentBackbone: RecurrentStep,
     AttentiveBackbone: AttentiveStep,

@@ -2,13 +2,13 @@
 
 The backbone is decoder-only: causal, with a cache of keys and values when it continues a sequence. It attends to at
 most `window` positions. When the cache is full, the last half window is read again from its vectors: positions then
-never exceed those in training, whatever kind of positions it has, and the cost per token stays bounded.
+never exceed those in training, for any position encoding, and the cost per token stays bounded.
 
 The decoder reads a whole sequence over a memory, or step by step with the beams of a search together. In a search, the
-keys and values of all beams of a memory row are stored in *slots* that the beams share: a new step fills one slot per
-beam, and a mask says which slots each beam descends from. When the search drops one beam and splits another, only that
-mask changes; no key is copied. The queries of a row's beams are folded into one product over the row's slots, as they
-are over its memory. It knows nothing of tokens, nor of how beams are selected.
+keys and values of all beams of a source are stored in *slots* that the beams share: a new step fills one slot per beam,
+and a mask says which slots each beam may attend to, those of its ancestors. When the search drops one beam and splits
+another, only that mask changes; no key is copied. The queries of a source's beams are put into one product over the
+source's slots, as they are over its memory. It knows nothing of tokens, nor of how beams are selected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.memory import Decoder, DecoderOutput, Memory
-from seqwise.backbones.states import ModelState, States, map_state
+from seqwise.backbones.states import BackboneOutput, ModelState, map_state
 from seqwise.errors import UsageError
 from seqwise.kernels.packed_linear import PackedLinear
 from seqwise.layers.attention import KeysValues, attend_with_weights, causal_mask
@@ -36,7 +36,7 @@ from seqwise.layers.transformer import (
     PreNormDecoderLayer,
     PreNormEncoderLayer,
     TransformerLayer,
-    cached_length,
+    get_cached_length,
 )
 from seqwise.resolved_settings import ResolvedSettings
 
@@ -44,7 +44,7 @@ MIN_SLOTS = 16  # allocated at first; they double when full
 
 
 class TransformerBackbone(nn.Module):
-    """Positions, then a stack of self-attention layers; without `causal` every position attends to its whole row."""
+    """Positions, then a stack of self-attention layers; without `causal`, positions attend to the whole sequence."""
 
     stateful = False
 
@@ -55,11 +55,11 @@ class TransformerBackbone(nn.Module):
         self.positions, self.factor = build_positions(settings.transformer.positions, self.width, window)
         self.encoder = Encoder(build_layers(EncoderLayer, PreNormEncoderLayer, settings))
 
-    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
         if state is not None and lengths is not None:
             raise UsageError(
-                "rows of different length cannot be continued together; received a state and lengths.",
-                repair="Group the rows by length, or read them from their beginning.",
+                "sequences of different length cannot be continued together; received a state and lengths.",
+                fix="Group the sequences by length, or read them from their beginning.",
             )
         past, cache = (None, None) if state is None else state
         if past is None:
@@ -67,24 +67,25 @@ class TransformerBackbone(nn.Module):
             history = vectors
         else:
             history = torch.cat([past, vectors], dim=1)
-            if cached_length(cache) + vectors.shape[1] > self.window:
+            if get_cached_length(cache) + vectors.shape[1] > self.window:
                 history = history[:, -max(self.window // 2, vectors.shape[1]) :]
                 outputs, cache = self._read(history, None, lengths)
                 outputs = outputs[:, -vectors.shape[1] :]
             else:
                 outputs, cache = self._read(vectors, cache, lengths)
         # In training each window is independent; a state would only occupy memory.
-        return States(outputs, None if self.training or cache is None else (history, cache))
+        return BackboneOutput(outputs, None if self.training or cache is None else (history, cache))
 
     def _read(self, vectors: Tensor, cache: ModelState, lengths: Tensor | None) -> tuple[Tensor, ModelState]:
+        """Returns the outputs and the new cache."""
         x = self.enter(vectors)
         if self.positions is not None:
-            x = self.positions(x * self.factor, start=cached_length(cache))
+            x = self.positions(x * self.factor, start=get_cached_length(cache))
         return self.encoder(x, lengths, self.causal, cache)
 
 
 def build_projection(inputs: int, width: int) -> nn.Module:
-    """A linear layer without bias from `inputs` to `width`; the identity where they are equal."""
+    """Returns a linear layer without bias from `inputs` to `width`, or the identity if they are equal."""
     if inputs == width:
         return nn.Identity()
     linear = nn.Linear(inputs, width, bias=False)
@@ -93,11 +94,11 @@ def build_projection(inputs: int, width: int) -> nn.Module:
 
 
 def build_positions(kind: str, width: int, max_length: int) -> tuple[nn.Module | None, float]:
-    """The layer that adds positions (None for rotary ones, which attention applies), and the factor of its input.
+    """Returns the layer that adds positions, None for rotary ones, which attention applies, and a factor for its input.
 
-    Token vectors start small and would vanish compared with sines, so their entries get variance 1, as in Vaswani et
-    al. 2017, §3.4. After 60 updates on builtin:docs (width 64) the perplexity is 16.3, with the factor √D 17.6, without
-    any 27.5.
+    Initial token vectors are small compared with sines, so the factor gives their entries variance 1, as in Vaswani et
+    al. 2017, §3.4. After 60 updates on builtin:docs (width 64) the perplexity is 16.3; with the factor √D it is 17.6,
+    without a factor 27.5.
     """
     if kind == "sinusoidal":
         return SinusoidalPositions(width), 1 / EMBEDDING_STD
@@ -107,7 +108,7 @@ def build_positions(kind: str, width: int, max_length: int) -> tuple[nn.Module |
 def build_layers(
     post_norm: type[TransformerLayer], pre_norm: type[TransformerLayer], settings: ResolvedSettings
 ) -> list[TransformerLayer]:
-    """The Transformer layers that the settings describe, of one of the two classes."""
+    """Returns the Transformer layers that the settings describe, of one of the two classes."""
     network, transformer = settings.network, settings.transformer
     layer_class, rotary = pre_norm if transformer.norm == "pre" else post_norm, transformer.positions == "rotary"
     sizes = network.width, transformer.heads, transformer.hidden
@@ -116,14 +117,14 @@ def build_layers(
 
 @dataclass(frozen=True)
 class SearchState:
-    """The state of a search: B memory rows, R = B·k beams."""
+    """The state of a search over B sources with R = B·k beams."""
 
     layers: tuple[DecoderLayerStepper, ...]
-    memory: tuple[KeysValues, ...]  # per layer, (B, H, S, K) each
+    memory: tuple[KeysValues, ...]  # keys and values of each layer, (B, H, S, K) each
     memory_mask: Tensor | None  # (B, 1, 1, S): 0 for valid positions of the memory, else -inf
-    slots: tuple[Tensor, ...]  # per layer keys and values (B, capacity, 2, H, K), filled in place; none at first
-    visible: Tensor  # (R, filled): the slots that each beam descends from
-    time: int  # steps read
+    slots: tuple[Tensor, ...]  # of each layer, keys and values (B, capacity, 2, H, K), filled in place; () at first
+    visible: Tensor  # (R, filled slots) bool: the slots that each beam may attend to
+    time: int  # number of steps read
 
 
 class TransformerDecoder(Decoder):
@@ -140,7 +141,7 @@ class TransformerDecoder(Decoder):
     def forward(
         self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
-        """Without a state the whole sequence is read in one pass, with gradients, and no state is returned."""
+        """Reads the whole sequence in one pass, with gradients, if there is no state, and returns no state then."""
         if state is None and memory is not None and not need_weights:
             x = self._add_positions(vectors, 0)
             return DecoderOutput(self.decoder(x, self.remember(memory.vectors), memory.lengths)[0])
@@ -153,53 +154,54 @@ class TransformerDecoder(Decoder):
         return x if self.positions is None else self.positions(x * self.factor, start=start)
 
     def start(self, memory: Memory) -> SearchState:
-        vectors, mask = self.remember(memory.vectors), memory.mask()
+        vectors, mask = self.remember(memory.vectors), memory.build_mask()
         layers = tuple(DecoderLayerStepper(layer, len(vectors)) for layer in self.decoder.layer)
         keys_values = tuple(stepper.layer.cross.project_memory(vectors) for stepper in layers)
         visible = torch.ones(len(vectors), 0, dtype=torch.bool, device=vectors.device)
         memory_mask = None if mask is None else _to_additive(mask[:, None], vectors)
         return SearchState(layers, keys_values, memory_mask, (), visible, 0)
 
-    def select(self, state: SearchState, rows: Tensor, sources: Tensor | None = None) -> SearchState:
-        state = replace(state, visible=state.visible.index_select(0, rows))
+    def select(self, state: SearchState, beams: Tensor, sources: Tensor | None = None) -> SearchState:
+        state = replace(state, visible=state.visible.index_select(0, beams))
         if sources is None:
             return state
         tensors = state.memory, state.memory_mask, state.slots
-        memory, memory_mask, slots = map_state(lambda part: part.index_select(0, sources), tensors)
+        memory, memory_mask, slots = map_state(lambda tensor: tensor.index_select(0, sources), tensors)
         return replace(state, memory=memory, memory_mask=memory_mask, slots=slots)
 
     def _step(self, x: Tensor, state: SearchState, need_weights: bool) -> DecoderOutput:
-        rows, steps = len(state.memory[0][0]), x.shape[1]
-        beams = len(x) // rows
-        visible = _extend_visible(state.visible, beams, steps)  # (R, T, slots)
-        mask = _to_additive(visible.view(rows, 1, beams * steps, -1), x)
-        x = x.reshape(rows, beams * steps, self.width)  # the beams of a row, concatenated
+        """Reads the next T vectors x (R, T, D) of each beam."""
+        num_sources, steps = len(state.memory[0][0]), x.shape[1]
+        k = len(x) // num_sources  # beams of a source
+        visible = _extend_visible(state.visible, k, steps)  # (R, T, slots)
+        mask = _to_additive(visible.view(num_sources, 1, k * steps, -1), x)
+        x = x.reshape(num_sources, k * steps, self.width)  # the beams of a source, concatenated
         all_slots, memory_weights = [], None
-        for number, (stepper, memory) in enumerate(zip(state.layers, state.memory, strict=True)):
-            x, slots = stepper.attend_self(x, state.slots[number] if state.slots else None, state, mask, steps)
-            is_last = number == len(state.layers) - 1
-            x, memory_weights = stepper.attend_memory(x, memory, state.memory_mask, need_weights and is_last)
+        for index, (stepper, memory) in enumerate(zip(state.layers, state.memory, strict=True)):
+            x, slots = stepper.attend_self(x, state.slots[index] if state.slots else None, state, mask, steps)
+            is_last_layer = index == len(state.layers) - 1
+            x, memory_weights = stepper.attend_memory(x, memory, state.memory_mask, need_weights and is_last_layer)
             x = stepper.feed_forward(x)
             all_slots.append(slots)
-        vectors = self.decoder.norm(x).view(rows * beams, steps, self.width)
+        vectors = self.decoder.norm(x).view(num_sources * k, steps, self.width)
         if memory_weights is not None:
-            memory_weights = memory_weights.reshape(rows * beams, steps, -1)
+            memory_weights = memory_weights.reshape(num_sources * k, steps, -1)
         state = replace(state, slots=tuple(all_slots), visible=visible[:, -1], time=state.time + steps)
         return DecoderOutput(vectors, state, memory_weights)
 
 
 class DecoderLayerStepper:
-    """One layer, sub-layer by sub-layer, over slots; equal to the layer itself. Weights are packed for the processor.
+    """One decoder layer over slots, sub-layer by sub-layer, with packed weights; it computes what the layer computes.
 
     Masks are added to scores: 0 or -inf.
     """
 
-    def __init__(self, layer: Any, rows: int):
+    def __init__(self, layer: Any, num_sources: int):
         self.layer, attention, cross, feedforward = layer, layer.attention, layer.cross, layer.feedforward
         self.heads = attention.heads
 
         def pack(weight: Tensor, bias: Tensor, activation: str = "none") -> PackedLinear:
-            return PackedLinear(weight, bias, rows, activation)
+            return PackedLinear(weight, bias, num_sources, activation)
 
         self.project_self = pack(attention.inward.weight, attention.inward.bias)
         self.project_self_output = pack(attention.outward.weight, attention.outward.bias)
@@ -212,15 +214,15 @@ class DecoderLayerStepper:
     def attend_self(
         self, x: Tensor, slots: Tensor | None, state: SearchState, mask: Tensor, steps: int
     ) -> tuple[Tensor, Tensor]:
-        """Self-attention with a mask (B, 1, k·T, slots). The new keys and values (B, k·T, …) fill the next slots."""
+        """Applies self-attention with a mask (B, 1, k·T, slots); returns x, and the slots with new keys and values."""
         layer, norm, filled = self.layer, self.layer.attention_norm, state.visible.shape[1]
-        inputs = layer.sublayer_input(norm, x)
+        inputs = layer.prepare_input(norm, x)
         stacked = self.project_self(inputs).unflatten(-1, (3, self.heads, -1))  # (B, k·T, 3, H, K)
         if layer.attention.rotary:
             rotated = stacked[:, :, :2].unflatten(1, (-1, steps)).transpose(2, -2)
             rotated = rotate(rotated, state.time).transpose(2, -2).flatten(1, 2)
             stacked = torch.cat([rotated, stacked[:, :, 2:]], dim=2)
-        slots = _fill(slots, stacked[:, :, 1:], filled)
+        slots = _fill_slots(slots, stacked[:, :, 1:], filled)
         queries, (keys, values) = stacked[:, :, 0], slots[:, : filled + x.shape[1]].unbind(2)
         queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))  # (B, H, …, K)
         context = self.project_self_output(_attend(layer.attention, queries, keys, values, mask))
@@ -229,9 +231,10 @@ class DecoderLayerStepper:
     def attend_memory(
         self, x: Tensor, memory: KeysValues, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention over the memory; with `need_weights` also its weights (B, k·T, S), the mean over heads."""
+        """Applies attention over the memory; returns x and, with `need_weights`, the weights (B, k·T, S), the mean over
+        heads."""
         layer, norm = self.layer, self.layer.cross_norm
-        queries = self.project_queries(layer.sublayer_input(norm, x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        queries = self.project_queries(layer.prepare_input(norm, x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         mean_weights = None
         if need_weights:
             mean_weights = attend_with_weights(queries, *memory, None if mask is None else mask == 0)[1].mean(1)
@@ -239,35 +242,39 @@ class DecoderLayerStepper:
         return layer.add_residual(norm, x, context), mean_weights
 
     def feed_forward(self, x: Tensor) -> Tensor:
+        """Applies the feed-forward network."""
         layer, norm = self.layer, self.layer.feedforward_norm
-        inputs = layer.sublayer_input(norm, x)
+        inputs = layer.prepare_input(norm, x)
         if is_recorded(layer.feedforward):
             return layer.add_residual(norm, x, layer.feedforward(inputs))
         return layer.add_residual(norm, x, self.down_projection(self.up_projection(inputs)))
 
 
 def _attend(attention: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, H, T, K) each → (B, T, D). Recording the weights needs a boolean mask."""
+    """Returns the context (B, T, D) of queries, keys and values (B, H, ·, K). Recording needs a boolean mask."""
     if is_recorded(attention) and mask is not None:
         mask = mask == 0
     return attention.attend(queries, keys, values, mask, False).transpose(1, 2).flatten(2)
 
 
-def _extend_visible(visible: Tensor, beams: int, steps: int) -> Tensor:
-    """(R, filled) → (R, T, filled + k·T): a step attends to its beam's past and its beam's new steps up to itself."""
-    own = torch.eye(beams, dtype=torch.bool, device=visible.device)[:, None, :, None]
-    new = own & causal_mask(steps, device=visible.device)[None, :, None, :]  # (k, T, k, T)
-    new = new.reshape(beams, steps, -1).repeat(len(visible) // beams, 1, 1)
+def _extend_visible(visible: Tensor, k: int, steps: int) -> Tensor:
+    """Returns which slots the next T steps may attend to, (R, T, filled + k·T), for visible (R, filled).
+
+    A step attends to its beam's past and to its beam's new steps up to itself.
+    """
+    is_same_beam = torch.eye(k, dtype=torch.bool, device=visible.device)[:, None, :, None]
+    new = is_same_beam & causal_mask(steps, device=visible.device)[None, :, None, :]  # (k, T, k, T)
+    new = new.reshape(k, steps, -1).repeat(len(visible) // k, 1, 1)
     return torch.cat([visible[:, None].expand(-1, steps, -1), new], dim=-1)
 
 
 def _to_additive(mask: Tensor, like: Tensor) -> Tensor:
-    """0 where the mask is True, else -inf."""
+    """Returns 0 where the mask is True, else -inf."""
     return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
 
 
-def _fill(slots: Tensor | None, new: Tensor, filled: int) -> Tensor:
-    """The slots with `new` (B, n, 2, H, K) behind the filled ones; if they do not fit, twice as many slots."""
+def _fill_slots(slots: Tensor | None, new: Tensor, filled: int) -> Tensor:
+    """Writes `new` (B, n, 2, H, K) after the first `filled` slots; returns the slots, or more if they were full."""
     stop = filled + new.shape[1]
     if slots is None or stop > slots.shape[1]:
         larger = new.new_empty(len(new), max(2 * stop, MIN_SLOTS), *new.shape[2:])

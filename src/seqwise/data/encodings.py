@@ -1,6 +1,6 @@
-"""Text encodings: which one a file has, and its bytes as UTF-8. Knows nothing of documents or tables.
+"""Detects the encoding of text files and decodes them. The module knows nothing of documents or tables.
 
-UTF-8 and UTF-16 (with or without a byte order mark), Windows-1252 and Latin-1 are detected. A file is taken for one of
+UTF-8 and UTF-16 (with or without a byte order mark), Windows-1252 and Latin-1 are detected. A file is read as one of
 the latter two only if most of its bytes above 0x7F are not UTF-8 and most of its letters are below: text in Cyrillic or
 Japanese encodings would otherwise be read as nonsense. Bytes that are not text are an error.
 """
@@ -19,7 +19,7 @@ from seqwise.errors import DataError, Findings
 
 UTF8 = "utf-8"
 BOM = b"\xef\xbb\xbf"
-HEAD_BYTES = 64 * 1024  # of a file that show a byte order mark, zero bytes or another format
+HEAD_BYTES = 64 * 1024  # of a file in which a byte order mark, zero bytes or another format are detected
 ENCODING_NAMES = {"utf-16": "UTF-16", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", "utf-32": "UTF-32",
                   "cp1252": "Windows-1252", "latin-1": "Latin-1"}  # fmt: skip
 SIGNATURES = {
@@ -39,7 +39,7 @@ SIGNATURES = {
     **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "UTF-16"),
 }  # the first bytes of what is not UTF-8 text
 UNDEFINED_IN_CP1252 = (0x81, 0x8D, 0x8F, 0x90, 0x9D)
-OTHER_ENCODINGS = "--data.encoding, such as cp1251, shift_jis or gb18030"
+OTHER_ENCODINGS_FIX = "Set its encoding: --data.encoding, such as cp1251, shift_jis or gb18030."
 
 
 class InvalidUtf8Error(DataError):
@@ -49,22 +49,23 @@ class InvalidUtf8Error(DataError):
 
 
 def sniff_encoding(head: bytes) -> str:
-    """Return the encoding that the first bytes of a file show; UTF-8 unless they show another."""
+    """Returns the encoding of a file by its first bytes: UTF-16 or UTF-32, otherwise UTF-8."""
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) and len(head) % 4 == 0:
         return "utf-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    even, odd = (head[first::2].count(0) for first in (0, 1))  # the upper halves of Latin letters in UTF-16 are zero
-    if max(even, odd) > len(head) // 8 and min(even, odd) <= max(even, odd) // 100:
-        return "utf-16-be" if even > odd else "utf-16-le"
+    # The upper bytes of Latin letters in UTF-16 are zero: those at even, or at odd positions.
+    num_even, num_odd = (head[position::2].count(0) for position in (0, 1))
+    if max(num_even, num_odd) > len(head) // 8 and min(num_even, num_odd) <= max(num_even, num_odd) // 100:
+        return "utf-16-be" if num_even > num_odd else "utf-16-le"
     return UTF8
 
 
 def find_encoding(blocks: Iterable[bytes], error: InvalidUtf8Error) -> str:
-    """Return the one-byte encoding of a whole text that is not UTF-8; raise if there is none, or if it is damaged."""
+    """Returns the one-byte encoding of a whole text that is not UTF-8; raises if there is none, or if it is damaged."""
     if error.ends_early:
         problem = f"{error.problem} The text ends inside a character: the file is truncated."
-        raise DataError(problem, repair="Copy or download it again.", file=error.file, line=error.line)
+        raise DataError(problem, fix="Copy or download it again.", file=error.file, line=error.line)
     decoder, histogram = codecs.getincrementaldecoder(UTF8)("replace"), np.zeros(256, dtype=np.int64)
     num_characters = num_invalid = 0
     for block in blocks:
@@ -76,17 +77,17 @@ def find_encoding(blocks: Iterable[bytes], error: InvalidUtf8Error) -> str:
     if num_valid >= max(1, num_invalid):
         others = "1 other character is" if num_valid == 1 else f"{num_valid:,} other characters are"
         problem = f"{error.problem} {others}: the file is damaged or mixes encodings."
-        repair = "Correct the place, or set one encoding for all of it: --data.encoding cp1252"
-        raise DataError(problem, repair=repair, file=error.file, line=error.line)
+        fix = "Correct the place, or set one encoding for all of it: --data.encoding cp1252"
+        raise DataError(problem, fix=fix, file=error.file, line=error.line)
     letters = histogram[ord("A") : ord("Z") + 1].sum() + histogram[ord("a") : ord("z") + 1].sum()
     if histogram[list(UNDEFINED_IN_CP1252)].any() or histogram[128:].sum() > letters:
         problem = f"{error.problem} Nor is it Windows-1252 or Latin-1: it has another encoding, or is no text at all."
-        raise DataError(problem, repair=f"Set its encoding: {OTHER_ENCODINGS}.", file=error.file, line=error.line)
+        raise DataError(problem, fix=OTHER_ENCODINGS_FIX, file=error.file, line=error.line)
     return "cp1252" if histogram[0x80:0xA0].any() else "latin-1"
 
 
 def decode_text(data: bytes, path: Path, encoding: str | None = None) -> tuple[str, str]:
-    """Return the text of a whole file, and its encoding, which is detected unless it is set."""
+    """Returns the text of a whole file, and its encoding, which is detected unless it is set."""
     chosen = encoding or sniff_encoding(data[:HEAD_BYTES])
     if chosen == UTF8:
         try:
@@ -102,7 +103,7 @@ def decode_text(data: bytes, path: Path, encoding: str | None = None) -> tuple[s
 
 
 def decode_head(head: bytes, path: Path, encoding: str | None = None) -> str:
-    """Return the text of the first bytes of a longer file, which may end inside a character."""
+    """Returns the text of the first bytes of a longer file, which may end inside a character."""
     chosen = encoding or sniff_encoding(head)
     decoder = codecs.getincrementaldecoder(chosen)()
     try:
@@ -114,18 +115,18 @@ def decode_head(head: bytes, path: Path, encoding: str | None = None) -> str:
 
 
 def undecodable_error(error: UnicodeDecodeError, offset: int, path: Path) -> DataError:
-    """Return the error for bytes that are not text in an encoding other than UTF-8."""
+    """Returns the error for bytes that are not text in an encoding other than UTF-8."""
     name = ENCODING_NAMES.get(error.encoding, error.encoding)
     byte = f"byte 0x{error.object[error.start]:02X} at offset {offset + error.start:,}"
     problem = f"the {name} text is damaged: {byte} cannot be decoded ({error.reason})."
-    return DataError(problem, repair="Copy the file again, or set another --data.encoding.", file=path)
+    return DataError(problem, fix="Copy the file again, or set another --data.encoding.", file=path)
 
 
-def warn_about_encoding(findings: Findings, path: Path, encoding: str) -> None:
-    """Report a file that is converted."""
+def note_encoding(findings: Findings, path: Path, encoding: str) -> None:
+    """Adds a note if a file has another encoding than UTF-8."""
     if codecs.lookup(encoding).name not in (UTF8, "utf-8-sig"):
         name = ENCODING_NAMES.get(encoding, encoding)
-        findings.warn(f"files in {name}, converted to UTF-8 (--data.encoding sets another)", path)
+        findings.note(f"files in {name}, converted to UTF-8 (--data.encoding sets another)", path)
 
 
 class Utf8Stream(io.RawIOBase):
@@ -139,11 +140,12 @@ class Utf8Stream(io.RawIOBase):
         return True
 
     def readinto(self, buffer) -> int:
-        data = b"start"
-        while not self.pending and data:
+        is_at_end = False
+        while not self.pending and not is_at_end:
             data = self.file.read(HEAD_BYTES)
+            is_at_end = not data
             try:
-                text = self.decoder.decode(data, final=not data)
+                text = self.decoder.decode(data, final=is_at_end)
             except UnicodeDecodeError as error:
                 raise undecodable_error(error, self.offset, self.path) from None
             self.pending = (text.removeprefix("\ufeff") if self.offset == 0 else text).encode("utf-8", "replace")
@@ -154,34 +156,24 @@ class Utf8Stream(io.RawIOBase):
 
 
 def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
-    """Raise if bytes are not UTF-8 text; they begin at `offset` and in `line` of the file."""
+    """Raises if bytes are not UTF-8 text; `offset` and `line` are where they begin in the file."""
     if offset == 0:
         for signature, kind in SIGNATURES.items():
             if data.startswith(signature):
                 raise DataError(
-                    f"this is {kind}, not UTF-8 text.", repair="Give a text file or a table.", file=path, line=1
+                    f"this is {kind}, not UTF-8 text.", fix="Give a text file or a table.", file=path, line=1
                 )
     zero = data.find(b"\0")
     if zero >= 0:
         problem = f"this is a binary file, not text: byte 0x00 at offset {offset + zero:,}."
-        repair = "Give a text file; .txt, .jsonl and gzip of these are read."
-        raise DataError(problem, repair=repair, file=path, line=line + data.count(b"\n", 0, zero))
+        fix = "Give a text file; .txt, .jsonl and gzip of these are read."
+        raise DataError(problem, fix=fix, file=path, line=line + data.count(b"\n", 0, zero))
     try:
         data.decode(UTF8)
     except UnicodeDecodeError as error:
         error_line = line + data.count(b"\n", 0, error.start)
         problem = f"byte 0x{data[error.start]:02X} at offset {offset + error.start} (line {error_line}) is not UTF-8."
-        invalid = InvalidUtf8Error(problem, repair=_conversion_hint(path), file=path, line=error_line)
+        invalid = InvalidUtf8Error(problem, fix=OTHER_ENCODINGS_FIX, file=path, line=error_line)
         # One byte at the end may be a letter of Latin-1.
         invalid.ends_early = error.reason == "unexpected end of data" and error.start < len(data) - 1
         raise invalid from None
-
-
-def _conversion_hint(path: Path) -> str:
-    """Return how to convert a file that must be UTF-8."""
-    if not path.is_file():  # standard input
-        return "If it is latin1, convert it: iconv -f latin1 -t utf8"
-    is_gzip = path.suffix.lower() == ".gz"
-    source, target = (f"<(zcat {path})", path.with_suffix("")) if is_gzip else (path, path)
-    converted = target.with_name(f"{target.stem}.utf8{target.suffix}")
-    return f"If it is latin1, convert it: iconv -f latin1 -t utf8 {source} > {converted}"

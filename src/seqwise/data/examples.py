@@ -1,8 +1,8 @@
-"""Dividing data into training, validation and test. `open_examples`: files → examples in three splits, in memory.
+"""Divides data into training, validation and test. `read_examples`: files → examples in three splits, in memory.
 
 A task brings the function that reads its files; which file belongs to which split, and how a single file is split, is
-the same for all. The fingerprint hashes the `repr` of an example; of dataclasses it excludes the fields `file` and
-`line`, so that data may be moved.
+the same for all. The fingerprint hashes the `repr` of the fields of an example; it excludes `file` and `line`, so that
+data may be moved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from seqwise.data.shuffle import permute_indices
 from seqwise.errors import DataError, Findings, pluralize, suggest
 
 SPLITS = ("train", "valid", "test")
-SPLIT_FILES = "train.*, valid.* and test.* in one folder."  # the end of a suggested repair
+SPLIT_FILES = "train.*, valid.* and test.* in one folder."  # the end of a fix
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("valid", "validation", "val", "dev", "testa"), "valid"),
@@ -46,7 +46,7 @@ class Splits(Generic[E]):
 
     name: str
     split_rule: str  # how the splits were made, as a sentence
-    parts: dict[str, list[E]] = field(repr=False)  # by split
+    parts: dict[str, list[E]] = field(repr=False)  # split → its examples
     findings: Findings = field(default_factory=Findings)
     has_predefined_splits: bool = False  # the data came with a test split
 
@@ -66,56 +66,58 @@ class Splits(Generic[E]):
         return digest.hexdigest()
 
     def all_examples(self) -> list[E]:
+        """Returns the examples of all splits."""
         return [example for split in SPLITS for example in self.parts.get(split, [])]
 
 
-def open_examples(
+def read_examples(
     spec: str | Path,
-    read: ReadFile[E],
+    read_file: ReadFile[E],
     suffixes: Sequence[str],
     builtins: Builtins[E],
     valid_fraction: float = HELD_OUT_FRACTION,
     test_fraction: float = HELD_OUT_FRACTION,
     files: Mapping[str, list[Path]] | None = None,
-    label: Callable[[E], Hashable] | None = None,
+    get_label: Callable[[E], Hashable] | None = None,
 ) -> Splits[E]:
-    """Read and check everything once, and decide the splits. Errors of all files are raised together.
+    """Reads and checks everything once, and decides the splits. Errors of all files are raised together.
 
-    `files` are those of each split, found by name unless set. With `label` the splits are stratified by it.
+    `spec` is a file, a folder, or `builtin:NAME`. `files` are the files of each split, found by name unless set. With
+    `get_label` the splits are stratified by label.
     """
     fractions = {"valid": valid_fraction, "test": test_fraction}
     if str(spec).startswith("builtin:"):
         name = str(spec).removeprefix("builtin:")
         if name not in builtins:
-            raise DataError(f"this task has no built-in data {name!r}.", repair=suggest(name, builtins))
+            raise DataError(f"this task has no built-in data {name!r}.", fix=suggest(name, builtins))
         create, description = builtins[name]
         parts = {"train": list(create())}
-        return split_examples(str(spec), parts, fractions, Findings(), f"{description}; ", label)
+        return split_examples(str(spec), parts, fractions, Findings(), f"{description}; ", get_label)
     findings = Findings()
     files = files or find_split_files(Path(spec), suffixes, findings)
     parts = {split: [] for split in files}
     for split, paths in files.items():
         for path in paths:
             try:
-                parts[split] += read(path, findings)
+                parts[split] += read_file(path, findings)
             except DataError as error:  # the file cannot be read at all: one error among those of the others
                 findings.errors.append(error)
     findings.raise_errors()
     for split, paths in files.items():
         if not parts[split]:
-            raise DataError("no examples were found.", repair="Give a file with some.", file=paths[0])
-    return split_examples(str(spec), parts, fractions, findings, label=label)
+            raise DataError("no examples were found.", fix="Give a file with examples.", file=paths[0])
+    return split_examples(str(spec), parts, fractions, findings, get_label=get_label)
 
 
 def find_split_files(path: Path, suffixes: Sequence[str], findings: Findings | None = None) -> dict[str, list[Path]]:
-    """Return the files of each split that a path stands for; a single file is for training, to be split later."""
+    """Returns the files of each split in a folder; a single file is for training, to be split later."""
     files = list_data(path)
     readable = [file for file in files if has_known_suffix(file, suffixes)]
     if not path.is_dir():
         if not readable and "" not in suffixes:
             problem = f"{name_file_type(path)} are not read by this task."
-            repair = f"Give {', '.join(suffixes)}, gzip of these, or a folder of them."
-            raise DataError(problem, repair=repair, file=path)
+            fix = f"Give {', '.join(suffixes)}, gzip of these, or a folder of them."
+            raise DataError(problem, fix=fix, file=path)
         return {"train": files}
     if not readable:
         others = f"{len(files):,} other files" if files else "it is empty"
@@ -131,7 +133,7 @@ def find_split_files(path: Path, suffixes: Sequence[str], findings: Findings | N
 
 
 def has_known_suffix(path: Path, suffixes: Sequence[str]) -> bool:
-    """Return whether the suffix is one that is read. Where "" is among `suffixes`, so is a split name: `eng.train`.
+    """Returns whether the suffix is one that is read. Where "" is among `suffixes`, so is a split name: `eng.train`.
 
     `README` has no suffix either, but names no split.
     """
@@ -147,12 +149,12 @@ def split_examples(
     fractions: Mapping[str, float],
     findings: Findings,
     description: str = "",
-    label: Callable[[E], Hashable] | None = None,
+    get_label: Callable[[E], Hashable] | None = None,
 ) -> Splits[E]:
-    """Take the splits that are missing out of the training examples, by a shuffle that is always the same.
+    """Takes the splits that are missing out of the training examples, by a shuffle that is always the same.
 
-    Even distances would not do: where labels alternate, every tenth example has the same one. With `label` each split
-    has the same share of every label, see `stratify`.
+    A fraction of 0 holds nothing out. Even distances would not do: where labels alternate, every tenth example has the
+    same one. With `get_label` each split has the same share of every label, see `stratify`.
     """
     missing = {split: 0.0 if split in parts else fractions[split] for split in ("valid", "test")}
     has_test = "test" in parts
@@ -163,18 +165,18 @@ def split_examples(
     examples = parts["train"]
     if len(examples) <= sum(share > 0 for share in missing.values()):
         problem = f"{pluralize(len(examples), 'examples are too few')} to hold some out for validation and testing."
-        raise TooShortError(problem, repair=f"Give more examples, or {SPLIT_FILES}", file=name)
-    shuffled = permute_indices(np.arange(len(examples)), len(examples), 0).tolist()  # the rank of each example
-    if label is None:
-        assign = evenly_spaced_splits(len(examples), missing["valid"], missing["test"])
-        assigned = [assign(rank) for rank in shuffled]
+        raise TooShortError(problem, fix=f"Give more examples, or {SPLIT_FILES}", file=name)
+    ranks = permute_indices(np.arange(len(examples)), len(examples), 0).tolist()  # of each example in the shuffle
+    if get_label is None:
+        assign = space_splits_evenly(len(examples), missing["valid"], missing["test"])
+        assigned_splits = [assign(rank) for rank in ranks]
     else:
-        assigned = stratify([label(example) for example in examples], shuffled, missing)
+        assigned_splits = stratify([get_label(example) for example in examples], ranks, missing)
     split_parts: dict[str, list[E]] = {split: [] for split in SPLITS}
-    for split, example in zip(assigned, examples):
+    for split, example in zip(assigned_splits, examples):
         split_parts[split].append(example)
     prefix = "" if len(parts) == 1 else f"{', '.join(parts)} as the files are named; "
-    shares, unit = describe_fractions(missing), "examples" if label is None else "examples of each label"
+    shares, unit = describe_fractions(missing), "examples" if get_label is None else "examples of each label"
     rule = f"{description}{prefix}{unit} are held out at random among {len(examples):,}, always the same ({shares})."
     return Splits(
         name, rule, {split: split_parts[split] or parts.get(split, []) for split in SPLITS}, findings, has_test
@@ -182,32 +184,32 @@ def split_examples(
 
 
 def stratify(labels: Sequence[Hashable], ranks: Sequence[int], fractions: Mapping[str, float]) -> list[str]:
-    """Return the split of each example, such that every split has nearly the same share of every label.
+    """Returns the split of each example, such that every split has nearly the same share of every label.
 
     A label with at least three examples is in every split, where a split has at least as many examples as there are
-    labels; the others follow in proportion (Sainte-Laguë). At least one example of each label is for training.
-    `ranks` are those of a shuffle: of each label, the examples of the lowest ranks are held out.
+    labels; the others follow in proportion (the Sainte-Laguë method, which allots the seats of a parliament). At least
+    one example of each label is for training. `ranks` are the ranks of the examples in a shuffle: of each label, the
+    examples of the lowest ranks are held out.
     """
-    rows: dict[Hashable, list[int]] = {}
+    remaining: dict[Hashable, list[int]] = {}  # label → indices of its examples, the lowest rank last
     for index in sorted(range(len(labels)), key=ranks.__getitem__, reverse=True):
-        rows.setdefault(labels[index], []).append(index)
+        remaining.setdefault(labels[index], []).append(index)
     counts = Counter(labels)
-    assigned = ["train"] * len(labels)
+    assigned_splits = ["train"] * len(labels)
     sizes = {split: max(1, round(len(labels) * share)) for split, share in fractions.items() if share > 0}
-    for number, (split, size) in enumerate(sizes.items(), start=1):
-        num_later = len(sizes) - number
-        seats = []
+    for num_done, (split, size) in enumerate(sizes.items(), start=1):
+        num_later = len(sizes) - num_done
+        seats = []  # (priority, ties by frequency, ties by position, label)
         for label, count in counts.items():
             # One example is for training, and of three or more one for each split that follows.
-            num_free = len(rows[label]) - 1 - (num_later if count > 2 else 0)
-            first = 0.0 if count > 2 else float("inf")
-            limit = min(num_free, 2 + count * size // len(labels))
-            seats += [
-                ((seat + 0.5) / count if seat else first, -count, rows[label][-1], label) for seat in range(limit)
-            ]
+            num_free = len(remaining[label]) - 1 - (num_later if count > 2 else 0)
+            first_priority = 0.0 if count > 2 else float("inf")
+            for seat in range(min(num_free, 2 + count * size // len(labels))):
+                priority = (seat + 0.5) / count if seat else first_priority
+                seats.append((priority, -count, remaining[label][-1], label))
         for *_, label in sorted(seats, key=lambda seat: seat[:3])[:size]:
-            assigned[rows[label].pop()] = split
-    return assigned
+            assigned_splits[remaining[label].pop()] = split
+    return assigned_splits
 
 
 def select_evaluation_examples(
@@ -216,10 +218,11 @@ def select_evaluation_examples(
     split: str | None,
     training_fingerprint: str,
 ) -> tuple[Splits[E], list[E], str]:
-    """Return the data, the examples to evaluate on, and which they are, in words. `open_splits` takes fractions.
+    """Returns the data, the examples to evaluate on, and which they are, in words.
 
-    The default is the test split of data that has one, or that the run was trained on; else all examples. These are
-    read without splitting: in the order of the file, and without warnings about splits that are not used.
+    `open_splits(valid_fraction, test_fraction)` reads the data. The default is the test split of data that has one, or
+    that the run was trained on; else all examples. These are read without splitting: in the order of the file, and
+    without warnings about splits that are not used.
     """
     splits = None
     if split != "all":
@@ -235,16 +238,16 @@ def select_evaluation_examples(
         return splits, splits.all_examples(), "all of it"
     split = split or "test"
     if not splits.parts.get(split):
-        raise DataError(f"there is no split {split!r}.", repair=suggest(split, [*splits.parts, "all"]))
+        raise DataError(f"there is no split {split!r}.", fix=suggest(split, [*splits.parts, "all"]))
     return splits, splits.parts[split], f"the {split} split"
 
 
-def find_training_duplicates(splits: Splits[E], key: Callable[[E], object]) -> Iterable[tuple[str, E]]:
-    """Yield (split, example) of held-out examples whose key occurs in the training split too."""
-    training_keys = {key(example) for example in splits.parts.get("train", [])}
+def find_training_duplicates(splits: Splits[E], get_key: Callable[[E], object]) -> Iterable[tuple[str, E]]:
+    """Yields (split, example) of held-out examples whose key occurs in the training split too."""
+    training_keys = {get_key(example) for example in splits.parts.get("train", [])}
     for split in ("valid", "test"):
         for example in splits.parts.get(split, []):
-            if key(example) in training_keys:
+            if get_key(example) in training_keys:
                 yield split, example
 
 
@@ -252,7 +255,7 @@ def find_training_duplicates(splits: Splits[E], key: Callable[[E], object]) -> I
 
 
 def parse_split_name(path: Path) -> str | None:
-    """Return the split named between dots, dashes and underscores of a path: `ptb.train.txt` is train."""
+    """Returns the split named between dots, dashes and underscores of a path: `ptb.train.txt` is train."""
     for part in path.parts:
         for word in re.split(r"[._\-\s]+", part.lower()):
             if word in SPLIT_NAMES:
@@ -261,9 +264,9 @@ def parse_split_name(path: Path) -> str | None:
 
 
 def group_by_split(paths: Iterable[Path], folder: Path | None = None) -> dict[str, list[Path]] | None:
-    """Return the files of each split, or None if the names (inside `folder`) do not name splits.
+    """Returns the files of each split, or None if their names, inside `folder` if set, are not those of splits.
 
-    They do if some file is for training and either another split is named or every file names one. Otherwise
+    They are if some file is for training, and either there is another split or every file name contains one. Otherwise
     `test_drive.txt` or `train-journey.txt` is a name like any other.
     """
     groups: dict[str | None, list[Path]] = {}
@@ -274,12 +277,12 @@ def group_by_split(paths: Iterable[Path], folder: Path | None = None) -> dict[st
 
 
 def describe_fractions(fractions: Mapping[str, float]) -> str:
-    """Return the share of each held-out split in words, as split rules contain it."""
+    """Returns the share of each held-out split in words, as split rules contain it."""
     return " and ".join(f"{fraction:.0%} for {split}" for split, fraction in fractions.items() if fraction)
 
 
-def evenly_spaced_splits(count: int, valid: float, test: float) -> Callable[[int], str]:
-    """Return the function document number → split: held-out documents at even distances, validation and test in turn.
+def space_splits_evenly(count: int, valid: float, test: float) -> Callable[[int], str]:
+    """Returns the function index → split of `count` documents: held-out ones at even distances, valid and test in turn.
 
     Each fraction above zero gets at least one document.
     """
@@ -287,14 +290,14 @@ def evenly_spaced_splits(count: int, valid: float, test: float) -> Callable[[int
     sizes = {split: max(1, round(count * share)) if share > 0 else 0 for split, share in fractions.items()}
     total = sum(sizes.values())
 
-    def held_out_before(number: int) -> int:
-        """Return how many of the first `number` documents are held out: their even share, rounded."""
-        return (2 * number * total + count) // (2 * count)
+    def count_held_out(num_documents: int) -> int:
+        """Returns how many of the first documents are held out: their even share, rounded."""
+        return (2 * num_documents * total + count) // (2 * count)
 
-    def assign(number: int) -> str:
-        index = held_out_before(number)
-        if index == held_out_before(number + 1):
+    def assign(index: int) -> str:
+        num_before = count_held_out(index)
+        if num_before == count_held_out(index + 1):
             return "train"
-        return "valid" if (index + 1) * sizes["valid"] // total > index * sizes["valid"] // total else "test"
+        return "valid" if (num_before + 1) * sizes["valid"] // total > num_before * sizes["valid"] // total else "test"
 
     return assign

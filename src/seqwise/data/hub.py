@@ -14,30 +14,30 @@ from typing import Any
 
 from seqwise.data.examples import SPLIT_NAMES
 from seqwise.data.spreadsheets import import_extra
-from seqwise.environment import cache_folder
+from seqwise.environment import get_cache_folder
 from seqwise.errors import DataError
 from seqwise.files import replace_file
 
 PREFIX = "hf:"
-FORMAT = 1
-COMPLETE = ".complete"  # written last
-BATCH_ROWS = 1_000
-REPAIR = "Name it as on the Hub: hf:NAME, hf:OWNER/NAME, and /CONFIG after it where it has several configurations."
+FORMAT = 1  # of the files in the cache
+COMPLETE = ".complete"  # file that is written last
+BATCH_ROWS = 1_000  # of a table that are read at once
+NAME_FIX = "Name it as on the Hub: hf:NAME, hf:OWNER/NAME, and /CONFIG after it where it has several configurations."
 
 
 def fetch_if_hub(data: str) -> str:
-    """Return the folder with the files of `hf:NAME[/CONFIG]`; any other name of data is returned as it is."""
+    """Returns the folder with the files of `hf:NAME[/CONFIG]`; any other name of data is returned as it is."""
     return str(fetch_hub_data(data)) if data.startswith(PREFIX) else data
 
 
 def fetch_hub_data(spec: str) -> Path:
-    """Load a data set and write its splits to the cache, unless they are there."""
-    splits = {SPLIT_NAMES[name]: part for name, part in _load(spec).items() if name in SPLIT_NAMES}
+    """Returns the folder with the splits of a data set, which are written to the cache unless they are there."""
+    splits = {SPLIT_NAMES[name]: part for name, part in _load_splits(spec).items() if name in SPLIT_NAMES}
     if not splits:
-        raise DataError(f"{spec} has no split for training, validation or testing.", repair=REPAIR)
+        raise DataError(f"{spec} has no split for training, validation or testing.", fix=NAME_FIX)
     fingerprints = [f"{name} {part._fingerprint}" for name, part in splits.items()]
     key = hashlib.blake2b(f"{FORMAT} {spec} {' '.join(fingerprints)}".encode(), digest_size=16).hexdigest()
-    folder = cache_folder() / "hf" / key
+    folder = get_cache_folder() / "hf" / key
     if not (folder / COMPLETE).exists():
         folder.mkdir(parents=True, exist_ok=True)
         for name, part in splits.items():
@@ -46,12 +46,12 @@ def fetch_hub_data(spec: str) -> Path:
     return folder
 
 
-def _load(spec: str) -> dict[str, Any]:
-    """Return the splits of the data set; `a/b` is the data set of an owner, or else a configuration of `a`."""
+def _load_splits(spec: str) -> dict[str, Any]:
+    """Returns the splits of the data set; `a/b` is the data set of an owner, or else a configuration of `a`."""
     datasets = import_extra("datasets", "hf", f"reading {spec}")
     name = spec.removeprefix(PREFIX)
     if not name.strip("/ "):
-        raise DataError(f"{spec} names no data set.", repair=REPAIR)
+        raise DataError(f"{spec} names no data set.", fix=NAME_FIX)
     owner, _, config = name.rpartition("/")
     candidates = [(name, None)] if not owner or Path(name).exists() else [(name, None), (owner, config)]
     if name.count("/") > 1 and not Path(name).exists():
@@ -64,17 +64,19 @@ def _load(spec: str) -> dict[str, Any]:
             reasons.append(str(error).strip().partition("\n")[0] or type(error).__name__)
             continue
         return dict(loaded)
-    raise DataError(f"{spec} cannot be loaded: {reasons[0]}", repair=REPAIR)
+    raise DataError(f"{spec} cannot be loaded: {reasons[0]}", fix=NAME_FIX)
 
 
 def _write_split(path: Path, part: Any) -> None:
+    """Writes the rows of a `datasets.Dataset` as JSON lines, without columns of images or sound."""
     features = {name: feature for name, feature in part.features.items() if not hasattr(feature, "decode")}
     with replace_file(path, concurrent=True) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for row in _rows(part.select_columns(list(features)), features):
+        for row in _iterate_rows(part.select_columns(list(features)), features):
             file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
 
 
-def _rows(part: Any, features: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _iterate_rows(part: Any, features: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields each row by column, with the names of labels; a translation becomes one column per language."""
     for batch in part.iter(BATCH_ROWS):
         for values in zip(*batch.values()):
             row: dict[str, Any] = {}
@@ -85,7 +87,7 @@ def _rows(part: Any, features: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _name_labels(value: Any, feature: Any) -> Any:
-    """Return a value with the names of labels instead of their numbers; -1 is a missing label."""
+    """Returns a value with the names of labels instead of their numbers; -1 is a missing label."""
     if hasattr(feature, "int2str"):
         return feature.int2str(value) if isinstance(value, int) and value >= 0 else None
     inner = getattr(feature, "feature", None)

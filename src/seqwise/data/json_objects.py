@@ -1,4 +1,4 @@
-"""Parsing JSON: one value per line, or one array of values, each with the line it begins in."""
+"""Parses JSON: one value per line, or one array of values, each with the line at which it starts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from seqwise.errors import Findings
 
 BLANK_LINES = "blank lines, which are skipped"
-EXPECTED = 'Each line must be one object, {"text": "…"}, or the file an array of objects.'
-BLANKS = " \t\n\r"
+FORMAT_FIX = 'Each line must be one object, {"text": "…"}, or the file an array of objects.'
+WHITESPACE = " \t\n\r"  # between the values of an array
 
 
 class DuplicateKeyError(ValueError):
@@ -31,35 +31,35 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicates)
 
 
 def parse_objects(text: str, path: Path, findings: Findings) -> Iterator[tuple[int, Any]]:
-    """Yield (line, value) of each line, or of each element if the text is one array."""
+    """Yields (line, value) of each line, or of each element if the text is one array."""
     if text.lstrip().startswith("["):
         yield from _parse_array(text, path, findings)
         return
     for line, content in enumerate(text.rstrip("\n").split("\n"), start=1):
         if not content.strip():
-            findings.warn(BLANK_LINES, path, line)
+            findings.note(BLANK_LINES, path, line)
             continue
         try:
             yield line, _DECODER.decode(content)
         except (ValueError, RecursionError) as error:
-            findings.error(f"not valid JSON: {_get_reason(error)}.", repair=EXPECTED, file=path, line=line)
+            findings.error(f"not valid JSON: {_get_reason(error)}.", fix=FORMAT_FIX, file=path, line=line)
 
 
 def _parse_array(text: str, path: Path, findings: Findings) -> Iterator[tuple[int, Any]]:
-    """Yield the elements one by one; reading stops at the first that is not valid JSON."""
+    """Yields the elements one by one; reading stops at the first that is not valid JSON."""
     index, line, previous = text.index("[") + 1, 1, 0
     is_first = True
     while True:
-        index = _skip_blanks(text, index)
+        index = _skip_whitespace(text, index)
         if text.startswith("]", index):
-            index = _skip_blanks(text, index + 1)
+            index = _skip_whitespace(text, index + 1)
             if index == len(text):
                 return
             reason = "text follows the end of the array"
         elif not is_first and not text.startswith(",", index):
             reason = "the array is not closed: the file may be truncated" if index == len(text) else "expected a comma"
         else:
-            index = _skip_blanks(text, index if is_first else index + 1)
+            index = _skip_whitespace(text, index if is_first else index + 1)
             line, previous, is_first = line + text.count("\n", previous, index), index, False
             try:
                 value, index = _DECODER.raw_decode(text, index)
@@ -69,12 +69,12 @@ def _parse_array(text: str, path: Path, findings: Findings) -> Iterator[tuple[in
                 yield line, value
                 continue
         line += text.count("\n", previous, index)
-        findings.error(f"not valid JSON: {reason}.", repair=EXPECTED, file=path, line=line)
+        findings.error(f"not valid JSON: {reason}.", fix=FORMAT_FIX, file=path, line=line)
         return
 
 
-def _skip_blanks(text: str, index: int) -> int:
-    while index < len(text) and text[index] in BLANKS:
+def _skip_whitespace(text: str, index: int) -> int:
+    while index < len(text) and text[index] in WHITESPACE:
         index += 1
     return index
 

@@ -1,8 +1,8 @@
-"""Reading text files, plain or gzip: checked bytes → documents. It knows nothing of splits or tokens.
+"""Reads text files, plain or gzip: checked bytes → documents. The module knows nothing of splits or tokens.
 
 Text becomes UTF-8 while it is read. A byte order mark is dropped, CRLF becomes a line break, and a line break is added
 at the end of a document that has none, so that documents stay separate. Every error names the file, the line and the
-fix. Positions in a file are those of its text as UTF-8, unpacked.
+fix. Positions are bytes of the text, decompressed and in UTF-8.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from seqwise.data.encodings import (
     find_encoding,
     sniff_encoding,
 )
-from seqwise.environment import cache_folder
+from seqwise.environment import get_cache_folder
 from seqwise.errors import DataError, suggest_path
 from seqwise.text.patterns import replace_surrogates
 
@@ -39,11 +39,11 @@ SAVED_DATA = "data"  # folder in the cache for data passed from Python; see in_m
 
 @dataclass(frozen=True)
 class Document:
-    """Text with its origin. A file larger than CHUNK_BYTES is read as several consecutive documents."""
+    """Text with its location. A file larger than CHUNK_BYTES is read as several consecutive documents."""
 
     text: str
     file: str
-    line: int = 1
+    line: int = 1  # at which the text starts
 
 
 class SourceSummary(NamedTuple):
@@ -62,17 +62,18 @@ class Source:
         self.is_detected = not encoding
 
     def documents(self) -> Iterator[Document]:
+        """Yields the documents, which are read again at each call."""
         raise NotImplementedError
 
     def summarize(self, progress: Callable[[int], None] = lambda num_bytes: None) -> SourceSummary:
-        """Read and check everything; `progress` receives the size of each piece that is read."""
+        """Reads and checks everything; `progress` receives the bytes of each document or chunk."""
         try:
             return self._summarize(progress)
         except InvalidUtf8Error as error:
             if not self.is_detected:
                 raise
             with open_binary(self.path) as file:
-                self.encoding = find_encoding(_blocks(file, None), error)
+                self.encoding = find_encoding(_read_blocks(file, None), error)
             return self._summarize(progress)
 
     def _summarize(self, progress: Callable[[int], None]) -> SourceSummary:
@@ -86,7 +87,7 @@ class Source:
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open the file as a stream of UTF-8."""
+        """Opens the file as a stream of UTF-8."""
         with open_binary(self.path) as file:
             if not self.encoding:
                 self.encoding = sniff_encoding(file.peek(HEAD_BYTES)[:HEAD_BYTES])  # type: ignore[attr-defined]
@@ -101,7 +102,7 @@ class TextFile(Source):
 
     def _summarize(self, progress: Callable[[int], None]) -> SourceSummary:
         digest, size, is_blank = hashlib.blake2b(digest_size=16), 0, True
-        for data, offset, _ in self._chunks():
+        for data, offset, _ in self._read_chunks():
             digest.update(data)
             size += len(data)
             is_blank = is_blank and not data.removeprefix(BOM if offset == 0 else b"").strip()
@@ -109,9 +110,9 @@ class TextFile(Source):
         return SourceSummary(() if is_blank else (size,), digest.hexdigest())
 
     def documents(self, start: int = 0, stop: int | None = None) -> Iterator[Document]:
-        """Yield the text of the bytes start … stop-1 in chunks that end at line breaks."""
+        """Yields the text of the bytes start … stop-1 in chunks that end at line breaks."""
         ends_with_newline = True
-        for data, offset, line in self._chunks(start, stop):
+        for data, offset, line in self._read_chunks(start, stop):
             text = data.removeprefix(BOM if offset == 0 else b"").decode("utf-8").replace("\r\n", "\n")
             ends_with_newline = text.endswith("\n")
             if text:
@@ -120,7 +121,7 @@ class TextFile(Source):
             yield Document("\n", self.name, line)
 
     def find_cut(self, target: int, max_distance: int) -> int:
-        """Return the first byte at or after `target`, within `max_distance`, that follows a line break.
+        """Returns the first byte at or after `target`, within `max_distance`, that follows a line break.
 
         Without a line break it is the first that follows a blank, or else the first that begins a character.
         """
@@ -128,7 +129,7 @@ class TextFile(Source):
             if file.seekable():
                 file.seek(target)
             else:  # converted while it is read
-                for _ in _blocks(file, target):
+                for _ in _read_blocks(file, target):
                     pass
             data = file.read(min(max_distance, 1 << 20))
         for separator in (b"\n", b" "):
@@ -137,15 +138,15 @@ class TextFile(Source):
                 return target + index + 1
         return target + next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), 0)
 
-    def _chunks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[bytes, int, int]]:
-        """Yield (bytes, their offset, line number) of chunks of valid UTF-8."""
+    def _read_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[bytes, int, int]]:
+        """Yields (bytes, their offset, line number) of chunks of valid UTF-8."""
         offset, line, rest = start, 1, b""
         with self.open() as file:
             if start:
-                line += sum(block.count(b"\n") for block in _blocks(file, start))
-            for block in _blocks(file, None if stop is None else stop - start):
+                line += sum(block.count(b"\n") for block in _read_blocks(file, start))
+            for block in _read_blocks(file, None if stop is None else stop - start):
                 rest += block
-                end = _chunk_end(rest)
+                end = _find_chunk_end(rest)
                 if end:
                     check_utf8(rest[:end], offset, line, self.path)
                     yield rest[:end], offset, line
@@ -160,25 +161,26 @@ class JsonLines(Source):
     """One object with a `text` per line: many documents."""
 
     def documents(self) -> Iterator[Document]:
-        """Yield every document that is not blank."""
+        """Yields every document that is not blank."""
         offset = 0
         with self.open() as file:
             for line, data in enumerate(file, start=1):
                 check_utf8(data, offset, line, self.path)
-                text = self._parse(data.removeprefix(BOM if not offset else b""), line)
+                text = self._parse_text(data.removeprefix(BOM if not offset else b""), line)
                 offset += len(data)
                 if text.strip():
                     yield Document(text if text.endswith("\n") else text + "\n", self.name, line)
 
-    def _parse(self, data: bytes, line: int) -> str:
+    def _parse_text(self, data: bytes, line: int) -> str:
+        """Returns the text of the object in a line; "" for a blank line."""
         if not data.strip():
             return ""
         try:
             content = json.loads(data)
         except ValueError as error:
             problem = f"not valid JSON: {getattr(error, 'msg', error)}."
-            repair = 'Each line must be one object: {"text": "…"}'
-            raise DataError(problem, repair=repair, file=self.path, line=line) from None
+            fix = 'Each line must be one object: {"text": "…"}'
+            raise DataError(problem, fix=fix, file=self.path, line=line) from None
         text = content.get("text") if isinstance(content, dict) else None
         if isinstance(text, list) and all(isinstance(each, str) for each in text):
             text = " ".join(text)
@@ -188,10 +190,10 @@ class JsonLines(Source):
 
 
 def missing_text_error(content: object, path: Path, line: int) -> DataError:
-    """Return the `DataError` for a JSON value or a row without a text."""
+    """Returns the `DataError` for a JSON value or a row without a text."""
     found = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
     problem = f"expected an object with a string under `text`, found {found or 'an empty object'}."
-    return DataError(problem, repair='Rename the field that holds the text: {"text": "…"}', file=path, line=line)
+    return DataError(problem, fix='Rename the field that holds the text: {"text": "…"}', file=path, line=line)
 
 
 FILE_TYPES = {
@@ -209,22 +211,23 @@ FILE_TYPES = {
 
 
 def name_file_type(path: Path) -> str:
-    """Return what kind of files have the suffix of a path, as the subject of a sentence."""
+    """Returns what kind of files have the suffix of a path, as the subject of a sentence."""
     suffix = get_format_suffix(path)
     return f"{FILE_TYPES[suffix]} ({suffix})" if suffix in FILE_TYPES else f"files ending in {suffix or 'nothing'!r}"
 
 
 def is_gzip(path: Path) -> bool:
+    """Returns whether a file is compressed, by its suffix."""
     return path.suffix.lower() == ".gz"
 
 
 def get_format_suffix(path: Path) -> str:
-    """Return the suffix that determines the format, in lower case and without `.gz`."""
+    """Returns the suffix that determines the format, in lower case and without `.gz`."""
     return (Path(path.stem).suffix if is_gzip(path) else path.suffix).lower()
 
 
 def list_files(folder: Path) -> Iterator[Path]:
-    """Yield all files that are not hidden. An unreadable folder is an error; `rglob` would skip it."""
+    """Yields all files that are not hidden. An unreadable folder is an error; `rglob` would skip it."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -238,7 +241,7 @@ def list_files(folder: Path) -> Iterator[Path]:
 
 
 def list_data(path: Path) -> list[Path]:
-    """Return the files of a folder that are not hidden, sorted, or the one file; raise unless all can be listed."""
+    """Returns the files of a folder that are not hidden, sorted, or the one file; raises unless all can be listed."""
     try:
         if not path.exists():
             raise missing_file_error(path)
@@ -248,40 +251,40 @@ def list_data(path: Path) -> list[Path]:
 
 
 def missing_file_error(path: Path) -> DataError:
-    """Return the `DataError` for a file that does not exist, with a similar name as the fix."""
+    """Returns the `DataError` for a file that does not exist, with a similar name as the fix."""
     folder = path.parent
-    if cache_folder() / SAVED_DATA in path.parents:
+    if get_cache_folder() / SAVED_DATA in path.parents:
         problem = "this copy of data that was passed from Python is no longer in the cache."
-        return DataError(problem, repair="Pass the same data once more: its copy gets the same name.", file=path)
+        return DataError(problem, fix="Pass the same data once more: its copy gets the same name.", file=path)
     if not folder.is_dir():
-        return DataError("there is no such file, nor its folder.", repair="Check the path.", file=path)
+        return DataError("there is no such file, nor its folder.", fix="Check the path.", file=path)
     others = [Path(entry.name) for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
     hint = suggest_path(path, others) if others else "Its folder is empty."
-    return DataError("there is no such file or folder.", repair=hint or "Check the path.", file=path)
+    return DataError("there is no such file or folder.", fix=hint or "Check the path.", file=path)
 
 
 @contextmanager
 def open_binary(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading, unpacking gzip. Errors inside the block are raised as a `DataError` about the file."""
+    """Opens a file for reading, unpacking gzip. Errors inside the block are raised as a `DataError` about the file."""
     try:
         with cast(BinaryIO, gzip.open(path, "rb")) if is_gzip(path) else path.open("rb") as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         cause = "it ends too early" if isinstance(error, EOFError) else str(error)
-        repair = f"Copy or download it again; `gzip -t {path}` checks it."
-        raise DataError(f"the gzip file is damaged: {cause}.", repair=repair, file=path) from None
+        fix = f"Copy or download it again; `gzip -t {path}` checks it."
+        raise DataError(f"the gzip file is damaged: {cause}.", fix=fix, file=path) from None
     except OSError as error:
         raise read_error(error, path) from None
 
 
 def read_error(error: OSError, path: str | Path) -> DataError:
-    """Return the `DataError` for a file that the system cannot read."""
+    """Returns the `DataError` for a file that the system cannot read."""
     problem = f"cannot be read: {error.strerror or error}."
-    return DataError(problem, repair="Check the path and its permissions.", file=path)
+    return DataError(problem, fix="Check the path and its permissions.", file=path)
 
 
-def _blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:
-    """Yield the next `count` bytes (all if None) in blocks of CHUNK_BYTES."""
+def _read_blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:
+    """Yields the next `count` bytes (all if None) in blocks of CHUNK_BYTES."""
     while count is None or count > 0:
         block = file.read(CHUNK_BYTES if count is None else min(CHUNK_BYTES, count))
         if not block:
@@ -290,8 +293,8 @@ def _blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:
         yield block
 
 
-def _chunk_end(data: bytes) -> int:
-    """Return where a chunk ends: after the last line break; in a very long line after a blank or a character."""
+def _find_chunk_end(data: bytes) -> int:
+    """Returns where a chunk ends: after the last line break; in a very long line after a blank or a character."""
     end = data.rfind(b"\n") + 1
     if end or len(data) < CHUNK_BYTES:
         return end

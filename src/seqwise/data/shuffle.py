@@ -13,7 +13,7 @@ _MASK = (1 << 64) - 1
 
 
 def hash_integers(*numbers: int) -> int:
-    """Return 64 pseudo-random bits for some integers (the finaliser of SplitMix64, once per integer)."""
+    """Returns 64 pseudo-random bits for some integers (the finaliser of SplitMix64, once per integer)."""
     state = 0x9E3779B97F4A7C15
     for number in numbers:
         state = (state ^ number) + 0x9E3779B97F4A7C15 & _MASK
@@ -24,20 +24,20 @@ def hash_integers(*numbers: int) -> int:
 
 
 def mix_bits(values: np.ndarray) -> np.ndarray:
-    """Return 64 pseudo-random bits for each of an array of uint64 (the finaliser of SplitMix64)."""
+    """Returns 64 pseudo-random bits for each of an array of uint64 (the finaliser of SplitMix64)."""
     values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return values ^ values >> np.uint64(31)
 
 
 def permute_indices(indices: np.ndarray, count: int, *key: int) -> np.ndarray:
-    """Return the images of some indices under the permutation of 0 … count-1 that belongs to the key.
+    """Returns the images of some indices under the permutation of 0 … count-1 that belongs to the key.
 
     A Feistel network permutes the numbers of 2b bits; a result outside 0 … count-1 is permuted again until it is
     inside (cycle walking; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     half = max(1, (max(count - 1, 1).bit_length() + 1) // 2)
-    keys = [np.uint64(hash_integers(*key, number)) for number in range(_ROUNDS)]
+    keys = [np.uint64(hash_integers(*key, round_index)) for round_index in range(_ROUNDS)]
     values = _feistel(indices.astype(np.uint64), half, keys)
     outside = np.flatnonzero(values >= count)
     while len(outside):
@@ -47,7 +47,7 @@ def permute_indices(indices: np.ndarray, count: int, *key: int) -> np.ndarray:
 
 
 def permutation(count: int, *key: int) -> np.ndarray:
-    """Return 0 … count-1 in the shuffled order that belongs to the key: the inverse of `permute_indices`."""
+    """Returns 0 … count-1 in the shuffled order that belongs to the key: the inverse of `permute_indices`."""
     order = np.empty(count, dtype=np.int64)
     order[permute_indices(np.arange(count), count, *key)] = np.arange(count)
     return order

@@ -1,4 +1,4 @@
-"""Reading `.parquet` and `.xlsx`, plain or gzip, through the libraries of the extra `tables`.
+"""Reads `.parquet` and `.xlsx`, plain or gzip, through the libraries of the extra `tables`.
 
 They are imported when such a file is read. The module does not know what the columns mean.
 """
@@ -17,61 +17,58 @@ from seqwise.errors import DataError, Findings, UsageError
 
 PARQUET, EXCEL = ".parquet", ".xlsx"
 SUFFIXES = (PARQUET, EXCEL)
-DAMAGED = "Copy or save it again."
+DAMAGED_FIX = "Copy or save it again."
 
 
 def import_extra(module: str, extra: str, purpose: str) -> Any:
-    """Return an optional library; raise an error that says how to install it if it is missing."""
+    """Returns an optional library; raises an error that says how to install it if it is missing."""
     try:
         return import_module(module)
     except ImportError as error:
         problem = f"{purpose} needs the extra [{extra}]: {error}."
-        raise UsageError(problem, repair=f"Install it: pip install 'seqwise[{extra}]'") from None
+        raise UsageError(problem, fix=f"Install it: pip install 'seqwise[{extra}]'") from None
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (number of the row from 1, values by column) of a Parquet file."""
+    """Yields (row number from 1, values by column) of a Parquet file."""
     parquet = import_extra("pyarrow.parquet", "tables", "reading .parquet")
     with open_binary(path) as file:
         data = file.read()
     try:
-        opened = parquet.ParquetFile(io.BytesIO(data))
-        number = 0
-        for batch in opened.iter_batches():
-            for values in batch.to_pylist():
-                number += 1
-                yield number, values
+        batches = parquet.ParquetFile(io.BytesIO(data)).iter_batches()
+        yield from enumerate((values for batch in batches for values in batch.to_pylist()), start=1)
     except (OSError, ValueError) as error:  # pyarrow's errors are subclasses of these
         reason = str(error).partition(". ")[0].rstrip(".")
-        raise DataError(f"the Parquet file is damaged: {reason}.", repair=DAMAGED, file=path) from None
+        raise DataError(f"the Parquet file is damaged: {reason}.", fix=DAMAGED_FIX, file=path) from None
 
 
 def read_records(path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the row, its cells as text) of a Parquet file or the first sheet of a workbook.
+    """Yields (row number, cells as text) of a Parquet file or the first sheet of a workbook.
 
     The first record has the names of the columns. Rows without any value are skipped, as in a text file.
     """
     if get_format_suffix(path) == PARQUET:
         yield from format_objects(read_objects(path))
         return
-    for number, row in enumerate(_read_sheet(path, findings), start=1):
-        if any(cell is not None for cell in row):
-            yield number, [format_cell(cell) for cell in row]
+    for row_number, cells in enumerate(_read_sheet(path, findings), start=1):
+        if any(cell is not None for cell in cells):
+            yield row_number, [format_cell(cell) for cell in cells]
 
 
 def format_objects(objects: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the names of the columns, then the values of each object as text; a missing one is empty."""
+    """Yields the names of the columns, then the values of each object as text; a missing one is empty."""
     header: list[str] = []
-    for number, values in objects:
+    for row_number, values in objects:
         if not isinstance(values, dict):
             continue
         if not header:
             header = list(values)
-            yield number, header
-        yield number, [format_cell(values.get(name)) for name in header]
+            yield row_number, header
+        yield row_number, [format_cell(values.get(name)) for name in header]
 
 
 def _read_sheet(path: Path, findings: Findings) -> list[tuple[Any, ...]]:
+    """Returns the rows of the first sheet of a workbook, all as wide as the last column with a value."""
     openpyxl = import_extra("openpyxl", "tables", "reading .xlsx")
     with open_binary(path) as file:
         data = file.read()
@@ -80,7 +77,7 @@ def _read_sheet(path: Path, findings: Findings) -> list[tuple[Any, ...]]:
         first, *others = workbook.worksheets
         rows = list(first.iter_rows(values_only=True))
     except Exception as error:  # of zipfile, the XML parser or openpyxl: KeyError, BadZipFile, ParseError …
-        raise DataError(f"the Excel file is damaged: {error}.", repair=DAMAGED, file=path) from None
+        raise DataError(f"the Excel file is damaged: {error}.", fix=DAMAGED_FIX, file=path) from None
     if others:
         findings.warn(f"workbooks with several sheets, of which only the first is read ({first.title!r})", path)
     width = max((index for row in rows for index, cell in enumerate(row, start=1) if cell is not None), default=0)
@@ -88,7 +85,7 @@ def _read_sheet(path: Path, findings: Findings) -> list[tuple[Any, ...]]:
 
 
 def format_cell(value: Any) -> str:
-    """Return a value as a text file would contain it."""
+    """Returns a value as a text file would contain it."""
     if value is None or value != value:  # NaN
         return ""
     if isinstance(value, bool):

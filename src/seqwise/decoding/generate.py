@@ -1,6 +1,6 @@
-"""Autoregressive generation: feed a model its own tokens. The model's state keeps the cost per token constant.
+"""Autoregressive generation: a model reads its own tokens. Its state keeps the cost per token constant.
 
-`generate` continues a prompt without end; `decode_sequences` returns whole sequences over the rows of a memory, by
+`generate` continues a prompt without end; `decode_sequences` returns whole sequences for the sources of a memory, by
 sampling (here) or beam search (`beam.py`). Sampling one token is in `sampling.py`.
 """
 
@@ -23,7 +23,7 @@ from seqwise.errors import UsageError
 
 
 def generate(model: Predictor, prompt: Tensor, sampling: SamplingOptions, seed: int = 0) -> Iterator[Tensor]:
-    """Yield an endless continuation of the prompt (B, T ≥ 1), one id per row (B,) at a time."""
+    """Yields an endless continuation of the prompts (B, T ≥ 1), one id per prompt (B,) at a time."""
     return _generate(model, prompt, sampling, _create_generator(seed, prompt.device))
 
 
@@ -53,7 +53,10 @@ def _create_generator(seed: int, device: torch.device) -> torch.Generator:
 def decode_sequences(
     decoder: StepDecoder, memory: Memory, sampling: SamplingOptions | None = None, seed: int = 0, **arguments: Any
 ) -> list[list[Hypothesis]]:
-    """Return sampled sequences, or without `sampling` those of beam search; `arguments` as for `SequenceDecoding`."""
+    """Returns the hypotheses of each source, sampled or, without `sampling`, found by beam search.
+
+    `arguments` are those of `SequenceDecoding`.
+    """
     if sampling is None:
         return BeamSearch(decoder=decoder, memory=memory, **arguments).run()
     return SequenceSampling(decoder=decoder, memory=memory, sampling=sampling, seed=seed, **arguments).run()
@@ -61,14 +64,14 @@ def decode_sequences(
 
 @dataclass(kw_only=True, eq=False)
 class SequenceSampling(SequenceDecoding):
-    """Samples `options.n_best` sequences for each row of the memory, in the order of sampling.
+    """Samples `options.n_best` sequences for each source of the memory, in the order of sampling.
 
-    Of `options`, `min_length` and `no_repeat_ngram` apply too. A score is the log-probability
-    under the model, regardless of temperature, top-k and top-p. The samples depend on which rows are in one batch.
-    A sequence that has ended is decoded further, and ignored, until all sequences of its row have ended.
+    Of `options`, `min_length` and `no_repeat_ngram` apply too. A score is the log-probability under the model,
+    regardless of temperature, top-k and top-p. The samples depend on which sources are in one batch. A sequence that
+    has ended is decoded further, and ignored, until all sequences of its source have ended.
     """
 
-    row_tensors = (*SequenceDecoding.row_tensors, "ended", "lengths")
+    source_tensors = (*SequenceDecoding.source_tensors, "ended", "lengths")
 
     sampling: SamplingOptions
     seed: int = 0
@@ -80,15 +83,15 @@ class SequenceSampling(SequenceDecoding):
         self.lengths = torch.full_like(self.log_probs, self.length, dtype=torch.long)  # (B, k)
 
     def extend(self) -> None:
-        count = self.options.n_best
+        k = self.options.n_best
         output = self.decoder.step(self.inputs, self.state)
-        scores = self.next_scores(output)
+        scores = self.compute_next_scores(output)
         self.state = output.state
-        if self.log_probs.shape[1] < count:  # the first step: each row is copied for its samples
-            rows = torch.arange(len(scores), device=scores.device).repeat_interleave(count)
-            scores, self.state = scores[rows], self.decoder.select(self.state, rows, None)
+        if self.log_probs.shape[1] < k:  # the first step: each source is copied for its samples
+            beams = torch.arange(len(scores), device=scores.device).repeat_interleave(k)
+            scores, self.state = scores[beams], self.decoder.select(self.state, beams, None)
             for name in ("tokens", "log_probs", "ended", "lengths"):
-                setattr(self, name, getattr(self, name).repeat_interleave(count, dim=1))
+                setattr(self, name, getattr(self, name).repeat_interleave(k, dim=1))
         occurred = None
         if self.sampling.repetition_penalty != 1:
             tokens = self.tokens.flatten(0, 1)[:, : self.length]
@@ -102,10 +105,10 @@ class SequenceSampling(SequenceDecoding):
         self.length += 1
         self.lengths = torch.where(self.ended, self.lengths, self.length)
 
-    def finished_rows(self) -> Tensor:
+    def check_finished(self) -> Tensor:
         return self.ended.all(1) | (self.max_lengths <= self.length)
 
-    def hypotheses(self, row: int) -> list[Hypothesis]:
-        parts = (self.tokens, self.log_probs, self.lengths, self.ended)
-        samples = zip(*(part[row].tolist() for part in parts), strict=True)
-        return [Hypothesis(ids[:length], total, total, ended) for ids, total, length, ended in samples]
+    def get_hypotheses(self, source: int) -> list[Hypothesis]:
+        tensors = (self.tokens, self.log_probs, self.lengths, self.ended)
+        samples = zip(*(tensor[source].tolist() for tensor in tensors), strict=True)
+        return [Hypothesis(ids[:length], log_prob, log_prob, ended) for ids, log_prob, length, ended in samples]

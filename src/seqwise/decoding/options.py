@@ -1,6 +1,6 @@
-"""`SamplingOptions` and `BeamSearchOptions`: how output is decoded, and the defaults.
+"""`SamplingOptions` and `BeamSearchOptions`: the options of decoding, with their defaults.
 
-The module imports no PyTorch, so that the command line can show the defaults at once.
+The module does not import PyTorch, so that the command line can show the defaults at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from seqwise.errors import UsageError
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How the next token is sampled. `greedy` ignores temperature, top-k and top-p."""
+    """Options for sampling the next token. `greedy` ignores temperature, top-k and top-p."""
 
     greedy: bool = False
     temperature: float = 1.0
@@ -23,8 +23,8 @@ class SamplingOptions:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
-            repair = "Use --greedy." if self.temperature == 0 else ""
-            raise UsageError(f"the temperature must be above 0; received {self.temperature:g}.", repair=repair)
+            fix = "Use --greedy." if self.temperature == 0 else ""
+            raise UsageError(f"the temperature must be above 0; received {self.temperature:g}.", fix=fix)
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"top-k must be at least 1; received {self.top_k}.")
         if self.top_p is not None and not 0 < self.top_p <= 1:
@@ -51,7 +51,7 @@ class BeamSearchOptions:
         if not 1 <= self.n_best <= self.beam:
             raise UsageError(
                 f"n-best must lie between 1 and the beam, {self.beam}; received {self.n_best}.",
-                repair="Widen the beam: --beam.",
+                fix="Widen the beam: --beam.",
             )
         if self.length_penalty < 0 or self.coverage_penalty < 0:
             raise UsageError("penalties must not be negative.")

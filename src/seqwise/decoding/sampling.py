@@ -14,7 +14,7 @@ from seqwise.decoding.options import SamplingOptions
 def choose_token(
     sampling: SamplingOptions, scores: Tensor, occurred: Tensor | None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return one id per row (B,). `scores` (B, V) are log-probabilities; `occurred` (B, V) marks earlier tokens."""
+    """Returns one id per row (B,). `scores` (B, V) are log-probabilities; `occurred` (B, V) marks earlier tokens."""
     scores = apply_repetition_penalty(scores, occurred, sampling.repetition_penalty)
     if sampling.greedy:
         return _argmax(scores)
@@ -23,7 +23,7 @@ def choose_token(
 
 
 def sample(probabilities: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Return one id per row (B,), drawn from probabilities (B, V).
+    """Returns one id per row (B,), drawn from probabilities (B, V).
 
     On a CPU it is `torch.multinomial`, from the same random numbers, in a third of the time: with exponential random
     numbers q the largest p / q has index i with probability p_i, and PyTorch computes their logarithms one by one.
@@ -38,21 +38,21 @@ def sample(probabilities: Tensor, generator: torch.Generator | None = None) -> T
 
 
 def _argmax(scores: Tensor) -> Tensor:
-    """Return the index of the largest score of each row (B,). On a CPU NumPy's function is several times as fast."""
+    """Returns the index of the largest score of each row (B,). On a CPU NumPy's function is several times as fast."""
     if scores.is_cpu and scores.dtype == torch.float32:
         return torch.from_numpy(scores.detach().numpy().argmax(-1))
     return scores.argmax(-1)
 
 
 def apply_repetition_penalty(scores: Tensor, occurred: Tensor | None, penalty: float) -> Tensor:
-    """Make tokens that already occurred less likely: log p → penalty · log p (Keskar et al. 2019)."""
+    """Makes tokens that already occurred less likely: log p → penalty · log p (Keskar et al. 2019)."""
     if occurred is None or penalty == 1:
         return scores
     return torch.where(occurred, scores * penalty, scores)
 
 
 def apply_top_k(scores: Tensor, k: int | None) -> Tensor:
-    """Set all but the k best scores to -inf (Fan et al. 2018)."""
+    """Sets all but the k best scores to -inf (Fan et al. 2018)."""
     if k is None or k >= scores.shape[-1]:
         return scores
     threshold = scores.topk(k).values[..., -1:]
@@ -60,7 +60,7 @@ def apply_top_k(scores: Tensor, k: int | None) -> Tensor:
 
 
 def apply_top_p(scores: Tensor, p: float | None) -> Tensor:
-    """Set all scores to -inf except the smallest set of tokens whose probability reaches p (Holtzman et al. 2020)."""
+    """Sets all scores to -inf except the smallest set of tokens whose probability reaches p (Holtzman et al. 2020)."""
     if p is None or p >= 1:
         return scores
     ordered, order = scores.softmax(-1).sort(descending=True)

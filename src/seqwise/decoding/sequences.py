@@ -1,6 +1,7 @@
-"""What beam search and sampling of whole sequences share: the decoder's interface, hypotheses, and rows that finish.
+"""`SequenceDecoding`: the base of beam search and of sampling whole sequences, over the sources of a memory.
 
-The module knows nothing of text, and of the model only that it continues from a state.
+A source is one entry of the batch, such as a sentence to translate or an image; each has k sequences, called beams,
+also in sampling. The module knows nothing of text, and of the model only that it continues from a state.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from seqwise.decoding.options import BeamSearchOptions
 class StepOutput:
     """What a decoder returns for the tokens it has read."""
 
-    log_probabilities: Tensor  # (R, V) of the next token; the caller may overwrite it
+    log_probabilities: Tensor  # (B·k, V) of the next token; the caller may overwrite it
     state: ModelState  # after these tokens
-    weights: Tensor | None = None  # (R, T, S): attention over the memory, if requested
+    weights: Tensor | None = None  # (B·k, T, S): attention over the memory, if requested
 
 
 class StepDecoder(Protocol):
-    """The model that a search needs; `tasks/token_decoder.py` implements it."""
+    """A `Decoder` (`backbones/memory.py`) that reads token ids; `tasks/token_decoder.py` implements it."""
 
     def start(self, memory: Memory) -> ModelState: ...
     def step(self, ids: Tensor, state: ModelState, need_weights: bool = False) -> StepOutput: ...
-    def select(self, state: ModelState, rows: Tensor, sources: Tensor | None = None) -> ModelState: ...
+    def select(self, state: ModelState, beams: Tensor, sources: Tensor | None = None) -> ModelState: ...
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A sequence without its begin and end token. The forced prefix is in `ids`, but not in the log-probability."""
+    """A decoded sequence without begin and end token. The forced prefix is in `ids`, but not in the log-probability."""
 
     ids: list[int]
     log_probability: float
@@ -44,22 +45,24 @@ class Hypothesis:
     ended: bool = True  # False: cut at the maximum length
 
     def as_dict(self) -> dict[str, float]:
-        """Return what JSON output has besides the text."""
+        """Returns what JSON output has besides the text."""
         return {"score": self.score, "log_probability": self.log_probability, "ended": self.ended}
 
 
 @dataclass(kw_only=True, eq=False)
 class SequenceDecoding:
-    """Decodes k sequences for each row of a memory at once; a row that is finished leaves the batch.
+    """Decodes k sequences for all sources of a memory at once; a source that is finished leaves the batch.
 
-    `max_length` is one number or one per row; longer sequences are cut. Every sequence begins with the tokens of
+    `max_length` is one number or one per source; longer sequences are cut. Every sequence begins with the tokens of
     `prefix`, and none contains a token of `banned` after them.
 
-    Subclasses define how a step extends the sequences, which rows are finished, and what their hypotheses are. B counts
-    the unfinished rows, and k is 1 until the first step. The results are in the order of the memory's rows.
+    Subclasses define how a step extends the sequences, which sources are finished, and what their hypotheses are. B
+    counts the unfinished sources, and k is 1 until the first step. The results are in the order of the memory's
+    sources.
     """
 
-    row_tensors: ClassVar[tuple[str, ...]] = ("row_numbers", "max_lengths", "tokens", "log_probs")
+    # Names of the tensors whose first dimension is B.
+    source_tensors: ClassVar[tuple[str, ...]] = ("source_indices", "max_lengths", "tokens", "log_probs")
 
     decoder: StepDecoder
     memory: Memory
@@ -71,47 +74,47 @@ class SequenceDecoding:
     banned: Sequence[int] = ()
 
     def start(self) -> None:
-        """Prepare the first step."""
-        rows, device = len(self.memory.vectors), self.memory.vectors.device
+        """Prepares the first step."""
+        size, device = len(self.memory.vectors), self.memory.vectors.device
         self.length = len(self.prefix)  # tokens of each sequence so far
-        self.max_lengths = torch.as_tensor(self.max_length, device=device).expand(rows).clamp(min=self.length)  # (B,)
-        self.row_numbers = torch.arange(rows, device=device)  # (B,): rows of the memory
+        self.max_lengths = torch.as_tensor(self.max_length, device=device).expand(size).clamp(min=self.length)  # (B,)
+        self.source_indices = torch.arange(size, device=device)  # (B,): which sources of the memory are unfinished
         self.state = self.decoder.start(self.memory)
-        self.inputs = torch.tensor([self.begin, *self.prefix], device=device).expand(rows, -1)  # (B·k, T): not yet read
-        capacity = max(1, int(self.max_lengths.max()) if rows else 1)
-        self.tokens = torch.zeros(rows, 1, capacity, dtype=torch.long, device=device)  # (B, k, capacity)
+        self.inputs = torch.tensor([self.begin, *self.prefix], device=device).expand(size, -1)  # (B·k, T): not yet read
+        capacity = max(1, int(self.max_lengths.max()) if size else 1)
+        self.tokens = torch.zeros(size, 1, capacity, dtype=torch.long, device=device)  # (B, k, capacity)
         self.tokens[:, :, : self.length] = self.inputs[:, None, 1:]
-        self.log_probs = torch.zeros(rows, 1, device=device)  # (B, k): of whole sequences
+        self.log_probs = torch.zeros(size, 1, device=device)  # (B, k): of whole sequences
 
     @torch.inference_mode()
     def run(self) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each row of the memory."""
+        """Returns the hypotheses of each source of the memory."""
         self.start()
-        results: list[list[Hypothesis]] = [[] for _ in self.row_numbers]
-        while len(self.row_numbers):
-            finished = self.finished_rows()
-            if finished.any():
-                for row in finished.nonzero().flatten().tolist():
-                    results[int(self.row_numbers[row])] = self.hypotheses(row)
-                self.keep_rows((~finished).nonzero().flatten())
-            if len(self.row_numbers):
+        results: list[list[Hypothesis]] = [[] for _ in self.source_indices]
+        while len(self.source_indices):
+            is_finished = self.check_finished()
+            if is_finished.any():
+                for source in is_finished.nonzero().flatten().tolist():
+                    results[int(self.source_indices[source])] = self.get_hypotheses(source)
+                self.keep_sources((~is_finished).nonzero().flatten())
+            if len(self.source_indices):
                 self.extend()
         return results
 
     def extend(self) -> None:
-        """Append one token to every sequence."""
+        """Appends one token to every sequence."""
         raise NotImplementedError
 
-    def finished_rows(self) -> Tensor:
-        """Return which rows are finished, (B,) bool."""
+    def check_finished(self) -> Tensor:
+        """Returns which sources are finished, (B,) bool."""
         raise NotImplementedError
 
-    def hypotheses(self, row: int) -> list[Hypothesis]:
-        """Return the hypotheses of a finished row."""
+    def get_hypotheses(self, source: int) -> list[Hypothesis]:
+        """Returns the hypotheses of a finished source, an index from 0 to B − 1."""
         raise NotImplementedError
 
-    def next_scores(self, output: StepOutput) -> Tensor:
-        """Return the log-probabilities (B·k, V) of the next token; -inf for forbidden ones."""
+    def compute_next_scores(self, output: StepOutput) -> Tensor:
+        """Returns the log-probabilities (B·k, V) of the next token; -inf for forbidden ones."""
         scores = output.log_probabilities.float()
         if self.banned:
             scores[:, list(self.banned)] = -torch.inf
@@ -120,19 +123,19 @@ class SequenceDecoding:
             apply_constraints(scores, self.tokens[:, :, : self.length].flatten(0, 1), self.end, min_length, no_repeat)
         return scores
 
-    def keep_rows(self, rows: Tensor) -> None:
-        """Drop all rows but these (B',)."""
-        beams = self.log_probs.shape[1]
-        for name in self.row_tensors:
-            setattr(self, name, getattr(self, name)[rows])
-        self.inputs = self.inputs.unflatten(0, (-1, beams))[rows].flatten(0, 1)
-        if len(rows):
-            sequences = (rows[:, None] * beams + torch.arange(beams, device=rows.device)).flatten()
-            self.state = self.decoder.select(self.state, sequences, rows)
+    def keep_sources(self, sources: Tensor) -> None:
+        """Drops all sources but these indices (B',)."""
+        k = self.log_probs.shape[1]
+        for name in self.source_tensors:
+            setattr(self, name, getattr(self, name)[sources])
+        self.inputs = self.inputs.unflatten(0, (-1, k))[sources].flatten(0, 1)
+        if len(sources):
+            beams = (sources[:, None] * k + torch.arange(k, device=sources.device)).flatten()
+            self.state = self.decoder.select(self.state, beams, sources)
 
 
 def apply_constraints(scores: Tensor, tokens: Tensor, end: int, min_length: int, no_repeat_ngram: int) -> None:
-    """Set to -inf, in place, the scores (R, V) of tokens that may not follow the sequences so far (R, t).
+    """Sets to -inf, in place, the scores (B·k, V) of tokens that may not follow the sequences so far (B·k, t).
 
     The end token is forbidden before `min_length` tokens, and no n-gram of length `no_repeat_ngram` occurs twice
     (Paulus et al. 2018). If no other token is left, the end token is allowed.
@@ -142,9 +145,9 @@ def apply_constraints(scores: Tensor, tokens: Tensor, end: int, min_length: int,
     if length < min_length:
         scores[:, end] = -torch.inf
     if 0 < n <= length:
-        ngrams = tokens.unfold(1, n, 1)  # (R, t - n + 1, n)
-        last_tokens = tokens[:, length - n + 1 :]  # (R, n - 1)
-        rows, positions = (ngrams[:, :, :-1] == last_tokens[:, None]).all(-1).nonzero(as_tuple=True)
-        scores[rows, ngrams[rows, positions, -1]] = -torch.inf
-        none_allowed = scores.amax(-1) == -torch.inf
-        scores[:, end] = torch.where(none_allowed, end_scores, scores[:, end])
+        ngrams = tokens.unfold(1, n, 1)  # (B·k, t - n + 1, n)
+        last_tokens = tokens[:, length - n + 1 :]  # (B·k, n - 1)
+        beams, positions = (ngrams[:, :, :-1] == last_tokens[:, None]).all(-1).nonzero(as_tuple=True)
+        scores[beams, ngrams[beams, positions, -1]] = -torch.inf
+        is_nothing_allowed = scores.amax(-1) == -torch.inf
+        scores[:, end] = torch.where(is_nothing_allowed, end_scores, scores[:, end])

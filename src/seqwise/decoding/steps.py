@@ -1,6 +1,6 @@
-"""Reads the tokens of a generation: the prompt by the model itself, then each token by a step over fixed memory.
+"""Reads the tokens of a generation: the prompt by the model itself, then each token by a step at fixed addresses.
 
-A model may have `build_step(state)`, which returns a `TokenStep`: the same function of one token per row as
+A model may have `build_step(state)`, which returns a `TokenStep`: the same function of one token per sequence as
 `model.next`, without what only training, recording or sequences of other lengths need. While activations are recorded,
 the model itself reads the tokens, so that a recording misses nothing.
 
@@ -27,16 +27,16 @@ WARMUP_STEPS = 2  # before a graph is captured: they choose kernels and allocate
 
 
 class Predictor(Protocol):
-    """Reads more tokens of each row and returns the log-probabilities of the next token and the state after them."""
+    """Reads more tokens (B, T) and returns the log-probabilities (B, V) of the next token and the state after them."""
 
     def next(self, ids: Tensor, state: ModelState, /) -> tuple[Tensor, ModelState]: ...
 
 
 class TokenStep(Protocol):
-    """One token of each row at a time, with a state that it changes itself."""
+    """Reads one token of each sequence at a time; its state changes in place. It is a `BackboneStep` with tokens."""
 
     def make_room(self) -> None: ...  # before each `advance`, outside of a graph
-    def advance(self, ids: Tensor) -> Tensor: ...  # (B, 1) → scores (B, V): log-probabilities plus a constant per row
+    def advance(self, ids: Tensor) -> Tensor: ...  # (B, 1) → scores (B, V), as `TokenReader.read` returns them
     def get_state(self) -> ModelState: ...  # from which `Predictor.next` continues
 
 
@@ -50,9 +50,9 @@ class TokenReader:
         self.graph: StepGraph | None = None
 
     def read(self, ids: Tensor) -> Tensor:
-        """Reads more tokens, first the prompt (B, T), then one per row (B, 1).
+        """Reads more tokens, first the prompts (B, T), then one token of each (B, 1).
 
-        Returns scores (B, V) of the next token: log-probabilities plus a constant per row.
+        Returns scores (B, V) of the next token: log-probabilities plus a constant for each sequence.
         """
         if self.step is None and self.state is not None and self.build_step is not None and not is_recording():
             self._start_steps(ids.device)
@@ -78,8 +78,8 @@ class StepGraph:
 
     def __init__(self, step: TokenStep, graph: ShortCudaGraph):
         self.step, self.graph, self.calls = step, graph, 0
-        self.ids: Tensor | None = None
-        self.scores: Tensor | None = None
+        self.ids: Tensor | None = None  # the graph's input; None without a graph
+        self.scores: Tensor | None = None  # the graph's output
 
     def __call__(self, ids: Tensor) -> Tensor:
         self.calls += 1
@@ -92,12 +92,12 @@ class StepGraph:
         return self.scores
 
     def _capture(self, ids: Tensor) -> None:
-        """Capture the step, which computes nothing; without a graph if that fails."""
-        copy = ids.clone()
+        """Captures the step, which computes nothing yet. If that fails, it warns, and there is no graph."""
+        graph_ids = ids.clone()
         try:
             with no_garbage_collection():
-                self.scores = self.graph.capture(lambda: self.step.advance(copy))
-            self.ids = copy
+                self.scores = self.graph.capture(lambda: self.step.advance(graph_ids))
+            self.ids = graph_ids
         except RuntimeError as error:
             replace_generator_state(ids.device)
             reason = (str(error).strip() or "no reason given").splitlines()[0]

@@ -1,1 +1,1 @@
-"""Heads: states → scores. One small class per kind of prediction."""
+"""Heads: the vectors of a backbone → scores. One small class per kind of prediction."""

@@ -14,7 +14,8 @@ from seqwise.layers.record import record_value
 
 
 class PointHead(nn.Module):
-    """y = W h + b, (B, D) → (B, N). It is initialised to zero, so that a linear map beside it learns first."""
+    """y = W h + b, (B, D) → (B, N), for a horizon of N steps. Initial weights are zero: a linear map beside it learns
+    first."""
 
     def __init__(self, width: int, horizon: int):
         super().__init__()
@@ -27,12 +28,12 @@ class PointHead(nn.Module):
 
 
 class QuantileHead(nn.Module):
-    """Distances from the point to each quantile, (B, D) → (B, N, Q), sorted along Q: quantiles never cross.
+    """Adds a distance for each quantile to the point forecast and sorts them, so that quantiles never cross.
 
-    They are initialised to half the quantiles of a normal distribution with the standard deviation of the window.
+    The initial distances are half the quantiles of a normal distribution with the standard deviation of the window.
     """
 
-    levels: Tensor  # the quantiles, on the device of the weights
+    levels: Tensor  # (Q,): the quantiles, on the device of the weights
 
     def __init__(self, width: int, horizon: int, quantiles: Sequence[float]):
         super().__init__()
@@ -45,6 +46,7 @@ class QuantileHead(nn.Module):
             self.output.bias.copy_(normal_distances.div(2).repeat(horizon))
 
     def forward(self, vectors: Tensor, point: Tensor) -> Tensor:
+        """Returns the quantiles (B, N, Q) for vectors (B, D) and the point forecast (B, N)."""
         # The point is detached: it stays the mean, and the quantiles learn their distance from it.
         distances = self.output(vectors).view(-1, self.horizon, len(self.quantiles))
         record_value(self, "distances", distances)

@@ -1,6 +1,6 @@
 """The label head: the states of a sequence → one vector → a score per label. It knows nothing of the encoder.
 
-A row of length 0 pools to zeros, so that its scores are the biases alone.
+A sequence of length 0 pools to zeros, so that its scores are the biases alone. K is the number of labels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seqwise.layers.record import record_value
 
 
 class Pooling(nn.Module):
-    """States (B, T, D) of sequences of these lengths (B,) → one vector each (B, D)."""
+    """The base of all poolings: `forward` turns states (B, T, D) and lengths (B,) into one vector each, (B, D)."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -24,15 +24,15 @@ class Pooling(nn.Module):
 
 
 class LastPooling(Pooling):
-    """The state of the last step; for the last `backward_width` entries, the backward direction, that of the first."""
+    """The state of the last step; of the backward direction, the last `backward_width` entries, the first step's."""
 
     def __init__(self, width: int, backward_width: int = 0):
         super().__init__(width)
         self.backward_width = backward_width
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2])
-        pooled = states.gather(1, last).squeeze(1)  # (B, D)
+        last_step = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2])
+        pooled = states.gather(1, last_step).squeeze(1)  # (B, D)
         if self.backward_width:
             forward_width = self.width - self.backward_width
             pooled = torch.cat([pooled[:, :forward_width], states[:, 0, forward_width:]], dim=-1)
@@ -80,9 +80,9 @@ POOLINGS = {"last": LastPooling, "mean": MeanPooling, "max": MaxPooling, "attent
 
 
 def build_pooling(kind: str, width: int, backward_width: int = 0) -> Pooling:
-    """Return a pooling layer; the last `backward_width` entries of the states belong to the backward direction."""
+    """Returns a pooling layer; the last `backward_width` entries of the states belong to the backward direction."""
     if kind not in POOLINGS:
-        raise UsageError(f"there is no pooling {kind!r}.", repair=suggest(kind, POOLINGS))
+        raise UsageError(f"there is no pooling {kind!r}.", fix=suggest(kind, POOLINGS))
     return LastPooling(width, backward_width) if kind == "last" else POOLINGS[kind](width)
 
 
@@ -104,7 +104,7 @@ class LabelHead(nn.Module):
         self.register_buffer("weights", torch.ones(labels) if weights is None else weights.float(), persistent=False)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Return scores (B, K); their softmax is the probability of each label."""
+        """Returns scores (B, K); their softmax is the probability of each label."""
         pooled = self.pooling(states, lengths)
         record_value(self, "pooled", pooled)
         scores = self.output(self.dropout(pooled))
@@ -112,17 +112,18 @@ class LabelHead(nn.Module):
         return scores
 
     def losses(self, scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the negative log likelihood of each target (B,), times the weight of its label.
+        """Returns the negative log likelihood of each target (B,), times the weight of its label.
 
         With `smoothing` the target is 1 − smoothing on the true label, and the rest is uniform (Szegedy et al. 2016,
         section 7).
         """
         log_probabilities = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
-        true = log_probabilities.gather(1, targets[:, None]).squeeze(1)
-        return -((1 - smoothing) * true + smoothing * log_probabilities.mean(-1)) * self.weights[targets]
+        target_log_probabilities = log_probabilities.gather(1, targets[:, None]).squeeze(1)
+        smoothed = (1 - smoothing) * target_log_probabilities + smoothing * log_probabilities.mean(-1)
+        return -smoothed * self.weights[targets]
 
 
-def balanced_weights(counts: Tensor) -> Tensor:
-    """Return class weights (K,) that make all labels count equally: N / (K · count). Their mean over examples is 1."""
+def compute_balanced_weights(counts: Tensor) -> Tensor:
+    """Returns class weights (K,) that make all labels count equally: N / (K · count). Their mean over examples is 1."""
     counts = counts.double()
     return (counts.sum() / (len(counts) * counts.clamp(min=1))).float()

@@ -1,7 +1,7 @@
 """Tag heads: states → one tag score per position, as independent tags or as a linear-chain CRF.
 
 A head knows nothing of what its tags mean. `decoding/viterbi.py` finds the best tag sequence from `scores` and
-`transitions`.
+`transitions`. K is the number of tags.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from seqwise.layers.record import record_value
 
 # Transition scores: `link` from tag to tag (K, K), `begin` of the first tag (K,), `end` of the last tag (K,).
 Transitions = tuple[Tensor, Tensor, Tensor]
+
+EXCLUDED = -1e9  # the score of a tag that is excluded: finite, so that gradients are too
 
 
 class IndependentTagHead(nn.Module):
@@ -62,13 +64,14 @@ class LinearChainCRF(IndependentTagHead):
     def losses(self, states: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
         """Returns log Z(x) - s(x, y) of each sequence, (B,)."""
         scores, transitions = self.scores(states), self.transitions()
-        return log_partition(scores, lengths, transitions) - path_score(scores, tags, lengths, transitions)
+        log_z = compute_log_partition(scores, lengths, transitions)
+        return log_z - compute_path_score(scores, tags, lengths, transitions)
 
     def transitions(self) -> Transitions:
         return self.link, self.begin, self.end
 
 
-def path_score(scores: Tensor, tags: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
+def compute_path_score(scores: Tensor, tags: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
     """Returns s(x, y) of each sequence, (B,)."""
     link, begin, end = transitions
     mask = sequence_mask(lengths, tags.shape[1])
@@ -78,7 +81,7 @@ def path_score(scores: Tensor, tags: Tensor, lengths: Tensor, transitions: Trans
     return begin[tags[:, 0]] + tag_scores.sum(dim=1) + link_scores.sum(dim=1) + end[last_tags]
 
 
-def log_partition(scores: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
+def compute_log_partition(scores: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
     """Returns log Z(x) of each sequence, (B,), by the forward algorithm in log space, which does not overflow.
 
     α_1[j] = begin[j] + scores[1, j]
@@ -94,3 +97,12 @@ def log_partition(scores: Tensor, lengths: Tensor, transitions: Transitions) -> 
         updated = torch.logsumexp(alpha[:, None, :] + link_transposed, dim=2) + steps[t]
         alpha = torch.where(mask[:, t, None], updated, alpha)
     return torch.logsumexp(alpha + end, dim=1)
+
+
+def compute_log_marginal(scores: Tensor, lengths: Tensor, transitions: Transitions, position: int, tag: int) -> Tensor:
+    """Returns log P(y_t = tag | x) of each sequence, (B,): log Z over the sequences with this tag, minus log Z."""
+    is_excluded = torch.zeros(scores.shape[1:], dtype=torch.bool, device=scores.device)
+    is_excluded[position] = True
+    is_excluded[position, tag] = False
+    with_tag = scores.masked_fill(is_excluded, EXCLUDED)
+    return compute_log_partition(with_tag, lengths, transitions) - compute_log_partition(scores, lengths, transitions)

@@ -31,7 +31,7 @@ LOWER_IS_BETTER = frozenset({
     "forward_perplexity", "backward_perplexity", "mse", "mae", "mase", "quantile_loss",
     *(f"{name}_{metric}" for name in ("naive", "seasonal_naive", "linear") for metric in ("mse", "mae", "mase")),
 })  # fmt: skip
-MIN_OVERLAP = 0.01  # share of examples that occur in training from which on it is mentioned
+MIN_OVERLAP = 0.01  # share of examples that also occur in training, from which a note says so
 EXP_LIMIT = 700  # exp of a larger number is treated as infinite: float64 ends near e^709
 
 DEFINITIONS = {
@@ -58,17 +58,17 @@ class Baseline:
 
     name: str
     value: float
-    about: str  # what it does, as a sentence
+    about: str  # a sentence that describes the method
 
 
 @dataclass(frozen=True)
 class TrainingOverlap:
     """How many of the evaluated examples occur in the training split of the run."""
 
-    count: int
-    total: int
+    count: int  # examples that do
+    total: int  # all evaluated examples
     unit: str  # what an example is, plural
-    value: float | None  # the primary metric of the other examples, where there are any
+    value: float | None  # the primary metric of the other examples, if there are any
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,22 +81,23 @@ class Evaluation:
     method: str = ""  # how the model was used, such as its beam, in words
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
+    data_notes: tuple[str, ...] = field(default=(), kw_only=True)  # how the data was read, such as its encoding
     seconds: float = 0.0  # inference time, without reading the data
-    examples: ExampleScores | None = field(default=None, compare=False, repr=False)  # if requested
+    examples: ExampleScores | None = field(default=None, compare=False, repr=False)  # None unless requested
     primary_metric: str = ""
     baselines: tuple[Baseline, ...] = ()
     overlap: TrainingOverlap | None = None
 
-    def is_better(self, baseline: Baseline) -> bool:
-        """Return whether a baseline is better than the model."""
+    def is_beaten_by(self, baseline: Baseline) -> bool:
+        """Returns whether a baseline is better than the model."""
         value = self.metrics[self.primary_metric]
         return baseline.value < value if self.primary_metric in LOWER_IS_BETTER else baseline.value > value
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What changes the meaning of the primary metric: baselines that are better, and examples of training."""
+        """Sentences that qualify the primary metric: baselines that are better, and examples that occur in training."""
         notes, metric, overlap = [], self.primary_metric, self.overlap
-        better = [f"of the {each.name} {each.value:,.3f}" for each in self.baselines if self.is_better(each)]
+        better = [f"of the {each.name} {each.value:,.3f}" for each in self.baselines if self.is_beaten_by(each)]
         if better:
             which = "a baseline" if len(better) == 1 else f"{len(better)} baselines"
             values = f"its {metric} is {self.metrics[metric]:,.3f}, that {', '.join(better)}"
@@ -115,12 +116,12 @@ class Evaluation:
         return f"<Evaluation {metrics}; {self.data}>"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the metrics by name, with their definitions, tables and warnings; for JSON."""
+        """Returns the metrics by name, with their definitions, tables and warnings; for JSON."""
         tables = {
             table.title: {name: dict(zip(table.columns, row)) for name, row in table.rows.items()}
             for table in self.tables
         }
-        baselines = [asdict(each) | {"metric": self.primary_metric, "better": self.is_better(each)}
+        baselines = [asdict(each) | {"metric": self.primary_metric, "better": self.is_beaten_by(each)}
                      for each in self.baselines]  # fmt: skip
         warnings = [*self.notes, *self.warnings]
         return {
@@ -132,16 +133,17 @@ class Evaluation:
             **({"in_training": asdict(self.overlap)} if self.overlap is not None else {}),
             **({"tables": tables} if tables else {}),
             **({"warnings": warnings} if warnings else {}),
+            **({"notes": list(self.data_notes)} if self.data_notes else {}),
         }
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """The negative log likelihood `nats` of `tokens` predicted tokens, and the words and characters of their text."""
+    """The counts from which the metrics of a language model are computed."""
 
-    nats: float
-    tokens: int
-    words: int
+    nats: float  # summed negative log likelihood of the predicted tokens
+    tokens: int  # predicted tokens
+    words: int  # in the text of these tokens
     characters: int
     unknown: int = 0  # tokens that are <unk>
 
@@ -151,7 +153,7 @@ class Perplexity:
         return self.nats / self.tokens
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics that DEFINITIONS explains."""
+        """Returns the metrics that DEFINITIONS explains."""
         return {
             "perplexity": exp_or_inf(self.loss),
             "word_perplexity": exp_or_inf(self.nats / self.words),
@@ -162,7 +164,7 @@ class Perplexity:
 
 
 def exp_or_inf(value: float) -> float:
-    """Return e^value, or infinity from EXP_LIMIT on."""
+    """Returns e^value, or infinity from EXP_LIMIT on."""
     return math.exp(value) if value < EXP_LIMIT else math.inf
 
 
@@ -178,17 +180,17 @@ class ExampleText:
 
     @classmethod
     def single_line(cls, *texts: str) -> Self:
-        """Collapse whitespace to single spaces, truncate long texts and replace characters that UTF-8 lacks."""
+        """Returns texts with whitespace collapsed to single spaces, long ones truncated, and surrogates replaced."""
         return cls(*(_truncate(" ".join(text[: 2 * MAX_TEXT_LENGTH].split()), len(text)) for text in texts))
 
     @classmethod
     def multi_line(cls, *texts: str) -> Self:
-        """Like `single_line`, but keep line breaks and spaces, which a language model predicts like other tokens."""
+        """Returns texts like `single_line`, but keeps line breaks and spaces, which a language model predicts too."""
         return cls(*(_truncate(text[: 2 * MAX_TEXT_LENGTH], len(text)) for text in texts))
 
 
 def _truncate(text: str, full_length: int) -> str:
-    """Return at most MAX_TEXT_LENGTH characters of `text`, the beginning of a text of `full_length` characters."""
+    """Returns at most MAX_TEXT_LENGTH characters of `text`, the beginning of a text of `full_length` characters."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     fits = len(text) <= MAX_TEXT_LENGTH and full_length <= 2 * MAX_TEXT_LENGTH
     return text if fits else f"{text[: MAX_TEXT_LENGTH - 1]}…"
@@ -196,7 +198,7 @@ def _truncate(text: str, full_length: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ExampleScores:
-    """The sums of independent examples, in an order that is the same for every model on the same data.
+    """For each example the sums from which a metric is computed, in the same order for every model on the same data.
 
     A metric that is a mean over several targets has the sums of each target side by side.
     """
@@ -211,7 +213,7 @@ class ExampleScores:
             raise ValueError(f"sums {self.sums.shape} do not belong to {len(self.texts)} texts")
 
     def save(self, folder: Path) -> None:
-        """Write two files, TEXTS_FILE last: where it exists, both are complete."""
+        """Writes two files, TEXTS_FILE last: where it exists, both are complete."""
         content = {"metric": self.metric, "unit": self.unit, "texts": [asdict(text) for text in self.texts]}
         scores = save({"sums": np.ascontiguousarray(self.sums, dtype=np.float64)})
         with explain_write_errors(folder):
@@ -222,7 +224,7 @@ class ExampleScores:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote; version 0.1 called the texts "shown"."""
+        """Reads what `save` wrote; version 0.1 called the texts "shown"."""
         try:
             content = json.loads((folder / TEXTS_FILE).read_text(encoding="utf-8"))
             sums = load((folder / SCORES_FILE).read_bytes())["sums"]
@@ -230,29 +232,29 @@ class ExampleScores:
             return cls(content["metric"], content["unit"], sums, tuple(ExampleText(**text) for text in texts))
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             problem = f"the scores of examples are missing or damaged: {error}."
-            raise RunError(problem, repair="Evaluate again.", file=folder) from None
+            raise RunError(problem, fix="Evaluate again.", file=folder) from None
 
 
 class ScoreSums:
     """Accumulates (sum, count) per example; the order of the additions does not matter."""
 
-    def __init__(self, rows: int):
-        self.sums = np.zeros((rows, 2))
+    def __init__(self, num_examples: int):
+        self.sums = np.zeros((num_examples, 2))
 
-    def add(self, rows: np.ndarray, amounts: np.ndarray, counts: np.ndarray | float = 1.0) -> None:
-        """Add amounts[i] to the sum and counts[i] to the count of row rows[i]."""
-        np.add.at(self.sums[:, 0], rows, amounts)
-        np.add.at(self.sums[:, 1], rows, counts)
+    def add(self, examples: np.ndarray, amounts: np.ndarray, counts: np.ndarray | float = 1.0) -> None:
+        """Adds amounts[i] to the sum and counts[i] to the count of the example examples[i]."""
+        np.add.at(self.sums[:, 0], examples, amounts)
+        np.add.at(self.sums[:, 1], examples, counts)
 
 
-def count_correct(correct: Iterable[bool]) -> np.ndarray:
-    """Return the sums (N, 2) of an accuracy: 1 or 0 correct, out of 1."""
-    values = np.fromiter(correct, dtype=np.float64)
+def count_correct(is_correct: Iterable[bool]) -> np.ndarray:
+    """Returns the sums (N, 2) of an accuracy: 1 or 0 correct, out of 1."""
+    values = np.fromiter(is_correct, dtype=np.float64)
     return np.stack([values, np.ones_like(values)], axis=1)
 
 
 def compute_metric(metric: str, sums: np.ndarray) -> np.ndarray:
-    """Return the metric (…) of added sums (…, sums per example), for many resamples at once.
+    """Returns the metric (…) of the sums of some examples, added up, (…, sums per example); for many resamples at once.
 
     With the sums of several targets, it is the mean over the targets.
     """
@@ -265,32 +267,33 @@ def compute_metric(metric: str, sums: np.ndarray) -> np.ndarray:
     return formula(sums.reshape(*sums.shape[:-1], -1, num_sums)).mean(axis=-1)
 
 
-def _mean(sums: np.ndarray) -> np.ndarray:
-    """Return total / count; 0 where the count is 0."""
+def _compute_mean(sums: np.ndarray) -> np.ndarray:
+    """Returns total / count; 0 where the count is 0."""
     total, count = sums[..., 0], sums[..., 1]
     return np.divide(total, count, out=np.zeros_like(total), where=count > 0)
 
 
-def _perplexity(sums: np.ndarray) -> np.ndarray:
-    loss = _mean(sums)
+def _compute_perplexity(sums: np.ndarray) -> np.ndarray:
+    """Returns exp(nats / tokens), or infinity from EXP_LIMIT on."""
+    loss = _compute_mean(sums)
     return np.where(loss < EXP_LIMIT, np.exp(np.minimum(loss, EXP_LIMIT)), np.inf)
 
 
-def _f1(sums: np.ndarray) -> np.ndarray:
-    """Return 2 · precision · recall / (precision + recall)."""
+def _compute_f1(sums: np.ndarray) -> np.ndarray:
+    """Returns 2 · precision · recall / (precision + recall)."""
     correct, predicted, true = sums[..., 0], sums[..., 1], sums[..., 2]
-    return _mean(np.stack([2 * correct, predicted + true], axis=-1))
+    return _compute_mean(np.stack([2 * correct, predicted + true], axis=-1))
 
 
-def _bleu(sums: np.ndarray) -> np.ndarray:
-    """Return corpus BLEU as sacreBLEU computes it (Post 2018).
+def _compute_bleu(sums: np.ndarray) -> np.ndarray:
+    """Returns corpus BLEU as sacreBLEU computes it (Post 2018).
 
-    The k-th order without a match counts as 1 / 2^k matches. Without any match, or any 4-gram, BLEU is 0.
+    The k-th n-gram order without a match counts as 1 / 2^k matches. Without any match, or any 4-gram, BLEU is 0.
     """
     matches, ngrams = sums[..., :BLEU_ORDERS], sums[..., BLEU_ORDERS : 2 * BLEU_ORDERS]
     output_length, reference_length = sums[..., -2], sums[..., -1]
-    unmatched = matches == 0
-    smoothed = np.where(unmatched, 0.5 ** np.cumsum(unmatched, axis=-1), matches)
+    is_unmatched = matches == 0
+    smoothed = np.where(is_unmatched, 0.5 ** np.cumsum(is_unmatched, axis=-1), matches)
     is_scored = (matches > 0).any(axis=-1) & (ngrams > 0).all(axis=-1)
     precision = np.divide(smoothed, ngrams, out=np.ones_like(ngrams), where=ngrams > 0)
     ratio = np.divide(reference_length, output_length, out=np.ones_like(output_length), where=output_length > 0)
@@ -302,11 +305,11 @@ Formula = Callable[[np.ndarray], np.ndarray]
 
 # Metric → number of sums for each target, and the formula. The comments name the sums in their order.
 _FORMULAS: dict[str, tuple[int, Formula]] = {
-    "perplexity": (2, _perplexity),  # nats, tokens
-    "accuracy": (2, _mean),  # correct, all
-    "token_accuracy": (2, _mean),
-    "exact_match": (2, _mean),
-    "span_f1": (3, _f1),  # correct, predicted, true
-    "bleu": (2 * BLEU_ORDERS + 2, _bleu),  # matching 1- to 4-grams, all of them, output and reference length
-    "mse": (2, _mean),  # squared errors, values
+    "perplexity": (2, _compute_perplexity),  # nats, tokens
+    "accuracy": (2, _compute_mean),  # correct, all
+    "token_accuracy": (2, _compute_mean),
+    "exact_match": (2, _compute_mean),
+    "span_f1": (3, _compute_f1),  # correct, predicted, true
+    "bleu": (2 * BLEU_ORDERS + 2, _compute_bleu),  # matching 1- to 4-grams, all of them, output and reference length
+    "mse": (2, _compute_mean),  # squared errors, values
 }

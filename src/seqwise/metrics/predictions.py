@@ -1,4 +1,4 @@
-"""Writes predictions beside what was expected: JSON lines, CSV or TSV. The module knows nothing of tasks."""
+"""Writes predictions beside the expected values: JSON lines, CSV or TSV. The module knows nothing of tasks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv")
 
 
 def write_predictions(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows with the keys `input`, `expected`, `predicted` and others, in the format that the suffix names.
+    """Writes rows with the keys `input`, `expected`, `predicted` and others; the suffix of the path decides the format.
 
     `.jsonl` and `.json` have one object per line, `.csv` is separated by commas, anything else by tabs. In a table,
-    lists are joined by spaces, or by " | " if their items have spaces.
+    lists are joined by spaces, or by " | " if their items contain spaces.
     """
     rows, suffix = list(rows), path.suffix.lower()
     if suffix in (".jsonl", ".json"):

@@ -26,22 +26,22 @@ class Score:
 
 
 def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """Return corpus BLEU. `references` has one list per output; the lists may differ in length.
+    """Returns corpus BLEU. `references` has one list per output; the lists may differ in length.
 
     13a tokenisation, cased, exponential smoothing: sacreBLEU's defaults (Post 2018).
     """
-    return _score(BLEU(), outputs, references)
+    return _compute_score(BLEU(), outputs, references)
 
 
 def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """Return corpus chrF2 over character n-grams up to 6 (Popović 2015): sacreBLEU's defaults."""
-    return _score(CHRF(), outputs, references)
+    """Returns corpus chrF2 over character n-grams up to 6 (Popović 2015): sacreBLEU's defaults."""
+    return _compute_score(CHRF(), outputs, references)
 
 
 def compute_text_metrics(
     outputs: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Return BLEU, chrF and exact match, and the definition of each."""
+    """Returns BLEU, chrF and exact match, and the definition of each."""
     bleu_score, chrf_score = bleu(outputs, references), chrf(outputs, references)
     metrics = {"bleu": bleu_score.value, "chrf": chrf_score.value, "exact_match": exact_match(outputs, references)}
     definitions = {"bleu": bleu_score.signature, "chrf": chrf_score.signature, "exact_match": EXACT_MATCH_DEFINITION}
@@ -49,38 +49,39 @@ def compute_text_metrics(
 
 
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Return the share of outputs that equal one of their references."""
-    return sum(_exact_matches(outputs, references)) / max(1, len(outputs))
+    """Returns the share of outputs that equal one of their references."""
+    return sum(_find_exact_matches(outputs, references)) / max(1, len(outputs))
 
 
-def _exact_matches(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:
+def _find_exact_matches(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:
+    """Returns whether each output equals one of its references."""
     pairs = zip(outputs, references, strict=True)
     return [output.strip() in [text.strip() for text in texts] for output, texts in pairs]
 
 
 def compute_example_sums(metric: str, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """Return what each output adds to the metric, (N, sums), as `evaluation.compute_metric` expects it."""
+    """Returns what each output adds to the metric, (N, sums), as `evaluation.compute_metric` expects it."""
     if metric == "bleu":
         return count_bleu_ngrams(outputs, references)
     if metric == "exact_match":
-        return count_correct(_exact_matches(outputs, references))
-    raise UsageError(f"{metric!r} has no scores per example.", repair="Choose 'bleu' or 'exact_match'.")
+        return count_correct(_find_exact_matches(outputs, references))
+    raise UsageError(f"{metric!r} has no scores per example.", fix="Choose 'bleu' or 'exact_match'.")
 
 
 def count_bleu_ngrams(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """Return what each output adds to the counts of BLEU, (N, 10): matches and n-grams of 1 to 4 words, both lengths.
+    """Returns what each output adds to the counts of BLEU, (N, 10): matches and n-grams of 1 to 4 words, both lengths.
 
-    Counts of parts of the data add up to those of the whole.
+    The sum over all outputs gives the counts of the corpus.
     """
     metric, counts = BLEU(), np.zeros((len(outputs), 10))
-    for row, (output, texts) in enumerate(zip(outputs, references, strict=True)):
+    for index, (output, texts) in enumerate(zip(outputs, references, strict=True)):
         score = metric.corpus_score([output], [[text] for text in texts])
-        counts[row] = (*score.counts, *score.totals, score.sys_len, score.ref_len)
+        counts[index] = (*score.counts, *score.totals, score.sys_len, score.ref_len)
     return counts
 
 
-def bleu_from_counts(counts: Sequence[float]) -> float:
-    """Return the BLEU of added counts (10,)."""
+def compute_bleu_from_counts(counts: Sequence[float]) -> float:
+    """Returns the BLEU of counts (10,) that were summed over outputs."""
     *ngrams, output_length, reference_length = map(round, counts)
     if not output_length:
         return 0.0
@@ -88,12 +89,12 @@ def bleu_from_counts(counts: Sequence[float]) -> float:
     return float(score.score)
 
 
-def _score(metric: BLEU | CHRF, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def _compute_score(metric: BLEU | CHRF, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     if len(outputs) != len(references):
         raise ValueError(f"{len(outputs)} outputs cannot be compared with the references of {len(references)} outputs")
     if not outputs:
         return Score(0.0, "nothing to score")
-    # sacreBLEU expects one list per reference number, with None where an output has fewer references.
+    # sacreBLEU expects one list of first references, one of second references, …, with None where an output has fewer.
     max_references = max(len(texts) for texts in references)
     streams: list[list[str | None]] = [
         [texts[index] if index < len(texts) else None for texts in references] for index in range(max_references)

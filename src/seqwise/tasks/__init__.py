@@ -1,7 +1,7 @@
 """Tasks: one folder per task, whose `task.py` connects tokens, backbone, head, loss, decoding and metrics.
 
 Modules beside the folders are shared: the base classes (`task.py`, `example_task.py`, `corpus_task.py`), default rules,
-checks, latency. A task of your own is a subclass of `Task` or `ExampleTask` given to `register`; see
+checks, latency. To add a task, pass a subclass of `Task` or `ExampleTask` to `register`; see
 `examples/11_your_own_task.py`.
 """
 

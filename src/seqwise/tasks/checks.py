@@ -10,10 +10,10 @@ from torch import nn
 
 from seqwise import environment
 from seqwise.errors import UsageError
-from seqwise.families import families_for, get_family
+from seqwise.families import get_family, list_families_for
 from seqwise.resolved_settings import ResolvedSettings
 
-COPIES_PER_WEIGHT = 4  # float32 numbers in training: the weight, its gradient, two moments of Adam
+COPIES_PER_WEIGHT = 4  # float32 numbers in training: the weight, its gradient and the two moments of Adam
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -23,21 +23,21 @@ def check_precision(settings: ResolvedSettings) -> None:
 
     Some processors advertise bfloat16 and kill the process at its first product, so a child process tries it.
     """
-    on_cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
-    if on_cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():
+    is_on_cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
+    if is_on_cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():
         raise UsageError(
             "bfloat16 does not work on this CPU: a test in a child process failed.",
-            repair="Leave out --training.precision, or set it to float32.",
+            fix="Leave out --training.precision, or set it to float32.",
         )
 
 
 def check_family(settings: ResolvedSettings) -> None:
     """Rejects a family that has no model for the task."""
     family = get_family(settings.model)
-    if not family.can_do(settings.task):
+    if not family.supports(settings.task):
         raise UsageError(
             f"the family {family.name} cannot do the task {settings.task}: it {family.description}.",
-            repair=f"Choose another --model: {', '.join(families_for(settings.task))}.",
+            fix=f"Choose another --model: {', '.join(list_families_for(settings.task))}.",
         )
 
 
@@ -46,7 +46,7 @@ def check_output(settings: ResolvedSettings, supported: Sequence[str]) -> None:
     output = settings.network.output
     if output not in supported:
         expected = f"the task {settings.task} has the {' or '.join(supported)} softmax only"
-        raise UsageError(f"{expected}; received --network.output {output}.", repair="Leave out --network.output.")
+        raise UsageError(f"{expected}; received --network.output {output}.", fix="Leave out --network.output.")
 
 
 def check_memory(build: Callable[[], Model], settings: ResolvedSettings) -> Model:
@@ -55,16 +55,16 @@ def check_memory(build: Callable[[], Model], settings: ResolvedSettings) -> Mode
     try:
         with torch.device("meta"):
             model = build()
-        weights = sum(parameter.numel() for parameter in model.parameters())
-        size = f"{weights:,} weights, which take {4 * COPIES_PER_WEIGHT * weights / 1e9:,.0f} GB to train"
+        num_weights = sum(parameter.numel() for parameter in model.parameters())
+        size = f"{num_weights:,} weights, which take {4 * COPIES_PER_WEIGHT * num_weights / 1e9:,.0f} GB to train"
     except RuntimeError:  # the bytes of a matrix overflow int64
-        weights, size = 2**60, "more weights than any machine holds"
-    available = (environment.gpu() or {}).get("memory") if settings.device != "cpu" else None
-    available = available or environment.memory()[0]
-    if model is None or (available is not None and 4 * COPIES_PER_WEIGHT * weights > available):
+        num_weights, size = 2**60, "more weights than any machine holds"
+    available = (environment.get_gpu() or {}).get("memory") if settings.device != "cpu" else None
+    available = available or environment.get_memory()[0]
+    if model is None or (available is not None and 4 * COPIES_PER_WEIGHT * num_weights > available):
         limit = "" if available is None else f"; there are {available / 1e9:,.0f} GB"
         raise UsageError(
             f"the model would have {size}{limit}.",
-            repair="Choose a smaller --network.width or --network.depth, or a smaller --text.vocabulary.",
+            fix="Choose a smaller --network.width or --network.depth, or a smaller --text.vocabulary.",
         )
     return model

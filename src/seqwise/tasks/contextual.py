@@ -1,8 +1,8 @@
-"""Contextual vectors: the states of a trained model for each token of a text, by layer, and files of them.
+"""Contextual vectors: the states of a trained model at each token of a text, for any layer, and files of them.
 
-Works with every model that has an `embedding` and an `encoder` or `backbone`. A text is encoded as in training:
-masked between two line breaks, language after one, tag word by word. Files are `.npy` with the tokens in a `.json`
-beside it, or `.jsonl`; writing is atomic.
+Works with every model that has an `embedding` and an `encoder` or `backbone`. A text is encoded as in training: for the
+task masked between two line breaks, for language after one, for tag word by word. Files are `.npy` with the tokens in a
+`.json` beside it, or `.jsonl`; writing is atomic.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from seqwise.data.batch import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
 from seqwise.files import check_output_path, replace_file, write_text
 from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagVocabulary
+from seqwise.tasks.tag.reader import find_token_offsets
 from seqwise.tasks.tag.spans import Sentence
-from seqwise.tasks.tag.task import find_token_offsets
 from seqwise.tasks.task import ModelBundle
 
 TEXTS_PER_BLOCK = 512  # texts in memory at once
-MAX_ROWS, MAX_TOKENS = 64, 8_192  # of a batch
+BATCH_SIZE, MAX_BATCH_TOKENS = 64, 8_192
 SUFFIXES = (".npy", ".jsonl")
-DIGITS = 6  # significant digits of a number in JSON, as float32 has
+DIGITS = 6  # significant digits of a number in JSON, about as many as float32 has
 
-# Task → line breaks before and after a text, as in the training text.
+# Task → numbers of line breaks before and after a text, as in training.
 LINE_BREAKS = {"masked": (1, 1), "language": (1, 0), "classify": (0, 0), "tag": (0, 0)}
 
 
 @dataclass(frozen=True)
 class TextTokens:
-    """A text as the model reads it: its tokens (words for tag), their offsets `text[start:stop]` and ids."""
+    """The tokens of a text (for tag its words), with their offsets (start, stop) and ids."""
 
     text: str
     tokens: list[str]
@@ -48,6 +48,18 @@ class TextTokens:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The tokens `start` … `stop - 1` of a text, which a model reads at once."""
+
+    text: TextTokens
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
 
 
 class ContextualEncoder:
@@ -59,18 +71,18 @@ class ContextualEncoder:
         if settings.task not in LINE_BREAKS or backbone is None:
             raise UsageError(
                 f"a {settings.model} of the task {settings.task} has no contextual vectors.",
-                repair="Name a run of masked, language, classify or tag with a neural model.",
+                fix="Name a run of masked, language, classify or tag with a neural model.",
             )
         self.model, self.backbone, self.settings = model.eval(), backbone, settings
         self.preprocessor = bundle.preprocessor
         self.depth = settings.network.depth
 
-    def width(self, layer: int) -> int:
+    def get_width(self, layer: int) -> int:
         """Returns the width of the vectors of a layer."""
         if not 0 <= layer <= self.depth:
             raise UsageError(
                 f"there is no layer {layer}: expected a number from 0 (token vectors) to {self.depth}.",
-                repair="Leave out --layer for the last one.",
+                fix="Leave out --layer for the last one.",
             )
         characters = self.settings.tag.characters if self.settings.task == "tag" else 0
         return self.backbone.width if layer else self.model.embedding.width + characters
@@ -84,23 +96,23 @@ class ContextualEncoder:
         offsets = np.array(find_token_offsets(text, self.preprocessor), dtype=np.int64).reshape(-1, 2)
         return TextTokens(text, [text[start:stop] for start, stop in offsets], offsets, np.empty(0, dtype=np.int64))
 
-    def vectors(self, texts: Sequence[TextTokens], layer: int | None = None) -> Iterator[np.ndarray]:
-        """Yields vectors (n, D) for each text, in order. A Transformer reads texts beyond its window in pieces."""
+    def compute_vectors(self, texts: Sequence[TextTokens], layer: int | None = None) -> Iterator[np.ndarray]:
+        """Yields vectors (n, D) for each text, in order. A Transformer reads texts beyond its window in segments."""
         layer = self.depth if layer is None else layer
-        width = self.width(layer)
-        for begin in range(0, len(texts), TEXTS_PER_BLOCK):
-            block = texts[begin : begin + TEXTS_PER_BLOCK]
-            step = self.max_length or max(1, max(map(len, block)))
-            pieces = [(index, start, min(start + step, len(text))) for index, text in enumerate(block)
-                      for start in range(0, len(text), step)]  # fmt: skip
-            piece_vectors: dict[int, np.ndarray] = {}
-            for numbers in iterate_by_length([stop - start for _, start, stop in pieces], MAX_ROWS, MAX_TOKENS):
-                rows = [(block[pieces[number][0]], *pieces[number][1:]) for number in numbers]
-                piece_vectors.update(zip(numbers.tolist(), self._compute_vectors(rows, layer)))
-            by_text: list[list[np.ndarray]] = [[] for _ in block]
-            for number, (index, _, _) in enumerate(pieces):
-                by_text[index].append(piece_vectors[number])
-            yield from (np.concatenate(parts) if parts else np.zeros((0, width), np.float32) for parts in by_text)
+        width = self.get_width(layer)
+        for block_start in range(0, len(texts), TEXTS_PER_BLOCK):
+            block = texts[block_start : block_start + TEXTS_PER_BLOCK]
+            length = self.max_length or max(1, max(map(len, block)))
+            segments = [Segment(text, start, min(start + length, len(text))) for text in block
+                        for start in range(0, len(text), length)]  # fmt: skip
+            vectors: dict[int, np.ndarray] = {}  # by the index of the segment
+            for indices in iterate_by_length([len(segment) for segment in segments], BATCH_SIZE, MAX_BATCH_TOKENS):
+                batch = [segments[index] for index in indices]
+                vectors.update(zip(indices.tolist(), self._compute_segment_vectors(batch, layer)))
+            remaining = iter([vectors[index] for index in range(len(segments))])
+            for text in block:
+                matrices = [next(remaining) for _ in range(0, len(text), length)]
+                yield np.concatenate(matrices) if matrices else np.zeros((0, width), np.float32)
 
     @property
     def max_length(self) -> int | None:
@@ -110,28 +122,31 @@ class ContextualEncoder:
         return max(1, self.backbone.window - sum(LINE_BREAKS[str(self.settings.task)]))
 
     @torch.no_grad()
-    def _compute_vectors(self, rows: list[tuple[TextTokens, int, int]], layer: int) -> Iterator[np.ndarray]:
-        before, after = LINE_BREAKS[str(self.settings.task)]
+    def _compute_segment_vectors(self, segments: list[Segment], layer: int) -> Iterator[np.ndarray]:
+        num_before, num_after = LINE_BREAKS[str(self.settings.task)]
         inputs, lengths = (
-            self._embed_words(rows) if self.settings.task == "tag" else self._embed_ids(rows, before, after)
+            self._embed_words(segments)
+            if self.settings.task == "tag"
+            else self._embed_ids(segments, num_before, num_after)
         )
         states = compute_layer_states(self.backbone, inputs, lengths)[layer].float().cpu().numpy()
-        for state, (_, start, stop) in zip(states, rows):
-            yield state[before : before + stop - start]
+        for state, segment in zip(states, segments):
+            yield state[num_before : num_before + len(segment)]
 
-    def _embed_ids(self, rows: list[tuple[TextTokens, int, int]], before: int, after: int) -> tuple[Tensor, Tensor]:
-        """Returns token vectors and lengths of pieces of texts, with the line breaks of the task."""
+    def _embed_ids(self, segments: list[Segment], num_before: int, num_after: int) -> tuple[Tensor, Tensor]:
+        """Returns token vectors and lengths of segments, with the line breaks before and after them."""
         line_break = self.preprocessor.tokenizer.encode("\n").ids[:1]
-        ids = [np.concatenate([line_break[:before], text.ids[a:b], line_break[:after]]) for text, a, b in rows]
+        ids = [np.concatenate([line_break[:num_before], s.text.ids[s.start : s.stop], line_break[:num_after]])
+               for s in segments]  # fmt: skip
         device = self.model.embedding.weight.device
-        lengths = torch.tensor([len(row) for row in ids], device=device)
+        lengths = torch.tensor([len(segment_ids) for segment_ids in ids], device=device)
         return self.model.embedding(torch.from_numpy(pad_sequences(ids)).to(device)), lengths
 
-    def _embed_words(self, rows: list[tuple[TextTokens, int, int]]) -> tuple[Tensor, Tensor]:
+    def _embed_words(self, segments: list[Segment]) -> tuple[Tensor, Tensor]:
         """Returns the inputs of a tagger's encoder, which are vectors of words and of their characters, and lengths."""
-        sentences = [Sentence(tuple(text.tokens[a:b]), ("O",) * (b - a)) for text, a, b in rows]
+        sentences = [Sentence(tuple(s.text.tokens[s.start : s.stop]), ("O",) * len(s)) for s in segments]
         vocabulary = TagVocabulary.from_preprocessor(self.preprocessor)
-        batch: TagBatch = EncodedSentences(sentences, vocabulary).collate(np.arange(len(rows)))
+        batch: TagBatch = EncodedSentences(sentences, vocabulary).collate(np.arange(len(segments)))
         batch = batch.to(self.model.embedding.weight.device)
         encoder_inputs: list[Tensor] = []
 
@@ -161,16 +176,16 @@ def save_vectors(
     check_output_path(out, SUFFIXES)
     tokens = [encoder.tokenize(text) for text in texts]
     summary = {
-        "texts": len(tokens), "tokens": sum(map(len, tokens)), "width": encoder.width(layer), "layer": layer,
+        "texts": len(tokens), "tokens": sum(map(len, tokens)), "width": encoder.get_width(layer), "layer": layer,
         "pool": "mean" if mean else "none",
     }  # fmt: skip
-    vectors = _pool(encoder.vectors(tokens, layer), mean, len(tokens), progress)
+    vectors = _pool(encoder.compute_vectors(tokens, layer), mean, len(tokens), progress)
     (_save_array if out.suffix.lower() == ".npy" else _save_lines)(out, tokens, vectors, summary)
     return {"out": str(out), **summary}
 
 
 def _save_array(out: Path, texts: list[TextTokens], vectors: Iterator[np.ndarray], summary: dict[str, Any]) -> None:
-    """Writes all vectors to `out`, and the rows of each text to a `.json` beside it."""
+    """Writes all vectors as one matrix to `out`, and the rows of each text to a `.json` beside it."""
     mean = summary["pool"] == "mean"
     num_rows, row, descriptions = summary["texts" if mean else "tokens"], 0, []
     with replace_file(out, concurrent=True) as temporary:
@@ -200,7 +215,7 @@ def _describe(text: TextTokens) -> dict[str, Any]:
 
 
 def _pool(vectors: Iterator[np.ndarray], mean: bool, total: int, progress: ProgressCallback) -> Iterator[np.ndarray]:
-    """Yields the matrices; with `mean` their mean rows, zeros for a text without tokens."""
-    for number, matrix in enumerate(vectors, start=1):
-        progress(number, total)
+    """Yields the matrix of each text; with `mean` only the mean of its rows, zeros for a text without tokens."""
+    for num_done, matrix in enumerate(vectors, start=1):
+        progress(num_done, total)
         yield matrix.sum(axis=0, keepdims=True) / max(1, len(matrix)) if mean else matrix

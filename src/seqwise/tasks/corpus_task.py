@@ -13,8 +13,7 @@ from torch import Tensor
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log, no_progress
 from seqwise.config import Settings
 from seqwise.data.corpus.sources import Corpus, merge_splits, open_corpus, open_unsplit
-from seqwise.data.corpus.store import TokenStore
-from seqwise.data.corpus.store import prepare as prepare_stores
+from seqwise.data.corpus.store import TokenStore, prepare_stores
 from seqwise.data.examples import TooShortError
 from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, suggest
@@ -25,10 +24,11 @@ from seqwise.tasks.training_summary import TrainingSummary, choose_sampling, has
 from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
-CHUNK_TOKENS = 1 << 20  # of a text whose n-grams are hashed at once
-NGRAM, LONG_NGRAM = 32, 128  # tokens by which text is recognised; long for characters, since short ones repeat
-NGRAM_SAMPLING = 8  # one n-gram of at least this many is kept
-MIN_LINE = 80  # characters of a long line; shorter lines repeat by chance
+CHUNK_TOKENS = 1 << 20  # tokens whose n-grams are hashed at once
+NGRAM_LENGTH = 32  # tokens by which text is recognised
+CHARACTER_NGRAM_LENGTH = 128  # the same for characters, of which short n-grams repeat
+MIN_NGRAM_SAMPLING = 8  # one of at least this many n-grams is saved
+MIN_LINE_LENGTH = 80  # characters of a long line; shorter lines repeat by chance
 
 
 class CorpusTask(Task):
@@ -54,14 +54,14 @@ class CorpusTask(Task):
         """Reads the text; learns the tokeniser from the training split unless `preprocessor` has one."""
         reject_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         fractions, encoding = (settings.data.valid_fraction, settings.data.test_fraction), settings.data.encoding
-        corpus = open_corpus(data, *fractions, encoding=encoding, progress=get_stage(progress, 0))
-        for warning in corpus.findings.warning_messages():
-            log(f"note: {warning}")
+        corpus = open_corpus(data, *fractions, encoding=encoding, progress=get_stage_progress(progress, 0))
+        for note in corpus.findings.note_messages():
+            log(f"note: {note}")
         if preprocessor is None:
-            tokenizer = cls.learn_tokenizer(corpus, settings, log, get_stage(progress, 1))
+            tokenizer = cls.learn_tokenizer(corpus, settings, log, get_stage_progress(progress, 1))
         else:
             tokenizer = preprocessor.tokenizer
-        stores = prepare_stores(corpus, tokenizer, get_stage(progress, 2))
+        stores = prepare_stores(corpus, tokenizer, get_stage_progress(progress, 2))
         task = cls(corpus, tokenizer, stores)
         task.log_sizes(log, "tokens", stores, f"vocabulary {len(tokenizer):,}")
         return task
@@ -102,7 +102,7 @@ class CorpusTask(Task):
     @cached_property
     def counts(self) -> Tensor:
         """How often each token occurs in the training split, (V,)."""
-        return torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
+        return torch.from_numpy(self.stores["train"].count_tokens(len(self.tokenizer)))
 
     def token_counts(self) -> dict[str, Tensor]:
         return {"text": self.counts}
@@ -110,8 +110,9 @@ class CorpusTask(Task):
     @cached_property
     def training_summary(self) -> TrainingSummary:
         """Hashes of n-grams of the training split, wherever they begin, and the counts of its tokens."""
-        store, n = self.stores["train"], LONG_NGRAM if self.tokenizer.kind == "characters" else NGRAM
-        sampling = max(NGRAM_SAMPLING, choose_sampling(len(store)))
+        store = self.stores["train"]
+        n = CHARACTER_NGRAM_LENGTH if self.tokenizer.kind == "characters" else NGRAM_LENGTH
+        sampling = max(MIN_NGRAM_SAMPLING, choose_sampling(len(store)))
         hashes = [hashes[hashes % np.uint64(sampling) == 0] for _, hashes in hash_ngrams(store, n)]
         arrays, facts = {"token_counts": self.counts.numpy()}, {"ngram": n}
         unique = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
@@ -124,13 +125,16 @@ class CorpusTask(Task):
     def describe_data(self) -> tuple[str, ...]:
         return (self.describe_tokenizer(),)
 
+    def notes(self) -> list[str]:
+        return self.corpus.findings.note_messages()
+
     def warnings(self) -> list[str]:
         repeated = [
             f"{count:,} long {'line is' if count == 1 else 'lines are'} in {split} as well as in train: "
             "memorised lines make the result there too good."
             for split, count in count_repeated_lines(self.corpus).items()
         ]
-        return self.corpus.findings.warning_messages() + self.warn_about_unknown() + repeated
+        return self.warn_about_unknown() + repeated
 
     # Inference with a trained model, without the training data
 
@@ -146,10 +150,10 @@ class CorpusTask(Task):
         """Returns the unigram perplexity of tokens that occur `counts` times each (V,)."""
         if bundle.training is None:
             return ()
-        trained = bundle.training.arrays["token_counts"] + 1.0  # a token that training lacks counts as one
-        nats = -float(counts @ np.log(trained / trained.sum()))
-        about = "It predicts each token by its frequency in the training split, whatever the context."
-        return (Baseline("unigram", exp_or_inf(nats / max(1, counts.sum())), about),)
+        training_counts = bundle.training.arrays["token_counts"] + 1.0  # add-one smoothing
+        nats = -float(counts @ np.log(training_counts / training_counts.sum()))
+        description = "It predicts each token by its frequency in the training split, whatever the context."
+        return (Baseline("unigram", exp_or_inf(nats / max(1, counts.sum())), description),)
 
 
 def find_training_blocks(training: TrainingSummary, store: TokenStore) -> tuple[np.ndarray, np.ndarray]:
@@ -173,8 +177,8 @@ def hash_ngrams(store: TokenStore, n: int) -> Iterator[tuple[int, np.ndarray]]:
         yield start, hash_sequences(store.read(start, min(CHUNK_TOKENS + n - 1, len(store) - start)), n)
 
 
-def get_stage(progress: ProgressCallback | None, stage: int) -> ProgressCallback:
-    """Returns the callback of one of the three stages that read the whole text: check it, learn from it, encode it."""
+def get_stage_progress(progress: ProgressCallback | None, stage: int) -> ProgressCallback:
+    """Returns the callback of one of three stages that read the whole text: check, train the tokeniser, tokenise."""
     if progress is None:
         return no_progress
     return lambda done, total: progress(stage * total + done, 3 * total)
@@ -195,18 +199,18 @@ def select_split(
     if split == "all" or (split is None and not is_known):
         return merge_splits(corpus), "all"
     if split is not None and split not in corpus.parts:
-        raise UsageError(f"there is no split {split!r}.", repair=suggest(split, [*corpus.parts, "all"]))
+        raise UsageError(f"there is no split {split!r}.", fix=suggest(split, [*corpus.parts, "all"]))
     return corpus, split or "test"
 
 
 def count_repeated_lines(corpus: Corpus) -> dict[str, int]:
     """Returns how many long lines of each held-out split occur in the training split too, where there are any."""
-    hashes = {split: list(map(hash, _long_lines(corpus, split))) for split in corpus.parts if split != "train"}
-    held_out = {line for lines in hashes.values() for line in lines}
-    repeated = {line for line in map(hash, _long_lines(corpus, "train")) if line in held_out}
-    counts = {split: sum(line in repeated for line in lines) for split, lines in hashes.items()}
+    hashes = {split: list(map(hash, _iterate_long_lines(corpus, split))) for split in corpus.parts if split != "train"}
+    held_out_hashes = {value for values in hashes.values() for value in values}
+    repeated = {value for value in map(hash, _iterate_long_lines(corpus, "train")) if value in held_out_hashes}
+    counts = {split: sum(value in repeated for value in values) for split, values in hashes.items()}
     return {split: count for split, count in counts.items() if count}
 
 
-def _long_lines(corpus: Corpus, split: str) -> Iterator[str]:
-    return (line for text in corpus.texts(split) for line in text.splitlines() if len(line) >= MIN_LINE)
+def _iterate_long_lines(corpus: Corpus, split: str) -> Iterator[str]:
+    return (line for text in corpus.texts(split) for line in text.splitlines() if len(line) >= MIN_LINE_LENGTH)

@@ -21,8 +21,18 @@ from seqwise.data.tables import SUFFIXES, read_input_column
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, Baseline, Evaluation, ExampleScores, compute_metric
 from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.inspection import InspectedInput, choose_evenly, describe_example
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Preprocessor, ProcessGroup, Size, Task
+from seqwise.tasks.task import (
+    InferenceOptions,
+    LatencyInputs,
+    ModelBundle,
+    Preprocessor,
+    ProcessGroup,
+    Size,
+    Task,
+    build_inspection_error,
+)
 from seqwise.tasks.training_summary import TrainingSummary, hash_texts, measure_overlap
 
 
@@ -62,10 +72,9 @@ class ExampleTask(Task):
         return initial
 
     def log_data(self, log: LogFunction) -> None:
-        """Logs the sizes of the splits, and the warnings about the data."""
+        """Logs the sizes of the splits, and the notes and warnings about the data."""
         self.log_sizes(log, self.example_unit, self.splits.parts, *self.describe_sizes())
-        for warning in self.warnings():
-            log(f"note: {warning}")
+        self.log_findings(log)
 
     def describe_sizes(self) -> tuple[str, ...]:
         """Returns further sizes that are logged when the data is read, such as that of the vocabulary."""
@@ -84,7 +93,10 @@ class ExampleTask(Task):
     def valid_size(self) -> Size:
         """Returns the examples of the validation split, and their tokens if they are as long as those of training."""
         train, examples = self.size(), len(self.splits.parts["valid"])
-        return Size(round(train.tokens / max(1, train.examples) * examples), examples=examples)
+        return Size(round(train.num_tokens / max(1, train.num_examples) * examples), num_examples=examples)
+
+    def notes(self) -> list[str]:
+        return self.splits.findings.note_messages()
 
     def warnings(self) -> list[str]:
         return self.splits.findings.warning_messages()
@@ -141,6 +153,7 @@ class ExampleTask(Task):
             cls.definitions,
             description,
             warnings=tuple(splits.findings.warning_messages()),
+            data_notes=tuple(splits.findings.note_messages()),
             seconds=watch.seconds,
             examples=scores if options.examples else None,
             primary_metric=scores.metric,
@@ -185,6 +198,20 @@ class ExampleTask(Task):
         fractions = bundle.settings.data.valid_fraction, bundle.settings.data.test_fraction
         splits, examples, part = select_evaluation_examples(open_data, fractions, split, bundle.training_fingerprint)
         return splits, examples, f"{data}, {part}"
+
+    @classmethod
+    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
+        splits, examples, description = cls.select_examples(bundle, data, split)
+        indices = choose_evenly(len(examples), count)
+        descriptions = [describe_example(index, len(examples), description) for index in indices]
+        return cls.inspect_examples(bundle, splits, [examples[index] for index in indices], descriptions)
+
+    @classmethod
+    def inspect_examples(
+        cls, bundle: ModelBundle, splits: Any, examples: Sequence[Any], descriptions: Sequence[str]
+    ) -> list[InspectedInput]:
+        """Returns examples of the data for the views of `seqwise.lens`; each has a description, such as its number."""
+        raise build_inspection_error(cls, "inspect_examples(bundle, splits, examples, descriptions)")
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:

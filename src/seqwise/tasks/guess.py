@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import get_args
 
 from seqwise.config import TaskName
+from seqwise.data.delimited import detect_separator
 from seqwise.data.encodings import decode_head, decode_text
 from seqwise.data.examples import find_split_files
 from seqwise.data.hub import fetch_if_hub
 from seqwise.data.json_objects import parse_objects
 from seqwise.data.reading import FILE_TYPES, get_format_suffix, list_data, name_file_type, open_binary, read_error
 from seqwise.data.spreadsheets import EXCEL, PARQUET
-from seqwise.data.tables import SUFFIXES, detect_separator, read_objects, read_records
-from seqwise.errors import DataError, Findings, UsageError, suggest
+from seqwise.data.tables import SUFFIXES, is_id_name, read_objects, read_records, split_commas
+from seqwise.errors import DataError, Findings, MissingColumnError, UsageError, suggest
 from seqwise.tasks.classify.folders import find_labelled_files
 from seqwise.tasks.translate.languages import find_parallel_files
 
@@ -33,6 +36,7 @@ BUILTIN_TASKS: dict[str, TaskName] = {
     "shapes": "caption",
     "sunspots": "forecast",
 }
+# Columns that have the names of a task, in its order → the task.
 TASK_COLUMNS: dict[tuple[str, ...], TaskName] = {
     ("text", "label"): "classify",
     ("source", "target"): "translate",
@@ -42,8 +46,10 @@ TASK_COLUMNS: dict[tuple[str, ...], TaskName] = {
 TEXT = "text"  # as the only known column of .jsonl it means language; tables are not read as plain text
 MAX_BYTES = 64 * 1024  # of a file that are read
 MIN_FILES_PER_LABEL = 5  # mean; folders of fewer texts are parts of a corpus, rather than labels
-MAX_ROWS = 50  # of a table that are looked at
-FOLDER_SUFFIXES = ("", ".txt", *SUFFIXES, ".conll", ".conll03", ".bio", ".iob")
+MAX_ROWS = 50  # of a table that are read
+FEW_ROWS = 10  # the labels of a table may all be different if it has no more rows
+MIN_WORDS = 3  # of a text, on average
+FILE_SUFFIXES = (".txt", *SUFFIXES, ".conll", ".conll03", ".bio", ".iob")
 SUPPORTED = (
     f"Seqwise reads .txt, {', '.join(SUFFIXES)}, CoNLL columns, parallel files such as train.en and train.de, "
     "images beside captions.csv, gzip of text and tables, and folders of these."
@@ -57,21 +63,24 @@ TIMESTAMP = re.compile(
 )
 
 
-def guess_task(data: str, encoding: str | None = None) -> tuple[TaskName, str]:
-    """Returns the task, and the reason as the end of a sentence. `encoding` is that of text, detected unless set."""
+def guess_task(data: str, encoding: str | None = None, columns: str | None = None) -> tuple[TaskName, str]:
+    """Returns the task, and the reason as the end of a sentence.
+
+    `encoding` is that of text, detected unless set; `columns` are those of a table that the user wants to read.
+    """
     if data.startswith("builtin:"):
         name = data.removeprefix("builtin:")
         if name not in BUILTIN_TASKS:
-            raise DataError(f"there is no built-in data {name!r}.", repair=suggest(name, BUILTIN_TASKS))
+            raise DataError(f"there is no built-in data {name!r}.", fix=suggest(name, BUILTIN_TASKS))
         return BUILTIN_TASKS[name], "that is what this built-in data is for"
     path = Path(fetch_if_hub(data))
     if not path.is_dir():
         find_split_files(path, ("", get_format_suffix(path)))  # raises an error for a missing file
-        return _guess_from_file(path, encoding)
-    return _guess_from_folder(path, encoding)
+        return _guess_from_file(path, encoding, columns)
+    return _guess_from_folder(path, encoding, columns)
 
 
-def _guess_from_folder(folder: Path, encoding: str | None) -> tuple[TaskName, str]:
+def _guess_from_folder(folder: Path, encoding: str | None, columns: str | None) -> tuple[TaskName, str]:
     try:
         captions = [entry.name for entry in folder.iterdir() if entry.name.startswith("captions.")]
     except OSError as error:
@@ -91,10 +100,10 @@ def _guess_from_folder(folder: Path, encoding: str | None) -> tuple[TaskName, st
         if len(labelled_files.labels) >= MIN_FILES_PER_LABEL * len(labels):
             return "classify", f"each label has a folder of texts, such as {labels[0]} and {labels[1]}"
     try:
-        files = find_split_files(folder, FOLDER_SUFFIXES)
+        files = find_split_files(folder, ("", *FILE_SUFFIXES))
     except DataError:
         raise _unsupported_folder_error(folder) from None
-    task, reason = _guess_from_file(files["train"][0], encoding)
+    task, reason = _guess_from_file(files["train"][0], encoding, columns)
     return task, f"in {files['train'][0].name} {reason}"
 
 
@@ -102,32 +111,33 @@ def _unsupported_folder_error(folder: Path) -> DataError:
     counts = Counter(get_format_suffix(file) or "without a suffix" for file in list_data(folder))
     found = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(5))
     problem = f"the folder contains no data that is read; found {found}." if counts else "the folder is empty."
-    return DataError(problem, repair=SUPPORTED, file=folder)
+    return DataError(problem, fix=SUPPORTED, file=folder)
 
 
-def _guess_from_file(path: Path, encoding: str | None) -> tuple[TaskName, str]:
+def _guess_from_file(path: Path, encoding: str | None, columns: str | None) -> tuple[TaskName, str]:
     suffix = get_format_suffix(path)
     if suffix in FILE_TYPES:
-        raise DataError(f"{name_file_type(path)} are not read.", repair=SUPPORTED, file=path)
+        raise DataError(f"{name_file_type(path)} are not read.", fix=SUPPORTED, file=path)
     if suffix in (".json", ".jsonl", PARQUET):
-        return _guess_from_keys(path, encoding)
+        return _guess_from_objects(path, encoding, columns)
     if suffix == EXCEL:
-        return _guess_from_table([fields for _, fields in islice(read_records(path, Findings()), MAX_ROWS)], path)
+        rows = [fields for _, fields in islice(read_records(path, Findings()), MAX_ROWS)]
+        return _guess_from_table(rows, path, columns)
     lines = _read_lines(path, encoding)
     if not any(map(str.strip, lines)):
-        raise DataError("the file is empty.", repair="Give a file with text in it.", file=path)
+        raise DataError("the file is empty.", fix="Give a file with text in it.", file=path)
     if suffix == ".csv":
-        return _guess_from_csv(lines, path)
+        return _guess_from_table(_parse_csv(lines, path), path, columns)
     separator = detect_separator("\n".join(lines), path) if suffix == ".tsv" else "\t"
     rows = [[field.strip() for field in line.split(separator)] for line in lines if line.strip()]
     if suffix == ".tsv" and _has_timestamps(rows):
-        return _guess_from_table(rows, path)
+        return _guess_from_table(rows, path, columns)
     if tag := _find_tag(lines):
         return "tag", f"each line holds a word and its tag, such as {tag}, and empty lines separate the sentences"
     if guess := _guess_from_two_columns(rows):
         return guess
     if suffix == ".tsv" and rows:
-        return _guess_from_table(rows, path)
+        return _guess_from_table(rows, path, columns)
     return "language", "it is plain text"
 
 
@@ -141,34 +151,55 @@ def _read_lines(path: Path, encoding: str | None) -> list[str]:
     return lines if is_complete else lines[:-1] or lines
 
 
-def _guess_from_keys(path: Path, encoding: str | None) -> tuple[TaskName, str]:
+def _guess_from_objects(path: Path, encoding: str | None, columns: str | None) -> tuple[TaskName, str]:
     """Guesses from the keys of the first object."""
     findings = Findings()
     if get_format_suffix(path) == ".jsonl":
-        first_line = next((line for line in _read_lines(path, encoding) if line.strip()), "")
-        objects = parse_objects(first_line, path, findings)
+        found = parse_objects("\n".join(_read_lines(path, encoding)), path, findings)
     else:
-        objects = read_objects(path, findings, encoding)
-    _, content = next(objects, (0, None))
-    findings.raise_errors()
-    if content is None:
-        raise DataError("the file is empty.", repair="Give a file with rows in it.", file=path)
-    names = list(content) if isinstance(content, dict) else []
-    if columns := _find_task_columns(names):
-        return TASK_COLUMNS[columns], f"it has {' and '.join(columns)}"
-    if TEXT in names:
+        found = read_objects(path, findings, encoding)
+    objects = [content for _, content in islice(found, MAX_ROWS)]
+    if not objects:
+        findings.raise_errors()
+        raise DataError("the file is empty.", fix="Give a file with rows in it.", file=path)
+    names = list(objects[0]) if isinstance(objects[0], dict) else []
+    rows = [names, *([str(each.get(name, "")) for name in names] for each in objects if isinstance(each, dict))]
+    if columns and (guess := _guess_from_chosen_columns(rows, path, columns)):
+        return guess
+    if task_columns := _find_task_columns(names):
+        return TASK_COLUMNS[task_columns], f"it has {' and '.join(task_columns)}"
+    if TEXT in names and not columns:
         return "language", f"it has {TEXT}"
-    raise _ambiguous_columns_error(names, path)
+    raise _ambiguous_columns_error(rows, path, columns)
 
 
-def _guess_from_table(rows: list[list[str]], path: Path) -> tuple[TaskName, str]:
+def _guess_from_table(rows: list[list[str]], path: Path, columns: str | None) -> tuple[TaskName, str]:
     if not rows:
-        raise DataError("the table is empty.", repair="Give a table with rows.", file=path)
-    if columns := _find_task_columns([name.lower() for name in rows[0]]):
-        return TASK_COLUMNS[columns], f"it has the columns {' and '.join(columns)}"
+        raise DataError("the table is empty.", fix="Give a table with rows.", file=path)
+    if columns and (guess := _guess_from_chosen_columns(rows, path, columns)):
+        return guess
+    if task_columns := _find_task_columns([name.lower() for name in rows[0]]):
+        return TASK_COLUMNS[task_columns], f"it has the columns {' and '.join(task_columns)}"
     if _has_timestamps(rows):
         return "forecast", "it has timestamps and numbers"
-    raise _ambiguous_columns_error(rows[0], path)
+    raise _ambiguous_columns_error(rows, path, columns)
+
+
+def _guess_from_chosen_columns(rows: list[list[str]], path: Path, columns: str) -> tuple[TaskName, str] | None:
+    """Guesses from the columns that the user has chosen; the first row has the names of all columns."""
+    header, chosen = rows[0], split_commas(columns) or []
+    if task_columns := _find_task_columns([name.lower() for name in chosen]):
+        return TASK_COLUMNS[task_columns], f"the columns are {' and '.join(task_columns)}"
+    unknown = [name for name in chosen if name not in header and not name.isdecimal()]
+    if unknown:
+        raise MissingColumnError.create(unknown[0], header, path)
+    if len(chosen) == 2:
+        index = header.index(chosen[1]) if chosen[1] in header else int(chosen[1]) - 1
+        labels = Counter(row[index] for row in rows[1:] if 0 <= index < len(row))
+        if 0 < len(labels) <= max(2, MAX_LABEL_RATIO * labels.total()):
+            examples = ", ".join(sorted(labels)[:3])
+            return "classify", f"the column {chosen[1]} has only {len(labels)} different values ({examples})"
+    return None
 
 
 def _find_task_columns(names: list[str]) -> tuple[str, ...]:
@@ -180,25 +211,54 @@ def _has_timestamps(rows: list[list[str]]) -> bool:
     return len(rows) > 1 and all(any(map(test, rows[1])) for test in (TIMESTAMP.fullmatch, NUMBER.fullmatch))
 
 
-def _ambiguous_columns_error(names: list[str], path: Path) -> UsageError:
-    tasks, texts = ", ".join(get_args(TaskName)), [name for name in names if name.lower() == TEXT]
-    labels = [name for name in names if name.lower() not in (TEXT, "id", "index", "")]
-    example = f", such as --task classify --columns {texts[0]},{labels[0]}" if texts and labels else ""
+def _ambiguous_columns_error(rows: list[list[str]], path: Path, columns: str | None) -> UsageError:
+    """Returns the error for a table whose header, the first row, and chosen columns do not determine the task."""
+    if columns:
+        return UsageError(
+            f"--columns {columns} does not determine the task.",
+            fix="Set --task too: classify for a text and its label, translate for a source and its target, caption for "
+            "an image and its caption, tag for tokens and their tags.",
+            file=path,
+        )
+    suggested = _suggest_columns(rows)
+    example = f", such as --task classify --columns {shlex.quote(','.join(suggested))}" if suggested else ""
     return UsageError(
-        f"the columns {', '.join(names) or '(none)'} do not show what is to be learned.",
-        repair=f"Set --task ({tasks}), and --columns where the names differ{example}.",
+        f"the columns {', '.join(rows[0]) or '(none)'} do not show what is to be learned.",
+        fix=f"Set --task ({', '.join(get_args(TaskName))}), and --columns where the names differ{example}.",
         file=path,
     )
 
 
-def _guess_from_csv(lines: list[str], path: Path) -> tuple[TaskName, str]:
+def _suggest_columns(rows: list[list[str]]) -> tuple[str, str] | None:
+    """Returns the names of a column of texts and of one of labels; None if there are none that can be typed."""
+    header = rows[0]
+    columns = dict(zip(header, zip(*(row for row in rows[1:] if len(row) == len(header)))))
+    # The column that is called text, or else the one with most words.
+    text = max(columns, key=lambda name: (name.lower() == TEXT, _count_words(columns[name])), default="")
+    labels = [
+        name
+        for name, values in columns.items()
+        if name != text and not is_id_name(name) and (len(rows) <= FEW_ROWS or 2 * len(set(values)) <= len(values))
+    ]
+    is_text = text.lower() == TEXT or _count_words(columns.get(text, ())) >= MIN_WORDS
+    if not is_text or not labels or len(columns) < len(header) or "," in text + labels[0]:
+        return None
+    return text, labels[0]
+
+
+def _count_words(texts: Sequence[str]) -> float:
+    """Returns the mean number of words."""
+    return sum(len(text.split()) for text in texts) / max(1, len(texts))
+
+
+def _parse_csv(lines: list[str], path: Path) -> list[list[str]]:
+    """Returns the first rows of a CSV file, without blank ones."""
     reader = csv.reader(lines[:MAX_ROWS], delimiter=detect_separator("\n".join(lines), path))
     try:
-        rows = [[field.strip() for field in row] for row in reader if any(map(str.strip, row))]
+        return [[field.strip() for field in row] for row in reader if any(map(str.strip, row))]
     except csv.Error as error:
         problem = f"not valid CSV: {error}."
-        raise DataError(problem, repair="Correct the line.", file=path, line=reader.line_num) from None
-    return _guess_from_table(rows, path)
+        raise DataError(problem, fix="Correct the line.", file=path, line=reader.line_num) from None
 
 
 def _guess_from_two_columns(rows: list[list[str]]) -> tuple[TaskName, str] | None:

@@ -1,4 +1,4 @@
-"""Timing: how long a block of code takes, and how long one prediction takes. The module knows no task or model."""
+"""Measures the time of a block of code, and of one prediction. The module knows no task or model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-WARM_UP = 2  # first predictions, which are not measured: they allocate memory and choose kernels
+NUM_WARMUP_CALLS = 2  # first predictions, which are not measured: they allocate memory and choose kernels
 
 
 class Stopwatch:
@@ -25,14 +25,14 @@ class Stopwatch:
         self.seconds = perf_counter() - self._start
 
 
-def median_seconds(
+def measure_median_seconds(
     inputs: Sequence[Any], predict: Callable[[Any], object], num_predictions: int, device: torch.device | None = None
 ) -> float:
     """Returns the median time of `num_predictions` calls on evenly spaced inputs, which repeat if there are fewer."""
     count, seconds = max(1, num_predictions), []
     sample = [inputs[index * max(len(inputs), count) // count % len(inputs)] for index in range(count)]
     is_cuda = device is not None and device.type == "cuda"  # which computes asynchronously
-    for item in (sample * WARM_UP)[:WARM_UP]:
+    for item in (sample * NUM_WARMUP_CALLS)[:NUM_WARMUP_CALLS]:
         predict(item)
     for item in sample:
         if is_cuda:

@@ -1,8 +1,8 @@
-"""`Task`: what training, evaluation and prediction need of any task, and the types they exchange.
+"""`Task`: the interface of all tasks for training, evaluation and prediction, and the types of its arguments.
 
-An *instance* is the task on some data: vocabularies are learned, examples are read, a model can be built, trained and
-validated. The *class* uses a trained model without that data: restore, evaluate, predict. `ExampleTask` is the base of
-tasks whose examples fit into memory; `seqwise.tasks.register` adds a task of your own.
+An *instance* is a task on its training data: it builds the vocabularies, the batches and an untrained model, and
+validates. *Class methods* use a trained model without that data: restore, evaluate, predict. `ExampleTask` is the base
+class of tasks whose examples fit into memory; `seqwise.tasks.register` adds a task of your own.
 """
 
 from __future__ import annotations
@@ -20,34 +20,36 @@ from torch import Tensor, nn
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log, no_progress
 from seqwise.config import DYNAMIC_RATE, Settings
 from seqwise.data.batch import Batches
-from seqwise.data.in_memory import Data, save_data
-from seqwise.data.tables import parse_columns
+from seqwise.data.in_memory import save_data
+from seqwise.data.records import Data
+from seqwise.data.tables import split_commas
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.errors import RunError
+from seqwise.errors import RunError, UsageError
 from seqwise.families import get_family
 from seqwise.files import write_text
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_family, check_memory, check_output, check_precision
-from seqwise.tasks.defaults import DefaultsContext, Fill, fill_common
-from seqwise.tasks.latency import median_seconds
+from seqwise.tasks.defaults import DefaultsContext, SetDefault, set_fallback_defaults
+from seqwise.tasks.inspection import InspectedInput
+from seqwise.tasks.latency import measure_median_seconds
 from seqwise.tasks.training_summary import TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 
 FACTS_FILE = "task.json"
 MAX_UNKNOWN = 0.05  # share of unknown tokens in held-out text above which there is a warning
-_REPAIR = "Copy the folder again from where it was made, or train again."
+DAMAGED_RUN_FIX = "Copy the folder again from where it was made, or train again."
 
 
 @dataclass
 class Preprocessor:
-    """What is learned from the training split besides weights: tokenisers by name, and facts such as labels.
+    """What a run saves of the training split besides weights: tokenisers by name, and facts such as labels.
 
     Facts are JSON values: labels, tags, scales, columns. The tokeniser called "text" is saved as `tokenizer.json`, one
     called "de" as `tokenizer.de.json`, the facts as `task.json`.
 
-    `extra_words` are added to a vocabulary that is learned later; they are not saved.
+    `extra_words` are added to a vocabulary that is built later; they are not saved.
     """
 
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
@@ -56,14 +58,14 @@ class Preprocessor:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary of the text that is read."""
+        """The tokeniser of the input text."""
         if "text" not in self.tokenizers:
-            raise RunError(f"the run has no {_tokenizer_file('text')}.", repair=_REPAIR)
+            raise RunError(f"the run has no {_get_tokenizer_file('text')}.", fix=DAMAGED_RUN_FIX)
         return self.tokenizers["text"]
 
     def save(self, folder: Path) -> None:
         for name, tokenizer in self.tokenizers.items():
-            tokenizer.save(folder / _tokenizer_file(name))
+            tokenizer.save(folder / _get_tokenizer_file(name))
         if self.facts:
             write_text(folder / FACTS_FILE, json.dumps(self.facts, indent=1, ensure_ascii=False) + "\n")
 
@@ -76,36 +78,37 @@ class Preprocessor:
             try:
                 facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
             except ValueError as error:
-                raise RunError(f"the file is damaged: {error}.", file=folder / FACTS_FILE, repair=_REPAIR) from None
+                problem, path = f"the file is damaged: {error}.", folder / FACTS_FILE
+                raise RunError(problem, file=path, fix=DAMAGED_RUN_FIX) from None
         return cls({name: Tokenizer.load(path) for path, name in names.items()}, facts)
 
 
-def _tokenizer_file(name: str) -> str:
+def _get_tokenizer_file(name: str) -> str:
     return "tokenizer.json" if name == "text" else f"tokenizer.{name}.json"
 
 
 @dataclass(frozen=True)
 class Size:
-    """The size of the training data, on which default rules depend."""
+    """The size of a split of the data."""
 
-    tokens: int
-    vocabulary: int = 0
-    examples: int = 0
+    num_tokens: int
+    vocabulary_size: int = 0
+    num_examples: int = 0
     max_length: int = 0  # tokens of the longest example
 
 
 @dataclass(frozen=True)
 class ModelBundle:
-    """A trained model with what it needs to be used: its settings and its preprocessor."""
+    """A trained model with everything that inference needs: its settings and its preprocessor."""
 
     model: Any
     settings: ResolvedSettings
     preprocessor: Preprocessor
     training_fingerprint: str = ""  # fingerprint of the training data
-    training: TrainingSummary | None = None  # what the run keeps of its training split; old runs have none
+    training: TrainingSummary | None = None  # None for runs of versions that did not save it
 
     def choose_metric(self, options: InferenceOptions, default: str) -> str:
-        """Returns the primary metric: that of the options, else that of the training data."""
+        """Returns the primary metric: of the options if they name one, else of the training data, else `default`."""
         return options.primary_metric or (default if self.training is None else self.training.metric)
 
 
@@ -120,14 +123,14 @@ class InferenceOptions:
     target: str | None = None  # translate: languages, separated by commas
     top: int = 5  # masked, classify: alternatives shown
     dynamic: bool = False  # language: dynamic evaluation, which trains on each segment after scoring it
-    rate: float = DYNAMIC_RATE  # learning rate of dynamic evaluation
-    out: Path | None = None  # evaluate: where to write input, expected and predicted
+    dynamic_rate: float = DYNAMIC_RATE  # learning rate of dynamic evaluation
+    out: Path | None = None  # evaluate: the file to which input, expected and predicted values are written
     examples: bool = False  # evaluate: also return what each example adds to the primary metric
-    primary_metric: str | None = None  # the metric of these examples, where a task has several
-    progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done, and of all
+    primary_metric: str | None = None  # evaluate: overrides the primary metric of a task that has several
+    progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done and their total
 
     def describe_decoding(self) -> str:
-        """Returns how sequences are generated, in words."""
+        """Returns a description of how sequences are generated."""
         if self.sampling is not None:
             return f"sampled, seed {self.seed}"
         beam = self.beam_search.beam
@@ -136,20 +139,10 @@ class InferenceOptions:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One prediction: as it is printed, and as `--json` writes it."""
+    """One prediction."""
 
-    text: str
-    values: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Report:
-    """What `seqwise check` prints: a table with a row per split, sentences about the data, and warnings."""
-
-    columns: tuple[str, ...]
-    rows: dict[str, tuple[int, ...]]  # split → one number per column
-    sentences: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    text: str  # for printing
+    values: dict[str, Any]  # for `--json`
 
 
 LatencyInputs = tuple[Sequence[Any], Callable[[Any], object]]  # inputs, and a function that predicts for one
@@ -168,13 +161,13 @@ class ProcessGroup(Protocol):
 class Task(ABC):
     """A task on some data. `fingerprint` identifies the data, `split_rule` says how it was split."""
 
-    name: ClassVar[str] = ""  # what `--task` calls a task that is not built in
-    unit: ClassVar[str] = "tokens"  # what speed and budgets count
+    name: ClassVar[str] = ""  # name of a user-defined task, for `--task`
+    unit: ClassVar[str] = "tokens"  # unit of speeds and budgets
     example: ClassVar[str] = "the "  # an input for the model card, unless `preprocessor.facts` has an "example"
-    row_columns: ClassVar[tuple[str, ...]] = ()  # names of the fields of a row, for tuples passed from Python
-    outputs: ClassVar[tuple[str, ...]] = ("full",)  # kinds of softmax that its models may have
-    beam_search: ClassVar[BeamSearchOptions] = BeamSearchOptions()  # unless the user sets other options
-    primary_metric: tuple[str, str] = ("loss", "loss")  # key and short name of the validation metric to show
+    row_columns: ClassVar[tuple[str, ...]] = ()  # column names of data that is passed from Python as tuples
+    outputs: ClassVar[tuple[str, ...]] = ("full",)  # supported values of `network.output`, the softmax
+    beam_search: ClassVar[BeamSearchOptions] = BeamSearchOptions()  # default options
+    primary_metric: tuple[str, str] = ("loss", "loss")  # key and short name of the validation metric that is shown
 
     reading_seconds: float = 0.0  # how long `prepare` took
     fingerprint: str
@@ -185,8 +178,8 @@ class Task(ABC):
 
     @classmethod
     def save_data(cls, data: Data, columns: str | None = None) -> str:
-        """Returns the path of data passed from Python; `columns` are those of the settings."""
-        return save_data(data, parse_columns(columns) or cls.row_columns)
+        """Saves data that is passed from Python to a file, and returns its path; `columns` is the setting."""
+        return save_data(data, split_commas(columns) or cls.row_columns)
 
     @classmethod
     @abstractmethod
@@ -198,9 +191,9 @@ class Task(ABC):
         log: LogFunction = no_log,
         progress: ProgressCallback | None = None,
     ) -> Self:
-        """Reads and checks the data; learns the vocabularies from the training split unless `preprocessor` has them.
+        """Reads and checks the data; builds the vocabularies from the training split unless `preprocessor` has them.
 
-        What is learned or chosen here, such as the kind of tokeniser, is also written into `settings`.
+        Choices that are made here, such as the kind of tokeniser, are also written into `settings`.
         """
 
     @abstractmethod
@@ -208,12 +201,12 @@ class Task(ABC):
         """Returns the size of the training data, on which default rules depend."""
 
     @staticmethod
-    def fill_defaults(settings: ResolvedSettings, context: DefaultsContext, fill: Fill, /) -> None:
-        """Chooses the settings that the user left open, by calling `fill(path, value)`."""
-        fill_common(settings, context, fill)
+    def set_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault, /) -> None:
+        """Chooses the settings that the user has not set, by calling `set_default(name, value)` for each."""
+        set_fallback_defaults(settings, context, set_default)
 
     def check(self, settings: ResolvedSettings) -> None:
-        """Rejects resolved settings that cannot work with this data or machine, before anything is written."""
+        """Raises an error for settings that cannot work with this data or machine, before anything is written."""
         check_family(settings)
         check_output(settings, self.outputs)
         self.check_settings(settings)
@@ -221,13 +214,13 @@ class Task(ABC):
             self.batches(settings)
             check_precision(settings)
             model = check_memory(lambda: self.restore(settings, self.preprocessor), settings)
-            self.run_layers(model.eval())
+            self.check_shapes(model.eval())
 
     def check_settings(self, settings: ResolvedSettings) -> None:  # noqa: B027
-        """Rejects settings for reasons that only this task has."""
+        """Raises an error for settings that this task does not support."""
 
-    def run_layers(self, model: Any) -> None:  # noqa: B027
-        """Runs a model once on the meta device, without memory: some layers reject their sizes only then."""
+    def check_shapes(self, model: Any) -> None:  # noqa: B027
+        """Runs a model once on the meta device, where tensors take no memory, so that layers check their shapes."""
 
     def build(self, settings: ResolvedSettings) -> nn.Module:
         """Returns an untrained model, called as `model(batch, state) → (Loss, state)`."""
@@ -251,16 +244,16 @@ class Task(ABC):
     ) -> dict[str, float]:
         """Returns metrics on the validation split, computed by all processes: `loss`, and the primary metric.
 
-        The best weights are those with the smallest `goal`, or `loss` where there is no `goal`. With a `share` below 1,
-        that part of the split is evaluated: always the same, evenly spread.
+        The best weights are those with the smallest `goal`, or `loss` if there is no `goal`. With a `share` below 1,
+        only that share of the split is evaluated: always the same examples, evenly spaced.
         """
 
     def valid_size(self) -> Size:
-        """Returns tokens and examples of the validation split; without tokens it is always evaluated as a whole."""
+        """Returns the size of the validation split; one of size 0 is always evaluated as a whole."""
         return Size(0)
 
     def embeddings(self, model: Any) -> dict[str, Embedding]:
-        """Returns the layers with a row for each token, by the name of their vocabulary, for `--vectors`."""
+        """Returns the embedding layers by the name of their vocabulary, for `--vectors`."""
         return {"text": model.embedding}
 
     def token_counts(self) -> dict[str, Tensor]:
@@ -269,31 +262,30 @@ class Task(ABC):
 
     @cached_property
     def training_summary(self) -> TrainingSummary | None:
-        """What `evaluate` needs to know of the training split, saved with the run: hashes and fitted baselines."""
+        """Hashes of the training split and fitted baselines, which are saved with the run for `evaluate`."""
         return None
 
-    def report(self) -> Report:
-        """Returns what `seqwise check` prints."""
-        counts = self.count_data()
-        rows = {split: tuple(numbers.values()) for split, numbers in counts.items()}
-        sentences = (*self.describe_data(), f"split: {self.split_rule}")
-        return Report(tuple(next(iter(counts.values()))), rows, sentences, tuple(self.warnings()))
+    # What `seqwise check` reports about the data
 
     @abstractmethod
     def count_data(self) -> dict[str, dict[str, int]]:
-        """Returns numbers about each split, such as its examples and tokens, by the name of their column."""
+        """Returns counts of each split, such as its examples and tokens, by the name of their column."""
 
     def describe_data(self) -> tuple[str, ...]:
-        """Returns sentences about the data, for the report."""
+        """Returns sentences about the data."""
         return ()
 
     def describe_tokenizer(self) -> str:
-        """Returns a sentence about the tokeniser of the text, for the report."""
+        """Returns a sentence about the tokeniser of the text."""
         tokenizer = self.preprocessor.tokenizer
         return f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)"
 
+    def notes(self) -> list[str]:
+        """Returns how data was read that differs from the usual, such as its encoding."""
+        return []
+
     def warnings(self) -> list[str]:
-        """Returns warnings about data that is valid, but makes a result worse or better than it should be."""
+        """Returns warnings about data that is valid, but may distort results."""
         return []
 
     def warn_about_unknown(self) -> list[str]:
@@ -308,9 +300,16 @@ class Task(ABC):
 
     def log_sizes(self, log: LogFunction, unit: str, splits: Mapping[str, Sized], *details: str) -> None:
         """Logs a line such as `texts: train 90, valid 5, test 5; vocabulary 1,000. Examples are held out …`"""
-        sizes = ", ".join(f"{split} {len(part):,}" for split, part in splits.items())
+        sizes = ", ".join(f"{split} {len(examples):,}" for split, examples in splits.items())
         rule = f"{self.split_rule[0].upper()}{self.split_rule[1:]}"
         log(f"{unit}: {'; '.join([sizes, *details])}. {rule}")
+
+    def log_findings(self, log: LogFunction) -> None:
+        """Logs the notes and warnings about the data."""
+        for note in self.notes():
+            log(f"note: {note}")
+        for warning in self.warnings():
+            log(f"warning: {warning}")
 
     # Inference with a trained model, without the training data
 
@@ -324,7 +323,7 @@ class Task(ABC):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns metrics with their definitions.
 
-        Unless `split` names one, they are of the test split of the training data, or of all of other data.
+        They are of `split`; by default of the test split if `data` is the training data, else of all data.
         """
 
     @classmethod
@@ -336,13 +335,15 @@ class Task(ABC):
     def measure_latency(
         cls, bundle: ModelBundle, data: str, split: str = "valid", num_predictions: int = 20
     ) -> Callable[[], float]:
-        """Returns a function that measures the median seconds of one prediction, one input of a split at a time.
+        """Returns a function that measures the median seconds per prediction, for single inputs of a split.
 
         The data is read once, here; the function can be called repeatedly.
         """
         inputs, predict = cls.latency_inputs(bundle, data, split)
         weight = next(bundle.model.parameters(), None)
-        return lambda: median_seconds(inputs, predict, num_predictions, None if weight is None else weight.device)
+        return lambda: measure_median_seconds(
+            inputs, predict, num_predictions, None if weight is None else weight.device
+        )
 
     @classmethod
     @abstractmethod
@@ -350,11 +351,30 @@ class Task(ABC):
         """Returns inputs of a split, and a function that makes the prediction for one of them."""
 
     @classmethod
+    def inspect_text(cls, bundle: ModelBundle, text: str) -> InspectedInput:
+        """Returns an input of the user, as `predict` takes it, for the views of `seqwise.lens`."""
+        raise build_inspection_error(cls, "inspect_text(bundle, text)")
+
+    @classmethod
+    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
+        """Returns at most `count` examples, evenly spread over a split of the data, for the views of `seqwise.lens`."""
+        raise build_inspection_error(cls, "inspect_split(bundle, data, split, count)")
+
+    @classmethod
     def save_input(cls, value: Any) -> str | None:
-        """Returns one input of `predict` that is passed from Python as a text or a path; None if it is none."""
+        """Returns an input of `predict` that is passed from Python as a text or a path; None for other values."""
         return value if isinstance(value, str) else None
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
-        """Returns the inputs that an argument of `seqwise predict` names, or None if it is text or a file of lines."""
+        """Returns the inputs in a file that `seqwise predict` is called with; None for text and files of lines."""
         return None
+
+
+def build_inspection_error(task: type[Task], method: str) -> UsageError:
+    """Returns the error for a task that lacks a method for the views of `seqwise.lens`."""
+    name = task.name or task.__name__
+    return UsageError(
+        f"runs of the task {name!r} cannot be inspected: {task.__name__} does not say how its inputs are read.",
+        fix=f"Add the class method {method} to {task.__name__}; seqwise/tasks/inspection.py has its types.",
+    )

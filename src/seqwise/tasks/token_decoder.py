@@ -1,4 +1,4 @@
-"""`TokenDecoder`: the decoder that translate and caption share. It generates tokens from an encoder's memory.
+"""`TokenDecoder`: the decoder of translate and caption, which generates tokens from an encoder's output, the memory.
 
     ids → embedding → decoder over the memory → next-token head → losses (training) or log-probabilities (inference)
 
@@ -28,14 +28,14 @@ from seqwise.resolved_settings import ResolvedSettings
 class TokenDecoder(nn.Module):
     """Embedding, decoder, next-token head over one vocabulary.
 
-    `embedding` may be that of the encoder where both share a vocabulary. With the `counts` of the training tokens (V,)
+    `embedding` may be the encoder's, if both have the same vocabulary. With the `counts` of the training tokens (V,)
     an untrained decoder already predicts each token by its frequency.
     """
 
     def __init__(
         self,
         settings: ResolvedSettings,
-        vocabulary: int,
+        vocabulary_size: int,
         memory_width: int,
         max_length: int,
         attention: str | None = None,
@@ -46,14 +46,14 @@ class TokenDecoder(nn.Module):
         network = settings.network
         dropout, width = network.dropout, network.embedding
         is_transformer = settings.model == "transformer"
-        self.embedding = embedding or Embedding(vocabulary, width)
+        self.embedding = embedding or Embedding(vocabulary_size, width)
         self.decoder = build_decoder(settings, self.embedding.width, memory_width, max_length, attention)
         tied_weight = self.embedding.weight if network.tie_weights else None
-        self.head = NextToken(FullSoftmax(self.decoder.width, vocabulary, tied_weight))
+        self.head = NextToken(FullSoftmax(self.decoder.width, vocabulary_size, tied_weight))
         dropout_class = nn.Dropout if is_transformer else VariationalDropout
         self.drop_in = dropout_class(dropout)
         self.drop_out = dropout_class(0.0 if is_transformer else dropout)
-        if is_transformer:  # small rows, as in the language model: states after a final norm have a large norm
+        if is_transformer:  # small vectors, as in the language model: states after a final norm have a large norm
             matrices = [self.embedding.weight] if embedding is None else []
             for matrix in matrices if network.tie_weights else [*matrices, self.output.weight]:
                 nn.init.normal_(matrix, std=EMBEDDING_STD)
@@ -69,62 +69,62 @@ class TokenDecoder(nn.Module):
 
     def losses(self, memory: Memory, inputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Returns the negative log likelihood (B, T) of each target, padding included, after inputs (B, T)."""
-        states = self.drop_out(self.read(inputs, None, memory).vectors)
-        return self._losses(states.flatten(0, 1), targets.flatten(), smoothing).view_as(targets)
+        states = self.drop_out(self.decode(inputs, None, memory).vectors)
+        return self._compute_losses(states.flatten(0, 1), targets.flatten(), smoothing).view_as(targets)
 
     def loss(self, memory: Memory, inputs: Tensor, targets: Tensor, mask: Tensor, smoothing: float = 0.0) -> Loss:
-        """Returns the summed loss of the targets in `mask` (B, T). The softmax is computed for those only."""
-        states = self.drop_out(self.read(inputs, None, memory).vectors)
-        losses = self._losses(states[mask], targets[mask], smoothing)
+        """Returns the summed loss of the targets in `mask` (B, T). The softmax is computed for these only."""
+        states = self.drop_out(self.decode(inputs, None, memory).vectors)
+        losses = self._compute_losses(states[mask], targets[mask], smoothing)
         return Loss(losses.sum(), len(losses))
 
-    def _losses(self, vectors: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        """vectors (N, D) and targets (N,) → losses (N,).
+    def _compute_losses(self, vectors: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        """Returns the losses (N,) of targets (N,), given the decoder's outputs (N, D).
 
-        Smoothed by ε the target is (1 − ε) one-hot + ε uniform (Szegedy et al. 2016, §7), and the loss is
-        nll + ε (l_target − mean of all logits l). That mean is the logit of the mean row: no second pass over V.
+        With label smoothing ε the target is (1 − ε) one-hot + ε uniform (Szegedy et al. 2016, §7), and the loss is
+        nll + ε (l_target − mean of all logits l). That mean is the logit of the weights' mean: no second pass over V.
         """
         losses = self.output.loss(vectors, targets)
         if not smoothing:
             return losses
-        rows = self.output.project(vectors)
-        target_scores = (rows * F.embedding(targets, self.output.weight)).sum(-1) + self.output.bias[targets]
-        mean = rows @ self.output.weight.mean(0) + self.output.bias.mean()
-        return losses + smoothing * (target_scores - mean)
+        projected = self.output.project(vectors)
+        target_logits = (projected * F.embedding(targets, self.output.weight)).sum(-1) + self.output.bias[targets]
+        mean_logits = projected @ self.output.weight.mean(0) + self.output.bias.mean()
+        return losses + smoothing * (target_logits - mean_logits)
 
     # Inference
 
     def start(self, memory: Memory) -> ModelState:
         """Returns the initial state for decoding over the memory. The weights must not change while it is in use."""
-        output, rows = self.output, len(memory.vectors)
-        return PackedLinear(output.weight, output.bias, rows), self.decoder.start(memory)
+        output, batch_size = self.output, len(memory.vectors)
+        return PackedLinear(output.weight, output.bias, batch_size), self.decoder.start(memory)
 
     def step(self, ids: Tensor, state: ModelState, need_weights: bool = False) -> StepOutput:
-        """Reads the next ids (R, T); returns the log-probabilities of the token after them, and the new state."""
+        """Returns the log-probabilities of the token after ids (B, T), and the new state."""
         output_layer, decoder_state = state
-        states = self.read(ids, decoder_state, None, need_weights)
-        scores = output_layer(self.output.project(states.vectors[:, -1]))
+        decoded = self.decode(ids, decoder_state, None, need_weights)
+        scores = output_layer(self.output.project(decoded.vectors[:, -1]))
         if torch.is_grad_enabled() or scores.dtype != torch.float32:
             scores = scores.log_softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         else:
             torch.log_softmax(scores, -1, out=scores)  # in place: it is the largest tensor of a step
-        return StepOutput(scores, (output_layer, states.state), states.weights)
+        return StepOutput(scores, (output_layer, decoded.state), decoded.weights)
 
     def next(self, ids: Tensor, state: ModelState = None, memory: Memory | None = None) -> tuple[Tensor, ModelState]:
-        """Like `step`, but returns a pair; without a state, decoding starts over the memory."""
+        """Returns the log-probabilities and the state of `step`; without a state, decoding starts over the memory."""
         output = self.step(ids, continue_or_start(state, memory, self))
         return output.log_probabilities, output.state
 
-    def read(
+    def decode(
         self, ids: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
-        """Returns the decoder's output at each of the ids (R, T), from the decoder's state or the beginning."""
+        """Returns the decoder's output at each of the ids (B, T), from its state or from the beginning."""
         return self.decoder(self.drop_in(self.embedding(ids)), state, memory, need_weights)
 
     def logits(self, vectors: Tensor) -> Tensor:
         """Returns unnormalised scores (…, V) of decoder outputs (…, D)."""
         return self.output.logits(vectors)
 
-    def select(self, state: ModelState, rows: Tensor, sources: Tensor | None = None) -> ModelState:
-        """Returns the state of these rows, over these rows of the memory."""
-        return state[0], self.decoder.select(state[1], rows, sources)
+    def select(self, state: ModelState, beams: Tensor, sources: Tensor | None = None) -> ModelState:
+        """Returns the state of these beams, over these sources of the memory."""
+        return state[0], self.decoder.select(state[1], beams, sources)

@@ -1,8 +1,9 @@
-"""`TrainingSummary`: what a run keeps of its training split for evaluation: hashes of its examples, fitted baselines.
+"""`TrainingSummary`: hashes of the training examples and fitted baselines, which a run saves for evaluation.
 
-With the hashes `evaluate` detects by content, without the training data, which examples the model was trained on. They
-are 64-bit numbers, at most MAX_HASHES of them: of more examples those whose hash is divisible by `sampling`, so that
-a sample of the evaluated examples is checked. The module knows nothing of any particular task.
+With the hashes `evaluate` detects, by content and without the training data, which examples the model was trained on.
+There are at most MAX_HASHES, of 64 bits each. Of more examples only those are kept whose hash is divisible by
+`sampling`; then only a sample of the evaluated examples can be checked. The module knows nothing of any particular
+task.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from seqwise.metrics.evaluation import TrainingOverlap
 
 SUMMARY_FILE = "training_summary.safetensors"
 MAX_HASHES = 1 << 20  # 8 MB
-UNKNOWN = (
+MISSING_SUMMARY = (
     f"The run has no {SUMMARY_FILE}, which older versions did not write: its baselines are not known, nor whether it "
     "was trained on this data."
 )
-_BASE = 0xD1342543DE82EF95  # of the polynomials; odd, so that it has an inverse modulo 2^64
+_HASH_BASE = 0xD1342543DE82EF95  # of the polynomial; odd, so that it has an inverse modulo 2^64
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +39,13 @@ class TrainingSummary:
 
     metric: str  # primary metric of the task on its data
     hashes: np.ndarray  # (N,) uint64, in ascending order
-    sampling: int = 1
+    sampling: int = 1  # divisor of all hashes
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def create(cls, metric: str, hashes: np.ndarray, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Self:
-        """Returns the summary of examples with these hashes, as many of them as are kept."""
+        """Returns a summary with the hashes, or a sample of them if there are more than MAX_HASHES."""
         hashes = np.unique(hashes)
         sampling = choose_sampling(len(hashes))
         return cls(metric, hashes[hashes % np.uint64(sampling) == 0], sampling, arrays, facts)
@@ -57,7 +58,7 @@ class TrainingSummary:
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
-        """Reads what `save` wrote; None for a run of a version that did not write it."""
+        """Returns the summary that `save` wrote; None for runs of versions that did not write one."""
         path = folder / SUMMARY_FILE
         if not path.exists():
             return None
@@ -69,11 +70,11 @@ class TrainingSummary:
             arrays = {name.removeprefix("baseline."): array for name, array in tensors.items()}
             return cls(content["metric"], hashes, content["sampling"], arrays, content["facts"])
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            repair = "Copy the folder again from where it was made, or delete this file: baselines are then not known."
-            raise RunError(f"the file is damaged: {error}.", file=path, repair=repair) from None
+            fix = "Copy the folder again from where it was made, or delete this file: baselines are then not known."
+            raise RunError(f"the file is damaged: {error}.", file=path, fix=fix) from None
 
     def find(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns two masks: which hashes can be checked, and which of these are hashes of training examples."""
+        """Returns two masks over `hashes`: which can be checked, and which of these belong to training examples."""
         is_checked = hashes % np.uint64(self.sampling) == 0
         if not len(self.hashes):
             return is_checked, np.zeros_like(is_checked)
@@ -81,28 +82,28 @@ class TrainingSummary:
         return is_checked, is_checked & (self.hashes[indices] == hashes)
 
 
-def choose_sampling(count: int) -> int:
-    """Returns the number of examples of which one is kept."""
-    return max(1, -(-count // MAX_HASHES))
+def choose_sampling(num_examples: int) -> int:
+    """Returns n if the hash of one in n examples is kept."""
+    return max(1, -(-num_examples // MAX_HASHES))
 
 
 def measure_overlap(
-    is_checked: np.ndarray, is_found: np.ndarray, unit: str, compute: Callable[[np.ndarray], float]
+    is_checked: np.ndarray, is_found: np.ndarray, unit: str, compute_metric: Callable[[np.ndarray], float]
 ) -> TrainingOverlap | None:
-    """Returns how many examples occur in training, and the metric of the others: `compute` of their indices.
+    """Returns the number of examples that occur in training, and `compute_metric` of the indices of the others.
 
-    Where only a sample can be checked, the count is that of the sample, scaled; None if it is empty.
+    If only a sample can be checked, its count is scaled up; None if the sample is empty.
     """
     num_checked, num_found = int(is_checked.sum()), int(is_found.sum())
     if not num_checked:
         return None
     others = np.flatnonzero(is_checked & ~is_found)
-    value = compute(others) if num_found and len(others) else None
+    value = compute_metric(others) if num_found and len(others) else None
     return TrainingOverlap(round(num_found * len(is_checked) / num_checked), len(is_checked), unit, value)
 
 
 def hash_texts(texts: Iterable[str]) -> np.ndarray:
-    """Returns a hash of each text (N,), which does not depend on its whitespace."""
+    """Returns a hash of each text (N,), which does not depend on the kind and amount of whitespace."""
     normalized = (" ".join(text.split()).encode("utf-8", "surrogatepass") for text in texts)
     digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in normalized)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
@@ -111,13 +112,13 @@ def hash_texts(texts: Iterable[str]) -> np.ndarray:
 def hash_sequences(values: np.ndarray, length: int) -> np.ndarray:
     """Returns a hash of values[i : i + length] for every i (N - length + 1,), of integers (N,).
 
-    It is a rolling hash, a polynomial modulo 2^64 (Karp and Rabin 1987): differences of sums over all values before.
+    It is a rolling hash, a polynomial modulo 2^64 (Karp and Rabin 1987), computed as a difference of cumulative sums.
     """
     if len(values) < length:
         return np.zeros(0, dtype=np.uint64)
     powers, inverses = (
         np.cumprod(np.concatenate([np.ones(1, np.uint64), np.full(len(values) - 1, base, np.uint64)]), dtype=np.uint64)
-        for base in (_BASE, pow(_BASE, -1, 1 << 64))
+        for base in (_HASH_BASE, pow(_HASH_BASE, -1, 1 << 64))
     )
     terms = mix_bits(values.astype(np.uint64)) * powers
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])

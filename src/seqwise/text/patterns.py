@@ -44,7 +44,7 @@ _OPENING = frozenset([*"([{$#£€", "``", "“"])
 
 
 def join_words(words: Iterable[str]) -> str:
-    """Return readable text: punctuation and contractions attached again, `<eos>` as a line break.
+    """Returns readable text: punctuation and contractions attached again, `<eos>` as a line break.
 
     The blank before a word depends only on the words before it, so more words never change the text so far.
     """
@@ -64,7 +64,7 @@ def join_words(words: Iterable[str]) -> str:
 
 
 def join_pieces(pieces: Iterable[str], prefix: str = "##") -> list[str]:
-    """Return words from WordPiece tokens: a piece with the prefix continues the word before it."""
+    """Returns words from WordPiece tokens: a piece with the prefix continues the word before it."""
     words: list[str] = []
     for piece in pieces:
         if piece.startswith(prefix) and len(piece) > len(prefix) and words and words[-1] != END:
@@ -75,13 +75,13 @@ def join_pieces(pieces: Iterable[str], prefix: str = "##") -> list[str]:
 
 
 def join_spaces(words: Iterable[str]) -> str:
-    """Return words separated by whitespace, with `<eos>` as a line break."""
+    """Returns words separated by whitespace, with `<eos>` as a line break."""
     text = " ".join("\n" if word == END else word for word in words)
     return text.replace(" \n", "\n").replace("\n ", "\n")
 
 
 def replace_surrogates(text: str) -> str:
-    """Return the text with � for each lone surrogate.
+    """Returns the text with � for each lone surrogate.
 
     JSON can spell them, and Python represents bytes that are not UTF-8 by them, but no tokeniser accepts them.
     """

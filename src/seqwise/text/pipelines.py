@@ -1,7 +1,7 @@
-"""Training of tokenisers: a stream of texts → a vocabulary → a pipeline of the `tokenizers` library.
+"""Trains tokenisers: a stream of texts → a vocabulary → a pipeline of the `tokenizers` library.
 
 Only counts are in memory, never the texts; equal texts give equal vocabularies. Encoding is in `tokenizer.py`.
-`choose_tokenizer` picks a kind, `split_words` splits by the rules of `patterns.py` without a vocabulary.
+`choose_tokenizer` chooses a kind, `split_words` splits by the rules of `patterns.py` without a vocabulary.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from seqwise.text.patterns import END, UNKNOWN, WORD
 
 DEFAULT_SUBWORDS = 8_192  # vocabulary of bpe and wordpiece unless set
 MAX_REPEATS = 10_000  # of a word in one text that bpe and wordpiece are trained on
-MIN_COMPILED_CHARACTERS = 8_000_000  # of text, from which on compiled loops pay: importing and compiling takes 2 s
-SEGMENTS_PER_CALL = 10_000
-BYTE_NEWLINE = "Ċ"  # a line break as byte-level BPE spells it
-CHUNK_CHARACTERS = 1 << 16  # characters handed to the Rust side at once: bounds its memory
+MIN_COMPILED_CHARACTERS = 8_000_000  # in shorter texts compiled loops save less time than importing them takes, 2 s
+SEGMENTS_PER_CALL = 10_000  # of the library, which is slow for many short texts
+BYTE_NEWLINE = "Ċ"  # a line break in the alphabet of byte-level BPE
+CHUNK_CHARACTERS = 1 << 16  # per text that the library encodes, which bounds its memory
 MIN_SUBWORD_BYTES = 2_000_000  # in smaller texts each subword is too rare to learn its vector
-BYTES_PER_ENTRY = 1_000  # text per vocabulary entry
+BYTES_PER_ENTRY = 1_000  # of text per vocabulary entry
 MIN_SUBWORDS, MAX_SUBWORDS = 1_024, 16_384
 MAX_WORDS = 50_000
 
@@ -38,7 +38,7 @@ _UNKNOWN_WORD = re.compile(rf"(?:^|\s){re.escape(UNKNOWN)}(?:\s|$)")
 
 
 def choose_tokenizer(sample: str, size_bytes: int, has_word_vectors: bool = False) -> tuple[str, int | None, str]:
-    """Return (kind, vocabulary size or None for no limit, the rule as a sentence).
+    """Returns (kind, vocabulary size or None for no limit, the rule as a sentence).
 
     If the embedding starts from pretrained word vectors, the tokens are words.
     """
@@ -63,12 +63,12 @@ def train_pipeline(
     specials: Sequence[str],
     extra_words: Sequence[str] = (),
 ) -> tuple[tokenizers.Tokenizer, int]:
-    """Return a pipeline whose vocabulary is learned from the texts, and how many of `extra_words` it contains.
+    """Returns a pipeline whose vocabulary is learned from the texts, and how many of `extra_words` it contains.
 
     Specials get the first ids. `extra_words` get the last ids, where tokens are words and a text can contain them.
     """
     if kind not in TOKENIZERS:
-        raise UsageError(f"there is no tokeniser of kind {kind!r}.", repair=suggest(kind, TOKENIZERS))
+        raise UsageError(f"there is no tokeniser of kind {kind!r}.", fix=suggest(kind, TOKENIZERS))
     texts = _check_texts(texts)
     if kind == "bpe":
         return _train_bpe(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0
@@ -86,7 +86,7 @@ def train_pipeline(
 def build_pipeline(
     kind: str, tokens: Iterable[str], lowercase: bool, merges: Sequence[Any] = ()
 ) -> tokenizers.Tokenizer:
-    """Return the pipeline of a kind whose vocabulary is the tokens, numbered in their order."""
+    """Returns the pipeline of a kind whose vocabulary is the tokens, numbered in their order."""
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     model: Any
     if kind in ("characters", "bpe"):
@@ -104,14 +104,14 @@ def build_pipeline(
         pipeline.decoder = decoders.ByteLevel()
     elif kind != "characters":
         steps.append(normalizers.Replace("\n", f" {END} "))
-        pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if kind == "spaces" else _word_splitter()
+        pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if kind == "spaces" else _get_word_splitter()
     if steps:
         pipeline.normalizer = normalizers.Sequence(steps)
     return pipeline
 
 
 def split_into_chunks(text: str, size: int = CHUNK_CHARACTERS) -> Iterator[str]:
-    """Yield consecutive chunks of about `size` characters, cut after a line break, else at a blank, else anywhere."""
+    """Yields consecutive chunks of about `size` characters, cut after a line break, else at a blank, else anywhere."""
     start = 0
     while len(text) - start > size:
         stop = text.rfind("\n", start, start + size) + 1 or text.rfind(" ", start + 1, start + size)
@@ -124,16 +124,17 @@ def split_into_chunks(text: str, size: int = CHUNK_CHARACTERS) -> Iterator[str]:
 
 
 def get_codepoints(text: str) -> np.ndarray:
-    """Return the Unicode code points of a text."""
+    """Returns the Unicode code points of a text."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
 
 
 def lowercase_character(character: str) -> str:
-    """Return the lower case of a character as one character."""
+    """Returns the lower case of a character as one character."""
     return character.lower()[0]
 
 
 def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
+    """Returns how often each character occurs, in lower case if requested."""
     totals = np.zeros(0x110000, dtype=np.int64)
     for text in texts:
         text_counts = np.bincount(get_codepoints(text))
@@ -146,8 +147,8 @@ def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[str]:
-    """Return how often each word occurs. Strings between blanks are counted first, so that each is split only once."""
-    first_texts, texts = _divide(texts)
+    """Returns how often each word occurs. Strings between blanks are counted first, so that each is split only once."""
+    first_texts, texts = _split_off_first(texts)
     chunks: Counter[str] = Counter()
     for text in first_texts:
         chunks.update(text.replace("\n", f" {END} ").split(" "))
@@ -160,8 +161,8 @@ def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[st
     return counts
 
 
-def _divide(texts: Iterable[str]) -> tuple[list[str], Iterator[str]]:
-    """Return the first texts, too few to compile loops for them, and all others."""
+def _split_off_first(texts: Iterable[str]) -> tuple[list[str], Iterator[str]]:
+    """Returns the first texts, too few for compiled loops to pay, and all others."""
     first_texts, size, iterator = [], 0, iter(texts)
     while size < MIN_COMPILED_CHARACTERS and (text := next(iterator, None)) is not None:
         first_texts.append(text)
@@ -170,7 +171,7 @@ def _divide(texts: Iterable[str]) -> tuple[list[str], Iterator[str]]:
 
 
 def _count_segments(batches: Iterator[Iterable[str]]) -> Iterator[tuple[list[str], list[int]]]:
-    """Yield the distinct segments of texts and their counts; numba is imported only if there are any texts."""
+    """Yields the distinct segments of texts and their counts; numba is imported only if there are any texts."""
     for batch in batches:
         from seqwise.text.segments import count_segments
 
@@ -178,14 +179,14 @@ def _count_segments(batches: Iterator[Iterable[str]]) -> Iterator[tuple[list[str
 
 
 def _build_splitter(kind: str, lowercase: bool) -> Callable[[str], list[str]]:
-    """Return the function that splits a text into words as the pipeline of a kind does."""
+    """Returns the function that splits a text into words as the pipeline of a kind does."""
     pipeline = build_pipeline(kind, [UNKNOWN], lowercase)
     normalize, split = pipeline.normalizer.normalize_str, pipeline.pre_tokenizer.pre_tokenize_str
     return lambda text: [word for word, _ in split(normalize(text))]
 
 
 def _choose_tokens(counts: Counter[str], size: int | None, min_count: int, specials: Sequence[str]) -> list[str]:
-    """Return specials, then tokens by falling frequency (ties by spelling). Dropped tokens are counted as <unk>."""
+    """Returns specials, then tokens by falling frequency (ties by spelling). Dropped tokens are counted as <unk>."""
     frequencies = Counter({t: count for t, count in counts.items() if count >= min_count or t in (UNKNOWN, END)})
     frequencies.setdefault(UNKNOWN, 0)
     for special in specials:
@@ -200,7 +201,7 @@ def _choose_tokens(counts: Counter[str], size: int | None, min_count: int, speci
         room = size - len(specials) - len(required_tokens)
         if room < 2:
             problem = f"a vocabulary of {size} has no room beside {', '.join([*specials, *required_tokens])}."
-            raise UsageError(problem, repair="Choose a larger --text.vocabulary.")
+            raise UsageError(problem, fix="Choose a larger --text.vocabulary.")
         order = order[:room]
     order += required_tokens
     frequencies[UNKNOWN] += counts.total() - sum(counts[token] for token in order)
@@ -212,7 +213,7 @@ def _choose_tokens(counts: Counter[str], size: int | None, min_count: int, speci
 def _train_bpe(
     texts: Iterable[str], size: int, min_count: int, lowercase: bool, specials: Sequence[str]
 ) -> tokenizers.Tokenizer:
-    """Train byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): every byte is a token, so none is unknown."""
+    """Trains byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): every byte is a token, so none is unknown."""
     _require_size("bpe", size, len(specials) + 257)
     pipeline = build_pipeline("bpe", (), lowercase)
     trainer = trainers.BpeTrainer(
@@ -221,7 +222,7 @@ def _train_bpe(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    first_texts, texts = _divide(texts)
+    first_texts, texts = _split_off_first(texts)
     counts: Counter[str] = Counter()
     for segments, segment_counts in _count_segments(map(split_into_chunks, texts)):
         _count_byte_words(pipeline, segments, segment_counts, counts)
@@ -234,7 +235,7 @@ def _train_bpe(
         parts = _repeat_words(counts, (word for word in counts if len(word) > 1))
     else:
         parts = (part for text in first_texts for part in split_into_chunks(text))
-    _train(pipeline, parts, trainer)
+    _train_interruptibly(pipeline, parts, trainer)
     model = json.loads(pipeline.to_str())["model"]
     tokens = [*specials, *sorted(model["vocab"], key=model["vocab"].get)]
     return build_pipeline("bpe", tokens, lowercase, [tuple(pair) for pair in model["merges"]])
@@ -243,30 +244,31 @@ def _train_bpe(
 def _count_byte_words(
     pipeline: tokenizers.Tokenizer, segments: list[str], segment_counts: list[int], counts: Counter[str]
 ) -> None:
-    """Add how often each word of byte-level BPE occurs. Segments are split many at a time, as lines of a text."""
-    numbers = [number for number, segment in enumerate(segments) if segment != "\n"]
-    for start in range(0, len(numbers), SEGMENTS_PER_CALL):
-        part = iter(numbers[start : start + SEGMENTS_PER_CALL])
-        text = "\n".join(segments[number] for number in numbers[start : start + SEGMENTS_PER_CALL])
+    """Adds how often each word of byte-level BPE occurs. Segments are split many at a time, as lines of a text."""
+    lines = [(segment, count) for segment, count in zip(segments, segment_counts) if segment != "\n"]
+    for start in range(0, len(lines), SEGMENTS_PER_CALL):
+        part = lines[start : start + SEGMENTS_PER_CALL]
+        text = "\n".join(segment for segment, _ in part)
         if pipeline.normalizer is not None:
             text = pipeline.normalizer.normalize_str(text)
-        count = segment_counts[next(part)]
+        line_counts = iter(count for _, count in part)
+        count = next(line_counts)
         for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(text):
             if word == BYTE_NEWLINE:
-                count = segment_counts[next(part)]
+                count = next(line_counts)
             else:
                 counts[word] += count
 
 
 def _repeat_words(counts: Counter[str], words: Iterable[str]) -> Iterator[str]:
-    """Yield texts that contain each word as often as it is counted."""
+    """Yields texts that contain each word as often as it is counted."""
     for word in words:
         for start in range(0, counts[word], MAX_REPEATS):
             yield f"{word} " * min(MAX_REPEATS, counts[word] - start)
 
 
-def _train(pipeline: tokenizers.Tokenizer, parts: Iterator[str], trainer: Any) -> None:
-    """Train in a thread, since the library does not return to Python before its end: Ctrl-C interrupts the waiting."""
+def _train_interruptibly(pipeline: tokenizers.Tokenizer, parts: Iterator[str], trainer: Any) -> None:
+    """Trains in a thread, so that Ctrl-C ends the waiting: the library does not return to Python before its end."""
     is_interrupted, errors = False, []
 
     def iterate() -> Iterator[str]:
@@ -296,7 +298,7 @@ def _train(pipeline: tokenizers.Tokenizer, parts: Iterator[str], trainer: Any) -
 def _train_wordpiece(
     texts: Iterable[str], size: int, min_count: int, lowercase: bool, specials: Sequence[str]
 ) -> tokenizers.Tokenizer:
-    """Train WordPiece from the counts of words.
+    """Trains WordPiece from the counts of words.
 
     The library numbers the letters in the order of a hash table, which breaks ties differently in each process. As
     special tokens they always get the same numbers, so the result is the same too.
@@ -314,7 +316,7 @@ def _train_wordpiece(
         special_tokens=letters,
         show_progress=False,
     )
-    _train(pipeline, _repeat_words(counts, words), trainer)
+    _train_interruptibly(pipeline, _repeat_words(counts, words), trainer)
     vocabulary = pipeline.get_vocab()
     return build_pipeline("wordpiece", [*first_tokens, *sorted(vocabulary, key=vocabulary.__getitem__)], lowercase)
 
@@ -322,38 +324,38 @@ def _train_wordpiece(
 def _require_size(kind: str, size: int, min_size: int) -> None:
     if size < min_size:
         problem = f"a {kind} vocabulary of {size:,} is too small: this text needs at least {min_size:,}."
-        raise UsageError(problem, repair="Choose a larger --text.vocabulary, or --text.tokenizer characters.")
+        raise UsageError(problem, fix="Choose a larger --text.vocabulary, or --text.tokenizer characters.")
 
 
 def _check_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the texts; raise at the end if they contain fewer than two different characters."""
+    """Yields the texts; raises at the end if they contain fewer than two different characters."""
     characters: set[str] = set()
     for text in texts:
         if len(characters) < 2:
             characters |= set(text) - {"\n"}
         yield text
     if not characters:
-        raise DataError("the training text is empty.", repair="Give a file with text in it.")
+        raise DataError("the training text is empty.", fix="Give a file with text in it.")
     if len(characters) < 2:
         raise _single_symbol_error(f" ({characters.pop()!r})")
 
 
 def _single_symbol_error(which: str = "") -> DataError:
     problem = f"the training text has a vocabulary of one symbol{which}: there is nothing to predict."
-    repair = "Give a text with at least two different symbols, or another --text.tokenizer."
-    return DataError(problem, repair=repair)
+    fix = "Give a text with at least two different symbols, or another --text.tokenizer."
+    return DataError(problem, fix=fix)
 
 
 def find_word_offsets(text: str) -> list[tuple[int, int]]:
-    """Return (start, stop) of each word or punctuation mark: `text[start:stop]`."""
-    return [offsets for _, offsets in _word_splitter().pre_tokenize_str(text)]
+    """Returns (start, stop) of each word or punctuation mark: `text[start:stop]`."""
+    return [offsets for _, offsets in _get_word_splitter().pre_tokenize_str(text)]
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words and punctuation marks."""
-    return [word for word, _ in _word_splitter().pre_tokenize_str(text)]
+    """Returns the words and punctuation marks."""
+    return [word for word, _ in _get_word_splitter().pre_tokenize_str(text)]
 
 
 @cache
-def _word_splitter() -> Any:
+def _get_word_splitter() -> Any:
     return pre_tokenizers.Split(tokenizers.Regex(WORD), "removed", invert=True)

@@ -74,7 +74,7 @@ class Tokenizer:
         specials: Sequence[str] = (),
         extra_words: Sequence[str] = (),
     ) -> Tokenizer:
-        """Learn a vocabulary. The texts are read once and not kept.
+        """Learns a vocabulary. The texts are read once and not kept.
 
         `size` bounds the whole vocabulary, specials included. `specials` get the first ids and are never produced by
         encoding text, except where text of kind `spaces` spells them out. Tokens rarer than `min_count` become
@@ -94,7 +94,7 @@ class Tokenizer:
     # ---- text → ids
 
     def encode(self, text: str) -> Encoding:
-        """Return ids with the character offsets of each."""
+        """Returns ids with the character offsets of each."""
         if self.kind == "characters":
             starts = np.arange(len(text), dtype=np.int64)
             return Encoding(self._encode_characters(text), np.stack([starts, starts + 1], axis=1))
@@ -103,7 +103,7 @@ class Tokenizer:
         return Encoding(np.array(encoding.ids, dtype=np.int64), offsets)
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the ids of each text, computed on all cores, without offsets."""
+        """Returns the ids of each text, computed on all cores, without offsets."""
         if self.kind == "characters":
             return [self._encode_characters(text) for text in texts]
         encodings = self._pipeline.encode_batch_fast(
@@ -131,7 +131,7 @@ class Tokenizer:
     # ---- ids → text
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return readable text. Exact for characters and bpe; the other kinds place spaces as in English."""
+        """Returns readable text. Exact for characters and bpe; the other kinds place spaces as in English."""
         if self.kind == "bpe":
             return self._decode_bytes(ids)
         tokens = self.tokens(ids)
@@ -153,7 +153,7 @@ class Tokenizer:
         return text + self._pipeline.decode(byte_ids)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return the spelling of each id in the vocabulary; bpe spells bytes in its byte-level alphabet."""
+        """Returns the spelling of each id in the vocabulary; bpe spells bytes in its byte-level alphabet."""
         return [self._tokens[int(token_id)] for token_id in ids]
 
     # ---- the vocabulary
@@ -165,10 +165,10 @@ class Tokenizer:
         return self._tokens[token_id]
 
     def id(self, token: str) -> int:
-        """Return the id of a token; the unknown id for one outside the vocabulary, where the kind has it."""
+        """Returns the id of a token; the unknown id for one outside the vocabulary, where the kind has it."""
         token_id = self._ids.get(token, self.unknown)
         if token_id is None:
-            raise UsageError(f"{token!r} is not in this vocabulary.", repair="Encode the text instead.")
+            raise UsageError(f"{token!r} is not in this vocabulary.", fix="Encode the text instead.")
         return token_id
 
     @property
@@ -185,13 +185,13 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash that is equal for tokenisers that encode equally, whatever the version of the library."""
+        """Returns a hash that is equal for tokenisers that encode equally, whatever the version of the library."""
         merges = json.loads(self._pipeline.to_str())["model"].get("merges", [])
         content = [FORMAT, self.kind, self.lowercase, self.specials, self._tokens, merges]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
     def save(self, path: str | Path) -> None:
-        """Write the file atomically."""
+        """Writes the file atomically."""
         content = {
             "format": FORMAT,
             "kind": self.kind,
@@ -203,27 +203,27 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        repair = "Copy it again from where it was made, or train the model again."
+        fix = "Copy it again from where it was made, or train the model again."
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(content, dict) or not isinstance(content.get("format"), int):
                 raise DataError("this is not a tokeniser file.")
             if content["format"] > FORMAT:
                 problem = f"the tokeniser file has format {content['format']}; this version reads up to {FORMAT}."
-                raise DataError(problem, repair="Install a newer seqwise: pip install --upgrade seqwise.")
+                raise DataError(problem, fix="Install a newer seqwise: pip install --upgrade seqwise.")
             if content["kind"] not in TOKENIZERS:
-                raise DataError(f"unknown kind {content['kind']!r}.", repair=suggest(content["kind"], TOKENIZERS))
+                raise DataError(f"unknown kind {content['kind']!r}.", fix=suggest(content["kind"], TOKENIZERS))
             pipeline = tokenizers.Tokenizer.from_str(json.dumps(content["tokenizer"]))
             return cls(content["kind"], pipeline, content["lowercase"], content["specials"])
         except FileNotFoundError:
             problem = "the tokeniser file does not exist."
         except OSError as error:
-            problem, repair = f"the tokeniser file cannot be read: {error.strerror}.", "Check its permissions."
+            problem, fix = f"the tokeniser file cannot be read: {error.strerror}.", "Check its permissions."
         except DataError as error:
-            problem, repair = error.problem, error.repair or repair
+            problem, fix = error.problem, error.fix or fix
         except Exception as error:  # the Rust side raises bare Exceptions
             problem = f"the tokeniser file is damaged: {error}"
-        raise DataError(problem, repair=repair, file=path)
+        raise DataError(problem, fix=fix, file=path)
 
 
 class TextStream:
@@ -245,7 +245,7 @@ class TextStream:
         self.returned_text = tokenizer.decode(self.pending_ids)  # the part of their text that was returned
 
     def add(self, token_id: int) -> str:
-        """Add a token; return the text that is now certain, which may be empty."""
+        """Adds a token; returns the text that is now certain, which may be empty."""
         kind = self.tokenizer.kind
         if self.is_exact:
             self.pending_ids.append(token_id)
@@ -264,7 +264,7 @@ class TextStream:
         return text + self.end() if token_id == self.tokenizer.end else text
 
     def end(self) -> str:
-        """Return the text of the pending tokens."""
+        """Returns the text of the pending tokens."""
         text = self._advance()
         self.pending_ids, self.returned_text = [], ""
         return text

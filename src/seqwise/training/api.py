@@ -1,4 +1,7 @@
-"""The Python interface: `seqwise.train(...)` and `seqwise.load(run)`."""
+"""The Python interface: `seqwise.train(...)`, and the `TrainedModel` that it returns.
+
+`seqwise.load`, which also accepts a comparison, is in `compare/loading.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,14 @@ from typing import Any, Unpack
 from torch import nn
 
 from seqwise.applicability import reset_unused
-from seqwise.callbacks import ProgressCallback
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import DEVICES, SettingKeywords, Settings, combine_settings
 from seqwise.data import in_memory
-from seqwise.data.in_memory import Data, check_data, is_frame, is_numeric
-from seqwise.data.tables import parse_columns
+from seqwise.data.python_messages import explain_in_python, name_rows, rewrite
+from seqwise.data.records import Data, check_data, is_frame, is_numeric
+from seqwise.data.tables import split_commas
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.errors import UsageError, check_type, suggest
+from seqwise.errors import UsageError, check_type, in_command, suggest
 from seqwise.families import get_family, get_model_name
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.resolved_settings import ResolvedSettings
@@ -27,7 +31,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.contextual import ContextualEncoder
 from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Task
-from seqwise.tasks.training_summary import UNKNOWN, TrainingSummary
+from seqwise.tasks.training_summary import MISSING_SUMMARY, TrainingSummary
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
@@ -45,9 +49,10 @@ def train(
     out: str | Path | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
     on_step: Callable[[Step], None] = lambda step: None,
+    log: LogFunction = no_log,
     **overrides: Unpack[SettingKeywords],
 ) -> TrainedModel:
-    """Train on `data` and return the trained model: `train("a.txt", model="gru", budget="2m")`.
+    """Trains on `data` and returns the trained model: `train("a.txt", model="gru", budget="2m")`.
 
     data: a path, a DataFrame, an array, a list of rows or texts, or a dictionary of these by split (docs/python.md)
     task: language, masked, classify, tag, translate, caption, forecast, or one of your own; detected unless set
@@ -56,18 +61,21 @@ def train(
     out: the run folder; runs/TASK-MODEL-1 or the next free one unless set
     settings: other settings, by section or by dotted name: {"network.width": 128}
     on_step: called with each step
+    log: called with each message, such as the settings that were chosen and warnings about the data; print shows them
     overrides: settings as keywords, which take precedence: network={"width": 128}
 
     Ctrl-C ends training after the current update; the model so far is saved and returned.
     """
     check_type("out", out, (str, PathLike, type(None)), "the path of a folder")
     check_type("on_step", on_step, Callable, "a function")  # type: ignore[arg-type]
-    parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
-    if isinstance(settings, ResolvedSettings):  # of a run, perhaps with another model
-        reset_unused(parsed, [parsed])
-    path = save_data(data, parsed)
-    run, prepared_task = create_run(path, parsed, None if out is None else Path(out))
-    training = open_training(run, task=prepared_task)
+    check_type("log", log, Callable, "a function such as print")  # type: ignore[arg-type]
+    with explain_in_python(data):
+        parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
+        if isinstance(settings, ResolvedSettings):  # of another run, whose model may differ
+            reset_unused(parsed, [parsed])
+        path = save_data(data, parsed)
+        run, prepared_task = create_run(path, parsed, None if out is None else Path(out), log=log)
+        training = open_training(run, task=prepared_task, log=log)
     with defer_interrupts() as stop:
         for step in training.steps(stop):
             on_step(step)
@@ -82,27 +90,27 @@ def add_keywords(
     model: str | Callable[..., Any] | None = None,
     budget: str | None = None,
 ) -> dict[str, Any]:
-    """Return the settings that are keywords of `train` or `compare`, without those that are not set."""
+    """Returns the settings that are keywords of `train` or `compare`, without those that are not set."""
     name = None if model is None else get_model_name(model)
     keywords = {"task": task, "model": name, "budget": budget}
     return {key: value for key, value in keywords.items() if value is not None} | dict(overrides)
 
 
 def save_data(data: Data, settings: Settings) -> str:
-    """Return the path of the data; what is in memory is written to the cache, in the form that the task reads.
+    """Returns the path of the data; data in memory is saved in the cache first, in a format of its task.
 
-    Numbers in memory are for the task forecast, which is written into the settings if they name none.
+    Without a task in the settings, numbers in memory set it to forecast.
     """
     check_data(data)
     if settings.task is None and is_numeric(data):
         settings.task = "forecast"
     if settings.task is None:
-        return in_memory.save_data(data, parse_columns(settings.columns) or ())
+        return in_memory.save_data(data, split_commas(settings.columns) or ())
     return get_task(settings.task).save_data(data, settings.columns)
 
 
-def load(folder: str | Path, device: str = "auto") -> TrainedModel:
-    """Load a trained run, ready to evaluate and predict."""
+def load_run(folder: str | Path, device: str = "auto") -> TrainedModel:
+    """Loads a trained run, ready to evaluate and predict."""
     check_type("folder", folder, (str, PathLike), "the path of a run folder")
     return TrainedModel(Run.open(folder), device)
 
@@ -112,14 +120,14 @@ class TrainedModel:
 
     def __init__(self, run: Run, device: str = "auto"):
         if device not in DEVICES:
-            raise UsageError(f"there is no device {device!r}.", repair=suggest(str(device), DEVICES))
+            raise UsageError(f"there is no device {device!r}.", fix=suggest(str(device), DEVICES))
         self.run, self.settings = run, run.settings
         self.device = choose_device(self.settings.model_copy(update={"device": device}))
 
     def __repr__(self) -> str:
         settings, metric = self.settings, self.task.primary_metric[0]
-        rows = [row for row in self.run.metrics() if row.get("validation")]
-        best = min(rows, key=lambda row: get_objective(row["validation"]), default=None)
+        validated_rows = [row for row in self.run.read_metrics() if row.get("validation")]
+        best = min(validated_rows, key=lambda row: get_objective(row["validation"]), default=None)
         size = f"width {settings.network.width}, depth {settings.network.depth}, "
         size = size if get_family(settings.model).has_gradients else ""
         result = "not validated yet"
@@ -133,7 +141,7 @@ class TrainedModel:
 
     @cached_property
     def model(self) -> nn.Module:
-        preprocessor, tensors = self.run.preprocessor, self.run.load_weights()
+        preprocessor, tensors = self.run.preprocessor, self.run.read_weights()
         model: Any = self.task.restore(self.settings, preprocessor)
         if get_family(self.settings.model).has_gradients:
             load_weights(model, tensors, self.run.folder / WEIGHTS)
@@ -143,9 +151,9 @@ class TrainedModel:
 
     @cached_property
     def bundle(self) -> ModelBundle:
-        """The model, its settings and its preprocessor, as the methods of a task take them."""
+        """The model with its settings and its preprocessor, an argument of the methods of a task."""
         training = TrainingSummary.load(self.run.folder)
-        return ModelBundle(self.model, self.settings, self.run.preprocessor, self.run.origin.fingerprint, training)
+        return ModelBundle(self.model, self.settings, self.run.preprocessor, self.run.metadata.fingerprint, training)
 
     def evaluate(
         self,
@@ -156,7 +164,7 @@ class TrainedModel:
         progress: ProgressCallback | None = None,
         **overrides: Any,
     ) -> Evaluation:
-        """Return metrics on the test split of the training data or of a folder that has one; on all of any other data.
+        """Returns metrics on the test split of the training data or of a folder that has one; on all of any other data.
 
         `data` is what `train` takes: a path, a DataFrame, an array, a list or a dictionary of splits.
 
@@ -166,13 +174,15 @@ class TrainedModel:
         if progress is not None:
             overrides["progress"] = progress
         check_type("split", split, (str, type(None)), "the name of a split")
-        options = self._override(options, overrides)
-        evaluation = self.task.evaluate(self.bundle, save_data(data, self.settings), split, options)
-        unknown = () if self.bundle.training is not None else (UNKNOWN,)
-        return replace(evaluation, warnings=(*evaluation.warnings, *unknown))
+        options = self._override_options(options, overrides)
+        with explain_in_python(data):
+            evaluation = self.task.evaluate(self.bundle, save_data(data, self.settings), split, options)
+        missing = (MISSING_SUMMARY,) if self.bundle.training is None else ()
+        evaluation = replace(evaluation, warnings=(*evaluation.warnings, *missing))
+        return evaluation if in_command.get() else _rewrite_evaluation(evaluation, data)
 
     def predict(self, inputs: Any = "", *, options: InferenceOptions | None = None, **overrides: Any) -> Any:
-        """Return a `Prediction` for an input, or a list of them for several: a list, Series, DataFrame or iterable.
+        """Returns a `Prediction` for an input, or a list of them for several: a list, Series, DataFrame or iterable.
 
         An input is a text. For captions it is an image, as a path or array; for forecasts a table, as a path,
         DataFrame, Series or array. A language model yields its continuation piece by piece; `"".join(...)` gives the
@@ -181,69 +191,80 @@ class TrainedModel:
         Further keywords are fields of `InferenceOptions`, `BeamSearchOptions` and `SamplingOptions`, such as
         `temperature=0.8`, `beam=5` or `top=3`.
         """
-        options, single = self._override(options, overrides), self.task.save_input(inputs)
-        if single is not None and issubclass(self.task, Language):
-            return self.task.stream(self.bundle, single, options)
-        predictions = list(self.predict_all(inputs if single is None else [single], options))
-        return predictions if single is None else predictions[0]
+        options = self._override_options(options, overrides)
+        with explain_in_python(inputs):
+            single_input = self.task.save_input(inputs)
+            if single_input is not None and issubclass(self.task, Language):
+                return self.task.stream(self.bundle, single_input, options)
+            predictions = list(self.predict_all(inputs if single_input is None else [single_input], options))
+        return predictions if single_input is None else predictions[0]
 
-    def _override(self, options: InferenceOptions | None, overrides: dict[str, Any]) -> InferenceOptions:
+    def _override_options(self, options: InferenceOptions | None, overrides: dict[str, Any]) -> InferenceOptions:
         check_type("options", options, (InferenceOptions, type(None)), "InferenceOptions")
         return override_options(options or InferenceOptions(beam_search=self.task.beam_search), overrides)
 
     def predict_all(self, inputs: Any, options: InferenceOptions | None = None) -> Iterator[Prediction]:
-        """Yield one prediction per input, in the order of the inputs."""
-        return self.task.predict(self.bundle, self._list_inputs(inputs), self._override(options, {}))
+        """Yields one prediction per input, in the order of the inputs."""
+        return self.task.predict(self.bundle, self._list_inputs(inputs), self._override_options(options, {}))
 
     def _list_inputs(self, inputs: Any) -> list[str]:
-        """Return several inputs as texts or paths; of a DataFrame, the column that the model reads."""
+        """Returns several inputs as texts or paths; for a DataFrame, its column of inputs."""
         if is_frame(inputs):
-            names = [*(parse_columns(self.settings.columns) or self.task.row_columns)[:1], *inputs.columns]
+            names = [*(split_commas(self.settings.columns) or self.task.row_columns)[:1], *inputs.columns]
             if names[0] not in list(inputs.columns) and len(names) > 2:
                 problem = f"inputs: there is no column {names[0]!r}."
-                raise UsageError(problem, repair=f"Pass one column of {', '.join(map(str, names[1:]))}.")
+                raise UsageError(problem, fix=f"Pass one column of {', '.join(map(str, names[1:]))}.")
             inputs = inputs[names[0] if names[0] in list(inputs.columns) else names[1]]
         expected = "a text or several" if self.task.unit == "tokens" else "an input or several"
         check_type("inputs", inputs, Iterable, expected)
         texts = []
-        for number, value in enumerate(inputs, start=1):
+        for position, value in enumerate(inputs, start=1):
             text = self.task.save_input(value)
-            check_type(f"input {number:,}", value if text is None else text, str, "a text")
+            check_type(f"input {position:,}", value if text is None else text, str, "a text")
             texts.append(str(text))
         return texts
 
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
-        """Return contextual vectors: an array (tokens, width) for a text, a list of them for several.
+        """Returns contextual vectors: an array (tokens, width) for a text, a list of them for several.
 
         They come from the last layer unless `layer` is set. `contextual.tokenize(text)` returns the tokens.
         """
         check_type("texts", texts, Iterable, "a text or several")
-        several = [texts] if isinstance(texts, str) else list(texts)
-        for number, text in enumerate(several, start=1):
-            check_type(f"text {number:,}", text, str, "a text")
-        tokens = [self.contextual.tokenize(text) for text in several]
-        vectors = list(self.contextual.vectors(tokens, layer))
+        text_list = [texts] if isinstance(texts, str) else list(texts)
+        for position, text in enumerate(text_list, start=1):
+            check_type(f"text {position:,}", text, str, "a text")
+        tokens = [self.contextual.tokenize(text) for text in text_list]
+        vectors = list(self.contextual.compute_vectors(tokens, layer))
         return vectors[0] if isinstance(texts, str) else vectors
 
     @cached_property
     def contextual(self) -> ContextualEncoder:
+        """The model as an encoder of contextual vectors."""
         return ContextualEncoder(self.bundle)
 
 
-OLD_OPTIONS = {"search": "beam_search", "choice": "sampling", "headline": "primary_metric"}  # until version 0.3
+def _rewrite_evaluation(evaluation: Evaluation, data: Data) -> Evaluation:
+    """Returns the evaluation with messages for callers from Python."""
+    warnings = tuple(rewrite(each, data) for each in evaluation.warnings)
+    notes = tuple(rewrite(each, data) for each in evaluation.data_notes)
+    return replace(evaluation, data=name_rows(evaluation.data, data), warnings=warnings, data_notes=notes)
+
+
+# Old name → name; until version 0.3.
+OLD_OPTIONS = {"search": "beam_search", "choice": "sampling", "headline": "primary_metric", "rate": "dynamic_rate"}
 
 
 def override_options(options: InferenceOptions, overrides: dict[str, Any]) -> InferenceOptions:
-    """Return the options with `overrides`, each in the dataclass that has a field of its name."""
+    """Returns the options with the values of `overrides`, which are fields of the three classes of options."""
     for old in OLD_OPTIONS.keys() & overrides:
         warnings.warn(f"the option {old!r} is now called {OLD_OPTIONS[old]!r}.", FutureWarning, stacklevel=3)
     overrides = {OLD_OPTIONS.get(name, name): value for name, value in overrides.items()}
     values: dict[type, dict[str, Any]] = {InferenceOptions: {}, BeamSearchOptions: {}, SamplingOptions: {}}
-    kinds = {field.name: kind for kind in values for field in fields(kind)}
+    classes = {field.name: options_class for options_class in values for field in fields(options_class)}
     for name, value in overrides.items():
-        if name not in kinds:
-            raise UsageError(f"there is no option {name!r}.", repair=suggest(name, sorted(kinds)))
-        values[kinds[name]][name] = value
+        if name not in classes:
+            raise UsageError(f"there is no option {name!r}.", fix=suggest(name, sorted(classes)))
+        values[classes[name]][name] = value
     beam_search, sampling = replace(options.beam_search, **values[BeamSearchOptions]), options.sampling
     if values[SamplingOptions]:
         sampling = replace(sampling or SamplingOptions(), **values[SamplingOptions])

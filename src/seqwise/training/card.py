@@ -1,4 +1,4 @@
-"""What a person reads about a run: the model card in Markdown and the learning curve as an SVG image."""
+"""The model card of a run in Markdown, and its learning curve as an SVG image."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from seqwise.training.run import Run
 from seqwise.training.step import get_objective
 
 
-def build_model_card(run: Run, task: Task, size: str) -> str:
-    """Return the card: task, data, size of the model, validation, and the commands to train and use it."""
-    origin = run.origin
-    facts = "\n".join([*_list_facts(run, size), *_list_results(run, task)])
+def build_model_card(run: Run, task: Task, model_size: str) -> str:
+    """Returns the card: task, data, size of the model, validation, and the commands to train and use it."""
+    metadata = run.metadata
+    lines = "\n".join([*_describe_data_and_model(run, model_size), *_describe_training(run, task)])
     return f"""# {run.settings.model}, {run.settings.task}
 
-{facts}
+{lines}
 
-Trained with Seqwise {origin.seqwise}:
+Trained with Seqwise {metadata.seqwise_version}:
 
 ```
-{origin.command or "seqwise.train(...) from Python"}
+{metadata.command or "seqwise.train(...) from Python"}
 ```
 
 Use it:
 
 ```
-{shlex.join(["seqwise", "evaluate", str(run.folder), origin.data])}
+{shlex.join(["seqwise", "evaluate", str(run.folder), metadata.data])}
 {shlex.join(["seqwise", "predict", str(run.folder), get_example_input(run)])}
 ```
 
@@ -40,54 +40,54 @@ All settings are in `config.yaml`, the machine in `env.json`, the curve in `metr
 """
 
 
-def _list_facts(run: Run, size: str) -> list[str]:
-    """Return lines about the data, the vocabulary, the word vectors that training started from, and the model."""
-    settings, origin, vectors = run.settings, run.origin, run.preprocessor.facts.get("vectors", {})
-    facts = [f"- data: `{origin.data}` (fingerprint `{origin.fingerprint}`)", f"- split: {origin.split}"]
+def _describe_data_and_model(run: Run, model_size: str) -> list[str]:
+    """Returns lines about the data, the vocabularies, the word vectors of `--vectors`, and the model."""
+    settings, metadata, vectors = run.settings, run.metadata, run.preprocessor.facts.get("vectors", {})
+    lines = [f"- data: `{metadata.data}` (fingerprint `{metadata.fingerprint}`)", f"- split: {metadata.split_rule}"]
     source = "learned from the training split"
     if num_added := vectors.get("joined", 0):
         source += f", with {num_added:,} words of the word vectors"
     for name, tokenizer in run.preprocessor.tokenizers.items():
-        facts.append(f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, {source}")
+        lines.append(f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, {source}")
     if vectors:
         coverage = "; ".join([*vectors["found"], "frozen" if settings.network.freeze_embedding else "trained further"])
-        facts.append(f"- word vectors: `{vectors['file']}` (fingerprint `{vectors['fingerprint']}`): {coverage}")
-    return [*facts, f"- model: {size}", *([f"- budget: {settings.budget}"] if settings.budget else [])]
+        lines.append(f"- word vectors: `{vectors['file']}` (fingerprint `{vectors['fingerprint']}`): {coverage}")
+    return [*lines, f"- model: {model_size}", *([f"- budget: {settings.budget}"] if settings.budget else [])]
 
 
-def _list_results(run: Run, task: Task) -> list[str]:
-    """Return lines about the training so far; none before the first validation."""
-    validations = [row for row in run.metrics() if row.get("validation")]
+def _describe_training(run: Run, task: Task) -> list[str]:
+    """Returns lines about the training so far; none before the first validation."""
+    validations = [row for row in run.read_metrics() if row.get("validation")]
     if not validations:
         return []
     last, best = validations[-1], min(validations, key=lambda row: get_objective(row["validation"]))
     name = task.primary_metric[0]
     value = best["validation"].get(name, best["validation"]["loss"])
     summary = run.load_summary()
-    part = ""
+    share = ""
     if summary is not None and summary.final is not None and summary.validation is not None:
         value = summary.validation.get(name, summary.validation["loss"])
-        part = f" on {100 * summary.final:.2g}% of the split"
-    times = [] if summary is None else [f"{what} {seconds:.1f} s" for what, seconds in summary.seconds.items()]
+        share = f" on {100 * summary.final:.2g}% of the split"
+    times = [] if summary is None else [f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items()]
     return [
         f"- trained: {last['tokens']:,} {task.unit} in {last['seconds']:.0f} s, {last['step']:,} updates",
         *([f"- time: {', '.join(times)}"] if times else []),
-        f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}){part}: {value:.4g}",
+        f"- validation {name.replace('_', ' ')} at the best step ({best['step']:,}){share}: {value:.4g}",
         *(["", "![learning curve](curve.svg)"] if (run.folder / "curve.svg").exists() else []),
     ]
 
 
 def get_example_input(run: Run) -> str:
-    """Return an example input for the model."""
+    """Returns an example input for the model."""
     return str(run.preprocessor.facts.get("example", get_task(run.settings.task).example))
 
 
 HEIGHT = 320
-MAX_POINTS = 500  # of the training curve: more would be closer together than a line is wide
+MAX_POINTS = 500  # of the training curve: more would be closer together than the width of a line
 
 
 def build_curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str:
-    """Return the image for the rows of `metrics.jsonl`."""
+    """Returns the learning curve, given the rows of `metrics.jsonl`."""
     train = downsample(smooth([(row["tokens"], row["loss"]) for row in rows]))
     valid = [(row["tokens"], row["validation"]["loss"]) for row in rows if row.get("validation")]
     points = train + valid
@@ -110,7 +110,7 @@ def build_curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str
 
 
 def smooth(points: list[Point], decay: float = 0.7) -> list[Point]:
-    """Return an exponential moving average, which shows the trend behind the noise of single batches."""
+    """Returns an exponential moving average, which shows the trend behind the noise of single batches."""
     smoothed: list[Point] = []
     for x, y in points:
         previous = smoothed[-1][1] if smoothed else y
@@ -119,18 +119,18 @@ def smooth(points: list[Point], decay: float = 0.7) -> list[Point]:
 
 
 def downsample(points: list[Point], max_points: int = MAX_POINTS) -> list[Point]:
-    """Return at most `max_points` points, each the mean of neighbours; the first and the last stay."""
+    """Returns at most `max_points` points: the first, the last, and means of groups of neighbours between them."""
     if len(points) <= max_points:
         return points
-    inner, parts = points[1:-1], max_points - 2
-    bounds = [i * len(inner) // parts for i in range(parts + 1)]
+    inner, num_groups = points[1:-1], max_points - 2
+    bounds = [i * len(inner) // num_groups for i in range(num_groups + 1)]
     groups = [inner[start:stop] for start, stop in pairwise(bounds)]
     means = [(fmean(x for x, _ in group), fmean(y for _, y in group)) for group in groups]
     return [points[0], *means, points[-1]]
 
 
 def format_count(number: float) -> str:
-    """Abbreviate a number: 1,500,000 → 1.5M."""
+    """Returns an abbreviated number: 1,500,000 → 1.5M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:g}{letter}"

@@ -1,8 +1,8 @@
 """Data-parallel training over torch.distributed (gloo on CPUs, nccl on GPUs), the launcher of its processes, signals.
 
-Each process has the whole model and its own rows of the batch; gradients are summed before the update. They are summed
-after the local gradients are complete, so a process that runs out of memory can split its batch without the others
-(docs/decisions/0004). All methods of a `World` of one process return immediately.
+Each process has the whole model and its own sequences of the batch; gradients are summed before the update. They are
+summed after the local gradients are complete, so a process that runs out of memory can split its batch independently of
+the others (docs/decisions/0004). All methods of a `World` of one process return immediately.
 
 Workers get the environment variables that torchrun would set. Unlike torchrun, `launch` forwards each signal exactly
 once, returns the exit status of the worker that failed, and adds no report to the message of that worker.
@@ -32,18 +32,18 @@ from torch import Tensor
 from seqwise import environment
 from seqwise.backbones.states import ModelState, concat_states, map_state
 from seqwise.errors import SeqwiseError, UsageError
-from seqwise.training.checkpoints import resume_command
+from seqwise.training.checkpoints import get_resume_command
 from seqwise.training.run import CONFIG
 
 TIMEOUT = timedelta(hours=2)  # while the first process reads the data, the others wait
 
 # Keys of the store through which the processes and their launcher communicate.
-JOINED, DONE = "seqwise/joined", "seqwise/done"  # numbers of processes
-FAILED, LOST = "seqwise/failed", "seqwise/lost"  # "RANK STATUS" of the first to fail; how contact was lost
-HAS_LAUNCHER = "SEQWISE_WATCHED"  # environment variable: standard input is a pipe from `launch`
+JOINED_KEY, DONE_KEY = "seqwise/joined", "seqwise/done"  # numbers of processes that have started, and finished
+FAILED_KEY, LOST_KEY = "seqwise/failed", "seqwise/lost"  # "RANK STATUS" of the first to fail; a connection error
+LAUNCHER_VARIABLE = "SEQWISE_WATCHED"  # environment variable: standard input is a pipe from `launch`
 
 BUCKET_ELEMENTS = 25 * 2**20 // 4  # 25 MB per message, large enough to hide the latency
-EXIT_SECONDS = 10.0  # for the other workers to exit after one has failed
+MAX_EXIT_SECONDS = 10.0  # time for the other workers to exit after one has failed
 POLL_SECONDS = 0.05
 
 Worker = subprocess.Popen[bytes]
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a training run, seen from one of them."""
+    """The processes of a training run: the rank of this one, and their number."""
 
     rank: int = 0
     size: int = 1
@@ -63,7 +63,7 @@ class World:
         return self.rank == 0
 
     def sum(self, *numbers: float) -> list[float]:
-        """Return the numbers summed over all processes, in double precision."""
+        """Returns the numbers summed over all processes, in double precision."""
         if self.size == 1:
             return list(numbers)
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
@@ -72,17 +72,17 @@ class World:
         return values.tolist()
 
     def barrier(self) -> None:
-        """Block until all processes have called it."""
+        """Blocks until all processes have called it."""
         self.sum(0.0)
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by that of the first process."""
+        """Replaces each tensor by the tensor of the first process."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
     def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
-        """Replace each gradient by its sum over all processes; their lists must have the same shapes."""
+        """Replaces each gradient by its sum over all processes; all processes must pass lists of the same shapes."""
         if self.size == 1:
             return
         buckets: list[list[Tensor]] = [[]]
@@ -96,24 +96,24 @@ class World:
             for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket])):
                 gradient.copy_(summed.view_as(gradient))
 
-    def gather_rows(self, state: ModelState) -> ModelState:
-        """Return the state of the rows of all processes, in the order of their ranks."""
+    def gather_state(self, state: ModelState) -> ModelState:
+        """Returns the model state of the sequences of all processes, in the order of their ranks."""
         if self.size == 1 or state is None:
             return state
 
         def gather(tensor: Tensor) -> Tensor:
-            parts = [torch.empty_like(tensor) for _ in range(self.size)]
-            dist.all_gather(parts, tensor.contiguous())
-            return concat_states(parts)
+            gathered = [torch.empty_like(tensor) for _ in range(self.size)]
+            dist.all_gather(gathered, tensor.contiguous())
+            return concat_states(gathered)
 
         return map_state(gather, state)
 
-    def select_own_rows(self, state: ModelState) -> ModelState:
-        """Return the state of this process's rows, given that of all rows."""
+    def select_own_state(self, state: ModelState) -> ModelState:
+        """Returns the model state of this process's sequences, out of the state that `gather_state` returns."""
         return map_state(lambda tensor: tensor.chunk(self.size)[self.rank].clone(), state)
 
     def gather(self, items: list[T]) -> list[T]:
-        """Return the items of all processes, in the order of their ranks."""
+        """Returns the items of all processes, in the order of their ranks."""
         if self.size == 1:
             return items
         lists: list[list[T]] = [[] for _ in range(self.size)]
@@ -121,13 +121,13 @@ class World:
         return list(chain(*lists))
 
     def broadcast_text(self, text: str) -> str:
-        """Return the text of the first process; the others wait for it."""
+        """Returns the text of the first process; the others wait for it."""
         return self.gather([text])[0]
 
 
 @contextmanager
 def join_world(device: torch.device) -> Iterator[World]:
-    """Join the processes that torchrun's environment variables describe; without them there is one process.
+    """Joins the processes that torchrun's environment variables describe; without them there is one process.
 
     When several processes fail, the first of them raises its error and the others exit silently, so that a failure is
     reported once.
@@ -135,12 +135,12 @@ def join_world(device: torch.device) -> Iterator[World]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World()
         return
-    if os.environ.get(HAS_LAUNCHER):
-        _exit_with_launcher()
+    if os.environ.get(LAUNCHER_VARIABLE):
+        _kill_when_launcher_ends()
     if device.type == "cuda":
-        torch.cuda.set_device(local_device(device))
+        torch.cuda.set_device(get_local_device(device))
     store, rank, size = next(iter(dist.rendezvous("env://", timeout=TIMEOUT)))
-    store.add(JOINED, 1)
+    store.add(JOINED_KEY, 1)
     try:
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
@@ -149,31 +149,31 @@ def join_world(device: torch.device) -> Iterator[World]:
         # The process group is not destroyed: nccl might wait for processes that never join.
         _exit_unless_first_failure(error, store, rank)
         raise
-    store.add(DONE, 1)  # later errors change no result: gloo sometimes aborts while it closes
+    store.add(DONE_KEY, 1)  # later errors are ignored: gloo sometimes aborts while it closes
     dist.destroy_process_group()
 
 
 def _exit_unless_first_failure(error: BaseException, store: dist.Store, rank: int) -> None:
-    """Return if this process should report its error; otherwise exit."""
+    """Returns if this process must report its error; otherwise exits."""
     # When a connection breaks, gloo raises plain RuntimeErrors that name a line of its source.
     if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
-        # Other processes have exited and report why.
-        if os.environ.get(HAS_LAUNCHER):
-            store.set(LOST, str(error))
+        # Another process has exited and reports why.
+        if os.environ.get(LAUNCHER_VARIABLE):
+            store.set(LOST_KEY, str(error))
             raise SystemExit(1) from None
         raise SeqwiseError(f"another process of this training run has ended ({error}).") from error
     status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)
     own_failure = f"{rank} {status}"
     try:
-        first_failure = store.compare_set(FAILED, "", own_failure).decode()
+        first_failure = store.compare_set(FAILED_KEY, "", own_failure).decode()
     except dist.DistError:  # the process with the store has exited
         return
     if first_failure != own_failure:
         raise SystemExit(int(first_failure.split()[1])) from None
 
 
-def _exit_with_launcher() -> None:
-    """Kill this process when the launcher, which has the other end of its standard input, ends."""
+def _kill_when_launcher_ends() -> None:
+    """Kills this process when the launcher, which has the other end of its standard input, ends."""
 
     def wait() -> None:
         os.read(0, 1)
@@ -182,14 +182,14 @@ def _exit_with_launcher() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def local_device(device: torch.device) -> torch.device:
-    """Return the GPU of this process, if there are several processes on the machine."""
+def get_local_device(device: torch.device) -> torch.device:
+    """Returns the device of this process: for "cuda" the GPU with the index of the process on this machine."""
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     return torch.device("cuda", rank) if device.type == "cuda" else device
 
 
 def is_worker() -> bool:
-    """Return whether this process is one of several, started by `launch` or by torchrun."""
+    """Returns whether this process is one of several, started by `launch` or by torchrun."""
     return "LOCAL_RANK" in os.environ
 
 
@@ -205,17 +205,17 @@ def launch(
     log_file: IO[bytes] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Run `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; return the exit status.
+    """Runs `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; returns the exit status.
 
-    Their messages go to standard error, or into `log_file`. `stop()` returning true has the effect of Ctrl-C.
+    Their messages are written to standard error or to `log_file`. If `stop()` returns true, they end as after Ctrl-C.
     """
     check_process_count(processes, device)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     signals: list[int] = []
     workers: list[Worker] = []
-    with handle_signals(lambda number, frame: signals.append(number)):
+    with handle_signals(lambda signal_number, frame: signals.append(signal_number)):
         try:
-            workers += [_start(rank, processes, store.port, arguments, log_file) for rank in range(processes)]
+            workers += [_start_worker(rank, processes, store.port, arguments, log_file) for rank in range(processes)]
             return _get_exit_status(_wait_for_workers(workers, store, signals, stop), store, folder)
         finally:
             for worker in workers:
@@ -224,55 +224,55 @@ def launch(
 
 
 def check_process_count(processes: int, device: torch.device) -> None:
-    """Raise an error if there are more processes than GPUs."""
+    """Raises an error if there are more processes than GPUs."""
     if device.type == "cuda" and processes > (num_gpus := torch.cuda.device_count()):
         problem = f"--nproc: expected at most {num_gpus}, one process for each GPU; received {processes}."
-        raise UsageError(problem, repair=f"Use --nproc {num_gpus}, or train on the CPU with --device cpu.")
+        raise UsageError(problem, fix=f"Use --nproc {num_gpus}, or train on the CPU with --device cpu.")
 
 
-def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log_file: IO[bytes] | None) -> Worker:
-    threads = max(1, environment.cpu_count() // processes)
+def _start_worker(rank: int, processes: int, port: int, arguments: Sequence[str], log_file: IO[bytes] | None) -> Worker:
+    threads = max(1, environment.count_cpus() // processes)
     variables = {"OMP_NUM_THREADS": str(threads), **build_worker_environment()}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), HAS_LAUNCHER: "1"}
+    variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER_VARIABLE: "1"}
     variables |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
-    # After setsid the workers do not get the terminal's Ctrl-C, which this process forwards.
-    # Their standard input closes when this process ends, however that happens; then they end too.
-    command = [*python_command("seqwise"), *arguments]
+    # In a session of their own the workers do not get the terminal's Ctrl-C, which this process forwards.
+    # Their standard input closes when this process ends, even if it is killed; then they end too.
+    command = [*build_python_command("seqwise"), *arguments]
     return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stderr=log_file, start_new_session=True)
 
 
-def python_command(module: str) -> list[str]:
-    """Return the command that runs a module of this package; -P keeps the current folder out of the import path."""
+def build_python_command(module: str) -> list[str]:
+    """Returns the command that runs a module of this package; -P keeps the current folder out of the import path."""
     return [sys.executable, "-P", "-m", module]
 
 
 def build_worker_environment() -> dict[str, str]:
-    """Return the environment of `python_command`, in which Seqwise is also found when run from its source folder."""
-    environment.limit_spinning()  # the caller may be Python code that has not
+    """Returns the environment variables for `build_python_command`: Seqwise can be imported from its source folder."""
+    variables = dict(os.environ)
+    environment.limit_spinning(variables)  # the command line has called it already, Python code may not have
     source = Path(__file__).parents[2]
-    if not (Path().exists() and source.samefile(Path())):
-        return dict(os.environ)
-    paths = [path for path in (os.environ.get("PYTHONPATH"), str(source)) if path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    if Path().exists() and source.samefile(Path()):
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (variables.get("PYTHONPATH"), str(source))))
+    return variables
 
 
 def _wait_for_workers(
     workers: list[Worker], store: dist.TCPStore, signals: list[int], stop: Callable[[], bool]
 ) -> list[int | None]:
-    """Return the exit statuses once all workers have ended, or one has failed and the others had time to exit."""
-    seconds_left = EXIT_SECONDS
-    has_stopped = False
+    """Returns the exit statuses once all workers have ended, or one has failed and the others had time to exit."""
+    seconds_left = MAX_EXIT_SECONDS
+    is_stopped = False
     while any(worker.poll() is None for worker in workers) and seconds_left > 0:
-        if not has_stopped and stop():
-            has_stopped = True
+        if not is_stopped and stop():
+            is_stopped = True
             signals.append(signal.SIGINT)
-        if signals and store.add(JOINED, 0) < len(workers):
-            raise KeyboardInterrupt  # no worker has started anything
+        if signals and store.add(JOINED_KEY, 0) < len(workers):
+            raise KeyboardInterrupt  # training has not started
         while signals:
-            number = signals.pop(0)
+            signal_number = signals.pop(0)
             for worker in workers:
-                worker.send_signal(number)
+                worker.send_signal(signal_number)
         time.sleep(POLL_SECONDS)
         if any(worker.returncode for worker in workers):
             seconds_left -= POLL_SECONDS
@@ -280,55 +280,57 @@ def _wait_for_workers(
 
 
 def _get_exit_status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> int:
-    """Return the exit status of the first worker that failed and reported why; otherwise raise an error here."""
-    if store.check([FAILED]):
-        return int(store.get(FAILED).split()[1])
-    if store.add(DONE, 0) == len(statuses):
+    """Returns the exit status of the first worker that failed and reported its error; raises if none reported one."""
+    if store.check([FAILED_KEY]):
+        return int(store.get(FAILED_KEY).split()[1])
+    if store.add(DONE_KEY, 0) == len(statuses):
         return max(max(status or 0, 0) for status in statuses)
-    for number, status in enumerate(statuses, start=1):
+    for rank, status in enumerate(statuses):
         if status is not None and status < 0:
-            raise _lost_process_error(
-                f"process {number} of {len(statuses)} was ended by {signal.Signals(-status).name}.", folder
+            raise _build_lost_process_error(
+                f"process {rank + 1} of {len(statuses)} was ended by {signal.Signals(-status).name}.", folder
             )
-    if store.check([LOST]):
-        raise _lost_process_error(f"the processes lost contact: {store.get(LOST).decode()}", folder)
+    if store.check([LOST_KEY]):
+        raise _build_lost_process_error(f"the processes lost contact: {store.get(LOST_KEY).decode()}", folder)
     return max(status or 0 for status in statuses)
 
 
-def _lost_process_error(problem: str, folder: Path) -> LostProcessError:
-    exists = (folder / CONFIG).exists()
-    repair = f"What was saved before is complete. Resume with: {resume_command(folder)}" if exists else ""
-    return LostProcessError(problem, repair=repair)
+def _build_lost_process_error(problem: str, folder: Path) -> LostProcessError:
+    fix = ""
+    if (folder / CONFIG).exists():
+        fix = f"The files that were saved before are complete. Resume with: {get_resume_command(folder)}"
+    return LostProcessError(problem, fix=fix)
 
 
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Call `handler` for SIGINT and SIGTERM inside the block. Outside the main thread this does nothing."""
+    """Calls `handler` for SIGINT and SIGTERM inside the block. Outside the main thread this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = (signal.SIGINT, signal.SIGTERM)
+    previous_handlers = {signal_number: signal.signal(signal_number, handler) for signal_number in signals}
     try:
         yield
     finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+        for signal_number, previous_handler in previous_handlers.items():
+            signal.signal(signal_number, previous_handler)
 
 
-def interrupt_at_once(number: int, frame: FrameType | None) -> None:
-    """A handler that raises KeyboardInterrupt, so that open contexts clean up."""
+def raise_interrupt(signal_number: int, frame: FrameType | None) -> None:
+    """Raises KeyboardInterrupt, so that open contexts clean up. It is a handler for `handle_signals`."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def defer_interrupts() -> Iterator[Callable[[], bool]]:
-    """Only set a flag on a signal, which the yielded function returns. A second signal raises KeyboardInterrupt."""
+    """Yields a function that returns whether a signal was received. A second signal raises KeyboardInterrupt."""
     signals: list[int] = []
 
-    def receive(number: int, frame: FrameType | None) -> None:
+    def receive(signal_number: int, frame: FrameType | None) -> None:
         if signals:
             raise KeyboardInterrupt
-        signals.append(number)
+        signals.append(signal_number)
 
     with handle_signals(receive):
         yield lambda: bool(signals)

@@ -1,4 +1,4 @@
-"""A model before its first step: initial weights (random, from `--init`, from `--vectors`) and compiled layers.
+"""Prepares a model for training: initial weights from a run (`--init`) or word vectors (`--vectors`), compilation.
 
 This module knows nothing of the training loop.
 """
@@ -17,53 +17,53 @@ from seqwise.callbacks import LogFunction
 from seqwise.config import Settings
 from seqwise.errors import UsageError
 from seqwise.layers.transformer import Stack, call_layer
-from seqwise.tasks.initialise import copy_vocabulary, copy_weights, inherit_settings
+from seqwise.tasks.init_from_run import copy_vocabulary, copy_weights, inherit_settings
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.run import Run
 from seqwise.training.word_vectors import check_vectors, initialize_embeddings
 
 
 def inherit_from_run(settings: Settings, log: LogFunction) -> tuple[Settings, Preprocessor | None]:
-    """Return settings and vocabulary inherited from the run of `--init`; without `--init`, the settings and None."""
+    """Returns the settings and the vocabulary of the run that `--init` names; without `--init`, `settings` and None."""
     check_vectors(settings)
     if settings.init is None:
         return settings, None
     source = Run.open(settings.init)
     settings, inherited = inherit_settings(settings, source.settings, settings.init)
-    source.load_weights()  # raises an error about missing weights before the data is read
-    values = [f"its vocabulary of {len(source.preprocessor.tokenizer):,}", *list_values(settings, inherited)]
+    source.read_weights()  # raises an error if they are missing, before the data is read
+    values = [f"its vocabulary of {len(source.preprocessor.tokenizer):,}", *format_settings(settings, inherited)]
     log(f"from {settings.init}: {', '.join(values)}")
     return settings, copy_vocabulary(source.preprocessor)
 
 
 def initialize_weights(model: nn.Module, task: Task, run: Run, log: LogFunction) -> None:
-    """Copy the initial weights into the model of a new run. A resumed run loads its own from the checkpoint."""
+    """Copies the initial weights into the model of a new run. A resumed run loads its weights from a checkpoint."""
     settings, is_new = run.settings, not any(run.checkpoints.glob("step-*"))
     if settings.init and is_new:
-        log(copy_weights(model, Run.open(settings.init).load_weights(), settings.init))
+        log(copy_weights(model, Run.open(settings.init).read_weights(), settings.init))
     if settings.vectors and (is_new or settings.network.freeze_embedding):
         initialize_embeddings(task.embeddings(model), run, is_new)
 
 
-def list_values(settings: Settings, paths: Iterable[str]) -> list[str]:
-    """Return the name of each setting, as an option, with its value."""
-    return [f"{path.replace('_', '-')} {attrgetter(path)(settings)}" for path in paths]
+def format_settings(settings: Settings, names: Iterable[str]) -> list[str]:
+    """Returns each setting as text, such as `network.width 128`, given their dotted names."""
+    return [f"{name.replace('_', '-')} {attrgetter(name)(settings)}" for name in names]
 
 
 def compile_layers(model: nn.Module, device: torch.device, **options: Any) -> None:
-    """Have layers compiled when training first calls them, once for all layers of a stack.
+    """Compiles Transformer layers, once for all layers of a stack, when training first calls them.
 
-    Evaluation is not compiled, so that activations can be recorded. `options` are those of torch.compile.
+    Evaluation is not compiled, so that activations can be recorded. `options` are passed to torch.compile.
     """
     for stack in find_compilable_stacks(device, lambda: model):
-        # Each stack has a copy of `call_layer` with its own code object: the compiler counts graphs per code object and
-        # stops compiling after the eighth, which an encoder and a decoder that share one would soon reach.
+        # Each stack has a copy of `call_layer` with its own code object: the compiler compiles at most eight graphs per
+        # code object, which an encoder and a decoder that share one would soon reach.
         function = FunctionType(call_layer.__code__.replace(), call_layer.__globals__, call_layer.__name__)
         stack.compiled_layer = torch.compile(function, **options)
 
 
 def find_compilable_stacks(device: torch.device, build: Callable[[], nn.Module] | None) -> list[Stack]:
-    """Return the stacks of Transformer layers; raise an error if there are none.
+    """Returns the stacks of Transformer layers; raises an error if there are none.
 
     `build` returns the model; it is None for an n-gram model, which has no layers.
     """
@@ -77,5 +77,5 @@ def find_compilable_stacks(device: torch.device, build: Callable[[], nn.Module] 
         with torch.device("meta"):  # without memory for the weights
             stacks = [module for module in build().modules() if isinstance(module, Stack)]
     if not stacks:
-        raise UsageError(problem, repair="Leave --training.compile out.")
+        raise UsageError(problem, fix="Leave --training.compile out.")
     return stacks

@@ -4,8 +4,8 @@ It neither displays nor saves anything; its caller does. At every `yield` the tr
 `snapshot()` taken there and restored in a new process leads to the same weights bit for bit: the batch order is a
 function of (seed, epoch), the dropout masks of (seed, step, rank), and everything else is in the snapshot.
 
-What is not needed to understand the loop has its own module: data types (`step.py`), micro-batches when memory runs out
-and the last batch of a token budget (`memory.py`), CUDA graphs (`replay.py`), several processes (`distribution.py`).
+Details are in other modules: data types (`step.py`), micro-batches when memory runs out and the last batch of a token
+budget (`memory.py`), CUDA graphs (`replay.py`), several processes (`distribution.py`).
 
 The loop knows nothing of tasks: a model is called as `model(batch, state) → (Loss, state)`.
 """
@@ -33,16 +33,16 @@ from seqwise.training.distribution import World
 from seqwise.training.memory import MicroBatches, explain_out_of_memory, limit_to_budget
 from seqwise.training.optimizers import (
     SCHEDULES,
-    Average,
+    WeightAverage,
+    build_optimizer,
     clip_gradients,
-    get_moments,
-    make_optimizer,
-    restore_moments,
+    get_optimizer_state,
+    load_optimizer_state,
     skip_step_if,
     supports_skipping,
 )
 from seqwise.training.replay import GraphReplay
-from seqwise.training.step import LookAhead, Step, TrainerState, Update, explain_non_finite, get_objective
+from seqwise.training.step import PrefetchIterator, Step, TrainerState, Update, explain_non_finite, get_objective
 from seqwise.training.validation import MAX_VALIDATION_SHARE, NUM_VALIDATIONS
 
 UPDATE_TOO_LARGE = "the update of the weights does not fit into memory"
@@ -50,8 +50,7 @@ STALL_WINDOW = 5  # averaged SGD starts after this many validations without impr
 BUDGET_SPENT = "the budget is spent"
 
 
-# Returns metrics with at least "loss"; `get_objective` says which of them is minimised.
-Validate = Callable[[], dict[str, float]]
+ValidateFunction = Callable[[], dict[str, float]]  # returns metrics; `get_objective` is the one to minimise
 
 
 class Trainer:
@@ -63,7 +62,7 @@ class Trainer:
         batches: Batches,
         settings: ResolvedTrainingSettings,
         budget: Budget,
-        validate: Validate | None = None,
+        validate: ValidateFunction | None = None,
         seed: int = 0,
         world: World = World(),
     ):
@@ -71,15 +70,15 @@ class Trainer:
         self.validate, self.seed, self.world = validate, seed, world
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
-        self.optimizer = make_optimizer(model, settings)
+        self.optimizer = build_optimizer(model, settings)
         self.schedule = SCHEDULES[settings.schedule](settings.warmup)
         decay = None if settings.optimizer == "asgd" else settings.ema
-        self.average = Average(model, decay) if decay != 0 else None
+        self.average = WeightAverage(model, decay) if decay != 0 else None
         self.state = TrainerState(budget=str(budget))
         self.validation_cost = 0.0  # of one validation, as a fraction of a budget in tokens or epochs
-        self.model_state: ModelState = None
-        self.notes: list[str] = []
-        self._started = 0.0  # `time.perf_counter()` at which training would have started if it had never paused
+        self.model_state: ModelState = None  # passed from batch to batch
+        self.notes: list[str] = []  # messages for the next step
+        self._start_time = 0.0  # `time.perf_counter()` at which training would have started if it had never paused
 
         compute = partial(forward_backward, model, self.device, settings.precision == "bfloat16")
         on_one_gpu = world.size == 1 and self.device.type == "cuda"
@@ -89,67 +88,67 @@ class Trainer:
         self.checks_on_device = on_one_gpu and supports_skipping(self.optimizer)
 
     def steps(self) -> Iterator[Step]:
-        """Train until the budget is spent, validation stops improving, or the caller stops iterating."""
-        self._started = time.perf_counter() - self.state.seconds
+        """Trains until the budget is spent, validation stops improving, or the caller stops iterating."""
+        self._start_time = time.perf_counter() - self.state.seconds
         while True:
             batches = self.batches.epoch(self.state.epoch, self.state.step_in_epoch)
-            updates = LookAhead(map(self.compute_gradients, batches))
+            updates = PrefetchIterator(map(self.compute_gradients, batches))
             for update in updates:  # forward and backward: `forward_backward` at the end of this file
                 self.clip_gradients(update)
                 self.apply_update(update)  # optimizer.step()
-                if self.checks_on_device and self._budget_progress() < 1:
-                    updates.start_next()  # launches the next forward and backward before the host waits
+                if self.checks_on_device and self._get_progress() < 1:
+                    updates.prefetch()  # launches the next forward and backward before the host waits
                 step = self.finish_step(update)  # waits for the loss
                 if self._is_validation_due():
                     step = self.run_validation(step)
                 self.state.ended = self._find_reason_to_stop(step)
 
                 pause_start = time.perf_counter()
-                yield self._complete(step)
-                self._started += time.perf_counter() - pause_start  # the caller's time is not training time
+                yield self._complete_step(step)
+                self._start_time += time.perf_counter() - pause_start  # the caller's time is not training time
                 if self.state.ended:
                     return
             self.state.epoch, self.state.step_in_epoch = self.state.epoch + 1, 0
 
     def compute_gradients(self, batch: Batch) -> Update:
-        """Compute the gradients of the mean loss, which are left in `.grad`. Weights and counters stay as they are."""
+        """Sets `.grad` to the gradients of the mean loss. Weights and counters stay as they are."""
         self.model.train()
         if getattr(self.model, "progress", None) is not None:  # a model that changes in the course of training
-            self.model.progress = self._budget_progress()  # type: ignore[assignment]
-        share = limit_to_budget(batch, self.budget.tokens_left(self.state.tokens), self.world)
+            self.model.progress = self._get_progress()  # type: ignore[assignment]
+        share = limit_to_budget(batch, self.budget.count_tokens_left(self.state.tokens), self.world)
         with explain_out_of_memory(UPDATE_TOO_LARGE):
             batch = batch.to(self.device)
         model_state = None if batch.resets_state else self.model_state
         seed = ((self.seed * 1_000_003 + self.state.step) * 1_000_003 + self.world.rank) % 2**63  # of dropout
         loss_sum, next_state = self.micro_batches(batch, model_state, share, seed)
-        return Update(batch, model_state, None if share.is_cut else next_state, share, loss_sum)
+        return Update(batch, model_state, None if share.is_partial else next_state, share, loss_sum)
 
     def clip_gradients(self, update: Update) -> None:
-        """Sum the gradients over all processes and clip them; start copying the loss and the norm to the host."""
+        """Sums the gradients over all processes and clips them; starts copying the loss and the norm to the host."""
         with explain_out_of_memory(UPDATE_TOO_LARGE):
-            # Zeros where this batch gives no gradient (unused clusters of adaptive softmax), so that the list is the
-            # same in all processes, and one process makes the same update as several.
+            # Zeros for parameters that this batch does not use (clusters of the adaptive softmax), so that all
+            # processes sum the same list, and one process computes the same update as several.
             for parameter in self.parameters:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
             self.world.sum_gradients([p.grad for p in self.parameters if p.grad is not None])
             norm = clip_gradients(self.parameters, self.settings.clip, self.settings.clip_threshold)
-            update.not_finite = ~torch.isfinite(update.loss_sum + norm)
+            update.is_not_finite = ~torch.isfinite(update.loss_sum + norm)
             update.loss_and_norm = torch.stack((update.loss_sum, norm.to(update.loss_sum))).to("cpu", non_blocking=True)
         if self.device.type == "cuda":
-            update.ready = torch.cuda.Event()
-            update.ready.record(torch.cuda.current_stream(self.device))
+            update.copy_event = torch.cuda.Event()
+            update.copy_event.record(torch.cuda.current_stream(self.device))
 
     def apply_update(self, update: Update) -> None:
-        """Step the optimizer, unless the loss or the norm of the gradients is not finite."""
+        """Steps the optimizer, unless the loss or the norm of the gradients is not finite."""
         update.trainer_state = replace(self.state)
-        update.learning_rate = self.settings.learning_rate * self.schedule.factor(self._budget_progress())
+        update.learning_rate = self.settings.learning_rate * self.schedule.compute_factor(self._get_progress())
         for group in self.optimizer.param_groups:
             group["lr"] = update.learning_rate
         if not self.checks_on_device:
             self._require_finite(update)
-        skip = update.not_finite if self.checks_on_device else None
-        with explain_out_of_memory(UPDATE_TOO_LARGE), skip_step_if(self.optimizer, skip):
+        skip_condition = update.is_not_finite if self.checks_on_device else None
+        with explain_out_of_memory(UPDATE_TOO_LARGE), skip_step_if(self.optimizer, skip_condition):
             self.optimizer.step()
         self.state.step += 1
         self.state.step_in_epoch += 1
@@ -157,7 +156,7 @@ class Trainer:
         self.model_state = update.next_model_state
 
     def finish_step(self, update: Update) -> Step:
-        """Wait for the loss of an update; update the average of the weights, if the settings ask for one."""
+        """Waits for the loss of an update; updates the average of the weights, if the settings ask for one."""
         if self.checks_on_device:
             self._require_finite(update)
         if self.average:
@@ -168,11 +167,11 @@ class Trainer:
         state.seconds = update.seconds
         return Step(
             state.step, state.epoch, state.tokens, update.loss, update.gradient_norm, update.learning_rate,
-            state.seconds, tokens_per_second, self._budget_progress(),
+            state.seconds, tokens_per_second, self._get_progress(),
         )  # fmt: skip
 
     def run_validation(self, step: Step) -> Step:
-        """Evaluate the model, and pass the result to the schedule and to averaged SGD."""
+        """Evaluates the model, and passes the result to the schedule and to averaged SGD."""
         state = self.state
         state.validations = max(state.validations + 1, self._count_due_validations(step.progress))
         start = time.perf_counter()
@@ -183,7 +182,9 @@ class Trainer:
                 raise
             self.replay.release_memory()
             metrics = self._evaluate()
-        seconds, validation_seconds = self.world.sum(self._seconds_since(self._started), self._seconds_since(start))
+        seconds, validation_seconds = self.world.sum(
+            self._measure_seconds(self._start_time), self._measure_seconds(start)
+        )
         if step.progress < 1:
             state.seconds = seconds
             state.validating += validation_seconds
@@ -203,17 +204,17 @@ class Trainer:
             self.notes.append("validation has stalled: weights are averaged from here on.")
         return replace(step, validation=metrics, best=is_best)
 
-    def averaged_weights(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has its averaged weights, if any: those to evaluate and save."""
+    def use_averaged_weights(self) -> AbstractContextManager[None]:
+        """Returns a context in which the model has its averaged weights, if any, for evaluating and saving."""
         return self.average.apply() if self.average else nullcontext()
 
     def _require_finite(self, update: Update) -> None:
-        """Wait for loss and norm, and raise if they are not finite, with the trainer as before the update."""
-        if update.ready is not None:
-            update.ready.synchronize()
+        """Waits for the loss and the norm; if they are not finite, undoes the update of the state and raises."""
+        if update.copy_event is not None:
+            update.copy_event.synchronize()
         assert update.loss_and_norm is not None
         own_loss_sum, update.gradient_norm = update.loss_and_norm.tolist()
-        loss_sum, update.seconds = self.world.sum(own_loss_sum, self._seconds_since(self._started))
+        loss_sum, update.seconds = self.world.sum(own_loss_sum, self._measure_seconds(self._start_time))
         update.loss = loss_sum / update.share.num_targets
         if not math.isfinite(loss_sum + update.gradient_norm):
             self.state, self.model_state = update.trainer_state, update.model_state
@@ -222,19 +223,19 @@ class Trainer:
 
     def _evaluate(self) -> dict[str, float]:
         assert self.validate is not None
-        with self.averaged_weights(), explain_out_of_memory("validation does not fit into memory"):
+        with self.use_averaged_weights(), explain_out_of_memory("validation does not fit into memory"):
             return self.validate()
 
     def _is_validation_due(self) -> bool:
         if self.validate is None:
             return False
-        progress = self._budget_progress()
-        if every := self.settings.validate_every:
-            return self.state.step % every == 0 or progress >= 1
-        spent = len(self.state.history) * self.validation_cost
+        progress = self._get_progress()
+        if interval := self.settings.validate_every:
+            return self.state.step % interval == 0 or progress >= 1
+        spent_share = len(self.state.history) * self.validation_cost
         if self.budget.unit == "seconds":
-            spent = self.state.validating / self.budget.amount
-        if spent > MAX_VALIDATION_SHARE * progress and progress < 1:
+            spent_share = self.state.validating / self.budget.amount
+        if spent_share > MAX_VALIDATION_SHARE * progress and progress < 1:
             return False
         return self._count_due_validations(progress) > self.state.validations
 
@@ -242,6 +243,7 @@ class Trainer:
         return math.floor(progress * NUM_VALIDATIONS + 1e-9)
 
     def _find_reason_to_stop(self, step: Step) -> str:
+        """Returns why training ends after this step, or "" if it continues."""
         patience, history = self.settings.patience, self.state.history
         if patience and step.validation is not None and self.state.best_loss is not None:
             validations_since_best = len(history) - 1 - history.index(min(history))
@@ -249,46 +251,48 @@ class Trainer:
                 return f"validation has not improved {patience} times in a row"
         return BUDGET_SPENT if step.progress >= 1 else self.state.ended
 
-    def _budget_progress(self) -> float:
-        """Return the fraction of the budget that is spent."""
+    def _get_progress(self) -> float:
+        """Returns the fraction of the budget that is spent."""
         epochs = self.state.epoch + self.state.step_in_epoch / self.batches.steps
-        return self.budget.progress(self.state.seconds, self.state.tokens, epochs)
+        return self.budget.get_progress(self.state.seconds, self.state.tokens, epochs)
 
-    def _seconds_since(self, start: float) -> float:
-        """Return the seconds since `start` in the first process, else 0: their sum is the same for all processes."""
+    def _measure_seconds(self, start: float) -> float:
+        """Returns the seconds since `start` in the first process, else 0, so that the sum is equal in all processes."""
         return time.perf_counter() - start if self.world.is_first else 0.0
 
-    def _complete(self, step: Step) -> Step:
-        """Add what is known after validation."""
+    def _complete_step(self, step: Step) -> Step:
+        """Returns the step with the values that validation changes, and with the notes."""
         notes = tuple(self.notes)
         self.notes.clear()
         return replace(
-            step, seconds=self.state.seconds, progress=self._budget_progress(), ended=self.state.ended, notes=notes
+            step, seconds=self.state.seconds, progress=self._get_progress(), ended=self.state.ended, notes=notes
         )
 
     def _continue_with_another_budget(self) -> None:
-        """Make the restored state one of an unfinished run. The schedule follows the fraction of the new budget."""
-        state, progress = self.state, self._budget_progress()
+        """Changes the restored state so that training continues. The schedule depends on progress in the new budget."""
+        state, progress = self.state, self._get_progress()
         if progress >= 1:
             spent = f"{state.seconds:,.0f} s of training, {state.tokens:,} tokens"
             raise UsageError(
                 f"--budget: this run has already used {self.budget} or more ({spent}).",
-                repair="Name a larger budget. It counts from the start of the run.",
+                fix="Name a larger budget. It counts from the start of the run.",
             )
         state.ended, state.validations = "", self._count_due_validations(progress)
         state.history = [] if state.best_loss is None else [state.best_loss]  # patience counts from here on
 
     def snapshot(self) -> Snapshot:
-        """Return everything needed to resume. Every process must call it; the first one saves."""
-        model_state = self.world.gather_rows(self.model_state)
+        """Returns the content of a checkpoint. Every process must call it; the first one saves."""
+        model_state = self.world.gather_state(self.model_state)
         tensors = {f"model.{name}": tensor for name, tensor in get_weights(self.model).items()}
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in get_moments(self.optimizer, self.model).items()}
+        tensors |= {
+            f"optimizer.{name}": tensor for name, tensor in get_optimizer_state(self.optimizer, self.model).items()
+        }
         tensors |= flatten(model_state)
         progress = vars(self.state) | {
             "history": list(self.state.history),
             "pieces": self.micro_batches.num_micro_batches,
         }
-        # The keys "place" (progress), "carry" (model state) and "pieces" are those of existing checkpoints.
+        # Existing checkpoints have the keys "place" (progress), "carry" (model state) and "pieces" (micro-batches).
         state: dict[str, Any] = {
             "place": progress,
             "carry": get_structure(model_state),
@@ -300,14 +304,14 @@ class Trainer:
         return Snapshot(tensors, state)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue from a snapshot, which may come from another number of processes."""
+        """Restores a snapshot, which may come from another number of processes."""
         tensors, state = snapshot.tensors, snapshot.state
 
         def select(prefix: str) -> dict[str, Tensor]:
             return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
 
         load_weights(self.model, select("model."), "checkpoint")
-        restore_moments(self.optimizer, self.model, select("optimizer."))
+        load_optimizer_state(self.optimizer, self.model, select("optimizer."))
         self.schedule.load_state_dict(state["schedule"])
         progress = dict(state["place"])
         self.micro_batches.num_micro_batches = progress.pop("pieces")
@@ -316,7 +320,7 @@ class Trainer:
             self._continue_with_another_budget()
         self.state.budget = str(self.budget)
         model_state = map_state(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
-        self.model_state = self.world.select_own_rows(model_state)
+        self.model_state = self.world.select_own_state(model_state)
         if self.average:
             self.average.weights = {name: t.to(self.device) for name, t in select("average.").items()}
             self.average.count = state["average"]
@@ -325,7 +329,7 @@ class Trainer:
 def forward_backward(
     model: nn.Module, device: torch.device, use_bfloat16: bool, batch: Batch, state: ModelState, scale: Tensor
 ) -> tuple[Tensor, ModelState]:
-    """Add the gradients of loss · scale to `.grad`; return the summed loss and the state after the batch."""
+    """Adds the gradients of loss · scale to `.grad`; returns the summed loss and the state after the batch."""
     with torch.autocast(device.type, torch.bfloat16, enabled=use_bfloat16):
         loss, state = model(batch, state)
     loss.total.backward(scale.to(loss.total.dtype))

@@ -1,9 +1,8 @@
 """Micro-batches, for batches that do not fit into memory, and the last batch of a token budget.
 
-Gradients of micro-batches add up, so the update stays the same except for rounding; an error is raised when one row
-alone does not fit. The last batch of a token budget usually has more tokens than are left: its first rows are trained
-on as far as the tokens suffice, the loss of the next row is weighted by the fraction of its tokens that is left, and
-the other rows are skipped.
+Gradients of micro-batches add up, so the update stays the same except for rounding; an error is raised when one
+sequence alone does not fit. The last batch of a token budget usually has more tokens than are left: training uses its
+first sequences, weights the loss of the next one by the fraction of its tokens that is left, and skips the others.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from seqwise.training.distribution import World
 from seqwise.training.replay import GraphReplay
 
 
-class RowRange(NamedTuple):
-    """Rows `start` … `stop - 1` of a batch and the weight of their loss."""
+class SequenceRange(NamedTuple):
+    """The sequences `start` … `stop - 1` of a batch, and the weight of their loss."""
 
     start: int
     stop: int
@@ -34,36 +33,36 @@ class RowRange(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchShare:
-    """The part of a batch that is trained on. Targets and tokens are those of all processes together."""
+    """The sequences of a batch that are trained on. Targets and tokens are counted over all processes."""
 
-    ranges: tuple[RowRange, ...]  # of this process
-    num_targets: float  # at least 1: a batch may happen to have none
+    ranges: tuple[SequenceRange, ...]  # of this process
+    num_targets: float  # at least 1, because the loss is divided by it
     num_tokens: float
-    is_cut: bool = False
+    is_partial: bool = False  # whether some sequences are left out
 
 
 def limit_to_budget(batch: Batch, tokens_left: float, world: World) -> BatchShare:
-    """Return the share of a batch for which `tokens_left` suffices; the whole batch except at the end of a budget."""
+    """Returns the share of a batch for which `tokens_left` suffices; the whole batch except at the end of a budget."""
     num_targets, num_tokens = world.sum(batch.num_targets, batch.num_tokens)
     if num_tokens <= tokens_left:
-        return BatchShare((RowRange(0, batch.rows),), num_targets or 1.0, num_tokens)
-    tokens_of_earlier_ranks = sum(world.gather([batch.num_tokens])[: world.rank])
-    ranges = select_rows(batch, tokens_left - tokens_of_earlier_ranks)
+        return BatchShare((SequenceRange(0, batch.num_sequences),), num_targets or 1.0, num_tokens)
+    tokens_of_lower_ranks = sum(world.gather([batch.num_tokens])[: world.rank])
+    ranges = select_sequences(batch, tokens_left - tokens_of_lower_ranks)
     own_targets = sum(weight * batch.slice(start, stop).num_targets for start, stop, weight in ranges)
     (num_targets,) = world.sum(own_targets)
-    return BatchShare(ranges, num_targets or 1.0, tokens_left, is_cut=True)
+    return BatchShare(ranges, num_targets or 1.0, tokens_left, is_partial=True)
 
 
-def select_rows(batch: Batch, tokens_left: float) -> tuple[RowRange, ...]:
-    """Return the rows for which the tokens suffice, the last of them with the fraction that is left as its weight."""
-    for row in range(batch.rows):
-        tokens = batch.slice(row, row + 1).num_tokens
-        if tokens > tokens_left:
-            complete = [RowRange(0, row)] if row else []
-            partial = [RowRange(row, row + 1, tokens_left / tokens)] if tokens_left > 0 else []
+def select_sequences(batch: Batch, tokens_left: float) -> tuple[SequenceRange, ...]:
+    """Returns the first sequences, up to `tokens_left`; the last one is weighted by the fraction of it that is left."""
+    for index in range(batch.num_sequences):
+        num_tokens = batch.slice(index, index + 1).num_tokens
+        if num_tokens > tokens_left:
+            complete = [SequenceRange(0, index)] if index else []
+            partial = [SequenceRange(index, index + 1, tokens_left / num_tokens)] if tokens_left > 0 else []
             return (*complete, *partial)
-        tokens_left -= tokens
-    return (RowRange(0, batch.rows),)
+        tokens_left -= num_tokens
+    return (SequenceRange(0, batch.num_sequences),)
 
 
 class MicroBatches:
@@ -76,67 +75,68 @@ class MicroBatches:
         self,
         replay: GraphReplay,
         parameters: Sequence[nn.Parameter],
-        note: Callable[[str], None],
+        log: Callable[[str], None],
         num_micro_batches: int = 1,
     ):
-        self.replay, self.parameters, self.note = replay, parameters, note
+        self.replay, self.parameters, self.log = replay, parameters, log
         self.device = parameters[0].device
         self.num_micro_batches = num_micro_batches  # per update
 
     def __call__(self, batch: Batch, state: ModelState, share: BatchShare, seed: int) -> tuple[Tensor, ModelState]:
-        """Set `.grad` to the gradients of the mean loss; return the summed loss and the state after the batch."""
+        """Sets `.grad` to the gradients of the mean loss; returns the summed loss and the state after the batch."""
         while True:
             seed_dropout(seed, self.device)
             for parameter in self.parameters:
                 parameter.grad = None
             try:
-                with explain_out_of_memory(f"one row of {batch.length:,} time steps does not fit into memory"):
-                    if self.num_micro_batches == 1 and share.ranges == (RowRange(0, batch.rows),):
-                        return self.replay(batch, state, self._scalar(1 / share.num_targets))
+                with explain_out_of_memory(f"one sequence of {batch.length:,} steps does not fit into memory"):
+                    if self.num_micro_batches == 1 and share.ranges == (SequenceRange(0, batch.num_sequences),):
+                        return self.replay(batch, state, self._to_tensor(1 / share.num_targets))
                     return self._accumulate(batch, state, share)
             except MemoryLimitError:
-                if self.num_micro_batches >= batch.rows and not self.replay.holds_memory:
+                if self.num_micro_batches >= batch.num_sequences and not self.replay.holds_memory:
                     raise
             # Outside the handler, so that the tensors of the failed attempt are released first.
-            self._use_less_memory(batch.rows)
+            self._use_less_memory(batch.num_sequences)
 
     def _accumulate(self, batch: Batch, state: ModelState, share: BatchShare) -> tuple[Tensor, ModelState]:
         loss_sum, states = torch.zeros((), dtype=torch.float64, device=self.device), []
-        for start, stop, weight in split_ranges(share.ranges, math.ceil(batch.rows / self.num_micro_batches)):
-            micro_batch_state = map_state(lambda tensor: tensor[start:stop], state)  # noqa: B023 - used at once
-            scale = self._scalar(weight / share.num_targets)
+        for start, stop, weight in split_ranges(share.ranges, math.ceil(batch.num_sequences / self.num_micro_batches)):
+            micro_batch_state = map_state(lambda tensor: tensor[start:stop], state)  # noqa: B023 - called at once
+            scale = self._to_tensor(weight / share.num_targets)
             loss, micro_batch_state = self.replay.compute(batch.slice(start, stop), micro_batch_state, scale)
             loss_sum += weight * loss
             states.append(micro_batch_state)
         return loss_sum, states[0] if len(states) == 1 else concat_states(states) if states else None
 
-    def _use_less_memory(self, num_rows: int) -> None:
+    def _use_less_memory(self, batch_size: int) -> None:
+        """Frees the CUDA graphs, if there are any; otherwise doubles the number of micro-batches."""
         if self.replay.holds_memory:
             self.replay.release_memory()
         else:
-            self.num_micro_batches = min(self.num_micro_batches * 2, num_rows)
-            self.note(
-                f"out of memory: the batch of {num_rows} rows is now computed in {self.num_micro_batches} "
+            self.num_micro_batches = min(self.num_micro_batches * 2, batch_size)
+            self.log(
+                f"out of memory: the batch of {batch_size} sequences is now computed in {self.num_micro_batches} "
                 "micro-batches; the updates stay the same."
             )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _scalar(self, value: float) -> Tensor:
+    def _to_tensor(self, value: float) -> Tensor:
         return torch.full((), value, dtype=torch.float64, device=self.device)
 
 
-def split_ranges(ranges: Sequence[RowRange], size: int) -> Iterator[RowRange]:
-    """Split ranges of rows at the multiples of `size`."""
+def split_ranges(ranges: Sequence[SequenceRange], size: int) -> Iterator[SequenceRange]:
+    """Splits ranges of sequences at the multiples of `size`."""
     for start, stop, weight in ranges:
         while start < stop:
             end = min(stop, start - start % size + size)
-            yield RowRange(start, end, weight)
+            yield SequenceRange(start, end, weight)
             start = end
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
-    """Seed the generators of the CPU and of the device, so that every attempt draws the same dropout masks."""
+    """Seeds the generators of the CPU and of the device, so that every attempt draws the same dropout masks."""
     # Not `torch.manual_seed`: for each type of device that is not in use, it stores a call stack as text.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -146,12 +146,12 @@ def seed_dropout(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def explain_out_of_memory(problem: str) -> Iterator[None]:
-    """Turn an out-of-memory error inside the block into a `MemoryLimitError` that says what does not fit."""
+    """Raises an out-of-memory error inside the block as a `MemoryLimitError` that says what does not fit."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:  # `torch.OutOfMemoryError` is a RuntimeError
         is_out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
         if not is_out_of_memory and "can't allocate memory" not in str(error):  # what the CPU allocator says
             raise
-        repair = "Start again with a smaller --data.window, --network.width or --text.vocabulary."
-        raise MemoryLimitError(f"{problem}.", repair=repair) from error
+        fix = "Start again with a smaller --data.window, --network.width or --text.vocabulary."
+        raise MemoryLimitError(f"{problem}.", fix=fix) from error

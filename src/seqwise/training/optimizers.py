@@ -1,6 +1,6 @@
 """Optimisers, learning-rate schedules, gradient clipping and weight averaging.
 
-This module knows nothing of batches and of the loop.
+This module knows nothing of batches or of the loop.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from seqwise.layers.embedding import Embedding
 from seqwise.resolved_settings import ResolvedTrainingSettings
 
 
-def make_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> torch.optim.Optimizer:
-    """Return AdamW or SGD. Weight decay applies to matrices, not to biases, norms and frozen token vectors.
+def build_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> torch.optim.Optimizer:
+    """Returns AdamW or SGD. Weight decay applies to matrices, not to biases, norms and frozen token vectors.
 
     The gradient of a frozen vector is zero, so without weight decay neither optimiser changes it.
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, Embedding)]
-    frozen = {id(layer.weight) for layer in layers if layer.frozen is not None}
+    embeddings = [module for module in model.modules() if isinstance(module, Embedding)]
+    frozen_ids = {id(layer.weight) for layer in embeddings if layer.frozen is not None}
     trainable = [p for p in model.parameters() if p.requires_grad]
-    decayed = [p for p in trainable if p.dim() >= 2 and id(p) not in frozen]
-    others = [p for p in trainable if p.dim() < 2 or id(p) in frozen]
-    decays = [(decayed, settings.weight_decay), (others, 0.0)]
+    with_decay = [p for p in trainable if p.dim() >= 2 and id(p) not in frozen_ids]
+    without_decay = [p for p in trainable if p.dim() < 2 or id(p) in frozen_ids]
+    decays = [(with_decay, settings.weight_decay), (without_decay, 0.0)]
     groups = [{"params": parameters, "weight_decay": decay} for parameters, decay in decays if parameters]
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99), eps=1e-8, fused=True)
@@ -35,15 +35,15 @@ def make_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> torc
 
 
 def supports_skipping(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether the optimizer can skip a step where the device finds it should, as fused ones can."""
+    """Returns whether the optimizer can skip a step if a tensor on the device says so, as fused optimizers can."""
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 @contextmanager
 def skip_step_if(optimizer: torch.optim.Optimizer, condition: Tensor | None) -> Iterator[None]:
-    """Let `step()` inside the block leave weights and moments as they are if `condition` is true on the device.
+    """Makes `optimizer.step()` inside the block do nothing if `condition`, a tensor on the device, is true.
 
-    The host does not wait for the condition. None never skips.
+    The host does not wait for the condition. With None the step is never skipped.
     """
     if condition is None:
         yield
@@ -55,18 +55,18 @@ def skip_step_if(optimizer: torch.optim.Optimizer, condition: Tensor | None) -> 
         del optimizer.found_inf  # type: ignore[attr-defined]
 
 
-def clip_gradients(parameters: Sequence[Tensor], kind: str, limit: float) -> Tensor:
-    """Clip the gradients in place; return their norm before clipping."""
-    if kind == "norm":
-        return nn.utils.clip_grad_norm_(parameters, limit)
+def clip_gradients(parameters: Sequence[Tensor], method: str, threshold: float) -> Tensor:
+    """Clips the gradients in place, by "norm", "value" or not at all; returns their norm before clipping."""
+    if method == "norm":
+        return nn.utils.clip_grad_norm_(parameters, threshold)
     norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if kind == "value":
-        nn.utils.clip_grad_value_(parameters, limit)
+    if method == "value":
+        nn.utils.clip_grad_value_(parameters, threshold)
     return norm
 
 
-def get_moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Return the state of the optimizer for each parameter, by name."""
+def get_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Returns the tensors of the optimizer's state, such as moments, by the name of the parameter and their own."""
     names = {id(p): name for name, p in model.named_parameters()}
     return {
         f"{names[id(p)]}.{key}": value
@@ -76,15 +76,16 @@ def get_moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str,
     }
 
 
-def restore_moments(optimizer: torch.optim.Optimizer, model: nn.Module, moments: dict[str, Tensor]) -> None:
+def load_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Sets the state of the optimizer to what `get_optimizer_state` returned."""
     for name, parameter in model.named_parameters():
-        state = {key.rpartition(".")[2]: t for key, t in moments.items() if key.rpartition(".")[0] == name}
+        state = {key.rpartition(".")[2]: t for key, t in tensors.items() if key.rpartition(".")[0] == name}
         if state:
             optimizer.state[parameter] = {key: t.to(parameter.device) for key, t in state.items()}
 
 
-class Average:
-    """Averaged weights, which are evaluated and saved instead of the raw ones.
+class WeightAverage:
+    """Averaged weights, which are evaluated and saved instead of the current ones.
 
     With a decay they are an exponential moving average; without, the mean of all weights since `start` was called
     (averaged SGD, Polyak & Juditsky 1992; started when validation stalls, Merity et al. 2018).
@@ -93,7 +94,7 @@ class Average:
     def __init__(self, model: nn.Module, decay: float | None):
         self.model, self.decay = model, decay
         self.weights: dict[str, Tensor] = {}
-        self.count = 0
+        self.count = 0  # number of weights in the average
         if decay is not None:
             self.start()
 
@@ -102,13 +103,13 @@ class Average:
         return bool(self.weights)
 
     def start(self) -> None:
-        """Start averaging with the current weights."""
+        """Starts averaging with the current weights."""
         self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self.count = 1
 
     @torch.no_grad()
     def update(self) -> None:
-        """Add the current weights to the average."""
+        """Adds the current weights to the average."""
         if not self.is_running:
             return
         self.count += 1
@@ -119,93 +120,98 @@ class Average:
 
     @contextmanager
     def apply(self) -> Iterator[None]:
-        """Give the model the averaged weights inside the block."""
+        """Replaces the weights of the model by the averaged ones inside the block."""
         if not self.is_running:
             yield
             return
-        raw = {name: p.detach().clone() for name, p in self.model.named_parameters()}
-        self._copy(self.weights)
+        current = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        self._copy_to_model(self.weights)
         try:
             yield
         finally:
-            self._copy(raw)
+            self._copy_to_model(current)
 
     @torch.no_grad()
-    def _copy(self, weights: dict[str, Tensor]) -> None:
+    def _copy_to_model(self, weights: dict[str, Tensor]) -> None:
         for name, p in self.model.named_parameters():
             p.copy_(weights[name])
 
 
-FLOOR = 0.05  # cosine ends at a twentieth of the peak, so that the last steps still change the weights
+FINAL_COSINE_FACTOR = 0.05  # a twentieth of the peak rate, so that the last steps still change the weights
 
 
-class Constant:
-    """The peak rate after a linear warm-up. It is the base class of the other schedules."""
+class ConstantSchedule:
+    """A linear warm-up, then the peak rate. It is the base class of the other schedules."""
 
     def __init__(self, warmup: float):
         self.warmup = warmup
 
-    def factor(self, progress: float) -> float:
-        """Return the learning rate as a fraction of the peak."""
+    def compute_factor(self, progress: float) -> float:
+        """Returns the learning rate divided by the peak rate; `progress` is the spent fraction of the budget."""
         return min(1.0, (progress + 1e-3) / self.warmup) if self.warmup else 1.0
 
     def record_validation(self, loss: float) -> None:
-        """Adapt to a validation loss."""
+        """Adapts the schedule to a validation loss."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
+        """Restores what `state_dict` returned."""
 
 
-class Cosine(Constant):
-    """Warm-up, then half a cosine down to `FLOOR` (Loshchilov & Hutter 2017)."""
+class CosineSchedule(ConstantSchedule):
+    """A warm-up, then half a cosine down to `FINAL_COSINE_FACTOR` (Loshchilov & Hutter 2017)."""
 
-    def factor(self, progress: float) -> float:
+    def compute_factor(self, progress: float) -> float:
         if progress < self.warmup:
-            return super().factor(progress)
-        return interpolate_cosine(1.0, FLOOR, (progress - self.warmup) / (1 - self.warmup))
+            return super().compute_factor(progress)
+        return interpolate_cosine(1.0, FINAL_COSINE_FACTOR, (progress - self.warmup) / (1 - self.warmup))
 
 
-class OneCycle(Constant):
-    """Up for 30 % of the budget from a 25th of the peak, then down to almost zero (Smith & Topin 2018)."""
+class OneCycleSchedule(ConstantSchedule):
+    """Up for 30 % of the budget from a 25th of the peak rate, then down to almost zero (Smith & Topin 2018)."""
 
-    rise, start, end = 0.3, 1 / 25, 1e-4
+    rising_share, initial_factor, final_factor = 0.3, 1 / 25, 1e-4
 
-    def factor(self, progress: float) -> float:
-        if progress < self.rise:
-            return interpolate_cosine(self.start, 1.0, progress / self.rise)
-        return interpolate_cosine(1.0, self.end, (progress - self.rise) / (1 - self.rise))
+    def compute_factor(self, progress: float) -> float:
+        if progress < self.rising_share:
+            return interpolate_cosine(self.initial_factor, 1.0, progress / self.rising_share)
+        return interpolate_cosine(1.0, self.final_factor, (progress - self.rising_share) / (1 - self.rising_share))
 
 
-class Plateau(Constant):
-    """A quarter of the rate after each validation without improvement (as in Zaremba et al. 2014)."""
+class PlateauSchedule(ConstantSchedule):
+    """Divides the rate by 4 after each validation without improvement (as in Zaremba et al. 2014)."""
 
     def __init__(self, warmup: float):
         super().__init__(warmup)
-        self.best, self.cuts = math.inf, 0
+        self.best_loss, self.num_reductions = math.inf, 0
 
-    def factor(self, progress: float) -> float:
-        return super().factor(progress) * 0.25**self.cuts
+    def compute_factor(self, progress: float) -> float:
+        return super().compute_factor(progress) * 0.25**self.num_reductions
 
     def record_validation(self, loss: float) -> None:
-        if loss < self.best:
-            self.best = loss
+        if loss < self.best_loss:
+            self.best_loss = loss
         else:
-            self.cuts += 1
+            self.num_reductions += 1
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": None if math.isinf(self.best) else self.best, "cuts": self.cuts}
+        return {"best": None if math.isinf(self.best_loss) else self.best_loss, "cuts": self.num_reductions}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best = math.inf if state["best"] is None else state["best"]
-        self.cuts = state["cuts"]
+        self.best_loss = math.inf if state["best"] is None else state["best"]
+        self.num_reductions = state["cuts"]
 
 
-SCHEDULES = {"constant": Constant, "cosine": Cosine, "one-cycle": OneCycle, "plateau": Plateau}
+SCHEDULES = {
+    "constant": ConstantSchedule,
+    "cosine": CosineSchedule,
+    "one-cycle": OneCycleSchedule,
+    "plateau": PlateauSchedule,
+}
 
 
 def interpolate_cosine(start: float, end: float, fraction: float) -> float:
-    """Go from `start` to `end` along half a cosine."""
+    """Returns the value at `fraction` of half a cosine from `start` to `end`."""
     return end + (start - end) * 0.5 * (1 + math.cos(math.pi * fraction))

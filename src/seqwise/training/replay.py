@@ -3,11 +3,11 @@
 A small model keeps a GPU busy for less time than its kernels take to launch one by one. A captured graph repeats the
 same kernels on the same memory, into which the new batch is copied first; no Python runs. So it is replayed only where
 Python would do the same again: for a batch and a state of the same shapes, with the same weights, buffers and
-attributes in the same modules, and while nothing records activations. A model that synchronises with the GPU, draws
-random numbers on the CPU or assigns to its own attributes is never captured. Results are identical to the bit. Not
-detected: a list or a global variable that is changed in place.
+attributes in the same modules, and while no activations are recorded. A model that synchronises with the GPU, draws
+random numbers on the CPU or assigns to its own attributes is never captured. Results are identical to the bit. A list
+or a global variable that the model changes in place is not detected.
 
-This module knows nothing of losses and of optimisers.
+This module knows nothing of losses or optimisers.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from seqwise.kernels.recurrence.availability import get_disabled_reason
 from seqwise.kernels.recurrence.cell_spec import allows_tf32
 from seqwise.layers.record import is_recording
 
-# (batch, state, scale) → the summed loss and the state after the batch. Adds the gradients of loss · scale to `.grad`.
+# (batch, state, scale) → (summed loss, state after the batch); adds the gradients of loss · scale to `.grad`.
 GradientFunction = Callable[[Batch, ModelState, Tensor], tuple[Tensor, ModelState]]
 
 WARMUP_CALLS = 2  # per shape, before it is checked whether it can be captured
-MAX_CHECKS = 8  # per shape, after the first: one whenever the model has changed
+MAX_CHECKS = 8  # per shape, besides the first; there is one whenever the model has changed
 MAX_GRAPHS = 8
 COMPARABLE_TYPES = (bool, int, float, str, type(None))
 SYNC_ERROR = "synchronizing CUDA operation"  # part of PyTorch's message
@@ -46,19 +46,19 @@ GENERATOR_TYPES = (torch.Generator, np.random.Generator, np.random.RandomState, 
 
 
 class ModelSignature(NamedTuple):
-    """Everything Python reads from a model, as a key. It holds the objects, so that their ids are not reused."""
+    """A key that changes with any attribute or tensor of a model."""
 
     key: Hashable
-    objects: list[object]
+    objects: list[object]  # referenced here, so that no other object gets their ids, which are in the key
 
 
 @dataclass
 class ShapeHistory:
-    """Calls so far with batches of one shape."""
+    """Counts of the calls with batches of one shape."""
 
     num_calls: int = 0
     num_checks: int = 0
-    checked_signature: int = 0  # hash
+    checked_signature: int = 0  # hash of the signature at the last check
 
 
 class GraphReplay:
@@ -69,19 +69,19 @@ class GraphReplay:
         compute: GradientFunction,
         model: nn.Module,
         device: torch.device,
-        note: Callable[[str], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
         enabled: bool = True,
     ):
-        self.compute, self.model, self.device, self.note = compute, model, device, note
-        self.make_graph: Callable[[], CudaGraph] | None = None
+        self.compute, self.model, self.device, self.log = compute, model, device, log
+        self.create_graph: Callable[[], CudaGraph] | None = None
         if enabled and device.type == "cuda":
-            self.make_graph = partial(CudaGraph, device, torch.cuda.graph_pool_handle())
+            self.create_graph = partial(CudaGraph, device, torch.cuda.graph_pool_handle())
         self.disabled_reason = ""
         self.graphs: dict[Hashable, CapturedGradients] = {}
         self._history: dict[Hashable, ShapeHistory] = {}
 
     def disable(self, reason: str) -> None:
-        """Free all graphs and capture no more."""
+        """Frees all graphs and captures no more."""
         self.disabled_reason = reason
         self.graphs, self._history = {}, {}
 
@@ -91,14 +91,14 @@ class GraphReplay:
         return bool(self.graphs)
 
     def release_memory(self) -> None:
-        """Free all graphs because memory has run out."""
+        """Frees all graphs because memory has run out."""
         self.disable("out of memory")
-        self.note("out of memory: CUDA graphs are freed; training continues without them.")
+        self.log("out of memory: CUDA graphs are freed; training continues without them.")
 
     def __call__(self, batch: Batch, state: ModelState, scale: Tensor) -> tuple[Tensor, ModelState]:
-        """Return what `compute` would, and leave the same gradients."""
+        """Returns the same values as `compute`, and sets the same gradients."""
         inputs = batch, state, scale
-        key = self._make_key(batch, state)
+        key = self._build_key(batch, state)
         if key is None:
             return self.compute(*inputs)
         history, graph = self._history.setdefault(key, ShapeHistory()), self.graphs.get(key)
@@ -115,24 +115,24 @@ class GraphReplay:
             self.graphs.pop(key, None)
             history.checked_signature = hash(signature.key)
             history.num_checks += 1
-            return self._compute_checked(signature, *inputs)
+            return self._compute_and_check(signature, *inputs)
         graph = self._capture(signature, *inputs)
         if graph is None:
             return self.compute(*inputs)
         self.graphs[key] = graph
         return graph.replay(*inputs)
 
-    def _make_key(self, batch: Batch, state: ModelState) -> Hashable | None:
-        """Return a key of the shapes and of PyTorch's settings; None if nothing may be replayed."""
-        if self.make_graph is None or self.disabled_reason:
+    def _build_key(self, batch: Batch, state: ModelState) -> Hashable | None:
+        """Returns a key of the shapes and of PyTorch's settings; None if nothing may be replayed."""
+        if self.create_graph is None or self.disabled_reason:
             return None
         if is_recording() or get_disabled_reason() or torch._C._len_torch_dispatch_stack():
             return None
-        batch_key = describe_batch(batch)
-        return None if batch_key is None else (batch_key, describe_state(state), get_torch_settings())
+        batch_key = build_batch_key(batch)
+        return None if batch_key is None else (batch_key, build_state_key(state), get_torch_settings())
 
-    def _compute_checked(self, signature: ModelSignature, *inputs: Any) -> tuple[Tensor, ModelState]:
-        """Compute without a graph, and disable replay if this computation could not be captured."""
+    def _compute_and_check(self, signature: ModelSignature, *inputs: Any) -> tuple[Tensor, ModelState]:
+        """Computes without a graph, and disables replay if the computation cannot be captured."""
         random_states = RandomStates(self.device)
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         try:
@@ -143,25 +143,25 @@ class GraphReplay:
                 raise
             self.disable("it waits for the GPU")
         else:
-            after = compute_signature(self.model)
-            if after is None or after.key != signature.key:
+            new_signature = compute_signature(self.model)
+            if new_signature is None or new_signature.key != signature.key:
                 self.disable("the model changes itself")
-            elif random_states.have_changed() or any(isinstance(each, GENERATOR_TYPES) for each in signature.objects):
+            elif random_states.has_host_changed() or any(isinstance(v, GENERATOR_TYPES) for v in signature.objects):
                 self.disable("it draws random numbers on the CPU, or with a generator of its own")
             return results
-        for buffer, before in zip(self.model.buffers(), buffers, strict=True):
-            buffer.copy_(before)
-        self._undo(random_states)
+        for buffer, saved_buffer in zip(self.model.buffers(), buffers, strict=True):
+            buffer.copy_(saved_buffer)
+        self._reset(random_states)
         return self.compute(*inputs)
 
     def _capture(self, signature: ModelSignature, *inputs: Any) -> CapturedGradients | None:
-        """Return the captured graph; on failure disable replay and return None."""
-        assert self.make_graph is not None
+        """Returns the captured graph; on failure disables replay and returns None."""
+        assert self.create_graph is not None
         random_states = RandomStates(self.device)
         problem = "there is too little memory"
         if has_memory_for_graph(self.device, len(self.graphs)):
             try:
-                return CapturedGradients(self.make_graph(), self, signature, *inputs)
+                return CapturedGradients(self.create_graph(), self, signature, *inputs)
             except Exception as error:  # the gradients can still be computed without a graph
                 cause: BaseException = error
             while cause.__context__ is not None:
@@ -171,19 +171,19 @@ class GraphReplay:
             problem = (str(cause).strip() or "no reason given").splitlines()[0].rstrip(".")
             random_states.replace_device_state()
         self.disable(problem)
-        self.note(f"a CUDA graph could not be captured ({problem}); training continues without graphs.")
-        self._undo(random_states)
+        self.log(f"a CUDA graph could not be captured ({problem}); training continues without graphs.")
+        self._reset(random_states)
         return None
 
-    def _undo(self, random_states: RandomStates) -> None:
-        """Reset gradients and generators to before a failed attempt."""
+    def _reset(self, random_states: RandomStates) -> None:
+        """Clears the gradients and restores the random generators after a failed attempt."""
         for parameter in self.model.parameters():
             parameter.grad = None
         random_states.restore()
 
 
 class CapturedGradients:
-    """A captured graph with the memory it reads and writes."""
+    """A captured graph, and the tensors it reads and writes."""
 
     def __init__(self, graph: CudaGraph, replay: GraphReplay, signature: ModelSignature, *inputs: Any):
         self.graph, self.signature, self.parameters = graph, signature, list(replay.model.parameters())
@@ -197,7 +197,7 @@ class CapturedGradients:
         self.gradients = [parameter.grad for parameter in self.parameters]
 
     def replay(self, batch: Batch, state: ModelState, scale: Tensor) -> tuple[Tensor, ModelState]:
-        """Compute for new inputs. The next replay overwrites gradients and loss; the state is a copy."""
+        """Copies new inputs and replays. The next replay overwrites gradients and loss; the state is a copy."""
         for target, value in zip(self.inputs, list_tensors(batch, state, scale), strict=True):
             target.copy_(value)
         self.graph.replay()
@@ -206,11 +206,11 @@ class CapturedGradients:
         return self.loss, map_state(torch.clone, self.next_state)
 
 
-# What must be the same for a graph to be replayed
+# Keys of what must be the same for a graph to be replayed
 
 
 def get_torch_settings() -> Hashable:
-    """Return the settings of PyTorch that change what is computed."""
+    """Returns the settings of PyTorch that change results."""
     return (
         torch.get_default_dtype(),
         torch.get_float32_matmul_precision(),
@@ -220,33 +220,34 @@ def get_torch_settings() -> Hashable:
     )
 
 
-def describe_batch(batch: Batch) -> Hashable | None:
-    """Return type, shapes and other values of a batch; None if it holds something that cannot be compared.
+def build_batch_key(batch: Batch) -> Hashable | None:
+    """Returns type, shapes and other values of a batch; None if a value cannot be compared.
 
-    The positions of its rows in the data are left out: only error messages use them.
+    The positions of its sequences in the data are left out: only error messages use them.
     """
     key: list[Any] = [type(batch)]
     for name, value in vars(batch).items():
         if not isinstance(value, (Tensor, *COMPARABLE_TYPES)):
             return None
         if name != "positions":
-            key.append(describe_tensor(value) if isinstance(value, Tensor) else value)
+            key.append(build_tensor_key(value) if isinstance(value, Tensor) else value)
     return tuple(key)
 
 
-def describe_state(state: ModelState) -> Hashable:
-    return str(get_structure(state)), *map(describe_tensor, flatten(state).values())
+def build_state_key(state: ModelState) -> Hashable:
+    return str(get_structure(state)), *map(build_tensor_key, flatten(state).values())
 
 
-def describe_tensor(tensor: Tensor) -> Hashable:
+def build_tensor_key(tensor: Tensor) -> Hashable:
     return tensor.shape, tensor.dtype, tensor.device
 
 
 def compute_signature(model: nn.Module) -> ModelSignature | None:
-    """Return the attributes of all modules by identity, and the addresses of all tensors; None if there are hooks.
+    """Returns the attributes of all modules by identity, and the addresses of all tensors; None if there are hooks.
 
-    A hook runs Python code, which a graph cannot repeat. A hook of a tensor that only computes may be marked
-    `repeatable`. A module may list attributes that a call writes and no call reads in `diagnostic_attributes`.
+    A hook runs Python code, which a graph cannot repeat. A tensor hook that only launches kernels may have the
+    attribute `repeatable`. A module may list attributes that a call writes and no call reads in
+    `diagnostic_attributes`.
     """
     if any(getattr(global_hooks, f"_global{table}", None) for table in HOOK_TABLES):
         return None
@@ -282,30 +283,30 @@ def compute_signature(model: nn.Module) -> ModelSignature | None:
 
 
 def list_tensors(batch: Batch, state: ModelState, scale: Tensor) -> list[Tensor]:
-    """Return all tensors of the inputs in a fixed order."""
+    """Returns all tensors of the inputs in a fixed order."""
     tensors = [tensor for name, tensor in batch.tensors().items() if name != "positions"]
     return [*tensors, *flatten(state).values(), scale]
 
 
-# Random generators and the state of the GPU
+# Random generators, synchronisation and memory
 
 
 @contextmanager
 def forbid_synchronization(device: torch.device) -> Iterator[None]:
-    """Raise an error that contains `SYNC_ERROR` where the block would wait for the GPU."""
+    """Raises an error that contains `SYNC_ERROR` where the block would wait for the GPU."""
     if device.type != "cuda":
         yield
         return
-    before = torch.cuda.get_sync_debug_mode()
+    previous_mode = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
-        torch.cuda.set_sync_debug_mode(before)
+        torch.cuda.set_sync_debug_mode(previous_mode)
 
 
 def has_memory_for_graph(device: torch.device, num_graphs: int) -> bool:
-    """Return whether one more graph fits beside the existing ones, with room for a computation without a graph."""
+    """Returns whether one more graph fits beside the existing ones, with room for a computation without a graph."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
@@ -319,27 +320,27 @@ class RandomStates:
     num_replaced: ClassVar[int] = 0  # calls of `replace_device_state` in this process
 
     def __init__(self, device: torch.device):
-        self.device, self.host = device, get_host_states()
+        self.device, self.host_states = device, get_host_states()
         self.device_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
-    def have_changed(self) -> bool:
-        """Return whether random numbers were drawn on the CPU since the states were saved."""
-        (tensor, *others), (tensor_now, *others_now) = self.host, get_host_states()
-        return not torch.equal(tensor, tensor_now) or others != others_now
+    def has_host_changed(self) -> bool:
+        """Returns whether random numbers were drawn on the CPU since the states were saved."""
+        (torch_state, *others), (new_torch_state, *new_others) = self.host_states, get_host_states()
+        return not torch.equal(torch_state, new_torch_state) or others != new_others
 
     def restore(self) -> None:
-        tensor, python, (kind, numbers, *rest) = self.host
-        torch.default_generator.set_state(tensor)
-        random.setstate(python)
-        np.random.set_state((kind, np.frombuffer(numbers, np.uint32), *rest))
+        torch_state, python_state, (name, keys, *others) = self.host_states
+        torch.default_generator.set_state(torch_state)
+        random.setstate(python_state)
+        np.random.set_state((name, np.frombuffer(keys, np.uint32), *others))
         if self.device_state is not None:
             torch.cuda.set_rng_state(self.device_state, self.device)
 
     def replace_device_state(self) -> None:
-        """Give the generator of the device a new state object after a failed capture.
+        """Replaces the state object of the device's generator after a failed capture.
 
-        Graphs captured before draw from the old one and must not be replayed, which is why `num_replaced` is part of a
-        model's signature.
+        Graphs that were captured before use the old object and must not be replayed, which is why `num_replaced` is
+        part of a model's signature.
         """
         if self.device_state is None:
             return
@@ -348,6 +349,6 @@ class RandomStates:
 
 
 def get_host_states() -> tuple[Tensor, Any, tuple[Any, ...]]:
-    """Return the states of PyTorch's CPU generator, of Python's `random` and of `numpy.random`."""
-    kind, numbers, *rest = tuple(np.random.get_state(legacy=True))
-    return torch.default_generator.get_state(), random.getstate(), (kind, np.asarray(numbers).tobytes(), *rest)
+    """Returns the states of PyTorch's CPU generator, of Python's `random` and of `numpy.random`."""
+    name, keys, *others = tuple(np.random.get_state(legacy=True))
+    return torch.default_generator.get_state(), random.getstate(), (name, np.asarray(keys).tobytes(), *others)

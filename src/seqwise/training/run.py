@@ -1,11 +1,11 @@
 """A run is a folder: settings, environment, metrics, weights, tokeniser, checkpoints and a model card.
 
-    config.yaml         settings, data, command      env.json            versions and hardware
-    model.safetensors   the best weights             metrics.jsonl       one line per logged step
-    tokenizer.json      the vocabulary               task.json           what else the task derived from the data
-    checkpoints/step-N/ everything to resume         start.safetensors   initial token vectors, if any
-    README.md           the model card               curve.svg           the learning curve
-    summary.json        times, final validation
+    config.yaml          settings, data, command         env.json            versions and hardware
+    model.safetensors    the best weights                metrics.jsonl       one line per logged step
+    tokenizer.json       the vocabulary                  task.json           other facts that the task needs
+    checkpoints/step-N/  all that resuming needs         start.safetensors   vectors of `--vectors`, if any
+    README.md            the model card                  curve.svg           the learning curve
+    summary.json         times and final validation
 
 Loading one never executes code. `Run` reads and writes the folder; it does not train.
 """
@@ -13,6 +13,7 @@ Loading one never executes code. `Run` reads and writes the folder; it does not 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -30,122 +31,125 @@ from torch import Tensor
 
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, suggest_path
-from seqwise.families import FAMILY_FILES, family_names
+from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, write_text
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.task import Preprocessor
+from seqwise.tasks.task import DAMAGED_RUN_FIX, Preprocessor
 from seqwise.tasks.training_summary import TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
-from seqwise.training.checkpoints import get_resume_advice, resume_command, save_weights
+from seqwise.training.checkpoints import get_resume_command, get_resume_fix, save_weights
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
 
-SUMMARY = "summary.json"
 FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
-CONFIG, ENVIRONMENT, WEIGHTS, START = "config.yaml", "env.json", "model.safetensors", "start.safetensors"
-MODEL_FILE = "model_file"  # key in env.json: the file that defines a model of the user's own
-COPY_AGAIN = "Copy the folder again from where it was made, or train again."
+CONFIG, ENVIRONMENT, WEIGHTS, SUMMARY = "config.yaml", "env.json", "model.safetensors", "summary.json"
+INITIAL_EMBEDDINGS = "start.safetensors"
+COMPARISON_FILE = "compare.yaml"  # its presence makes a folder a comparison
+MODEL_FILE = "model_file"  # key in env.json: the file that defines a user-defined model
+OLD_KEYS = {"split_rule": "split", "seqwise_version": "seqwise"}  # field of `RunMetadata` → its key in config.yaml
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a run comes from: its data, its command, and the version that wrote it."""
+class RunMetadata:
+    """The data and the command of a run, and the version that wrote it: the section `run` of config.yaml."""
 
     data: str  # as the user named it
     fingerprint: str  # of the content and the split of the data
-    split: str  # the split rule in words
+    split_rule: str  # in words
     command: str
-    seqwise: str  # version
+    seqwise_version: str
     format: int = FORMAT
+
+    def to_yaml(self) -> str:
+        """Returns the section of config.yaml."""
+        values = {OLD_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        return yaml.safe_dump({"run": values}, sort_keys=False, allow_unicode=True)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of a run when it has ended."""
+    """Times and metrics of a finished run, saved as `summary.json`."""
 
     seconds: dict[str, float]  # spent on reading, training, validation and saving
-    validation: dict[str, float] | None  # of the best weights
-    share: float = 1.0  # of the validation split, evaluated during training
-    final: float | None = None  # the larger share that `validation` is about, if it is another one
-    step: int = 1  # the last one
+    validation: dict[str, float] | None  # metrics of the best weights
+    share: float = 1.0  # share of the validation split that was evaluated during training
+    final: float | None = None  # share of the split for `validation`, if it was evaluated again after training
+    step: int = 1  # number of the last step
 
 
 class Run:
     """An existing run folder."""
 
-    def __init__(self, folder: Path, settings: ResolvedSettings, origin: Origin):
-        self.folder, self.settings, self.origin = folder, settings, origin
+    def __init__(self, folder: Path, settings: ResolvedSettings, metadata: RunMetadata):
+        self.folder, self.settings, self.metadata = folder, settings, metadata
 
     @classmethod
     def create(
         cls,
         folder: Path,
         settings: ResolvedSettings,
-        origin: Origin,
+        metadata: RunMetadata,
         preprocessor: Preprocessor,
-        env: dict,
-        start: dict[str, Tensor] | None = None,
-        training: TrainingSummary | None = None,
+        environment: dict,
+        initial_embeddings: dict[str, Tensor] | None = None,
+        training_summary: TrainingSummary | None = None,
     ) -> Run:
-        """Create a new folder; an existing one is never overwritten. `start` are initial token vectors."""
+        """Creates a new folder; an existing one is never overwritten."""
         cls.check_new_folder(folder)
-        run = cls(folder, settings, origin)
+        run = cls(folder, settings, metadata)
         with _remove_on_failure(folder):
             with explain_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 preprocessor.save(folder)
-            if training is not None:
-                training.save(folder)
-            if start:
-                save_weights(folder / START, start)
-            write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")
+            if training_summary is not None:
+                training_summary.save(folder)
+            if initial_embeddings:
+                save_weights(folder / INITIAL_EMBEDDINGS, initial_embeddings)
+            write_text(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
             # Written last: its presence makes the folder a run, and `run` at its end proves that it is complete.
             write_text(folder / CONFIG, run._format_config())
         return run
 
     @staticmethod
     def check_new_folder(folder: Path) -> None:
-        """Raise an error unless the folder is missing or empty, so that no file is ever replaced."""
+        """Raises an error unless the folder is missing or empty, so that no file is ever replaced."""
         if (folder / CONFIG).exists():
-            repair = f"Resume it: {resume_command(folder)}\nOr name another folder with --out."
-            raise UsageError(f"{folder} already contains a run.", repair=repair)
+            fix = f"Resume it: {get_resume_command(folder)}\nOr name another folder with --out."
+            raise UsageError(f"{folder} already contains a run.", fix=fix)
         is_empty = folder.is_dir() and not any(folder.iterdir())
         if folder.exists() and not is_empty:
-            raise UsageError(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
+            raise UsageError(f"{folder} is not an empty folder.", fix="Name another folder with --out.")
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """Open the run in `folder`; raise `RunError` if it is none, or damaged."""
+        """Opens the run in `folder`; raises `RunError` if it is none, or damaged."""
         folder = Path(folder)
         path = folder / CONFIG
         if not path.is_file():
-            siblings = (folder.parent if folder.parent.is_dir() else Path()).glob(f"*/{CONFIG}")
-            advice = suggest_path(folder, sorted(path.parent for path in siblings))
-            advice = advice or "Train one first: seqwise train DATA --task language --model lstm"
-            raise RunError(f"{folder} is not a run: it has no {CONFIG}.", repair=advice)
+            raise _build_not_a_run_error(folder)
         try:
             values = yaml.safe_load(path.read_text(encoding="utf-8"))
-            about = values.pop("run")
-            version = int(about["format"])
+            saved_metadata = values.pop("run")
+            version = int(saved_metadata["format"])
         except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
-            raise RunError("this is not the settings file of a run.", file=path, repair=COPY_AGAIN) from None
+            raise RunError("this is not the settings file of a run.", file=path, fix=DAMAGED_RUN_FIX) from None
         if version > FORMAT:
-            writer = f"this run was written by Seqwise {about.get('seqwise')} in format {version}"
-            problem = f"{writer}; this version reads formats up to {FORMAT}."
-            raise RunError(problem, file=path, repair="Update with: pip install --upgrade seqwise")
-        keys = Origin.__dataclass_fields__
-        if missing := [key for key in keys if key not in about]:
+            origin = f"this run was written by Seqwise {saved_metadata.get('seqwise')} in format {version}"
+            problem = f"{origin}; this version reads formats up to {FORMAT}."
+            raise RunError(problem, file=path, fix="Update with: pip install --upgrade seqwise")
+        keys = {field: OLD_KEYS.get(field, field) for field in RunMetadata.__dataclass_fields__}
+        if missing := [key for key in keys.values() if key not in saved_metadata]:
             raise RunError(
-                f"{missing[0]!r} is missing from the settings file of the run.", file=path, repair=COPY_AGAIN
+                f"{missing[0]!r} is missing from the settings file of the run.", file=path, fix=DAMAGED_RUN_FIX
             )
-        origin = Origin(**{key: about[key] for key in keys})
-        if values.get("model") not in family_names():
-            raise _unregistered_error(str(values.get("model")), folder)
+        metadata = RunMetadata(**{field: saved_metadata[key] for field, key in keys.items()})
+        if values.get("model") not in list_family_names():
+            raise _build_unregistered_error(str(values.get("model")), folder)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # about renamed settings
             settings = parse_settings(values, path, ResolvedSettings)
-        return cls(folder, settings, origin)
+        return cls(folder, settings, metadata)
 
     @property
     def checkpoints(self) -> Path:
@@ -157,31 +161,31 @@ class Run:
 
     @cached_property
     def preprocessor(self) -> Preprocessor:
-        """Return the vocabularies and other facts that were computed from the training split."""
+        """Returns the vocabularies and other facts that were computed from the training split."""
         return Preprocessor.load(self.folder)
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Return the tokeniser of the input text."""
+        """Returns the tokeniser of the input text."""
         return self.preprocessor.tokenizer
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         save_weights(self.folder / WEIGHTS, weights)
 
-    def load_weights(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """Return the best weights so far."""
-        path, command = self.folder / WEIGHTS, resume_command(self.folder)
+    def read_weights(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """Returns the best weights so far."""
+        path, command = self.folder / WEIGHTS, get_resume_command(self.folder)
         if not path.exists():
-            problem = f"{self.folder} has no weights yet: training ended before its first validation."
-            raise RunError(problem, repair=f"Resume it: {command}")
+            problem = f"{self.folder} has no weights yet: they are saved at the first validation."
+            raise RunError(problem, fix=f"Wait for it if the run is training; if it has ended, resume it: {command}")
         try:
             return load_file(path, device=str(device))
         except SafetensorError as error:
-            repair = f"Write them again from the newest checkpoint: {command}"
-            raise RunError(f"the weights cannot be read: {error}.", file=path, repair=repair) from None
+            fix = f"Resume the run, which writes the weights of its newest checkpoint: {command}"
+            raise RunError(f"the weights cannot be read: {error}.", file=path, fix=fix) from None
 
     def has_weights(self) -> bool:
-        """Return whether there is a readable weights file."""
+        """Returns whether there is a readable weights file."""
         try:
             with safe_open(self.folder / WEIGHTS, "pt"):
                 return True
@@ -192,40 +196,39 @@ class Run:
         self.write_text(SUMMARY, json.dumps(asdict(summary), indent=1) + "\n")
 
     def load_summary(self) -> Summary | None:
-        """Return what `save_summary` has written; None for a missing or damaged file."""
+        """Returns what `save_summary` has written; None for a missing or damaged file."""
         with suppress(OSError, ValueError, TypeError):
             return Summary(**json.loads((self.folder / SUMMARY).read_text(encoding="utf-8")))
         return None
 
     def change_budget(self, budget: str, command: str) -> None:
-        """Record another budget in the settings file, and the command beside the earlier one."""
+        """Records another budget in the settings file, and the command beside the earlier one."""
         self.settings.budget = budget
-        self.origin = replace(self.origin, command=f"{self.origin.command}\n{command}".strip())
+        self.metadata = replace(self.metadata, command=f"{self.metadata.command}\n{command}".strip())
         self.write_text(CONFIG, self._format_config())
 
     def _format_config(self) -> str:
-        about = yaml.safe_dump({"run": asdict(self.origin)}, sort_keys=False, allow_unicode=True)
-        return self.settings.to_yaml() + about
+        return self.settings.to_yaml() + self.metadata.to_yaml()
 
-    def add_to_environment(self, **facts: Any) -> None:
-        """Add to `env.json` what was not known when the run was created."""
+    def update_environment(self, **values: Any) -> None:
+        """Adds values to `env.json` that were not known when the run was created."""
         path = self.folder / ENVIRONMENT
-        known: dict[str, Any] = {}
+        saved: dict[str, Any] = {}
         with suppress(OSError, ValueError):  # a missing or damaged file is replaced
-            known = json.loads(path.read_text(encoding="utf-8"))
-        if {**known, **facts} != known:
-            self.write_text(ENVIRONMENT, json.dumps({**known, **facts}, indent=2) + "\n")
+            saved = json.loads(path.read_text(encoding="utf-8"))
+        if {**saved, **values} != saved:
+            self.write_text(ENVIRONMENT, json.dumps({**saved, **values}, indent=2) + "\n")
 
     def log(self, step: Step) -> None:
-        """Append a line to `metrics.jsonl`."""
-        values = {key: value for key, value in asdict(step).items() if value not in ("", ())}
+        """Appends a line to `metrics.jsonl`."""
+        values = {key: value for key, value in asdict(step).items() if value not in ("", ())}  # no empty notes
         row = {"step": values.pop("number"), **values}
-        with explain_write_errors(self.metrics_file, get_resume_advice(self.folder)):
+        with explain_write_errors(self.metrics_file, get_resume_fix(self.folder)):
             with self.metrics_file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """Return every complete line of `metrics.jsonl`."""
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Returns every complete line of `metrics.jsonl`."""
         if not self.metrics_file.exists():
             return []
         rows = []
@@ -235,31 +238,45 @@ class Run:
         return rows
 
     def drop_metrics_after(self, step: int) -> None:
-        """Remove what a killed process wrote after its last checkpoint; the resumed run writes it again."""
-        lines = [json.dumps(row) + "\n" for row in self.metrics() if row["step"] <= step]
+        """Removes what a killed process wrote after its last checkpoint; the resumed run writes it again."""
+        lines = [json.dumps(row) + "\n" for row in self.read_metrics() if row["step"] <= step]
         self.write_text(self.metrics_file.name, "".join(lines))
 
     def write_text(self, name: str, text: str) -> None:
-        """Replace a small file of the run."""
-        write_text(self.folder / name, text, repair=get_resume_advice(self.folder))
+        """Replaces a small file of the run."""
+        write_text(self.folder / name, text, fix=get_resume_fix(self.folder))
 
 
-def _unregistered_error(model: str, folder: Path) -> RunError:
-    """Return the error for a run whose model the caller must define first: no code is loaded from a run."""
+def _build_not_a_run_error(folder: Path) -> RunError:
+    """Returns the error for a path without the settings file of a run."""
+    if (folder / COMPARISON_FILE).is_file():
+        run = next((path.parent for path in sorted(folder.glob(f"*/*/seed-*/{CONFIG}"))), None)
+        example = "" if run is None else f"\nOr name one of its runs, such as {run}"
+        fix = f"Resume it: {shlex.join(['seqwise', 'compare', '--resume', str(folder)])}{example}"
+        return RunError(f"{folder} is not a run, but a comparison of several.", fix=fix)
+    siblings = (folder.parent if folder.parent.is_dir() else Path()).glob(f"*/{CONFIG}")
+    fix = suggest_path(folder, sorted(path.parent for path in siblings))
+    fix = fix or "Train one first: seqwise train DATA --task language --model lstm"
+    reason = f"it has no {CONFIG}" if folder.is_dir() else "it is a file" if folder.exists() else "it does not exist"
+    return RunError(f"{folder} is not a run: {reason}.", fix=fix)
+
+
+def _build_unregistered_error(model: str, folder: Path) -> RunError:
+    """Returns the error for a run whose model the caller must define first: no code is loaded from a run."""
     file = "FILE"
     with suppress(OSError, ValueError, TypeError, KeyError):
         file = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))[MODEL_FILE]
     problem = f"the run has a model of your own, {model!r}, which is not registered."
-    repair = (
+    fix = (
         f"{'' if file == 'FILE' else f'It was defined in {file}. '}Import it and call seqwise.families.register(…), "
         f"or set the environment variable {FAMILY_FILES}={model}={file}"
     )
-    return RunError(problem, file=folder, repair=repair)
+    return RunError(problem, file=folder, fix=fix)
 
 
 @contextmanager
 def _remove_on_failure(folder: Path) -> Iterator[None]:
-    """Remove a run folder if the block that fills it raises."""
+    """Removes the new content of a run folder if the block raises."""
     is_new = not folder.exists()
     try:
         yield
@@ -268,5 +285,5 @@ def _remove_on_failure(folder: Path) -> Iterator[None]:
         if not is_new:
             folder.mkdir(exist_ok=True)
         if isinstance(error, SaveError):
-            _, error.repair = explain_cause(error.__cause__, "Or name another folder with --out.")
+            _, error.fix = explain_cause(error.__cause__, "Or name another folder with --out.")
         raise

@@ -9,36 +9,36 @@ from typing import Any
 
 from seqwise.tasks.task import Task
 from seqwise.training.card import build_model_card
-from seqwise.training.distribution import World, handle_signals, interrupt_at_once
+from seqwise.training.distribution import World, handle_signals, raise_interrupt
 from seqwise.training.run import Run, Summary
 from seqwise.training.step import Step
 
 
 class SinglePassRun:
-    """One pass over the data. Of several processes the first one fits the model and the others wait."""
+    """Fits a model in one pass over the data. Of several processes the first one fits it and the others wait."""
 
     def __init__(self, run: Run, task: Task, world: World, log: Callable[[str], None]):
         self.run, self.task, self.world, self.log = run, task, world, log
         self.model: Any = task.build(run.settings)
         # A run that was killed while the model was fitted starts again.
-        is_complete = run.has_weights() and any(row.get("ended") for row in run.metrics())
+        is_complete = run.has_weights() and any(row.get("ended") for row in run.read_metrics())
         self.ended = str(self.model.finish_reason) if is_complete else ""
         self.summary: Summary | None = None
 
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
-        """Yield the only step, unless the model was fitted before."""
+        """Yields the only step, unless the model was fitted before."""
         if self.ended or self.world.sum(stop())[0]:
             return
         step = None
         if self.world.is_first:
-            with handle_signals(interrupt_at_once):  # an unfinished pass has nothing to save
+            with handle_signals(raise_interrupt):  # an unfinished pass has nothing to save
                 step = self._fit()
         self.ended = self.world.broadcast_text(self.model.finish_reason)
         if step is not None:
             yield step
 
     def finish(self) -> Summary | None:
-        """Return times and metrics, in the process that fitted the model."""
+        """Returns times and metrics, in the process that fitted the model."""
         return self.summary
 
     def _fit(self) -> Step:

@@ -1,8 +1,8 @@
-"""The data types of the training loop: `Step` for its callers, `TrainerState`, the `Update` in progress; `LookAhead`.
+"""The data types of the training loop: `Step` for its callers, `TrainerState`, `Update` and `PrefetchIterator`.
 
-`LookAhead` keeps a GPU busy. Kernels are launched asynchronously: if the host read the loss of each update first, the
-GPU would be idle from then until the host has launched the next batch. So, after `optimizer.step()` is launched, the
-loop calls `start_next`, and only then waits.
+`PrefetchIterator` keeps a GPU busy. Kernels are launched asynchronously: if the host waited for the loss of each
+update, the GPU would be idle from then until the host has launched the next batch. So, after `optimizer.step()` is
+launched, the loop calls `prefetch`, and only then waits.
 """
 
 from __future__ import annotations
@@ -21,53 +21,53 @@ from seqwise.training.distribution import World
 from seqwise.training.memory import BatchShare
 
 T = TypeVar("T")
-MAX_LISTED = 8  # samples in the message about numbers that are not finite
+MAX_LISTED_POSITIONS = 8  # in the message about a loss that is not finite
 
 
 def get_objective(validation: dict[str, float]) -> float:
-    """Return the metric that training minimises: "goal" if there is one, else the loss."""
+    """Returns the validation metric that is minimised: "goal" if there is one, else "loss"."""
     return validation.get("goal", validation["loss"])
 
 
 @dataclass(frozen=True)
 class Step:
-    """One finished update, as the training loop yields it."""
+    """One finished update, as the training loop yields it. The names are also those of `metrics.jsonl`."""
 
-    number: int
-    epoch: int
-    tokens: int  # trained on so far
+    number: int  # from 1
+    epoch: int  # from 0
+    tokens: int  # number of tokens trained on so far
     loss: float  # mean nats per target of this update
     gradient_norm: float  # before clipping
     learning_rate: float
-    seconds: float  # of training so far, including all validations except the last
+    seconds: float  # duration of training so far, including all validations except the last
     tokens_per_second: float
-    progress: float  # fraction of the budget
-    validation: dict[str, float] | None = None
-    best: bool = False  # the validation is the best so far
-    notes: tuple[str, ...] = ()
-    ended: str = ""  # why training ends with this step, if it does
+    progress: float  # fraction of the budget that is spent
+    validation: dict[str, float] | None = None  # metrics, if the model was validated after this update
+    best: bool = False  # whether this validation is the best so far
+    notes: tuple[str, ...] = ()  # messages for the user
+    ended: str = ""  # why training ends with this step; "" if it continues
 
 
 @dataclass
 class TrainerState:
-    """How far training has come. Plain numbers, saved in checkpoints under these names."""
+    """The progress of training, in plain values, which checkpoints save under these names."""
 
-    step: int = 0
+    step: int = 0  # number of updates
     epoch: int = 0
     step_in_epoch: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    validations: int = 0
-    best_loss: float | None = None  # or the best value of another metric to minimise
-    history: list[float] = field(default_factory=list)  # validation losses, or other metrics to minimise
-    ended: str = ""  # why training is over
+    tokens: int = 0  # number of tokens trained on
+    seconds: float = 0.0  # duration of training
+    validations: int = 0  # number of validations that were due, of which some may have been skipped
+    best_loss: float | None = None  # smallest value of `get_objective`
+    history: list[float] = field(default_factory=list)  # `get_objective` of each validation
+    ended: str = ""  # why training has ended; "" if it has not
     validating: float = 0.0  # seconds of validation that are part of the budget
-    validating_outside: float = 0.0  # seconds of validation that are not, such as the last one
-    validation_seconds: float = 0.0  # of the newest validation
-    validation_share: float = 0.0  # of the split; 0: not yet chosen
+    validating_outside: float = 0.0  # seconds of other validations, such as the last one
+    validation_seconds: float = 0.0  # duration of the newest validation
+    validation_share: float = 0.0  # share of the validation split that is evaluated; 0: not yet chosen
     reading: float = 0.0  # seconds spent on reading the data
     saving: float = 0.0  # seconds spent on saving weights and checkpoints
-    budget: str = ""  # in words
+    budget: str = ""  # as text
 
 
 @dataclass
@@ -75,65 +75,65 @@ class Update:
     """One update in progress. Its loss and gradient norm are on the device until the host waits for them."""
 
     batch: Batch
-    model_state: ModelState  # before the update
-    next_model_state: ModelState
+    model_state: ModelState  # before the batch
+    next_model_state: ModelState  # after the batch
     share: BatchShare
     loss_sum: torch.Tensor  # over the targets of this process
     learning_rate: float = 0.0
     trainer_state: TrainerState = field(default_factory=TrainerState)  # before the update
-    not_finite: torch.Tensor | None = None  # whether loss or norm are infinite or NaN, on the device
-    loss_and_norm: torch.Tensor | None = None  # (loss_sum, gradient norm) on the host, once `ready` has happened
-    ready: torch.cuda.Event | None = None
+    is_not_finite: torch.Tensor | None = None  # () bool, on the device: loss or norm is infinite or NaN
+    loss_and_norm: torch.Tensor | None = None  # (loss_sum, gradient norm) on the host, after `copy_event`
+    copy_event: torch.cuda.Event | None = None
     loss: float = 0.0  # mean over the targets of all processes
     gradient_norm: float = 0.0
-    seconds: float = 0.0  # of training, up to this update
+    seconds: float = 0.0  # duration of training up to this update
 
 
-class LookAhead(Generic[T]):
-    """An iterator that can compute its next item early. Without calls of `start_next` it is the plain iterator.
+class PrefetchIterator(Generic[T]):
+    """An iterator that can compute its next item in advance. Without calls of `prefetch` it is the plain iterator.
 
-    An exception in the next item is raised when that item is asked for: the step before it can still be saved.
+    An exception in `prefetch` is raised by the following `next()`: the step before it can still be saved.
     """
 
     def __init__(self, items: Iterator[T]):
         self._items = items
-        self._pending: T | Exception | None = None  # the item, or what went wrong, which includes StopIteration
+        self._prefetched: T | Exception | None = None  # the item or the exception, which may be StopIteration
 
-    def start_next(self) -> None:
-        """Compute the next item now."""
+    def prefetch(self) -> None:
+        """Computes the next item now."""
         try:
-            self._pending = next(self._items)
+            self._prefetched = next(self._items)
         except Exception as error:
-            self._pending = error
+            self._prefetched = error
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        pending, self._pending = self._pending, None
-        if isinstance(pending, Exception):
-            raise pending
-        return next(self._items) if pending is None else pending
+        item, self._prefetched = self._prefetched, None
+        if isinstance(item, Exception):
+            raise item
+        return next(self._items) if item is None else item
 
 
 @torch.no_grad()
 def explain_non_finite(model: nn.Module, update: Update, step: int, world: World) -> NonFiniteError:
-    """Return the error for update number `step`; every row is evaluated alone to find those that are not finite."""
+    """Returns the error for step `step`. Each sequence is evaluated alone, to find those whose loss is not finite."""
     batch = update.batch
     positions = [] if batch.positions is None else batch.positions.tolist()
-    culprits = []
-    for row, position in enumerate(positions):
-        row_state = map_state(lambda tensor: tensor[row : row + 1], update.model_state)  # noqa: B023 - used at once
-        if not torch.isfinite(model(batch.slice(row, row + 1), row_state)[0].total):
-            culprits.append(position)
-    where = ""
-    if samples := world.gather(culprits) or world.gather(positions):
-        listed = ", ".join(f"{position:,}" for position in samples[:MAX_LISTED])
-        more = " …" if len(samples) > MAX_LISTED else ""
-        where = f", in the samples that begin at {batch.position_unit} {listed}{more}"
+    non_finite_positions = []
+    for index, position in enumerate(positions):
+        state = map_state(lambda tensor: tensor[index : index + 1], update.model_state)  # noqa: B023 - called at once
+        if not torch.isfinite(model(batch.slice(index, index + 1), state)[0].total):
+            non_finite_positions.append(position)
+    location = ""
+    if positions := world.gather(non_finite_positions) or world.gather(positions):
+        listed = ", ".join(f"{position:,}" for position in positions[:MAX_LISTED_POSITIONS])
+        more = " …" if len(positions) > MAX_LISTED_POSITIONS else ""
+        location = f", in the samples that begin at {batch.position_unit} {listed}{more}"
     return NonFiniteError(
-        f"the loss is {update.loss:g} and the gradient norm {update.gradient_norm:g} at step {step}{where}. "
+        f"the loss is {update.loss:g} and the gradient norm {update.gradient_norm:g} at step {step}{location}. "
         "The update was not made.",
-        repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate) "
+        fix="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate) "
         "or a smaller --training.clip-threshold.",
     )

@@ -1,7 +1,7 @@
-"""One training run from data to model card: what `seqwise train` and `seqwise.train` do.
+"""One training run from data to model card, for `seqwise train` and `seqwise.train`.
 
-A new run is a resumed run without a checkpoint: `create_run` creates the folder, `open_training` continues from what
-is in it. `TrainingRun.steps` passes on the steps of the loop and saves; displaying them is up to the caller.
+A new run is a resumed run without a checkpoint: `create_run` creates the folder, `open_training` continues from its
+content. `TrainingRun.steps` yields the steps of the loop and saves; the caller displays them.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from seqwise.training.checkpoints import (
     get_weights,
     load_newest_checkpoint,
     load_weights,
-    remove_leftovers,
+    remove_unusable_checkpoints,
     save_checkpoint,
 )
-from seqwise.training.distribution import World, local_device
+from seqwise.training.distribution import World, get_local_device
 from seqwise.training.initialization import (
     compile_layers,
     find_compilable_stacks,
+    format_settings,
     inherit_from_run,
     initialize_weights,
-    list_values,
 )
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import explain_out_of_memory
-from seqwise.training.run import MODEL_FILE, Origin, Run, Summary
+from seqwise.training.run import MODEL_FILE, Run, RunMetadata, Summary
 from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
 from seqwise.training.validation import (
@@ -61,8 +61,8 @@ from seqwise.training.validation import (
 from seqwise.training.word_vectors import WordVectors
 from seqwise.user_files import list_files
 
-MAX_UNSAVED_SECONDS = 120  # of training that a killed process can lose
-STEPS_PER_LOG = 10  # between lines of metrics.jsonl
+MAX_UNSAVED_SECONDS = 120  # seconds of training that a killed process can lose
+STEPS_PER_LOG = 10  # steps between two lines of metrics.jsonl
 
 
 def create_run(
@@ -75,41 +75,41 @@ def create_run(
     progress: ProgressCallback | None = None,
     processes: int = 1,
 ) -> tuple[Run, Task]:
-    """Read the data, choose the missing settings, create the run folder; on failure nothing is left of it."""
+    """Reads the data, chooses the settings that are not set, and creates the run folder; removes it on failure."""
     if settings.budget is not None:
-        Budget.parse(settings.budget)  # reject a wrong budget before the data is read
-    settings = fill_in_task(settings, data, log)
+        Budget.parse(settings.budget)  # raises an error before the data is read
+    settings = detect_task(settings, data, log)
     check_effects([settings], list_changed(settings))
     folder = out or find_free_folder(f"{settings.task}-{settings.model}")
     Run.check_new_folder(folder)
-    settings, task, vectors = open_data(data, settings, log, progress)
-    width = 0 if vectors is None else vectors.keyed.dim
+    settings, task, word_vectors = prepare_task(data, settings, log, progress)
+    vector_width = 0 if word_vectors is None else word_vectors.vectors.dim
     device = choose_device(settings)
-    resolved, chosen_names = resolve(settings, build_defaults_context(task, device, processes, width))
+    resolved, chosen_names = resolve(settings, build_defaults_context(task, device, processes, vector_width))
     task.check(resolved)
     family = get_family(resolved.model)
     if resolved.training.compile:
         find_compilable_stacks(device, (lambda: task.build(resolved)) if family.has_gradients else None)
     if family.has_gradients:
-        task.batches(resolved, 0, processes)  # raises an error if the rows cannot be divided among the processes
-    run = create_run_folder(folder, data, resolved, task, vectors, command, log)
+        task.batches(resolved, 0, processes)  # raises an error if a batch cannot be divided among the processes
+    run = create_run_folder(folder, data, resolved, task, word_vectors, command, log)
     if chosen_names:
-        log("chosen by rule: " + ", ".join(list_values(resolved, chosen_names)))
+        log("chosen by rule: " + ", ".join(format_settings(resolved, chosen_names)))
     return run, task
 
 
-def open_data(
+def prepare_task(
     data: str, settings: Settings, log: LogFunction = no_log, progress: ProgressCallback | None = None
 ) -> tuple[Settings, Task, WordVectors | None]:
-    """Return the settings, the task prepared on the data, and the word vectors to start from, if any."""
+    """Returns the settings, the task prepared on the data, and the word vectors of `--vectors`, if any."""
     start = time.perf_counter()
     settings, preprocessor = inherit_from_run(settings, log)
-    vectors = WordVectors.read(settings, log, progress)
-    if vectors is not None and settings.text.extend_vocabulary:
-        preprocessor = Preprocessor(extra_words=vectors.keyed.words[: settings.text.extend_vocabulary])
+    word_vectors = WordVectors.read(settings, log, progress)
+    if word_vectors is not None and settings.text.extend_vocabulary:
+        preprocessor = Preprocessor(extra_words=word_vectors.vectors.words[: settings.text.extend_vocabulary])
     task = get_task(settings.task).prepare(data, settings, preprocessor, log=log, progress=progress)
     task.reading_seconds = time.perf_counter() - start
-    return settings, task, vectors
+    return settings, task, word_vectors
 
 
 def create_run_folder(
@@ -117,49 +117,51 @@ def create_run_folder(
     data: str,
     settings: ResolvedSettings,
     task: Task,
-    vectors: WordVectors | None = None,
+    word_vectors: WordVectors | None = None,
     command: str = "",
     log: LogFunction = no_log,
 ) -> Run:
-    """Create the folder of a run."""
-    origin = Origin(data, task.fingerprint, task.split_rule, command, environment.version())
-    start = {} if vectors is None else vectors.match_vocabularies(task, log)
-    machine = environment.describe()
+    """Creates the folder of a run, with everything that is known before training."""
+    metadata = RunMetadata(data, task.fingerprint, task.split_rule, command, environment.get_version())
+    initial_embeddings = {} if word_vectors is None else word_vectors.match_vocabularies(task, log)
+    description = environment.describe()
     if get_family(settings.model).build is not None:
-        machine[MODEL_FILE] = list_files(FAMILY_FILES).get(settings.model)
+        description[MODEL_FILE] = list_files(FAMILY_FILES).get(settings.model)
     if get_family(settings.model).is_recurrent:
-        machine["recurrent_path"] = describe_backend(choose_device(settings))
-    return Run.create(folder, settings, origin, task.preprocessor, machine, start, task.training_summary)
+        description["recurrent_path"] = describe_backend(choose_device(settings))
+    return Run.create(
+        folder, settings, metadata, task.preprocessor, description, initial_embeddings, task.training_summary
+    )
 
 
-def fill_in_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
-    """Return a copy of the settings with a task, guessed from the data if the user named none."""
+def detect_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
+    """Returns a copy of the settings with a task, which is guessed from the data if it is not set."""
     settings = settings.model_copy(deep=True)
     if settings.task is None:
-        settings.task, why = guess_task(data, settings.data.encoding)
-        log(f"task: {settings.task}, because {why}. Choose another with --task.")
+        settings.task, reason = guess_task(data, settings.data.encoding, settings.columns)
+        log(f"task: {settings.task}, because {reason}. Choose another with --task.")
     return settings
 
 
 def open_task(run: Run, log: LogFunction = no_log) -> Task:
-    """Prepare the task of an existing run; its data must not have changed."""
+    """Prepares the task of an existing run; its data must not have changed."""
     start = time.perf_counter()
-    task = get_task(run.settings.task).prepare(run.origin.data, run.settings, run.preprocessor, log=log)
+    task = get_task(run.settings.task).prepare(run.metadata.data, run.settings, run.preprocessor, log=log)
     task.reading_seconds = time.perf_counter() - start
-    if task.fingerprint != run.origin.fingerprint:
-        problem = f"{run.origin.data} is not the data this run was started with."
-        raise RunError(problem, repair="Put the original file back, or start a new run.")
+    if task.fingerprint != run.metadata.fingerprint:
+        problem = f"{run.metadata.data} is not the data this run was started with."
+        raise RunError(problem, fix="Put the original file back, or start a new run.")
     return task
 
 
 def open_training(
     run: Run, world: World = World(), task: Task | None = None, log: LogFunction = no_log
 ) -> TrainingRun | SinglePassRun:
-    """Return the training of a run, new, interrupted or finished: `.ended` if it is over, else `.steps()`."""
+    """Returns the training of a run, which may be new, interrupted or finished (`ended` is not empty)."""
     log = log if world.is_first else no_log
     task = task or open_task(run, log)
-    kind = TrainingRun if get_family(run.settings.model).has_gradients else SinglePassRun
-    return kind(run, task, world, log)
+    training_class = TrainingRun if get_family(run.settings.model).has_gradients else SinglePassRun
+    return training_class(run, task, world, log)
 
 
 class TrainingRun:
@@ -171,7 +173,7 @@ class TrainingRun:
         check_precision(settings)
         torch.manual_seed(settings.seed)
         with explain_out_of_memory("the model does not fit into memory"):
-            self.model = model = task.build(settings).to(local_device(choose_device(settings)))
+            self.model = model = task.build(settings).to(get_local_device(choose_device(settings)))
         initialize_weights(model, task, run, log)
         if settings.training.compile:
             self._compile(model)
@@ -187,16 +189,16 @@ class TrainingRun:
         self._restore()
         self.trainer.state.reading += task.reading_seconds
         self.valid_size = task.valid_size()
-        self.budget_tokens = count_budget_tokens(self.trainer.budget, task.size().tokens)
+        self.budget_tokens = count_budget_tokens(self.trainer.budget, task.size().num_tokens)
         self._choose_validation_share()
 
     def _validate(self, share: float | None = None) -> dict[str, float]:
-        """Return metrics on a share of the validation split; by default on the one that is used during training."""
+        """Returns metrics on a share of the validation split, by default the share that is used during training."""
         share = share or self.trainer.state.validation_share
         return self.task.validate(self.model, self.run.settings, self.world, share)
 
     def _choose_validation_share(self) -> None:
-        """Choose how much of the validation split is evaluated during training, unless a checkpoint has it."""
+        """Chooses the share of the validation split that is evaluated during training, unless a checkpoint has it."""
         trainer, state, split = self.trainer, self.trainer.state, self.valid_size
         if not state.validation_share and self.budget_tokens is not None:
             state.validation_share = choose_share(split, self.budget_tokens)
@@ -206,17 +208,17 @@ class TrainingRun:
             state.validation_share = share
             state.validating_outside += time.perf_counter() - start
         if state.validation_share < 1 and self.budget_tokens is not None:
-            trainer.validation_cost = FORWARD_COST * state.validation_share * split.tokens / self.budget_tokens
+            trainer.validation_cost = FORWARD_COST * state.validation_share * split.num_tokens / self.budget_tokens
         if state.validation_share < 1 and not state.ended:
             self.log(
-                f"validation: {_describe_part(state.validation_share, split.tokens, self.task.unit)} during training, "
-                f"so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the budget."
+                f"validation: {_describe_share(state.validation_share, split.num_tokens, self.task.unit)} during "
+                f"training, so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the budget."
             )
 
     def finish(self) -> Summary | None:
-        """Return times and metrics of the finished run, also saved as `summary.json`; None if it is not finished.
+        """Returns times and metrics of a finished run, and saves them as `summary.json`; None if it is not finished.
 
-        If only a part of the validation split was evaluated so far, the best weights are evaluated on as much of it as
+        If only a share of the validation split was evaluated so far, the best weights are evaluated on as much of it as
         `MAX_VALIDATION_SHARE` of the budget allows. All processes must call it.
         """
         if not self.ended:
@@ -224,19 +226,19 @@ class TrainingRun:
         summary = self.run.load_summary()
         is_missing = summary is None or summary.step != self.trainer.state.step
         if self.world.sum(is_missing and self.world.is_first)[0]:
-            summary = self._summarise()
+            summary = self._build_summary()
             if self.world.is_first:
                 self.run.save_summary(summary)
                 self._write_card_and_curve()
         return summary
 
-    def _summarise(self) -> Summary:
+    def _build_summary(self) -> Summary:
         state = self.trainer.state
-        rows = [row["validation"] for row in self.run.metrics() if row.get("validation")]
-        validation, final = min(rows, key=get_objective, default=None), self._choose_final_share()
-        if final is not None:
+        validations = [row["validation"] for row in self.run.read_metrics() if row.get("validation")]
+        validation, final_share = min(validations, key=get_objective, default=None), self._choose_final_share()
+        if final_share is not None:
             start = time.perf_counter()
-            validation = self._validate_best(final)
+            validation = self._validate_best(final_share)
             state.validating_outside += time.perf_counter() - start
         seconds = {
             "reading": state.reading,
@@ -244,37 +246,38 @@ class TrainingRun:
             "validation": state.validating + state.validating_outside,
             "saving": state.saving,
         }
-        return Summary(seconds, validation, state.validation_share, final, state.step)
+        return Summary(seconds, validation, state.validation_share, final_share, state.step)
 
     def _choose_final_share(self) -> float | None:
-        """Return the share of the split on which the best weights are evaluated; None where there is no need."""
+        """Returns the share of the split on which the best weights are evaluated again; None if it is not needed."""
         state, trainer = self.trainer.state, self.trainer
         if state.validation_share == 1 or state.best_loss is None:
             return None
         if self.budget_tokens is not None:
             return min(1.0, max(state.validation_share, estimate_share(self.valid_size, self.budget_tokens)))
-        times_longer = MAX_VALIDATION_SHARE * trainer.budget.amount / max(1e-9, state.validation_seconds)
-        return min(1.0, state.validation_share * max(1.0, times_longer))
+        factor = MAX_VALIDATION_SHARE * trainer.budget.amount / max(1e-9, state.validation_seconds)
+        return min(1.0, state.validation_share * max(1.0, factor))
 
     def _validate_best(self, share: float) -> dict[str, float]:
-        """Return metrics of the best weights; the model has the newest ones again afterwards."""
-        newest = {name: tensor.clone() for name, tensor in get_weights(self.model).items()}
+        """Returns metrics of the best weights; afterwards the model has its newest weights again."""
+        newest_weights = {name: tensor.clone() for name, tensor in get_weights(self.model).items()}
         self.world.barrier()  # until the best weights are written
-        load_weights(self.model, self.run.load_weights(), self.run.folder)
+        load_weights(self.model, self.run.read_weights(), self.run.folder)
         try:
             with explain_out_of_memory("validation does not fit into memory"):
                 return self._validate(share)
         finally:
-            load_weights(self.model, newest, self.run.folder)
+            load_weights(self.model, newest_weights, self.run.folder)
 
     def _compile(self, model: torch.nn.Module) -> None:
-        """Compile layers; if that is impossible, a resumed run continues without, and `create_run` raises an error."""
+        """Compiles layers if possible. For a new run `create_run` has checked it; a resumed run continues without."""
         try:
             compile_layers(model, next(model.parameters()).device)
         except UsageError as error:
             self.log(f"continuing without compiled layers: {error.problem}")
 
     def _restore(self) -> None:
+        """Continues from the newest checkpoint, if there is one; all processes get the state of the first."""
         snapshot = load_newest_checkpoint(self.run.checkpoints, self.log)
         if snapshot is not None:
             self.trainer.restore(snapshot)
@@ -282,10 +285,10 @@ class TrainingRun:
         state = self.trainer.state
         if (state.best_loss is not None or state.ended) and not self.run.has_weights():
             self.log(f"the best weights in {self.run.folder} are missing; the newest are used instead.")
-            self._save_best()
+            self._save_best_weights()
         self.world.barrier()  # until all processes have read the checkpoint
         if self.world.is_first:
-            remove_leftovers(self.run.checkpoints, state.step)
+            remove_unusable_checkpoints(self.run.checkpoints, state.step)
             self.run.drop_metrics_after(state.step)
             if snapshot is not None:
                 self._write_card_and_curve()  # a kill may have prevented it
@@ -294,96 +297,96 @@ class TrainingRun:
 
     @property
     def ended(self) -> str:
-        """Return why training is over, or "" if it is not."""
+        """Returns why training has ended, or "" if it has not."""
         return self.trainer.state.ended
 
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
-        """Yield the steps of the loop and save. The first step after `stop()` returns true is the last."""
+        """Yields the steps of the loop, and saves. The first step after `stop()` returns true is the last."""
         if self.ended:
             return
         last_save = time.monotonic()
-        first = self.trainer.state.step + 1
+        first_step = self.trainer.state.step + 1
         for step in self.trainer.steps():
-            if step.number == first:
-                self._record_backends()
-            self._log(step)
+            if step.number == first_step:
+                self._save_backends()
+            self._log_step(step)
             start = time.perf_counter()
             if step.best:
-                self._save_best()
+                self._save_best_weights()
             should_stop, should_save = self.world.sum(
                 stop(), self.world.is_first and self._is_save_due(step, last_save)
             )
             if should_stop or should_save:
-                self._save(step.number)
+                self._save_checkpoint(step.number)
                 last_save = time.monotonic()
             if (should_stop or step.ended) and self.trainer.state.best_loss is None:
-                self._save_best()  # nothing was validated: save the last weights
+                self._save_best_weights()  # without a validation these are the newest weights
             self.trainer.state.saving += time.perf_counter() - start
             yield step
             if should_stop:
                 return
 
-    def _record_backends(self) -> None:
-        """Save which backend computed each recurrent layer, which is known after the first batch."""
-        parts = [(name, part) for name, part in self.model.named_modules() if isinstance(part, Recurrent)]
+    def _save_backends(self) -> None:
+        """Saves which backend computes each recurrent layer, which is known after the first batch."""
+        layers = {name: module for name, module in self.model.named_modules() if isinstance(module, Recurrent)}
         # A recurrent layer whose cell other modules call directly has no backend.
-        layers = {name: part.backend for name, part in parts if part.backend}
-        if layers and self.world.is_first:
-            self.run.add_to_environment(recurrent_layers=layers)
+        backends = {name: layer.backend for name, layer in layers.items() if layer.backend}
+        if backends and self.world.is_first:
+            self.run.update_environment(recurrent_layers=backends)
 
     def _is_save_due(self, step: Step, last_save: float) -> bool:
         if step.ended or time.monotonic() - last_save > MAX_UNSAVED_SECONDS:
             return True
-        every = self.run.settings.training.save_every
-        return step.number % every == 0 if every else step.validation is not None
+        interval = self.run.settings.training.save_every
+        return step.number % interval == 0 if interval else step.validation is not None
 
-    def _log(self, step: Step) -> None:
+    def _log_step(self, step: Step) -> None:
         is_due = step.number % STEPS_PER_LOG == 0 or step.number == 1 or step.validation or step.ended
         if self.world.is_first and is_due:
             self.run.log(step)
 
-    def _save_best(self) -> None:
-        with self.trainer.averaged_weights():
+    def _save_best_weights(self) -> None:
+        with self.trainer.use_averaged_weights():
             if self.world.is_first:
                 self.run.save_weights(get_weights(self.trainer.model))
 
-    def _save(self, step: int) -> None:
+    def _save_checkpoint(self, step: int) -> None:
         snapshot = self.trainer.snapshot()
         if not all(bool(parameter.isfinite().all()) for parameter in self.trainer.parameters):
             problem = f"the weights are no longer finite after step {step}: this update was too large."
-            repair = "The last good checkpoint is kept. Try half the learning rate (--training.learning-rate)."
-            raise NonFiniteError(problem, repair=repair)
+            fix = "The last good checkpoint is kept. Try half the learning rate (--training.learning-rate)."
+            raise NonFiniteError(problem, fix=fix)
         if self.world.is_first:
             save_checkpoint(self.run.checkpoints, step, snapshot)
-            self._write_card_and_curve()  # last, so that on a nearly full disk the checkpoint comes first
+            self._write_card_and_curve()  # last, so that a nearly full disk has room for the checkpoint
 
     def _write_card_and_curve(self) -> None:
-        """Write the learning curve and the model card."""
-        parameters = sum(p.numel() for p in self.trainer.model.parameters())
-        self.run.write_text("curve.svg", build_curve_svg(self.run.metrics(), self.task.unit))
-        self.run.write_text("README.md", build_model_card(self.run, self.task, f"{parameters:,} parameters"))
+        """Writes the learning curve and the model card."""
+        num_parameters = sum(p.numel() for p in self.trainer.model.parameters())
+        self.run.write_text("curve.svg", build_curve_svg(self.run.read_metrics(), self.task.unit))
+        self.run.write_text("README.md", build_model_card(self.run, self.task, f"{num_parameters:,} parameters"))
 
 
-def _describe_part(share: float, tokens: int, unit: str) -> str:
-    return f"{100 * share:.2g}% of the split, {share * tokens:,.0f} {unit}," if share < 1 else "all of the split"
+def _describe_share(share: float, num_tokens: int, unit: str) -> str:
+    return f"{100 * share:.2g}% of the split, {share * num_tokens:,.0f} {unit}," if share < 1 else "all of the split"
 
 
 def choose_device(settings: Settings) -> torch.device:
-    """Return the device of the settings; for "auto" the GPU if there is one."""
+    """Returns the device of the settings; for "auto" the GPU if there is one."""
     if settings.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if settings.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("PyTorch finds no CUDA device here.", repair="Leave out --device, or see: seqwise doctor")
+        raise UsageError("PyTorch finds no CUDA device here.", fix="Leave out --device, or see: seqwise doctor")
     return torch.device(settings.device)
 
 
 def build_defaults_context(task: Task, device: torch.device, processes: int, vector_width: int = 0) -> DefaultsContext:
-    """Return what the default rules depend on; `vector_width` is that of the word vectors to start from, if any."""
+    """Returns the context of the default rules; `vector_width` is the width of the word vectors, if there are any."""
     cuda = device.type == "cuda"
     return DefaultsContext(
         **asdict(task.size()),
         cuda=cuda,
-        cores=environment.cpu_count(),
+        cores=environment.count_cpus(),
         processes=processes,
         vector_width=vector_width,
         bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
@@ -391,5 +394,5 @@ def build_defaults_context(task: Task, device: torch.device, processes: int, vec
 
 
 def find_free_folder(name: str) -> Path:
-    """Return the first of runs/NAME-1, -2, … that does not exist."""
+    """Returns the first of runs/NAME-1, -2, … that does not exist."""
     return next(folder for number in count(1) if not (folder := Path("runs") / f"{name}-{number}").exists())

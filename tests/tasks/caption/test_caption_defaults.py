@@ -11,7 +11,7 @@ from seqwise.tasks.defaults import DefaultsContext, resolve
 def create_context(
     cuda: bool = False, vocabulary: int = 22, examples: int = 7200, processes: int = 1
 ) -> DefaultsContext:
-    return DefaultsContext(70_000, vocabulary, cuda, 2, processes, cuda, examples, 12, 1024)
+    return DefaultsContext(70_000, vocabulary, cuda, 2, processes, cuda, examples, 12)
 
 
 @pytest.mark.parametrize("cuda", [False, True])

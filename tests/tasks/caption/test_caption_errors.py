@@ -29,11 +29,11 @@ ERRORS = {
     "no images at all": ({"captions.csv": GOOD}, ["6 errors", "captions.csv:2", "captions.csv:7", "images.zip"]),
     "an unreadable image": (
         {**PNG, "images/2.png": b"GIF or what", "captions.csv": GOOD},
-        ["images/2.png", "the format is unknown", "Line 4 of", "captions.csv", "PNG or JPEG"],
+        ["images/2.png", "the format is unknown", "captions.csv:4 names it", "PNG or JPEG"],
     ),
     "an image that ends too early": (
         {**PNG, "images/3.png": make_image(size=(99, 99))[:150], "captions.csv": GOOD},
-        ["images/3.png", "not a readable image", "Line 5 of"],
+        ["images/3.png", "not a readable image", "captions.csv:5 names it"],
     ),
     "an empty image": ({**PNG, "images/1.png": b"", "captions.csv": GOOD}, ["images/1.png", "the file is empty"]),
     "an empty caption": (
@@ -54,7 +54,7 @@ ERRORS = {
     ),
     "an image in two splits": (
         {**PNG, "captions.csv": "image,caption,split\n1.png,a,train\n2.png,b,test\n1.png,c,test\n"},
-        ["captions.csv:4", "'1.png' is in test here, but in train in line 2"],
+        ["captions.csv:4", "'1.png' is in test here, but in train in "],
     ),
     "an image in two tables": (
         {**PNG, "train.csv": "image,caption\n1.png,a\n", "test.csv": "image,caption\nimages/1.png,a\n"},
@@ -66,15 +66,15 @@ ERRORS = {
     ),
     "features of different width": (
         {**NPY, "features/3.npy": make_array(np.zeros((2, 5))), "captions.csv": GOOD},
-        ["captions.csv:5", "3.png", "width 4 as before, found 5"],
+        ["captions.csv:5", "3.png", "width 4 like the first, found 5"],
     ),
     "features that are not finite": (
         {**NPY, "features/3.npy": make_array(np.full((2, 4), np.nan)), "captions.csv": GOOD},
-        ["features/3.npy", "not finite", "Line 5"],
+        ["features/3.npy", "not finite", "captions.csv:5 names it"],
     ),
     "an image among features": (
         {**NPY, "images/p.png": make_image(), "captions.csv": GOOD + "p.png,a\n"},
-        ["captions.csv:8", "expected features as before, found an image"],
+        ["captions.csv:8", "expected an array of features like the first one, found an image"],
     ),
     "an array of large numbers": (
         {**NPY, "features/0.npy": make_array(np.full((4, 4), 900)), "captions.csv": GOOD},
@@ -82,7 +82,7 @@ ERRORS = {
     ),
     "a row beyond the array": (
         {"features.npy": make_array(np.zeros((3, 4))), "captions.csv": "image,caption\n0,a\n1,b\n3,c\n"},
-        ["captions.csv:4", "no row 3", "features.npy has 3", "counted from 0"],
+        ["captions.csv:4", "row 3 is out of range: features.npy has rows 0 to 2"],
     ),
     "text that is called an array": (
         {"features.npy": b"1 2 3", "captions.csv": "image,caption\n0,a\n1,b\n"},
@@ -157,13 +157,14 @@ WARNINGS = {
 
 
 @pytest.mark.parametrize("case", WARNINGS)
-def test_warnings_are_counted(tmp_path: Path, case: str):
+def test_warnings_and_notes_are_counted(tmp_path: Path, case: str):
     files, fragments = WARNINGS[case]
-    messages = " ".join(read_captions(write_files(tmp_path, files), Settings().data).findings.warning_messages())
+    findings = read_captions(write_files(tmp_path, files), Settings().data).findings
+    messages = " ".join(findings.warning_messages() + findings.note_messages())
     assert [fragment for fragment in fragments if fragment not in messages] == []
 
 
-def test_long_captions_are_cut_and_counted(tmp_path: Path):
+def test_long_captions_are_truncated_and_counted(tmp_path: Path):
     messages: list[str] = []
     write_files(tmp_path, {**PNG, "captions.csv": GOOD + "1.png,one two three four five six\n"})
     settings = Settings(task="caption", data={"max_length": 5})
@@ -176,8 +177,8 @@ def test_the_reader_names_a_damaged_image_in_an_archive(tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         for name, content in PNG.items():
             archive.writestr(name, content)
-    damaged = bytearray((tmp_path / "images.zip").read_bytes())
-    damaged[60] ^= 255  # inside the first image
-    (tmp_path / "images.zip").write_bytes(damaged)
+    content_of_archive = bytearray((tmp_path / "images.zip").read_bytes())
+    content_of_archive[60] ^= 255  # inside the first image
+    (tmp_path / "images.zip").write_bytes(content_of_archive)
     with pytest.raises(DataError, match=r"images/0.png.*cannot be unpacked.*\n?.*"):
         read_captions(tmp_path, Settings().data)

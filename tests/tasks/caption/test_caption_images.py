@@ -18,8 +18,8 @@ from seqwise.tasks.caption.images import (
     choose_image_size,
     decode_array,
     decode_image,
+    get_natural_sort_key,
     load_array,
-    natural_sort_key,
     read_images,
     read_location,
     read_paths,
@@ -166,7 +166,7 @@ def test_a_folder_of_frames_is_a_clip_in_natural_order(store: ImageStore):
     assert not isinstance(clip, DataError)
     assert clip.kind == "frames"
     assert clip.array[:, 0, 0, 0].tolist() == [1, 2, 10]
-    assert sorted(["f10", "f9"], key=natural_sort_key) == ["f9", "f10"]
+    assert sorted(["f10", "f9"], key=get_natural_sort_key) == ["f9", "f10"]
 
 
 def test_missing_and_ambiguous_images_are_errors(store: ImageStore, tmp_path: Path):
@@ -199,9 +199,9 @@ def test_reading_reports_progress_and_continues_after_a_bad_file(store: ImageSto
 def test_paths_must_match_the_kind_of_the_model(store: ImageStore, tmp_path: Path):
     (clip,) = read_paths([tmp_path / "clip"], 16, "frames")
     assert clip.shape == (3, 16, 16, 3)
-    (one,) = read_paths([tmp_path / "images" / "a.png"], 16, "frames")
-    assert one.shape == (1, 16, 16, 3)
-    with pytest.raises(DataError, match="trained on features per row; received an image"):
+    (clip_of_one_frame,) = read_paths([tmp_path / "images" / "a.png"], 16, "frames")
+    assert clip_of_one_frame.shape == (1, 16, 16, 3)
+    with pytest.raises(DataError, match="each input of this model is an array of features; received an image"):
         read_paths([tmp_path / "images" / "a.png"], 16, "features")
     with pytest.raises(DataError, match="no such file"):
         read_paths([tmp_path / "images" / "z.png"], 16, "images")

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from seqwise.tasks.caption.shapes import COLOURS, IMAGE_SIZE, SHAPES, _signed_distance, draw_shapes
+from seqwise.tasks.caption.shapes import COLOURS, IMAGE_SIZE, SHAPES, _compute_signed_distance, draw_shapes
 
 SHAPE_PATTERN = rf"a (small|large) ({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"
 CAPTION = re.compile(rf"{SHAPE_PATTERN}(?: (above|below|left of|right of) {SHAPE_PATTERN})?")
@@ -32,8 +32,8 @@ def test_the_images_are_reproducible(shapes):
         "a large yellow square above a small green triangle",
         "a large red cross right of a small purple square",
     ]
-    again, _ = draw_shapes.__wrapped__(400)
-    assert np.array_equal(again, images)
+    drawn_again, _ = draw_shapes.__wrapped__(400)
+    assert np.array_equal(drawn_again, images)
 
 
 def test_every_caption_follows_the_grammar(shapes):
@@ -87,6 +87,6 @@ def test_nothing_is_drawn_at_the_edge(shapes):
 
 def test_signed_distances_equal_hand_computed_values():
     x, y, r = np.array([[[3.0]]] * 4), np.array([[[4.0]]] * 4), np.array([[[2.0]]] * 4)
-    distances = _signed_distance(x, y, r, np.arange(4)).ravel()
+    distances = _compute_signed_distance(x, y, r, np.arange(4)).ravel()
     # circle: 5 - 2; square: max(3, 4) - 1.94; triangle: max(4 - 1.44, 2.598 - 2 - 1); cross: min over two bars
     assert distances == pytest.approx([3.0, 2.06, 2.56, min(max(3 - 2, 4 - 0.68), max(4 - 2, 3 - 0.68))])

@@ -53,11 +53,13 @@ def write_data(folder: Path, kind: str = "images") -> Path:
     return folder
 
 
-def prepare_task(data: Path | str, model: str = "gru", log=lambda line: None, **more) -> tuple[Caption, Settings]:
-    settings = keep_used({"task": "caption", "model": model, "budget": "20-epochs", **SMALL, **more})
+def prepare_task(data: Path | str, model: str = "gru", log=lambda line: None, **overrides) -> tuple[Caption, Settings]:
+    settings = keep_used({"task": "caption", "model": model, "budget": "20-epochs", **SMALL, **overrides})
     task = Caption.prepare(str(data), settings, log=log)
     size = task.size()
-    context = DefaultsContext(size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.max_length)
+    context = DefaultsContext(
+        size.num_tokens, size.vocabulary_size, False, 2, 1, False, size.num_examples, size.max_length
+    )
     return task, resolve(settings, context)[0]
 
 
@@ -87,10 +89,10 @@ def test_a_trained_model_is_evaluated_against_all_captions(trained_task, images:
     assert evaluation.metrics["images"] == len(task.splits.parts["test"])
     assert evaluation.data.endswith("the test split")
     assert "sacreBLEU" in evaluation.definitions["bleu"]
-    whole = Caption.evaluate(task.bundle(model, settings), str(images), "all", BEAM)
-    assert whole.metrics["images"] == 48
-    assert whole.metrics["exact_match"] > 0.95
-    assert whole.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
+    all_splits = Caption.evaluate(task.bundle(model, settings), str(images), "all", BEAM)
+    assert all_splits.metrics["images"] == 48
+    assert all_splits.metrics["exact_match"] > 0.95
+    assert all_splits.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
 
 
 def test_the_captions_of_an_evaluation_can_be_written(trained_task, images: Path, tmp_path: Path):
@@ -121,19 +123,19 @@ def test_captions_come_in_the_order_of_the_inputs(trained_task, images: Path):
         "red",
     ]
     assert predictions[0].text == f"{names[0]}\t{predictions[0].values['caption']}"
-    (single,) = Caption.predict(task.bundle(model, settings), names[:1], BEAM)
-    assert single.text == single.values["caption"] == predictions[0].values["caption"]
+    (prediction,) = Caption.predict(task.bundle(model, settings), names[:1], BEAM)
+    assert prediction.text == prediction.values["caption"] == predictions[0].values["caption"]
 
 
 def test_n_best_sampling_and_a_forced_start_are_applied(trained_task, images: Path):
     task, settings, model = trained_task
     name = [str(images / "1.png")]
-    (several,) = Caption.predict(
+    (n_best,) = Caption.predict(
         task.bundle(model, settings), name, InferenceOptions(BeamSearchOptions(beam=4, n_best=3))
     )
-    scores = [(each["ended"], each["score"]) for each in several.values["captions"]]
+    scores = [(each["ended"], each["score"]) for each in n_best.values["captions"]]
     assert scores == sorted(scores, reverse=True)
-    assert len({each["caption"] for each in several.values["captions"]}) == 3
+    assert len({each["caption"] for each in n_best.values["captions"]}) == 3
     samples = [
         next(
             Caption.predict(
@@ -150,19 +152,19 @@ def test_n_best_sampling_and_a_forced_start_are_applied(trained_task, images: Pa
         task.bundle(model, settings), name, InferenceOptions(BeamSearchOptions(start="a square"))
     )
     assert continued.text.startswith("a square")
-    (short,) = Caption.predict(
+    (truncated,) = Caption.predict(
         task.bundle(model, settings), name, InferenceOptions(BeamSearchOptions(start="a square"), max_length=3)
     )
-    assert len(short.text.split()) == 3
+    assert len(truncated.text.split()) == 3
 
 
-def test_a_model_is_the_same_after_saving(trained_task, images: Path, tmp_path: Path):
+def test_a_loaded_model_has_the_loss_of_the_saved_one(trained_task, images: Path, tmp_path: Path):
     task, settings, model = trained_task
     task.preprocessor.save(tmp_path)
-    again = Caption.restore(settings, Preprocessor.load(tmp_path))
-    again.load_state_dict(model.state_dict())
+    loaded = Caption.restore(settings, Preprocessor.load(tmp_path))
+    loaded.load_state_dict(model.state_dict())
     batch = task.captions["valid"].collate(np.arange(3), task.max_length)
-    assert torch.equal(again.eval()(batch)[0].total, model.eval()(batch)[0].total)
+    assert torch.equal(loaded.eval()(batch)[0].total, model.eval()(batch)[0].total)
 
 
 def test_validation_is_the_mean_over_all_tokens(trained_task):
@@ -198,19 +200,21 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str,
     model = task.build(settings).eval()
     batch = task.captions["train"].collate(np.arange(6), task.max_length)
     with torch.no_grad():
-        whole = model(batch)[0]
-        rows = [model(task.captions["train"].collate(np.array([number]), task.max_length))[0] for number in range(6)]
-        pieces = [model(batch.slice(number, number + 1))[0] for number in range(6)]
-    assert whole.count == batch.num_targets == sum(row.count for row in rows)
-    assert float(whole.total) == pytest.approx(sum(float(row.total) for row in rows), rel=1e-5)
-    assert float(whole.total) == pytest.approx(sum(float(row.total) for row in pieces), rel=1e-5)
+        batch_loss = model(batch)[0]
+        unpadded_losses = [
+            model(task.captions["train"].collate(np.array([number]), task.max_length))[0] for number in range(6)
+        ]
+        sliced_losses = [model(batch.slice(number, number + 1))[0] for number in range(6)]
+    assert batch_loss.count == batch.num_targets == sum(loss.count for loss in unpadded_losses)
+    assert float(batch_loss.total) == pytest.approx(sum(float(loss.total) for loss in unpadded_losses), rel=1e-5)
+    assert float(batch_loss.total) == pytest.approx(sum(float(loss.total) for loss in sliced_losses), rel=1e-5)
 
 
 def test_a_batch_has_captions_between_bos_and_eos(images: Path):
     task, settings = prepare_task(images)
     batch = next(iter(task.batches(settings).epoch(0)))
     tokenizer = task.preprocessor.tokenizer
-    for row in range(batch.rows):
+    for row in range(batch.num_sequences):
         is_target = batch.mask[row]
         assert batch.ids[row, 0] == tokenizer.id("<bos>")
         assert torch.equal(batch.ids[row][is_target][1:], batch.targets[row][is_target][:-1])
@@ -221,7 +225,7 @@ def test_a_batch_has_captions_between_bos_and_eos(images: Path):
         assert np.array_equal(batch.images[row].numpy(), task.splits.images.arrays[example.index])
 
 
-def test_a_caption_that_was_cut_has_no_end(images: Path):
+def test_a_truncated_caption_has_no_end_token(images: Path):
     """Otherwise the model would learn to stop there."""
     settings = parse_settings({"task": "caption", "model": "gru", **SMALL, "data": {"max_length": 3}})
     task = Caption.prepare(str(images), settings)
@@ -233,9 +237,9 @@ def test_a_caption_that_was_cut_has_no_end(images: Path):
         assert batch.ids[row][batch.mask[row]].tolist()[1:] == targets[:-1]
         has_end.append(end in targets)
     assert {True, False} == set(has_end)
-    (whole, cut), _, mask = shift_captions([np.array([5, 6]), np.array([7, 8, 9, 4])], 1, 2, 3)
-    assert whole.tolist() == [1, 5, 6]
-    assert cut.tolist() == [1, 7, 8]
+    (complete, truncated), _, mask = shift_captions([np.array([5, 6]), np.array([7, 8, 9, 4])], 1, 2, 3)
+    assert complete.tolist() == [1, 5, 6]
+    assert truncated.tolist() == [1, 7, 8]
     assert mask.all()
 
 
@@ -256,10 +260,16 @@ def test_the_same_seed_gives_the_same_bits(images: Path):
     assert results[0] == results[1]
 
 
+def test_saved_weights_keep_the_old_name_of_the_decoder(images: Path):
+    task, settings = prepare_task(images)
+    names = task.build(settings).state_dict().keys()
+    assert {name.partition(".")[0] for name in names} == {"encoder", "writer"}
+
+
 def test_an_untrained_model_predicts_by_frequency(images: Path):
     task, settings = prepare_task(images)
     end = task.preprocessor.tokenizer.end
-    bias = task.build(settings).writer.output.bias
+    bias = task.build(settings).decoder.output.bias
     counts = np.bincount(np.concatenate(task.captions["train"].token_ids), minlength=len(bias))
     counts[end] = len(task.captions["train"].token_ids)
     assert torch.allclose(bias, torch.log(torch.tensor((counts + 1) / (counts.sum() + len(counts)))).float())
@@ -283,15 +293,15 @@ def test_encoder_and_size_follow_from_the_data(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("more", "fragment"),
+    ("overrides", "fragment"),
     [
         ({"caption": {"encoder": "features"}}, "features encoder cannot encode this data"),
         ({"caption": {"frames": True}}, "each row of the table names an image"),
     ],
 )
-def test_settings_that_contradict_the_data_are_rejected(images: Path, more: dict, fragment: str):
+def test_settings_that_contradict_the_data_are_rejected(images: Path, overrides: dict, fragment: str):
     with pytest.raises(UsageError, match=fragment):
-        prepare_task(images, **more)
+        prepare_task(images, **overrides)
 
 
 def test_invalid_models_are_rejected_before_training(images: Path):
@@ -314,9 +324,9 @@ def test_lstm_and_transformer_pass_the_check_with_both_encoders(images: Path, fa
 def test_inputs_of_another_kind_than_in_training_are_rejected(trained_task, tmp_path: Path):
     task, settings, model = trained_task
     data = write_data(tmp_path, "features")
-    with pytest.raises(UsageError, match="trained on an image per row; received features"):
+    with pytest.raises(UsageError, match="each input of this model is an image; received an array of features"):
         Caption.evaluate(task.bundle(model, settings), str(data), None, BEAM)
-    with pytest.raises(DataError, match=r"0.npy: this model was trained on an image"):
+    with pytest.raises(DataError, match=r"0.npy: each input of this model is an image"):
         list(Caption.predict(task.bundle(model, settings), [str(data / "0.npy")], BEAM))
 
 
@@ -374,10 +384,10 @@ def test_scores_use_all_references():
 
 def test_the_report_counts_images_captions_and_tokens(images: Path):
     task, _ = prepare_task(images)
-    report = task.report()
-    assert report.columns == ("images", "captions", "tokens", "unknown")
-    assert sum(row[0] for row in report.rows.values()) == 48
-    assert sum(row[1] for row in report.rows.values()) == 72
+    counts = task.count_data()
+    assert list(counts["train"]) == ["images", "captions", "tokens", "unknown"]
+    assert sum(row["images"] for row in counts.values()) == 48
+    assert sum(row["captions"] for row in counts.values()) == 72
 
 
 def test_the_longest_caption_can_end(trained_task, images: Path):

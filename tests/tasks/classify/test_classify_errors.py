@@ -87,7 +87,8 @@ def test_warnings_are_counted_and_logged(tmp_path: Path, case: str):
     data = write(tmp_path, files)
     task = Classify.prepare(data, Settings.model_validate({"task": "classify", **settings}), log=messages.append)
     assert [fragment for fragment in fragments if fragment not in "\n".join(messages)] == [], messages
-    assert set(task.report().warnings) <= {line.removeprefix("note: ") for line in messages}
+    logged = {line for line in messages if line.startswith(("note: ", "warning: "))}
+    assert logged == {f"note: {note}" for note in task.notes()} | {f"warning: {text}" for text in task.warnings()}
 
 
 def test_errors_of_all_files_are_reported_together(tmp_path: Path):

@@ -12,7 +12,7 @@ from seqwise.config import Settings
 from seqwise.data.examples import Splits
 from seqwise.errors import DataError, Findings
 from seqwise.tasks.classify.folders import find_labelled_files
-from seqwise.tasks.classify.reader import LabelledText, check_labels, open_labelled_texts
+from seqwise.tasks.classify.reader import LabelledText, check_labels, read_labelled_data
 from seqwise.tasks.classify.task import Classify
 from seqwise.tasks.guess import guess_task
 
@@ -28,17 +28,17 @@ def write(folder: Path, names: list[str], text: str = TEXT) -> Path:
 
 
 def read(folder: Path, **settings) -> Splits[LabelledText]:
-    return open_labelled_texts(str(folder), Settings(**settings))
+    return read_labelled_data(str(folder), Settings(**settings))
 
 
-def labels_by_split(splits: Splits[LabelledText]) -> dict[str, dict[str, int]]:
+def list_labels_by_split(splits: Splits[LabelledText]) -> dict[str, dict[str, int]]:
     return {split: dict(Counter(example.label for example in part)) for split, part in splits.parts.items()}
 
 
 def test_a_folder_per_label_has_a_text_per_file(tmp_path: Path):
     write(tmp_path, [f"{label}/{n}.txt" for label in ("neg", "pos") for n in range(40)])
     splits = read(tmp_path)
-    assert labels_by_split(splits) == {
+    assert list_labels_by_split(splits) == {
         "train": {"neg": 36, "pos": 36},
         "valid": {"neg": 2, "pos": 2},
         "test": {"neg": 2, "pos": 2},
@@ -51,8 +51,8 @@ def test_folders_of_splits_hold_the_folders_of_labels(tmp_path: Path):
     names = [f"acl/{split}/{label}/{n}.txt" for split in ("train", "test") for label in "ab" for n in range(20)]
     write(tmp_path, [*names, "acl/train/unsup/1.txt", "acl/train/urls.txt", "acl/README"])
     splits = read(tmp_path)
-    assert labels_by_split(splits)["test"] == {"a": 20, "b": 20}
-    assert labels_by_split(splits)["valid"] == {"a": 1, "b": 1}
+    assert list_labels_by_split(splits)["test"] == {"a": 20, "b": 20}
+    assert list_labels_by_split(splits)["valid"] == {"a": 1, "b": 1}
     assert splits.has_predefined_splits
     first = tmp_path / "acl/train/unsup/1.txt"
     assert f"2 files without a label, which are not read (first: {first})." in splits.findings.warning_messages()
@@ -76,8 +76,8 @@ def test_files_without_suffix_are_texts_and_their_names_are_no_splits(tmp_path: 
 def test_a_file_per_label_has_a_text_per_line(tmp_path: Path, names: tuple[str, ...]):
     write(tmp_path, [*names, "README.txt"], "\n".join(f"text {n}" for n in range(30)) + "\n\n")
     splits = read(tmp_path)
-    assert labels_by_split(splits)["test"] == {"neg": 30, "pos": 30}
-    assert labels_by_split(splits)["valid"] == {"neg": 1, "pos": 2} or labels_by_split(splits)["valid"] == {
+    assert list_labels_by_split(splits)["test"] == {"neg": 30, "pos": 30}
+    assert list_labels_by_split(splits)["valid"] == {"neg": 1, "pos": 2} or list_labels_by_split(splits)["valid"] == {
         "neg": 2,
         "pos": 1,
     }
@@ -90,7 +90,7 @@ def test_tables_in_folders_are_still_tables(tmp_path: Path):
         (tmp_path / year).mkdir()
         (tmp_path / year / "a.txt").write_text("".join(f"text {n}\t{'ab'[n % 2]}\n" for n in range(20)))
     assert find_labelled_files(tmp_path) is None
-    assert set(labels_by_split(read(tmp_path))["train"]) == {"a", "b"}
+    assert set(list_labels_by_split(read(tmp_path))["train"]) == {"a", "b"}
 
 
 def test_an_empty_file_is_an_error_or_dropped(tmp_path: Path):
@@ -125,7 +125,7 @@ def check(labels: list[str]) -> Findings:
     return splits.findings
 
 
-def test_many_different_numbers_are_questioned():
+def test_labels_that_are_many_different_numbers_give_a_warning_or_an_error():
     with pytest.raises(
         DataError, match=r"t.csv: the labels are 60 different numbers \(0.5, 1.5, 2.5 … 59.5\).*regress"
     ):

@@ -16,8 +16,8 @@ from seqwise.tasks.classify.reader import (
     check_labels,
     format_label,
     iterate_docstrings,
-    open_labelled_texts,
-    read_labelled_texts,
+    read_labelled_data,
+    read_labelled_table,
     sort_labels,
 )
 
@@ -26,7 +26,7 @@ LINES = [f"text {number}\t{'ab'[number % 2]}" for number in range(40)]
 
 def read_data(path: Path, stratify: bool | None = None, **data) -> Splits[LabelledText]:
     settings = Settings(data=DataSettings.model_construct(**data), classify={"stratify": stratify})
-    return open_labelled_texts(str(path), settings)
+    return read_labelled_data(str(path), settings)
 
 
 def write(path: Path, lines: list[str]) -> Path:
@@ -36,7 +36,7 @@ def write(path: Path, lines: list[str]) -> Path:
 
 def test_text_and_label_are_stripped(tmp_path: Path):
     path = write(tmp_path / "a.csv", ["text,label", "  good film ,  yes "])
-    assert read_labelled_texts(path, Findings()) == [LabelledText("good film", "yes", str(path), 2)]
+    assert read_labelled_table(path, Findings()) == [LabelledText("good film", "yes", str(path), 2)]
 
 
 @pytest.mark.parametrize(
@@ -94,16 +94,22 @@ def test_labels_that_all_occur_once_cannot_be_split(tmp_path: Path):
     assert len(read_data(path, valid_fraction=0.0, test_fraction=0.0).parts["train"]) == 9
 
 
+def test_too_few_examples_are_counted_over_all_splits(tmp_path: Path):
+    path = write(tmp_path / "a.tsv", ["good\tpos", "bad\tneg", "fine\tpos"])
+    with pytest.raises(DataError, match=r"a.tsv: 3 examples are too few.*labels have more than one"):
+        check_labels(read_data(path))
+
+
 @pytest.mark.parametrize("ending", ["tsv", "txt"])
 def test_columns_can_be_named_if_the_first_line_looks_like_a_header(tmp_path: Path, ending: str):
     path = write(tmp_path / f"a.{ending}", ["review\tmood", *LINES])
     findings = Findings()
-    read_labelled_texts(path, findings)
+    read_labelled_table(path, findings)
     assert "looks like a header" in findings.errors[0].problem
-    assert "--columns 'review,mood'" in findings.errors[0].repair
-    assert len(read_labelled_texts(path, Findings(), ["review", "mood"])) == 40
+    assert "--columns 'review,mood'" in findings.errors[0].fix
+    assert len(read_labelled_table(path, Findings(), ["review", "mood"])) == 40
     by_number = Findings()
-    assert len(read_labelled_texts(path, by_number, ["1", "2"])) == 41
+    assert len(read_labelled_table(path, by_number, ["1", "2"])) == 41
     assert len(by_number.warning_messages()) == 1
     assert "is read as an example" in by_number.warning_messages()[0]
 
@@ -111,7 +117,7 @@ def test_columns_can_be_named_if_the_first_line_looks_like_a_header(tmp_path: Pa
 def test_examples_with_an_empty_field_are_dropped_and_counted_on_request(tmp_path: Path):
     path = write(tmp_path / "a.csv", ["good,1", ",0", "bad,", "fine,1", "poor,0"])
     findings = Findings()
-    assert [example.text for example in read_labelled_texts(path, findings, on_empty="drop")] == [
+    assert [example.text for example in read_labelled_table(path, findings, on_empty="drop")] == [
         "good",
         "fine",
         "poor",

@@ -19,7 +19,7 @@ from seqwise.tasks.classify.model import Classifier, TextBatch, collate, predict
 from seqwise.tasks.classify.task import Classify
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import InferenceOptions, Preprocessor
-from seqwise.training.api import TrainedModel, load, train
+from seqwise.training.api import TrainedModel, load_run, train
 from seqwise.training.distribution import World
 from seqwise.training.run import Run
 from seqwise.training.training_run import open_task
@@ -49,7 +49,9 @@ def opinions(tmp_path_factory) -> str:
 
 def resolve_settings(task: Classify, settings: Settings, cuda: bool = False) -> Settings:
     size = task.size()
-    context = DefaultsContext(size.tokens, size.vocabulary, cuda, 2, examples=size.examples, max_length=size.max_length)
+    context = DefaultsContext(
+        size.num_tokens, size.vocabulary_size, cuda, 2, num_examples=size.num_examples, max_length=size.max_length
+    )
     return resolve(settings, context)[0]
 
 
@@ -91,12 +93,12 @@ def test_every_pooling_learns(opinions: str, tmp_path: Path, pooling: str):
 
 
 def test_a_loaded_run_gives_the_same_predictions(opinions: str, trained_model: TrainedModel):
-    loaded = load(trained_model.run.folder)
+    loaded = load_run(trained_model.run.folder)
     assert loaded.run.preprocessor.facts == {"labels": ["n", "y"]}
     assert loaded.predict("so good").values == trained_model.predict("so good").values
-    one = loaded.evaluate(opinions)
-    assert one.data == f"{opinions}, the test split"
-    assert one.metrics == trained_model.evaluate(opinions).metrics
+    evaluation = loaded.evaluate(opinions)
+    assert evaluation.data == f"{opinions}, the test split"
+    assert evaluation.metrics == trained_model.evaluate(opinions).metrics
 
 
 def test_evaluation_has_definitions_and_a_confusion_table(trained_model: TrainedModel, tmp_path: Path):
@@ -148,7 +150,7 @@ def test_a_prediction_has_label_probability_and_alternatives(trained_model: Trai
 def test_a_batch_counts_its_rows_targets_and_tokens():
     batch = collate([np.array([3, 4, 5]), np.array([6])], np.array([1, 0]), np.array([7, 9]))
     assert batch.ids.tolist() == [[3, 4, 5], [6, 0, 0]]
-    assert (batch.rows, batch.length, batch.num_targets, batch.num_tokens) == (2, 3, 2, 4)
+    assert (batch.num_sequences, batch.length, batch.num_targets, batch.num_tokens) == (2, 3, 2, 4)
     assert batch.positions is not None
     assert batch.positions.tolist() == [7, 9]
     assert batch.slice(1, 2).labels.tolist() == [0]
@@ -180,10 +182,10 @@ def test_an_untrained_model_predicts_by_frequency():
 
 
 def test_balanced_weights_multiply_the_loss_and_leave_the_bias_zero():
-    plain, weighted = build_model().eval(), build_model(classify={"class_weights": "balanced"}).eval()
-    weighted.load_state_dict(plain.state_dict())
+    unweighted, weighted = build_model().eval(), build_model(classify={"class_weights": "balanced"}).eval()
+    weighted.load_state_dict(unweighted.state_dict())
     batch = create_batch(3, 4, 5)
-    losses = [compute_loss(plain, batch.slice(i, i + 1)) for i in range(3)]
+    losses = [compute_loss(unweighted, batch.slice(i, i + 1)) for i in range(3)]
     expected = sum(loss * 10 / (3 * count) for loss, count in zip(losses, (6, 3, 1)))
     assert compute_loss(weighted, batch) == pytest.approx(expected, rel=1e-5)
     assert not build_model(classify={"class_weights": "balanced"}).head.output.bias.any()
@@ -203,11 +205,14 @@ def test_word_dropout_replaces_tokens_by_unknown_in_training_only():
 
 def test_label_smoothing_applies_in_training_only():
     no_dropout = {"dropout": 0.0}
-    plain, smooth = build_model(network=no_dropout), build_model(network=no_dropout, classify={"label_smoothing": 0.2})
-    smooth.load_state_dict(plain.state_dict())
+    unsmoothed, smoothed = (
+        build_model(network=no_dropout),
+        build_model(network=no_dropout, classify={"label_smoothing": 0.2}),
+    )
+    smoothed.load_state_dict(unsmoothed.state_dict())
     batch = create_batch(3, 4)
-    assert compute_loss(plain.eval(), batch) == compute_loss(smooth.eval(), batch)
-    assert compute_loss(plain.train(), batch) != compute_loss(smooth.train(), batch)
+    assert compute_loss(unsmoothed.eval(), batch) == compute_loss(smoothed.eval(), batch)
+    assert compute_loss(unsmoothed.train(), batch) != compute_loss(smoothed.train(), batch)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -219,11 +224,11 @@ def test_gradients_equal_finite_differences(family: str):
     batch = create_batch(2, 4)
     parameters = dict(model.named_parameters())
 
-    def loss(*values: torch.Tensor) -> torch.Tensor:
+    def run_with_parameters(*values: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(model, dict(zip(parameters, values)), (batch,))[0].total
 
     values = tuple(parameter.detach().clone().requires_grad_() for parameter in parameters.values())
-    assert torch.autograd.gradcheck(loss, values, fast_mode=True)
+    assert torch.autograd.gradcheck(run_with_parameters, values, fast_mode=True)
 
 
 def test_activations_can_be_recorded_by_name(opinions: str):
@@ -244,17 +249,17 @@ def test_scoring_truncates_long_rows_and_returns_each_row_once():
         for index, row in zip(indices, log_probabilities)
     }
     assert sorted(by_row) == [0, 1, 2, 3]
-    (_, alone), *_ = predict_log_probabilities(model, [rows[1][:10]], 10)
-    assert by_row[1] == pytest.approx(alone[0], abs=1e-6)
+    (_, truncated_row), *_ = predict_log_probabilities(model, [rows[1][:10]], 10)
+    assert by_row[1] == pytest.approx(truncated_row[0], abs=1e-6)
 
 
 def test_the_goal_is_accuracy_then_loss_or_macro_f1_with_balanced_weights(opinions: str):
     task, settings = prepare_task(opinions)
     metrics = task.validate(task.build(settings), settings, World())
-    assert 0 < metrics["goal"] - (1 - metrics["accuracy"]) < 1 / len(task.ids["valid"])
+    assert 0 < metrics["goal"] - (1 - metrics["accuracy"]) < 1 / len(task.token_ids["valid"])
     settings.classify.class_weights = "balanced"
     metrics = task.validate(task.build(settings), settings, World())
-    assert 0 < metrics["goal"] - (1 - metrics["macro_f1"]) < 1 / len(task.ids["valid"])
+    assert 0 < metrics["goal"] - (1 - metrics["macro_f1"]) < 1 / len(task.token_ids["valid"])
 
 
 class RecordingProcess:
@@ -273,10 +278,10 @@ def test_two_processes_validate_each_text_once(opinions: str):
     model, processes = task.build(settings), [RecordingProcess(0), RecordingProcess(1)]
     for process in processes:
         task.validate(model, settings, process)
-    both = np.array([process.recorded[0] for process in processes]).sum(0)
-    alone = task.validate(model, settings, World())
-    assert both[1:].sum() == len(task.ids["valid"])
-    assert both[0] / both[1:].sum() == pytest.approx(alone["loss"])
+    sums = np.array([process.recorded[0] for process in processes]).sum(0)
+    of_one_process = task.validate(model, settings, World())
+    assert sums[1:].sum() == len(task.token_ids["valid"])
+    assert sums[0] / sums[1:].sum() == pytest.approx(of_one_process["loss"])
 
 
 def test_texts_without_spaces_are_tokenised_into_characters(tmp_path: Path):
@@ -291,9 +296,9 @@ def test_texts_without_spaces_are_tokenised_into_characters(tmp_path: Path):
 def test_an_existing_preprocessor_is_used(opinions: str):
     task, _ = prepare_task(opinions)
     vocabulary = task.preprocessor.tokenizer
-    again = Classify.prepare(opinions, Settings(task="classify"), Preprocessor({"text": vocabulary}))
-    assert again.preprocessor.tokenizer is vocabulary
-    assert again.labels == ["n", "y"]
+    new_task = Classify.prepare(opinions, Settings(task="classify"), Preprocessor({"text": vocabulary}))
+    assert new_task.preprocessor.tokenizer is vocabulary
+    assert new_task.labels == ["n", "y"]
     with pytest.raises(DataError, match="the label 'n' does not occur"):
         Classify.prepare(
             opinions, Settings(task="classify"), Preprocessor({"text": vocabulary}, {"labels": ["y", "z"]})
@@ -333,10 +338,10 @@ def test_every_setting_gets_a_default(opinions: str, family: str, cuda: bool):
 
 def test_the_report_counts_texts_tokens_and_unknown_words(opinions: str):
     task, _ = prepare_task(opinions)
-    report = task.report()
-    assert report.columns == ("texts", "tokens", "longest", "unknown")
-    assert [report.rows[split][0] for split in ("train", "valid", "test")] == [270, 15, 15]
-    assert "2 labels" in report.sentences[1]
+    counts = task.count_data()
+    assert list(counts["train"]) == ["texts", "tokens", "longest", "unknown"]
+    assert [counts[split]["texts"] for split in ("train", "valid", "test")] == [270, 15, 15]
+    assert "2 labels" in task.describe_data()[1]
 
 
 def test_asking_for_more_labels_than_exist_shows_all():
@@ -346,10 +351,10 @@ def test_asking_for_more_labels_than_exist_shows_all():
 
 
 def test_a_prediction_says_if_all_words_are_unknown(trained_model: TrainedModel):
-    known, unknown, empty = trained_model.predict(["good film", "xyzzy plugh", ""])
+    known, unknown, empty_text = trained_model.predict(["good film", "xyzzy plugh", ""])
     assert "nothing_known" not in known.values
     assert unknown.values["nothing_known"]
-    assert empty.values["nothing_known"]
+    assert empty_text.values["nothing_known"]
 
 
 def test_a_run_of_an_earlier_version_keeps_its_split(opinions: str, tmp_path: Path):
@@ -360,9 +365,9 @@ def test_a_run_of_an_earlier_version_keeps_its_split(opinions: str, tmp_path: Pa
     assert "  stratify: false\n" in config.read_text()
     config.write_text(config.read_text().replace("  stratify: false\n", ""))
     run = Run.open(tmp_path / "run")
-    assert open_task(run).fingerprint == run.origin.fingerprint
-    assert load(tmp_path / "run").evaluate(opinions).data.endswith("the test split")
-    assert "examples are held out at random" in run.origin.split
+    assert open_task(run).fingerprint == run.metadata.fingerprint
+    assert load_run(tmp_path / "run").evaluate(opinions).data.endswith("the test split")
+    assert "examples are held out at random" in run.metadata.split_rule
 
 
 def test_a_new_run_is_stratified_and_recognises_its_data(opinions: str, tmp_path: Path):
@@ -375,6 +380,6 @@ def test_a_new_run_is_stratified_and_recognises_its_data(opinions: str, tmp_path
         settings={"network": {"width": 8}},
     )
     assert run.settings.classify.stratify
-    assert "examples of each label are held out" in run.run.origin.split
-    assert open_task(Run.open(tmp_path / "run")).fingerprint == run.run.origin.fingerprint
+    assert "examples of each label are held out" in run.run.metadata.split_rule
+    assert open_task(Run.open(tmp_path / "run")).fingerprint == run.run.metadata.fingerprint
     assert run.evaluate(opinions).data.endswith("the test split")

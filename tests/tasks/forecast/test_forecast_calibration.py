@@ -87,18 +87,18 @@ def test_the_calibration_is_saved_with_the_best_weights_and_covers_the_validatio
 
 def test_a_run_of_an_earlier_version_is_loaded_without_calibration(run_and_table, tmp_path: Path):
     run, table = run_and_table
-    old = tmp_path / "old"
-    old.mkdir()
+    old_run = tmp_path / "old"
+    old_run.mkdir()
     for file in run.run.folder.iterdir():
         if file.is_file():
-            (old / file.name).write_bytes(file.read_bytes())
-    weights = load_file(old / "model.safetensors")
+            (old_run / file.name).write_bytes(file.read_bytes())
+    weights = load_file(old_run / "model.safetensors")
     del weights["calibration"]
-    save_file(weights, old / "model.safetensors")
-    loaded = seqwise.load(old)
+    save_file(weights, old_run / "model.safetensors")
+    loaded = seqwise.load(old_run)
     assert loaded.model.calibration.tolist() == np.zeros((4, 2)).tolist()
     assert loaded.evaluate(table).metrics["mse"] == run.evaluate(table).metrics["mse"]
     weights.popitem()
-    save_file(weights, old / "model.safetensors")
+    save_file(weights, old_run / "model.safetensors")
     with pytest.raises(seqwise.errors.RunError, match="is missing from the file"):
-        seqwise.load(old).model  # noqa: B018
+        seqwise.load(old_run).model  # noqa: B018

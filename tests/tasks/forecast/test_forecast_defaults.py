@@ -12,7 +12,7 @@ from seqwise.tasks.forecast.model import choose_patch_size
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("model", [family for family in FAMILIES if family != "ngram"])
 def test_every_setting_gets_a_default(model: str, cuda: bool):
-    context = DefaultsContext(5_000_000, 0, cuda, cores=2, processes=2, examples=57_000, max_length=336)
+    context = DefaultsContext(5_000_000, 0, cuda, cores=2, processes=2, num_examples=57_000, max_length=336)
     settings, _ = resolve(Settings(task="forecast", model=model), context)
     for value in (settings.network.width, settings.network.depth, settings.network.embedding, settings.forecast.patch):
         assert value
@@ -26,7 +26,7 @@ def test_every_setting_gets_a_default(model: str, cuda: bool):
 
 
 def test_few_windows_get_small_batches_and_a_large_learning_rate():
-    context = DefaultsContext(2_000, 0, False, 2, examples=160, max_length=44)
+    context = DefaultsContext(2_000, 0, False, 2, num_examples=160, max_length=44)
     settings, _ = resolve(Settings(task="forecast", model="gru"), context)
     assert (settings.training.batch_size, settings.training.learning_rate) == (20, 2e-3)
     assert settings.forecast.patch == 1
@@ -38,7 +38,7 @@ def test_patches_divide_the_lookback_if_possible(lookback: int, patch: int):
 
 
 def test_settings_of_the_user_are_kept():
-    context = DefaultsContext(2_000, 0, False, 2, examples=160, max_length=44)
+    context = DefaultsContext(2_000, 0, False, 2, num_examples=160, max_length=44)
     settings, names = resolve(
         Settings(task="forecast", model="lstm", network={"width": 7}, forecast={"patch": 5}), context
     )

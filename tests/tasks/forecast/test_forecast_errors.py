@@ -38,7 +38,7 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
         ["t.csv:82", "quote is opened here and never closed"],
         {},
     ),
-    "a repeated timestamp": ({"t.csv": GOOD + "1950,3\n"}, ["t.csv:82", "1950 occurs twice", "first in line 52"], {}),
+    "a repeated timestamp": ({"t.csv": GOOD + "1950,3\n"}, ["t.csv:82", "1950 occurs twice", "t.csv:52."], {}),
     "series that are not distinguished": (
         {"t.csv": "year,shop,a\n" + "".join(f"{1900 + n // 2},{'ab'[n % 2]},1\n" for n in range(40))},
         ["t.csv:3", "1900 occurs twice", "--forecast.series"],
@@ -47,8 +47,24 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
     "an unreadable timestamp": ({"t.csv": GOOD + "in 1980,3\n"}, ["t.csv:82", "such as 1900", "found 'in 1980'"], {}),
     "day or month first": (
         {"t.csv": "date,a\n" + "".join(f"{n:02}/01/2024,1\n" for n in range(1, 12))},
-        ["t.csv:1", "the timestamps of 'date', such as '01/01/2024'", "ambiguous", "2020-01-31"],
+        [
+            "t.csv:1",
+            "the timestamps of 'date', such as '01/01/2024'",
+            "ambiguous",
+            "--forecast.date-order day-first",
+            "2020-01-31",
+        ],
         {},
+    ),
+    "dates in another order than is set": (
+        {"t.csv": "date,a\n" + "".join(f"{n:02}/01/2024,1\n" for n in range(1, 25))},
+        ["t.csv:14", "column 'date': expected a timestamp", "'13/01/2024'", "--forecast.date-order month-first"],
+        {"forecast": {"date_order": "month-first"}},
+    ),
+    "no date in the order that is set": (
+        {"t.csv": "date,a\n" + "".join(f"{n:02}/01/2024,1\n" for n in range(13, 25))},
+        ["t.csv:2", "column 'date': expected a timestamp", "--forecast.date-order month-first"],
+        {"forecast": {"date_order": "month-first"}},
     ),
     "uneven timestamps": (
         {"t.csv": "time,a\n" + HOURS + "2024-01-20 00:31,1\n"},
@@ -67,7 +83,7 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
     ),
     "a missing timestamp with the policy stop": (
         {"t.csv": GOOD.replace("1910,3.5\n", "")},
-        ["t.csv:12", "1 timestamp is missing before this line (step: year)"],
+        ["t.csv:12", "1 timestamp is missing before this row (step: year)"],
         {"forecast": {"missing": "stop"}},
     ),
     "a missing value that must be known in advance": (
@@ -169,16 +185,16 @@ def test_warnings_are_counted(tmp_path, table: str, fragment: str):
     messages: list[str] = []
     task = Forecast.prepare(write_files(tmp_path, {"t.csv": table}), Settings(), log=messages.append)
     assert any(fragment in message for message in messages), messages
-    assert any(fragment in warning for warning in task.report().warnings)
+    assert any(fragment in warning for warning in task.warnings())
 
 
 def test_a_gap_shifts_no_value(tmp_path):
     """The value of each remaining year stays at its year."""
-    whole = Forecast.prepare(write_files(tmp_path, {"t.csv": GOOD}), Settings()).series
+    complete = Forecast.prepare(write_files(tmp_path, {"t.csv": GOOD}), Settings()).series
     task = Forecast.prepare(write_files(tmp_path, {"u.csv": GOOD.replace("1910,3.5\n1911,4.5\n", "")}), Settings())
     for step in range(80):
         if step not in (10, 11):
-            assert task.series.values[step, 0] == whole.values[step, 0] == step % 7 + 0.5
+            assert task.series.values[step, 0] == complete.values[step, 0] == step % 7 + 0.5
 
 
 def test_a_missing_file_is_named(tmp_path):

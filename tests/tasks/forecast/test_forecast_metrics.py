@@ -20,7 +20,7 @@ def create_errors() -> ErrorSums:
 
 
 def test_metrics_are_means_over_all_windows_steps_and_series():
-    metrics = create_errors().metrics(np.ones(2), np.ones(2))
+    metrics = create_errors().compute_metrics(np.ones(2), np.ones(2))
     assert metrics["mse"] == pytest.approx((0 + 4 + 1) / 3)
     assert metrics["mae"] == pytest.approx((0 + 2 + 1) / 3)
     assert metrics["naive_mse"] == pytest.approx((1 + 4 + 9) / 3)
@@ -30,37 +30,41 @@ def test_metrics_are_means_over_all_windows_steps_and_series():
 
 def test_mase_is_a_mean_over_series_on_their_own_scale():
     """Series 0: MAE 1 · deviation 2 / 4. Series 1: MAE 1 · deviation 10 / 5."""
-    metrics = create_errors().metrics(np.array([2.0, 10.0]), np.array([4.0, 5.0]))
+    metrics = create_errors().compute_metrics(np.array([2.0, 10.0]), np.array([4.0, 5.0]))
     assert metrics["mase"] == pytest.approx((0.5 + 2.0) / 2)
 
 
 def test_a_series_that_never_changes_is_left_out_of_mase():
-    assert create_errors().metrics(np.ones(2), np.array([0.0, 5.0]))["mase"] == pytest.approx(1 / 5)
-    assert np.isnan(create_errors().metrics(np.ones(2), np.array([0.0, np.nan]))["mase"])
+    assert create_errors().compute_metrics(np.ones(2), np.array([0.0, 5.0]))["mase"] == pytest.approx(1 / 5)
+    assert np.isnan(create_errors().compute_metrics(np.ones(2), np.array([0.0, np.nan]))["mase"])
 
 
 def test_quantile_loss_and_coverage_equal_hand_computed_values():
-    metrics = create_errors().metrics(np.ones(2), np.ones(2))
+    metrics = create_errors().compute_metrics(np.ones(2), np.ones(2))
     low = 3 * 0.1  # 1 below the truth three times
     high = 0.1 + 0.9 * 0.5 + 0.1  # 1 above, 0.5 below, 1 above
     assert metrics["quantile_loss"] == pytest.approx((low + high) / 3 / 2)
     assert metrics["coverage"] == pytest.approx(2 / 3)
 
 
-def test_sums_of_batches_equal_those_of_the_whole():
+def test_metrics_of_batches_equal_those_of_all_windows():
     rng = np.random.RandomState(0)
     truth, forecast, series = rng.normal(size=(6, 3)), rng.normal(size=(6, 3)), np.array([0, 1, 0, 1, 1, 0])
     forecasts = {MODEL: forecast, NAIVE: forecast * 0, SEASONAL_NAIVE: forecast * 2}
-    whole, parts = ErrorSums(2), ErrorSums(2)
-    whole.add(series, truth, np.ones((6, 3), bool), forecasts)
-    for part in (slice(0, 4), slice(4, 6)):
-        part_forecasts = {name: each[part] for name, each in forecasts.items()}
-        parts.add(series[part], truth[part], np.ones((6, 3), bool)[part], part_forecasts)
-    assert parts.metrics(np.ones(2), np.ones(2)) == pytest.approx(whole.metrics(np.ones(2), np.ones(2)))
-    assert whole.metrics(np.ones(2), np.ones(2))["mse"] == pytest.approx(((truth - forecast) ** 2).mean())
+    of_all_windows, of_batches = ErrorSums(2), ErrorSums(2)
+    of_all_windows.add(series, truth, np.ones((6, 3), bool), forecasts)
+    for batch in (slice(0, 4), slice(4, 6)):
+        batch_forecasts = {name: each[batch] for name, each in forecasts.items()}
+        of_batches.add(series[batch], truth[batch], np.ones((6, 3), bool)[batch], batch_forecasts)
+    assert of_batches.compute_metrics(np.ones(2), np.ones(2)) == pytest.approx(
+        of_all_windows.compute_metrics(np.ones(2), np.ones(2))
+    )
+    assert of_all_windows.compute_metrics(np.ones(2), np.ones(2))["mse"] == pytest.approx(
+        ((truth - forecast) ** 2).mean()
+    )
 
 
 @pytest.mark.parametrize("quantiles", [(), (0.5,), (0.1, 0.9)])
 def test_every_metric_has_a_definition(quantiles: tuple[float, ...]):
-    metrics = ErrorSums(1, quantiles, (MODEL, *BASELINES)).metrics(np.ones(1), np.ones(1))
+    metrics = ErrorSums(1, quantiles, (MODEL, *BASELINES)).compute_metrics(np.ones(1), np.ones(1))
     assert metrics.keys() == get_definitions(24, quantiles).keys()

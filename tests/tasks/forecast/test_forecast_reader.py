@@ -41,8 +41,8 @@ def test_a_long_table_has_a_series_per_name(tmp_path):
     assert series.names == ["b/sold", "b/left", "a/sold", "a/left"]
     assert series.group.tolist() == [0, 0, 1, 1]
     assert np.nan_to_num(series.values, nan=-1).tolist() == [[-1, -1, 1, 10], [5, 50, 2, 20], [6, 60, -1, -1]]
-    one = read(tmp_path, text, target="sold", series="shop")
-    assert one.names == ["b", "a"]
+    one_target = read(tmp_path, text, target="sold", series="shop")
+    assert one_target.names == ["b", "a"]
 
 
 def test_rows_out_of_order_are_sorted_and_counted(tmp_path):
@@ -143,7 +143,7 @@ def test_a_column_has_one_role(tmp_path, options: dict, message: str):
 
 def test_the_option_columns_is_rejected(tmp_path):
     (tmp_path / "t.csv").write_text("t,a\n1,1\n2,3\n")
-    with pytest.raises(UsageError, match=r"--columns t,a means nothing.*\n.*--target, --forecast.time"):
+    with pytest.raises(UsageError, match=r"does not use --columns; received t,a.*\n.*--target, --forecast.time"):
         read_series(str(tmp_path / "t.csv"), Settings(columns="t,a"))
 
 

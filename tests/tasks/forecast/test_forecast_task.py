@@ -88,15 +88,15 @@ def test_the_loss_counts_observed_values_and_adds_up_over_rows(family: str):
     assert loss.count == int(batch.mask.sum()) == batch.num_targets
     total = float(loss.total.detach())
     assert total == pytest.approx(float(losses[batch.mask].detach().sum()), rel=1e-5)
-    rows = [float(model(batch.slice(row, row + 1))[0].total.detach()) for row in range(batch.rows)]
+    rows = [float(model(batch.slice(row, row + 1))[0].total.detach()) for row in range(batch.num_sequences)]
     assert sum(rows) == pytest.approx(total, rel=1e-5)
 
 
 def test_a_missing_target_has_no_influence():
     model, batch = build_model(), create_batch()
     future = torch.where(batch.mask, batch.future, torch.full_like(batch.future, math.nan))
-    other = WindowBatch(batch.past, future, batch.mask, batch.known)
-    assert float(model(batch)[0].total.detach()) == float(model(other)[0].total.detach())
+    without_missing_targets = WindowBatch(batch.past, future, batch.mask, batch.known)
+    assert float(model(batch)[0].total.detach()) == float(model(without_missing_targets)[0].total.detach())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -176,7 +176,7 @@ def test_open_settings_are_chosen_and_logged(tmp_path):
     assert "train 216, valid 31, test 62" in messages[1]
     assert messages[2] == "windows: train 162, valid 21, test 52; each forecasts 11 steps from the last 44."
     assert "season: 11 steps" in messages[3]
-    assert task.report().rows["test"] == (62, 62, 0, 52)
+    assert task.count_data()["test"] == {"steps": 62, "values": 62, "missing": 0, "windows": 52}
     shares = Settings(data={"valid_fraction": 0.2, "test_fraction": 0.25})
     Forecast.prepare("builtin:sunspots", shares)
     assert shares.forecast.splits == "0.55,0.2,0.25"
@@ -216,17 +216,17 @@ def test_mase_does_not_depend_on_the_unit(trained_model_and_table):
 
 def test_another_table_is_evaluated_as_a_whole(trained_model_and_table, tmp_path):
     run, path = trained_model_and_table
-    other = tmp_path / "later.csv"
-    other.write_text(create_table(60, start=500))
-    evaluation = run.evaluate(other)
+    other_table = tmp_path / "later.csv"
+    other_table.write_text(create_table(60, start=500))
+    evaluation = run.evaluate(other_table)
     assert evaluation.data.endswith("later.csv, all of it")
     assert evaluation.metrics["windows"] == 2 * (60 - 24 - 6 + 1)
     assert run.evaluate(path, split="valid").data.endswith("the valid split")
     with pytest.raises(UsageError, match="no split 'tset'"):
         run.evaluate(path, split="tset")
-    other.write_text(create_table(20, start=500))
+    other_table.write_text(create_table(20, start=500))
     with pytest.raises(DataError, match="no window of 30 steps fits"):
-        run.evaluate(other)
+        run.evaluate(other_table)
 
 
 def test_a_prediction_continues_after_the_end(trained_model_and_table):

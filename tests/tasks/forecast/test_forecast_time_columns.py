@@ -66,7 +66,7 @@ def test_dates_in_local_formats_and_several_columns_are_read(pattern: str):
     assert series.values[:, 0].tolist() == [number % 7 + 0.5 for number in range(60)]
     assert series.columns.time == header.removesuffix(",a")
     assert series.findings.warning_messages() == []
-    fields = split_timestamp(series.grid.label(1), series.columns.time_columns)
+    fields = split_timestamp(series.grid.format_timestamp(1), series.columns.time_columns)
     expected = moments[1].strftime(pattern).split(",")
     if pattern != "%Y,%b":  # a forecast writes the month as a number
         assert [field.lstrip("0") for field in fields] == [field.lstrip("0") for field in expected]
@@ -81,9 +81,9 @@ def test_such_tables_are_recognised_as_forecasts(pattern: str, tmp_path: Path):
 
 def test_day_and_month_are_decided_by_all_timestamps():
     rows = create_rows([datetime(2020, 1, 1) + timedelta(days=n) for n in range(20)], "%d/%m/%Y")
-    assert read("date,a", rows).grid.label(12) == "13/01/2020"
+    assert read("date,a", rows).grid.format_timestamp(12) == "13/01/2020"
     rows = create_rows([datetime(2020, 1, 1) + timedelta(days=n) for n in range(20)], "%m/%d/%Y")
-    assert read("date,a", rows).grid.label(12) == "01/13/2020"
+    assert read("date,a", rows).grid.format_timestamp(12) == "01/13/2020"
     with pytest.raises(DataError, match=r"such as '01/01/2020', are ambiguous: day or month first"):
         read("date,a", [f"{n:02}/01/2020,1" for n in range(1, 12)])
 

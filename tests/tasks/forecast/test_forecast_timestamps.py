@@ -54,22 +54,40 @@ def test_step_season_and_next_timestamp_are_inferred(
 ):
     grid = create_grid(texts)
     assert (grid.step_name, grid.season) == (step_name, season)
-    assert grid.label(len(texts)) == next_label
+    assert grid.format_timestamp(len(texts)) == next_label
     if "+" not in texts[0] and "." not in texts[0]:
-        assert [grid.label(n) for n in range(len(texts))] == texts
+        assert [grid.format_timestamp(n) for n in range(len(texts))] == texts
 
 
 def test_a_gap_does_not_change_the_step():
     grid = create_grid(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-09"])
     assert grid.step_name == "day"
-    assert grid.positions(np.array([get_parser("date")("2024-01-09")])).tolist() == [8]
+    assert grid.find_positions(np.array([get_parser("date")("2024-01-09")])).tolist() == [8]
 
 
 def test_jittered_timestamps_get_a_round_step():
     seconds = [0, 3601, 7198, 10803, 14400, 17995]
     grid = infer_grid(np.array([s * 10**6 for s in seconds]), "seconds ")
     assert grid.step_name == "hour"
-    assert np.abs(grid.positions(np.array([s * 10**6 for s in seconds])) - np.arange(6)).max() < 0.01
+    assert np.abs(grid.find_positions(np.array([s * 10**6 for s in seconds])) - np.arange(6)).max() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("text", "date_order", "day"),
+    [
+        ("01/02/2024", "day-first", "2024-02-01"),
+        ("01/02/2024", "month-first", "2024-01-02"),
+        ("01-02-24 18:00", "day-first", "2024-02-01"),
+        ("01.02.2024", "month-first", "2024-01-02"),
+        ("24/01/02", "year-first", "2024-01-02"),
+        ("99/12/31", "year-first", "1999-12-31"),
+        ("2024/01/02", "day-first", "2024-01-02"),
+    ],
+)
+def test_the_order_of_day_month_and_year_can_be_set(text: str, date_order: str, day: str):
+    style = detect_style([text], date_order)
+    assert style is not None
+    assert str(np.datetime64(get_parser(style)(text), "us").astype("datetime64[D]")) == day
 
 
 @pytest.mark.parametrize("text", ["32/01/2024", "yesterday", "2024-13-01", ""])
@@ -84,29 +102,29 @@ def test_timestamps_with_and_without_a_zone_cannot_be_mixed():
 
 def test_calendar_phases_equal_hand_computed_values():
     hours = create_grid(["2024-01-01 00:00", "2024-01-01 01:00"])  # a Monday
-    calendar_phases = hours.calendar_phases(np.array([0, 6, 24, 24 * 7]))
+    calendar_phases = hours.compute_calendar_phases(np.array([0, 6, 24, 24 * 7]))
     assert calendar_phases["time of day"][0].tolist() == [0, 0.25, 0, 0]
     assert calendar_phases["day of week"][0] == pytest.approx([0, 0, 1 / 7, 0])
     assert calendar_phases["time of year"][0] == pytest.approx([0, 0, 1 / 366, 7 / 366])
     assert [length for _, length in calendar_phases.values()] == pytest.approx([24, 168, 8766])
-    assert list(create_grid(["2024-01", "2024-02"]).calendar_phases(np.arange(2))) == ["time of year"]
-    assert create_grid(["1", "2"]).calendar_phases(np.arange(2)) == {}
+    assert list(create_grid(["2024-01", "2024-02"]).compute_calendar_phases(np.arange(2))) == ["time of year"]
+    assert create_grid(["1", "2"]).compute_calendar_phases(np.arange(2)) == {}
 
 
 def test_a_grid_is_aligned_with_another_table():
     hours = create_grid(["2024-01-01 00:00", "2024-01-01 01:00"])
     later = np.array([get_parser(hours.style)(f"2024-02-01 0{n}:00") for n in range(3)])
-    assert hours.align(later).label(0) == "2024-02-01 00:00"
+    assert hours.align(later).format_timestamp(0) == "2024-02-01 00:00"
     shifted = later + 30 * 60 * 10**6
-    assert hours.align(shifted).label(0) == "2024-02-01 00:30"  # a grid of its own, not half a step off
+    assert hours.align(shifted).format_timestamp(0) == "2024-02-01 00:30"  # a grid of its own, not half a step off
 
 
 def test_business_days_before_1970_are_consecutive_too():
     ticks = np.array([get_parser("date")(text) for text in ("1969-12-26", "1969-12-29", "1969-12-30")])
     days = TimeGrid("business day", 1, 0, "date")
-    assert np.diff(days.positions(ticks)).tolist() == [1, 1]
+    assert np.diff(days.find_positions(ticks)).tolist() == [1, 1]
 
 
 def test_decimals_keep_one_digit_after_the_point():
     numbers = create_grid(["0.5", "1.0", "1.5"])
-    assert [numbers.label(number) for number in range(4)] == ["0.5", "1.0", "1.5", "2.0"]
+    assert [numbers.format_timestamp(number) for number in range(4)] == ["0.5", "1.0", "1.5", "2.0"]

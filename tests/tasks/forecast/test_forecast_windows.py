@@ -46,7 +46,7 @@ def test_the_published_borders_give_the_published_number_of_windows():
     borders = compute_borders(series, "8640,2880,2880")
     assert borders == {"train": (0, 8640), "valid": (8640, 11520), "test": (11520, 14400)}
     rolling = create_windows(series, 336, 96)
-    assert [len(rolling.find(*border)) for border in borders.values()] == [8640 - 336 - 96 + 1, 2785, 2785]
+    assert [len(rolling.find_windows(*border)) for border in borders.values()] == [8640 - 336 - 96 + 1, 2785, 2785]
     assert describe_splits(series, "8640,2880,2880").endswith(
         "train 8,640, valid 2,880, test 2,880; the last 3,020 are not used."
     )
@@ -64,22 +64,24 @@ def test_splits_follow_fractions_or_files(tmp_path: Path):
 
 def test_a_window_is_the_past_and_the_future():
     rolling = create_windows(create_series([10.0 * n for n in range(8)], [float(n) for n in range(8)]), 3, 2)
-    windows = rolling.find(0, 8)
+    windows = rolling.find_windows(0, 8)
     assert windows.tolist() == [[o, c] for o in (3, 4, 5, 6) for c in (0, 1)]
     batch = rolling.collate(windows[[0, 3]])
     values = np.array([10.0 * n for n in range(8)])
     assert batch.past[0] * values.std() + values.mean() == pytest.approx([0, 10, 20], abs=1e-4)
     assert batch.future[1].numpy() * np.arange(8).std() + 3.5 == pytest.approx([4, 5], abs=1e-5)
-    assert (batch.rows, batch.length, batch.num_targets, batch.num_tokens) == (2, 3, 4, 4)
+    assert (batch.num_sequences, batch.length, batch.num_targets, batch.num_tokens) == (2, 3, 4, 4)
     assert batch.known.shape == (2, 5, 0)
     assert batch.positions.tolist() == [3, 4]
 
 
 def test_a_later_split_looks_back_but_not_ahead():
     rolling = create_windows(create_series(list(range(20))), 4, 3)
-    assert rolling.find(10, 15)[:, 0].tolist() == [10, 11, 12]  # targets 10 … 14, past from 6 on
-    assert rolling.find(10, 12).tolist() == []
-    assert create_windows(rolling.series, 4, 3, season=6).find(0, 20)[0, 0] == 6  # a season must lie before it too
+    assert rolling.find_windows(10, 15)[:, 0].tolist() == [10, 11, 12]  # targets 10 … 14, past from 6 on
+    assert rolling.find_windows(10, 12).tolist() == []
+    assert (
+        create_windows(rolling.series, 4, 3, season=6).find_windows(0, 20)[0, 0] == 6
+    )  # a season must lie before it too
 
 
 def test_statistics_depend_on_the_training_part_only():
@@ -100,7 +102,7 @@ def test_a_constant_has_deviation_one_and_gaps_are_ignored():
 
 @pytest.mark.parametrize("policy", ["interpolate", "previous"])
 def test_no_window_contains_a_value_of_its_future(policy: str):
-    """Change everything from a step on: windows that end before it stay as they were."""
+    """Changes everything from a step on: windows that end before it stay as they were."""
     values = [float(n % 5) for n in range(40)]
     gaps: list[float | str] = list(values)
     for step in (10, 11, 20, 27):
@@ -110,8 +112,8 @@ def test_no_window_contains_a_value_of_its_future(policy: str):
     first, second = (
         create_windows(create_series(each, missing=policy), 6, 2, policy, train=8) for each in (gaps, changed)
     )
-    windows = first.find(0, border)
-    all_windows = first.find(0, 40)
+    windows = first.find_windows(0, border)
+    all_windows = first.find_windows(0, 40)
     assert len(windows) > 5
     for window in all_windows[all_windows[:, 0] <= border]:
         assert np.array_equal(first.collate(window[None]).past, second.collate(window[None]).past)
@@ -121,7 +123,7 @@ def test_missing_targets_do_not_count_and_no_past_ends_in_a_gap():
     values: list[float | str] = [float(n) for n in range(12)]
     values[6] = values[7] = ""
     rolling = create_windows(create_series(values), 3, 2)
-    origins = rolling.find(0, 12)[:, 0].tolist()
+    origins = rolling.find_windows(0, 12)[:, 0].tolist()
     assert 6 not in origins  # both targets are missing
     assert 7 not in origins  # its past would end in a gap, filled from the future
     assert origins == [3, 4, 5, 9, 10]
@@ -129,13 +131,13 @@ def test_missing_targets_do_not_count_and_no_past_ends_in_a_gap():
     assert batch.mask.tolist() == [[True, False]]
     assert batch.num_targets == 1
     previous = create_windows(create_series(values, missing="previous"), 3, 2, "previous")
-    assert previous.find(0, 12)[:, 0].tolist() == [3, 4, 5, 7, 8, 9, 10]
+    assert previous.find_windows(0, 12)[:, 0].tolist() == [3, 4, 5, 7, 8, 9, 10]
 
 
 def test_a_series_that_starts_late_has_no_earlier_window():
     late: list[float | str] = ["", "", "", "", *map(float, range(8))]
     rolling = create_windows(create_series(list(range(12)), late), 3, 2)
-    assert [window[0] for window in rolling.find(0, 12).tolist() if window[1] == 1] == [7, 8, 9, 10]
+    assert [window[0] for window in rolling.find_windows(0, 12).tolist() if window[1] == 1] == [7, 8, 9, 10]
 
 
 def test_naive_forecasts_equal_hand_computed_values():
@@ -152,7 +154,7 @@ def test_known_values_cover_the_future():
     statistics = SeriesStatistics.fit(series, 28, 7, True)
     assert statistics.calendar == ["day of week"]  # a year is not seen twice
     rolling = RollingWindows(series, statistics, 7, 7, "interpolate")
-    known = rolling.collate(rolling.find(0, 28)[:1]).known
+    known = rolling.collate(rolling.find_windows(0, 28)[:1]).known
     assert known.shape == (1, 14, 3)
     assert known[0, :, 0].tolist() == pytest.approx([-1, 1] * 7)
     assert known[0, :7, 1:].numpy() == pytest.approx(known[0, 7:, 1:].numpy(), abs=1e-6)
@@ -195,8 +197,8 @@ def test_statistics_survive_serialisation():
 
 def test_a_new_series_is_scaled_by_its_own_values():
     statistics = SeriesStatistics.fit(create_series([1.0, 2, 3, 5]), 4, 1, True)
-    other = create_series([1.0, 2, 3, 5], [10.0, 20, 30, 40])
-    selected_statistics = statistics.select(other)
+    with_new_series = create_series([1.0, 2, 3, 5], [10.0, 20, 30, 40])
+    selected_statistics = statistics.select_series(with_new_series)
     assert selected_statistics.scaler.mean.tolist() == [2.75, 25]
     assert np.isnan(selected_statistics.in_sample_error[1])
 

@@ -47,7 +47,11 @@ ERRORS = {
         {},
         ["a.jsonl:1", "entry 2", "blank"],
     ),
-    "no tags at all": ({"a.jsonl": '{"tokens": ["a"]}\n'}, {}, ["a.jsonl:1", "expected tags", "tokens"]),
+    "no tags at all": (
+        {"a.jsonl": '{"tokens": ["a"]}\n'},
+        {},
+        ["a.jsonl: there is no column tags", "--columns"],
+    ),
     "no words": ({"a.jsonl": '{"tokens": [], "tags": []}\n'}, {}, ["a.jsonl:1", "no words", "--data.on-empty drop"]),
     "broken JSON": ({"a.jsonl": '{"tokens": ["a"], "tags": ["O"]\n'}, {}, ["a.jsonl:1", "not valid JSON"]),
     "an empty file": ({"a.conll": "\n\n"}, {}, ["a.conll", "no examples"]),
@@ -101,10 +105,6 @@ WARNINGS = {
         ["1 tag that BIOES does not", "E-ORG without", "a.conll:4"],
     ),
     "B- without an end": ("EU S-ORG\n\nUN B-ORG\nx O\n\ny O\n\nz O\n", ["B-ORG whose span has no end", "a.conll:3"]),
-    "document markers": (
-        "-DOCSTART- O\n\n" + GOOD,
-        ["1 document marker (-DOCSTART-), which is not a sentence", "a.conll:1"],
-    ),
 }
 
 
@@ -121,7 +121,7 @@ def test_a_scheme_violation_is_read_as_conlleval_reads_it(tmp_path: Path):
         str(write_files(tmp_path, {"a.conll": GOOD + "the O\nUN I-ORG\n"})), Settings(), log=messages.append
     )
     assert any("I-ORG without a B-ORG before it" in message for message in messages)
-    assert task.vocabulary.tag_ids(["O", "I-ORG"]) == [0, task.vocabulary.tags.index("S-ORG")]
+    assert task.vocabulary.get_tag_ids(["O", "I-ORG"]) == [0, task.vocabulary.tags.index("S-ORG")]
 
 
 def test_differences_between_splits_are_counted(tmp_path: Path):

@@ -31,10 +31,10 @@ def write(path: Path, text: str) -> Path:
 )
 def test_columns_are_read_with_any_suffix_and_line_ending(tmp_path: Path, name: str, change):
     splits = read_data(write(tmp_path / name, change(SENTENCES)))
-    words = {sentence.words: sentence.tags for sentence in splits.all_examples()}
-    assert words[("EU", "rejects")] == ("B-ORG", "O")
-    assert words[("Peter", "Blackburn")] == ("B-PER", "I-PER")
-    assert len(words) == 4
+    tags_by_words = {sentence.words: sentence.tags for sentence in splits.all_examples()}
+    assert tags_by_words[("EU", "rejects")] == ("B-ORG", "O")
+    assert tags_by_words[("Peter", "Blackburn")] == ("B-PER", "I-PER")
+    assert len(tags_by_words) == 4
     assert splits.scheme == "bio"
 
 
@@ -55,7 +55,7 @@ def test_document_markers_and_comments_are_skipped(tmp_path: Path):
     text = "-DOCSTART- -X- O\n\n# sent_id = 1\nEU NNP B-ORG\n# SYM O\n\n" + SENTENCES
     splits = read_data(write(tmp_path / "a.conll", text))
     assert ("EU", "#") in {sentence.words for sentence in splits.all_examples()}
-    messages = " ".join(splits.findings.warning_messages())
+    messages = " ".join(splits.findings.note_messages())
     assert "1 document marker (-DOCSTART-), which is not a sentence" in messages
     assert "1 comment line, which is skipped" in messages
 
@@ -76,10 +76,10 @@ def test_json_is_read(tmp_path: Path):
 
 
 def test_the_fingerprint_depends_on_the_content_only(tmp_path: Path):
-    one, same = write(tmp_path / "a.conll", SENTENCES), write(tmp_path / "b" / "b.txt", SENTENCES)
-    other = write(tmp_path / "c.conll", SENTENCES.replace("B-ORG", "B-LOC"))
-    assert read_data(one).fingerprint == read_data(same).fingerprint
-    assert read_data(one).fingerprint != read_data(other).fingerprint
+    first, same_content = write(tmp_path / "a.conll", SENTENCES), write(tmp_path / "b" / "b.txt", SENTENCES)
+    other_content = write(tmp_path / "c.conll", SENTENCES.replace("B-ORG", "B-LOC"))
+    assert read_data(first).fingerprint == read_data(same_content).fingerprint
+    assert read_data(first).fingerprint != read_data(other_content).fingerprint
 
 
 def test_no_word_is_lost_when_sentences_are_split(tmp_path: Path):
@@ -87,10 +87,10 @@ def test_no_word_is_lost_when_sentences_are_split(tmp_path: Path):
         write(tmp_path / "a.conll", "".join(f"w{i} O\n" for i in range(7)) + "\na X\n\nb X\n\nc Y\n"),
         tag={"scheme": "plain"},
     ).all_examples()
-    pieces = split_long_sentences(sentences, 3)
-    assert [word for piece in pieces for word in piece.words] == [w for s in sentences for w in s.words]
-    assert max(len(piece.words) for piece in pieces) == 3
-    assert [p.location(0)[1] for p in pieces if p.words[0].startswith("w")] == [1, 4, 7]
+    segments = split_long_sentences(sentences, 3)
+    assert [word for segment in segments for word in segment.words] == [w for s in sentences for w in s.words]
+    assert max(len(segment.words) for segment in segments) == 3
+    assert [segment.location(0)[1] for segment in segments if segment.words[0].startswith("w")] == [1, 4, 7]
 
 
 CODE = """import os, sys as system

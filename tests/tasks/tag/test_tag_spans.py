@@ -14,12 +14,12 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqwise.tasks.tag.spans import (
     DEFINITIONS,
     SpanCounts,
-    allowed_transitions,
-    bioes_tags,
+    compute_allowed_transitions,
     compute_f1,
     extract_spans,
     find_violations,
     guess_scheme,
+    list_bioes_tags,
     parse_tag,
     to_bio,
     to_bioes,
@@ -112,8 +112,8 @@ def test_a_malformed_tag_cannot_be_parsed(tag: str):
 
 
 def test_allowed_transitions_agree_with_violations():
-    tags = bioes_tags(["A", "B"])
-    pairs, first, last = allowed_transitions(tags)
+    tags = list_bioes_tags(["A", "B"])
+    pairs, first, last = compute_allowed_transitions(tags)
     for i, before in enumerate(tags):
         assert first[i] == (not [text for _, text in find_violations([before], "bioes") if "without" in text])
         assert last[i] == (not [text for _, text in find_violations([before], "bioes") if "no end" in text])
@@ -139,7 +139,7 @@ def count_sentences(true: list[list[str]], predicted: list[list[str]]) -> SpanCo
 def test_metrics_equal_hand_computed_values():
     true = [["B-PER", "I-PER", "O", "B-ORG", "O"]]
     predicted = [["B-PER", "I-PER", "O", "B-LOC", "O"]]
-    metrics = count_sentences(true, predicted).metrics(has_spans=True)
+    metrics = count_sentences(true, predicted).compute_metrics(has_spans=True)
     assert metrics == {
         "span_f1": 0.5,
         "span_precision": 0.5,
@@ -152,7 +152,7 @@ def test_metrics_equal_hand_computed_values():
 
 def test_a_span_with_one_wrong_border_is_wrong():
     counts = count_sentences([["B-PER", "I-PER"]], [["B-PER", "O"]])
-    assert counts.totals() == (0, 1, 1, 1, 2)
+    assert counts.get_totals() == (0, 1, 1, 1, 2)
 
 
 SENTENCES = st.lists(
@@ -163,7 +163,7 @@ SENTENCES = st.lists(
 @given(SENTENCES)
 def test_metrics_equal_those_of_seqeval(pairs: list[list[tuple[str, str]]]):
     true, predicted = [[a for a, _ in row] for row in pairs], [[b for _, b in row] for row in pairs]
-    metrics = count_sentences(true, predicted).metrics(has_spans=True)
+    metrics = count_sentences(true, predicted).compute_metrics(has_spans=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about divisions by zero, which are 0 there as well
         assert metrics["span_precision"] == pytest.approx(precision_score(true, predicted))
@@ -177,7 +177,7 @@ def test_the_table_by_type_equals_that_of_seqeval():
     rng = random.Random(0)
     true = [rng.choices(TAGS, k=rng.randint(1, 15)) for _ in range(200)]
     predicted = [[tag if rng.random() < 0.7 else rng.choice(TAGS) for tag in row] for row in true]
-    table = count_sentences(true, predicted).table()
+    table = count_sentences(true, predicted).build_table()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         report = classification_report(true, predicted, output_dict=True)
@@ -190,8 +190,8 @@ def test_the_table_by_type_equals_that_of_seqeval():
 
 def test_a_zero_denominator_gives_zero():
     assert compute_f1(0, 0, 0) == (0.0, 0.0, 0.0)
-    assert SpanCounts().metrics(has_spans=False) == {"token_accuracy": 0.0, "tokens": 0}
+    assert SpanCounts().compute_metrics(has_spans=False) == {"token_accuracy": 0.0, "tokens": 0}
 
 
 def test_every_metric_has_a_definition():
-    assert SpanCounts().metrics(has_spans=True).keys() <= DEFINITIONS.keys()
+    assert SpanCounts().compute_metrics(has_spans=True).keys() <= DEFINITIONS.keys()

@@ -52,15 +52,15 @@ def data(tmp_path: Path) -> str:
     return str(path)
 
 
-def create_settings(**more: object) -> Settings:
-    values = {**SMALL, "task": "tag", "data": {"max_length": 64}, "training": {"batch_size": 8}, **more}
+def create_settings(**overrides: object) -> Settings:
+    values = {**SMALL, "task": "tag", "data": {"max_length": 64}, "training": {"batch_size": 8}, **overrides}
     settings = Settings(**values)  # type: ignore[arg-type]
     settings.recurrent.bidirectional = True
     return settings
 
 
-def prepare_task(path: str, **more: object) -> tuple[Tag, ResolvedSettings]:
-    settings = create_settings(**more)
+def prepare_task(path: str, **overrides: object) -> tuple[Tag, ResolvedSettings]:
+    settings = create_settings(**overrides)
     task = Tag.prepare(path, settings)
     return task, ResolvedSettings.from_settings(settings)
 
@@ -74,7 +74,7 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_a_trained_tagger_finds_all_names(trained_model):
-    result = trained_model.evaluate(trained_model.run.origin.data)
+    result = trained_model.evaluate(trained_model.run.metadata.data)
     assert result.metrics["span_f1"] == result.metrics["token_accuracy"] == 1.0
     assert set(result.metrics) == {"span_f1", "span_precision", "span_recall", "token_accuracy", "spans", "tokens"}
     assert result.definitions.keys() == result.metrics.keys()
@@ -105,7 +105,7 @@ def test_predictions_keep_the_order_of_the_inputs(trained_model):
 
 def test_the_output_file_gives_the_same_f1_in_seqeval(trained_model, tmp_path: Path):
     path = tmp_path / "answers.txt"
-    result = trained_model.evaluate(trained_model.run.origin.data, split="all", options=InferenceOptions(out=path))
+    result = trained_model.evaluate(trained_model.run.metadata.data, split="all", options=InferenceOptions(out=path))
     blocks = [[line.split() for line in block.split("\n")] for block in path.read_text().strip().split("\n\n")]
     true, predicted = [[row[1] for row in block] for block in blocks], [[row[2] for row in block] for block in blocks]
     assert len(blocks) == 120
@@ -116,10 +116,10 @@ def test_validation_is_shared_among_processes(data: str):
     task, settings = prepare_task(data, data={"max_length": 64, "valid_fraction": 0.4})
     torch.manual_seed(0)
     model = task.build(settings)
-    whole = task.validate(model, settings, World())
+    of_one_process = task.validate(model, settings, World())
     sums = []
 
-    class Part:
+    class Process:
         def __init__(self, rank: int):
             self.rank, self.size = rank, 3
 
@@ -128,11 +128,11 @@ def test_validation_is_shared_among_processes(data: str):
             return list(numbers) if numbers[-1] else [*numbers[:-1], 1.0]  # never divide by 0 tokens
 
     for rank in range(3):
-        task.validate(model, settings, Part(rank))
+        task.validate(model, settings, Process(rank))
     totals = np.sum(sums, axis=0)
-    assert totals[-1] == whole["tokens"]
-    assert totals[0] / totals[-1] == pytest.approx(whole["loss"])
-    assert whole["goal"] == pytest.approx(1 - whole["span_f1"])
+    assert totals[-1] == of_one_process["tokens"]
+    assert totals[0] / totals[-1] == pytest.approx(of_one_process["loss"])
+    assert of_one_process["goal"] == pytest.approx(1 - of_one_process["span_f1"])
 
 
 @pytest.mark.parametrize("model", ["feedforward", "lstm", "transformer"])
@@ -144,12 +144,12 @@ def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(data: str, mod
     encoded = task._encode_split("train", 64)[1]
     batch = encoded.collate(np.arange(6))
     assert len(set(batch.lengths.tolist())) == 3
-    whole = network(batch)[0]
-    sliced = sum(network(batch.slice(row, row + 1))[0].total for row in range(batch.rows))
-    alone = sum(network(encoded.collate(np.array([number])))[0].total for number in batch.positions.tolist())
-    torch.testing.assert_close(whole.total, sliced, rtol=1e-10, atol=0)
-    torch.testing.assert_close(whole.total, alone, rtol=1e-10, atol=0)
-    assert whole.count == batch.num_targets == int(batch.lengths.sum())
+    batch_loss = network(batch)[0]
+    sliced = sum(network(batch.slice(row, row + 1))[0].total for row in range(batch.num_sequences))
+    without_padding = sum(network(encoded.collate(np.array([number])))[0].total for number in batch.positions.tolist())
+    torch.testing.assert_close(batch_loss.total, sliced, rtol=1e-10, atol=0)
+    torch.testing.assert_close(batch_loss.total, without_padding, rtol=1e-10, atol=0)
+    assert batch_loss.count == batch.num_targets == int(batch.lengths.sum())
     tags = network.decode(batch)
     for row, number in enumerate(batch.positions.tolist()):
         assert torch.equal(network.decode(encoded.collate(np.array([number])))[0], tags[row, : batch.lengths[row]])
@@ -177,22 +177,24 @@ def test_gradients_of_the_whole_model_match_finite_differences(data: str):
     batch = task._encode_split("train", 64)[1].collate(np.arange(2))
     names, values = zip(*model.named_parameters())
 
-    def loss(*weights: torch.Tensor) -> torch.Tensor:
+    def run_with_parameters(*weights: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(model, dict(zip(names, weights)), (batch,))[0].total
 
-    assert torch.autograd.gradcheck(loss, tuple(value.detach().requires_grad_() for value in values), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        run_with_parameters, tuple(value.detach().requires_grad_() for value in values), fast_mode=True
+    )
 
 
 def test_word_dropout_applies_in_training_only(data: str):
     task, settings = prepare_task(data)
     model = task.build(settings)
     unknown = task.vocabulary.tokenizer.unknown
-    word = task.vocabulary.word_id("lives")
-    model.word_dropout.zero_()[word] = 0.5
-    words = torch.full((100, 100), word)
-    share = (model.drop_words(words) == unknown).float().mean()
+    word_id = task.vocabulary.get_word_id("lives")
+    model.word_dropout.zero_()[word_id] = 0.5
+    ids = torch.full((100, 100), word_id)
+    share = (model.drop_words(ids) == unknown).float().mean()
     assert 0.45 < share < 0.55
-    assert torch.equal(model.eval().drop_words(words), words)
+    assert torch.equal(model.eval().drop_words(ids), ids)
 
 
 def test_word_dropout_applies_to_words_that_occur_once(tmp_path: Path):
@@ -200,8 +202,8 @@ def test_word_dropout_applies_to_words_that_occur_once(tmp_path: Path):
     path.write_text("".join(f"often X\nonce{i:c} Y\n\n" for i in range(97, 117)))
     task, settings = prepare_task(str(path))
     model = task.build(settings)
-    assert model.word_dropout[task.vocabulary.word_id("often")] == 0
-    assert {model.word_dropout[task.vocabulary.word_id(f"once{i:c}")].item() for i in range(97, 117)} == {0.5}
+    assert model.word_dropout[task.vocabulary.get_word_id("often")] == 0
+    assert {model.word_dropout[task.vocabulary.get_word_id(f"once{i:c}")].item() for i in range(97, 117)} == {0.5}
 
 
 def test_the_crf_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: Path):
@@ -299,12 +301,12 @@ def test_text_settings_without_effect_are_rejected(data: str, text: dict, fragme
 
 
 def test_without_characters_words_keep_their_case(data: str):
-    plain, lowercased = (
+    case_sensitive, lowercased = (
         prepare_task(data, tag={"characters": 0}, text={"lowercase": lowercase})[0].vocabulary
         for lowercase in (False, True)
     )
-    assert plain.word_id("ann") == plain.tokenizer.unknown != plain.word_id("Ann")
-    assert lowercased.word_id("ann") == lowercased.word_id("Ann") != lowercased.tokenizer.unknown
+    assert case_sensitive.get_word_id("ann") == case_sensitive.tokenizer.unknown != case_sensitive.get_word_id("Ann")
+    assert lowercased.get_word_id("ann") == lowercased.get_word_id("Ann") != lowercased.tokenizer.unknown
 
 
 def test_a_word_with_whitespace_is_found_without_normalisation():
@@ -316,7 +318,7 @@ def test_a_word_with_whitespace_is_found_without_normalisation():
         has_spans=False,
         normalizes=False,
     )
-    assert vocabulary.word_id("'A b'") == vocabulary.tokenizer.id("'A_b'") != vocabulary.tokenizer.unknown
+    assert vocabulary.get_word_id("'A b'") == vocabulary.tokenizer.id("'A_b'") != vocabulary.tokenizer.unknown
 
 
 def test_the_maximum_length_is_filled_in(data: str):
@@ -334,8 +336,8 @@ def test_an_existing_vocabulary_can_be_used(data: str):
     tokenizer = Tokenizer.train("words", ["ann lives in oslo", "Ann sleeps"])
     task = Tag.prepare(data, settings := create_settings(tag={"characters": 0}), Preprocessor({"text": tokenizer}))
     assert settings.text.vocabulary == len(tokenizer)
-    assert task.vocabulary.word_id("Ann") == tokenizer.id("Ann") != tokenizer.id("ann")
-    assert task.vocabulary.word_id("Oslo") == tokenizer.id("oslo")
+    assert task.vocabulary.get_word_id("Ann") == tokenizer.id("Ann") != tokenizer.id("ann")
+    assert task.vocabulary.get_word_id("Oslo") == tokenizer.id("oslo")
     assert task.build(settings).embedding.weight.shape == (len(tokenizer), 8)
     with pytest.raises(UsageError, match="one token per word"):
         Tag.prepare(data, create_settings(), Preprocessor({"text": Tokenizer.train("bpe", ["ann lives"], 300)}))
@@ -344,10 +346,10 @@ def test_an_existing_vocabulary_can_be_used(data: str):
 def test_normalisation_affects_word_ids_but_not_characters():
     assert normalize_word("USA-1996 x") == "usa-0000_x"
     vocabulary = TagVocabulary(Tokenizer.train("spaces", ["usa 0000"]), "AUSsua", ["O", "X"], has_spans=False)
-    assert vocabulary.word_id("USA") == vocabulary.word_id("usa") == vocabulary.tokenizer.id("usa")
-    assert vocabulary.character_ids("USA") != vocabulary.character_ids("usa")
-    assert len(vocabulary.character_ids("a" * 100)) == 32
-    assert vocabulary.character_ids("é") == [1]
+    assert vocabulary.get_word_id("USA") == vocabulary.get_word_id("usa") == vocabulary.tokenizer.id("usa")
+    assert vocabulary.get_character_ids("USA") != vocabulary.get_character_ids("usa")
+    assert len(vocabulary.get_character_ids("a" * 100)) == 32
+    assert vocabulary.get_character_ids("é") == [1]
 
 
 def test_each_distinct_word_of_a_batch_has_one_row_of_characters(data: str):
@@ -356,16 +358,16 @@ def test_each_distinct_word_of_a_batch_has_one_row_of_characters(data: str):
     assert len(batch.characters) == len({tuple(row.tolist()) for row in batch.characters})
     assert batch.characters[batch.character_rows].shape == (*batch.word_ids.shape, batch.characters.shape[1])
     part = batch.slice(0, 2)
-    assert part.rows == 2
+    assert part.num_sequences == 2
     assert torch.equal(part.characters, batch.characters)
 
 
 def test_the_report_counts_sentences_words_and_spans(data: str):
     task, _ = prepare_task(data)
-    report = task.report()
-    assert report.columns == ("sentences", "words", "spans", "unknown")
-    assert sum(row[0] for row in report.rows.values()) == 120
-    assert any("BIO, because" in sentence for sentence in report.sentences)
+    counts = task.count_data()
+    assert list(counts["train"]) == ["sentences", "words", "spans", "unknown"]
+    assert sum(row["sentences"] for row in counts.values()) == 120
+    assert any("BIO, because" in sentence for sentence in task.describe_data())
 
 
 def test_a_run_on_code_tokenises_its_input_as_python(tmp_path: Path):

@@ -11,7 +11,7 @@ FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 
 
 def create_context(cuda: bool, tokens: int = 500_000, vocabulary: int = 8_192, max_length: int = 40) -> DefaultsContext:
-    return DefaultsContext(tokens, vocabulary, cuda, 2, bfloat16=cuda, examples=tokens // 15, max_length=max_length)
+    return DefaultsContext(tokens, vocabulary, cuda, 2, bfloat16=cuda, num_examples=tokens // 15, max_length=max_length)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -8,10 +8,10 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.errors import UsageError
-from seqwise.tasks.translate.reader import check_pairs, open_pairs
+from seqwise.tasks.translate.reader import read_pairs, warn_about_suspicious_pairs
 
 
-def lines(word: str, count: int = 40) -> bytes:
+def create_lines(word: str, count: int = 40) -> bytes:
     return "".join(f"{word} {'x' * (number * 7 % 23)} {number}\n" for number in range(count)).encode()
 
 
@@ -32,7 +32,7 @@ def insert_empty_line(data: bytes, line: int) -> bytes:
     return b"".join([*rows[: line - 1], b"\n", *rows[line - 1 :]])
 
 
-EN, DE, FR = lines("one"), lines("eins"), lines("un")
+EN, DE, FR = create_lines("one"), create_lines("eins"), create_lines("un")
 
 # case → files, settings, what the error must say
 ERRORS = {
@@ -50,9 +50,9 @@ ERRORS = {
         "Remove that line from train.en, or pass --data.on-empty drop",
     ),
     "one side ends too early": (
-        {"train.en": EN, "train.de": lines("eins", 31)},
+        {"train.en": EN, "train.de": create_lines("eins", 31)},
         {},
-        "train.en:32: train.de has 31 lines but train.en has 40: the lines of train.en from 32 on have no partner.",
+        "train.en:32: train.de has 31 lines but train.en has 40: the lines of train.en from 32 on have no",
         "Add what is missing to train.de",
     ),
     "empty lines on one side": (
@@ -108,7 +108,7 @@ ERRORS = {
         {"columns": "en,de"},
         "test.en: test.de is missing beside test.en.",
     ),
-    "a text without a partner": ({"train.en": EN}, {}, "train.en: the file has no partner", "train.de"),
+    "a text without a counterpart": ({"train.en": EN}, {}, "train.en: the file has no counterpart", "train.de"),
     "a folder without texts": ({"notes.md": b"x"}, {}, "the folder contains no pairs", "train.en beside train.de"),
     "an empty folder": ({}, {}, "the folder is empty.", "Expected train.en beside train.de"),
     "the same text twice": (
@@ -167,27 +167,27 @@ def test_an_error_names_file_line_cause_and_fix(tmp_path: Path, case: str):
     files, settings, *fragments = ERRORS[case]
     write_files(tmp_path, files)
     with pytest.raises(UsageError) as caught:
-        open_pairs(str(tmp_path), Settings(**{"target": "de", **settings}))
+        read_pairs(str(tmp_path), Settings(**{"target": "de", **settings}))
     for fragment in fragments:
         assert fragment in str(caught.value)
-    assert caught.value.repair or "empty" in fragments[0] or "damaged" in fragments[0]
+    assert caught.value.fix or "empty" in fragments[0] or "damaged" in fragments[0]
 
 
 # case → files, the warning, the number of remaining pairs
 DROPPED_PAIRS = {
     "empty on one side": (
         {"train.en": EN, "train.de": clear_lines(DE, 3, 17)},
-        "2 pairs with an empty side, which are dropped (first: {}/train.de:3).",
+        "2 pairs with an empty text, which are dropped (first: {}/train.de:3).",
         38,
     ),
     "empty lines too many": (
         {"train.en": insert_empty_line(EN, 25), "train.de": DE},
-        "1 empty line without a partner, which is dropped ({}/train.en:25).",
+        "1 empty line without a corresponding line, which is dropped ({}/train.en:25).",
         40,
     ),
     "empty rows of a table": (
         {"train.jsonl": b'{"source": "a", "target": "b"}\n' * 9 + b'{"source": "c", "target": null}\n'},
-        "1 pair with an empty side, which is dropped ({}/train.jsonl:10).",
+        "1 pair with an empty text, which is dropped ({}/train.jsonl:10).",
         9,
     ),
 }
@@ -198,14 +198,14 @@ def test_dropped_pairs_are_counted(tmp_path: Path, case: str):
     files, warning, num_pairs = DROPPED_PAIRS[case]
     write_files(tmp_path, files)
     target = None if "train.jsonl" in files else "de"
-    splits = open_pairs(str(tmp_path), Settings(target=target, data={"on_empty": "drop"}))
+    splits = read_pairs(str(tmp_path), Settings(target=target, data={"on_empty": "drop"}))
     assert warning.format(tmp_path) in splits.findings.warning_messages()
     assert len(splits.all_examples()) == num_pairs
 
 
 def test_dropping_misaligns_no_pair(tmp_path: Path):
     write_files(tmp_path, {"train.en": insert_empty_line(clear_lines(EN, 8), 25), "train.de": clear_lines(DE, 3, 30)})
-    splits = open_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
+    splits = read_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
     pairs = splits.all_examples()
     assert len(pairs) == 37
     assert all(pair.source.split()[-1] == pair.targets[0].split()[-1] for pair in pairs)
@@ -217,10 +217,10 @@ def test_dropping_misaligns_no_pair(tmp_path: Path):
 def test_a_missing_line_is_an_error_even_if_empty_ones_are_dropped(tmp_path: Path):
     write_files(tmp_path, {"train.en": EN, "train.de": remove_line(DE, 12)})
     with pytest.raises(UsageError, match="from about line 12 on"):
-        open_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
+        read_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
 
 
-# case → files, the warning
+# case → files, the warning or note
 WARNINGS = {
     "empty lines at the end of one file": (
         {"train.en": EN + b"\n\n", "train.de": DE},
@@ -228,7 +228,7 @@ WARNINGS = {
     ),
     "pairs of empty lines": (
         {"train.en": clear_lines(EN, 5), "train.de": clear_lines(DE, 5)},
-        "1 pair that is empty on all sides, which is dropped ({}/train.en:5).",
+        "1 pair without any text, which is dropped ({}/train.en:5).",
     ),
     "the same on both sides": (
         {"train.en": EN + b"same\n", "train.de": DE + b"same\n"},
@@ -245,6 +245,7 @@ WARNINGS = {
 def test_warnings_are_counted(tmp_path: Path, case: str):
     files, warning = WARNINGS[case]
     write_files(tmp_path, files)
-    splits = open_pairs(str(tmp_path), Settings(target="de"))
-    check_pairs(splits)
-    assert any(warning.format(tmp_path) in message for message in splits.findings.warning_messages())
+    splits = read_pairs(str(tmp_path), Settings(target="de"))
+    warn_about_suspicious_pairs(splits)
+    messages = splits.findings.warning_messages() + splits.findings.note_messages()
+    assert any(warning.format(tmp_path) in message for message in messages)

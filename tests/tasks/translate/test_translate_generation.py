@@ -12,7 +12,7 @@ from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions
 from seqwise.tasks.translate import generation
-from seqwise.tasks.translate.generation import TranslationGenerator
+from seqwise.tasks.translate.generation import TranslationPipeline
 from seqwise.tasks.translate.task import Translate
 
 GREEDY = InferenceOptions(BeamSearchOptions())
@@ -24,7 +24,7 @@ def write_table(path: Path, header: str = "", separator: str = ",", sides: int =
     return str(path)
 
 
-def prepare_task(spec: str, **more):
+def prepare_task(spec: str, **overrides):
     values = {
         "task": "translate",
         "model": "gru",
@@ -33,7 +33,7 @@ def prepare_task(spec: str, **more):
         "text": {"tokenizer": "words"},
         "data": {"max_tokens": 512},
     }
-    settings = Settings.model_validate(values | more)
+    settings = Settings.model_validate(values | overrides)
     task = Translate.prepare(spec, settings)
     torch.manual_seed(0)
     resolved = ResolvedSettings.from_settings(settings)
@@ -52,12 +52,12 @@ def small_model(tmp_path: Path):
 def test_numbered_columns_are_found_in_evaluation(tmp_path: Path):
     data = write_table(tmp_path / "three.tsv", separator="\t", sides=3)
     task, model, settings = prepare_task(data, columns="1,2,3")
-    both = Translate.evaluate(task.bundle(model, settings), data, "all", GREEDY)
-    assert list(both.tables[0].rows) == ["target2", "target3"]
+    both_targets = Translate.evaluate(task.bundle(model, settings), data, "all", GREEDY)
+    assert list(both_targets.tables[0].rows) == ["target2", "target3"]
     out = tmp_path / "out"
-    one = InferenceOptions(BeamSearchOptions(), target="target3", out=out)
-    evaluation = Translate.evaluate(task.bundle(model, settings), data, "all", one)
-    assert evaluation.metrics["chrf"] == pytest.approx(both.tables[0].rows["target3"][1])
+    one_target = InferenceOptions(BeamSearchOptions(), target="target3", out=out)
+    evaluation = Translate.evaluate(task.bundle(model, settings), data, "all", one_target)
+    assert evaluation.metrics["chrf"] == pytest.approx(both_targets.tables[0].rows["target3"][1])
     assert evaluation.metrics["pairs"] == len(out.read_text().splitlines()) - 1 == 40
 
 
@@ -89,12 +89,12 @@ def test_evaluation_warns_about_dropped_pairs_and_truncated_sources(small_model,
     evaluation = Translate.evaluate(task.bundle(model, settings), str(path), "all", GREEDY)
     assert evaluation.metrics["pairs"] == 2
     assert evaluation.warnings[:2] == (
-        f"1 pair with an empty side, which is dropped ({path}:3).",
+        f"1 pair with an empty text, which is dropped ({path}:3).",
         f"1 source of more than 4 tokens, which is truncated (--data.max-length) ({path}:4).",
     )
 
 
-def test_a_prediction_says_how_many_tokens_were_cut_or_unknown(small_model):
+def test_a_prediction_says_how_many_tokens_were_truncated_or_unknown(small_model):
     task, model, settings = small_model
     counts = [
         {name: answer.values[name] for name in ("cut", "unknown") if name in answer.values}
@@ -108,8 +108,8 @@ def test_inputs_are_encoded_as_in_training(tmp_path: Path):
     path.write_text("source,target\n" + "".join(f"  a  {n} ,b {n}\n" for n in range(40)))
     task, model, settings = prepare_task(str(path), text={"tokenizer": "characters"})
     pairs = task.splits.parts["train"]
-    encoded = TranslationGenerator(task.bundle(model, settings), GREEDY).encode_sources([f" {pairs[0].source}\n"])
-    assert encoded[0].tolist() == task.sides["train"][0][0].tolist()
+    encoded = TranslationPipeline(task.bundle(model, settings), GREEDY).encode_sources([f" {pairs[0].source}\n"])
+    assert encoded[0].tolist() == task.token_ids["train"][0][0].tolist()
     assert "a  " in pairs[0].source
 
 
@@ -121,14 +121,14 @@ def test_the_unknown_token_is_never_generated(small_model):
     unknown = task.preprocessor.tokenizers["target"].unknown
     with torch.no_grad():
         model.get_decoder(0).output.bias[unknown] += 50
-    rows = TranslationGenerator(task.bundle(model, settings), GREEDY).translate_ids(task.sides["train"][0])
+    rows = TranslationPipeline(task.bundle(model, settings), GREEDY).translate_ids(task.token_ids["train"][0])
     assert not any(unknown in best[0].ids for _, (best,) in rows)
 
 
 def test_samples_differ_between_batches_and_are_reproducible(small_model, monkeypatch: pytest.MonkeyPatch):
     task, model, settings = small_model
-    monkeypatch.setattr(generation, "SEARCH_ROWS", {"cpu": 1})
-    monkeypatch.setattr("seqwise.tasks.translate.generation.CHUNK", 4)
+    monkeypatch.setattr(generation, "DECODER_BATCH_SIZE", {"cpu": 1})
+    monkeypatch.setattr("seqwise.tasks.translate.generation.CHUNK_SIZE", 4)
 
     def sample(seed: int) -> list[str]:
         options = InferenceOptions(BeamSearchOptions(min_length=4), sampling=SamplingOptions(), seed=seed)
@@ -141,8 +141,8 @@ def test_samples_differ_between_batches_and_are_reproducible(small_model, monkey
 def test_sources_are_encoded_in_small_batches_and_searched_together(small_model, monkeypatch: pytest.MonkeyPatch):
     task, model, settings = small_model
     texts = [" ".join(["one"] * (1 + n % 4)) for n in range(10)]
-    generator = TranslationGenerator(task.bundle(model, settings), InferenceOptions(BeamSearchOptions(beam=2)))
-    whole = dict(generator.translate_ids(generator.encode_sources(texts)))
+    pipeline = TranslationPipeline(task.bundle(model, settings), InferenceOptions(BeamSearchOptions(beam=2)))
+    in_one_batch = dict(pipeline.translate_ids(pipeline.encode_sources(texts)))
     shapes = []
 
     def encode(ids, lengths, encode=model.encode):
@@ -150,9 +150,9 @@ def test_sources_are_encoded_in_small_batches_and_searched_together(small_model,
         return encode(ids, lengths)
 
     monkeypatch.setattr(model, "encode", encode)
-    monkeypatch.setattr(generation, "ENCODER_ROWS", {"cpu": 4})
-    parts = dict(generator.translate_ids(generator.encode_sources(texts)))
+    monkeypatch.setattr(generation, "ENCODER_BATCH_SIZE", {"cpu": 4})
+    in_small_batches = dict(pipeline.translate_ids(pipeline.encode_sources(texts)))
     assert shapes == [(4, 4), (4, 2), (2, 1)]
-    for number, (best,) in whole.items():
-        assert parts[number][0][0].ids == best[0].ids
-        assert parts[number][0][0].score == pytest.approx(best[0].score, rel=1e-4)
+    for number, (best,) in in_one_batch.items():
+        assert in_small_batches[number][0][0].ids == best[0].ids
+        assert in_small_batches[number][0][0].score == pytest.approx(best[0].score, rel=1e-4)

@@ -13,7 +13,7 @@ from seqwise.tasks.translate.model import PairBatch, Translator, collate
 
 SOURCES = [np.array([5, 6, 7]), np.array([8]), np.array([5, 8])]
 TARGETS = [np.array([4, 5]), np.array([6, 7, 8, 9]), np.array([9])]
-BOUNDARIES = [(1, 2)]  # begin, end
+BOS_EOS_IDS = [(1, 2)]  # begin, end
 
 KINDS = [
     *[("gru", attention) for attention in ("none", "additive", "dot", "general")],
@@ -40,7 +40,7 @@ def build_translator(model: str = "gru", attention: str = "general", sizes=(10, 
 
 
 def create_batch(numbers=(0, 1, 2), max_length: int = 6) -> PairBatch:
-    return collate([[SOURCES[n] for n in numbers], [TARGETS[n] for n in numbers]], BOUNDARIES, max_length)
+    return collate([[SOURCES[n] for n in numbers], [TARGETS[n] for n in numbers]], BOS_EOS_IDS, max_length)
 
 
 def test_a_batch_equals_a_hand_computed_one():
@@ -50,7 +50,7 @@ def test_a_batch_equals_a_hand_computed_one():
     assert batch.inputs.tolist() == [[[1, 4, 5, 0, 0]], [[1, 6, 7, 8, 9]]]
     assert batch.targets.tolist() == [[[4, 5, 2, 0, 0]], [[6, 7, 8, 9, 2]]]
     assert batch.mask.tolist() == [[[True, True, True, False, False]], [[True] * 5]]
-    assert (batch.rows, batch.length, batch.num_targets, batch.num_tokens) == (2, 5, 8, 8)
+    assert (batch.num_sequences, batch.length, batch.num_targets, batch.num_tokens) == (2, 5, 8, 8)
 
 
 def test_a_truncated_target_has_no_end_token():
@@ -64,10 +64,10 @@ def test_a_truncated_target_has_no_end_token():
 @pytest.mark.parametrize(("model", "attention"), KINDS)
 def test_the_loss_of_a_batch_is_the_sum_over_its_rows(model: str, attention: str):
     translator = build_translator(model, attention).double().eval()
-    whole, _ = translator(create_batch())
-    parts = [translator(create_batch((number,)))[0] for number in range(3)]
-    torch.testing.assert_close(whole.total, torch.stack([part.total for part in parts]).sum())
-    assert whole.count == sum(part.count for part in parts) == 3 + 5 + 2
+    batch_loss, _ = translator(create_batch())
+    row_losses = [translator(create_batch((number,)))[0] for number in range(3)]
+    torch.testing.assert_close(batch_loss.total, torch.stack([loss.total for loss in row_losses]).sum())
+    assert batch_loss.count == sum(loss.count for loss in row_losses) == 3 + 5 + 2
 
 
 @pytest.mark.parametrize(("model", "attention"), [("gru", "additive"), ("transformer", "additive")])
@@ -76,11 +76,11 @@ def test_gradients_equal_finite_differences(model: str, attention: str):
     vectors = torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
     lengths, ids = torch.tensor([3, 1]), torch.tensor([[1, 4], [1, 5]])
 
-    def loss(vectors: torch.Tensor) -> torch.Tensor:
+    def compute_loss(vectors: torch.Tensor) -> torch.Tensor:
         memory = Memory(translator.encoder(vectors, lengths=lengths).vectors, lengths)
         return translator.get_decoder(0).losses(memory, ids, torch.tensor([[4, 2], [5, 2]]))
 
-    assert torch.autograd.gradcheck(loss, vectors)
+    assert torch.autograd.gradcheck(compute_loss, vectors)
 
 
 def test_the_loss_equals_that_of_decoding_step_by_step():
@@ -95,15 +95,15 @@ def test_the_loss_equals_that_of_decoding_step_by_step():
 
 
 def test_label_smoothing_applies_in_training_only():
-    plain, smooth = build_translator(), build_translator(label_smoothing=0.2)
-    assert plain.eval()(create_batch())[0].total.item() == smooth.eval()(create_batch())[0].total.item()
+    unsmoothed, smoothed = build_translator(), build_translator(label_smoothing=0.2)
+    assert unsmoothed.eval()(create_batch())[0].total.item() == smoothed.eval()(create_batch())[0].total.item()
     batch = create_batch((0,))
-    memory = smooth.encode(batch.source, batch.lengths)
-    decoder = smooth.get_decoder(0)
-    log_probs = decoder.logits(decoder.read(batch.inputs[:, 0], None, memory).vectors).log_softmax(-1)[0]
+    memory = smoothed.encode(batch.source, batch.lengths)
+    decoder = smoothed.get_decoder(0)
+    log_probs = decoder.logits(decoder.decode(batch.inputs[:, 0], None, memory).vectors).log_softmax(-1)[0]
     targets = enumerate([4, 5, 2])
     expected = sum(-0.8 * log_probs[step, target] - 0.2 * log_probs[step].mean() for step, target in targets)
-    torch.testing.assert_close(smooth.train()(batch)[0].total, expected)
+    torch.testing.assert_close(smoothed.train()(batch)[0].total, expected)
 
 
 def test_an_untrained_model_predicts_by_frequency():
@@ -127,8 +127,8 @@ def test_a_shared_vocabulary_has_one_embedding_matrix():
 
 def test_each_target_has_its_own_decoder_or_all_share_one():
     separate, shared = build_translator(sizes=(10, [10, 12])), build_translator(sizes=(10, [12]))
-    assert separate.get_decoder(1) is separate.writers[1]
-    assert shared.get_decoder(1) is shared.writers[0]
+    assert separate.get_decoder(1) is separate.decoders[1]
+    assert shared.get_decoder(1) is shared.decoders[0]
 
 
 def test_losses_of_several_targets_add_up():
@@ -157,23 +157,23 @@ def test_without_teacher_forcing_the_model_reads_its_own_predictions():
     memory = model.encode(batch.source, batch.lengths)
     mixed = model.mix_predictions(model.get_decoder(0), memory, batch.inputs[:, 0])
     predictions = (
-        model.get_decoder(0).logits(model.get_decoder(0).read(batch.inputs[:, 0], None, memory).vectors).argmax(-1)
+        model.get_decoder(0).logits(model.get_decoder(0).decode(batch.inputs[:, 0], None, memory).vectors).argmax(-1)
     )
     assert mixed[:, 0].tolist() == [1, 1]
     assert torch.equal(mixed[:, 1:], predictions[:, :-1])
 
 
 def test_scheduled_sampling_is_reproducible_and_has_no_effect_at_the_start():
-    model, plain = build_translator(teacher_forcing=0.2).train(), build_translator().train()
+    model, teacher_forced = build_translator(teacher_forcing=0.2).train(), build_translator().train()
 
-    def loss(model: Translator) -> float:
+    def compute_loss(model: Translator) -> float:
         torch.manual_seed(3)
         return float(model(create_batch())[0].total.detach())
 
-    assert loss(model) == loss(plain)
+    assert compute_loss(model) == compute_loss(teacher_forced)
     model.progress = 0.9
-    assert loss(model) == loss(model) != loss(plain)
-    assert model.eval()(create_batch())[0].total.item() == plain.eval()(create_batch())[0].total.item()
+    assert compute_loss(model) == compute_loss(model) != compute_loss(teacher_forced)
+    assert model.eval()(create_batch())[0].total.item() == teacher_forced.eval()(create_batch())[0].total.item()
 
 
 def test_attention_weights_can_be_recorded():

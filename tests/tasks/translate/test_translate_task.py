@@ -19,7 +19,7 @@ from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
 from seqwise.tasks.translate.task import Translate
 from seqwise.training.loop import Trainer
 
-BEAM = InferenceOptions(Translate.beam_search)
+BEAM_SEARCH = InferenceOptions(Translate.beam_search)
 NAMES = {
     "en": ["zero", "one", "two", "three", "four", "five"],
     "de": ["null", "eins", "zwei", "drei", "vier", "fünf"],
@@ -35,7 +35,7 @@ class SingleProcess:
         return [float(number) for number in numbers]
 
 
-def create_settings(**more) -> Settings:
+def make_settings(**overrides) -> Settings:
     values = {
         "task": "translate",
         "model": "gru",
@@ -46,7 +46,7 @@ def create_settings(**more) -> Settings:
         "text": {"tokenizer": "words"},
         "data": {"max_tokens": 512},
     }
-    return keep_used(values | more)
+    return keep_used(values | overrides)
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,9 @@ def folder(tmp_path_factory) -> Path:
     return path
 
 
-def train(folder: Path, budget: str = "20k-tokens", **more):
-    settings = create_settings(**more)
+def train(folder: Path, budget: str = "20k-tokens", **overrides):
+    """Returns the task, the trained model, its settings and the loss of each step."""
+    settings = make_settings(**overrides)
     task = Translate.prepare(str(folder), settings)
     task.check(settings)
     torch.manual_seed(0)
@@ -91,35 +92,30 @@ def test_the_model_learns_to_translate(english):
 
 def test_validation_sums_over_processes(english, monkeypatch: pytest.MonkeyPatch):
     task, model, settings, _ = english
-    monkeypatch.setattr("seqwise.tasks.translate.task.EVALUATION_ROWS", 4)  # so that both processes have batches
-    monkeypatch.setattr("seqwise.tasks.translate.generation.SEARCH_ROWS", {"cpu": 4})
+    monkeypatch.setattr("seqwise.tasks.translate.task.VALIDATION_BATCH_SIZE", 4)  # so that both processes have batches
+    monkeypatch.setattr("seqwise.tasks.translate.generation.DECODER_BATCH_SIZE", {"cpu": 4})
 
-    class Part(SingleProcess):
-        def __init__(self, rank: int):
-            self.rank, self.size, self.recorded = rank, 2, ()
+    class RecordingProcess(SingleProcess):
+        """One of `size` processes, which records what it adds to the sums over all of them."""
+
+        def __init__(self, rank: int, size: int):
+            self.rank, self.size, self.summands = rank, size, ()
 
         def sum(self, *numbers: float) -> list[float]:
-            self.recorded = numbers
-            return [float(number) for number in numbers]
-
-    parts = [Part(0), Part(1)]
-    for part in parts:
-        task.validate(model, settings, part)
-    assert all(number > 0 for part in parts for number in part.recorded[:4])
-    sums = [sum(numbers) for numbers in zip(*(part.recorded for part in parts))]
-
-    class Whole(SingleProcess):
-        def sum(self, *numbers: float) -> list[float]:
-            assert list(numbers) == pytest.approx(sums)
+            self.summands = numbers
             return super().sum(*numbers)
 
-    task.validate(model, settings, Whole())
+    first, second, single = RecordingProcess(0, 2), RecordingProcess(1, 2), RecordingProcess(0, 1)
+    for process in (first, second, single):
+        task.validate(model, settings, process)
+    # Both have a part of the first four sums: nats, targets, exact matches and translated pairs.
+    assert min(*first.summands[:4], *second.summands[:4]) > 0
+    assert [sum(pair) for pair in zip(first.summands, second.summands)] == pytest.approx(list(single.summands))
 
 
-def test_evaluation_has_a_definition_of_every_metric(english, folder: Path, tmp_path: Path):
+def test_evaluation_has_a_definition_of_every_metric(english, folder: Path):
     task, model, settings, _ = english
-    out = tmp_path / "answers.tsv"
-    options = InferenceOptions(BeamSearchOptions(beam=3), out=out)
+    options = InferenceOptions(BeamSearchOptions(beam=3))
     evaluation = Translate.evaluate(task.bundle(model, settings), str(folder), None, options)
     assert evaluation.data == f"{folder}, the test split"
     assert evaluation.method == "beam 3, length penalty 1; gru, additive attention"
@@ -129,8 +125,15 @@ def test_evaluation_has_a_definition_of_every_metric(english, folder: Path, tmp_
     assert set(evaluation.definitions) == set(evaluation.metrics)
     assert evaluation.warnings == ("BLEU counts 4-grams; most of these texts are shorter.",)
     assert "tok:13a" in evaluation.as_dict()["definitions"]["bleu"]
-    head, *rows = (line.split("\t") for line in out.read_text().splitlines())
-    assert head == ["input", "expected", "predicted"]
+
+
+def test_translations_of_an_evaluation_are_written_to_a_file(english, folder: Path, tmp_path: Path):
+    task, model, settings, _ = english
+    out = tmp_path / "answers.tsv"
+    options = InferenceOptions(BeamSearchOptions(beam=3), out=out)
+    evaluation = Translate.evaluate(task.bundle(model, settings), str(folder), None, options)
+    header, *rows = (line.split("\t") for line in out.read_text().splitlines())
+    assert header == ["input", "expected", "predicted"]
     assert [row[1] for row in rows] == (folder / "test.en").read_text().splitlines()
     num_correct = sum(expected == predicted for _, expected, predicted in rows)
     assert num_correct / 30 == pytest.approx(evaluation.metrics["exact_match"])
@@ -139,22 +142,22 @@ def test_evaluation_has_a_definition_of_every_metric(english, folder: Path, tmp_
 def test_a_table_with_source_and_target_can_be_evaluated(english, tmp_path: Path):
     task, model, settings, _ = english
     (tmp_path / "more.csv").write_text("source,target\n1 2,one two\n3,three\n")
-    evaluation = Translate.evaluate(task.bundle(model, settings), str(tmp_path / "more.csv"), None, BEAM)
+    evaluation = Translate.evaluate(task.bundle(model, settings), str(tmp_path / "more.csv"), None, BEAM_SEARCH)
     assert (evaluation.data, evaluation.metrics["pairs"]) == (f"{tmp_path / 'more.csv'}, all of it", 2)
 
 
 def test_predictions_are_in_the_order_of_the_inputs(english):
     task, model, settings, _ = english
     inputs = ["1 0", "2 3 4", "", "5 5", "  4   1 "]
-    predictions = list(Translate.predict(task.bundle(model, settings), inputs, BEAM))
-    alone = [next(Translate.predict(task.bundle(model, settings), [text], BEAM)) for text in inputs]
-    assert [each.text for each in predictions] == [each.text for each in alone]
+    predictions = list(Translate.predict(task.bundle(model, settings), inputs, BEAM_SEARCH))
+    one_by_one = [next(Translate.predict(task.bundle(model, settings), [text], BEAM_SEARCH)) for text in inputs]
+    assert [each.text for each in predictions] == [each.text for each in one_by_one]
     assert [each.text for each in predictions] == ["one zero", "two three four", "", "five five", "four one"]
     assert [each.values["source"] for each in predictions] == inputs
     assert predictions[0].values["hypotheses"][0]["ended"]
 
 
-def test_options_of_the_search_are_applied(english):
+def test_decoding_options_are_applied(english):
     task, model, settings, _ = english
 
     def translate(text: str, **search_options) -> str:
@@ -164,8 +167,8 @@ def test_options_of_the_search_are_applied(english):
     assert translate("1 2", start="five").startswith("five")
     assert len(translate("1 2", n_best=3).splitlines()) == 3
     assert len(translate("1", min_length=3).split()) >= 3
-    short = InferenceOptions(BeamSearchOptions(beam=2), max_length=1)
-    assert next(Translate.predict(task.bundle(model, settings), ["1 2 3"], short)).text == "one"
+    one_token = InferenceOptions(BeamSearchOptions(beam=2), max_length=1)
+    assert next(Translate.predict(task.bundle(model, settings), ["1 2 3"], one_token)).text == "one"
     sampling = InferenceOptions(sampling=SamplingOptions(temperature=0.01), seed=5)
     assert next(Translate.predict(task.bundle(model, settings), ["3 2"], sampling)).text == "three two"
 
@@ -175,49 +178,50 @@ def test_save_and_load_give_the_same_translations(english, tmp_path: Path):
     task.preprocessor.save(tmp_path)
     preprocessor = Preprocessor.load(tmp_path)
     assert sorted(preprocessor.tokenizers) == ["en", "text"]
-    copy = Translate.restore(settings, preprocessor)
-    copy.load_state_dict(model.state_dict())
+    loaded_model = Translate.restore(settings, preprocessor)
+    loaded_model.load_state_dict(model.state_dict())
     options = InferenceOptions(BeamSearchOptions(beam=2, n_best=2))
-    first, second = (
+    expected, actual = (
         [each.values for each in Translate.predict(bundle, ["1 4 2", "5"], options)]
-        for bundle in (task.bundle(model, settings), ModelBundle(copy, settings, preprocessor))
+        for bundle in (task.bundle(model, settings), ModelBundle(loaded_model, settings, preprocessor))
     )
-    assert first == second
+    assert actual == expected
 
 
+# decoders: a decoder for each language; token: one decoder whose first token names the language
 @pytest.mark.parametrize("targets", ["decoders", pytest.param("token", marks=pytest.mark.slow)])
 def test_one_encoder_serves_several_targets(folder: Path, targets: str, monkeypatch: pytest.MonkeyPatch):
     translate = {"attention": "general", "targets": targets, "vocabulary": "separate"}
     task, model, settings, _ = train(folder, "30k-tokens", columns="num,en,de", translate=translate)
-    assert len(model.writers) == (2 if targets == "decoders" else 1)
-    reads = []
-    monkeypatch.setattr(model, "encode", lambda *args, encode=model.encode: reads.append(1) or encode(*args))
-    (both,) = Translate.predict(
+    assert len(model.decoders) == (2 if targets == "decoders" else 1)
+    encode_calls = []
+    monkeypatch.setattr(model, "encode", lambda *args, encode=model.encode: encode_calls.append(1) or encode(*args))
+    (both_languages,) = Translate.predict(
         task.bundle(model, settings), ["2 1 3"], InferenceOptions(BeamSearchOptions(), target="de,en")
     )
-    assert both.text == "de: zwei eins drei\nen: two one three"
-    assert len(reads) == 1
-    assert both.values["de"]["translation"] == "zwei eins drei"
-    (one,) = Translate.predict(
+    assert both_languages.text == "de: zwei eins drei\nen: two one three"
+    assert len(encode_calls) == 1
+    assert both_languages.values["de"]["translation"] == "zwei eins drei"
+    (german,) = Translate.predict(
         task.bundle(model, settings), ["2 1 3"], InferenceOptions(BeamSearchOptions(), target="de")
     )
-    assert one.text == "zwei eins drei"
+    assert german.text == "zwei eins drei"
     evaluation = Translate.evaluate(
         task.bundle(model, settings), str(folder), None, InferenceOptions(BeamSearchOptions(beam=2))
     )
     assert set(evaluation.tables[0].rows) == {"en", "de"}
     assert evaluation.metrics["chrf"] == pytest.approx(sum(row[1] for row in evaluation.tables[0].rows.values()) / 2)
-    only = Translate.evaluate(
+    german_evaluation = Translate.evaluate(
         task.bundle(model, settings), str(folder), None, InferenceOptions(BeamSearchOptions(beam=2), target="de")
     )
-    assert only.metrics["chrf"] == pytest.approx(evaluation.tables[0].rows["de"][1])
+    assert german_evaluation.metrics["chrf"] == pytest.approx(evaluation.tables[0].rows["de"][1])
     with pytest.raises(UsageError, match="the run does not translate into 'fr'; its targets are en, de"):
         list(Translate.predict(task.bundle(model, settings), ["1"], InferenceOptions(target="fr")))
 
 
 def test_preparing_logs_the_data_and_fills_in_settings(folder: Path):
     messages: list[str] = []
-    settings = create_settings(target="de", columns="num,de", text={})
+    settings = make_settings(target="de", columns="num,de", text={})
     task = Translate.prepare(str(folder), settings, log=messages.append)
     assert messages[0].startswith("tokeniser: characters")
     assert messages[1].startswith("pairs: train ")
@@ -225,28 +229,27 @@ def test_preparing_logs_the_data_and_fills_in_settings(folder: Path):
     assert (settings.text.tokenizer, settings.translate.vocabulary) == ("characters", "separate")
     assert settings.data.max_length == max(len(line) for line in (folder / "train.de").read_text("utf-8").splitlines())
     size = task.size()
-    assert (size.examples, size.max_length) == (len(task.sides["train"][0]), settings.data.max_length)
-    report = task.report()
-    assert report.columns == ("pairs", "num tokens", "de tokens", "longest", "unknown")
-    assert report.rows["test"][0] == 30
+    assert (size.num_examples, size.max_length) == (len(task.token_ids["train"][0]), settings.data.max_length)
+    assert list(task.count_data()["test"]) == ["pairs", "num tokens", "de tokens", "longest", "unknown"]
+    assert task.count_data()["test"]["pairs"] == 30
 
 
 def test_long_texts_are_truncated_and_counted(folder: Path):
     messages: list[str] = []
-    settings = create_settings(columns="num,de", data={"max_length": 2})
+    settings = make_settings(columns="num,de", data={"max_length": 2})
     task = Translate.prepare(str(folder), settings, log=messages.append)
     assert "texts of more than 2 tokens, which are truncated (--data.max-length)" in messages[-1]
-    assert max(batch.length for batch in task.batches(settings).epoch(0)) == 3
+    assert max(batch.length for batch in task.batches(settings).epoch(0)) == 3  # two tokens and the end token
 
 
 def test_every_pair_is_in_one_batch_of_at_most_max_tokens(folder: Path):
-    settings = create_settings(columns="num,de", data={"max_tokens": 60})
+    settings = make_settings(columns="num,de", data={"max_tokens": 60})
     task = Translate.prepare(str(folder), settings)
     batches = list(task.batches(settings).epoch(0))
     assert sorted(int(index) for batch in batches for index in batch.positions) == list(
-        range(len(task.sides["train"][0]))
+        range(len(task.token_ids["train"][0]))
     )
-    assert all(batch.rows * batch.length <= 60 for batch in batches)
+    assert all(batch.num_sequences * batch.length <= 60 for batch in batches)
 
 
 def test_the_primary_metric_of_single_word_targets_is_exact_match():
@@ -270,15 +273,15 @@ def test_the_primary_metric_of_single_word_targets_is_exact_match():
     ],
 )
 def test_invalid_settings_are_rejected(folder: Path, change: dict, fragment: str):
-    settings = create_settings(columns="num,de", **change)
+    settings = make_settings(columns="num,de", **change)
     task = Translate.prepare(str(folder), settings)
     with pytest.raises(UsageError, match=fragment):
         task.check(ResolvedSettings.from_settings(settings))
 
 
-def test_the_training_loop_sets_the_progress_of_the_model(folder: Path):
+def test_scheduled_sampling_follows_the_budget_and_is_repeatable(folder: Path):
     translate = {"attention": "general", "teacher_forcing": 0.5}
     _, model, _, losses = train(folder, "1k-tokens", columns="num,de", translate=translate)
-    assert 0.5 < model.progress < 1
-    again = train(folder, "1k-tokens", columns="num,de", translate=translate)[3]
-    assert losses == again
+    assert 0.5 < model.progress < 1  # the fraction of the budget at the last update
+    *_, repeated_losses = train(folder, "1k-tokens", columns="num,de", translate=translate)
+    assert losses == repeated_losses

@@ -14,15 +14,15 @@ from seqwise.tasks.translate.vocabularies import (
     SPECIALS,
     decode,
     encode,
-    get_boundaries,
-    have_shared_alphabet,
+    get_bos_eos_ids,
+    has_shared_alphabet,
     train_tokenizers,
 )
 
 DE, BOTH = Languages("en", ("de",)), Languages("en", ("de", "fr"))
 
 
-def sentences(count: int, letters: str, seed: int = 0) -> list[str]:
+def create_sentences(count: int, letters: str, seed: int = 0) -> list[str]:
     rng = random.Random(seed)
     words = ["".join(rng.choices(letters, k=rng.randint(2, 8))) for _ in range(300)]
     return [" ".join(rng.choices(words, k=rng.randint(4, 12))) for _ in range(count)]
@@ -46,9 +46,9 @@ def test_dates_are_tokenised_into_characters():
 
 
 def test_little_text_gets_characters_and_more_text_gets_bpe():
-    latin = create_pairs(sentences(200, "abcde"), sentences(200, "abcde", 1))
+    latin = create_pairs(create_sentences(200, "abcde"), create_sentences(200, "abcde", 1))
     assert learn(latin)[1].text.tokenizer == "characters"
-    many = create_pairs(sentences(8_000, "abcde"), sentences(8_000, "abcde", 1))
+    many = create_pairs(create_sentences(8_000, "abcde"), create_sentences(8_000, "abcde", 1))
     tokenizers, settings, _ = learn(many)
     assert (settings.text.tokenizer, settings.translate.vocabulary) == ("bpe", "shared")
     assert tokenizers["text"] is tokenizers["de"]
@@ -56,8 +56,8 @@ def test_little_text_gets_characters_and_more_text_gets_bpe():
 
 
 def test_different_alphabets_get_separate_vocabularies():
-    many = create_pairs(sentences(8_000, "abcde"), sentences(8_000, "абвгд", 1))
-    assert not have_shared_alphabet(many)
+    many = create_pairs(create_sentences(8_000, "abcde"), create_sentences(8_000, "абвгд", 1))
+    assert not has_shared_alphabet(many)
     tokenizers, settings, _ = learn(many)
     assert settings.translate.vocabulary == "separate"
     assert tokenizers["text"] is not tokenizers["de"]
@@ -81,16 +81,16 @@ def test_the_name_of_a_special_token_in_a_text_is_plain_text(kind: str):
 
 
 def test_a_shared_decoder_gets_the_target_as_a_token():
-    pairs = create_pairs(sentences(50, "abcd"), sentences(50, "abcd", 1), sentences(50, "abcd", 2))
+    pairs = create_pairs(create_sentences(50, "abcd"), create_sentences(50, "abcd", 1), create_sentences(50, "abcd", 2))
     tokenizers, settings, _ = learn(pairs, BOTH, translate={"targets": "token"})
     assert tokenizers["de"] is tokenizers["fr"] is not tokenizers["text"]
-    boundaries = get_boundaries(tokenizers, BOTH.targets, settings)
-    assert tokenizers["de"].tokens([begin for begin, _ in boundaries]) == ["<de>", "<fr>"]
+    bos_eos_ids = get_bos_eos_ids(tokenizers, BOTH.targets, settings)
+    assert tokenizers["de"].tokens([begin for begin, _ in bos_eos_ids]) == ["<de>", "<fr>"]
     tokenizers, settings, _ = learn(pairs, BOTH)
     assert tokenizers["de"] is not tokenizers["fr"]
-    assert [begin for begin, _ in get_boundaries(tokenizers, BOTH.targets, settings)] == [1, 1]
+    assert [begin for begin, _ in get_bos_eos_ids(tokenizers, BOTH.targets, settings)] == [1, 1]
 
 
 def test_an_empty_text_has_no_ids():
-    tokenizers, _, _ = learn(create_pairs(sentences(20, "abcd"), sentences(20, "abcd", 1)))
+    tokenizers, _, _ = learn(create_pairs(create_sentences(20, "abcd"), create_sentences(20, "abcd", 1)))
     assert encode(tokenizers["text"], [""])[0].tolist() == np.array([]).tolist()

@@ -16,15 +16,15 @@ from pathlib import Path
 
 from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.config import HELD_OUT_FRACTION
-from seqwise.data.encodings import warn_about_encoding
+from seqwise.data.encodings import note_encoding
 from seqwise.data.examples import (
     SPLIT_FILES,
     SPLITS,
     TooShortError,
     describe_fractions,
-    evenly_spaced_splits,
     group_by_split,
     parse_split_name,
+    space_splits_evenly,
 )
 from seqwise.data.hub import fetch_if_hub
 from seqwise.data.reading import (
@@ -43,10 +43,10 @@ from seqwise.data.tables import OBJECT_SUFFIXES, join_list, read_objects
 from seqwise.errors import DataError, Findings, pluralize, suggest
 from seqwise.text.patterns import replace_surrogates
 
-PACKED_RATIO = 3  # bytes of text per byte of gzip, for progress only
+GZIP_RATIO = 3  # bytes of text per byte of gzip, an estimate for progress only
 MIN_WHOLE_FILES = 100  # with so many text files, whole files are held out; with fewer, the end of each file
-CODE_BYTES = 4_000_000
-BLOCK = 1_000  # characters of a document of Python's language reference: small, so that the splits are similar
+CODE_BYTES = 4_000_000  # maximum size of builtin:code
+BLOCK_CHARACTERS = 1_000  # of a document of builtin:docs: small, so that the splits are similar
 
 
 class Builtin(Source):
@@ -54,7 +54,7 @@ class Builtin(Source):
 
     def __init__(self, name: str):
         if name not in BUILTINS:
-            raise DataError(f"there is no built-in text {name!r}.", repair=suggest(name, BUILTINS))
+            raise DataError(f"there is no built-in text {name!r}.", fix=suggest(name, BUILTINS))
         self.name, self.encoding = f"builtin:{name}", ""
         self.read, self.description = BUILTINS[name]
 
@@ -66,7 +66,7 @@ class TextColumn(Source):
     """The column `text` of a `.json` array or a Parquet file: many documents."""
 
     def documents(self) -> Iterator[Document]:
-        """Yield every document that is not blank."""
+        """Yields every document that is not blank."""
         self.findings = findings = Findings()
         for line, content in read_objects(self.path, findings, self.encoding or None):
             text = join_list(content.get("text")) if isinstance(content, dict) else None
@@ -79,14 +79,14 @@ class TextColumn(Source):
 
 
 def _read_docs() -> Iterator[Document]:
-    """Yield the topics of the language reference in sorted order, in blocks of whole paragraphs.
+    """Yields the topics of the language reference in sorted order, in blocks of whole paragraphs.
 
     Topics quote each other at length; repeated paragraphs are left out, so that no test text occurs in training.
     """
     try:
         from pydoc_data.topics import topics
     except ImportError:
-        raise DataError("this Python lacks pydoc_data, so there is no builtin:docs.", repair="Give a file.") from None
+        raise DataError("this Python lacks pydoc_data, so there is no builtin:docs.", fix="Give a file.") from None
     seen: set[str] = set()
     for name in sorted(topics):
         block, first_line, line = "", 1, 1
@@ -98,7 +98,7 @@ def _read_docs() -> Iterator[Document]:
             if key and key not in seen:
                 block += paragraph.strip("\n") + "\n\n"
                 seen.add(key)
-            if len(block) >= BLOCK:
+            if len(block) >= BLOCK_CHARACTERS:
                 yield Document(block, f"builtin:docs/{name}", first_line)
                 block = ""
         if block:
@@ -106,7 +106,7 @@ def _read_docs() -> Iterator[Document]:
 
 
 def _read_code() -> Iterator[Document]:
-    """Yield the top-level modules of the standard library in sorted order, up to CODE_BYTES."""
+    """Yields the top-level modules of the standard library in sorted order, up to CODE_BYTES."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     bytes_left = CODE_BYTES
     for path in sorted(folder.glob("*.py")):
@@ -121,11 +121,11 @@ def _read_code() -> Iterator[Document]:
         if text.strip():
             yield Document(text if text.endswith("\n") else text + "\n", str(path))
     if bytes_left == CODE_BYTES:
-        raise DataError("this Python has no source of its standard library.", repair="Give a file.", file=folder)
+        raise DataError("this Python has no source of its standard library.", fix="Give a file.", file=folder)
 
 
 BUILTINS = {
-    "docs": (_read_docs, f"the language reference inside CPython, in blocks of about {BLOCK:,} characters"),
+    "docs": (_read_docs, f"the language reference inside CPython, in blocks of about {BLOCK_CHARACTERS:,} characters"),
     "code": (_read_code, f"the top-level modules of the standard library, up to {CODE_BYTES / 1e6:g} MB"),
 }
 
@@ -138,17 +138,18 @@ class Part:
 
     source: Source
     size: int  # bytes
-    start: int = 0
-    assign: Callable[[int], str] | None = None  # number of a document in the corpus → its split; None: all of them
+    start: int = 0  # first byte of a text file
+    assign: Callable[[int], str] | None = None  # index of a document in the corpus → its split; None: all are in it
     split: str = ""
-    first: int = 0  # number of the source's first document in the corpus
+    first_index: int = 0  # of the source's first document in the corpus
 
     def documents(self) -> Iterator[Document]:
+        """Yields the documents of this part."""
         if isinstance(self.source, TextFile):
             yield from self.source.documents(self.start, self.start + self.size)
             return
-        for number, document in enumerate(self.source.documents(), start=self.first):
-            if self.assign is None or self.assign(number) == self.split:
+        for index, document in enumerate(self.source.documents(), start=self.first_index):
+            if self.assign is None or self.assign(index) == self.split:
                 yield document
 
 
@@ -165,12 +166,12 @@ class Corpus:
     findings: Findings = field(default_factory=Findings, repr=False)  # files that are converted to UTF-8
 
     def documents(self, split: str) -> Iterator[Document]:
-        """Stream a split; at most one chunk of about 4 MB is in memory."""
+        """Streams a split; at most one chunk of about 4 MB is in memory."""
         for part in self.parts[split]:
             yield from part.documents()
 
     def texts(self, split: str, progress: ProgressCallback = no_progress) -> Iterator[str]:
-        """Stream the texts of a split; `progress` counts their characters, which are at most as many as the bytes."""
+        """Streams the texts of a split; `progress` counts their characters, which are at most as many as the bytes."""
         done, total = 0, self.size(split)
         for document in self.documents(split):
             yield document.text
@@ -178,14 +179,14 @@ class Corpus:
             progress(min(done, total), total)
 
     def size(self, split: str) -> int:
-        """Return the bytes of text (UTF-8) of a split."""
+        """Returns the bytes of text (UTF-8) of a split."""
         return sum(part.size for part in self.parts[split])
 
     def sample(self, split: str = "train") -> str:
-        """Return the beginning of a split: up to about 100,000 characters."""
+        """Returns the beginning of a split: up to about 100,000 characters."""
         text = ""
-        for piece in self.texts(split):
-            text += piece[: 100_000 - len(text)]
+        for next_text in self.texts(split):
+            text += next_text[: 100_000 - len(text)]
             if len(text) >= 100_000:
                 break
         return text
@@ -199,9 +200,9 @@ def open_corpus(
     encoding: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Corpus:
-    """Read and check everything once, and decide the splits: by the names of files, else by the fractions."""
+    """Reads and checks everything once, and decides the splits: by the names of files, else by the fractions."""
     if not str(spec).strip():
-        raise DataError("no data is named.", repair="Give a file, a folder, builtin:docs or builtin:code.")
+        raise DataError("no data is named.", fix="Give a file, a folder, builtin:docs or builtin:code.")
     fractions = {"valid": valid_fraction, "test": test_fraction}
     if str(spec).startswith("builtin:"):
         builtin = Builtin(str(spec).removeprefix("builtin:"))
@@ -213,8 +214,8 @@ def open_corpus(
         problem = f"{name_file_type(path)} are not read."
         if path.is_dir():
             problem = f"the folder contains no text ({len(files):,} other files)." if files else "the folder is empty."
-        repair = "Give a .txt file, .jsonl, .json or .parquet with `text`, gzip of these, or a folder of them."
-        raise DataError(problem, repair=repair, file=path)
+        fix = "Give a .txt file, .jsonl, .json or .parquet with `text`, gzip of these, or a folder of them."
+        raise DataError(problem, fix=fix, file=path)
     groups = (group_by_split(sources, path) if path.is_dir() else None) or {"train": list(sources)}
     split_files = [file for group in groups.values() for file in group]
     ignored = sorted(set(sources).difference(split_files))
@@ -228,18 +229,18 @@ def open_corpus(
 
 
 def open_unsplit(spec: str | Path, encoding: str | None = None) -> Corpus:
-    """Open all of the data under the name `all`, whatever the files of a folder are called."""
+    """Opens all of the data under the name `all`, whatever the files of a folder are called."""
     return merge_splits(open_corpus(spec, 0.0, 0.0, split_by_name=False, encoding=encoding))
 
 
 def merge_splits(corpus: Corpus) -> Corpus:
-    """Return the whole corpus under the name `all`; nothing is read again."""
+    """Returns the whole corpus under the name `all`; nothing is read again."""
     parts = [part for split in SPLITS for part in corpus.parts.get(split, [])]
     sizes: Counter[Source] = Counter()
     for part in parts:
         sizes[part.source] += part.size
-    order = {name: number for number, name in enumerate(corpus.files)}
-    merged_parts = sorted((Part(*each) for each in sizes.items()), key=lambda part: order[part.source.name])
+    ranks = {name: rank for rank, name in enumerate(corpus.files)}
+    merged_parts = sorted((Part(*each) for each in sizes.items()), key=lambda part: ranks[part.source.name])
     parts_by_split, fingerprint = {"all": merged_parts}, f"{corpus.fingerprint}-all"
     return Corpus(corpus.name, "all of it.", fingerprint, parts_by_split, corpus.files, findings=corpus.findings)
 
@@ -251,21 +252,20 @@ def _build_corpus(
     description: str = "",
     progress: ProgressCallback = no_progress,
 ) -> Corpus:
-    """Build a corpus from the sources of each split; splits without a source are taken out of the training sources."""
+    """Builds a corpus from the sources of each split; splits without a source are taken out of the training sources."""
     missing = {split: 0.0 if split in sources else fractions[split] for split in ("valid", "test")}
     groups: dict[str, list[SummarizedSource]] = {}
-    report, findings = _count_bytes(sources, progress), Findings()
+    report, findings = _create_byte_counter(sources, progress), Findings()
     for split, group in sources.items():
         groups[split] = [(source, summary) for source in group if (summary := source.summarize(report)).sizes]
         for source in group:
             if isinstance(source, TextColumn):
-                for kind, locations in source.findings.warnings.items():
-                    findings.warnings.setdefault(kind, []).extend(locations)
+                findings.extend(source.findings)
             elif source.encoding:
-                warn_about_encoding(findings, source.path, source.encoding)
+                note_encoding(findings, source.path, source.encoding)
         if not groups[split]:
             problem = "the file is empty." if len(group) == 1 else f"all {len(group)} files are empty."
-            raise DataError(problem, repair="Give a file with text in it.", file=group[0].name)
+            raise DataError(problem, fix="Give a file with text in it.", file=group[0].name)
     parts = {split: [Part(source, sum(summary.sizes)) for source, summary in groups.get(split, [])] for split in SPLITS}
     # The wording of the rule is part of the fingerprint: changing it would change that of all data.
     rule = "splits as the files are named" if len(sources) > 1 else "all of it is one split"
@@ -283,10 +283,10 @@ def _build_corpus(
     return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, not any(missing.values()), findings)
 
 
-def _count_bytes(sources: dict[str, list[Source]], progress: ProgressCallback) -> Callable[[int], None]:
-    """Return the function that adds up the bytes of text that were read; `progress` receives their estimated total."""
+def _create_byte_counter(sources: dict[str, list[Source]], progress: ProgressCallback) -> Callable[[int], None]:
+    """Returns the function that adds up the bytes that were read, and reports them with their estimated total."""
     files = [source.path for group in sources.values() for source in group if not isinstance(source, Builtin)]
-    total, done = sum(PACKED_RATIO * path.stat().st_size if is_gzip(path) else path.stat().st_size for path in files), 0
+    total, done = sum(path.stat().st_size * (GZIP_RATIO if is_gzip(path) else 1) for path in files), 0
 
     def report(num_bytes: int) -> None:
         nonlocal done
@@ -297,7 +297,7 @@ def _count_bytes(sources: dict[str, list[Source]], progress: ProgressCallback) -
 
 
 def _hold_out(name: str, group: list[SummarizedSource], missing: dict[str, float]) -> tuple[dict[str, list[Part]], str]:
-    """Take the missing splits out of the training sources; return the parts of each split and the rule."""
+    """Takes the missing splits out of the training sources; returns the parts of each split and the rule."""
     shares = describe_fractions(missing)
     splits = [split for split in SPLITS if split == "train" or missing[split]]
     parts: dict[str, list[Part]] = {split: [] for split in SPLITS}
@@ -307,26 +307,26 @@ def _hold_out(name: str, group: list[SummarizedSource], missing: dict[str, float
                 parts[split].append(part)
         if not all(parts[split] for split in splits):
             problem = f"the text is too short to split: {sum(summary.sizes[0] for _, summary in group):,} bytes."
-            raise TooShortError(problem, repair=f"Give a longer text, or {SPLIT_FILES}", file=name)
+            raise TooShortError(problem, fix=f"Give a longer text, or {SPLIT_FILES}", file=name)
         subject = "the text" if len(group) == 1 else "each file"
         return parts, f"the end of {subject} is held out, cut at line breaks ({shares})"
     count = sum(len(summary.sizes) for _, summary in group)
     if count < len(splits):
-        problem = f"{count} documents are too few to hold some out for validation and testing."
-        raise TooShortError(problem, repair=f"Give more documents, or {SPLIT_FILES}", file=name)
-    assign = evenly_spaced_splits(count, missing["valid"], missing["test"])
-    first = 0
+        problem = f"{pluralize(count, 'documents are too few')} to hold some out for validation and testing."
+        raise TooShortError(problem, fix=f"Give more documents, or {SPLIT_FILES}", file=name)
+    assign = space_splits_evenly(count, missing["valid"], missing["test"])
+    first_index = 0
     for source, (sizes, _) in group:
         for split in splits:
-            size = sum(size for number, size in enumerate(sizes, start=first) if assign(number) == split)
+            size = sum(size for index, size in enumerate(sizes, start=first_index) if assign(index) == split)
             if size:
-                parts[split].append(Part(source, size, 0, assign, split, first))
-        first += len(sizes)
+                parts[split].append(Part(source, size, 0, assign, split, first_index))
+        first_index += len(sizes)
     return parts, f"whole documents are held out at even distances among {count:,} ({shares})"
 
 
 def _cut_file(source: TextFile, size: int, missing: dict[str, float]) -> dict[str, Part]:
-    """Cut a text file into train | valid | test, in this order; a very short text may lack some of them."""
+    """Cuts a text file into train | valid | test, in this order; a very short text may lack some of them."""
     cuts = [size]
     for split in ("test", "valid"):
         target = int(size * (1 - missing["test"] - (missing["valid"] if split == "valid" else 0)))
@@ -337,7 +337,7 @@ def _cut_file(source: TextFile, size: int, missing: dict[str, float]) -> dict[st
 
 
 def _open_source(path: Path, encoding: str | None) -> Source | None:
-    """Return the source for a file by its suffix, or None if it is not read; `eng.train` is text too."""
+    """Returns the source for a file by its suffix, or None if it is not read; `eng.train` is text too."""
     suffix = get_format_suffix(path)
     if suffix == ".jsonl":
         return JsonLines(path, encoding)

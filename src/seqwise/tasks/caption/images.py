@@ -1,4 +1,4 @@
-"""Images, clips and features: found by their names in folders and zip archives, and decoded into arrays of one size.
+"""Finds images, clips and features by name in folders and zip archives, and decodes them into arrays of one size.
 
 A table may write `dog.jpg` for `images/dog.jpg`, or omit the suffix. The module knows nothing of captions or splits.
 
@@ -40,30 +40,30 @@ from seqwise.errors import DataError, suggest
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 ARRAY_SUFFIX = ".npy"
 SUFFIXES = (*IMAGE_SUFFIXES, ARRAY_SUFFIX)
-MAX_IMAGE_SIZE = 64  # pixels, unless set: more costs small models time and gains them nothing
+MAX_IMAGE_SIZE = 64  # pixels, unless set: larger images cost small models time and do not improve them
 SIZE_SAMPLE = 200  # images that are examined to choose the size
 CHANNELS = (1, 3, 4)
-KINDS = {"images": "an image", "frames": "a clip of frames", "features": "features"}
+KINDS = {"images": "an image", "frames": "a clip of frames", "features": "an array of features"}  # name → description
 
 
 @dataclass(frozen=True)
 class DecodedImage:
-    """One input, and the conversions it went through.
+    """One image, clip or array of features.
 
     `array` is pixels (S, S, 3) or frames (F, S, S, 3), both uint8, or features (R, W) float32.
     """
 
-    kind: str
+    kind: str  # a key of KINDS
     array: np.ndarray
-    digest: str = ""
-    conversions: tuple[str, ...] = ()
+    digest: str = ""  # of the content of its files
+    conversions: tuple[str, ...] = ()  # descriptions, such as a change of size
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Inputs of one kind and size, in memory."""
+    """Images, clips or features in memory, all of one kind and size."""
 
-    kind: str
+    kind: str  # a key of KINDS
     arrays: Sequence[np.ndarray]
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class ImageSet:
 
     @property
     def width(self) -> int:
-        """The size of the last dimension: of one feature vector."""
+        """The size of the last dimension, which is the width of a feature vector."""
         return self.arrays[0].shape[-1] if len(self.arrays) else 0
 
     @property
@@ -86,8 +86,8 @@ class ImageSet:
             return np.stack(arrays), None
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         padded = np.zeros((len(arrays), lengths.max(), *arrays[0].shape[1:]), dtype=arrays[0].dtype)
-        for row, array in zip(padded, arrays):
-            row[: len(array)] = array
+        for padded_array, array in zip(padded, arrays):
+            padded_array[: len(array)] = array
         return padded, lengths
 
 
@@ -96,10 +96,10 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class ImageLocation:
-    """A file: its path relative to the folder or archive that contains it."""
+    """A file in a folder or an archive."""
 
-    name: str
-    container: Path
+    name: str  # path relative to the container
+    container: Path  # the folder or archive
 
     @property
     def path(self) -> str:
@@ -129,8 +129,8 @@ class ImageStore:
         try:
             archive = self.archives[path] = zipfile.ZipFile(path)
         except zipfile.BadZipFile as error:
-            repair = f"Copy or download it again; `unzip -t {path}` checks it."
-            raise DataError(f"the zip archive is damaged: {error}.", repair=repair, file=path) from None
+            fix = f"Copy or download it again; `unzip -t {path}` checks it."
+            raise DataError(f"the zip archive is damaged: {error}.", fix=fix, file=path) from None
         for name in sorted(archive.namelist()):
             is_hidden = any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
             if name.lower().endswith(SUFFIXES) and not is_hidden:
@@ -144,7 +144,7 @@ class ImageStore:
         self.by_folder[path.parent.as_posix()].append(location)
 
     def find(self, name: str) -> list[ImageLocation]:
-        """Returns the file that a table calls `name`, or the frames of the folder it names; raises if ambiguous."""
+        """Returns the file called `name` in a table, or the frames of the folder called so; raises if ambiguous."""
         path = PurePosixPath(name.replace("\\", "/"))
         if location := self.locations.get(path.as_posix()):
             return [location]
@@ -157,18 +157,18 @@ class ImageStore:
             return candidates
         folders = [folder for folder in self.by_folder if _is_path_end(path, folder)]
         if not candidates and len(folders) == 1:
-            return sorted(self.by_folder[folders[0]], key=lambda each: natural_sort_key(each.name))
+            return sorted(self.by_folder[folders[0]], key=lambda each: get_natural_sort_key(each.name))
         names = [each.name for each in candidates] or [f"{folder}/" for folder in folders]
         if names:
             problem = f"{name!r} is ambiguous: it may be {' or '.join(names[:3])}."
-            raise DataError(problem, repair="Write the path relative to the folder of the table.")
+            raise DataError(problem, fix="Write the path relative to the folder of the table.")
         suggestion = suggest(path.name, self.by_name)
         if not self.locations:
             folder, archive = self.folder / "images", self.folder / "images.zip"
             suggestion = f"Put the images into {folder} or {archive}, or next to the table."
         elif not suggestion.startswith("Perhaps"):
             suggestion = f"It was searched for below {self.folder}."
-        raise DataError(f"there is no image {name!r}.", repair=suggestion)
+        raise DataError(f"there is no image {name!r}.", fix=suggestion)
 
 
 def read_location(location: ImageLocation, archives: Mapping[Path, zipfile.ZipFile]) -> bytes:
@@ -182,10 +182,10 @@ def read_location(location: ImageLocation, archives: Mapping[Path, zipfile.ZipFi
     except (RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         # a password or an unsupported compression, and three kinds of damage
         cause = str(error) or "it ends too early"
-        raise DataError(f"the file cannot be unpacked: {cause}.", repair="Pack it again.", file=location.path) from None
+        raise DataError(f"the file cannot be unpacked: {cause}.", fix="Pack it again.", file=location.path) from None
 
 
-def natural_sort_key(name: str) -> list[tuple[int, str]]:
+def get_natural_sort_key(name: str) -> list[tuple[int, str]]:
     """Returns a sort key that puts frame 10 after frame 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
@@ -217,7 +217,7 @@ def choose_image_size(store: ImageStore, inputs: Sequence[Sequence[ImageLocation
 def read_images(
     store: ImageStore, inputs: Sequence[Sequence[ImageLocation]], size: int, progress: ProgressCallback | None = None
 ) -> list[DecodedImage | DataError]:
-    """Returns each image, clip or array, or why it cannot be read; in order, decoded on all cores."""
+    """Returns each image, clip or array, or the error if it cannot be read; in order, decoded on all cores."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # Pillow releases the interpreter lock while it decodes
         results = []
         for result in pool.map(lambda locations: _decode_input(locations, size, store.archives), inputs):
@@ -236,15 +236,15 @@ def read_paths(paths: Sequence[Path], size: int, kind: str) -> list[np.ndarray]:
         files = [path]
         if path.is_dir():
             frames = (file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES)
-            files = sorted(frames, key=lambda file: natural_sort_key(file.name))
+            files = sorted(frames, key=lambda file: get_natural_sort_key(file.name))
         if not files:
-            raise DataError("the folder contains no frames.", repair="Name a folder of images.", file=path)
+            raise DataError("the folder contains no frames.", fix="Name a folder of images.", file=path)
         image = _decode_input([ImageLocation(file.name, file.parent) for file in files], size, {})
         if isinstance(image, DataError):
             raise image
         is_single_frame = image.kind == "images" and kind == "frames"
         if image.kind != kind and not is_single_frame:
-            problem = f"this model was trained on {KINDS[kind]} per row; received {KINDS[image.kind]}."
+            problem = f"each input of this model is {KINDS[kind]}; received {KINDS[image.kind]}."
             raise DataError(problem, file=path)
         arrays.append(image.array[None] if is_single_frame else image.array)
     return arrays
@@ -262,7 +262,7 @@ def _decode_input(
             images.append(decode_array(load_array(data), size) if is_array else decode_image(data, size))
             contents.append(data)
         except DataError as error:
-            return DataError(error.problem, repair=error.repair, file=error.file or location.path)
+            return DataError(error.problem, fix=error.fix, file=error.file or location.path)
     image = images[0] if len(images) == 1 else _stack_frames(images)
     return replace(image, digest=compute_digest(b"".join(contents)))
 
@@ -279,18 +279,18 @@ def decode_image(data: bytes, size: int) -> DecodedImage:
 
 
 def decode_array(array: np.ndarray, size: int) -> DecodedImage:
-    """Returns an image, a clip or features, distinguished by type and shape; see the table at the top."""
+    """Returns an image, a clip or features, distinguished by dtype and shape; see the table at the top."""
     if np.issubdtype(array.dtype, np.floating):
         if array.ndim == 0 or array.size == 0 or not np.isfinite(array).all():
             content = "no numbers" if array.size == 0 else "numbers that are not finite"
-            raise DataError(f"the array contains {content}.", repair="Compute the features again.")
+            raise DataError(f"the array contains {content}.", fix="Compute the features again.")
         return DecodedImage("features", np.ascontiguousarray(array.reshape(-1, array.shape[-1]), dtype=np.float32))
     is_pixels = np.issubdtype(array.dtype, np.integer) and array.size and array.min() >= 0 and array.max() <= 255
     has_channels = array.ndim > 2 and array.shape[-1] in CHANNELS
     if not is_pixels or array.ndim - has_channels not in (2, 3):
         raise DataError(
             f"an array of {array.dtype} with shape {array.shape} is neither pixels nor features.",
-            repair="Pixels are integers from 0 to 255: (height, width, 3) or (frames, height, width, 3); "
+            fix="Pixels are integers from 0 to 255: (height, width, 3) or (frames, height, width, 3); "
             "features are floating-point numbers: (regions, width).",
         )
     array = array.astype(np.uint8)
@@ -308,7 +308,7 @@ def load_array(data: bytes) -> np.ndarray:
         return np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         problem = f"the file is not an array of numbers: {str(error).split('.')[0].splitlines()[0]}."
-        raise DataError(problem, repair="Write it with numpy.save.") from None
+        raise DataError(problem, fix="Write it with numpy.save.") from None
 
 
 @contextmanager
@@ -324,7 +324,7 @@ def _open_image(data: bytes) -> Iterator[Image.Image]:
         if isinstance(error, UnidentifiedImageError):
             cause = "the format is unknown" if data else "the file is empty"
         problem = f"the file is not a readable image: {cause}."
-        raise DataError(problem, repair="Save it again as PNG or JPEG, or remove its rows.") from None
+        raise DataError(problem, fix="Save it again as PNG or JPEG, or remove its rows.") from None
 
 
 def _stack_frames(frames: Sequence[DecodedImage]) -> DecodedImage:

@@ -1,4 +1,4 @@
-"""The captioning model: an image encoder, and a decoder over its regions; and the batches it reads.
+"""The captioning model, which is an image encoder and a decoder over its regions, and the batches for it.
 
 The module knows nothing of files or text.
 """
@@ -24,8 +24,8 @@ from seqwise.tasks.token_decoder import TokenDecoder
 from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
 
-PAD, BEGIN = "<pad>", "<bos>"
-SPECIAL_TOKENS = (PAD, BEGIN, END)
+PAD, BOS, EOS = "<pad>", "<bos>", END
+SPECIAL_TOKENS = (PAD, BOS, EOS)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CaptionBatch(Batch):
 
 
 class EncodedCaptions:
-    """The captions of a split as token ids, and the image that each belongs to."""
+    """The captions of a split as token ids, and the index of the example that each belongs to."""
 
     def __init__(self, examples: Sequence[CaptionedImage], images: ImageSet, tokenizer: Tokenizer):
         self.examples, self.images, self.tokenizer = examples, images, tokenizer
@@ -63,15 +63,15 @@ class EncodedCaptions:
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each caption with its <eos>."""
+        """The number of tokens of each caption, including <eos>."""
         return [len(ids) + 1 for ids in self.token_ids]
 
     def collate(self, indices: np.ndarray, max_length: int) -> CaptionBatch:
-        """Returns the batch of these captions, cut to `max_length` tokens."""
+        """Returns the batch of these captions, truncated to `max_length` tokens."""
         images, lengths = self.images.collate([self.examples[i].index for i in self.example_indices[indices]])
-        begin, end = self.tokenizer.id(BEGIN), self.tokenizer.id(END)
+        bos_id, eos_id = self.tokenizer.id(BOS), self.tokenizer.id(EOS)
         return CaptionBatch(
-            *shift_captions([self.token_ids[index] for index in indices], begin, end, max_length),
+            *shift_captions([self.token_ids[index] for index in indices], bos_id, eos_id, max_length),
             torch.from_numpy(images),
             None if lengths is None else torch.from_numpy(lengths),
             positions=torch.from_numpy(np.asarray(indices, dtype=np.int64)),
@@ -79,14 +79,14 @@ class EncodedCaptions:
 
 
 def shift_captions(
-    captions: Sequence[np.ndarray], begin: int, end: int, max_length: int
+    captions: Sequence[np.ndarray], bos_id: int, eos_id: int, max_length: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns inputs that start with `begin`, targets that finish with `end`, and the mask of targets, each (B, T).
+    """Returns inputs that start with <bos>, targets that end with <eos>, and the mask of targets, each (B, T).
 
-    Captions are cut to `max_length`. A caption that is cut has no `end`: the model must not learn to stop there.
+    A caption that is truncated to `max_length` has no <eos>: the model must not learn to stop there.
     """
-    ids = torch.from_numpy(pad_sequences([np.append(begin, caption)[:max_length] for caption in captions]))
-    targets = torch.from_numpy(pad_sequences([np.append(caption, end)[:max_length] for caption in captions]))
+    ids = torch.from_numpy(pad_sequences([np.append(bos_id, caption)[:max_length] for caption in captions]))
+    targets = torch.from_numpy(pad_sequences([np.append(caption, eos_id)[:max_length] for caption in captions]))
     lengths = torch.tensor([min(max_length, len(caption) + 1) for caption in captions])
     return ids, targets, torch.arange(ids.shape[1]) < lengths[:, None]
 
@@ -95,7 +95,7 @@ class CaptionModel(nn.Module):
     """Image encoder and decoder.
 
     `feature_width` and `max_regions` describe precomputed features only. With the `counts` of the training
-    tokens a new model already predicts each token by its frequency.
+    tokens an untrained model already predicts each token by its frequency.
     """
 
     def __init__(
@@ -110,17 +110,21 @@ class CaptionModel(nn.Module):
         caption, max_length = settings.caption, settings.data.max_length + 1
         self.encoder = build_image_encoder(settings, feature_width, max_regions)
         width: int = self.encoder.width  # type: ignore[assignment]
-        # The decoder is called `writer` in saved weights.
+        # Saved weights have the name `writer`, so the attribute keeps it; use the property `decoder`.
         self.writer = TokenDecoder(settings, vocabulary_size, width, max_length, caption.attention, counts=counts)
         self.drop = VariationalDropout(settings.network.dropout)
         self.label_smoothing, self.flip, self.max_shift = caption.label_smoothing, caption.flip, caption.shift
         self.has_pixels = caption.encoder != "features"
 
+    @property
+    def decoder(self) -> TokenDecoder:
+        return self.writer
+
     def forward(self, batch: CaptionBatch, state: None = None) -> tuple[Loss, None]:
         """Returns the summed loss of the captions' tokens, and no state."""
         memory = self.encode(batch.images, batch.lengths)
         label_smoothing = self.label_smoothing if self.training else 0.0
-        return self.writer.loss(memory, batch.ids, batch.targets, batch.mask, label_smoothing), None
+        return self.decoder.loss(memory, batch.ids, batch.targets, batch.mask, label_smoothing), None
 
     def encode(self, images: Tensor, lengths: Tensor | None = None) -> Memory:
         """Returns the regions of each image; in training the images are augmented first."""

@@ -1,8 +1,9 @@
 """`read_captions`: a table of images and captions → decoded images, and examples in three splits.
 
 An example is an image with all of its captions, so the captions of one image are never in two splits. The table is
-`captions.csv` (`image,caption[,split]`), `.tsv` or `.jsonl`; the images are below its folder or in a zip archive
-next to it. Errors of all rows are raised together. The module knows nothing of tokens or models.
+`captions.csv` (`image,caption[,split]`), `.tsv` or `.jsonl`; the images are in its folder, in subfolders or in a zip
+archive next to it. Images may also be clips of frames, or precomputed features. Errors of all rows are raised together.
+The module knows nothing of tokens or models.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from seqwise.data.examples import (
     split_examples,
 )
 from seqwise.data.reading import get_format_suffix
-from seqwise.data.tables import OBJECT_SUFFIXES, SUFFIXES, Row, parse_columns, read_header, read_table
-from seqwise.errors import DataError, Findings, suggest
+from seqwise.data.tables import OBJECT_SUFFIXES, SUFFIXES, Row, read_header, read_table, split_commas
+from seqwise.errors import DataError, Findings, format_location, suggest
 from seqwise.tasks.caption.images import (
     KINDS,
     MAX_IMAGE_SIZE,
@@ -44,24 +45,25 @@ from seqwise.tasks.caption.shapes import IMAGE_SIZE, draw_shapes
 
 COLUMNS = ("image", "caption")
 SPLIT_COLUMN = "split"
-FEATURES_FILE = "features.npy"  # one array for all images: the table then names its rows, counted from 0
+FEATURES_FILE = "features.npy"  # one array for all images; the column `image` then holds row indices, from 0
 BUILTIN = "builtin:shapes"
-BUILTIN_RULE = "drawn pictures with the caption that each determines"  # part of the fingerprint of the data
-ONE_SPLIT = "All captions of an image belong to one split."
-DROP_BROKEN = "Or pass --caption.on-broken drop to leave such images out and count them."
+# The description is part of the fingerprint of the data: it cannot change.
+BUILTIN_DESCRIPTION = "drawn pictures with the caption that each determines"
+ONE_SPLIT_FIX = "All captions of an image belong to one split."
+DROP_BROKEN_FIX = "Or pass --caption.on-broken drop to leave such images out and count them."
 
 
 @dataclass(frozen=True)
 class CaptionedImage:
-    """An image and its captions. `index` is that of the decoded image, `digest` that of its file."""
+    """An image and its captions."""
 
-    image: str
+    image: str  # its name in the table
     captions: tuple[str, ...]
-    digest: str = ""
-    index: int = field(default=0, repr=False)
-    split: str | None = field(default=None, repr=False)
-    locations: tuple[ImageLocation, ...] = field(default=(), repr=False)
-    file: str = field(default="", repr=False)
+    digest: str = ""  # of the image; "" for built-in data
+    index: int = field(default=0, repr=False)  # in the `ImageSet`
+    split: str | None = field(default=None, repr=False)  # None if the table names one that does not exist
+    locations: tuple[ImageLocation, ...] = field(default=(), repr=False)  # files of the image, or of the frames
+    file: str = field(default="", repr=False)  # the table, and the line of its first row
     line: int = field(default=0, repr=False)
 
 
@@ -95,7 +97,7 @@ def read_captions(
     _check_splits(examples, reader.findings)
     reader.findings.raise_errors()
     if not examples:
-        raise DataError("no captions were found.", repair="Give a table with captions.", file=spec)
+        raise DataError("no captions were found.", fix="Give a table with captions.", file=spec)
     splits = _split_examples(str(spec), examples, fractions, reader.findings)
     for split, example in find_training_duplicates(splits, lambda example: example.digest):
         warning = f"images of {split} are in train as well: memorised captions count as correct there"
@@ -109,10 +111,10 @@ def read_captions(
 def _read_builtin(spec: str, image_size: int, fractions: Mapping[str, float]) -> CaptionSplits:
     if spec != BUILTIN:
         name = spec.removeprefix("builtin:")
-        raise DataError(f"this task has no built-in data {name!r}.", repair=suggest(name, ["shapes"]))
+        raise DataError(f"this task has no built-in data {name!r}.", fix=suggest(name, ["shapes"]))
     pixels, captions = draw_shapes()
     examples = [CaptionedImage(f"{BUILTIN}/{i}", (caption,), "", i) for i, caption in enumerate(captions)]
-    splits = split_examples(spec, {"train": examples}, fractions, Findings(), f"{BUILTIN_RULE}; ")
+    splits = split_examples(spec, {"train": examples}, fractions, Findings(), f"{BUILTIN_DESCRIPTION}; ")
     splits.split_rule = splits.split_rule.replace("examples are", "pictures are")
     arrays = list(pixels)
     if image_size != IMAGE_SIZE:
@@ -124,7 +126,7 @@ def _read_builtin(spec: str, image_size: int, fractions: Mapping[str, float]) ->
 
 
 def _find_tables(path: Path, findings: Findings) -> dict[str, list[Path]]:
-    """Returns the tables of each split; `captions.*` is the only one where a folder has it."""
+    """Returns the tables of each split; if a folder has one `captions.*`, only that."""
     if path.is_dir():
         tables = sorted(file for file in path.glob("captions.*") if get_format_suffix(file) in SUFFIXES)
         if len(tables) == 1:
@@ -132,14 +134,14 @@ def _find_tables(path: Path, findings: Findings) -> dict[str, list[Path]]:
     groups = find_split_files(path, SUFFIXES, findings)
     if len(groups) == 1 and len(groups["train"]) > 1:
         names = ", ".join(file.name for file in groups["train"][:4])
-        repair = "Name one of them, or call it captions.csv; train.csv, valid.csv and test.csv are splits."
-        raise DataError(f"there are several tables: {names}.", repair=repair, file=path)
+        fix = "Pass one of them, rename one to captions.csv, or name them train, valid and test."
+        raise DataError(f"there are several tables: {names}.", fix=fix, file=path)
     return groups
 
 
 @dataclass
 class _TableReader:
-    """Reads tables one after the other and collects their findings and images."""
+    """Reads tables one after the other and collects their images, errors and warnings."""
 
     settings: DataSettings
     columns: str | None
@@ -188,7 +190,7 @@ class _TableReader:
                 self.findings.error(f"{example.image}: {problem}", file=example.file, line=example.line)
                 continue
             for conversion in image.conversions:
-                self.findings.warn(f"images {conversion}", example.image)
+                self.findings.note(f"images {conversion}", example.image)
             readable_examples.append(replace(example, index=len(self.images), digest=image.digest))
             self.images.append(image)
         return readable_examples
@@ -200,26 +202,27 @@ class _TableReader:
                 "images that are missing, ambiguous or unreadable, which are dropped", example.file, example.line
             )
             return
-        problem, repair = error.problem, f"{error.repair}\n{DROP_BROKEN}".strip()
+        problem, fix = error.problem, f"{error.fix}\n{DROP_BROKEN_FIX}".strip()
         if error.file:
-            problem += f" Line {example.line} of {example.file} names it."
+            problem += f" {format_location(example.file, example.line)} names it."
         line = None if error.file else example.line
-        self.findings.error(problem, repair=repair, file=error.file or example.file, line=line)
+        self.findings.error(problem, fix=fix, file=error.file or example.file, line=line)
 
 
 def _read_rows(path: Path, columns: str | None, findings: Findings, encoding: str | None) -> list[Row]:
     """Returns the rows with image, caption and, if the table has such a column, split."""
-    column_names = parse_columns(columns)
-    has_split = column_names is not None and len(column_names) == len(COLUMNS) + 1
-    if column_names is None or len(column_names) == len(COLUMNS):
-        is_json, header = get_format_suffix(path) in OBJECT_SUFFIXES, read_header(path, encoding)
-        names = header if is_json else [name.strip().lower() for name in header]  # keys of JSON are exact
-        has_split = SPLIT_COLUMN in names
-        if has_split and column_names:
-            index, by_number = names.index(SPLIT_COLUMN), all(name.isdecimal() for name in column_names) and not is_json
-            column_names.append(str(index + 1) if by_number else header[index].strip())
-    columns_to_read = (*COLUMNS, SPLIT_COLUMN) if has_split else COLUMNS
-    return read_table(path, columns_to_read, findings, column_names, encoding).rows
+    column_names = split_commas(columns)
+    with_split = (*COLUMNS, SPLIT_COLUMN)
+    if column_names is not None and len(column_names) == len(with_split):
+        return read_table(path, with_split, findings, column_names, encoding).rows
+    is_json, header = get_format_suffix(path) in OBJECT_SUFFIXES, read_header(path, encoding)
+    names = header if is_json else [name.strip().lower() for name in header]  # keys of JSON are exact
+    if SPLIT_COLUMN not in names or (column_names is not None and len(column_names) != len(COLUMNS)):
+        return read_table(path, COLUMNS, findings, column_names, encoding).rows
+    if column_names is not None:
+        index, by_number = names.index(SPLIT_COLUMN), all(name.isdecimal() for name in column_names) and not is_json
+        column_names.append(str(index + 1) if by_number else header[index].strip())
+    return read_table(path, with_split, findings, column_names, encoding).rows
 
 
 def _group_by_image(rows: Sequence[Row], split: str, drop_empty: bool, findings: Findings) -> list[CaptionedImage]:
@@ -235,15 +238,16 @@ def _group_by_image(rows: Sequence[Row], split: str, drop_empty: bool, findings:
                 findings.warn("rows without an image or a caption, which are dropped", row.file, row.line)
             else:
                 problem = "the caption is empty." if image else "no image is named."
-                repair = "Fill it in or remove the row, or pass --data.on-empty drop to leave such rows out."
-                findings.error(problem, repair=repair, file=row.file, line=row.line)
+                fix = "Fill it in or remove the row, or pass --data.on-empty drop to leave such rows out."
+                findings.error(problem, fix=fix, file=row.file, line=row.line)
             continue
         row_split = _parse_split(row, split, findings)
         example = examples.setdefault(image, CaptionedImage(image, (), split=row_split, file=row.file, line=row.line))
         captions.setdefault(image, []).extend(row_captions)
         if row_split and example.split and row_split != example.split:
-            problem = f"the image {image!r} is in {row_split} here, but in {example.split} in line {example.line}."
-            findings.error(problem, repair=ONE_SPLIT, file=row.file, line=row.line)
+            first = format_location(example.file, example.line)
+            problem = f"the image {image!r} is in {row_split} here, but in {example.split} in {first}."
+            findings.error(problem, fix=ONE_SPLIT_FIX, file=row.file, line=row.line)
     return [replace(example, captions=tuple(captions[image])) for image, example in examples.items()]
 
 
@@ -252,8 +256,8 @@ def _parse_split(row: Row, default: str, findings: Findings) -> str | None:
         return default
     name = str(row.values[SPLIT_COLUMN]).strip()
     if name.lower() not in SPLIT_NAMES:
-        repair = f"Splits are train, valid and test. {suggest(name.lower(), SPLIT_NAMES)}"
-        findings.error(f"there is no split {name!r}.", repair=repair, file=row.file, line=row.line)
+        fix = f"Splits are train, valid and test. {suggest(name.lower(), SPLIT_NAMES)}"
+        findings.error(f"there is no split {name!r}.", fix=fix, file=row.file, line=row.line)
     return SPLIT_NAMES.get(name.lower())
 
 
@@ -263,17 +267,17 @@ def _parse_split(row: Row, default: str, findings: Findings) -> str | None:
 def _read_array_rows(
     path: Path, examples: Sequence[CaptionedImage], image_size: int | None
 ) -> list[DecodedImage | DataError]:
-    """Returns the images, or why one cannot be read, where they are rows of one array."""
+    """Decodes the rows of an array that the examples name; a row that cannot be read becomes a `DataError`."""
     try:
         array = load_array(path.read_bytes())
     except DataError as error:
-        raise DataError(error.problem, repair=error.repair, file=path) from None
+        raise DataError(error.problem, fix=error.fix, file=path) from None
     images: list[DecodedImage | DataError] = []
     for index in (int(example.image) for example in examples):
         try:
             if index >= len(array):
-                problem = f"there is no row {index:,}: {path.name} has {len(array):,}, counted from 0."
-                raise DataError(problem, repair="Correct the number.")
+                problem = f"row {index:,} is out of range: {path.name} has rows 0 to {len(array) - 1:,}."
+                raise DataError(problem, fix="Correct the number.")
             row = np.asarray(array[index])
             image = decode_array(row, image_size or MAX_IMAGE_SIZE)
             images.append(replace(image, digest=compute_digest(row.tobytes())))
@@ -285,9 +289,9 @@ def _read_array_rows(
 def _find_mismatch(image: DecodedImage, first: DecodedImage) -> str:
     """Returns why an image cannot be batched with the first one, "" if it can."""
     if image.kind != first.kind:
-        return f"expected {KINDS[first.kind]} as before, found {KINDS[image.kind]}."
+        return f"expected {KINDS[first.kind]} like the first one, found {KINDS[image.kind]}."
     if image.kind == "features" and image.array.shape[-1] != first.array.shape[-1]:
-        return f"expected features of width {first.array.shape[-1]} as before, found {image.array.shape[-1]}."
+        return f"expected features of width {first.array.shape[-1]} like the first, found {image.array.shape[-1]}."
     return ""
 
 
@@ -295,13 +299,13 @@ def _find_mismatch(image: DecodedImage, first: DecodedImage) -> str:
 
 
 def _check_splits(examples: Sequence[CaptionedImage], findings: Findings) -> None:
-    """Reports files that two names or two tables put into different splits."""
+    """Adds an error for each image that is in different splits, under two names or in two tables."""
     first_uses: dict[tuple[ImageLocation, ...], CaptionedImage] = {}
     for example in examples:
         first = first_uses.setdefault(example.locations, example) if example.locations else example
         if first.split != example.split:
             problem = f"the image {example.image!r} is in {example.split} here, but in {first.split} in {first.file}."
-            findings.error(problem, repair=ONE_SPLIT, file=example.file, line=example.line)
+            findings.error(problem, fix=ONE_SPLIT_FIX, file=example.file, line=example.line)
 
 
 def _split_examples(
@@ -309,9 +313,9 @@ def _split_examples(
 ) -> Splits[CaptionedImage]:
     parts = {split: [example for example in examples if example.split == split] for split in SPLITS}
     parts = {split: part for split, part in parts.items() if part}
-    if "train" not in parts and any(fractions.values()):
+    if "train" not in parts and any(fractions.values()):  # evaluation needs no training split: its fractions are 0
         problem = f"no image is for training: the splits are {', '.join(parts)}."
-        raise TooShortError(problem, repair="Name some of them train, or leave the column out.", file=spec)
+        raise TooShortError(problem, fix="Set the split of some rows to train, or remove the column split.", file=spec)
     splits = split_examples(spec, parts, fractions, findings)
     splits.split_rule = splits.split_rule.replace("as the files are named", "as the data says").replace(
         "examples are held out", "pictures are held out with all their captions"

@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 
-COUNT, IMAGE_SIZE = 8_000, 32
-SEED = 20  # of a generator whose numbers NumPy promises never to change
-RADII = {"small": (4.0, 4.5), "large": (6.2, 6.7)}  # smallest and largest half width of a shape, in pixels
+NUM_IMAGES, IMAGE_SIZE = 8_000, 32
+SEED = 20  # of `np.random.RandomState`, whose numbers NumPy promises never to change
+RADII = {"small": (4.0, 4.5), "large": (6.2, 6.7)}  # minimum and maximum half width of a shape, in pixels
 COLOURS = {
     "red": (225, 40, 40),
     "green": (40, 175, 60),
@@ -26,15 +26,15 @@ COLOURS = {
     "white": (245, 245, 245),
 }
 SHAPES = ("circle", "square", "triangle", "cross")
-SINGLE_SHARE = 0.125  # of the images have one shape
-MARGIN = 2.0  # pixels that stay free at each edge, so that small shifts cut nothing off
+SINGLE_SHARE = 0.125  # share of the images that have one shape
+MARGIN = 2.0  # empty pixels at each edge, so that small shifts cut nothing off
 MIN_GAP = 1.0  # pixels between two shapes
-MAX_SLANT = 0.4  # how far "above" may lean to the side, as a share of the distance
-PIXEL_NOISE, COLOUR_NOISE = 17.0, 18.0  # largest deviation of a pixel, and of the colour of a shape
+MAX_SLANT = 0.4  # maximum sideways offset of a shape above another, as a share of their distance
+PIXEL_NOISE, COLOUR_NOISE = 17.0, 18.0  # maximum deviation of a pixel, and of the colour of a shape
 
 
 @lru_cache(maxsize=2)
-def draw_shapes(count: int = COUNT) -> tuple[np.ndarray, list[str]]:
+def draw_shapes(count: int = NUM_IMAGES) -> tuple[np.ndarray, list[str]]:
     """Returns images (N, 32, 32, 3) uint8 and a caption for each; the same on every machine."""
     generator = np.random.RandomState(SEED)
     is_large, colour, shape = (generator.randint(0, top, (2, count)) for top in (2, len(COLOURS), len(SHAPES)))
@@ -45,11 +45,11 @@ def draw_shapes(count: int = COUNT) -> tuple[np.ndarray, list[str]]:
     along, across = _draw_centres(radius, generator)
     centre = np.where(is_vertical, np.stack([across, along]), np.stack([along, across]))  # (x and y, shape, N)
     is_visible = np.stack([np.ones(count, bool), ~is_single])
-    images = _paint(centre, radius, shape, colour, is_visible, generator)
+    images = _draw_images(centre, radius, shape, colour, is_visible, generator)
     captions = []
     for i in range(count):
-        parts = zip(is_large[:, i], colour[:, i], shape[:, i])
-        first, second = (f"a {list(RADII)[size]} {list(COLOURS)[hue]} {SHAPES[form]}" for size, hue, form in parts)
+        properties = zip(is_large[:, i], colour[:, i], shape[:, i])
+        first, second = (f"a {list(RADII)[r]} {list(COLOURS)[c]} {SHAPES[s]}" for r, c, s in properties)
         if is_single[i]:
             captions.append(first)
         elif is_large[1, i] > is_large[0, i]:
@@ -61,17 +61,17 @@ def draw_shapes(count: int = COUNT) -> tuple[np.ndarray, list[str]]:
 
 def _draw_centres(radius: np.ndarray, generator: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     """Returns the centres of both shapes along the axis that roughly joins them, and across it: (2, N) each."""
-    count, room = radius.shape[1], IMAGE_SIZE - 2 * MARGIN
+    count, available = radius.shape[1], IMAGE_SIZE - 2 * MARGIN
     min_distance = radius.sum(0) + MIN_GAP
-    distance = min_distance + generator.random_sample(count) * (room - radius.sum(0) - min_distance)
-    first = MARGIN + radius[0] + generator.random_sample(count) * (room - radius.sum(0) - distance)
-    first_across = MARGIN + radius[0] + generator.random_sample(count) * (room - 2 * radius[0])
+    distance = min_distance + generator.random_sample(count) * (available - radius.sum(0) - min_distance)
+    first = MARGIN + radius[0] + generator.random_sample(count) * (available - radius.sum(0) - distance)
+    first_across = MARGIN + radius[0] + generator.random_sample(count) * (available - 2 * radius[0])
     second_across = first_across + (2 * generator.random_sample(count) - 1) * MAX_SLANT * distance
     second_across = np.clip(second_across, MARGIN + radius[1], IMAGE_SIZE - MARGIN - radius[1])
     return np.stack([first, first + distance]), np.stack([first_across, second_across])
 
 
-def _paint(
+def _draw_images(
     centre: np.ndarray,
     radius: np.ndarray,
     shape: np.ndarray,
@@ -79,26 +79,27 @@ def _paint(
     is_visible: np.ndarray,
     generator: np.random.RandomState,
 ) -> np.ndarray:
+    """Returns images (N, 32, 32, 3) of two shapes each, with noise; `centre` is (2, 2, N), the others are (2, N)."""
     count = radius.shape[1]
     grid = np.arange(IMAGE_SIZE) + 0.5
     canvas = np.tile(60 + 60 * generator.random_sample((count, 1, 1, 1)), (1, IMAGE_SIZE, IMAGE_SIZE, 3))
     for i in range(2):
         x = grid[None, None, :] - centre[0, i][:, None, None]
         y = grid[None, :, None] - centre[1, i][:, None, None]
-        distance = _signed_distance(x, y, radius[i][:, None, None], shape[i])
+        distance = _compute_signed_distance(x, y, radius[i][:, None, None], shape[i])
         coverage = np.clip(0.5 - distance, 0, 1) * is_visible[i][:, None, None]  # pixels at the edge: partly
-        paint = np.array(list(COLOURS.values()))[colour[i]] + COLOUR_NOISE * _draw_noise(generator, (count, 3))
-        canvas += coverage[..., None] * (paint[:, None, None] - canvas)
+        rgb = np.array(list(COLOURS.values()))[colour[i]] + COLOUR_NOISE * _draw_noise(generator, (count, 3))
+        canvas += coverage[..., None] * (rgb[:, None, None] - canvas)
     canvas += PIXEL_NOISE * _draw_noise(generator, canvas.shape)
     return np.clip(np.rint(canvas), 0, 255).astype(np.uint8)
 
 
 def _draw_noise(generator: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns numbers uniform between -1 and 1."""
+    """Returns random numbers, uniform between -1 and 1."""
     return 2 * generator.random_sample(shape) - 1
 
 
-def _signed_distance(x: np.ndarray, y: np.ndarray, r: np.ndarray, shape: np.ndarray) -> np.ndarray:
+def _compute_signed_distance(x: np.ndarray, y: np.ndarray, r: np.ndarray, shape: np.ndarray) -> np.ndarray:
     """Returns the distance of each pixel from a shape, in pixels, negative inside: (N, 32, 32)."""
     ax, ay = np.abs(x), np.abs(y)
     circle = np.hypot(x, y) - r

@@ -22,11 +22,12 @@ import torch
 from seqwise.callbacks import LogFunction, ProgressCallback
 from seqwise.config import Settings
 from seqwise.data.batch import iterate_by_length, spread_indices
-from seqwise.data.in_memory import Data, save_array, save_data
-from seqwise.data.tables import parse_columns
+from seqwise.data.in_memory import save_array, save_data
+from seqwise.data.records import Data
+from seqwise.data.tables import split_commas
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
-from seqwise.families import RECURRENT
+from seqwise.families import RECURRENT_FAMILIES
 from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import sum_losses
@@ -36,21 +37,23 @@ from seqwise.metrics.translation import bleu, exact_match
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.generation import (
     BATCH_SIZE,
-    check_kind,
+    check_compatible,
     compute_baselines,
     compute_metrics,
     find_inputs,
     generate_captions,
-    get_kind,
     get_references,
+    get_trained_kind,
     load_inputs,
     score_examples,
 )
 from seqwise.tasks.caption.images import KINDS, ImageSet
-from seqwise.tasks.caption.model import SPECIAL_TOKENS, CaptionBatch, CaptionModel, EncodedCaptions
+from seqwise.tasks.caption.inspection import inspect_image, inspect_images
+from seqwise.tasks.caption.model import EOS, SPECIAL_TOKENS, CaptionBatch, CaptionModel, EncodedCaptions
 from seqwise.tasks.caption.reader import CaptionedImage, CaptionSplits, read_captions
-from seqwise.tasks.defaults import DefaultsContext, Fill, fill_batch_size, fill_transformer
+from seqwise.tasks.defaults import DefaultsContext, SetDefault, set_batch_size, set_transformer_defaults
 from seqwise.tasks.example_task import ExampleTask
+from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
@@ -61,52 +64,51 @@ from seqwise.tasks.task import (
     ProcessGroup,
     Size,
 )
-from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
 
 MAX_LENGTH = 64  # tokens per caption including <eos>; --data.max-length overrides it
-MANY_CAPTIONS, MIN_COUNT = 5_000, 3  # from this many captions on, rarer words are left out of the vocabulary
+MANY_CAPTIONS, MIN_COUNT = 5_000, 3  # with this many captions, the vocabulary has only words that occur MIN_COUNT times
 LENGTH_BUCKET = 16  # tokens; finer buckets would hold one kind of sentence each, and so one kind of image
 VALIDATION_IMAGES = 200  # images that are captioned at each validation
 MIN_NATURAL_VOCABULARY = 1_000  # with fewer tokens the image determines every word; with more, captions vary by author
 MIN_BLEU_WORDS = 4  # BLEU counts n-grams up to this length, so it says nothing about shorter captions
 
 
-def fill_caption(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
+def set_caption_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
     """Chooses defaults: small networks on a CPU, which processes some hundred images per second; a GPU thousands."""
     is_transformer, cuda = settings.model == "transformer", context.cuda
-    has_natural_captions = context.vocabulary > MIN_NATURAL_VOCABULARY
-    fill("network.width", (256 if is_transformer else 384) if cuda else 96)
-    fill("network.depth", (3 if cuda else 2) if is_transformer else 1)
-    fill("network.embedding", settings.network.width)
+    has_natural_captions = context.vocabulary_size > MIN_NATURAL_VOCABULARY
+    set_default("network.width", (256 if is_transformer else 384) if cuda else 96)
+    set_default("network.depth", (3 if cuda else 2) if is_transformer else 1)
+    set_default("network.embedding", settings.network.width)
     if is_transformer or settings.caption.encoder == "patches":
-        fill_transformer(settings, fill, 32, feedforward_ratio=4 if cuda else 2)
-    if settings.model in RECURRENT:
-        fill("recurrent.weight_dropout", 0.0)
+        set_transformer_defaults(settings, set_default, 32, feedforward_ratio=4 if cuda else 2)
+    if settings.model in RECURRENT_FAMILIES:
+        set_default("recurrent.weight_dropout", 0.0)
     size = settings.caption.image_size
     # builtin:shapes, 25 s on one core: 813 updates with a 4 × 4 grid (loss 0.27), 464 with 8 × 8 (loss 0.36).
-    fill("caption.grid", 4 if size <= 32 else 8)
-    fill("caption.blocks", 1 if cuda else 0)
-    fill("caption.patch", max(4, size // 8))  # at most 8 × 8 patches
-    fill("caption.shift", size // 16 if has_natural_captions else size // 32)
-    fill("network.dropout", 0.3 if has_natural_captions else 0.0)
-    fill("caption.label_smoothing", 0.1 if has_natural_captions else 0.0)
-    fill_batch_size(min(128 if cuda else 32, context.examples), context, fill)
-    fill("data.max_tokens", 64 * settings.training.batch_size)
-    fill("data.max_length", context.max_length)
-    fill("training.learning_rate", 1e-3 if cuda else 3e-3)
-    fill("training.weight_decay", 0.05 if has_natural_captions else 0.01)
+    set_default("caption.grid", 4 if size <= 32 else 8)
+    set_default("caption.blocks", 1 if cuda else 0)
+    set_default("caption.patch", max(4, size // 8))  # at most 8 × 8 patches
+    set_default("caption.shift", size // 16 if has_natural_captions else size // 32)
+    set_default("network.dropout", 0.3 if has_natural_captions else 0.0)
+    set_default("caption.label_smoothing", 0.1 if has_natural_captions else 0.0)
+    set_batch_size(min(128 if cuda else 32, context.num_examples), context, set_default)
+    set_default("data.max_tokens", 64 * settings.training.batch_size)
+    set_default("data.max_length", context.max_length)
+    set_default("training.learning_rate", 1e-3 if cuda else 3e-3)
+    set_default("training.weight_decay", 0.05 if has_natural_captions else 0.01)
     if has_natural_captions and cuda:
-        fill("training.ema", 0.999)  # Flickr8k: with it and a lower rate 60 % of the captions differ, not 26 %
+        set_default("training.ema", 0.999)  # Flickr8k: with it and a lower rate 60 % of the captions differ, not 26 %
 
 
 class Caption(ExampleTask):
     """The captioning task on one data set."""
 
-    fill_defaults = staticmethod(fill_caption)
+    set_defaults = staticmethod(set_caption_defaults)
     primary_metric = ("bleu", "BLEU")
     beam_search = BeamSearchOptions(beam=5)
-    example = "picture.png"
+    example = "image.png"
     example_unit = "images"
     row_columns = ("image", "caption")
     splits: CaptionSplits
@@ -138,9 +140,9 @@ class Caption(ExampleTask):
     @classmethod
     def learn(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
         images: ImageSet = splits.images
-        fill_caption_settings(settings, images.kind, splits.image_size)
+        derive_settings_from_data(settings, images.kind, splits.image_size)
         if initial.tokenizers:
-            check_kind(images, initial.facts)
+            check_compatible(images, initial.facts)
             return initial
         facts: dict[str, Any] = {"kind": images.kind, "width": images.width, "regions": images.max_length}
         if splits.name.startswith("builtin:"):
@@ -150,12 +152,12 @@ class Caption(ExampleTask):
     def describe_sizes(self) -> tuple[str, ...]:
         num_captions = sum(len(captions.token_ids) for captions in self.captions.values())
         vocabulary = f"vocabulary {len(self.preprocessor.tokenizer):,}"
-        return self.describe_size(), f"{num_captions:,} captions", vocabulary
+        return self.describe_input_size(), f"{num_captions:,} captions", vocabulary
 
-    def describe_size(self) -> str:
-        """Returns the size of one input, in words."""
+    def describe_input_size(self) -> str:
+        """Returns a description of the size of one input."""
         facts, size = self.preprocessor.facts, self.splits.image_size
-        kind = get_kind(facts)
+        kind = get_trained_kind(facts)
         if kind == "features":
             return f"up to {facts['regions']:,} vectors of width {facts['width']:,} each"
         return f"{'clips with frames of ' if kind == 'frames' else ''}{size} × {size} pixels"
@@ -165,9 +167,9 @@ class Caption(ExampleTask):
         vocabulary_size = len(self.preprocessor.tokenizer)
         return Size(sum(train.lengths), vocabulary_size, len(train.examples), max(train.lengths))
 
-    def run_layers(self, model: CaptionModel) -> None:
+    def check_shapes(self, model: CaptionModel) -> None:
         batch = self.captions["train"].collate(np.arange(1), self.max_length).to("meta")
-        model.writer.read(batch.ids, None, model.encode(batch.images, batch.lengths))
+        model.decoder.decode(batch.ids, None, model.encode(batch.images, batch.lengths))
 
     def build(self, settings: ResolvedSettings) -> CaptionModel:
         """Returns an untrained model that already predicts each token by its frequency."""
@@ -176,11 +178,11 @@ class Caption(ExampleTask):
 
     def token_counts(self) -> dict[str, torch.Tensor]:
         tokenizer, captions = self.preprocessor.tokenizer, self.captions["train"].token_ids
-        ids = np.concatenate([*captions, np.full(len(captions), tokenizer.id(END))])
+        ids = np.concatenate([*captions, np.full(len(captions), tokenizer.id(EOS))])
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(tokenizer)))}
 
     def embeddings(self, model: CaptionModel) -> dict[str, Embedding]:
-        return {"text": model.writer.embedding}
+        return {"text": model.decoder.embedding}
 
     @cached_property
     def train_lengths(self) -> list[int]:
@@ -195,16 +197,16 @@ class Caption(ExampleTask):
         self, model: CaptionModel, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
     ) -> dict[str, float]:
         """Returns the loss of all captions, and BLEU and exact match of the first `VALIDATION_IMAGES` images."""
-        captions = self.captions["valid"]
-        batches = iterate_by_length(captions.lengths, BATCH_SIZE, None, world.rank, world.size, share)
-        sums = sum_losses(model, (captions.collate(indices, self.max_length) for indices in batches))
+        encoded = self.captions["valid"]
+        batches = iterate_by_length(encoded.lengths, BATCH_SIZE, None, world.rank, world.size, share)
+        sums = sum_losses(model, (encoded.collate(indices, self.max_length) for indices in batches))
         scores = (0.0, 0.0)
         if world.rank == 0:  # few enough for one process
-            first, bundle = captions.examples[:VALIDATION_IMAGES], self.bundle(model, settings)
-            examples = [first[index] for index in spread_indices(len(first), share)]
+            candidates, bundle = encoded.examples[:VALIDATION_IMAGES], self.bundle(model, settings)
+            examples = [candidates[index] for index in spread_indices(len(candidates), share)]
             indices = [example.index for example in examples]
             generated = generate_captions(bundle, self.splits.images, indices, InferenceOptions())
-            outputs = [best[0][0] for best in generated]
+            outputs = [captions[0].text for captions in generated]
             references = get_references(examples)
             scores = (bleu(outputs, references).value, exact_match(outputs, references))
         loss, num_tokens, bleu_score, exact = world.sum(*sums, *scores)
@@ -225,7 +227,7 @@ class Caption(ExampleTask):
         return counts
 
     def describe_data(self) -> tuple[str, ...]:
-        return f"images: {self.describe_size()}", self.describe_tokenizer()
+        return f"images: {self.describe_input_size()}", self.describe_tokenizer()
 
     # Inference with a trained model, without the training data
 
@@ -236,13 +238,13 @@ class Caption(ExampleTask):
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
-        """Returns BLEU, chrF and exact match against all captions of each image, and how varied the captions are."""
+        """Returns BLEU, chrF and exact match against all captions of each image, and the share of distinct captions."""
         check_output_path(options.out)
         splits, examples, description = cls.select_examples(bundle, data, split)
-        check_kind(splits.images, bundle.preprocessor.facts)
+        check_compatible(splits.images, bundle.preprocessor.facts)
         with Stopwatch() as watch:
-            captions = generate_captions(bundle, splits.images, [example.index for example in examples], options)
-        outputs = [best[0][0] for best in captions]
+            generated = generate_captions(bundle, splits.images, [example.index for example in examples], options)
+        outputs = [captions[0].text for captions in generated]
         references = get_references(examples)
         if options.out is not None:
             rows = zip(examples, references, outputs)
@@ -257,6 +259,7 @@ class Caption(ExampleTask):
             description,
             f"{settings.caption.encoder} encoder, {settings.model} decoder; {options.describe_decoding()}",
             warnings=tuple(splits.findings.warning_messages()),
+            data_notes=tuple(splits.findings.note_messages()),
             seconds=watch.seconds,
             examples=get_scores() if options.examples else None,
             primary_metric=metric,
@@ -277,8 +280,8 @@ class Caption(ExampleTask):
 
     @classmethod
     def save_data(cls, data: Data, columns: str | None = None) -> str:
-        names = parse_columns(columns) or cls.row_columns
-        return save_data(data, names, file_column=names[0])
+        names = split_commas(columns) or cls.row_columns
+        return save_data(data, names, image_column=names[0])
 
     @classmethod
     def save_input(cls, value: Any) -> str | None:
@@ -289,18 +292,30 @@ class Caption(ExampleTask):
         return save_array(value) if is_array else super().save_input(value)
 
     @classmethod
+    def inspect_text(cls, bundle: ModelBundle, text: str) -> InspectedInput:
+        return inspect_image(bundle, text, InferenceOptions(cls.beam_search))
+
+    @classmethod
+    def inspect_examples(
+        cls, bundle: ModelBundle, splits: Any, examples: Sequence[CaptionedImage], descriptions: Sequence[str]
+    ) -> list[InspectedInput]:
+        indices, names = [example.index for example in examples], [example.image for example in examples]
+        return inspect_images(bundle, splits.images, indices, names, descriptions, InferenceOptions(cls.beam_search))
+
+    @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields a caption for each image, clip or array, given by its path."""
         for start in range(0, len(inputs), BATCH_SIZE):
             names = inputs[start : start + BATCH_SIZE]
             images = load_inputs(names, bundle.settings.caption.image_size, bundle.preprocessor.facts)
-            for name, best in zip(names, generate_captions(bundle, images, range(len(names)), options)):
-                log_probability = best[0][1].log_probability
-                values: dict[str, Any] = {"image": name, "caption": best[0][0], "log_probability": log_probability}
-                lines = [best[0][0]]
-                if len(best) > 1:
-                    values["captions"] = [{"caption": text, **hypothesis.as_dict()} for text, hypothesis in best]
-                    lines = [f"{hypothesis.score:9.3f}  {text}" for text, hypothesis in best]
+            for name, captions in zip(names, generate_captions(bundle, images, range(len(names)), options)):
+                best = captions[0]
+                values: dict[str, Any] = {"image": name, "caption": best.text}
+                values["log_probability"] = best.hypothesis.log_probability
+                lines = [best.text]
+                if len(captions) > 1:
+                    values["captions"] = [{"caption": c.text, **c.hypothesis.as_dict()} for c in captions]
+                    lines = [f"{c.hypothesis.score:9.3f}  {c.text}" for c in captions]
                 if len(inputs) > 1:
                     lines = [f"{name}\t{line}" for line in lines]
                 yield Prediction("\n".join(lines), values)
@@ -311,14 +326,14 @@ class Caption(ExampleTask):
         return find_inputs(Path(text), settings.caption)
 
 
-def fill_caption_settings(settings: Settings, kind: str, image_size: int) -> None:
-    """Fills in the settings that follow from the data; rejects those that contradict it."""
+def derive_settings_from_data(settings: Settings, kind: str, image_size: int) -> None:
+    """Sets the settings that are determined by the data; raises an error for those that contradict it."""
     caption = settings.caption
     if caption.encoder is not None and (caption.encoder == "features") != (kind == "features"):
         problem = f"the {caption.encoder} encoder cannot encode this data: each row of the table names {KINDS[kind]}."
-        raise UsageError(problem, repair="Leave out --caption.encoder.")
+        raise UsageError(problem, fix="Leave out --caption.encoder.")
     if caption.frames is not None and caption.frames != (kind == "frames"):
-        raise UsageError(f"each row of the table names {KINDS[kind]}.", repair="Leave out --caption.frames.")
+        raise UsageError(f"each row of the table names {KINDS[kind]}.", fix="Leave out --caption.frames.")
     caption.encoder = caption.encoder or ("features" if kind == "features" else "convolutional")
     caption.frames, caption.image_size = kind == "frames", image_size or caption.image_size
 
@@ -328,9 +343,9 @@ def build_tokenizer(examples: Sequence[CaptionedImage], settings: Settings, log:
     text, captions = settings.text, [caption for example in examples for caption in example.captions]
     if text.tokenizer is None:
         text.tokenizer = "words"
-        drops_rare = text.vocabulary is None and text.min_count == 1 and len(captions) >= MANY_CAPTIONS
-        text.min_count = MIN_COUNT if drops_rare else text.min_count
-        log(f"tokeniser: words{f', those seen at least {MIN_COUNT} times; others are <unk>' if drops_rare else ''}.")
+        omits_rare = text.vocabulary is None and text.min_count == 1 and len(captions) >= MANY_CAPTIONS
+        text.min_count = MIN_COUNT if omits_rare else text.min_count
+        log(f"tokeniser: words{f', those seen at least {MIN_COUNT} times; others are <unk>' if omits_rare else ''}.")
     sizes = text.vocabulary, text.min_count
     tokenizer = Tokenizer.train(text.tokenizer, captions, *sizes, text.lowercase, SPECIAL_TOKENS)
     text.vocabulary = len(tokenizer)

@@ -3,7 +3,8 @@
     pos/1.txt   neg/1.txt   train/pos/1.txt   test/neg/1.txt      a folder per label, a text per file
     pos.txt     neg.txt     train/pos.txt     test-neg.txt        a file per label, a text per line
 
-Names decide; of each label one file is opened, to recognise tables. The module knows nothing of examples.
+Only names are read, and the first lines of one file per label, to recognise tables. The module knows nothing of
+examples.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from seqwise.data.tables import SUFFIXES as TABLE_SUFFIXES
 from seqwise.errors import Findings
 
 UNLABELLED = {"unsup", "unlabeled", "unlabelled"}  # folders of texts without a label, as in the IMDb reviews
-NOT_DATA = re.compile(r"(readme|licen[cs]e|changelog)\b.*", re.IGNORECASE)
+OTHER_FILES = re.compile(r"(readme|licen[cs]e|changelog)\b.*", re.IGNORECASE)
 SPLIT_WORD = re.compile(rf"(^|[._\-\s]+)({'|'.join(SPLIT_NAMES)})(?=$|[._\-\s])", re.IGNORECASE)
-NUM_LINES = 20  # of a file that are read to recognise a table
+NUM_LINES = 20  # lines of a file that are read to recognise a table
 Labels = dict[Path, tuple[str, str]]  # file → its split and its label
 
 
@@ -38,7 +39,7 @@ class LabelledFiles:
 def find_labelled_files(folder: Path, findings: Findings | None = None) -> LabelledFiles | None:
     """Returns the files of a folder that is organised by labels; None for other folders and for files."""
     files = list_data(folder) if folder.is_dir() else []
-    texts = [path for path in files if get_format_suffix(path) in (".txt", "") and not NOT_DATA.fullmatch(path.name)]
+    texts = [path for path in files if get_format_suffix(path) in (".txt", "") and not OTHER_FILES.fullmatch(path.name)]
     if any(get_format_suffix(path) in TABLE_SUFFIXES for path in files):
         return None
     for find_labels in (_label_by_folder, _label_by_name):
@@ -59,7 +60,10 @@ def find_labelled_files(folder: Path, findings: Findings | None = None) -> Label
 
 
 def _label_by_folder(files: Sequence[Path], folder: Path) -> Labels:
-    """Returns split and label by folder; parents that all files share, and that of the split, are no labels."""
+    """Returns split and label of each file by its folders.
+
+    A folder that is common to all files, or named for a split, is not a label.
+    """
     parents = {path: path.parent.relative_to(folder) for path in files}
     groups = group_by_split(sorted(set(parents.values())))
     splits = {parent: split for split, group in (groups or {}).items() for parent in group}
@@ -81,7 +85,10 @@ def _label_by_folder(files: Sequence[Path], folder: Path) -> Labels:
 
 
 def _label_by_name(files: Sequence[Path], folder: Path) -> Labels:
-    """Returns split and label by file name, if every file has a label and all are in one folder, or one per split."""
+    """Returns split and label of each file by its name.
+
+    There are none unless every file has a label, and all files are in one folder, or in one folder per split.
+    """
     groups = group_by_split(files, folder)
     labels: Labels = {}
     for split, paths in (groups or {"train": list(files)}).items():
@@ -93,7 +100,7 @@ def _label_by_name(files: Sequence[Path], folder: Path) -> Labels:
 
 
 def _is_table(path: Path) -> bool:
-    """Returns whether the first lines all have one tab, as in `text<TAB>label`."""
+    """Returns whether each of the first lines has exactly one tab, as in `text<TAB>label`."""
     with open_binary(path) as file:
         lines = [line for line in islice(file, NUM_LINES) if line.strip()]
     return bool(lines) and all(line.count(b"\t") == 1 for line in lines)

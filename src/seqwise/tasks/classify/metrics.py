@@ -1,7 +1,7 @@
-"""Predicted labels: accuracy and F1, tables of confusions, and how predictions are printed.
+"""Metrics of predicted labels (accuracy, F1, tables of confusions), and the format of printed predictions.
 
-All metrics are computed from a confusion matrix: true labels in rows, predicted ones in columns. Matrices of parts of
-the data add up. The module knows nothing of models.
+All metrics are computed from a confusion matrix: true labels in rows, predicted labels in columns. The matrices of
+several batches add up. The module knows nothing of models.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DEFINITIONS = {
 }
 
 
-def confusion_matrix(true: np.ndarray, predicted: np.ndarray, labels: int) -> np.ndarray:
+def compute_confusion_matrix(true: np.ndarray, predicted: np.ndarray, num_labels: int) -> np.ndarray:
     """Returns how often each true label (row) was predicted as each label (column): (K, K) int64."""
-    cells = np.bincount(np.asarray(true) * labels + np.asarray(predicted), minlength=labels * labels)
-    return cells.reshape(labels, labels)
+    cells = np.bincount(np.asarray(true) * num_labels + np.asarray(predicted), minlength=num_labels * num_labels)
+    return cells.reshape(num_labels, num_labels)
 
 
 def compute_accuracy(confusion: np.ndarray) -> float:
@@ -49,15 +49,15 @@ def compute_macro_f1(confusion: np.ndarray) -> float:
     return float(compute_label_scores(confusion)[2][occurs].mean()) if occurs.any() else 0.0
 
 
-def label_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
+def build_label_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
     """Returns precision, recall, F1 and the number of examples of each label."""
     columns = (*compute_label_scores(confusion), confusion.sum(1))
     rows = zip(names, *(column.tolist() for column in columns))
     return Table("labels", ("precision", "recall", "f1", "examples"), {name: tuple(row) for name, *row in rows})
 
 
-def confusion_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
-    """Returns the confusion matrix, or the most frequent confusions where there are many labels."""
+def build_confusion_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
+    """Returns the confusion matrix; with more than MAX_LABELS labels the most frequent confusions."""
     rows: dict[str, tuple[float, ...]]
     if len(names) <= MAX_LABELS:
         rows = {name: tuple(row) for name, row in zip(names, confusion.tolist())}
@@ -65,12 +65,12 @@ def confusion_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
     errors = confusion - np.diag(np.diag(confusion))
     largest = np.argsort(-errors, axis=None, kind="stable")[:MAX_CONFUSIONS]
     cells = [divmod(int(cell), len(names)) for cell in largest]
-    rows = {f"{names[a]} → {names[b]}": (int(errors[a, b]),) for a, b in cells if errors[a, b]}
+    rows = {f"{names[i]} → {names[j]}": (int(errors[i, j]),) for i, j in cells if errors[i, j]}
     return Table("most frequent confusions: true label → predicted", ("texts",), rows)
 
 
 def score_examples(examples: Sequence[LabelledText], predictions: Sequence[str]) -> ExampleScores:
-    """Returns which texts were labelled correctly."""
+    """Returns for each text whether its label was predicted correctly."""
     pairs = list(zip(examples, predictions))
     correct = count_correct(example.label == label for example, label in pairs)
     texts = tuple(ExampleText.single_line(example.text, example.label, label) for example, label in pairs)
@@ -78,7 +78,7 @@ def score_examples(examples: Sequence[LabelledText], predictions: Sequence[str])
 
 
 def format_prediction(text: str, ranking: dict[str, float], top: int, has_known_words: bool) -> Prediction:
-    """Returns the prediction for a text; `ranking` has the probability of each label, the best first."""
+    """Returns the prediction for a text; `ranking` is label → probability, the most probable first."""
     label, probability = next(iter(ranking.items()))
     best = [f"{name}  {value:.3f}" for name, value in list(ranking.items())[: max(1, top)]]
     values = {"text": text, "label": label, "probability": probability, "probabilities": ranking}

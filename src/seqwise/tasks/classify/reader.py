@@ -1,8 +1,8 @@
 """Reads labelled texts: `.csv`, `.tsv`, `.jsonl` with `text` and `label`, `text<TAB>label`, a folder or a file per
 label, and `builtin:modules`.
 
-Labels are strings, whatever they are in the file. Checks that concern all splits together are here too. The module
-knows nothing of tokens or models.
+Labels become strings: the number 1 is the label "1". Checks of all splits together are here too. The module knows
+nothing of tokens or models.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from pathlib import Path
 from typing import Any
 
 from seqwise.config import Settings
-from seqwise.data.examples import Splits, find_training_duplicates, open_examples
+from seqwise.data.examples import SPLIT_FILES, Splits, find_training_duplicates, read_examples
+from seqwise.data.json_objects import BLANK_LINES
 from seqwise.data.tables import (
-    BLANK_LINES,
     HEADER_READ_AS_EXAMPLE,
     Row,
     Table,
     join_list,
-    parse_columns,
     read_table,
     read_text,
+    split_commas,
 )
 from seqwise.data.tables import SUFFIXES as TABLE_SUFFIXES
-from seqwise.errors import DataError, Findings
+from seqwise.errors import DataError, Findings, pluralize
 from seqwise.tasks.classify.folders import LabelledFiles, find_labelled_files
 
 SUFFIXES = (*TABLE_SUFFIXES, ".txt")
-MAX_IMBALANCE = 10  # most frequent / rarest label above which there is a warning
-MAX_NUMBERS = 10  # different numbers as labels above which there is a warning, because they may be scores
-MAX_SCORES = 20  # different numbers above which fractions, or few examples of each, are an error
-MIN_EXAMPLES = 5  # mean number of examples per label, if labels are so many numbers
+MAX_IMBALANCE = 10  # a larger ratio of the most frequent to the rarest label gives a warning
+# Labels that are many different numbers may be scores, not classes: more than this many give a warning; more than that
+# many are an error, if some are fractions or each has few examples on average.
+MAX_NUMERIC_LABELS, MAX_SCORES = 10, 20
+MIN_EXAMPLES_PER_SCORE = 5
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # The description is part of the fingerprint of the data: it cannot change.
 BUILTIN_DESCRIPTION = "docstrings of the standard library, without the names of their modules"
-MIN_WORDS = 4  # of a docstring
+MIN_WORDS = 4  # of a docstring; shorter ones are left out
 
 # Parts of the standard library with many docstrings, the same in every supported Python: label → file or folder.
 MODULES = {
@@ -61,22 +62,22 @@ class LabelledText:
     line: int
 
 
-def open_labelled_texts(spec: str, settings: Settings) -> Splits[LabelledText]:
-    """Read and split labelled texts; warnings are in `splits.findings`."""
-    columns, data = parse_columns(settings.columns), settings.data
+def read_labelled_data(spec: str, settings: Settings) -> Splits[LabelledText]:
+    """Reads labelled texts and divides them into splits; warnings are in `findings` of the result."""
+    columns, data = split_commas(settings.columns), settings.data
     if settings.classify.stratify is None:
         settings.classify.stratify = True
     findings = Findings()
     labelled_files = None if spec.startswith("builtin:") else find_labelled_files(Path(spec), findings)
 
-    def read(path: Path, findings: Findings) -> list[LabelledText]:
+    def read_file(path: Path, findings: Findings) -> list[LabelledText]:
         if labelled_files is not None:
             return read_labelled_file(path, findings, labelled_files, data.on_empty, data.encoding)
-        return read_labelled_texts(path, findings, columns, data.on_empty, data.encoding)
+        return read_labelled_table(path, findings, columns, data.on_empty, data.encoding)
 
-    splits = open_examples(
+    splits = read_examples(
         spec,
-        read,
+        read_file,
         SUFFIXES,
         {"modules": (lambda: list(iterate_docstrings()), BUILTIN_DESCRIPTION)},
         data.valid_fraction,
@@ -84,7 +85,7 @@ def open_labelled_texts(spec: str, settings: Settings) -> Splits[LabelledText]:
         labelled_files.splits if labelled_files else None,
         (lambda example: example.label) if settings.classify.stratify else None,
     )
-    splits.findings.warnings |= findings.warnings
+    splits.findings.extend(findings)
     _move_unseen_labels_to_train(splits)
     return splits
 
@@ -92,26 +93,26 @@ def open_labelled_texts(spec: str, settings: Settings) -> Splits[LabelledText]:
 def read_labelled_file(
     path: Path, findings: Findings, files: LabelledFiles, on_empty: str, encoding: str | None = None
 ) -> list[LabelledText]:
-    """Return the text of a file, or those of its lines, with the label of the file."""
+    """Returns the examples of a file with one label: its lines, or the whole text."""
     texts = [(1, read_text(path, findings, encoding))]
     if files.is_text_per_line:
         texts = list(enumerate(texts[0][1].rstrip("\n").split("\n"), start=1))
         for line, text in texts:
             if not text.strip():
-                findings.warn(BLANK_LINES, path, line)
+                findings.note(BLANK_LINES, path, line)
         texts = [(line, text) for line, text in texts if text.strip()]
     rows = [Row({"text": text, "label": files.labels[path]}, str(path), line) for line, text in texts]
     return [example for row in rows if (example := _parse_row(row, findings, on_empty)) is not None]
 
 
-def read_labelled_texts(
+def read_labelled_table(
     path: Path,
     findings: Findings,
     columns: Sequence[str] | None = None,
     on_empty: str = "stop",
     encoding: str | None = None,
 ) -> list[LabelledText]:
-    """Return the examples of one file."""
+    """Returns the examples of a table."""
     table = read_table(path, ("text", "label"), findings, columns, encoding)
     if not table.has_header:
         _check_first_line(table, findings, columns)
@@ -119,14 +120,15 @@ def read_labelled_texts(
 
 
 def _parse_row(row: Row, findings: Findings, on_empty: str) -> LabelledText | None:
+    """Returns the example of a row; None after adding an error or a warning if it is incomplete."""
     text, label = join_list(row.values["text"]), format_label(row.values["label"])
     if not isinstance(text, str) or label is None:
         name, expected = (
             ("label", "a string, a number or true or false") if isinstance(text, str) else ("text", "a string")
         )
         problem = f"expected {expected} under {name}, found {json.dumps(row.values[name])[:40]}."
-        repair = 'Each line must be like: {"text": "…", "label": "…"}'
-        findings.error(problem, repair=repair, file=row.file, line=row.line)
+        fix = 'Each line must be like: {"text": "…", "label": "…"}'
+        findings.error(problem, fix=fix, file=row.file, line=row.line)
         return None
     empty = [name for name, value in (("text", text), ("label", label)) if not value.strip()]
     if not empty:
@@ -136,7 +138,7 @@ def _parse_row(row: Row, findings: Findings, on_empty: str) -> LabelledText | No
     else:
         findings.error(
             f"the {' and the '.join(empty)} of this example {'are' if len(empty) > 1 else 'is'} empty.",
-            repair="Fill it in or remove the line, or pass --data.on-empty drop to drop such examples and count them.",
+            fix="Fill it in or remove the line, or pass --data.on-empty drop to drop such examples and count them.",
             file=row.file,
             line=row.line,
         )
@@ -144,14 +146,14 @@ def _parse_row(row: Row, findings: Findings, on_empty: str) -> LabelledText | No
 
 
 def format_label(value: Any) -> str | None:
-    """Return a label as a string, numbers and booleans as JSON spells them; None for anything else."""
+    """Returns a label as a string, numbers and booleans as JSON spells them; None for anything else."""
     if isinstance(value, str):
         return value
     return json.dumps(value) if isinstance(value, (bool, int, float)) else None
 
 
 def _check_first_line(table: Table, findings: Findings, columns: Sequence[str] | None) -> None:
-    """Report a first line that is probably a header: its label never occurs again, while all others do."""
+    """Reports a first line that is probably a header: its label never occurs again, while all others do."""
     labels = [format_label(row.values["label"]) for row in table.rows]
     counts = Counter(labels)
     if len(counts) < 2 or counts[labels[0]] > 1 or 1 in list(counts.values())[1:]:
@@ -161,7 +163,7 @@ def _check_first_line(table: Table, findings: Findings, columns: Sequence[str] |
     if columns is None:
         findings.error(
             f"the first line looks like a header: the label {label!r} occurs nowhere else in the file.",
-            repair=f"If it is one, name the columns: --columns '{text},{label}'. If it is an example: --columns 1,2",
+            fix=f"If it is one, name the columns: --columns '{text},{label}'. If it is an example: --columns 1,2",
             file=first.file,
             line=first.line,
         )
@@ -171,7 +173,7 @@ def _check_first_line(table: Table, findings: Findings, columns: Sequence[str] |
 
 
 def _move_unseen_labels_to_train(splits: Splits[LabelledText]) -> None:
-    """Return held-out examples to training if splitting a file has removed all examples of their label from it."""
+    """Returns held-out examples to training if splitting a file has removed all examples of their label from it."""
     train = splits.parts["train"]
     training_labels = {example.label for example in train}
     training_files = {example.file for example in train}
@@ -189,28 +191,29 @@ def _move_unseen_labels_to_train(splits: Splits[LabelledText]) -> None:
 
 
 def sort_labels(labels: set[str]) -> list[str]:
-    """Return the labels in order: numbers by value, others by spelling."""
-    are_numbers = all(map(NUMBER.fullmatch, labels))
-    return sorted(labels, key=lambda label: (float(label) if are_numbers else 0.0, label))
+    """Returns the labels in order: by value if all are numbers, otherwise by spelling."""
+    is_numeric = all(map(NUMBER.fullmatch, labels))
+    return sorted(labels, key=lambda label: (float(label) if is_numeric else 0.0, label))
 
 
 def check_labels(splits: Splits[LabelledText]) -> None:
-    """Raise errors and add warnings that concern all examples together."""
+    """Raises errors and adds warnings about all examples together."""
     findings, train = splits.findings, splits.parts["train"]
     counts = Counter(example.label for example in train)
-    problem = repair = ""
+    problem = fix = ""
     if len(counts) < 2:
         problem = f"all {len(train):,} training examples have one label, {train[0].label!r}: there is nothing to learn."
-        repair = "Give examples of at least two labels."
+        fix = "Give examples of at least two labels."
     elif len(counts) > len({example.text for example in train}):
         problem = f"{len(counts):,} different labels but fewer different texts: the columns may be swapped."
-        repair = "Name the column of the text first, then that of the label: --columns 2,1"
+        fix = "Name the column of the text first, then that of the label: --columns 2,1"
     elif not all(splits.parts.values()):
-        problem = f"{len(train)} examples are too few to hold some out: too few labels have more than one example."
-        repair = "Give more examples of each label, or train.*, valid.* and test.* in one folder."
+        count = pluralize(len(splits.all_examples()), "examples are too few")
+        problem = f"{count} to hold some out: too few labels have more than one example."
+        fix = f"Give more examples of each label, or {SPLIT_FILES}"
     if problem:
-        findings.error(problem, repair=repair, file=train[0].file)
-    question_numbers(counts, findings, train[0].file)
+        findings.error(problem, fix=fix, file=train[0].file)
+    report_numeric_labels(counts, findings, train[0].file)
     reject_unknown_labels([e for split in ("valid", "test") for e in splits.parts.get(split, [])], counts, findings)
     findings.raise_errors()
     for split, example in find_training_duplicates(splits, lambda example: example.text):
@@ -219,25 +222,26 @@ def check_labels(splits: Splits[LabelledText]) -> None:
     for example in train:
         if first_labels.setdefault(example.text, example.label) != example.label:
             findings.warn("texts of train come with different labels; all are kept", example.file, example.line)
-    (frequent, many), (rare, few) = counts.most_common(1)[0], counts.most_common()[-1]
-    if many > MAX_IMBALANCE * few:
+    (frequent, num_frequent), (rare, num_rare) = counts.most_common(1)[0], counts.most_common()[-1]
+    if num_frequent > MAX_IMBALANCE * num_rare:
         findings.warn(
-            f"label is rare: {rare!r} has {few:,} of {len(train):,} training examples, {frequent!r} has {many:,}; "
+            f"label is rare: {rare!r} has {num_rare:,} of {len(train):,} training examples, "
+            f"{frequent!r} has {num_frequent:,}; "
             "macro_f1 says more than accuracy then; --classify.class-weights balanced gives all labels equal weight"
         )
 
 
-def question_numbers(counts: Counter[str], findings: Findings, file: str) -> None:
-    """Report labels that look like scores: many different numbers. A classifier knows nothing of their order."""
-    if len(counts) <= MAX_NUMBERS or not all(map(NUMBER.fullmatch, counts)):
+def report_numeric_labels(counts: Counter[str], findings: Findings, file: str) -> None:
+    """Adds an error or a warning about labels that look like scores: many numbers, whose order a classifier ignores."""
+    if len(counts) <= MAX_NUMERIC_LABELS or not all(map(NUMBER.fullmatch, counts)):
         return
     labels = sort_labels(set(counts))
     numbers = f"{len(labels):,} different numbers ({', '.join(labels[:3])} … {labels[-1]})"
     has_fractions = any(float(label) % 1 for label in labels)
-    if len(labels) > MAX_SCORES and (has_fractions or counts.total() < MIN_EXAMPLES * len(labels)):
+    if len(labels) > MAX_SCORES and (has_fractions or counts.total() < MIN_EXAMPLES_PER_SCORE * len(labels)):
         findings.error(
             f"the labels are {numbers}, which looks like a score to predict (regression), not like classes.",
-            repair="Group the numbers into a few classes, such as low and high, or name another column: --columns "
+            fix="Group the numbers into a few classes, such as low and high, or name another column: --columns "
             "TEXT,LABEL. If each number is the name of a class, write it as a word: class17 instead of 17.",
             file=file,
         )
@@ -249,12 +253,12 @@ def question_numbers(counts: Counter[str], findings: Findings, file: str) -> Non
 
 
 def reject_unknown_labels(examples: Sequence[LabelledText], labels: Collection[str], findings: Findings) -> None:
-    """Add an error for each label that does not occur in training: it could never be predicted."""
+    """Adds an error for each label that does not occur in training: it could never be predicted."""
     for example in examples:
         if example.label not in labels:
             findings.error(
                 f"the label {example.label!r} does not occur in the training examples, so it can never be predicted.",
-                repair=f"The training labels are: {', '.join(sort_labels(set(labels)))[:200]}.",
+                fix=f"The training labels are: {', '.join(sort_labels(set(labels)))[:200]}.",
                 file=example.file,
                 line=example.line,
             )
@@ -264,24 +268,24 @@ def reject_unknown_labels(examples: Sequence[LabelledText], labels: Collection[s
 
 
 def iterate_docstrings() -> Iterator[LabelledText]:
-    """Yield the distinct docstrings of `builtin:modules`, labelled with their modules; nothing is downloaded."""
+    """Yields the distinct docstrings of `builtin:modules`, labelled with their modules; nothing is downloaded."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     seen: set[str] = set()
     num_modules = 0
     for module in sorted(MODULES):
-        source, before = folder / MODULES[module], len(seen)
+        source, num_seen = folder / MODULES[module], len(seen)
         for path in sorted(source.rglob("*.py")) if source.is_dir() else [source.with_suffix(".py")]:
             for text, line in _parse_docstrings(path, module):
                 if text not in seen:
                     seen.add(text)
                     yield LabelledText(text, module, f"builtin:modules/{path.relative_to(folder)}", line)
-        num_modules += len(seen) > before
+        num_modules += len(seen) > num_seen
     if num_modules < 2:
-        raise DataError("this Python has no source of its standard library.", repair="Pass a file.", file=folder)
+        raise DataError("this Python has no source of its standard library.", fix="Pass a file.", file=folder)
 
 
 def _parse_docstrings(path: Path, module: str) -> Iterator[tuple[str, int]]:
-    """Yield (docstring, line) of the functions and classes of a file, with … for the name of the module."""
+    """Yields (docstring, line) of the functions and classes of a file, with … for the name of the module."""
     if "test" in path.parts or not path.is_file():
         return
     try:

@@ -26,41 +26,51 @@ from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.classify.bag_of_words import compute_baselines, fit_baselines
+from seqwise.tasks.classify.inspection import inspect_examples, inspect_text
 from seqwise.tasks.classify.metrics import (
     DEFINITIONS,
+    build_confusion_table,
+    build_label_table,
     compute_accuracy,
+    compute_confusion_matrix,
     compute_macro_f1,
-    confusion_matrix,
-    confusion_table,
     format_prediction,
-    label_table,
     score_examples,
 )
-from seqwise.tasks.classify.model import Classifier, TextBatch, collate, fill_classify, predict_log_probabilities
+from seqwise.tasks.classify.model import (
+    Classifier,
+    TextBatch,
+    collate,
+    predict_log_probabilities,
+    set_classify_defaults,
+)
 from seqwise.tasks.classify.reader import (
     LabelledText,
     check_labels,
-    open_labelled_texts,
+    read_labelled_data,
     reject_unknown_labels,
     sort_labels,
 )
 from seqwise.tasks.example_task import ExampleTask
+from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Preprocessor, ProcessGroup, Size
 from seqwise.text.tokenizer import Tokenizer
 
 PAD = "<pad>"
-MAX_TOKENS = 2_048  # of one text unless set; longer ones are truncated. Measured in docs/classify.md
-MAX_WORDS = 50_000  # vocabulary unless set
-MIN_UNSPACED = 15  # mean letters between spaces above which a script is assumed to have no spaces
-MAX_WORDS_OF_NAMES = 1.5  # mean words of a text up to which texts are names or codes: few words occur twice
-CHUNK = 2_048  # inputs that are predicted together
+MAX_TOKENS = 2_048  # tokens of one text, unless set; longer texts are truncated. Measured in docs/classify.md
+MAX_VOCABULARY = 50_000  # size of the vocabulary, unless set
+MIN_UNSPACED_LENGTH = 15  # mean letters between spaces above which a script is assumed to have no spaces
+MAX_NAME_WORDS = (
+    1.5  # mean words of a text up to which texts are assumed to be names or codes, whose words rarely repeat
+)
+CHUNK_SIZE = 2_048  # inputs that are sorted by length together
 
 
 class Classify(ExampleTask):
-    """The task on labelled texts: the vocabulary and the labels are known; a model can be built, trained and scored."""
+    """The classification task on one data set."""
 
-    fill_defaults = staticmethod(fill_classify)
+    set_defaults = staticmethod(set_classify_defaults)
     primary_metric = ("accuracy", "acc")
     example = "a text"
     example_unit = "texts"
@@ -69,20 +79,20 @@ class Classify(ExampleTask):
     def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)
         self.labels: list[str] = preprocessor.facts["labels"]
-        self.ids = {split: encode(preprocessor.tokenizer, examples) for split, examples in splits.parts.items()}
-        self.targets = {split: label_ids(examples, self.labels) for split, examples in splits.parts.items()}
+        self.token_ids = {split: encode(preprocessor.tokenizer, examples) for split, examples in splits.parts.items()}
+        self.label_ids = {split: get_label_ids(examples, self.labels) for split, examples in splits.parts.items()}
         if settings.data.max_length is None:
             settings.data.max_length = min(MAX_TOKENS, max(1, self.size().max_length))
         self.max_length = settings.data.max_length
         warning = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, examples in splits.parts.items():
-            for ids, example in zip(self.ids[split], examples):
+            for ids, example in zip(self.token_ids[split], examples):
                 if len(ids) > self.max_length:
                     splits.findings.warn(warning, example.file, example.line)
 
     @classmethod
     def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> Splits[LabelledText]:
-        return open_labelled_texts(data, settings)
+        return read_labelled_data(data, settings)
 
     @classmethod
     def learn(
@@ -111,61 +121,61 @@ class Classify(ExampleTask):
 
     def count_data(self) -> dict[str, dict[str, int]]:
         counts, unknown = {}, self.preprocessor.tokenizer.unknown
-        for split, rows in self.ids.items():
-            lengths = [len(ids) for ids in rows]
-            sizes = {"texts": len(rows), "tokens": sum(lengths), "longest": max(lengths)}
-            counts[split] = sizes | {"unknown": sum(int((ids == unknown).sum()) for ids in rows)}
+        for split, token_ids in self.token_ids.items():
+            lengths = [len(ids) for ids in token_ids]
+            sizes = {"texts": len(token_ids), "tokens": sum(lengths), "longest": max(lengths)}
+            counts[split] = sizes | {"unknown": sum(int((ids == unknown).sum()) for ids in token_ids)}
         return counts
 
     def describe_data(self) -> tuple[str, ...]:
         return self.describe_tokenizer(), f"training: {self.describe_labels()}"
 
     def size(self) -> Size:
-        lengths = [len(row) for row in self.ids["train"]]
+        lengths = [len(ids) for ids in self.token_ids["train"]]
         return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths))
 
-    def run_layers(self, model: Classifier) -> None:
+    def check_shapes(self, model: Classifier) -> None:
         model.encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
 
     def build(self, settings: ResolvedSettings) -> Classifier:
-        """Returns an untrained model whose first prediction is the frequency of each label."""
-        tokenizer, labels = self.preprocessor.tokenizer, len(self.labels)
-        counts = torch.from_numpy(np.bincount(self.targets["train"], minlength=labels))
-        return Classifier(settings, len(tokenizer), labels, tokenizer.unknown, counts)
+        """Returns an untrained model that already predicts each label by its frequency."""
+        tokenizer, num_labels = self.preprocessor.tokenizer, len(self.labels)
+        counts = torch.from_numpy(np.bincount(self.label_ids["train"], minlength=num_labels))
+        return Classifier(settings, len(tokenizer), num_labels, tokenizer.unknown, counts)
 
     def token_counts(self) -> dict[str, torch.Tensor]:
-        ids = np.concatenate(self.ids["train"])
+        ids = np.concatenate(self.token_ids["train"])
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))}
 
     @cached_property
     def train_lengths(self) -> list[int]:
-        return [min(len(row), self.max_length) for row in self.ids["train"]]
+        return [min(len(ids), self.max_length) for ids in self.token_ids["train"]]
 
     def collate_train(self, indices: np.ndarray) -> TextBatch:
-        rows = [self.ids["train"][index][: self.max_length] for index in indices]
-        return collate(rows, self.targets["train"][indices], indices)
+        token_ids = [self.token_ids["train"][index][: self.max_length] for index in indices]
+        return collate(token_ids, self.label_ids["train"][indices], indices)
 
     def validate(
         self, model: Classifier, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
     ) -> dict[str, float]:
         """Returns loss, accuracy and macro-F1 on the validation split, computed by all processes.
 
-        The best weights are those with the best accuracy, or the best macro-F1 with balanced class weights; the loss
-        decides between equal ones.
+        The best weights are those with the best accuracy, or the best macro-F1 with balanced class weights; of equal
+        ones those with the smallest loss.
         """
-        chosen, size = spread_indices(len(self.ids["valid"]), share), len(self.labels)
-        rows, targets = [self.ids["valid"][index] for index in chosen], self.targets["valid"][chosen]
-        scores = score_texts(model, rows, targets, self.max_length, world.rank, world.size)
+        indices, num_labels = spread_indices(len(self.token_ids["valid"]), share), len(self.labels)
+        token_ids, label_ids = [self.token_ids["valid"][index] for index in indices], self.label_ids["valid"][indices]
+        scores = score_texts(model, token_ids, label_ids, self.max_length, world.rank, world.size)
         nats, *cells = world.sum(scores.nats, *scores.confusion.flatten().tolist())
-        confusion = np.array(cells).reshape(size, size)
-        loss = nats / max(1, len(rows))
+        confusion = np.array(cells).reshape(num_labels, num_labels)
+        loss = nats / max(1, len(token_ids))
         metrics = {"loss": loss, "accuracy": compute_accuracy(confusion), "macro_f1": compute_macro_f1(confusion)}
         criterion = "macro_f1" if settings.classify.class_weights == "balanced" else "accuracy"
-        tie_break = loss / (1 + loss) / max(1, len(rows))  # smaller than the effect of one text on the accuracy
+        tie_break = loss / (1 + loss) / max(1, len(token_ids))  # smaller than the effect of one text on the accuracy
         return metrics | {"goal": 1 - metrics[criterion] + tie_break}
 
     def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        return fit_baselines(self.ids, self.targets, len(self.labels)), {}
+        return fit_baselines(self.token_ids, self.label_ids, len(self.labels)), {}
 
     # Inference with a trained model, without the training data
 
@@ -176,40 +186,40 @@ class Classify(ExampleTask):
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
-        """Returns accuracy, macro-F1, and which labels are confused."""
+        """Returns accuracy, macro-F1, and tables of labels and of their confusions."""
         check_output_path(options.out)
         settings, labels = bundle.settings, bundle.preprocessor.facts["labels"]
         splits, examples, description = cls.select_examples(bundle, data, split)
         reject_unknown_labels(examples, labels, splits.findings)
         splits.findings.raise_errors()
-        rows, max_length = encode(bundle.preprocessor.tokenizer, examples), settings.data.max_length
+        tokenizer, max_length = bundle.preprocessor.tokenizer, settings.data.max_length
+        token_ids, label_ids = encode(tokenizer, examples), get_label_ids(examples, labels)
         with Stopwatch() as watch:
-            targets = label_ids(examples, labels)
-            scores = score_texts(bundle.model, rows, targets, max_length, progress=options.progress)
+            scores = score_texts(bundle.model, token_ids, label_ids, max_length, progress=options.progress)
         predictions = [labels[label] for label in scores.predicted]
         if options.out is not None:
-            rows_out = zip(examples, predictions, scores.probabilities.tolist())
+            rows = zip(examples, predictions, scores.probabilities.tolist())
             write_predictions(options.out, ({"input": e.text, "expected": e.label, "predicted": p, "probability": value}
-                                            for e, p, value in rows_out))  # fmt: skip
-        warnings, truncated = splits.findings.warning_messages(), sum(len(row) > max_length for row in rows)
-        if truncated:
-            warnings.append(f"{truncated:,} texts of more than {max_length:,} tokens were truncated.")
+                                            for e, p, value in rows))  # fmt: skip
+        warnings, num_truncated = splits.findings.warning_messages(), sum(len(ids) > max_length for ids in token_ids)
+        if num_truncated:
+            warnings.append(f"{num_truncated:,} texts of more than {max_length:,} tokens were truncated.")
         metrics = {
             "accuracy": compute_accuracy(scores.confusion),
             "macro_f1": compute_macro_f1(scores.confusion),
-            "loss": scores.nats / len(rows),
-            "examples": len(rows),
+            "loss": scores.nats / len(token_ids),
+            "examples": len(token_ids),
         }
-        tokenizer = bundle.preprocessor.tokenizer
-        token = tokenizer.kind if tokenizer.kind in ("words", "characters") else "tokens"
-        baselines = compute_baselines(bundle.training, rows, targets, labels, token)
+        token_name = tokenizer.kind if tokenizer.kind in ("words", "characters") else "tokens"
+        baselines = compute_baselines(bundle.training, token_ids, label_ids, labels, token_name)
         evaluation = Evaluation(
             metrics,
             DEFINITIONS,
             description,
             method=f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels",
-            tables=(label_table(scores.confusion, labels), confusion_table(scores.confusion, labels)),
+            tables=(build_label_table(scores.confusion, labels), build_confusion_table(scores.confusion, labels)),
             warnings=tuple(warnings),
+            data_notes=tuple(splits.findings.note_messages()),
             seconds=watch.seconds,
             examples=score_examples(examples, predictions) if options.examples else None,
             primary_metric="accuracy",
@@ -219,38 +229,49 @@ class Classify(ExampleTask):
         )
 
     @classmethod
+    def inspect_text(cls, bundle: ModelBundle, text: str) -> InspectedInput:
+        return inspect_text(bundle, text)
+
+    @classmethod
+    def inspect_examples(
+        cls, bundle: ModelBundle, splits: Any, examples: Sequence[Any], descriptions: Sequence[str]
+    ) -> list[InspectedInput]:
+        return inspect_examples(bundle, examples, descriptions)
+
+    @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields the most probable label of each input with its probability, then the next ones."""
         tokenizer, max_length = bundle.preprocessor.tokenizer, bundle.settings.data.max_length
         labels: list[str] = bundle.preprocessor.facts["labels"]
-        for start in range(0, len(inputs), CHUNK):
-            texts = inputs[start : start + CHUNK]
-            rows = tokenizer.encode_many([text.strip() for text in texts])
+        for start in range(0, len(inputs), CHUNK_SIZE):
+            texts = inputs[start : start + CHUNK_SIZE]
+            token_ids = tokenizer.encode_many([text.strip() for text in texts])
             probabilities = np.zeros((len(texts), len(labels)))
-            for indices, log_probabilities in predict_log_probabilities(bundle.model, rows, max_length):
+            for indices, log_probabilities in predict_log_probabilities(bundle.model, token_ids, max_length):
                 probabilities[indices] = np.exp(log_probabilities)
-            for text, ids, row in zip(texts, rows, probabilities):
-                ranking = {labels[label]: float(row[label]) for label in np.argsort(-row, kind="stable")}
+            for text, ids, text_probabilities in zip(texts, token_ids, probabilities):
+                order = np.argsort(-text_probabilities, kind="stable")
+                ranking = {labels[label]: float(text_probabilities[label]) for label in order}
                 yield format_prediction(text, ranking, options.top, bool((ids != tokenizer.unknown).any()))
 
 
 def train_tokenizer(
     examples: Sequence[LabelledText], settings: Settings, log: LogFunction, extra_words: Sequence[str] = ()
 ) -> Tokenizer:
-    """Chooses the kind of tokeniser unless it is set, and learns the vocabulary from the training split."""
+    """Returns a tokeniser trained on the examples; writes its kind and size into `settings` unless they are set."""
     text = settings.text
     if text.tokenizer is None:
         sample = examples[:: -(-len(examples) // 1_000)]
-        chunks = " ".join(example.text for example in sample).split()
+        words = " ".join(example.text for example in sample).split()
         text.tokenizer, reason = "words", ""
         if settings.vectors is not None:
             reason = ", because --vectors has vectors of words"
-        elif sum(map(len, chunks)) >= MIN_UNSPACED * max(1, len(chunks)):
+        elif sum(map(len, words)) >= MIN_UNSPACED_LENGTH * max(1, len(words)):
             text.tokenizer, reason = "characters", ", because the texts have hardly any spaces"
-        elif len(chunks) <= MAX_WORDS_OF_NAMES * len(sample):
+        elif len(words) <= MAX_NAME_WORDS * len(sample):
             text.tokenizer, reason = "characters", ", because the texts are single words"
         log(f"tokeniser: {text.tokenizer}{reason}.")
-    size = text.vocabulary or (MAX_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
+    size = text.vocabulary or (MAX_VOCABULARY if text.tokenizer in ("words", "spaces", "characters") else None)
     texts = (example.text for example in examples)
     tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,), extra_words)
     text.vocabulary = len(tokenizer)
@@ -261,7 +282,7 @@ def encode(tokenizer: Tokenizer, examples: Sequence[LabelledText]) -> list[np.nd
     return tokenizer.encode_many([example.text for example in examples])
 
 
-def label_ids(examples: Sequence[LabelledText], labels: Sequence[str]) -> np.ndarray:
+def get_label_ids(examples: Sequence[LabelledText], labels: Sequence[str]) -> np.ndarray:
     """Returns the label id of each example, (N,)."""
     ids = {label: index for index, label in enumerate(labels)}
     return np.array([ids[example.label] for example in examples], dtype=np.int64)
@@ -269,31 +290,32 @@ def label_ids(examples: Sequence[LabelledText], labels: Sequence[str]) -> np.nda
 
 @dataclass
 class LabelScores:
-    """Predictions for rows with known labels. Rows of other ranks have probability 0."""
+    """Predictions for texts with known labels. Texts of other ranks have probability 0."""
 
     nats: float  # summed negative log likelihood of the true labels
-    confusion: np.ndarray  # (K, K): true labels in rows, predicted ones in columns
-    predicted: np.ndarray  # (N,): most probable label of each row
-    probabilities: np.ndarray  # (N,): its probability
+    confusion: np.ndarray  # (K, K): true labels in rows, predicted labels in columns
+    predicted: np.ndarray  # (N,): most probable label of each text
+    probabilities: np.ndarray  # (N,): probability of that label
 
 
 def score_texts(
     model: Classifier,
-    rows: Sequence[np.ndarray],
-    targets: np.ndarray,
+    token_ids: Sequence[np.ndarray],
+    label_ids: np.ndarray,
     max_length: int,
     rank: int = 0,
     world_size: int = 1,
     progress: ProgressCallback = no_progress,
 ) -> LabelScores:
-    """Predicts the labels of the rows that belong to a rank."""
-    size, num_done = model.head.output.out_features, 0
-    scores = LabelScores(0.0, np.zeros((size, size), np.int64), np.zeros(len(rows), np.int64), np.zeros(len(rows)))
-    for indices, log_probabilities in predict_log_probabilities(model, rows, max_length, rank, world_size):
-        scores.nats -= float(log_probabilities[range(len(indices)), targets[indices]].sum())
+    """Returns the predictions for the texts of a rank, compared with their true labels."""
+    num_labels, num_texts, num_done = model.head.output.out_features, len(token_ids), 0
+    confusion = np.zeros((num_labels, num_labels), np.int64)
+    scores = LabelScores(0.0, confusion, np.zeros(num_texts, np.int64), np.zeros(num_texts))
+    for indices, log_probabilities in predict_log_probabilities(model, token_ids, max_length, rank, world_size):
+        scores.nats -= float(log_probabilities[range(len(indices)), label_ids[indices]].sum())
         scores.predicted[indices] = log_probabilities.argmax(-1)
         scores.probabilities[indices] = np.exp(log_probabilities.max(-1))
-        scores.confusion += confusion_matrix(targets[indices], scores.predicted[indices], size)
+        scores.confusion += compute_confusion_matrix(label_ids[indices], scores.predicted[indices], num_labels)
         num_done += len(indices)
-        progress(num_done, len(rows))
+        progress(num_done, num_texts)
     return scores

@@ -1,8 +1,8 @@
 """Linear baseline of forecasting: ridge regression of the next steps on the look-back window, in closed form.
 
-The last value is subtracted from the window before and added to the forecast after (NLinear: Zeng et al. 2023), so
-that the penalty draws the forecast towards the last value; here it stays an input too, for series that return to a
-level. One map is shared by all series; values known in advance are not used. The penalty is chosen on the validation
+The last value is subtracted from the window and added to the forecast (NLinear: Zeng et al. 2023), so that the penalty
+draws the forecast towards the last value. Unlike in NLinear the last value is an input too, for series that return to a
+level. All series share the weights; values known in advance are not used. The penalty is chosen on the validation
 split.
 """
 
@@ -24,37 +24,43 @@ def fit_linear(rolling: RollingWindows, train: np.ndarray, valid: np.ndarray) ->
     """Returns the weights (lookback + 1, horizon), the last row of which is the bias; None without complete windows."""
     size = rolling.lookback + 1
     gram, products = np.zeros((size, size)), np.zeros((size, rolling.horizon))
-    for inputs, targets, mask in _iterate(rolling, train[:: -(-len(train) // MAX_WINDOWS)]):
+    for inputs, targets, mask in _iterate_batches(rolling, train[:: -(-len(train) // MAX_WINDOWS)]):
         is_complete = mask.all(axis=1)
         gram += inputs[is_complete].T @ inputs[is_complete]
         products += inputs[is_complete].T @ targets[is_complete]
     if not gram[-1, -1]:
         return None
-    eigenvalues, vectors = np.linalg.eigh(gram)
-    rotated, scale = vectors.T @ products, np.trace(gram) / size
-    candidates = [vectors @ (rotated / (eigenvalues + p * scale)[:, None]) for p in PENALTIES]
+    # The solution of (gram + penalty · I) weights = products, for all penalties by one eigendecomposition.
+    eigenvalues, eigenvectors = np.linalg.eigh(gram)
+    rotated, scale = eigenvectors.T @ products, np.trace(gram) / size
+    candidates = [eigenvectors @ (rotated / (eigenvalues + p * scale)[:, None]) for p in PENALTIES]
     errors = np.zeros(len(candidates))
-    for inputs, targets, mask in _iterate(rolling, valid[:: -(-len(valid) * 10 // MAX_WINDOWS)]):
+    for inputs, targets, mask in _iterate_batches(rolling, valid[:: -(-len(valid) * 10 // MAX_WINDOWS)]):
         errors += [(((inputs @ weights - targets) ** 2) * mask).sum() for weights in candidates]
     return candidates[int(errors.argmin())].astype(np.float32)
 
 
 def forecast_linearly(past: Tensor, weights: np.ndarray) -> np.ndarray:
     """Returns forecasts (B, horizon) for windows (B, lookback)."""
-    inputs, last = _normalize(past)
+    inputs, last = _build_inputs(past)
     return (inputs @ weights + last).astype(np.float32)
 
 
-def _normalize(past: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Returns inputs (B, lookback + 1), which are past values minus the last, the last and 1, and the last (B, 1)."""
+def _build_inputs(past: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Returns inputs (B, lookback + 1) and the last value (B, 1).
+
+    The inputs are the earlier values minus the last value, the last value, and 1.
+    """
     values = past.double().numpy()
     last = values[:, -1:]
     return np.concatenate([values[:, :-1] - last, last, np.ones_like(last)], axis=1), last
 
 
-def _iterate(rolling: RollingWindows, windows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _iterate_batches(
+    rolling: RollingWindows, windows: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields inputs, targets minus the last value, and the mask of observed targets."""
     for start in range(0, len(windows), BATCH_SIZE):
         batch = rolling.collate(windows[start : start + BATCH_SIZE])
-        inputs, last = _normalize(batch.past)
+        inputs, last = _build_inputs(batch.past)
         yield inputs, batch.future.double().numpy() - last, batch.mask.numpy()

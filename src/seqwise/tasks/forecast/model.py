@@ -4,9 +4,9 @@
                                                     └→ linear map of the past ───┼→ + → mean and deviation restored
     values known in advance → their effect on each step ─────────────────────────┘
 
-Normalising each window by its own mean and deviation (Kim et al. 2022, "Reversible instance normalization") makes the
-model independent of levels that training does not have. The linear map (Zeng et al. 2023, "Are Transformers effective
-for time series forecasting?") is hard to beat, so each backbone learns what exceeds it.
+Normalising each window by its own mean and deviation (Kim et al. 2022, "Reversible instance normalization") lets the
+model forecast series at levels that do not occur in training. The linear map (Zeng et al. 2023, "Are Transformers
+effective for time series forecasting?") is a strong baseline; the backbone learns the difference from it.
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ from torch.nn import functional as F
 
 from seqwise.backbones.encoder import SeriesEncoder
 from seqwise.backbones.states import ModelState
-from seqwise.families import RECURRENT
+from seqwise.families import RECURRENT_FAMILIES
 from seqwise.heads.forecast import PointHead, QuantileHead, pinball_loss
 from seqwise.layers.record import record_value
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import DefaultsContext, Fill, fill_batch_size, fill_transformer
+from seqwise.tasks.defaults import DefaultsContext, SetDefault, set_batch_size, set_transformer_defaults
 from seqwise.tasks.forecast.windows import WindowBatch
 
-MIN_CALIBRATION_WINDOWS = 100  # for an offset per step; fewer windows have one offset for all steps
-EPSILON = 1e-5  # added to the variance of a window: that of a constant window is 0
+MIN_CALIBRATION_WINDOWS = 100  # for an offset per step; with fewer windows all steps have one offset
+EPSILON = 1e-5  # added to the variance of a window, which is 0 if the window is constant
 MAX_STEPWISE_LOOKBACK = 64  # a longer past is read in patches
-NUM_PATCHES = 14
-MANY_WINDOWS = 2_000
-EFFECT_UNITS = 32  # hidden units between the values known in advance of a step and their effect
+NUM_PATCHES = 14  # approximate number of patches of a longer past
+MANY_WINDOWS = 2_000  # training windows from which a larger network with a smaller learning rate is better
+EFFECT_UNITS = 32  # hidden units of the network from values known in advance to their effect
 
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Standardised forecasts: the point (B, N) and the quantiles (B, N, Q), or None. `scale` (B, 1): of each window."""
+    """Standardised forecasts of a batch of windows."""
 
-    point: Tensor
-    quantiles: Tensor | None
-    scale: Tensor
+    point: Tensor  # (B, N)
+    quantiles: Tensor | None  # (B, N, Q)
+    scale: Tensor  # (B, 1) standard deviation of the past of each window
 
 
 class ForecastModel(nn.Module):
-    """`num_known` is the number of values known in advance per step, with the calendar features.
+    """Forecasts the next values of windows.
 
-    `calibration` (N, Q) is added to the quantiles of finished forecasts, in deviations of the window. It is computed on
-    the validation split and saved with the weights; a run of an earlier version has none, which is 0.
+    `num_known` is the number of values known in advance per step, including the calendar features. The buffer
+    `calibration` (N, Q), times the deviation of the window, is added to the quantiles of finished forecasts. It is
+    computed on the validation split and saved with the weights; for a run of an earlier version it is 0.
     """
 
     calibration: Tensor
@@ -66,20 +67,21 @@ class ForecastModel(nn.Module):
         self.spread = QuantileHead(self.encoder.width, horizon, self.quantiles) if quantiles else None
         if quantiles:
             self.register_buffer("calibration", torch.zeros(horizon, len(self.quantiles)))
-        # The linear map of the past is called `straight` in saved weights.
+        # The names `spread` (the quantile head), `straight` (the linear map of the past) and `effect` (of the values
+        # known in advance) are part of saved weights.
         self.straight = nn.Linear(lookback, horizon) if settings.forecast.linear else None
         self.effect = (
             nn.Sequential(nn.Linear(num_known, EFFECT_UNITS), nn.ReLU(), nn.Linear(EFFECT_UNITS, 1))
             if num_known
             else None
         )
-        for linear in (self.straight, self.effect[2] if self.effect else None):
-            if linear is not None:  # a new model forecasts the mean of the window
-                nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
-                nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
+        for layer in (self.straight, self.effect[2] if self.effect else None):
+            if layer is not None:  # an untrained model forecasts about the mean of the window
+                nn.init.zeros_(layer.weight)  # type: ignore[arg-type]
+                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def forward(self, batch: WindowBatch, state: ModelState = None) -> tuple[Loss, ModelState]:
-        """Returns squared errors plus the mean pinball loss of quantiles, summed over observed values; no state."""
+        """Returns squared errors plus mean pinball losses of quantiles, summed over observed values, and no state."""
         return self.loss(self.forecast(batch), batch), None
 
     def loss(self, forecasts: Forecasts, batch: WindowBatch) -> Loss:
@@ -97,7 +99,7 @@ class ForecastModel(nn.Module):
         known = batch.known[:, : past.shape[1]]
         summary = self.encoder(torch.cat([x[..., None], known], dim=-1))
         y = self.head(summary).to(past.dtype)
-        record_value(self, "beyond", y)  # what exceeds the linear map
+        record_value(self, "beyond", y)  # the backbone's difference from the linear map
         if self.straight is not None:
             straight = self.straight(x).to(past.dtype)
             record_value(self, "straight", straight)
@@ -117,12 +119,12 @@ class ForecastModel(nn.Module):
         return replace(forecasts, quantiles=(forecasts.quantiles + offsets).sort(dim=-1).values)
 
     def fit_calibration(self, errors: np.ndarray) -> None:
-        """Computes the calibration from (W, N, Q): truth minus quantile, in deviations of its window; NaN if unknown.
+        """Sets the calibration from `errors` (W, N, Q): (truth − quantile) / deviation of the window; NaN if unknown.
 
-        Conformalised quantile regression (Romano et al. 2019): the interval between the quantiles a and b becomes wider
-        or narrower on both sides by the smallest distance with which the share b − a of the values is inside, on data
-        that the weights were not trained on. Each step of the horizon has its own distance, if there are enough
-        windows. A quantile without a partner is moved by itself.
+        Conformalised quantile regression (Romano et al. 2019): both ends of the interval between the quantiles a and b
+        move by the smallest distance with which the share b − a of the values is inside, on data that the weights were
+        not trained on. Each step of the horizon has its own distance, if there are enough windows. The middle quantile
+        of an odd number is moved by itself.
         """
         offsets, num_quantiles = np.zeros(self.calibration.shape), len(self.quantiles)
         for low in range((num_quantiles + 1) // 2):
@@ -137,7 +139,7 @@ class ForecastModel(nn.Module):
 
 
 def compute_offsets(errors: np.ndarray, level: float) -> np.ndarray:
-    """Returns (N,): the quantile `level` of errors (W, N), with the correction for a finite number of them."""
+    """Returns the quantile `level` of errors (W, N) for each step (N,), with the correction for finite samples."""
     if len(errors) < MIN_CALIBRATION_WINDOWS:
         errors = np.broadcast_to(errors.reshape(-1, 1), (errors.size, errors.shape[1]))
     offsets = np.zeros(errors.shape[1])
@@ -150,31 +152,32 @@ def compute_offsets(errors: np.ndarray, level: float) -> np.ndarray:
     return offsets
 
 
-def fill_forecast(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
-    """Sets everything but budget and patience. Series are short and noisy: small networks, much dropout.
+def set_forecast_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
+    """Chooses the settings that are not set: series are short and noisy, so networks are small and dropout is strong.
 
     Horizon, lookback, season, splits and quantiles are chosen when the data is read (`tasks/forecast/task.py`).
     """
-    model, has_few_windows = settings.model, context.examples < MANY_WINDOWS
-    fill("network.width", {"transformer": 16, "feedforward": 128}.get(model, 32 if has_few_windows else 64))
-    fill("network.depth", 2 if model == "transformer" else 1)
-    fill("network.embedding", settings.network.width)
-    # Without it the noise is memorised within two epochs.
-    fill("network.dropout", 0.5 if model in RECURRENT else 0.3)
-    if model in RECURRENT:
-        fill("recurrent.weight_dropout", 0.0)
+    model, has_few_windows = settings.model, context.num_examples < MANY_WINDOWS
+    set_default("network.width", {"transformer": 16, "feedforward": 128}.get(model, 32 if has_few_windows else 64))
+    set_default("network.depth", 2 if model == "transformer" else 1)
+    set_default("network.embedding", settings.network.width)
+    # Without dropout the noise is memorised within two epochs.
+    set_default("network.dropout", 0.5 if model in RECURRENT_FAMILIES else 0.3)
+    if model in RECURRENT_FAMILIES:
+        set_default("recurrent.weight_dropout", 0.0)
     if model == "transformer":
-        fill_transformer(settings, fill, settings.network.width // 4)
-    fill("forecast.patch", choose_patch_size(context.max_length))
-    fill_batch_size(min(1024 if context.cuda else 256, context.examples // 8), context, fill)
-    # Few windows make few updates. builtin:sunspots, gru, 60 epochs, one seed: validation MSE 0.454, with 5e-4 0.470.
-    fill("training.learning_rate", 2e-3 if has_few_windows else 1e-3 if model == "transformer" else 5e-4)
-    fill("training.weight_decay", 0.01)
-    fill("training.precision", "float32")  # the models are small, and values have more digits than bfloat16
+        set_transformer_defaults(settings, set_default, settings.network.width // 4)
+    set_default("forecast.patch", choose_patch_size(context.max_length))
+    set_batch_size(min(1024 if context.cuda else 256, context.num_examples // 8), context, set_default)
+    # Few windows mean few updates. builtin:sunspots, gru, 60 epochs, one seed: validation MSE 0.454 with 2e-3, 0.470
+    # with 5e-4.
+    set_default("training.learning_rate", 2e-3 if has_few_windows else 1e-3 if model == "transformer" else 5e-4)
+    set_default("training.weight_decay", 0.01)
+    set_default("training.precision", "float32")  # the models are small, and values have more digits than bfloat16
 
 
 def choose_patch_size(lookback: int) -> int:
-    """Returns the steps per patch: 1 for a short past, else the largest size that divides it, near NUM_PATCHES."""
+    """Returns the steps per patch: 1 for a short past, else a divisor of `lookback` that gives about NUM_PATCHES."""
     if lookback <= MAX_STEPWISE_LOOKBACK:
         return 1
     max_size = lookback // NUM_PATCHES

@@ -1,4 +1,4 @@
-"""Forecasts the steps after the end of a table, as CSV, as data and as a plot. The module knows nothing of training."""
+"""Forecasts the steps after the end of a table, as CSV, JSON and a plot. The module knows nothing of training."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from seqwise.tasks.forecast.time_columns import split_timestamp
 from seqwise.tasks.forecast.windows import RollingWindows
 from seqwise.tasks.task import Prediction
 
-HEIGHT = 240  # of the panel of a series
+HEIGHT = 240  # pixels of the panel of a series
 MAX_PANELS = 8  # more series make the plot unreadable
 
 
 def forecast_next_steps(model: ForecastModel, rolling: RollingWindows) -> Prediction:
-    """Returns the next steps of every series. In a long table each begins after its own last row with a value."""
-    forecasts = format_forecasts(model, rolling, _find_last_windows(rolling))
+    """Returns the next steps of every series. In a long table each series continues after its own last value."""
+    forecasts = format_forecasts(model, rolling, find_last_windows(rolling))
     values = {"step": rolling.series.grid.step_name, "horizon": rolling.horizon, "series": forecasts}
     return Prediction(_format_csv(rolling, forecasts, model.quantiles), values)
 
 
-def _find_last_windows(rolling: RollingWindows) -> np.ndarray:
-    """Returns (C, 2): for each series the window that begins after its end."""
+def find_last_windows(rolling: RollingWindows) -> np.ndarray:
+    """Returns (C, 2): for each series the window whose targets begin after its last value."""
     series, windows = rolling.series, []
     for index, name in enumerate(series.names):
         has_value = rolling.observed[:, series.group == series.group[index]].any(axis=1)
@@ -39,20 +39,20 @@ def _find_last_windows(rolling: RollingWindows) -> np.ndarray:
         history = origin - int(rolling.first_steps[index])
         if history < rolling.lookback:
             problem = f"the history of {name!r} has {history:,} steps; the model sees {rolling.lookback:,}."
-            raise DataError(problem, repair="Give a longer history.", file=series.source)
+            raise DataError(problem, fix="Give a longer history.", file=series.source)
         future = series.known[series.group[index], origin : origin + rolling.horizon]
         num_known = int((~np.isnan(future)).all(axis=1).sum())
         if series.columns.known and num_known < rolling.horizon:
             needed = f"{', '.join(series.columns.known)} must be known for the {rolling.horizon:,} steps after"
-            problem = f"{needed} {series.grid.label(origin - 1)}; {num_known:,} rows follow."
-            repair = "Add rows with the timestamps to forecast: what is known filled in, the targets empty."
-            raise DataError(problem, repair=repair, file=series.source)
+            problem = f"{needed} {series.grid.format_timestamp(origin - 1)}; {num_known:,} rows follow."
+            fix = "Add rows with the timestamps to forecast: what is known filled in, the targets empty."
+            raise DataError(problem, fix=fix, file=series.source)
         windows.append((origin, index))
     return np.array(windows)
 
 
 def _format_csv(rolling: RollingWindows, forecasts: dict[str, Any], quantiles: tuple[float, ...]) -> str:
-    """Returns one row per step, and per group of series where the table is long; quantiles follow the point."""
+    """Returns one row per step, in a long table also per group of series; the quantiles follow the point forecast."""
     series, columns = rolling.series, rolling.series.columns
     levels = [f"{q:g}" for q in quantiles]
     text = io.StringIO()
@@ -61,7 +61,8 @@ def _format_csv(rolling: RollingWindows, forecasts: dict[str, Any], quantiles: t
     times = columns.time_columns or ["step"]
     writer.writerow([*times, *([columns.series] if columns.series else []), *header])
     for group, group_name in enumerate(series.group_names):
-        group_forecasts = [forecasts[name] for name, its_group in zip(series.names, series.group) if its_group == group]
+        names = [name for name, series_group in zip(series.names, series.group) if series_group == group]
+        group_forecasts = [forecasts[name] for name in names]
         for step, timestamp in enumerate(group_forecasts[0]["timestamps"]):
             values = [
                 value
@@ -73,15 +74,16 @@ def _format_csv(rolling: RollingWindows, forecasts: dict[str, Any], quantiles: t
     return text.getvalue().rstrip("\n")
 
 
-# The plot: the end of the history, the point, the band of the quantiles and, if known, the truth; a panel per series
+# The plot has a panel per series: the end of its history, the point forecast, the band between the quantiles and, if
+# they are known, the true values.
 
 
 def save_plot(path: Path, forecasts: Mapping[str, Any]) -> None:
-    """Writes the plot into a file, whose name must end in .svg or .png."""
-    write_plot(path, forecast_svg(forecasts))
+    """Writes the plot to a file, whose name must end in .svg or .png."""
+    write_plot(path, build_forecast_svg(forecasts))
 
 
-def forecast_svg(forecasts: Mapping[str, Any]) -> str:
+def build_forecast_svg(forecasts: Mapping[str, Any]) -> str:
     """Returns the plot of `Prediction.values["series"]`: name → timestamps, point, quantiles, history, truth."""
     plotted = list(forecasts.items())[:MAX_PANELS]
     parts = [
@@ -100,7 +102,8 @@ def _draw_panel(name: str, forecast: Mapping[str, Any]) -> str:
     quantiles, start = forecast.get("quantiles", {}), len(past)
     levels = sorted(quantiles, key=float)
     lower, upper = (quantiles[levels[0]], quantiles[levels[-1]]) if len(levels) > 1 else ([], [])
-    values = [value for part in (past, point, lower, upper, truth) for value in part if value is not None]
+    curves = (past, point, lower, upper, truth)
+    values = [value for curve in curves for value in curve if value is not None]
     chart = Chart(HEIGHT, max(1, len(past) + len(point) - 1), values, num_ticks=4)
     last_value = [(start - 1, past[-1])] if past and past[-1] is not None else []
     legend = [(name, GREY, ' font-weight="bold"'), ("history", BLUE, ""), ("forecast", ORANGE, "")]
@@ -109,24 +112,24 @@ def _draw_panel(name: str, forecast: Mapping[str, Any]) -> str:
         legend.append((f"quantiles {levels[0]} to {levels[-1]}", ORANGE, ' fill-opacity="0.7"'))
     if truth:
         legend.append(("true values (dashed)", BLUE, ""))
-    for series, first, style in ((past, 0, ""), (truth, start, ' stroke-dasharray="4 3"')):
-        for piece in split_at_gaps(series, first):
-            chart.add_line(piece, BLUE, 1.5, style)
+    for curve, first_step, style in ((past, 0, ""), (truth, start, ' stroke-dasharray="4 3"')):
+        for segment in split_at_gaps(curve, first_step):
+            chart.add_line(segment, BLUE, 1.5, style)
     chart.add_line([*last_value, *enumerate(point, start)], ORANGE, 2.0)
     _add_timestamps(chart, forecast, chart.to_pixels((start, chart.low))[0])
     chart.add_legend(legend)
     return "\n".join(chart.parts)
 
 
-def split_at_gaps(values: Sequence[float | None], start: int) -> list[list[Point]]:
-    """Returns the pieces of a line between its missing values."""
-    pieces: list[list[Point]] = [[]]
-    for step, value in enumerate(values, start):
+def split_at_gaps(values: Sequence[float | None], first_step: int) -> list[list[Point]]:
+    """Returns the segments of a curve between its missing values."""
+    segments: list[list[Point]] = [[]]
+    for step, value in enumerate(values, first_step):
         if value is None:
-            pieces.append([])
+            segments.append([])
         else:
-            pieces[-1].append((step, value))
-    return [piece for piece in pieces if piece]
+            segments[-1].append((step, value))
+    return [segment for segment in segments if segment]
 
 
 def _add_timestamps(chart: Chart, forecast: Mapping[str, Any], x: float) -> None:

@@ -1,4 +1,4 @@
-"""Reads tables of numbers over time into series on one even grid. Every problem is reported, none is silently repaired.
+"""Reads tables of numbers over time into series on one even grid. Every problem is reported, none is silently fixed.
 
 One file holds one or many series: wide, a column for each, or long, where a column names the series of a row. The
 module knows nothing of splits, scaling or models; `windows.py` continues from here.
@@ -23,7 +23,7 @@ import numpy as np
 from seqwise.config import Settings
 from seqwise.data.examples import SPLITS
 from seqwise.data.tables import reject_columns
-from seqwise.errors import DataError, Findings, pluralize
+from seqwise.errors import DataError, Findings, format_location, pluralize
 from seqwise.tasks.forecast.table import (
     SeriesColumns,
     TextTable,
@@ -47,18 +47,18 @@ class SeriesData:
     source: str
     names: list[str]
     values: np.ndarray  # (T, C) float64
-    known: np.ndarray  # (G, T, K) float64: known in advance, the same for all series of a group
-    group: np.ndarray  # (C,) the group of each series
-    group_names: list[str]  # [""] if the table is wide
+    known: np.ndarray  # (G, T, K) float64: K values known in advance, for each of G groups of series
+    group: np.ndarray  # (C,) int: the group of each series
+    group_names: list[str]  # the names in the column of series; [""] if the table is wide
     grid: TimeGrid
     columns: SeriesColumns
-    end: int
+    end: int  # one after the last step with a value
     split_ends: tuple[int, int, int] | None = None  # of train, valid and test, if files are named for them
     findings: Findings = field(default_factory=Findings)
 
     def describe_span(self) -> str:
         """Returns number of steps, first and last timestamp in words."""
-        first, last = self.grid.label(0), self.grid.label(self.end - 1)
+        first, last = self.grid.format_timestamp(0), self.grid.format_timestamp(self.end - 1)
         return f"{self.end:,} steps (step: {self.grid.step_name}) from {first} to {last}"
 
     def describe_time(self) -> str:
@@ -83,19 +83,23 @@ def read_series(
     findings.raise_errors()
     if not table.locations:
         problem = "there is a header, but no row below it."
-        raise DataError(problem, repair="Give a table with rows.", file=table.file)
+        raise DataError(problem, fix="Give a table with rows.", file=table.file)
     if columns is None:
         options = "--target, --forecast.time, --forecast.known-future, --forecast.series"
         reject_columns(settings.columns, f"Name them with {options}.")
         columns = choose_columns(table, settings.forecast, settings.target)
     if columns.time:
-        table.add_timestamps([columns.time] if columns.time in table.columns else columns.time_columns)
+        names = [columns.time] if columns.time in table.columns else columns.time_columns
+        table.join_time_columns(names, settings.forecast.date_order)
         table = table.drop_duplicates()
     for name in (columns.time, *columns.targets, *columns.known, columns.series):
         if name:
             table.check_column(name)
     values, known = parse_numbers(table, columns.targets), parse_numbers(table, columns.known)
-    ticks, style = parse_timestamps(table, columns.time, grid) if columns.time else _count_rows(table, columns)
+    if columns.time:
+        ticks, style = parse_timestamps(table, columns.time, grid, settings.forecast.date_order)
+    else:
+        ticks, style = _count_rows(table, columns)
     findings.raise_errors()
     groups = _group_rows(table, columns, ticks)
     for row, column in np.argwhere(np.isnan(known)).tolist():
@@ -128,7 +132,7 @@ def read_series(
 
 
 def _count_rows(table: TextTable, columns: SeriesColumns) -> tuple[np.ndarray, str]:
-    """Returns the number of each row within its series, as its time, and the style of such timestamps."""
+    """Returns the position of each row within its series, as its time, and the style of such timestamps."""
     counts: Counter[str] = Counter()
     ticks = []
     for name in table.columns[columns.series] if columns.series else [""] * len(table.locations):
@@ -154,9 +158,9 @@ def _group_rows(table: TextTable, columns: SeriesColumns, ticks: np.ndarray) -> 
         is_repeated = np.diff(ticks[rows]) == 0
         for previous, row in zip(rows[:-1][is_repeated], rows[1:][is_repeated]):
             timestamp = table.columns[columns.time][row].strip() + (f" of series {name!r}" if name else "")
-            problem = f"the timestamp {timestamp} occurs twice, first in line {table.locations[previous][1]}."
-            repair = "Remove one of the rows, or name the column that tells series apart with --forecast.series."
-            table.error(row, problem, repair)
+            problem = f"the timestamp {timestamp} occurs twice, first in {format_location(*table.locations[previous])}."
+            fix = "Remove one of the rows, or name the column that tells series apart with --forecast.series."
+            table.error(row, problem, fix)
     return groups
 
 
@@ -164,7 +168,7 @@ def _find_steps(
     table: TextTable, groups: dict[str, np.ndarray], ticks: np.ndarray, grid: TimeGrid, policy: str
 ) -> np.ndarray:
     """Returns the step of the grid that each row belongs to."""
-    positions = grid.positions(ticks)
+    positions = grid.find_positions(ticks)
     steps = np.round(positions).astype(np.int64)
     offsets = np.abs(positions - steps)
     step_name = f"(step: {grid.step_name})"
@@ -172,8 +176,8 @@ def _find_steps(
         order = np.argsort(steps)
         row = int(order[1:][np.diff(steps[order]).argmax()])
         span = f"the timestamps span {steps.max() + 1:,} steps {step_name}, but there are {len(steps):,} rows"
-        repair = "A timestamp may be mistyped where this gap ends; otherwise sum or average the rows over longer steps."
-        table.error(row, f"{span}; the longest gap ends here.", repair)
+        fix = "A timestamp may be mistyped where this gap ends; otherwise sum or average the rows over longer steps."
+        table.error(row, f"{span}; the longest gap ends here.", fix)
         table.findings.raise_errors()
     for row in np.flatnonzero(offsets).tolist():
         if offsets[row] > MAX_OFFSET:
@@ -185,7 +189,7 @@ def _find_steps(
             if distance == 0 and offsets[row] <= MAX_OFFSET:
                 table.error(row, f"two rows fall on the same step {step_name}.", EVEN_STEPS)
             elif distance > 1 and policy == "stop":
-                problem = f"{pluralize(distance - 1, 'timestamps are missing')} before this line {step_name}."
+                problem = f"{pluralize(distance - 1, 'timestamps are missing')} before this row {step_name}."
                 table.error(row, problem, f"Insert them, or {FILL_OPTION}")
             for _ in range(distance - 1):
                 table.warn(row, f"missing timestamps {step_name}, inserted with missing values")
@@ -205,14 +209,14 @@ def _check_missing(
     Others are before the first value or after the last one of their series, while another has a value.
     """
     if np.isnan(values).all():
-        raise DataError("all values are missing.", repair="Give some numbers.", file=table.file)
+        raise DataError("all values are missing.", fix="Give some numbers.", file=table.file)
     last_step = steps[~np.isnan(values).all(axis=1)].max()
     columns = [(rows, column) for rows in groups.values() for column in values[rows].T]
     for name, (rows, column) in zip(names, columns):
         present = np.flatnonzero(~np.isnan(column))
         if not len(present):
-            repair = "Remove it, or choose others with --target."
-            table.error(rows[0], f"series {name!r} has no value at all.", repair)
+            fix = "Remove it, or choose others with --target."
+            table.error(rows[0], f"series {name!r} has no value at all.", fix)
             continue
         inside = slice(present[0], present[-1] + 1)
         for row in rows[inside][np.isnan(column[inside])]:
@@ -245,7 +249,7 @@ def _place_on_grid(
 
 
 def _find_split_ends(table: TextTable, steps: np.ndarray, end: int) -> tuple[int, int, int] | None:
-    """Returns the ends of the splits that files are named for, which must follow each other in time."""
+    """Returns the end of each split if files are named for splits, which must follow each other in time; else None."""
     splits = np.array(table.splits)
     if (splits == "train").all():
         return None
@@ -253,11 +257,11 @@ def _find_split_ends(table: TextTable, steps: np.ndarray, end: int) -> tuple[int
     for split in SPLITS:
         split_steps = steps[splits == split]
         if not len(split_steps):
-            raise DataError(f"there is no file for the split {split!r}.", repair="Name files train, valid and test.")
+            raise DataError(f"there is no file for the split {split!r}.", fix="Name files train, valid and test.")
         if split_steps.min() < ends[-1]:
             row = int(np.flatnonzero((splits == split) & (steps == split_steps.min()))[0])
-            repair = "Splits of a forecast follow each other: train, then valid, then test."
-            table.error(row, f"the {split} rows must be later than those of the split before.", repair)
+            fix = "Splits of a forecast follow each other: train, then valid, then test."
+            table.error(row, f"the {split} rows must be later than the rows of the split before.", fix)
             table.findings.raise_errors()
         ends.append(int(split_steps.max()) + 1)
     return ends[1], ends[2], min(ends[3], end)

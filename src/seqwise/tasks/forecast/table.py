@@ -1,6 +1,6 @@
-"""Parses tables of text into columns of numbers and timestamps. Every error names file, line and column.
+"""Reads a table as columns of text, chooses their roles, and parses numbers and timestamps.
 
-The module knows nothing of series, grids or gaps; `reader.py` continues from here.
+Every error names file, line and column. The module knows nothing of grids or gaps; `reader.py` continues from here.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.config import ForecastSettings
+from seqwise.data.delimited import parse_text
 from seqwise.data.examples import find_split_files
 from seqwise.data.hub import fetch_if_hub
-from seqwise.data.tables import SUFFIXES, parse_columns, parse_text, read_records
-from seqwise.errors import DataError, Findings, UsageError, suggest
+from seqwise.data.reading import get_format_suffix
+from seqwise.data.tables import OBJECT_SUFFIXES, SUFFIXES, read_records, split_commas
+from seqwise.errors import DataError, Findings, MissingColumnError, UsageError, suggest
 from seqwise.tasks.forecast.time_columns import find_time_columns, join_timestamps
 from seqwise.tasks.forecast.timestamps import FORMATS, TimeGrid, detect_style, find_local_styles, get_parser
 
-MISSING = {"", "na", "nan", "n/a", "null", "none", "."}
+MISSING_TEXTS = {"", "na", "nan", "n/a", "null", "none", "."}
 # `builtin:sunspots`: the yearly mean sunspot number, 1700–2008, twenty years per line. Observations: the international
-# sunspot number, version 1, of the World Data Center SILSO at the Royal Observatory of Belgium, Brussels. One cycle
-# lasts ten to twelve years, and no two are equally high.
+# sunspot number, version 1, of the World Data Center SILSO at the Royal Observatory of Belgium, Brussels. A cycle lasts
+# ten to twelve years, and cycles differ in height.
 SUNSPOTS = """
 1700: 5 11 16 23 36 58 29 20 10 8 3 0 0 2 11 27 47 63 60 39
 1720: 28 26 22 11 21 40 78 122 103 73 47 35 11 5 16 34 70 81 111 101
@@ -43,21 +45,22 @@ SUNSPOTS = """
 1980: 154.6 140.4 115.9 66.6 45.9 17.9 13.4 29.4 100.2 157.6 142.6 145.7 94.3 54.6 29.9 17.5 8.6 21.5 64.3 93.3
 2000: 119.6 111 104 63.7 40.4 29.8 15.2 7.5 2.9
 """
+DATE_ORDER = "--forecast.date-order"
 RAGGED_ROW_FIX = "Numbers need a decimal point, not a comma; a missing value is an empty field."
 
 
 @dataclass(frozen=True)
 class SeriesColumns:
-    """The role of each column. Saved with a run, so that other files are read in the same way."""
+    """The role of each column. It is saved with a run, so that other files are read in the same way."""
 
-    time: str  # several columns are separated by commas; "" if rows are equal steps
+    time: str  # several columns are separated by commas; "": rows are equal steps
     targets: tuple[str, ...]
-    known: tuple[str, ...] = ()
-    series: str | None = None
+    known: tuple[str, ...] = ()  # known in advance
+    series: str | None = None  # names the series of a row
 
     @property
     def time_columns(self) -> list[str]:
-        return parse_columns(self.time) or []
+        return split_commas(self.time) or []
 
 
 @dataclass
@@ -66,32 +69,33 @@ class TextTable:
 
     columns: dict[str, list[str]]
     locations: list[tuple[str, int]]  # file and line of each row
-    splits: list[str]  # of each row: the split that its file is named for, else train
-    file: str  # the first one
+    splits: list[str]  # split of each row, by the name of its file; "train" for other names
+    file: str  # the first file
     findings: Findings
 
-    def error(self, row: int, problem: str, repair: str) -> None:
+    def error(self, row: int, problem: str, fix: str) -> None:
+        """Adds an error about a row."""
         file, line = self.locations[row]
-        self.findings.error(problem, repair=repair, file=file, line=line)
+        self.findings.error(problem, fix=fix, file=file, line=line)
 
     def warn(self, row: int, warning: str) -> None:
+        """Adds a warning about a row."""
         self.findings.warn(warning, *self.locations[row])
 
-    def add_timestamps(self, names: Sequence[str]) -> str:
-        """Returns the column of timestamps; several become one, which is added, called by all their names."""
+    def join_time_columns(self, names: Sequence[str], date_order: str) -> None:
+        """Adds a column of timestamps that several columns have together; it is called by all their names."""
         name = ",".join(names)
         if len(names) > 1 and name not in self.columns:
-            for each in names:
-                self.check_column(each)
-            self.columns[name] = join_timestamps(self.columns, names)
-        return name
+            for column in names:
+                self.check_column(column)
+            self.columns[name] = join_timestamps(self.columns, names, date_order)
 
     def check_column(self, name: str) -> None:
         if name not in self.columns:
-            raise self.header_error(f"there is no column {name!r}.", suggest(name, self.columns))
+            raise MissingColumnError.create(name, self.columns, self.file, self.header_line)
 
     def drop_duplicates(self) -> TextTable:
-        """Returns the table without rows that are equal to an earlier one in every column; they are counted."""
+        """Returns the table without rows that repeat an earlier one in every column; adds a warning for each."""
         first_rows: dict[tuple[str, ...], int] = {}
         for row, fields in enumerate(zip(*self.columns.values())):
             if first_rows.setdefault(fields, row) != row:
@@ -101,15 +105,21 @@ class TextTable:
         locations, splits = [self.locations[row] for row in selected], [self.splits[row] for row in selected]
         return replace(self, columns=columns, locations=locations, splits=splits)
 
-    def header_error(self, problem: str, repair: str) -> DataError:
-        return DataError(problem, repair=repair, file=self.file, line=1)
+    @property
+    def header_line(self) -> int | None:
+        """The line with the names of the columns; None if the rows are objects."""
+        return None if get_format_suffix(Path(self.file)) in OBJECT_SUFFIXES else 1
+
+    def build_header_error(self, problem: str, fix: str) -> DataError:
+        """Returns an error about the columns."""
+        return DataError(problem, fix=fix, file=self.file, line=self.header_line)
 
 
 def read_table(spec: str, findings: Findings, encoding: str | None = None) -> TextTable:
     """Reads a file, a folder with train.*, valid.* and test.*, a built-in name, or a table given as text."""
     if spec.startswith("builtin:"):
         if spec != "builtin:sunspots":
-            raise DataError(f"this task has no built-in data {spec[8:]!r}.", repair=suggest(spec[8:], ["sunspots"]))
+            raise DataError(f"this task has no built-in data {spec[8:]!r}.", fix=suggest(spec[8:], ["sunspots"]))
         numbers = [number for line in SUNSPOTS.split("\n") for number in line.partition(": ")[2].split()]
         rows = [f"{year},{number}" for year, number in enumerate(numbers, start=1700)]
         path, text = Path(spec), "\n".join(["year,sunspots", *rows])
@@ -121,8 +131,8 @@ def read_table(spec: str, findings: Findings, encoding: str | None = None) -> Te
         groups = find_split_files(Path(fetch_if_hub(spec)), SUFFIXES, findings)
         num_tables = sum(map(len, groups.values()))
         if num_tables > 1 and len(groups) == 1:
-            repair = "Name one of them, or name three train.csv, valid.csv and test.csv."
-            raise DataError(f"the folder holds {num_tables} tables; expected one.", repair=repair, file=spec)
+            fix = "Pass one of them, or rename three to train.csv, valid.csv and test.csv."
+            raise DataError(f"the folder holds {num_tables} tables; expected one.", fix=fix, file=spec)
         files = [
             (split, path, read_records(path, findings, encoding, RAGGED_ROW_FIX, decimal_commas=True))
             for split, paths in groups.items()
@@ -135,21 +145,22 @@ def read_table(spec: str, findings: Findings, encoding: str | None = None) -> Te
 
 
 def _append_file(table: TextTable, records: Iterator[tuple[int, list[str]]], path: Path, split: str) -> None:
-    header_line, first = next(records, (1, None))
-    if first is None:
+    """Adds the records of a file to the columns of the table; its header must be that of the files before."""
+    header_line, first_record = next(records, (1, None))
+    if first_record is None:
         table.findings.raise_errors()
-        raise DataError("the file is empty.", repair="Give a table with a column of timestamps and numbers.", file=path)
-    header = [name.strip() for name in first]
+        raise DataError("the file is empty.", fix="Give a table with a column of timestamps and numbers.", file=path)
+    header = [name.strip() for name in first_record]
     _check_header(header, path, header_line)
     if table.columns and header != list(table.columns):
         expected = f"but those of {table.file} are {', '.join(table.columns)}"
-        repair = "All files need the same columns."
-        raise DataError(f"the columns are {', '.join(header)}, {expected}.", repair=repair, file=path, line=1)
+        fix = "All files need the same columns."
+        raise DataError(f"the columns are {', '.join(header)}, {expected}.", fix=fix, file=path, line=1)
     rows = []
     for line, fields in records:
-        if fields == first:
+        if fields == first_record:
             problem = f"the header of line {header_line} is repeated."
-            table.findings.error(problem, repair="Remove the line.", file=path, line=line)
+            table.findings.error(problem, fix="Remove the line.", file=path, line=line)
         else:
             rows.append((line, fields))
     for name, *texts in zip(header, *(fields for _, fields in rows)):
@@ -162,35 +173,37 @@ def _check_header(header: list[str], path: Path, line: int) -> None:
     error = partial(DataError, file=path, line=line)
     duplicates = [name for name in header if header.count(name) > 1]
     if duplicates:
-        raise error(f"two columns are called {duplicates[0]!r}.", repair="Rename one.")
-    if all(_is_number(name) or name.lower() in MISSING for name in header):
+        raise error(f"two columns are called {duplicates[0]!r}.", fix="Rename one.")
+    if all(_is_number(name) or name.lower() in MISSING_TEXTS for name in header):
         problem = f"expected the names of the columns in the first line, found numbers: {', '.join(header)[:60]}."
-        raise error(problem, repair="Put a line such as time,value above the numbers.")
+        raise error(problem, fix="Put a line such as time,value above the numbers.")
 
 
 # Roles of the columns
 
 
 def choose_columns(table: TextTable, settings: ForecastSettings, target: str | None) -> SeriesColumns:
-    """Returns the columns that the settings name; where they name none, the targets are all columns of numbers."""
-    known, series, warning = parse_columns(settings.known_future) or [], settings.series or None, ""
-    times = parse_columns(settings.time) or []
+    """Returns the roles of the columns by the settings; targets that are not set are all other columns of numbers."""
+    known, series, warning = split_commas(settings.known_future) or [], settings.series or None, ""
+    times = split_commas(settings.time) or []
     if settings.time in table.columns:
-        times = [settings.time]  # its name has a comma
+        times = [settings.time]  # one column, whose name contains a comma
     elif not times:
-        times, warning = find_time_columns(table.columns, series)
+        times, warning = find_time_columns(table.columns, series, settings.date_order)
     if warning:
-        table.findings.warn(warning, table.file, 1)
-    targets = parse_columns(target) or []
+        table.findings.warn(warning, table.file, table.header_line)
+    targets = split_commas(target) or []
     if not targets:
         others = [name for name in table.columns if name not in (*times, series, *known)]
         targets = [name for name in others if _is_numeric_column(table.columns[name])]
         for name in others:
             if name not in targets:
-                table.findings.warn(f"column that holds no numbers, {name!r}, which is not read", table.file, 1)
+                table.findings.warn(
+                    f"column that holds no numbers, {name!r}, which is not read", table.file, table.header_line
+                )
     if not targets:
         problem = f"no column holds numbers besides the timestamps; the columns are {', '.join(table.columns)}."
-        raise table.header_error(problem, "Give a table with a column of numbers, or name it with --target.")
+        raise table.build_header_error(problem, "Give a table with a column of numbers, or name it with --target.")
     # A target that is known in advance would reveal its own future.
     roles = [*((name, "time") for name in times), *([(series, "the name of the series")] if series else [])]
     roles += [*((name, "known in advance") for name in known), *((name, "a target") for name in targets)]
@@ -198,14 +211,14 @@ def choose_columns(table: TextTable, settings: ForecastSettings, target: str | N
     for name, role in roles:
         if name in first_roles:
             both = "twice" if first_roles[name] == role else f"as {first_roles[name]} and"
-            repair = "Name it once, in --target, --forecast.time, --forecast.series or --forecast.known-future."
-            raise UsageError(f"the column {name!r} is to be read {both} as {role}.", repair=repair)
+            fix = "Name it once, in --target, --forecast.time, --forecast.series or --forecast.known-future."
+            raise UsageError(f"the column {name!r} is to be read {both} as {role}.", fix=fix)
         first_roles[name] = role
     return SeriesColumns(",".join(times), tuple(targets), tuple(known), series)
 
 
 def _is_numeric_column(texts: Sequence[str]) -> bool:
-    present = [text for text in texts if text.strip().lower() not in MISSING]
+    present = [text for text in texts if text.strip().lower() not in MISSING_TEXTS]
     return bool(present) and sum(map(_is_number, present)) * 2 > len(present)
 
 
@@ -226,22 +239,23 @@ def parse_numbers(table: TextTable, names: Sequence[str]) -> np.ndarray:
         for row, text in enumerate(table.columns[name]):
             if _is_number(text):
                 values[row, index] = float(text)
-            elif text.strip().lower() not in MISSING:
+            elif text.strip().lower() not in MISSING_TEXTS:
                 problem = f"column {name!r}: expected a number, found {text.strip()[:40]!r}."
-                repair = "Write numbers with a decimal point and no other signs; leave a missing value empty."
-                table.error(row, problem, repair)
+                fix = "Write numbers with a decimal point and no other signs; leave a missing value empty."
+                table.error(row, problem, fix)
     return values
 
 
-def parse_timestamps(table: TextTable, column: str, grid: TimeGrid | None) -> tuple[np.ndarray, str]:
-    """Returns the timestamps of a column as integers, and their style: that of `grid`, or the detected one."""
+def parse_timestamps(table: TextTable, column: str, grid: TimeGrid | None, date_order: str) -> tuple[np.ndarray, str]:
+    """Returns the timestamps of a column as integers, and their style: that of `grid`, or else the detected one."""
     texts = table.columns[column]
     present = [text for text in texts if text.strip()]
-    style = grid.style if grid else detect_style(present)
-    if grid is None and "%" in (style or "") and len(find_local_styles(present)) > 1:
+    style = grid.style if grid else detect_style(present, date_order)
+    if grid is None and "%" in (style or "") and len(find_local_styles(present, date_order)) > 1:
         problem = f"the timestamps of {column!r}, such as {present[0]!r}, are ambiguous: day or month first."
-        raise table.header_error(problem, "Write them as 2020-01-31.")
-    example = grid.label(0) if grid else next(iter(present), "")
+        fix = f"Pass {DATE_ORDER} day-first or {DATE_ORDER} month-first, or write them as 2020-01-31."
+        raise table.build_header_error(problem, fix)
+    example = grid.format_timestamp(0) if grid else next(iter(present), "")
     parse = get_parser(style or "date")
     ticks = np.zeros(len(texts), dtype=np.int64)
     for row, text in enumerate(texts):
@@ -250,6 +264,8 @@ def parse_timestamps(table: TextTable, column: str, grid: TimeGrid | None) -> tu
         except (ValueError, OverflowError):
             such_as = f" such as {example}" if style else ""
             problem = f"column {column!r}: expected a timestamp{such_as}, found {text.strip()[:40]!r}."
-            repair = f"Timestamps are {FORMATS}, all in one format; or name another column with --forecast.time."
-            table.error(row, problem, repair)
+            fix = f"Timestamps are {FORMATS}, all in one format; or name another column with --forecast.time."
+            if date_order != "auto":
+                fix += f" Dates are read as {DATE_ORDER} {date_order}."
+            table.error(row, problem, fix)
     return ticks, style or "date"

@@ -3,16 +3,14 @@
     table → series on a grid → windows → model → points and quantiles → error against the naive forecasts
                                               └→ the next steps, with their timestamps
 
-Every series is a row of its own and all share the weights. This module connects the parts; each is explained where it
-is defined.
+The model forecasts one series at a time; all series share its weights. This module connects the parts; each is
+explained where it is defined.
 """
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
@@ -23,10 +21,10 @@ import numpy as np
 from seqwise.callbacks import LogFunction, ProgressCallback, no_log
 from seqwise.config import HELD_OUT_FRACTION, Settings
 from seqwise.data.batch import BucketLoader, spread_indices
-from seqwise.data.examples import SPLITS
-from seqwise.data.in_memory import Data, is_frame, is_numeric, save_data
-from seqwise.data.tables import parse_columns
-from seqwise.errors import DataError, UsageError, suggest
+from seqwise.data.in_memory import save_data
+from seqwise.data.records import Data, is_frame, is_numeric
+from seqwise.data.tables import split_commas
+from seqwise.errors import DataError, UsageError
 from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.metrics.evaluation import Evaluation
@@ -37,18 +35,19 @@ from seqwise.tasks.forecast.evaluation import (
     build_evaluation,
     compute_errors,
     compute_validation_sums,
-    describe_windows,
     forecast_first_windows,
     forecast_windows,
     hash_windows,
+    iterate_predictions,
 )
+from seqwise.tasks.forecast.inspection import inspect_table, inspect_windows
 from seqwise.tasks.forecast.linear import fit_linear
-from seqwise.tasks.forecast.model import ForecastModel, fill_forecast
+from seqwise.tasks.forecast.model import ForecastModel, set_forecast_defaults
 from seqwise.tasks.forecast.output import forecast_next_steps, save_plot
 from seqwise.tasks.forecast.reader import SeriesData, read_series
+from seqwise.tasks.forecast.selection import build_windows, compute_fingerprint, read_windows, select_steps
 from seqwise.tasks.forecast.windows import (
     DEFAULT_SPLITS,
-    RollingWindows,
     SeriesStatistics,
     WindowBatch,
     check_training_values,
@@ -57,6 +56,7 @@ from seqwise.tasks.forecast.windows import (
     detect_season,
     is_constant,
 )
+from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
@@ -71,15 +71,15 @@ from seqwise.tasks.task import (
 from seqwise.tasks.training_summary import TrainingSummary, measure_overlap
 
 DEFAULT_QUANTILES = "0.1,0.9"
-MAX_VALIDATION_WINDOWS = 20_000  # scored at each validation, evenly spaced over the split
-MAX_NAMES = 8  # of series that are logged
+MAX_VALIDATION_WINDOWS = 20_000  # windows that are evaluated at each validation, evenly spaced
+MAX_LISTED_NAMES = 8  # names of series in the log
 
 
 class Forecast(Task):
-    """Forecasting of the series of one table."""
+    """The forecasting task on the series of one table."""
 
     unit = "values"
-    fill_defaults = staticmethod(fill_forecast)
+    set_defaults = staticmethod(set_forecast_defaults)
     primary_metric = ("mse", "mse")
 
     def __init__(self, series: SeriesData, statistics: SeriesStatistics, settings: ResolvedSettings):
@@ -89,7 +89,7 @@ class Forecast(Task):
         self.fingerprint = compute_fingerprint(series, self.split_rule)
         self.preprocessor = Preprocessor(facts=statistics.to_facts() | {"example": series.source})
         self.rolling = build_windows(series, statistics, settings)
-        self.windows = {split: self.rolling.find(start, stop) for split, (start, stop) in self.borders.items()}
+        self.windows = {split: self.rolling.find_windows(start, stop) for split, (start, stop) in self.borders.items()}
 
     @classmethod
     def prepare(
@@ -100,23 +100,24 @@ class Forecast(Task):
         log: LogFunction = no_log,
         progress: ProgressCallback | None = None,
     ) -> Forecast:
-        """Reads the table; chooses splits, season, horizon, lookback and quantiles that the settings leave open."""
+        """Reads the table; chooses splits, season, horizon, lookback and quantiles unless they are set."""
         statistics = SeriesStatistics.from_facts(preprocessor.facts) if preprocessor else None
-        layout = (statistics.columns, statistics.grid) if statistics else (None, None)
-        series = read_series(data, settings, *layout)
-        stop = compute_borders(series, _choose_splits(settings))["train"][1]
-        check_training_values(series, stop)
-        season_message = _choose_lengths(series, settings, stop)
+        columns, grid = (statistics.columns, statistics.grid) if statistics else (None, None)
+        series = read_series(data, settings, columns, grid)
+        train_end = compute_borders(series, _choose_splits(settings))["train"][1]
+        check_training_values(series, train_end)
+        season_message = _choose_lengths(series, settings, train_end)
         resolved = ResolvedSettings.from_settings(settings)
         parse_quantiles(resolved)
         if statistics is None:
             forecast = resolved.forecast
-            statistics = SeriesStatistics.fit(series, stop, forecast.season, forecast.calendar)
+            statistics = SeriesStatistics.fit(series, train_end, forecast.season, forecast.calendar)
         task = cls(series, statistics, resolved)
         task._check_windows()
-        for message in (*task._describe(), season_message, *task.warnings()):
+        for message in (*task._describe_series(), season_message):
             if message:
                 log(message)
+        task.log_findings(log)
         return task
 
     def _check_windows(self) -> None:
@@ -124,12 +125,12 @@ class Forecast(Task):
             if not len(self.windows[split]):
                 needed = self.rolling.horizon + (self.rolling.min_history if split == "train" else 0)
                 problem = f"the {split} split has {stop - start:,} steps, and no window of {needed:,} fits into it."
-                repair = "Give more rows, a smaller --horizon or --forecast.lookback, or other --forecast.splits."
-                raise DataError(problem, repair=repair, file=self.series.source)
+                fix = "Give more rows, a smaller --horizon or --forecast.lookback, or other --forecast.splits."
+                raise DataError(problem, fix=fix, file=self.series.source)
 
-    def _describe(self) -> list[str]:
+    def _describe_series(self) -> list[str]:
         series, rolling = self.series, self.rolling
-        names = ", ".join(series.names[:MAX_NAMES]) + (" …" if len(series.names) > MAX_NAMES else "")
+        names = ", ".join(series.names[:MAX_LISTED_NAMES]) + (" …" if len(series.names) > MAX_LISTED_NAMES else "")
         count = f"{len(series.names)} series" if len(series.names) > 1 else "series"
         sizes = ", ".join(f"{split} {len(windows):,}" for split, windows in self.windows.items())
         return [
@@ -138,12 +139,16 @@ class Forecast(Task):
             f"windows: {sizes}; each forecasts {rolling.horizon} steps from the last {rolling.lookback}.",
         ]
 
+    def notes(self) -> list[str]:
+        return self.series.findings.note_messages()
+
     def warnings(self) -> list[str]:
         series, warnings = self.series, self.series.findings.warning_messages()
         start, stop = self.borders["train"]
-        constant = [name for name, same in zip(series.names, is_constant(series.values[start:stop])) if same]
-        if constant:
-            warnings.append(f"{len(constant):,} series never change in the training part (first: {constant[0]!r}).")
+        constant_names = np.array(series.names)[is_constant(series.values[start:stop])].tolist()
+        if constant_names:
+            first = constant_names[0]
+            warnings.append(f"{len(constant_names):,} series never change in the training part (first: {first!r}).")
         num_unused = len(series.values) - series.end
         if num_unused:
             warnings.append(f"{num_unused:,} rows after the last value, which are not used.")
@@ -154,18 +159,18 @@ class Forecast(Task):
 
     def size(self) -> Size:
         num_windows, horizon = len(self.windows["train"]), self.rolling.horizon
-        return Size(num_windows * horizon, examples=num_windows, max_length=self.rolling.lookback)
+        return Size(num_windows * horizon, num_examples=num_windows, max_length=self.rolling.lookback)
 
     def valid_size(self) -> Size:
         num_windows = min(len(self.windows["valid"]), MAX_VALIDATION_WINDOWS)
-        return Size(num_windows * self.rolling.horizon, examples=num_windows)
+        return Size(num_windows * self.rolling.horizon, num_examples=num_windows)
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         if settings.recurrent.bidirectional:
             problem = "a forecast uses the last state, at which a backward direction has read a single step."
-            raise UsageError(problem, repair="Leave out --recurrent.bidirectional.")
+            raise UsageError(problem, fix="Leave out --recurrent.bidirectional.")
 
-    def run_layers(self, model: ForecastModel) -> None:
+    def check_shapes(self, model: ForecastModel) -> None:
         model.forecast(self.rolling.collate(self.windows["train"][:1]).to("meta"))
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> BucketLoader[WindowBatch]:
@@ -232,22 +237,22 @@ class Forecast(Task):
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
-        """Evaluates all windows of the test split of the training data or of a folder, or of another table."""
+        """Evaluates all windows: of the test split of the training data or of a folder, or of any other table."""
         check_output_path(options.out, (*SUFFIXES, *TABLE_SUFFIXES))
-        rolling, training = _read_windows(bundle, data), bundle.training
+        rolling, training = read_windows(bundle, data), bundle.training
         series = rolling.series
-        start, stop, part = _select_part(series, bundle, split)
-        windows = rolling.find(start, stop)
+        start, stop, description = select_steps(series, bundle, split)
+        windows = rolling.find_windows(start, stop)
         if not len(windows):
             needed = rolling.min_history + rolling.horizon
-            problem = f"no window of {needed:,} steps fits into {part} ({stop - start:,} steps)."
-            raise DataError(problem, repair="Give a longer table.", file=series.source)
+            problem = f"no window of {needed:,} steps fits into {description} ({stop - start:,} steps)."
+            raise DataError(problem, fix="Give a longer table.", file=series.source)
         block_errors = BlockErrors(rolling, start, stop) if options.examples else None
         with Stopwatch() as watch:
             linear = None if training is None else training.arrays.get("linear")
             errors = compute_errors(bundle.model, rolling, windows, options.progress, block_errors, linear)
         if options.out is not None and options.out.suffix.lower() in TABLE_SUFFIXES:
-            write_predictions(options.out, describe_windows(bundle.model, rolling, windows))
+            write_predictions(options.out, iterate_predictions(bundle.model, rolling, windows))
         elif options.out is not None:
             save_plot(options.out, forecast_first_windows(bundle.model, rolling, windows))
         warnings = series.findings.warning_messages()
@@ -255,71 +260,50 @@ class Forecast(Task):
         if new_names:
             first = new_names[0]
             warnings.append(f"{len(new_names):,} series are new to the run and scaled by their own values ({first} …).")
-        evaluation = build_evaluation(errors, f"{series.source}, {part}", rolling, warnings)
+        evaluation = build_evaluation(errors, f"{series.source}, {description}", rolling, warnings)
         examples = None if block_errors is None else block_errors.to_scores()
-        evaluation = replace(evaluation, seconds=watch.seconds, examples=examples)
+        notes = tuple(series.findings.note_messages())
+        evaluation = replace(evaluation, seconds=watch.seconds, examples=examples, data_notes=notes)
         if training is None:
             return evaluation
 
-        def compute(others: np.ndarray) -> float:
-            return build_evaluation(compute_errors(bundle.model, rolling, windows[others]), "", rolling, []).metrics[
-                "mse"
-            ]
+        def compute_mse(indices: np.ndarray) -> float:
+            errors = compute_errors(bundle.model, rolling, windows[indices])
+            return build_evaluation(errors, "", rolling, []).metrics["mse"]
 
         masks = training.find(hash_windows(rolling, windows))
-        return replace(evaluation, overlap=measure_overlap(*masks, "windows", compute))
+        return replace(evaluation, overlap=measure_overlap(*masks, "windows", compute_mse))
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
         """Returns single windows of the split."""
-        rolling = _read_windows(bundle, data)
-        start, stop, _ = _select_part(rolling.series, bundle, split)
-        windows = list(rolling.find(start, stop))
+        rolling = read_windows(bundle, data)
+        start, stop, _ = select_steps(rolling.series, bundle, split)
+        windows = list(rolling.find_windows(start, stop))
         return windows, lambda window: forecast_windows(bundle.model, rolling.collate(window[None]))
 
     @classmethod
+    def inspect_text(cls, bundle: ModelBundle, text: str) -> InspectedInput:
+        return inspect_table(bundle, text)
+
+    @classmethod
+    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
+        return inspect_windows(bundle, data, split, count)
+
+    @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
-        """Yields the steps after the end of each table. `options.out` is a plot of the last of them."""
+        """Yields the forecast after the end of each table. `options.out` gets a plot of the last table."""
         check_output_path(options.out, SUFFIXES)
         for spec in inputs:
-            prediction = forecast_next_steps(bundle.model, _read_windows(bundle, spec))
+            prediction = forecast_next_steps(bundle.model, read_windows(bundle, spec))
             if options.out is not None:
                 save_plot(options.out, prediction.values["series"])
             yield prediction
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str]:
-        """Returns one input: a file, or standard input, is a whole table."""
+        """Returns one input, which is a whole table: the file, or the text of standard input for "-"."""
         return [sys.stdin.read()] if text == "-" else [text]
-
-
-def build_windows(series: SeriesData, statistics: SeriesStatistics, settings: ResolvedSettings) -> RollingWindows:
-    forecast = settings.forecast
-    return RollingWindows(series, statistics.select(series), forecast.lookback, settings.horizon, forecast.missing)
-
-
-def _read_windows(bundle: ModelBundle, spec: str) -> RollingWindows:
-    """Reads a table as the training data was read."""
-    statistics = SeriesStatistics.from_facts(bundle.preprocessor.facts)
-    series = read_series(spec, bundle.settings, statistics.columns, statistics.grid)
-    return build_windows(series, statistics, bundle.settings)
-
-
-def compute_fingerprint(series: SeriesData, split_rule: str) -> str:
-    """Returns a digest of the values and how they are split.
-
-    The names Clock and Columns are those of version 0.1, so that its runs recognise their data.
-    """
-    grid, columns = series.grid, series.columns
-    description = (
-        f"({split_rule!r}, {series.names!r}, Clock(unit={grid.unit!r}, step={grid.step!r}, first={grid.first!r}, "
-        f"style={grid.style!r}, day={grid.day!r}), Columns(time={columns.time!r}, targets={columns.targets!r}, "
-        f"known={columns.known!r}, series={columns.series!r}))"
-    )
-    digest = hashlib.blake2b(description.encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(series.values[: series.end]).tobytes())
-    digest.update(np.ascontiguousarray(series.known[:, : series.end]).tobytes())
-    return digest.hexdigest()
 
 
 def parse_quantiles(settings: ResolvedSettings) -> tuple[float, ...]:
@@ -328,17 +312,17 @@ def parse_quantiles(settings: ResolvedSettings) -> tuple[float, ...]:
     if text.strip().lower() in ("", "none"):
         return ()
     try:
-        levels = sorted({float(part) for part in parse_columns(text) or ()})
+        levels = sorted({float(part) for part in split_commas(text) or ()})
     except ValueError:
         levels = [0.0]
     if not all(0 < level < 1 for level in levels):
         problem = f"--forecast.quantiles: expected numbers between 0 and 1, received {text!r}."
-        raise UsageError(problem, repair="For example --forecast.quantiles 0.1,0.9, or none.")
+        raise UsageError(problem, fix="For example --forecast.quantiles 0.1,0.9, or none.")
     return tuple(levels)
 
 
 def _choose_splits(settings: Settings) -> str:
-    """Fills in and returns the splits: the common fractions if they were changed, else those of the task."""
+    """Returns `forecast.splits`; if it is not set, sets it to the fractions of `data`, or to DEFAULT_SPLITS."""
     if settings.forecast.splits is None:
         valid, test = settings.data.valid_fraction, settings.data.test_fraction
         is_default = (valid, test) == (HELD_OUT_FRACTION, HELD_OUT_FRACTION)
@@ -346,45 +330,30 @@ def _choose_splits(settings: Settings) -> str:
     return settings.forecast.splits
 
 
-def _choose_lengths(series: SeriesData, settings: Settings, stop: int) -> str:
-    """Fills in season, horizon, lookback and quantiles; returns a message about the season.
+def _choose_lengths(series: SeriesData, settings: Settings, train_end: int) -> str:
+    """Sets season, horizon, lookback and quantiles unless they are set; returns a message about the season.
 
-    The season is that of the calendar or of the training values, which end at `stop`. The horizon is one season, the
-    lookback the longer of 3.5 horizons and 3 seasons, at most a third of training.
+    The season is a calendar cycle, or detected in the training values, which end at `train_end`. The horizon is one
+    season, the lookback the longer of 3.5 horizons and 3 seasons, at most a third of training.
     """
     forecast, message = settings.forecast, ""
     if forecast.season is None:
         calendar_season = series.grid.season
-        if calendar_season is not None and 2 * calendar_season <= stop:
+        if calendar_season is not None and 2 * calendar_season <= train_end:
             forecast.season = calendar_season
             message = f"season: {forecast.season} steps, by the timestamps (step: {series.grid.step_name})."
-        elif season := detect_season(series.values[:stop]):
+        elif season := detect_season(series.values[:train_end]):
             forecast.season = season
             message = f"season: {season} steps, the strongest autocorrelation of the training values."
         else:
             forecast.season = 1
             message = "season: none was found, so the seasonal-naive forecast is the naive one."
     if settings.horizon is None:
-        settings.horizon = max(1, min(forecast.season if forecast.season > 1 else 10, stop // 10))
+        settings.horizon = max(1, min(forecast.season if forecast.season > 1 else 10, train_end // 10))
     if forecast.lookback is None:
         lookback = max(3 * forecast.season, -(-7 * settings.horizon // 2))
         whole_seasons = -(-lookback // forecast.season) * forecast.season
-        forecast.lookback = max(1, min(whole_seasons, stop // 3))
+        forecast.lookback = max(1, min(whole_seasons, train_end // 3))
     if forecast.quantiles is None:
         forecast.quantiles = DEFAULT_QUANTILES
     return message
-
-
-def _select_part(series: SeriesData, bundle: ModelBundle, split: str | None) -> tuple[int, int, str]:
-    """Returns the first step to evaluate, the step after the last, and which part of the data they are, in words."""
-    if split not in (None, "all", *SPLITS):
-        raise UsageError(f"there is no split {split!r}.", repair=suggest(str(split), [*SPLITS, "all"]))
-    splits = bundle.settings.forecast.splits
-    has_splits = split is not None or series.split_ends is not None
-    if not has_splits:
-        with suppress(UsageError):  # another table may be too short for these splits
-            has_splits = compute_fingerprint(series, describe_splits(series, splits)) == bundle.training_fingerprint
-    if split == "all" or not has_splits:
-        return 0, series.end, "all of it"
-    start, stop = compute_borders(series, splits)[split or "test"]
-    return start, stop, f"the {split or 'test'} split"

@@ -1,7 +1,8 @@
 """Finds the columns of a table that hold the time: one, several (year, month, day, hour; date and time), or none.
 
-Several columns become one column of timestamps whose name is theirs, separated by commas. A plain number is time only
-in a column that is called so, or in a first column that counts, with a warning. The module knows nothing of grids.
+Several columns are joined into one column of timestamps, called by their names separated by commas. Plain numbers are
+read as time only in a column with a name such as "time", or, with a warning, in a first column that counts. The module
+knows nothing of grids.
 """
 
 from __future__ import annotations
@@ -25,35 +26,48 @@ UNITS = {
     "minute": ("minute", "min", "mins"),
     "second": ("second", "sec", "secs"),
 }
-QUARTERS = ("quarter", "qtr")
-CLOCKS = ("time", *UNITS["hour"], "time_of_day", "clock")  # beside a column of dates
-PLAIN_NUMBERS = ("integer", "decimal", "year", "unix", "unix-ms")  # styles that other numbers have, too
-COUNTER_WARNING = "column of numbers that count, {!r}, which is read as time (--forecast.time or --target decide)"
-SAMPLE = 20  # timestamps that are read to recognise a column
+QUARTER_NAMES = ("quarter", "qtr")
+CLOCK_NAMES = ("time", *UNITS["hour"], "time_of_day", "clock")  # names of a column beside a column of dates
+NUMBER_STYLES = ("integer", "decimal", "year", "unix", "unix-ms")  # styles of timestamps that may be other numbers
+COUNTER_WARNING = "column of numbers that count, {!r}, which is read as time (or set --forecast.time or --target)"
+SAMPLE_SIZE = 20  # timestamps that are read to recognise a column
 
 
-def find_time_columns(columns: Mapping[str, Sequence[str]], series: str | None) -> tuple[list[str], str]:
-    """Returns the names of the columns that hold the time, in order, and a warning or "". No names: there is none."""
-    styles = {name: detect_style([text for text in texts if text.strip()][:SAMPLE]) for name, texts in columns.items()}
-    by_name = {name.strip().lower(): name for name in columns}
-    dated = [name for name, style in styles.items() if style is not None and style not in PLAIN_NUMBERS]
-    dated.sort(key=lambda name: name.lower() not in TIME_NAMES)
-    if dated:
-        clocks = [by_name[clock] for clock in CLOCKS if clock in by_name and by_name[clock] != dated[0]]
-        is_repeated = _has_repeated_rows(columns, [dated[0], *([series] if series else [])])
-        return ([dated[0], clocks[0]] if clocks and is_repeated else [dated[0]]), ""
-    parts = [next((by_name[name] for name in names if name in by_name), None) for names in UNITS.values()]
-    found = parts[: parts.index(None)] if None in parts else parts
-    if len(found) > 1:
-        return [name for name in found if name], ""
-    named = [name for name, style in styles.items() if style and name.strip().lower() in TIME_NAMES]
-    named = [name for name in named if not _is_cyclic(columns[name])]
-    if named:
-        return named[:1], ""
-    first = next(iter(columns))
-    if styles[first] and _is_counter(columns[first]):
-        return [first], COUNTER_WARNING.format(first)
+def find_time_columns(
+    columns: Mapping[str, Sequence[str]], series: str | None, date_order: str = "auto"
+) -> tuple[list[str], str]:
+    """Returns the names of the columns that hold the time, in order, or none; and a warning or ""."""
+    styles = {name: _detect_column_style(texts, date_order) for name, texts in columns.items()}
+    by_lower_name = {name.strip().lower(): name for name in columns}
+    dates = [name for name, style in styles.items() if style is not None and style not in NUMBER_STYLES]
+    dates.sort(key=lambda name: name.lower() not in TIME_NAMES)
+    if dates:
+        clocks = [by_lower_name[name] for name in CLOCK_NAMES if name in by_lower_name]
+        clocks = [name for name in clocks if name != dates[0]]
+        is_repeated = _has_repeated_rows(columns, [dates[0], *([series] if series else [])])
+        return ([dates[0], clocks[0]] if clocks and is_repeated else [dates[0]]), ""
+    # Columns for year, month, day, …: as many units as have a column, without a gap.
+    units = [next((by_lower_name[name] for name in names if name in by_lower_name), None) for names in UNITS.values()]
+    units = units[: units.index(None)] if None in units else units
+    if len(units) > 1:
+        return [name for name in units if name], ""
+    numbers = [name for name, style in styles.items() if style and name.strip().lower() in TIME_NAMES]
+    numbers = [name for name in numbers if not _is_cyclic(columns[name])]
+    if numbers:
+        return numbers[:1], ""
+    first_name = next(iter(columns))
+    if styles[first_name] and _is_counter(columns[first_name]):
+        return [first_name], COUNTER_WARNING.format(first_name)
     return [], "table without a column of timestamps, whose rows are read as equal steps (--forecast.time names one)"
+
+
+def _detect_column_style(texts: Sequence[str], date_order: str) -> str | None:
+    """Returns the style of the first timestamps of a column, or None if it has none.
+
+    If they do not match `date_order`, any other order is accepted.
+    """
+    sample = [text for text in texts if text.strip()][:SAMPLE_SIZE]
+    return detect_style(sample, date_order) or detect_style(sample)
 
 
 def _has_repeated_rows(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> bool:
@@ -69,7 +83,7 @@ def _parse_integers(texts: Sequence[str]) -> np.ndarray | None:
 
 
 def _is_cyclic(texts: Sequence[str]) -> bool:
-    """Returns whether small numbers start again and again, as those of hours and months do."""
+    """Returns whether small numbers repeat in cycles, as hours and months do."""
     numbers = _parse_integers(texts)
     if numbers is None or not len(numbers) or numbers.max() > 366:
         return False
@@ -88,53 +102,55 @@ def _is_counter(texts: Sequence[str]) -> bool:
 # Several columns → one timestamp → several columns
 
 
-def join_timestamps(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> list[str]:
+def join_timestamps(columns: Mapping[str, Sequence[str]], names: Sequence[str], date_order: str = "auto") -> list[str]:
     """Returns the timestamp of each row, as text: `2020-01-31 18:00`, or date and time as they are written."""
     rows = zip(*(columns[name] for name in names))
-    if not _is_date(columns[names[0]], names[0]):
+    if not _is_date(columns[names[0]], names[0], date_order):
         return [_join_numbers(fields, names) for fields in rows]
     return [f"{date.strip()} {_format_clock(clock.strip())}" for date, clock, *_ in rows]
 
 
-def _is_date(texts: Sequence[str], name: str) -> bool:
+def _is_date(texts: Sequence[str], name: str, date_order: str) -> bool:
     """Returns whether a column holds whole dates, rather than years."""
-    style = detect_style([text for text in texts if text.strip()][:SAMPLE])
-    return name.strip().lower() not in UNITS["year"] and style not in (None, *PLAIN_NUMBERS)
+    style = _detect_column_style(texts, date_order)
+    return name.strip().lower() not in UNITS["year"] and style not in (None, *NUMBER_STYLES)
 
 
 def _join_numbers(fields: Sequence[str], names: Sequence[str]) -> str:
+    """Returns the timestamp with this year, month and, if there are more fields, day, hour, minute and second."""
     try:
-        year, month, *others = (_parse_part(field, name) for field, name in zip(fields, names))
+        year, month, *others = (_parse_unit(field, name) for field, name in zip(fields, names))
     except ValueError:
         return " ".join(fields)  # reported as an unreadable timestamp
-    date = "-".join(f"{part:02}" for part in (year, month, *others[:1]))
-    clock = ":".join(f"{part:02}" for part in [*others[1:], *([0] if len(others) == 2 else [])])
+    date = "-".join(f"{number:02}" for number in (year, month, *others[:1]))
+    clock = ":".join(f"{number:02}" for number in [*others[1:], *([0] if len(others) == 2 else [])])
     return f"{date} {clock}".strip()
 
 
-def _parse_part(text: str, name: str) -> int:
+def _parse_unit(text: str, name: str) -> int:
+    """Returns the number in a field of the column `name`; a month may be a name, a quarter is its first month."""
     word = text.strip()
     if word[:3].lower() in MONTH_NAMES:
         return MONTH_NAMES.index(word[:3].lower()) + 1
     number = float(word.lstrip("Qq"))
     if number != int(number):
         raise ValueError(f"{text!r} is not a whole number")
-    return 3 * int(number) - 2 if name.strip().lower() in QUARTERS else int(number)
+    return 3 * int(number) - 2 if name.strip().lower() in QUARTER_NAMES else int(number)
 
 
 def _format_clock(text: str) -> str:
-    """Returns the time of day; a whole number is an hour."""
+    """Returns the time of day as hours and minutes; a whole number is an hour."""
     return f"{int(text):02}:00" if re.fullmatch(r"\d{1,2}", text) else text
 
 
-def split_timestamp(label: str, names: Sequence[str]) -> list[str]:
-    """Returns a timestamp of `join_timestamps` as the fields of its columns."""
+def split_timestamp(timestamp: str, names: Sequence[str]) -> list[str]:
+    """Returns the fields of the columns from which `join_timestamps` builds a timestamp."""
     if len(names) < 2:
-        return [label]
-    if names[1].strip().lower() in CLOCKS and names[0].strip().lower() not in UNITS["year"]:
-        date, _, clock = label.partition(" ")
+        return [timestamp]
+    if names[1].strip().lower() in CLOCK_NAMES and names[0].strip().lower() not in UNITS["year"]:
+        date, _, clock = timestamp.partition(" ")
         return [date, str(int(clock[:2])) if names[1].strip().lower() in UNITS["hour"] else clock]
-    numbers = [int(number) for number in re.findall(r"\d+", label)]
-    if names[1].strip().lower() in QUARTERS:
+    numbers = [int(number) for number in re.findall(r"\d+", timestamp)]
+    if names[1].strip().lower() in QUARTER_NAMES:
         numbers[1] = (numbers[1] + 2) // 3
     return [str(number) for number in numbers[: len(names)]]

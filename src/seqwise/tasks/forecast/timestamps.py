@@ -1,9 +1,9 @@
-"""Timestamps: text → time → positions on an even grid, and back. The module knows nothing of values or files.
+"""Timestamps: text → integers ("ticks") → positions on an even grid, and back.
 
 Accepts ISO dates and times, local formats (31.12.2020 14:00, 12/31/2020 2:00 PM, 31 Dec 2020), months (2020-01),
 years, compact dates (20200131), Unix seconds and milliseconds, and plain numbers. A `TimeGrid` is the even spacing
-found in a table. It formats any step of the grid as the file writes timestamps, so that a forecast continues where the
-history ends.
+of the timestamps of a table. It formats any step of the grid in the style of the file, so that a forecast continues
+where the history ends. The module knows nothing of values or files.
 """
 
 from __future__ import annotations
@@ -17,49 +17,69 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-SECOND = 1_000_000  # times are integers in microseconds, plain numbers with a fraction integers in millionths
+SECOND = 1_000_000  # ticks: times are in microseconds, numbers with a fraction in millionths, other numbers in ones
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND
 EPOCH = datetime(1970, 1, 1)
 ROUND_STEPS = [SECOND * n for n in (1, 2, 5, 10, 15, 20, 30)] + [MINUTE * n for n in (1, 2, 5, 10, 15, 20, 30)]
 ROUND_STEPS += [HOUR * n for n in (1, 2, 3, 4, 6, 8, 12)] + [DAY, 7 * DAY]
 
-UNIX_UNITS = {"unix": SECOND, "unix-ms": SECOND // 1000}  # by style
-PATTERNS = {"month": "%Y-%m", "compact": "%Y%m%d"}  # by style
-MAX_OFFSET = 0.25  # how far a timestamp may be off the grid, in steps
+UNIX_UNITS = {"unix": SECOND, "unix-ms": SECOND // 1000}  # style → unit in ticks
+PATTERNS = {"month": "%Y-%m", "compact": "%Y%m%d"}  # style → pattern of `strptime`
+MAX_OFFSET = 0.25  # maximum distance of a timestamp from the grid, in steps
 FORMATS = (
     "2020-01-31, 2020-01-31 18:00, 31.01.2020, 01/31/2020 6:00 PM, 2020-01, a year, Unix seconds or a whole number"
 )
 MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 LOCAL_DATE = re.compile(r"(\d{1,4})([/.\-])\d{1,2}\2(\d{1,4})(?!\d)")  # 31/12/2020, 12-31-20, 2020/12/31
-NAMED_DATES = ("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %Y", "%B %Y", "%b-%y")
-CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%I %p", "%H.%M.%S", "%H.%M")
+NAMED_DATE_PATTERNS = (
+    "%d %b %Y",
+    "%d-%b-%Y",
+    "%d-%b-%y",
+    "%d %B %Y",
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%b %Y",
+    "%B %Y",
+    "%b-%y",
+)
+CLOCK_PATTERNS = (
+    "%H:%M",
+    "%H:%M:%S",
+    "%H:%M:%S.%f",
+    "%I:%M %p",
+    "%I:%M:%S %p",
+    "%I:%M%p",
+    "%I %p",
+    "%H.%M.%S",
+    "%H.%M",
+)
 
 
 @dataclass(frozen=True)
 class TimeGrid:
-    """Evenly spaced timestamps, numbered from 0. `first` is the value of the first one; it and `step` are in `unit`.
+    """Evenly spaced timestamps with indices from 0.
 
     Months count from the year 0, business days from 1970; moments are microseconds since 1970.
     """
 
     unit: str  # moment, month, business day or number
-    step: int
-    first: int
+    step: int  # distance of two timestamps, in units
+    first: int  # the timestamp with index 0, in units
     style: str  # how timestamps are written; see `detect_style`
-    day: int = 1  # of the month, if the unit is month; 31 is the last day
+    day: int = 1  # day of the month, if the unit is month; 31 is the last day
 
-    def label(self, index: int) -> str:
-        """Returns a timestamp, written as in the file."""
+    def format_timestamp(self, index: int) -> str:
+        """Returns the timestamp with an index, written as in the file."""
         value = self.first + index * self.step
         if self.unit != "number":
-            return _format_datetime(self.datetimes(np.array([index]))[0].item(), self.style)
+            return _format_datetime(self.get_datetimes(np.array([index]))[0].item(), self.style)
         if self.style != "decimal":
             return str(value)
         text = f"{value / SECOND:.6f}".rstrip("0")
         return f"{text}0" if text.endswith(".") else text
 
-    def datetimes(self, indices: np.ndarray) -> np.ndarray:
-        """Returns timestamps as datetime64 in microseconds; meaningless if the unit is number."""
+    def get_datetimes(self, indices: np.ndarray) -> np.ndarray:
+        """Returns the timestamps with these indices as datetime64 in microseconds; meaningless for the unit number."""
         values = self.first + np.asarray(indices, dtype=np.int64) * self.step
         if self.unit == "month":
             last_days = [calendar.monthrange(int(value) // 12, int(value) % 12 + 1)[1] for value in values]
@@ -69,8 +89,8 @@ class TimeGrid:
             return np.busday_offset(np.datetime64(0, "D"), values).astype("datetime64[us]")
         return values.astype("datetime64[us]")
 
-    def positions(self, ticks: np.ndarray) -> np.ndarray:
-        """Returns where timestamps are on the grid; a fraction is off the grid."""
+    def find_positions(self, ticks: np.ndarray) -> np.ndarray:
+        """Returns the positions of timestamps on the grid, which are fractions if they are off the grid."""
         return (self._count_units(ticks) - self.first) / self.step
 
     def _count_units(self, ticks: np.ndarray) -> np.ndarray:
@@ -79,11 +99,11 @@ class TimeGrid:
         return _count_business_days(ticks) if self.unit == "business day" else ticks
 
     def align(self, ticks: np.ndarray) -> TimeGrid:
-        """Returns this grid starting at the earliest of other timestamps, or a shifted one if they are not on it."""
+        """Returns this grid from the earliest of other timestamps on; a shifted grid if they are off this one."""
         earliest = int(self._count_units(ticks).min())
         index = round((earliest - self.first) / self.step)
         aligned = replace(self, first=self.first + index * self.step)
-        offsets = np.abs(aligned.positions(ticks) - np.round(aligned.positions(ticks)))
+        offsets = np.abs(aligned.find_positions(ticks) - np.round(aligned.find_positions(ticks)))
         return aligned if offsets.max() <= MAX_OFFSET else replace(self, first=earliest)
 
     @property
@@ -105,16 +125,16 @@ class TimeGrid:
 
     @property
     def season(self) -> int | None:
-        """Steps of the next longer calendar cycle (a day, a week or a year); None if there is none."""
+        """The number of steps in the shortest calendar cycle (a day, a week or a year) that is longer than a step."""
         cycles = {"month": (12,), "business day": (5,), "moment": (DAY, 7 * DAY, 364 * DAY)}.get(self.unit, ())
         cycle = next((cycle for cycle in cycles if self.step < cycle), None)
         return cycle // self.step if cycle is not None and cycle % self.step == 0 else None
 
-    def calendar_phases(self, indices: np.ndarray) -> dict[str, tuple[np.ndarray, float]]:
+    def compute_calendar_phases(self, indices: np.ndarray) -> dict[str, tuple[np.ndarray, float]]:
         """Returns for each calendar cycle the phase of each step, from 0 to 1, and the length of the cycle in steps."""
         if self.unit == "number":
             return {}
-        moments = self.datetimes(indices)
+        moments = self.get_datetimes(indices)
         days = moments.astype("datetime64[D]")
         phases = {}
         if self.unit == "moment" and self.step < DAY:
@@ -130,13 +150,12 @@ class TimeGrid:
         return phases
 
 
-def detect_style(texts: Sequence[str]) -> str | None:
-    """Returns how these timestamps are written, or None if they are not timestamps.
+def detect_style(texts: Sequence[str], date_order: str = "auto") -> str | None:
+    """Returns the style in which these timestamps are written, or None if they are not timestamps.
 
-    A style is "month", "year", "integer", "decimal", "unix", "unix-ms", "compact", for ISO formats the precision
-    ("date", "minutes", "seconds" or "fractions"), the separator, and "+" if there is a time zone, or for local formats
-    the pattern of `strptime`. The first timestamp decides, except that the styles of integers and of local formats
-    depend on all of them.
+    A style is "month", "year", "integer", "decimal", "unix", "unix-ms" or "compact"; for ISO formats the precision
+    ("date", "minutes", "seconds" or "fractions"), the separator, and "+" if there is a time zone; for local formats
+    the pattern of `strptime`. It depends on the first timestamp; for integers and local formats on all of them.
     """
     first = texts[0].strip() if texts else ""
     if re.fullmatch(r"\d{4}-\d{2}", first):
@@ -148,7 +167,7 @@ def detect_style(texts: Sequence[str]) -> str | None:
     try:
         moment = datetime.fromisoformat(first)
     except ValueError:
-        return next(iter(find_local_styles(texts)), None)
+        return next(iter(find_local_styles(texts, date_order)), None)
     if len(first) <= 10:
         return "date"
     precision = "seconds" if re.match(r".{11}\d\d:\d\d:\d\d", first) else "minutes"
@@ -156,34 +175,46 @@ def detect_style(texts: Sequence[str]) -> str | None:
     return f"{precision}{first[10]}{'+' if moment.tzinfo else ''}"
 
 
-def find_local_styles(texts: Sequence[str]) -> list[str]:
-    """Returns the patterns of `strptime` that fit most of these timestamps; several where day and month are ambiguous.
+def find_local_styles(texts: Sequence[str], date_order: str = "auto") -> list[str]:
+    """Returns the patterns of `strptime` that match most of these timestamps; several if day and month are ambiguous.
 
-    The day is first with dots, as in 31.12.2020. Otherwise all timestamps decide; where both orders fit all of them,
-    the one that leaves fewer gaps between them.
+    With the order auto, the day is first with dots, as in 31.12.2020. Otherwise the order that matches more timestamps
+    is chosen; if both match equally many, the order with fewer gaps between the timestamps.
     """
     first = texts[0].strip() if texts else ""
-    dates: tuple[str, ...] = NAMED_DATES
+    date_patterns: tuple[str, ...] = NAMED_DATE_PATTERNS
     if match := LOCAL_DATE.match(first):
-        start, mark, end = match.groups()
-        year = "Y" if len(end) == 4 else "y"
-        orders = ["Ymd"] if len(start) == 4 else [f"dm{year}"] if mark == "." else [f"dm{year}", f"md{year}"]
-        dates = tuple(mark.join(f"%{part}" for part in order) for order in orders)
-    patterns = [*dates, *(f"{date}{space}{clock}" for date in dates for space in " T" for clock in CLOCKS)]
-    ticks = {pattern: _parse_all(texts, pattern) for pattern in patterns if _parse_all([first], pattern)}
-    best = max(map(len, ticks.values()), default=0)
-    ticks = {pattern: values for pattern, values in ticks.items() if len(values) == best}
+        date_patterns = _list_date_patterns(match[1], match[2], match[3], date_order)
+    patterns = [
+        *date_patterns,
+        *(f"{date}{space}{clock}" for date in date_patterns for space in " T" for clock in CLOCK_PATTERNS),
+    ]
+    ticks = {pattern: _parse_matching(texts, pattern) for pattern in patterns if _parse_matching([first], pattern)}
+    num_matches = max(map(len, ticks.values()), default=0)
+    ticks = {pattern: values for pattern, values in ticks.items() if len(values) == num_matches}
     densities = {pattern: _compute_density(np.unique(values)) for pattern, values in ticks.items()}
     return [pattern for pattern, density in densities.items() if density == max(densities.values())]
 
 
+def _list_date_patterns(first_number: str, separator: str, last_number: str, date_order: str) -> tuple[str, ...]:
+    """Returns the patterns that a date may have, by its first and last number and its separator."""
+    year = "Y" if len(last_number) == 4 else "y"
+    orders = {"day-first": f"dm{year}", "month-first": f"md{year}", "year-first": "ymd"}
+    possible = [orders["day-first"]] if separator == "." else [orders["day-first"], orders["month-first"]]
+    if date_order != "auto":
+        possible = [orders[date_order]]
+    if len(first_number) == 4:
+        possible = ["Ymd"]
+    return tuple(separator.join(f"%{letter}" for letter in order) for order in possible)
+
+
 def _compute_density(ticks: np.ndarray) -> float:
-    """Returns the share of the steps of their grid that sorted, distinct timestamps fill."""
-    return len(ticks) / (1 + round(float(infer_grid(ticks, "date").positions(ticks)[-1])))
+    """Returns the number of sorted, distinct timestamps divided by the number of steps of their grid."""
+    return len(ticks) / (1 + round(float(infer_grid(ticks, "date").find_positions(ticks)[-1])))
 
 
-def _parse_all(texts: Sequence[str], pattern: str) -> list[int]:
-    """Returns the timestamps that a pattern of `strptime` fits."""
+def _parse_matching(texts: Sequence[str], pattern: str) -> list[int]:
+    """Returns the timestamps that match a pattern of `strptime`."""
     ticks = []
     for text in texts:
         with suppress(ValueError):
@@ -211,7 +242,7 @@ def _is_compact_date(number: int) -> bool:
 
 
 def get_parser(style: str) -> Callable[[str], int]:
-    """Returns the function that parses timestamps of a style into integers; it raises ValueError for any other."""
+    """Returns the function that parses timestamps of a style into ticks; it raises ValueError for other texts."""
     if style in ("year", "integer"):
         return int
     if style == "decimal":
@@ -233,7 +264,7 @@ def get_parser(style: str) -> Callable[[str], int]:
 
 
 def infer_grid(ticks: np.ndarray, style: str) -> TimeGrid:
-    """Returns the grid of sorted, distinct timestamps; its step is the most frequent distance or a round one."""
+    """Returns the grid of sorted, distinct timestamps; its step is their most frequent distance, or a round number."""
     if style in ("year", "integer", "decimal", "row"):
         step = _find_mode(np.diff(ticks))[0] if len(ticks) > 1 else 1
         return TimeGrid("number", step, int(ticks[0]), style)
@@ -250,13 +281,13 @@ def infer_grid(ticks: np.ndarray, style: str) -> TimeGrid:
         return TimeGrid("business day", 1, int(_count_business_days(ticks)[0]), style)
     if share >= 0.5:
         return TimeGrid("moment", step, int(ticks[0]), style)
-    # Jittered timestamps: a round distance, counted from midnight.
+    # Irregular timestamps: the step is a round number near their median distance, counted from midnight.
     step = min(ROUND_STEPS, key=lambda size: abs(np.log(size / np.median(np.diff(ticks)))))
     return TimeGrid("moment", step, round(int(ticks[0]) / step) * step, style)
 
 
 def _find_mode(distances: np.ndarray) -> tuple[int, float]:
-    """Returns the most frequent distance (the smallest of several) and its share."""
+    """Returns the most frequent distance (of several the smallest) and its share."""
     sizes, counts = np.unique(distances, return_counts=True)
     return int(sizes[counts.argmax()]), float(counts.max() / counts.sum())
 

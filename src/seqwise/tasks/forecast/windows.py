@@ -3,10 +3,9 @@
     … past past past past | future future …         one window: the last `lookback` steps, and the `horizon` to forecast
         past past past past | future future …       the next one, one step later
 
-Splits are consecutive in time. A window of a later split may look back into the split before, but its targets are
-inside its own. The statistics (means and deviations, season, calendar features) are saved with a run; validation and
-test values have no influence on them. Every series is a row of its own: a model sees one series at a time. The
-module knows nothing of models.
+Splits are consecutive in time. The past of a window may be in the split before, but its targets are in its own split.
+The statistics (means and deviations, season, calendar features) are saved with a run; they do not depend on validation
+and test values. A window has values of one series. The module knows nothing of models.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from torch import Tensor
 
 from seqwise.data.batch import Batch
 from seqwise.data.examples import SPLITS
-from seqwise.data.tables import parse_columns
+from seqwise.data.tables import split_commas
 from seqwise.errors import DataError, UsageError
 from seqwise.tasks.forecast.reader import SeriesData, fill_missing
 from seqwise.tasks.forecast.table import SeriesColumns
 from seqwise.tasks.forecast.timestamps import TimeGrid
 
 MIN_CYCLES = 2  # a calendar cycle is a feature if the training part is at least this many cycles long
-MIN_AUTOCORRELATION = 0.2  # of a peak that counts as a season
-DEFAULT_SPLITS = "0.7,0.1,0.2"  # of the steps, for training, validation and testing
+MIN_AUTOCORRELATION = 0.2  # of a season
+DEFAULT_SPLITS = "0.7,0.1,0.2"  # shares of the steps for training, validation and testing
 ROUNDING = 1e-12  # relative to the largest value: numbers that differ by less are equal
 
 
@@ -58,21 +57,21 @@ class Standardizer:
 
 @dataclass(frozen=True)
 class SeriesStatistics:
-    """All statistics of a run. `names` are the series in the order of the arrays."""
+    """The statistics of the C series of a run."""
 
     columns: SeriesColumns
     grid: TimeGrid
-    names: list[str]
+    names: list[str]  # of the series, in the order of the arrays
     scaler: Standardizer
-    known_scaler: Standardizer
+    known_scaler: Standardizer  # of the values known in advance
     in_sample_error: np.ndarray  # (C,) mean |y_t - y_{t-season}| of the training part, for MASE
     season: int
-    calendar: list[str]
+    calendar: list[str]  # names of the calendar features
 
     @classmethod
     def fit(cls, series: SeriesData, stop: int, season: int, calendar: bool) -> SeriesStatistics:
         """Computes the statistics of the steps before `stop`."""
-        values, phases = series.values[:stop], series.grid.calendar_phases(np.arange(1))
+        values, phases = series.values[:stop], series.grid.compute_calendar_phases(np.arange(1))
         return cls(
             series.columns,
             series.grid,
@@ -84,14 +83,14 @@ class SeriesStatistics:
             [name for name, (_, length) in phases.items() if length * MIN_CYCLES <= stop] if calendar else [],
         )
 
-    def select(self, series: SeriesData) -> SeriesStatistics:
+    def select_series(self, series: SeriesData) -> SeriesStatistics:
         """Returns the statistics for the series of another table; a new series is scaled by its own values."""
         own_scaler = Standardizer.fit(series.values)
-        indices = {name: index for index, name in enumerate(self.names)}
-        trained_indices = np.array([indices.get(name, -1) for name in series.names])
+        indices_by_name = {name: index for index, name in enumerate(self.names)}
+        indices = np.array([indices_by_name.get(name, -1) for name in series.names])
 
         def select_values(values: np.ndarray, new_values: np.ndarray) -> np.ndarray:
-            return np.where(trained_indices >= 0, values[trained_indices], new_values)
+            return np.where(indices >= 0, values[indices], new_values)
 
         return replace(
             self,
@@ -102,7 +101,7 @@ class SeriesStatistics:
                 select_values(self.scaler.mean, own_scaler.mean),
                 select_values(self.scaler.deviation, own_scaler.deviation),
             ),
-            in_sample_error=select_values(self.in_sample_error, np.full(len(trained_indices), np.nan)),
+            in_sample_error=select_values(self.in_sample_error, np.full(len(indices), np.nan)),
         )
 
     def to_facts(self) -> dict[str, Any]:
@@ -136,35 +135,38 @@ class SeriesStatistics:
 
 
 def is_constant(values: np.ndarray) -> np.ndarray:
-    """Returns (C,): the columns of (T, C) that never change, up to rounding: their deviation is rarely exactly 0."""
+    """Returns for each column of (T, C) whether it is constant, up to rounding errors."""
     highest = np.fmax.reduce(values, axis=0, initial=-np.inf)
     lowest = np.fmin.reduce(values, axis=0, initial=np.inf)
-    return highest - lowest <= _rounding_error(values)
+    return highest - lowest <= _estimate_rounding_error(values)
 
 
-def _rounding_error(values: np.ndarray) -> np.ndarray:
+def _estimate_rounding_error(values: np.ndarray) -> np.ndarray:
     return ROUNDING * np.fmax.reduce(np.abs(values), axis=0, initial=0.0)
 
 
 def compute_calendar_features(series: SeriesData, names: Sequence[str], num_steps: int) -> np.ndarray:
     """Returns (num_steps, 2 × names): sine and cosine of the phase in each cycle."""
-    phases = series.grid.calendar_phases(np.arange(num_steps))
-    columns = [wave(2 * np.pi * phases[name][0]) for name in names for wave in (np.sin, np.cos)]
+    phases = series.grid.compute_calendar_phases(np.arange(num_steps))
+    columns = [function(2 * np.pi * phases[name][0]) for name in names for function in (np.sin, np.cos)]
     return np.stack(columns, axis=1) if columns else np.zeros((num_steps, 0))
 
 
 def compute_in_sample_error(values: np.ndarray, season: int) -> np.ndarray:
-    """Returns (C,): mean |y_t − y_{t−season}|, the scale of MASE; NaN without any such pair, 0 without change."""
+    """Returns mean |y_t − y_{t−season}| of each series (C,), the scale of MASE.
+
+    It is NaN if there is no such pair, and exactly 0 if the values are constant up to rounding errors.
+    """
     if season >= len(values):
         return np.full(values.shape[1], np.nan)
     distances = np.abs(values[season:] - values[:-season])
     counts = (~np.isnan(distances)).sum(axis=0)
     mean = np.nansum(distances, axis=0) / np.maximum(counts, 1)
-    return np.where(counts, np.where(mean > _rounding_error(values), mean, 0.0), np.nan)
+    return np.where(counts, np.where(mean > _estimate_rounding_error(values), mean, 0.0), np.nan)
 
 
 def detect_season(values: np.ndarray) -> int | None:
-    """Returns the first clear peak of the mean autocorrelation of (T, C) after it was negative, or None."""
+    """Returns the lag with the largest mean autocorrelation of (T, C) after it was negative, or None without a peak."""
     num_steps = len(values)
     centred = np.nan_to_num(values - np.nanmean(values, axis=0))
     centred = centred[:, ~is_constant(values)]
@@ -182,12 +184,13 @@ def detect_season(values: np.ndarray) -> int | None:
 
 
 def check_training_values(series: SeriesData, stop: int) -> None:
-    """Rejects series without a value in the training part: they cannot be scaled."""
+    """Raises an error for series without a value in the training part, which cannot be scaled."""
     for index, name in enumerate(series.names):
         if np.isnan(series.values[:stop, index]).all():
-            problem = f"series {name!r} has no value in the training part, which ends at {series.grid.label(stop - 1)}."
-            repair = "Leave it out, or move the border with --forecast.splits."
-            raise DataError(problem, repair=repair, file=series.source)
+            end = series.grid.format_timestamp(stop - 1)
+            problem = f"series {name!r} has no value in the training part, which ends at {end}."
+            fix = "Leave it out, or move the border with --forecast.splits."
+            raise DataError(problem, fix=fix, file=series.source)
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,7 @@ class WindowBatch(Batch):
 
     past: Tensor  # (B, L) float32
     future: Tensor  # (B, N) float32; zero where the value is missing
-    mask: Tensor  # (B, N) bool: the future values that were observed, and so count
+    mask: Tensor  # (B, N) bool: the future values that were observed, which are the targets
     known: Tensor  # (B, L + N, F) float32: values known in advance, past and future
 
     @property
@@ -211,32 +214,32 @@ class WindowBatch(Batch):
 
 
 def compute_borders(series: SeriesData, splits: str) -> dict[str, tuple[int, int]]:
-    """Returns for each split its first step and the one after its last. Steps after the last split are not used."""
+    """Returns (first step, step after the last) of each split. Steps after the last split are not used."""
     ends = _parse_splits(splits, series.end) if series.split_ends is None else list(series.split_ends)
     return dict(zip(SPLITS, zip([0, *ends], ends)))
 
 
 def _parse_splits(splits: str, num_steps: int) -> list[int]:
-    """Returns the ends of three splits given as numbers of steps or as fractions."""
-    repair = "Give three numbers of steps, 8640,2880,2880, or three shares, 0.7,0.1,0.2."
+    """Returns the step after each of three splits, which are given as numbers of steps or as fractions."""
+    fix = "Give three numbers of steps, 8640,2880,2880, or three shares, 0.7,0.1,0.2."
     try:
-        sizes = [float(part) for part in parse_columns(splits) or []]
+        sizes = [float(part) for part in split_commas(splits) or []]
     except ValueError:
         sizes = []
     if len(sizes) != 3 or min(sizes) <= 0:
-        raise UsageError(f"--forecast.splits: expected three numbers above 0, received {splits!r}.", repair=repair)
+        raise UsageError(f"--forecast.splits: expected three numbers above 0, received {splits!r}.", fix=fix)
     if sum(sizes) <= 1 + 1e-9:
         sizes = [size * num_steps for size in sizes]
     elif any(size != round(size) for size in sizes):
-        raise UsageError(f"--forecast.splits: the shares add up to {sum(sizes):g}, more than 1.", repair=repair)
+        raise UsageError(f"--forecast.splits: the shares add up to {sum(sizes):g}, more than 1.", fix=fix)
     ends = [round(end) for end in np.cumsum(sizes)]
     if ends[-1] > num_steps:
-        raise UsageError(f"--forecast.splits asks for {ends[-1]:,} steps; the data has {num_steps:,}.", repair=repair)
+        raise UsageError(f"--forecast.splits asks for {ends[-1]:,} steps; the data has {num_steps:,}.", fix=fix)
     return ends
 
 
 def describe_splits(series: SeriesData, splits: str) -> str:
-    """Returns how the data is split, as a sentence. It is part of the fingerprint of the data."""
+    """Returns a sentence about how the data is split. It is part of the fingerprint of the data."""
     borders = compute_borders(series, splits)
     sizes = ", ".join(f"{split} {stop - start:,}" for split, (start, stop) in borders.items())
     num_unused = series.end - borders["test"][1]
@@ -246,22 +249,24 @@ def describe_splits(series: SeriesData, splits: str) -> str:
 
 
 class RollingWindows:
-    """All windows of some series. A window is identified by (first step to forecast, series)."""
+    """All windows of some series. A window is identified by (first step to forecast, index of the series)."""
 
     def __init__(self, series: SeriesData, statistics: SeriesStatistics, lookback: int, horizon: int, missing: str):
         self.series, self.statistics, self.lookback, self.horizon = series, statistics, lookback, horizon
-        self.min_history = max(lookback, statistics.season)  # steps of its series before a window
+        self.min_history = max(lookback, statistics.season)  # required steps before the first step to forecast
         num_table_steps = len(series.values)
         num_steps = max(num_table_steps, series.end + horizon)  # a forecast from the end reaches beyond the table
         self.original = np.full((num_steps, len(series.names)), np.nan)
         self.original[:num_table_steps] = series.values
         self.observed = np.asfortranarray(~np.isnan(self.original))
-        # Each series is contiguous in memory, so that a window is copied as a whole.
+        # Each series is contiguous in memory, so that copying a window is fast.
         filled = statistics.scaler.transform(fill_missing(self.original, missing))
         self.values = np.asfortranarray(filled, dtype=np.float32)
-        # Where gaps are interpolated, the past of a window must end in an observed value: a fill at its end would
-        # depend on a value of the future.
-        self.may_end = self.observed if missing == "interpolate" else np.logical_or.accumulate(self.observed, axis=0)
+        # If gaps are interpolated, the past of a window must end in an observed value: an interpolated one would depend
+        # on a value of the future.
+        self.can_end_past = (
+            self.observed if missing == "interpolate" else np.logical_or.accumulate(self.observed, axis=0)
+        )
         known = np.zeros((series.known.shape[0], num_steps, series.known.shape[2]))
         known[:, :num_table_steps] = np.nan_to_num(statistics.known_scaler.transform(series.known))
         calendar = compute_calendar_features(series, statistics.calendar, num_steps)
@@ -269,19 +274,19 @@ class RollingWindows:
         self.known = np.moveaxis(np.ascontiguousarray(np.moveaxis(known, 2, 0), dtype=np.float32), 0, 2)
         self.first_steps = np.where(self.observed.any(axis=0), self.observed.argmax(axis=0), num_steps)
 
-    def find(self, start: int, stop: int) -> np.ndarray:
-        """Returns (windows, 2): all whose targets are in start … stop-1, in the order of time.
+    def find_windows(self, start: int, stop: int) -> np.ndarray:
+        """Returns all windows (W, 2) whose targets are at steps start … stop-1, in the order of time.
 
-        At least one target is observed, and the whole past and one season before the window are inside the series.
+        At least one target is observed, and the series has `min_history` steps before the window.
         """
-        first = max(start, self.min_history)
-        origins = np.arange(first, stop - self.horizon + 1)
+        first_origin = max(start, self.min_history)
+        origins = np.arange(first_origin, stop - self.horizon + 1)
         if not len(origins):
             return np.zeros((0, 2), dtype=np.int64)
         has_history = origins[:, None] - self.min_history >= self.first_steps
         counts = np.vstack([np.zeros((1, self.observed.shape[1]), dtype=np.int64), self.observed.cumsum(axis=0)])
         has_target = counts[origins + self.horizon] > counts[origins]
-        return np.argwhere(self.may_end[origins - 1] & has_history & has_target) + np.array([first, 0])
+        return np.argwhere(self.can_end_past[origins - 1] & has_history & has_target) + np.array([first_origin, 0])
 
     def collate(self, windows: np.ndarray) -> WindowBatch:
         """Returns the windows (B, 2) as a batch."""
@@ -302,11 +307,11 @@ class RollingWindows:
         )
 
     def forecast_naively(self, windows: np.ndarray, season: int) -> np.ndarray:
-        """Returns (B, N): the last `season` steps before each window, repeated."""
+        """Returns forecasts (B, N) that repeat the last `season` values before each window."""
         steps = windows[:, :1] - season + np.arange(self.horizon) % season
         return self.values[steps, windows[:, 1:]]
 
 
 def _gather(table: np.ndarray, rows: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
-    """Returns (B, length): `length` entries of row rows[b] of a table (C, T) from starts[b] on."""
+    """Returns table[rows[b], starts[b] : starts[b] + length] for each b, (B, length), of a table (C, T)."""
     return sliding_window_view(table, length, axis=1)[rows, starts]

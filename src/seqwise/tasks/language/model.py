@@ -33,39 +33,39 @@ class LanguageModel(nn.Module):
     """Embedding, backbone, next-token head.
 
     With the `counts` of the training tokens (V,) an untrained model already predicts each token by its frequency.
-    Otherwise the first updates would teach recurrent states a constant for that, and saturate their gates. The sampled
-    softmax also draws tokens by these counts. A model whose weights are loaded needs no counts.
+    Otherwise recurrent states would learn a constant for that in the first updates, which saturates their gates. The
+    sampled softmax also draws tokens by these counts. A model whose weights are loaded needs no counts.
     """
 
-    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
+    def __init__(self, settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None = None):
         super().__init__()
         network = settings.network
         dropout, width = network.dropout, network.embedding
-        self.embedding = Embedding(vocabulary, width)
+        self.embedding = Embedding(vocabulary_size, width)
         self.backbone = build_backbone(settings, width)
         self.stateful: bool = self.backbone.stateful  # type: ignore[assignment]
-        self.head = NextToken(self._build_output(settings, vocabulary, counts))
+        self.head = NextToken(self._build_output(settings, vocabulary_size, counts))
         self._initialize_weights(counts)
         dropout_class = VariationalDropout if self.stateful else nn.Dropout
         self.drop_in = dropout_class(dropout)
         self.drop_out = dropout_class(dropout if self.stateful else 0.0)
 
-    def _build_output(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None) -> nn.Module:
+    def _build_output(self, settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
         tied_weight = self.embedding.weight if settings.network.tie_weights else None
         if settings.network.output == "adaptive":
-            return AdaptiveSoftmax(width, vocabulary, [vocabulary // 10, vocabulary // 2])
+            return AdaptiveSoftmax(width, vocabulary_size, [vocabulary_size // 10, vocabulary_size // 2])
         if settings.network.output == "sampled":
-            return SampledSoftmax(width, vocabulary, settings.network.samples, tied_weight, counts)
-        return FullSoftmax(width, vocabulary, tied_weight)
+            return SampledSoftmax(width, vocabulary_size, settings.network.samples, tied_weight, counts)
+        return FullSoftmax(width, vocabulary_size, tied_weight)
 
     @torch.no_grad()
     def _initialize_weights(self, counts: Tensor | None) -> None:
         """Sets the initial weights that depend on the whole model or on the data."""
         matrix, bias = getattr(self.head.output, "weight", None), getattr(self.head.output, "bias", None)
         if not self.stateful:
-            # States after a final norm have a large norm; small rows keep the first scores near the frequencies.
-            # On PTB at 60 updates: validation perplexity 480 against 538 with rows of length 1.
+            # States after a final norm have a large norm; small vectors keep the first scores near the frequencies.
+            # PTB after 60 updates: validation perplexity 480, and 538 with vectors of length 1.
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
             if matrix is not None and matrix is not self.embedding.weight:
                 nn.init.normal_(matrix, std=EMBEDDING_STD)
@@ -83,14 +83,14 @@ class LanguageModel(nn.Module):
         return self.head.losses(self.drop_out(states.vectors), batch.targets), states.state
 
     def next(self, ids: Tensor, state: ModelState = None) -> tuple[Tensor, ModelState]:
-        """Reads ids (B, T); returns log-probabilities (B, V) of the next token, and the state."""
+        """Returns log-probabilities (B, V) of the token after ids (B, T), and the new state."""
         if not self.stateful and state is None:
             ids = ids[:, -self.backbone.window :]  # type: ignore[operator]
         states = self.backbone(self.embedding(ids), state)
         return self.head(states.vectors[:, -1]), states.state
 
     def build_step(self, state: ModelState) -> LanguageModelStep | None:
-        """Returns a step that reads one token per row from this state on; None where only `next` computes the same."""
+        """Returns a faster equivalent of `next` for one token per sequence, from this state on, or None."""
         is_changed = type(self).next is not LanguageModel.next or any(map(_has_hooks, self.modules()))
         weight = self.embedding.weight
         if is_changed or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled(weight.device.type):
@@ -104,30 +104,30 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 class LanguageModelStep:
-    """Reads one token per row over fixed memory; see `decoding/steps.py`."""
+    """A step of generation: one token per sequence, in preallocated memory; see `decoding/steps.py`."""
 
     def __init__(self, model: LanguageModel, backbone_step: BackboneStep):
         self.backbone_step = backbone_step
         self.make_room, self.get_state = backbone_step.make_room, backbone_step.get_state
-        self.table, output = model.embedding.weight, model.head.output
+        self.embedding_weight, output = model.embedding.weight, model.head.output
         self.project: Callable[[Tensor], Tensor] = model.head
         if isinstance(output, FullSoftmax):
-            logits = PackedLinear(output.weight, output.bias, backbone_step.rows)
+            logits = PackedLinear(output.weight, output.bias, backbone_step.batch_size)
             self.project = lambda vectors: logits(output.project(vectors))
 
     def advance(self, ids: Tensor) -> Tensor:
-        """Reads ids (B, 1); returns scores (B, V), not normalised."""
-        return self.project(self.backbone_step.advance(torch.embedding(self.table, ids[:, 0])))
+        """Returns unnormalised scores (B, V) of the token after ids (B, 1)."""
+        return self.project(self.backbone_step.advance(torch.embedding(self.embedding_weight, ids[:, 0])))
 
 
 Model = LanguageModel | NGramModel
 
 
-def build_model(settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None) -> Model:
-    """Returns the model of a resolved run, untrained."""
+def build_model(settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None = None) -> Model:
+    """Returns an untrained model."""
     if get_family(settings.model).has_gradients:
-        return LanguageModel(settings, vocabulary, counts)
-    return NGramModel(settings.context.length, vocabulary)
+        return LanguageModel(settings, vocabulary_size, counts)
+    return NGramModel(settings.context.length, vocabulary_size)
 
 
 def generate_text(
@@ -135,7 +135,7 @@ def generate_text(
 ) -> Iterator[str]:
     """Yields a continuation of the prompt piece by piece, at most `max_length` tokens.
 
-    An empty prompt means the beginning of a line.
+    An empty prompt stands for the beginning of a line.
     """
     ids = tokenizer.encode(prompt).ids
     if not len(ids):

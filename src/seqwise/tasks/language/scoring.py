@@ -1,10 +1,10 @@
-"""Scores a token store with a language model: every token once, as streams or half-overlapping windows.
+"""Scores the text in a token store with a language model: every token once, in streams or half-overlapping windows.
 
-A neural model maps (batch, state) to (summed loss, state), has `losses` for the loss of each token, and says in
-`stateful` whether it passes a state from batch to batch. An `NGramModel` scores a store by itself.
+A neural model maps (batch, state) to (summed loss, state); its method `losses` returns the loss of each token, and
+`stateful` says whether it passes a state from batch to batch. An `NGramModel` scores a store by itself.
 
-With `blocks`, each token's loss is also added to its block: `BLOCK_TOKENS` consecutive tokens, counted from the
-beginning of the text. Blocks are comparable between models that read it in windows, rows or streams.
+With `block_sums`, each token's loss is also added to its block: `BLOCK_TOKENS` consecutive tokens, counted from the
+beginning of the text. So models that read the text in different ways have the same blocks.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from seqwise.tasks.language.ngram import NGramModel
 from seqwise.tasks.training_summary import measure_overlap
 from seqwise.text.tokenizer import Tokenizer
 
-ROWS = 16  # streams scored in parallel; each begins with an empty state
-FULL_TEXT_WINDOW = 256  # tokens scored at once where data.window is "full"
-DYNAMIC_WINDOW = 20  # tokens between updates of dynamic evaluation for models with a state
-CONTEXT_TOKENS = 32  # tokens before a block that are displayed with it
+BATCH_SIZE = 16  # windows scored together, or streams, each of which begins with an empty state
+FULL_TEXT_WINDOW = 256  # tokens scored at once if data.window is "full"
+DYNAMIC_WINDOW = 20  # tokens between updates of dynamic evaluation, for models with a state
+CONTEXT_TOKENS = 32  # tokens before a block that are shown with it
 BLOCK_UNIT = f"blocks of {BLOCK_TOKENS} tokens"
 
 
 @torch.no_grad()
-def score(
+def score_text(
     model: nn.Module,
     store: TokenStore,
     settings: ResolvedSettings,
@@ -53,30 +53,32 @@ def score(
     world_size: int = 1,
     share: float = 1.0,
     progress: ProgressCallback = no_progress,
-    blocks: ScoreSums | None = None,
+    block_sums: ScoreSums | None = None,
 ) -> tuple[float, int]:
-    """Returns the summed negative log likelihood of this process's share of a store, and its number of tokens.
+    """Returns the summed negative log likelihood of this process's part of a text, and its number of tokens.
 
-    With a `share` below 1 only a part is scored, the same on every rank: the beginnings of all streams, or windows at
-    equal distances.
+    With a `share` below 1 only that share of the text is scored: the beginnings of all streams, or evenly spaced
+    windows.
     """
     if isinstance(model, NGramModel):
-        return model.score(store, blocks)
+        return model.score(store, block_sums)
     window = get_window(settings)
     if model.stateful:
-        streams = StreamEvaluationLoader(store, evaluation_rows(store), window, rank, world_size)
+        streams = StreamEvaluationLoader(store, choose_num_streams(store), window, rank, world_size)
         batches: Iterator[TokenBatch] = islice(streams.epoch(), math.ceil(share * streams.steps))
     else:
-        batches = spread_batches(WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world_size), share)
-    return _sum_losses(model, batches, blocks, lambda done: progress(done * world_size, len(store) - 1))
+        windows = WindowEvaluationLoader(store, BATCH_SIZE, window, window // 2, rank, world_size)
+        batches = spread_batches(windows, share)
+    return _sum_losses(model, batches, block_sums, lambda done: progress(done * world_size, len(store) - 1))
 
 
-def evaluation_rows(store: TokenStore) -> int:
-    """Returns the number of streams: several only if each is long enough for its empty first state not to matter."""
-    return ROWS if len(store) > 1000 * ROWS else 1
+def choose_num_streams(store: TokenStore) -> int:
+    """Returns the number of streams: one for a short text, in which the empty states at their starts would matter."""
+    return BATCH_SIZE if len(store) > 1000 * BATCH_SIZE else 1
 
 
 def get_window(settings: ResolvedSettings) -> int:
+    """Returns the number of tokens that are scored at once."""
     return settings.data.window if isinstance(settings.data.window, int) else FULL_TEXT_WINDOW
 
 
@@ -86,7 +88,7 @@ def score_dynamically(
     settings: ResolvedSettings,
     rate: float,
     progress: ProgressCallback = no_progress,
-    blocks: ScoreSums | None = None,
+    block_sums: ScoreSums | None = None,
 ) -> tuple[float, int]:
     """Scores each segment of the text, then trains on it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
 
@@ -107,62 +109,65 @@ def score_dynamically(
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    nats, tokens = _sum_losses(model, batches, blocks, lambda done: progress(done, len(store) - 1), update)
+    nats, num_tokens = _sum_losses(model, batches, block_sums, lambda done: progress(done, len(store) - 1), update)
     if not math.isfinite(nats):
         problem = f"the loss became {nats:g} while learning from the text."
-        raise NonFiniteError(problem, repair="Choose a smaller --dynamic-rate.")
-    return nats, tokens
+        raise NonFiniteError(problem, fix="Choose a smaller --dynamic-rate.")
+    return nats, num_tokens
 
 
 def _sum_losses(
     model: nn.Module,
     batches: Iterable[TokenBatch],
-    blocks: ScoreSums | None,
+    block_sums: ScoreSums | None,
     progress: Callable[[int], None],
     update: Callable[[Loss], None] | None = None,
 ) -> tuple[float, int]:
     """Returns the summed loss of batches and their number of tokens; `update` is called with the loss of each."""
     device = next(model.eval().parameters()).device
-    state, nats, tokens = None, 0.0, 0
+    state, nats, num_tokens = None, 0.0, 0
     for batch in batches:
         batch, state = batch.to(device), None if batch.resets_state else state
-        if blocks is None:
+        if block_sums is None:
             loss, state = model(batch, state)
         else:
             losses, state = model.losses(batch, state)  # type: ignore[operator]
             loss = total(losses, batch.mask)
             assert batch.positions is not None
-            positions = batch.positions.numpy()[:, None] + 1 + np.arange(losses.shape[1])  # one after its input
+            positions = batch.positions.numpy()[:, None] + 1 + np.arange(losses.shape[1])  # of the targets
             mask = np.ones_like(positions, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
-            blocks.add(positions[mask] // BLOCK_TOKENS, losses.detach().double().cpu().numpy()[mask])
+            block_sums.add(positions[mask] // BLOCK_TOKENS, losses.detach().double().cpu().numpy()[mask])
         if update is not None:
             update(loss)
             state = detach(state)
-        nats, tokens = nats + float(loss.total.detach()), tokens + loss.count
-        progress(tokens)
-    return nats, tokens
+        nats, num_tokens = nats + float(loss.total.detach()), num_tokens + loss.count
+        progress(num_tokens)
+    return nats, num_tokens
 
 
 def create_block_sums(store: TokenStore) -> ScoreSums:
-    """Returns empty sums of nats and tokens, one row for each block."""
+    """Returns sums of nats and tokens for each block of a text, all 0."""
     return ScoreSums(-(-len(store) // BLOCK_TOKENS))
 
 
 def measure_block_overlap(
-    is_checked: np.ndarray, is_found: np.ndarray, blocks: ScoreSums | None
+    is_checked: np.ndarray, is_found: np.ndarray, block_sums: ScoreSums | None
 ) -> TrainingOverlap | None:
-    """Returns how many blocks occur in training, and the perplexity of the others; `blocks` is needed if some do."""
+    """Returns the number of blocks that occur in training, and the perplexity of the others.
 
-    def compute(others: np.ndarray) -> float:
-        assert blocks is not None
-        return float(compute_metric("perplexity", blocks.sums[others].sum(axis=0)))
+    `block_sums` may be None if no block occurs in training.
+    """
 
-    return measure_overlap(is_checked, is_found, BLOCK_UNIT, compute)
+    def compute_perplexity(block_indices: np.ndarray) -> float:
+        assert block_sums is not None
+        return float(compute_metric("perplexity", block_sums.sums[block_indices].sum(axis=0)))
+
+    return measure_overlap(is_checked, is_found, BLOCK_UNIT, compute_perplexity)
 
 
 @torch.no_grad()
 def predict_tokens(model: nn.Module, store: TokenStore, settings: ResolvedSettings) -> np.ndarray:
-    """Returns the most probable token at each position of a text, after the true tokens before it; 0 at the first."""
+    """Returns the most probable token at each position of a text, given the true tokens before it; 0 at the first."""
     predicted = np.zeros(len(store), dtype=np.int64)
     if isinstance(model, NGramModel):
         ids = torch.from_numpy(store.read(0, len(store)).astype(np.int64))
@@ -171,9 +176,9 @@ def predict_tokens(model: nn.Module, store: TokenStore, settings: ResolvedSettin
         return predicted
     device, window, state = next(model.eval().parameters()).device, get_window(settings), None
     if model.stateful:
-        batches = StreamEvaluationLoader(store, evaluation_rows(store), window).epoch()
+        batches = StreamEvaluationLoader(store, choose_num_streams(store), window).epoch()
     else:
-        batches = WindowEvaluationLoader(store, ROWS, window, window // 2).epoch()
+        batches = WindowEvaluationLoader(store, BATCH_SIZE, window, window // 2).epoch()
     for batch in batches:
         assert batch.positions is not None
         positions = batch.positions.numpy()[:, None] + 1 + np.arange(batch.ids.shape[1])
@@ -186,7 +191,7 @@ def predict_tokens(model: nn.Module, store: TokenStore, settings: ResolvedSettin
     return predicted
 
 
-def describe_blocks(
+def iterate_block_predictions(
     model: nn.Module, store: TokenStore, settings: ResolvedSettings, tokenizer: Tokenizer
 ) -> Iterator[dict[str, str]]:
     """Yields for each block the text before it, its text, and the most probable token at each of its positions."""
@@ -197,11 +202,11 @@ def describe_blocks(
         yield {"input": before, "expected": text, "predicted": best}
 
 
-def build_block_examples(blocks: ScoreSums, store: TokenStore, tokenizer: Tokenizer) -> ExampleScores:
+def build_block_examples(block_sums: ScoreSums, store: TokenStore, tokenizer: Tokenizer) -> ExampleScores:
     """Returns the blocks that contain a scored token, each with its text and the tokens before it."""
-    rows = np.flatnonzero(blocks.sums[:, 1])
-    texts = (ExampleText.multi_line(*_decode_block(store, tokenizer, int(row) * BLOCK_TOKENS)) for row in rows)
-    return ExampleScores("perplexity", BLOCK_UNIT, blocks.sums[rows], tuple(texts))
+    blocks = np.flatnonzero(block_sums.sums[:, 1])
+    texts = (ExampleText.multi_line(*_decode_block(store, tokenizer, int(block) * BLOCK_TOKENS)) for block in blocks)
+    return ExampleScores("perplexity", BLOCK_UNIT, block_sums.sums[blocks], tuple(texts))
 
 
 def _decode_block(store: TokenStore, tokenizer: Tokenizer, start: int) -> tuple[str, str]:

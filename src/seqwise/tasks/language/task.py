@@ -13,13 +13,13 @@ from copy import deepcopy
 
 import torch
 
-from seqwise.config import MAX_LENGTH
+from seqwise.config import MAX_NEW_TOKENS
 from seqwise.data.corpus.batching import StreamLoader, WindowLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import UsageError
-from seqwise.families import RECURRENT, get_family
+from seqwise.families import RECURRENT_FAMILIES, get_family
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import DEFINITIONS, Evaluation, Perplexity, exp_or_inf
 from seqwise.metrics.predictions import write_predictions
@@ -27,98 +27,103 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask, find_training_blocks
 from seqwise.tasks.defaults import (
     DefaultsContext,
-    Fill,
+    SetDefault,
     estimate_epochs,
-    fill_batch_size,
-    fill_transformer,
     scale_learning_rate,
+    set_batch_size,
+    set_transformer_defaults,
 )
+from seqwise.tasks.inspection import InspectedInput
+from seqwise.tasks.language.inspection import inspect_store, inspect_text
 from seqwise.tasks.language.model import LanguageModel as LanguageModel
 from seqwise.tasks.language.model import Model as Model
 from seqwise.tasks.language.model import build_model
 from seqwise.tasks.language.model import generate_text as generate_text
-from seqwise.tasks.language.ngram import NGramModel, check_counting
+from seqwise.tasks.language.ngram import NGramModel, check_counting_memory
 from seqwise.tasks.language.scoring import (
-    ROWS,
+    BATCH_SIZE,
     build_block_examples,
+    choose_num_streams,
     create_block_sums,
-    describe_blocks,
-    evaluation_rows,
+    iterate_block_predictions,
     measure_block_overlap,
-    score,
     score_dynamically,
+    score_text,
 )
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Prediction, Preprocessor, ProcessGroup
 
-MIN_ADAPTIVE = 20  # tokens of a vocabulary for the adaptive softmax, whose first cluster holds a tenth of them
-PROMPT_TOKENS = 64  # read before the latency of one token is measured
+MIN_ADAPTIVE_VOCABULARY = 20  # for the adaptive softmax, whose first cluster has a tenth of the vocabulary
+PROMPT_TOKENS = 64  # tokens of the prompt when latency is measured
 
 
-def fill_language(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
-    """Chooses the settings that are left open. The numbers come from the searches in docs/log.md."""
-    is_transformer, is_recurrent = settings.model == "transformer", settings.model in RECURRENT
+def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
+    """Chooses the settings that are not set. The numbers come from the searches in docs/log.md."""
+    is_transformer, is_recurrent = settings.model == "transformer", settings.model in RECURRENT_FAMILIES
     # More text supports a wider model; a CPU has time for one recurrent layer, a GPU for two.
-    is_small = context.tokens < 200_000
+    is_small = context.num_tokens < 200_000
     if context.cuda:
-        fill("network.width", 256 if is_small else 384 if is_transformer else 650)
-        fill("network.depth", 6 if is_transformer else 2)
+        set_default("network.width", 256 if is_small else 384 if is_transformer else 650)
+        set_default("network.depth", 6 if is_transformer else 2)
     else:
-        fill("network.width", 128 if is_small else 256 if is_transformer or settings.model == "feedforward" else 384)
-        fill("network.depth", 1 if is_recurrent else 2)
-    fill("network.embedding", settings.network.width)
+        set_default(
+            "network.width", 128 if is_small else 256 if is_transformer or settings.model == "feedforward" else 384
+        )
+        set_default("network.depth", 1 if is_recurrent else 2)
+    set_default("network.embedding", settings.network.width)
     if is_transformer:
-        fill_transformer(settings, fill, 64)
-    # Small batches: at a given number of tokens more updates learn more, as long as they keep the machine busy.
-    fill("data.order", "streams" if is_recurrent or settings.model == "feedforward" else "windows")
+        set_transformer_defaults(settings, set_default, 64)
+    # Small batches: for a given number of tokens more updates are better, as long as they keep the machine busy.
+    set_default("data.order", "streams" if is_recurrent or settings.model == "feedforward" else "windows")
     max_window = (256 if is_transformer else 128) if context.cuda else 64
-    # A short text still gives an epoch of a few updates.
-    fill("data.window", max(2, min(max_window, context.tokens // 64)))
-    fill_batch_size(min(64 if context.cuda else 16, context.tokens // 256), context, fill)
-    # The more often the same text is read, the more dropout.
+    # Small enough that an epoch of a short text has a few updates.
+    set_default("data.window", max(2, min(max_window, context.num_tokens // 64)))
+    set_batch_size(min(64 if context.cuda else 16, context.num_tokens // 256), context, set_default)
+    # More epochs need more dropout.
     epochs = estimate_epochs(settings, context)
-    step = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
-    fill("network.dropout", (0.0, 0.1, 0.2, 0.3)[step] if is_transformer else (0.1, 0.2, 0.35, 0.5)[step])
+    level = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
+    set_default("network.dropout", (0.0, 0.1, 0.2, 0.3)[level] if is_transformer else (0.1, 0.2, 0.35, 0.5)[level])
     if is_recurrent:
-        fill("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[step])
+        set_default("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[level])
     is_adam = settings.training.optimizer == "adamw"
     rates = {"transformer": (3e-3, 512), "feedforward": (2e-3, 512), "rnn": (4e-3, 384)}
     rate = scale_learning_rate(settings, *rates.get(settings.model, (6e-3, 384)))
-    fill("training.learning_rate", rate if is_adam else 10.0)
-    fill("training.weight_decay", (0.1 if is_transformer else 0.01) if is_adam else 1e-6)
+    set_default("training.learning_rate", rate if is_adam else 10.0)
+    set_default("training.weight_decay", (0.1 if is_transformer else 0.01) if is_adam else 1e-6)
 
 
 class Language(CorpusTask):
-    """Language modelling of one corpus."""
+    """The language modelling task on one corpus."""
 
-    fill_defaults = staticmethod(fill_language)
+    set_defaults = staticmethod(set_language_defaults)
     primary_metric = ("perplexity", "ppl")
     outputs = ("full", "adaptive", "sampled")
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         if not get_family(settings.model).has_gradients:
-            check_counting(len(self.stores["train"]), len(self.tokenizer), settings.context.length)
+            check_counting_memory(len(self.stores["train"]), len(self.tokenizer), settings.context.length)
             return
         network, window = settings.network, settings.data.window
         kind, size = self.tokenizer.kind, len(self.tokenizer)
-        problem = repair = ""
+        problem = fix = ""
         if settings.recurrent.bidirectional:
             problem = "a language model must not see what it predicts: it reads in one direction."
-            repair = "Leave out --recurrent.bidirectional, or use --task masked."
+            fix = "Leave out --recurrent.bidirectional, or use --task masked."
         elif network.output == "adaptive" and kind in ("bpe", "wordpiece"):
-            problem = f"the adaptive softmax needs ids sorted by frequency, which {kind} does not give."
-            repair = "Use --text.tokenizer words, or --network.output full or sampled."
-        elif network.output == "adaptive" and size < MIN_ADAPTIVE:
-            problem = f"the adaptive softmax needs a vocabulary of at least {MIN_ADAPTIVE} tokens; received {size}."
-            repair = "Use --network.output full."
-        elif settings.model not in (*RECURRENT, "feedforward") and window == "full":
+            problem = f"the adaptive softmax needs ids sorted by frequency, which {kind} does not provide."
+            fix = "Use --text.tokenizer words, or --network.output full or sampled."
+        elif network.output == "adaptive" and size < MIN_ADAPTIVE_VOCABULARY:
+            expected = f"a vocabulary of at least {MIN_ADAPTIVE_VOCABULARY} tokens"
+            problem = f"the adaptive softmax needs {expected}; received {size}."
+            fix = "Use --network.output full."
+        elif settings.model not in (*RECURRENT_FAMILIES, "feedforward") and window == "full":
             subject = "a Transformer" if settings.model == "transformer" else f"{settings.model}, which has no state,"
             problem = f"{subject} needs a window of limited length."
-            repair = "Set --data.window to a number."
+            fix = "Set --data.window to a number."
         if problem:
-            raise UsageError(problem, repair=repair)
+            raise UsageError(problem, fix=fix)
 
-    def run_layers(self, model: LanguageModel) -> None:
+    def check_shapes(self, model: LanguageModel) -> None:
         model.backbone(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
 
     def build(self, settings: ResolvedSettings) -> Model:
@@ -131,28 +136,28 @@ class Language(CorpusTask):
         return len(self.stores["train"])
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> StreamLoader | WindowLoader:
-        """Returns contiguous streams or shuffled windows, as `data.order` says."""
+        """Returns contiguous streams or shuffled windows, depending on `data.order`."""
         loader_class = StreamLoader if settings.data.order == "streams" else WindowLoader
-        rows, window = settings.training.batch_size, settings.data.window
-        return loader_class(self.stores["train"], rows, window, settings.seed, rank, world_size)
+        batch_size, window = settings.training.batch_size, settings.data.window
+        return loader_class(self.stores["train"], batch_size, window, settings.seed, rank, world_size)
 
     def validate(
         self, model: Model, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
     ) -> dict[str, float]:
         """Returns loss and perplexity on the validation split, computed by all processes.
 
-        A part of the split is the beginning of each of the 16 streams, or some windows for a model without a state.
+        A `share` of the split is the beginning of each stream, or some windows for a model without a state.
         """
         store = self.stores["valid"]
-        # The same rows whatever the number of processes; where they cannot be divided, the first one scores them all.
+        # The same batches for any number of processes; if they cannot be divided, the first process scores all of them.
         stateful = isinstance(model, NGramModel) or model.stateful
-        is_divisible = (evaluation_rows(store) if stateful else ROWS) % world.size == 0
+        is_divisible = (choose_num_streams(store) if stateful else BATCH_SIZE) % world.size == 0
         own_sums = (0.0, 0)
         if is_divisible or world.rank == 0:
             rank, size = (world.rank, world.size) if is_divisible else (0, 1)
-            own_sums = score(model, store, settings, rank, size, share=share)
-        nats, tokens = world.sum(*own_sums)
-        return {"loss": nats / tokens, "perplexity": exp_or_inf(nats / tokens)}
+            own_sums = score_text(model, store, settings, rank, size, share=share)
+        nats, num_tokens = world.sum(*own_sums)
+        return {"loss": nats / num_tokens, "perplexity": exp_or_inf(nats / num_tokens)}
 
     # Inference with a trained model, without the training data
 
@@ -162,34 +167,36 @@ class Language(CorpusTask):
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
-        """Returns the perplexity of the test split of the training data or of a folder, or of a whole text."""
+        """Returns the perplexity: of the test split of the training data or of a folder, or of any other whole text."""
         model, settings = bundle.model, bundle.settings
         check_output_path(options.out)
         store, description = cls.open_store(bundle, data, split)
         training = bundle.training
         masks = None if training is None else find_training_blocks(training, store)
         has_overlap = masks is not None and bool(masks[1].any())
-        blocks = create_block_sums(store) if options.examples or has_overlap else None
+        block_sums = create_block_sums(store) if options.examples or has_overlap else None
         with Stopwatch() as watch:
             if options.dynamic:
                 if isinstance(model, NGramModel):
-                    raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
-                sums = score_dynamically(deepcopy(model), store, settings, options.rate, options.progress, blocks)
-                method = f"dynamic evaluation: each segment is scored, then trained on (SGD, rate {options.rate:g})"
+                    raise UsageError("an n-gram model cannot be evaluated dynamically.", fix="Leave out --dynamic.")
+                rate = options.dynamic_rate
+                sums = score_dynamically(deepcopy(model), store, settings, rate, options.progress, block_sums)
+                method = f"dynamic evaluation: each segment is scored, then trained on (SGD, rate {rate:g})"
             else:
-                sums = score(model, store, settings, progress=options.progress, blocks=blocks)
-                method = describe_reading(model, settings, store)
+                sums = score_text(model, store, settings, progress=options.progress, block_sums=block_sums)
+                method = describe_context(model, settings, store)
         if options.out is not None:
-            write_predictions(options.out, describe_blocks(model, store, settings, bundle.preprocessor.tokenizer))
+            tokenizer = bundle.preprocessor.tokenizer
+            write_predictions(options.out, iterate_block_predictions(model, store, settings, tokenizer))
         info, warnings = store.info, []
         result = Perplexity(*sums, words=info.words, characters=info.characters, unknown=info.unknown)
         if result.unknown:
             count = f"{result.unknown / result.tokens:.1%} of the tokens ({result.unknown:,})"
             warnings.append(f"{count} are <unk>: their spelling was not predicted.")
         examples = None
-        if blocks is not None and options.examples:
-            examples = build_block_examples(blocks, store, bundle.preprocessor.tokenizer)
-        counts = store.counts(len(bundle.preprocessor.tokenizer))
+        if block_sums is not None and options.examples:
+            examples = build_block_examples(block_sums, store, bundle.preprocessor.tokenizer)
+        counts = store.count_tokens(len(bundle.preprocessor.tokenizer))
         counts[store.read(0, 1)] -= 1  # nothing predicts the first token
         return Evaluation(
             result.metrics(),
@@ -201,7 +208,7 @@ class Language(CorpusTask):
             examples=examples,
             primary_metric="perplexity",
             baselines=cls.compute_baselines(bundle, counts),
-            overlap=None if masks is None else measure_block_overlap(*masks, blocks),
+            overlap=None if masks is None else measure_block_overlap(*masks, block_sums),
         )
 
     @classmethod
@@ -215,6 +222,14 @@ class Language(CorpusTask):
         return range(1), lambda _: next(tokens)
 
     @classmethod
+    def inspect_text(cls, bundle: ModelBundle, text: str) -> InspectedInput:
+        return inspect_text(bundle, text)
+
+    @classmethod
+    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
+        return inspect_store(bundle, *cls.open_store(bundle, data, split), count)
+
+    @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields the prompts with their continuations."""
         for prompt in inputs:
@@ -223,20 +238,20 @@ class Language(CorpusTask):
 
     @classmethod
     def stream(cls, bundle: ModelBundle, prompt: str, options: InferenceOptions) -> Iterator[str]:
-        """Yields pieces of the continuation as they are generated."""
-        sampling, max_length = options.sampling or SamplingOptions(), options.max_length or MAX_LENGTH
+        """Yields the continuation piece by piece, as it is generated."""
+        sampling, max_length = options.sampling or SamplingOptions(), options.max_length or MAX_NEW_TOKENS
         return generate_text(bundle.model, bundle.preprocessor.tokenizer, prompt, sampling, options.seed, max_length)
 
 
-def describe_reading(model: Model, settings: ResolvedSettings, store: TokenStore) -> str:
-    """Returns how the model reads the text, in words."""
+def describe_context(model: Model, settings: ResolvedSettings, store: TokenStore) -> str:
+    """Returns a description of the context from which the model predicts each token."""
     if isinstance(model, NGramModel):
         return model.ngram.describe()
     window = settings.data.window
     if not model.stateful:
-        reads = f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
-    elif (rows := evaluation_rows(store)) == 1:
-        reads = "state passed on over the whole text"
+        context = f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
+    elif (num_streams := choose_num_streams(store)) == 1:
+        context = "state passed on over the whole text"
     else:
-        reads = f"state passed on over each of {rows} equal parts of the text"
-    return f"{reads}; {model.head.output.describe()}"  # type: ignore[operator]
+        context = f"state passed on over each of {num_streams} equal parts of the text"
+    return f"{context}; {model.head.output.describe()}"  # type: ignore[operator]

@@ -1,8 +1,8 @@
-"""Windows of text with masked tokens: batches of the task masked.
+"""Batches of the task masked: windows of text with masked tokens.
 
-Whether a token is masked, and by what, is a pure function of (seed, epoch, its position in the text). So it depends
-neither on the batch nor on the process that reads it, and an interrupted run resumes with the same masks. The module
-knows nothing of models or of text.
+Whether a token is masked, and its replacement, is a pure function of (seed, epoch, its position in the text). So it
+depends neither on the batch nor on the process, and an interrupted run resumes with the same masks. The module knows
+nothing of models or of text.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from seqwise.data.shuffle import hash_integers, mix_bits
 
 # Shares of the targets that become <mask> or a random token; the others stay as they are (Devlin et al. 2019, §3.1).
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
-EVALUATION_KEY = 0  # seed and epoch of the masks of evaluation: the same for every run
+EVALUATION_KEY = 0  # seed and epoch of the masks in evaluation, which are the same for every run
 
 
 @dataclass(frozen=True)
 class MaskedBatch(Batch):
-    """Rows in which some tokens are masked. `targets` has the true token at every position.
+    """Windows in which some tokens are masked. `targets` has the true token at every position.
 
     A `bidirectional` batch is for two language models, one per direction, which are trained on all tokens.
-    `scored_mask` leaves out tokens that another window of an evaluation scores.
+    `scored_mask` is False for tokens that another window of an evaluation scores.
     """
 
     position_unit = "token"
@@ -54,7 +54,7 @@ class MaskedBatch(Batch):
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens read, so that a budget means the same text for every family."""
+        """The number of tokens in the batch, so that a budget is the same amount of text for every family."""
         return self.ids.numel()
 
 
@@ -62,18 +62,19 @@ class MaskedBatch(Batch):
 class MaskSampler:
     """Samples the tokens to predict. Ids below `num_specials` and `unknown` are never targets."""
 
-    rate: float
+    rate: float  # share of the tokens that are targets
     mask_id: int
     num_specials: int
-    vocabulary: int
+    vocabulary_size: int
     unknown: int | None = None
 
     def sample(
         self, ids: np.ndarray, starts: np.ndarray, *key: int, at_least_one: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the model's inputs (B, T) and the target mask (B, T), for ids (B, T) of rows that begin at `starts`.
+        """Returns the model's inputs and the target mask (B, T), for windows of ids (B, T) that begin at `starts`.
 
-        With `at_least_one` a row without a target gets the token with the smallest random number, if one is allowed.
+        `key` are the seed and the epoch. With `at_least_one`, a window without a target gets one: the allowed token
+        with the smallest random number.
         """
         positions = starts[:, None] + np.arange(ids.shape[1])
         uniform = hash_to_uniform(positions, *key, 0)
@@ -85,11 +86,11 @@ class MaskSampler:
             lacks_target = ~target_mask.any(axis=1) & allowed.any(axis=1)
             smallest = np.where(allowed, uniform, 1.0).argmin(axis=1)
             target_mask[lacks_target, smallest[lacks_target]] = True
-        kinds = hash_to_uniform(positions, *key, 1)
-        num_ids = self.vocabulary - self.num_specials
+        replacement = hash_to_uniform(positions, *key, 1)  # decides between <mask>, a random token and the token itself
+        num_ids = self.vocabulary_size - self.num_specials
         random_ids = self.num_specials + (hash_to_uniform(positions, *key, 2) * num_ids).astype(np.int64)
-        is_random = (kinds >= MASK_SHARE) & (kinds < MASK_SHARE + RANDOM_SHARE)
-        inputs = np.where(target_mask & (kinds < MASK_SHARE), self.mask_id, ids)
+        is_random = (replacement >= MASK_SHARE) & (replacement < MASK_SHARE + RANDOM_SHARE)
+        inputs = np.where(target_mask & (replacement < MASK_SHARE), self.mask_id, ids)
         inputs = np.where(target_mask & is_random, random_ids, inputs)
         return inputs, target_mask
 
@@ -129,30 +130,30 @@ class MaskedEvaluationLoader:
     of a bidirectional model would have no context. Which tokens are masked does not depend on the window.
     """
 
-    def __init__(self, store: TokenStore, sampler: MaskSampler, rows: int, window: int, bidirectional: bool):
-        require_targets(store, 2, rows, window)
-        self.store, self.sampler, self.rows, self.bidirectional = store, sampler, rows, bidirectional
+    def __init__(self, store: TokenStore, sampler: MaskSampler, batch_size: int, window: int, bidirectional: bool):
+        require_targets(store, 2, batch_size, window)
+        self.store, self.sampler, self.batch_size, self.bidirectional = store, sampler, batch_size, bidirectional
         self.window = min(window, len(store))
-        stride, last = max(1, self.window // 2), len(store) - self.window
-        self.starts = np.append(np.arange(0, last, stride, dtype=np.int64), last)
-        # where the scored tokens of each window begin and end
+        stride, last_start = max(1, self.window // 2), len(store) - self.window
+        self.starts = np.append(np.arange(0, last_start, stride, dtype=np.int64), last_start)
+        # positions of the first scored token of each window, and after the last
         self.scored_ends = self.starts + self.window - self.window // 4
         self.scored_ends[-1] = len(store)
         self.scored_starts = np.append(0, self.scored_ends[:-1])
 
     @property
     def steps(self) -> int:
-        return -(-len(self.starts) // self.rows)
+        return -(-len(self.starts) // self.batch_size)
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[MaskedBatch]:
         """Yields all batches from batch `start` on; every epoch is the same."""
         for step in range(start, self.steps):
-            rows = slice(step * self.rows, (step + 1) * self.rows)
-            starts = self.starts[rows]
-            ids = self.store.read_rows(starts, self.window)
+            batch = slice(step * self.batch_size, (step + 1) * self.batch_size)
+            starts = self.starts[batch]
+            ids = self.store.read_sequences(starts, self.window)
             inputs, target_mask = self.sampler.sample(ids, starts, EVALUATION_KEY, EVALUATION_KEY, at_least_one=False)
             positions = starts[:, None] + np.arange(self.window)
-            scored_mask = (positions >= self.scored_starts[rows, None]) & (positions < self.scored_ends[rows, None])
+            scored_mask = (positions >= self.scored_starts[batch, None]) & (positions < self.scored_ends[batch, None])
             is_end = (positions == 0) | (positions == len(self.store) - 1)
             yield MaskedBatch(
                 torch.from_numpy(np.where(is_end, ids, inputs)),

@@ -1,4 +1,4 @@
-"""Models that predict masked tokens, and their default settings. They know nothing of text, nor of how to mask it.
+"""Models that predict masked tokens, and their default settings. The module knows nothing of text or of masking.
 
 `MaskedModel`, a Transformer or feedforward network, reads both sides of a masked token at once (Devlin et al. 2019).
 `BidirectionalLanguageModel` is two recurrent language models over one vocabulary, one for each direction (Peters et al.
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
-from seqwise.families import RECURRENT, get_family
+from seqwise.families import RECURRENT_FAMILIES, get_family
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
@@ -23,11 +23,11 @@ from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import (
     DefaultsContext,
-    Fill,
+    SetDefault,
     estimate_epochs,
-    fill_batch_size,
-    fill_transformer,
     scale_learning_rate,
+    set_batch_size,
+    set_transformer_defaults,
 )
 from seqwise.tasks.masked.masking import MaskedBatch
 
@@ -36,34 +36,34 @@ MIN_WINDOW = 3  # a masked token and one on each side
 
 @dataclass(frozen=True)
 class MaskedScores:
-    """Scores of the N masked tokens of a batch, row by row."""
+    """Scores of the N masked tokens of a batch, window by window."""
 
-    objective: Loss  # the training objective at these tokens
-    nats: Tensor  # (N,) float64
+    objective: Loss  # the training loss of these tokens
+    nats: Tensor  # (N,) float64, negative log likelihood of the true tokens
     predictions: Tensor  # (N,) the most probable tokens
     targets: Tensor  # (N,) the true tokens
 
 
 class _TokenPredictor(nn.Module):
-    """The parts of both models: embedding, encoder, and a softmax, which may be tied to the embedding."""
+    """The base class of both models: embedding, encoder, and a softmax, whose weights may be tied to the embedding."""
 
-    num_directions = 1  # that predict a token, each by a part of the encoder's states
+    num_directions = 1  # directions that predict a token, each from its own part of the encoder's states
 
-    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
+    def __init__(self, settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None = None):
         super().__init__()
         network = settings.network
         width, dropout = network.embedding, network.dropout
-        self.embedding = Embedding(vocabulary, width)
+        self.embedding = Embedding(vocabulary_size, width)
         self.encoder = build_encoder(settings, width, get_window(settings))
         states_width: int = self.encoder.width  # type: ignore[assignment]
         self.output = FullSoftmax(
-            states_width // self.num_directions, vocabulary, self.embedding.weight if network.tie_weights else None
+            states_width // self.num_directions, vocabulary_size, self.embedding.weight if network.tie_weights else None
         )
         is_recurrent = get_family(settings.model).is_recurrent
         dropout_class = VariationalDropout if is_recurrent else nn.Dropout
         self.drop_in = dropout_class(dropout)
         self.drop_out = dropout_class(dropout if is_recurrent else 0.0)
-        # As in the language model: small rows with a final norm, and an untrained model predicts by frequency.
+        # As in the language model: small vectors with a final norm, and an untrained model predicts by frequency.
         if settings.model == "transformer":
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
             if not self.output.tied:
@@ -88,7 +88,7 @@ class _TokenPredictor(nn.Module):
         return self.loss(self.states(batch.ids), batch), None
 
     def score(self, batch: MaskedBatch) -> MaskedScores:
-        """Scores the predictions of a batch's masked tokens."""
+        """Returns the scores of a batch's masked tokens."""
         rows, columns = batch.target_mask.nonzero(as_tuple=True)
         targets = batch.targets[rows, columns]
         scores = self.scores(self.states(batch.ids), rows, columns)
@@ -97,7 +97,7 @@ class _TokenPredictor(nn.Module):
 
 
 class MaskedModel(_TokenPredictor):
-    """The state at a masked token predicts it; only masked tokens have a loss."""
+    """A masked language model: the state at a masked token predicts it, and only masked tokens have a loss."""
 
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
         return total(self.output.loss(states[batch.target_mask], batch.targets[batch.target_mask]))
@@ -109,31 +109,31 @@ class MaskedModel(_TokenPredictor):
 
 
 class BidirectionalLanguageModel(_TokenPredictor):
-    """Each direction predicts every token from the tokens it has read; masked tokens are read as <mask>.
+    """Two language models: each direction predicts every token from the tokens it has read; masked ones are <mask>.
 
-    With l the tokens before a position and r those after it, assumed independent given the token x between them,
-    Bayes' rule gives p(x | l, r) ∝ p(x | l) · p(x | r) / p(x). `prior` is log p(x), the frequencies of the training
-    split. Where one side is missing, the other decides alone.
+    With l the tokens before a position and r the tokens after it, assumed independent given the token x between them,
+    Bayes' rule gives p(x | l, r) ∝ p(x | l) · p(x | r) / p(x). `prior` is log p(x), from the frequencies in the
+    training split. At the ends of a text only one direction predicts.
     """
 
     num_directions = 2
     prior: Tensor
 
-    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
-        super().__init__(settings, vocabulary, counts)
-        self.register_buffer("prior", log_frequencies(torch.ones(vocabulary) if counts is None else counts))
+    def __init__(self, settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None = None):
+        super().__init__(settings, vocabulary_size, counts)
+        self.register_buffer("prior", log_frequencies(torch.ones(vocabulary_size) if counts is None else counts))
 
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
         """Returns the loss of both directions, over all scored tokens."""
-        forward, backward = self._direction_losses(states, batch)
+        forward, backward = self._compute_direction_losses(states, batch)
         return Loss(forward.total + backward.total, forward.num_targets + backward.num_targets)
 
-    def direction_losses(self, batch: MaskedBatch) -> tuple[Loss, Loss]:
-        """Returns the loss of each direction on the true text, with nothing masked."""
-        return self._direction_losses(self.states(batch.targets), batch)
+    def compute_direction_losses(self, batch: MaskedBatch) -> tuple[Loss, Loss]:
+        """Returns the loss of each direction on the true text, without masks."""
+        return self._compute_direction_losses(self.states(batch.targets), batch)
 
-    def _direction_losses(self, states: Tensor, batch: MaskedBatch) -> tuple[Loss, Loss]:
-        """Returns the losses of the next token, read forward, and of the previous token, read backward."""
+    def _compute_direction_losses(self, states: Tensor, batch: MaskedBatch) -> tuple[Loss, Loss]:
+        """Returns the losses of both directions: forward predicts the next token, backward the previous one."""
         left, right = states.chunk(2, dim=-1)
         scored_mask = torch.ones_like(batch.target_mask) if batch.scored_mask is None else batch.scored_mask
         next_mask, previous_mask = scored_mask[:, 1:], scored_mask[:, :-1]
@@ -142,20 +142,20 @@ class BidirectionalLanguageModel(_TokenPredictor):
         return total(forward), total(backward)
 
     def scores(self, states: Tensor, rows: Tensor, columns: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self._combine_directions(*self._direction_scores(states, rows, columns, lengths))
+        return self._combine_directions(*self._compute_direction_scores(states, rows, columns, lengths))
 
     def score(self, batch: MaskedBatch) -> MaskedScores:
         rows, columns = batch.target_mask.nonzero(as_tuple=True)
         targets = batch.targets[rows, columns]
-        left, right = self._direction_scores(self.states(batch.ids), rows, columns)
+        left, right = self._compute_direction_scores(self.states(batch.ids), rows, columns)
         objective = Loss(_gather_nats(left, targets).sum() + _gather_nats(right, targets).sum(), 2 * len(targets))
         scores = self._combine_directions(left, right)
         return MaskedScores(objective, _gather_nats(scores, targets), scores.argmax(-1), targets)
 
-    def _direction_scores(
+    def _compute_direction_scores(
         self, states: Tensor, rows: Tensor, columns: Tensor, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Returns log p(x | l) and log p(x | r), (N, V) each; log p(x) where that side has no tokens."""
+        """Returns log p(x | l) and log p(x | r), (N, V) each; log p(x) if there are no tokens on that side."""
         left, right = states.chunk(2, dim=-1)
         last = (states.shape[1] if lengths is None else lengths.to(rows.device)[rows]) - 1
         from_left = self.output(left[rows, (columns - 1).clamp(min=0)])
@@ -176,14 +176,14 @@ class BidirectionalLanguageModel(_TokenPredictor):
 Model = MaskedModel | BidirectionalLanguageModel
 
 
-def build_model(settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None) -> Model:
-    """Returns the model of a resolved run, untrained."""
+def build_model(settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None = None) -> Model:
+    """Returns an untrained model."""
     model_class = BidirectionalLanguageModel if get_family(settings.model).is_recurrent else MaskedModel
-    return model_class(settings, vocabulary, counts)
+    return model_class(settings, vocabulary_size, counts)
 
 
 def get_window(settings: ResolvedSettings) -> int:
-    """Returns the window in tokens; MIN_WINDOW where the settings have no number."""
+    """Returns the window in tokens; MIN_WINDOW if `data.window` is not a number."""
     return settings.data.window if isinstance(settings.data.window, int) else MIN_WINDOW
 
 
@@ -192,35 +192,35 @@ def _gather_nats(scores: Tensor, targets: Tensor) -> Tensor:
     return -scores.gather(1, targets[:, None]).squeeze(1).double()
 
 
-def fill_masked(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
-    """Chooses settings by the rules of the language task; comments explain the differences."""
-    is_recurrent, is_transformer = settings.model in RECURRENT, settings.model == "transformer"
-    is_small, cuda = context.tokens < 200_000, context.cuda
+def set_masked_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
+    """Chooses the settings that are not set, by the rules of the language task; comments explain the differences."""
+    is_recurrent, is_transformer = settings.model in RECURRENT_FAMILIES, settings.model == "transformer"
+    is_small, cuda = context.num_tokens < 200_000, context.cuda
     # A recurrent model is two language models, each half as wide as the whole.
     width = (256 if is_small else 512) if is_recurrent else (128 if is_small else 256)
-    fill("network.width", 2 * width if cuda else width)
-    fill("network.depth", (6 if is_transformer else 2) if cuda else 1 if is_recurrent else 2)
-    fill("network.embedding", -(-settings.network.width // 2) if is_recurrent else settings.network.width)
+    set_default("network.width", 2 * width if cuda else width)
+    set_default("network.depth", (6 if is_transformer else 2) if cuda else 1 if is_recurrent else 2)
+    set_default("network.embedding", -(-settings.network.width // 2) if is_recurrent else settings.network.width)
     if is_recurrent:
-        fill("recurrent.bidirectional", True)
-        fill("recurrent.concat_directions", False)  # concatenated directions would see what they predict
+        set_default("recurrent.bidirectional", True)
+        set_default("recurrent.concat_directions", False)  # concatenated directions would see what they predict
     if is_transformer:
-        fill_transformer(settings, fill, 64)
-    fill("data.order", "windows")
-    fill("data.window", max(3, min(128 if cuda else 64, context.tokens // 64)))
-    # Twice the rows of the language task where only every seventh token is a target.
-    max_rows = (64 if cuda else 16) if is_recurrent else (128 if cuda else 32)
-    fill_batch_size(min(max_rows, context.tokens // 256), context, fill)
+        set_transformer_defaults(settings, set_default, 64)
+    set_default("data.order", "windows")
+    set_default("data.window", max(3, min(128 if cuda else 64, context.num_tokens // 64)))
+    # Twice the batch size of the language task if only every seventh token is a target.
+    max_batch_size = (64 if cuda else 16) if is_recurrent else (128 if cuda else 32)
+    set_batch_size(min(max_batch_size, context.num_tokens // 256), context, set_default)
     window = settings.data.window if isinstance(settings.data.window, int) else 1
-    fill("data.max_length", window)
-    fill("data.max_tokens", settings.training.batch_size * window)
-    # Each epoch masks other tokens, so it needs less dropout than in the language task.
+    set_default("data.max_length", window)
+    set_default("data.max_tokens", settings.training.batch_size * window)
+    # Each epoch masks other tokens, so less dropout is needed than in the language task.
     epochs = estimate_epochs(settings, context)
-    step = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
-    fill("network.dropout", (0.0, 0.0, 0.1, 0.1)[step] if is_transformer else (0.1, 0.2, 0.3, 0.4)[step])
+    level = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
+    set_default("network.dropout", (0.0, 0.0, 0.1, 0.1)[level] if is_transformer else (0.1, 0.2, 0.3, 0.4)[level])
     if is_recurrent:
-        fill("recurrent.weight_dropout", (0.0, 0.0, 0.1, 0.2)[step])
+        set_default("recurrent.weight_dropout", (0.0, 0.0, 0.1, 0.2)[level])
     is_adam = settings.training.optimizer == "adamw"
     rate = {"transformer": 2e-3, "feedforward": 2e-3, "rnn": 3e-3}.get(settings.model, 5e-3)
-    fill("training.learning_rate", scale_learning_rate(settings, rate, 512) if is_adam else 10.0)
-    fill("training.weight_decay", (0.1 if is_transformer else 0.01) if is_adam else 1e-6)
+    set_default("training.learning_rate", scale_learning_rate(settings, rate, 512) if is_adam else 10.0)
+    set_default("training.weight_decay", (0.1 if is_transformer else 0.01) if is_adam else 1e-6)

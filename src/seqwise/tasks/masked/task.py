@@ -26,22 +26,31 @@ from seqwise.metrics.evaluation import Evaluation, exp_or_inf
 from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask, find_training_blocks
+from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.language.scoring import measure_block_overlap
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.masked.filling import MASK, PAD, build_block_examples, describe_blocks, fill_masks, sum_blocks
+from seqwise.tasks.masked.filling import (
+    MASK,
+    PAD,
+    build_block_examples,
+    fill_masks,
+    iterate_block_predictions,
+    sum_blocks,
+)
+from seqwise.tasks.masked.inspection import inspect_store, inspect_text
 from seqwise.tasks.masked.masking import MaskedEvaluationLoader, MaskedWindowLoader, MaskSampler
 from seqwise.tasks.masked.model import (
     MIN_WINDOW,
     BidirectionalLanguageModel,
     Model,
     build_model,
-    fill_masked,
     get_window,
+    set_masked_defaults,
 )
 from seqwise.tasks.task import InferenceOptions, LatencyInputs, ModelBundle, Prediction, Preprocessor, ProcessGroup
 from seqwise.text.tokenizer import Tokenizer
 
-ROWS = 32  # windows scored at once
+EVALUATION_BATCH_SIZE = 32  # windows
 MAX_LATENCY_INPUTS = 100
 EXAMPLE = "the [MASK] of"  # input on the model card
 
@@ -56,10 +65,10 @@ DEFINITIONS = {
 
 
 class Masked(CorpusTask):
-    """Masked language modelling of one corpus."""
+    """The masked language modelling task on one corpus."""
 
     special_tokens = (PAD, MASK)
-    fill_defaults = staticmethod(fill_masked)
+    set_defaults = staticmethod(set_masked_defaults)
     primary_metric = ("perplexity", "masked ppl")
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
@@ -68,9 +77,9 @@ class Masked(CorpusTask):
 
     @classmethod
     def adapt_tokenizer(cls, kind: str, reason: str, settings: Settings) -> tuple[str, str]:
-        """Returns words or wordpieces, never characters: masked characters would teach spelling only."""
+        """Returns words or wordpieces, never characters: from masked characters a model would learn spelling only."""
         if kind == "characters":
-            settings.text.min_count = max(2, settings.text.min_count)  # one occurrence does not teach a meaning
+            settings.text.min_count = max(2, settings.text.min_count)  # one occurrence is too few to learn a meaning
             return "words", "words that occur at least twice, because the text is smaller than 2 MB."
         return ("wordpiece", reason.replace("bpe", "wordpiece")) if kind == "bpe" else (kind, reason)
 
@@ -80,16 +89,16 @@ class Masked(CorpusTask):
             raise UsageError(
                 "to fill in masks, a recurrent model reads in two directions that do not see each other: otherwise it "
                 "would see what it predicts.",
-                repair="Leave out --recurrent.bidirectional and --recurrent.concat-directions.",
+                fix="Leave out --recurrent.bidirectional and --recurrent.concat-directions.",
             )
         if settings.data.window == "full" or settings.data.window < MIN_WINDOW:
             raise UsageError(
                 f"--data.window: expected a number of at least {MIN_WINDOW}; received {settings.data.window}.",
-                repair="Leave it out, or set it to 64.",
+                fix="Leave it out, or set it to 64.",
             )
         build_evaluation_batches(self.stores["valid"], self.tokenizer, settings)
 
-    def run_layers(self, model: Model) -> None:
+    def check_shapes(self, model: Model) -> None:
         model.states(torch.zeros(1, MIN_WINDOW, dtype=torch.int64, device="meta"))
 
     def build(self, settings: ResolvedSettings) -> Model:
@@ -97,27 +106,28 @@ class Masked(CorpusTask):
         return build_model(settings, len(self.tokenizer), self.counts)
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world_size: int = 1) -> MaskedWindowLoader:
-        rows, window = settings.training.batch_size, settings.data.window
-        windows = WindowLoader(self.stores["train"], rows, window, settings.seed, rank, world_size)
+        batch_size, window = settings.training.batch_size, settings.data.window
+        windows = WindowLoader(self.stores["train"], batch_size, window, settings.seed, rank, world_size)
         sampler = build_mask_sampler(self.tokenizer, settings)
         return MaskedWindowLoader(windows, sampler, get_family(settings.model).is_recurrent)
 
     def validate(
         self, model: Model, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
     ) -> dict[str, float]:
-        """Returns loss, perplexity and accuracy on the validation split; the processes share its batches.
+        """Returns loss, perplexity and accuracy on the validation split, whose batches are divided among the processes.
 
-        The `goal`, which selects the best weights, is the loss of the masked tokens: the training loss of a
-        bidirectional language model is that of all tokens, in each direction.
+        The `goal`, which selects the best weights, is the loss of the masked tokens; the `loss` of a bidirectional
+        language model is its training loss, of both directions.
         """
         batches = build_evaluation_batches(self.stores["valid"], self.tokenizer, settings)
-        sums = world.sum(*score(model, batches, world.rank, world.size, share))
-        metrics = {
-            "loss": sums[0] / sums[1],
-            "perplexity": exp_or_inf(sums[2] / sums[4]),
-            "accuracy": sums[3] / sums[4],
+        sums = world.sum(*score_masked_tokens(model, batches, world.rank, world.size, share))
+        objective, num_targets, nats, num_correct, num_masked = sums
+        return {
+            "loss": objective / num_targets,
+            "perplexity": exp_or_inf(nats / num_masked),
+            "accuracy": num_correct / num_masked,
+            "goal": nats / num_masked,
         }
-        return metrics | {"goal": sums[2] / sums[4]}
 
     # Inference with a trained model, without the training data
 
@@ -134,7 +144,7 @@ class Masked(CorpusTask):
         batches = build_evaluation_batches(store, tokenizer, settings)
         predictions: list[tuple[Tensor, Tensor, Tensor]] = []
         with Stopwatch() as watch:
-            sums = score(model, batches, progress=options.progress, predictions=predictions)
+            sums = score_masked_tokens(model, batches, progress=options.progress, predictions=predictions)
         _, _, nats, num_correct, num_masked = sums
         metrics = {
             "perplexity": exp_or_inf(nats / num_masked),
@@ -146,16 +156,16 @@ class Masked(CorpusTask):
             method += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
             metrics |= score_directions(model, batches)
         if options.out is not None:
-            write_predictions(options.out, describe_blocks(predictions, store, tokenizer))
+            write_predictions(options.out, iterate_block_predictions(predictions, store, tokenizer))
         training = bundle.training
         warnings: tuple[str, ...] = ()
         if unknown := store.info.unknown:
             warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never masked.",)
         examples = build_block_examples(predictions, store, tokenizer) if options.examples else None
         method += model.output.describe()
-        blocks, overlap = sum_blocks(predictions, store), None
+        block_sums, overlap = sum_blocks(predictions, store), None
         if training is not None:
-            overlap = measure_block_overlap(*find_training_blocks(training, store), blocks)
+            overlap = measure_block_overlap(*find_training_blocks(training, store), block_sums)
         targets = torch.cat([batch.targets[batch.target_mask] for batch in batches.epoch()])
         counts = torch.bincount(targets, minlength=len(tokenizer)).numpy()
         return Evaluation(
@@ -173,14 +183,23 @@ class Masked(CorpusTask):
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
-        """Returns windows of the split with the token in the middle masked."""
+        """Returns windows of the split whose middle token is masked."""
         store, _ = cls.open_store(bundle, data, split)
         window, tokenizer = min(get_window(bundle.settings), len(store)), bundle.preprocessor.tokenizer
         texts, middle = [], window // 2
         for start in range(0, len(store) - window + 1, max(window, len(store) // MAX_LATENCY_INPUTS)):
             ids = store.read(start, window)
             texts.append(f"{tokenizer.decode(ids[:middle])} [MASK] {tokenizer.decode(ids[middle + 1 :])}")
-        return texts, lambda masked: list(cls.predict(bundle, [masked], InferenceOptions()))
+        return texts, lambda text: list(cls.predict(bundle, [text], InferenceOptions()))
+
+    @classmethod
+    def inspect_text(cls, bundle: ModelBundle, text: str) -> InspectedInput:
+        return inspect_text(bundle, text)
+
+    @classmethod
+    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
+        sampler = build_mask_sampler(bundle.preprocessor.tokenizer, bundle.settings)
+        return inspect_store(bundle, *cls.open_store(bundle, data, split), count, sampler)
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
@@ -190,7 +209,7 @@ class Masked(CorpusTask):
 
 
 def build_mask_sampler(tokenizer: Tokenizer, settings: ResolvedSettings) -> MaskSampler:
-    """Returns the sampler of masks for a vocabulary, at the rate of the settings."""
+    """Returns the sampler of masks for a vocabulary, with the rate of the settings."""
     return MaskSampler(
         settings.masked.rate, tokenizer.id(MASK), len(tokenizer.specials), len(tokenizer), tokenizer.unknown
     )
@@ -199,21 +218,25 @@ def build_mask_sampler(tokenizer: Tokenizer, settings: ResolvedSettings) -> Mask
 def build_evaluation_batches(
     store: TokenStore, tokenizer: Tokenizer, settings: ResolvedSettings
 ) -> MaskedEvaluationLoader:
-    """Returns batches with fixed masks; rejects a text in which nothing is masked."""
+    """Returns batches with fixed masks; raises an error if no token is masked."""
     window = get_window(settings)
     batches = MaskedEvaluationLoader(
-        store, build_mask_sampler(tokenizer, settings), ROWS, window, get_family(settings.model).is_recurrent
+        store,
+        build_mask_sampler(tokenizer, settings),
+        EVALUATION_BATCH_SIZE,
+        window,
+        get_family(settings.model).is_recurrent,
     )
     if not any(bool(batch.target_mask.any()) for batch in batches.epoch()):
         raise DataError(
             f"the {store.info.split or 'data'} text has {len(store):,} tokens, and the fixed masks mask none of them.",
-            repair="Give more text, or a larger --data.valid-fraction, --data.test-fraction or --masked.rate.",
+            fix="Give more text, or a larger --data.valid-fraction, --data.test-fraction or --masked.rate.",
         )
     return batches
 
 
 @torch.no_grad()
-def score(
+def score_masked_tokens(
     model: Model,
     batches: MaskedEvaluationLoader,
     rank: int = 0,
@@ -224,25 +247,26 @@ def score(
 ) -> tuple[float, int, float, int, int]:
     """Returns sums over this process's batches, of which a `share` is scored.
 
-    They are nats and targets of the training objective, then nats, correct tokens and number of the masked tokens.
-    Positions, nats and predictions of the masked tokens of each batch are added to `predictions`, unless it is None.
+    They are the training objective and its number of targets, then the nats, the number of correct predictions and the
+    number of the masked tokens. Positions, nats and predictions of the masked tokens of each batch are appended to
+    `predictions`, unless it is None.
     """
     model.eval()
     device = model.embedding.weight.device
-    total, targets, nats, num_correct, num_masked = 0.0, 0, 0.0, 0, 0
-    for number, batch in enumerate(spread_batches(batches, share)):
-        if number % world_size == rank:
+    objective, num_targets, nats, num_correct, num_masked = 0.0, 0, 0.0, 0, 0
+    for index, batch in enumerate(spread_batches(batches, share)):
+        if index % world_size == rank:
             scores = model.score(batch.to(device))
             if predictions is not None and batch.positions is not None:
                 rows, columns = batch.target_mask.nonzero(as_tuple=True)
                 predictions.append((batch.positions[rows] + columns, scores.nats.cpu(), scores.predictions.cpu()))
-            total += float(scores.objective.total)
-            targets += scores.objective.count
+            objective += float(scores.objective.total)
+            num_targets += scores.objective.count
             nats += float(scores.nats.sum())
             num_correct += int((scores.predictions == scores.targets).sum())
             num_masked += len(scores.targets)
-        progress(number + 1, batches.steps)
-    return total, targets, nats, num_correct, num_masked
+        progress(index + 1, batches.steps)
+    return objective, num_targets, nats, num_correct, num_masked
 
 
 @torch.no_grad()
@@ -250,7 +274,7 @@ def score_directions(model: BidirectionalLanguageModel, batches: MaskedEvaluatio
     """Returns the perplexity of each direction as a language model, and of both together."""
     sums = torch.zeros(2, 2, dtype=torch.float64)
     for batch in batches.epoch():
-        losses = model.direction_losses(batch.to(model.embedding.weight.device))
+        losses = model.compute_direction_losses(batch.to(model.embedding.weight.device))
         sums += torch.tensor([[float(loss.total), loss.count] for loss in losses], dtype=torch.float64)
     (forward_nats, forward_count), (backward_nats, backward_count) = sums.tolist()
     return {

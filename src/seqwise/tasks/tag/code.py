@@ -1,8 +1,8 @@
 """`builtin:code` for tagging: lines of Python's standard library, in which each token is tagged with its kind.
 
-The kind of most tokens is visible in the token. That of a name is not: `value` may be a variable, a parameter, an
-attribute, a keyword argument or a call, which only the surrounding tokens show. The true kinds come from Python's own
-parser. The module knows nothing of splits or models.
+The kind of most tokens can be read from the token itself. The kind of a name cannot: `value` may be a variable, a
+parameter, an attribute, a keyword argument or a call, depending on the tokens around it. The true kinds come from
+Python's own parser. The module knows nothing of splits or models.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from seqwise.errors import DataError
 from seqwise.tasks.tag.spans import Sentence
 
-MAX_BYTES = 500_000  # of source in total
-MAX_MODULE_BYTES = 30_000  # so that many modules are read
+MAX_BYTES = 500_000  # of all source that is read
+MAX_MODULE_BYTES = 30_000  # of one module, so that many modules are read
 MIN_TOKENS = 3  # of a line
 
-Position = tuple[int, int]  # (line, byte offset in it)
+Position = tuple[int, int]  # (line, byte offset in the line)
 _SKIPPED_TYPES = (token_types.INDENT, token_types.DEDENT, token_types.NL, token_types.ENDMARKER, token_types.ENCODING)
 # Since Python 3.12 a formatted string is several tokens; here it is one, as before.
 _STRING_STARTS = {getattr(token_types, f"{letter}STRING_START", None) for letter in "FT"} - {None}
@@ -48,14 +48,14 @@ def read_code_lines() -> list[Sentence]:
         for line in module_lines:
             lines.setdefault(line.words, line)
     if not lines:
-        raise DataError("this Python has no source of its standard library.", repair="Pass a file.", file=folder)
+        raise DataError("this Python has no source of its standard library.", fix="Pass a file.", file=folder)
     return list(lines.values())
 
 
 def tokenize_module(source: str, file: str) -> Iterator[Sentence]:
-    """Yields the logical lines of a module with at least MIN_TOKENS tokens, so no docstrings, which have one."""
+    """Yields the logical lines of a module with at least MIN_TOKENS tokens; a docstring has only one."""
     name_kinds = find_name_kinds(ast.parse(source))
-    source_lines = io.StringIO(source).readlines()  # split as tokenize does: unlike `splitlines`, not at a form feed
+    source_lines = io.StringIO(source).readlines()  # as tokenize does; `splitlines` would also split at form feeds
     tokens: list[tuple[str, str]] = []
     first_line = string_depth = 0
     string_start = (0, 0)
@@ -77,7 +77,7 @@ def tokenize_module(source: str, file: str) -> Iterator[Sentence]:
                 words, kinds = zip(*tokens)
                 yield Sentence(words, kinds, file, first_line)
             tokens = []
-        elif token.type != token_types.COMMENT or tokens:  # a comment on a line of its own belongs to no logical line
+        elif token.type != token_types.COMMENT or tokens:  # a comment on a line of its own is skipped
             first_line = first_line if tokens else token.start[0]
             tokens.append((token.string, _get_kind(token, name_kinds, source_lines)))
 
@@ -107,7 +107,7 @@ def _get_kind(token: tokenize.TokenInfo, name_kinds: dict[Position, str], source
 
 
 def find_name_kinds(tree: ast.Module) -> dict[Position, str]:
-    """Returns what each name of a module is, by its position: defined, called, imported, an attribute, or just used."""
+    """Returns the kind of each name of a module by its position, such as function, call, attribute or variable."""
     kinds: dict[Position, str] = {}
     modules = {
         (alias.asname or alias.name).partition(".")[0]
@@ -121,7 +121,7 @@ def find_name_kinds(tree: ast.Module) -> dict[Position, str]:
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields all nodes, outer ones first, except those inside formatted strings, which are one token."""
+    """Yields all nodes, parents first, without the nodes inside formatted strings, which are one token."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.JoinedStr):
@@ -129,36 +129,37 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _add_name_kinds(node: ast.AST, kinds: dict[Position, str], modules: set[str]) -> None:
-    """Adds the kinds of the names that a node itself holds. A parent's kind has precedence over its child's."""
+    """Adds the kinds of the names of a node, without its children. The kind that a parent has added stays."""
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Name):
-            kinds[_start(node.func)] = "call"
+            kinds[_get_start(node.func)] = "call"
         elif isinstance(node.func, ast.Attribute):
-            kinds[_attribute_start(node.func)] = "method"
+            kinds[_get_attribute_start(node.func)] = "method"
         for argument in node.keywords:
             if argument.arg is not None:
-                kinds[_start(argument)] = "argument"
+                kinds[_get_start(argument)] = "argument"
     elif isinstance(node, ast.Attribute):
-        kinds.setdefault(_attribute_start(node), "attribute")
+        kinds.setdefault(_get_attribute_start(node), "attribute")
     elif isinstance(node, ast.Name):
-        kinds.setdefault(_start(node), "module" if node.id in modules else "variable")
+        kinds.setdefault(_get_start(node), "module" if node.id in modules else "variable")
     elif isinstance(node, ast.arg):
-        kinds[_start(node)] = "parameter"
+        kinds[_get_start(node)] = "parameter"
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        kinds[_start(node, after="def " if isinstance(node, ast.FunctionDef) else "async def ")] = "function"
+        kinds[_get_start(node, after="def " if isinstance(node, ast.FunctionDef) else "async def ")] = "function"
     elif isinstance(node, ast.ClassDef):
-        kinds[_start(node, after="class ")] = "class"
+        kinds[_get_start(node, after="class ")] = "class"
     elif isinstance(node, ast.Import | ast.ImportFrom):
         if isinstance(node, ast.ImportFrom) and not node.level:
-            kinds[_start(node, after="from ")] = "module"
+            kinds[_get_start(node, after="from ")] = "module"
         for alias in node.names:
-            kinds[_start(alias)] = "module" if isinstance(node, ast.Import) else "imported"
+            kinds[_get_start(alias)] = "module" if isinstance(node, ast.Import) else "imported"
 
 
-def _start(node: ast.expr | ast.stmt | ast.alias | ast.arg | ast.keyword, after: str = "") -> Position:
+def _get_start(node: ast.expr | ast.stmt | ast.alias | ast.arg | ast.keyword, after: str = "") -> Position:
+    """Returns where a node begins, or where the text `after` at its beginning ends."""
     return node.lineno, node.col_offset + len(after)
 
 
-def _attribute_start(node: ast.Attribute) -> Position:
+def _get_attribute_start(node: ast.Attribute) -> Position:
     """Returns where the name after the dot begins."""
     return node.end_lineno or 0, (node.end_col_offset or 0) - len(node.attr.encode())

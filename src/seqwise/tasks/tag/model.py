@@ -22,22 +22,33 @@ from torch.nn import functional as F
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.states import ModelState
-from seqwise.budget import Budget
 from seqwise.config import TextSettings
 from seqwise.data.batch import Batch, pad_sequences
 from seqwise.decoding.viterbi import forbid_transitions, viterbi
-from seqwise.families import RECURRENT
+from seqwise.families import RECURRENT_FAMILIES
 from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
 from seqwise.layers.embedding import CharacterCNN, Embedding
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import DefaultsContext, Fill, fill_batch_size, fill_transformer
-from seqwise.tasks.tag.spans import Sentence, allowed_transitions, extract_spans, replace_whitespace, to_bioes
+from seqwise.tasks.defaults import (
+    DefaultsContext,
+    SetDefault,
+    estimate_epochs,
+    set_batch_size,
+    set_transformer_defaults,
+)
+from seqwise.tasks.tag.spans import (
+    Sentence,
+    compute_allowed_transitions,
+    extract_spans,
+    replace_whitespace,
+    to_bioes,
+)
 from seqwise.tasks.task import Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 
-MAX_CHARACTERS = 32  # of a longer word the first and the last 16 characters are read
-PADDING, UNKNOWN_CHARACTER = 0, 1
+MAX_CHARACTERS = 32  # of a longer word only the first and the last 16 characters are read
+PADDING, UNKNOWN_CHARACTER = 0, 1  # ids of characters
 MIN_CHARACTER_COUNT = 2  # characters that are rarer in training are read as the unknown character
 SINGLETON_DROPOUT = 0.5  # Lample et al. 2016, section 4.3
 CPU_WORDS_PER_SECOND, GPU_WORDS_PER_SECOND = 6_000, 60_000  # in training, per core and on a GPU
@@ -45,7 +56,7 @@ CPU_WORDS_PER_SECOND, GPU_WORDS_PER_SECOND = 6_000, 60_000  # in training, per c
 
 @dataclass(frozen=True)
 class TagBatch(Batch):
-    """Sentences. `characters` has one row for each distinct word; `character_rows` maps each word to its row."""
+    """Sentences. `characters` has one row for each distinct word; `character_rows` are the rows of the words."""
 
     word_ids: Tensor  # (B, T) int64
     character_rows: Tensor  # (B, T) int64
@@ -62,20 +73,20 @@ class TagBatch(Batch):
         return int(self.lengths.sum())
 
     def slice(self, start: int, stop: int) -> Self:
-        """Returns some sentences; `characters` stays whole, because `character_rows` index into it."""
+        """Returns some sentences; `characters` stays whole, because `character_rows` are indices into it."""
         return replace(super().slice(start, stop), characters=self.characters)
 
 
 def normalize_word(word: str) -> str:
-    """Returns the word in lower case with every digit as 0; case and digits are left to the characters."""
+    """Returns the word in lower case with every digit as 0; its characters keep case and digits."""
     return replace_whitespace(re.sub(r"\d", "0", word.lower()))
 
 
 class TagVocabulary:
     """Maps words, characters and tags to ids.
 
-    With `normalizes` words are looked up by `normalize_word`. `tags` are those the model predicts; if they mark spans
-    (`has_spans`) they are BIOES, whatever the scheme of the data.
+    With `normalizes`, words are looked up by `normalize_word`. `tags` are the tags that the model predicts: BIOES if
+    they mark spans (`has_spans`), whatever the scheme of the data.
     """
 
     def __init__(
@@ -92,7 +103,7 @@ class TagVocabulary:
         facts = preprocessor.facts
         return cls(preprocessor.tokenizer, facts["alphabet"], facts["tags"], facts["spans"], facts["folds"])
 
-    def word_id(self, word: str) -> int:
+    def get_word_id(self, word: str) -> int:
         """Returns the id of a word; without normalisation an unknown word is looked up in lower case too."""
         if self.normalizes:
             return self.tokenizer.id(normalize_word(word))
@@ -101,14 +112,14 @@ class TagVocabulary:
             return self.tokenizer.id(replace_whitespace(word.lower()))
         return word_id
 
-    def character_ids(self, word: str) -> list[int]:
-        """Returns the ids of a word's characters; of a long word, those of its beginning and its end."""
+    def get_character_ids(self, word: str) -> list[int]:
+        """Returns the ids of a word's characters; of a long word only of its beginning and its end."""
         if len(word) > MAX_CHARACTERS:
             word = word[: MAX_CHARACTERS // 2] + word[-MAX_CHARACTERS // 2 :]
         return [self._character_ids.get(character, UNKNOWN_CHARACTER) for character in word]
 
-    def tag_ids(self, tags: Sequence[str]) -> list[int]:
-        """Returns the ids of a sentence's tags; a tag that training does not have gets id 0."""
+    def get_tag_ids(self, tags: Sequence[str]) -> list[int]:
+        """Returns the ids of a sentence's tags; a tag that does not occur in training gets id 0."""
         if self.has_spans:
             tags = to_bioes(extract_spans(tags), len(tags))
         return [self._tag_ids.get(tag, 0) for tag in tags]
@@ -118,15 +129,15 @@ class EncodedSentences:
     """Sentences as ids. Each distinct word is encoded once."""
 
     def __init__(self, sentences: Sequence[Sentence], vocabulary: TagVocabulary):
-        rows: dict[str, int] = {}  # distinct word → its row in the tables below
+        rows: dict[str, int] = {}  # distinct word → its row in `word_ids` and `characters`
         self.word_rows = [
             np.array([rows.setdefault(word, len(rows)) for word in sentence.words], dtype=np.int64)
             for sentence in sentences
         ]
-        self.word_ids = np.array([vocabulary.word_id(word) for word in rows], dtype=np.int64)
-        self.characters = pad_sequences([np.array(vocabulary.character_ids(word)) for word in rows], PADDING)
+        self.word_ids = np.array([vocabulary.get_word_id(word) for word in rows], dtype=np.int64)
+        self.characters = pad_sequences([np.array(vocabulary.get_character_ids(word)) for word in rows], PADDING)
         self.num_characters = (self.characters != PADDING).sum(axis=1)
-        self.tag_ids = [np.array(vocabulary.tag_ids(sentence.tags), dtype=np.int64) for sentence in sentences]
+        self.tag_ids = [np.array(vocabulary.get_tag_ids(sentence.tags), dtype=np.int64) for sentence in sentences]
         self.lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
 
     def collate(self, indices: np.ndarray) -> TagBatch:
@@ -147,7 +158,7 @@ class EncodedSentences:
 def build_word_vocabulary(
     sentences: Sequence[Sentence], settings: TextSettings, normalizes: bool, extra_words: Sequence[str] = ()
 ) -> Tokenizer:
-    """Returns the vocabulary of the training sentences, with those `extra_words` that a lookup can find."""
+    """Returns the vocabulary of the training sentences and of `extra_words`, without those that lookup changes."""
     normalize = normalize_word if normalizes else replace_whitespace
     texts = (" ".join(map(normalize, sentence.words)) for sentence in sentences)
     extra_words = [word for word in extra_words if not normalizes or word == normalize_word(word)]
@@ -168,8 +179,8 @@ def build_alphabet(word_counts: Counter[str]) -> str:
 class TagModel(nn.Module):
     """A tagger. `counts` (V,) are the frequencies of the words in training; only training needs them.
 
-    In training, words that occur once are replaced by the unknown word with probability SINGLETON_DROPOUT: so the
-    vector of the unknown word is learned, and the model learns to rely on characters.
+    In training, words that occur once are replaced by the unknown word with probability SINGLETON_DROPOUT, so that the
+    vector of the unknown word is learned, and the model learns to use characters.
     """
 
     word_dropout: Tensor
@@ -185,7 +196,7 @@ class TagModel(nn.Module):
         encoder_width: int = self.encoder.width  # type: ignore[assignment]
         self.head = (LinearChainCRF if tag.crf else IndependentTagHead)(encoder_width, len(vocabulary.tags))
         self.drop_in, self.drop_out = nn.Dropout(dropout), nn.Dropout(dropout)
-        self.allowed_transitions = allowed_transitions(vocabulary.tags) if vocabulary.has_spans else None
+        self.allowed_transitions = compute_allowed_transitions(vocabulary.tags) if vocabulary.has_spans else None
         probabilities = torch.zeros(num_words) if counts is None else SINGLETON_DROPOUT * (counts <= 1).float()
         self.register_buffer("word_dropout", probabilities, persistent=False)
 
@@ -198,7 +209,7 @@ class TagModel(nn.Module):
         """Returns the encoder's state of each word in its sentence, (B, T, D)."""
         vectors = self.embedding(self.drop_words(batch.word_ids))
         if self.characters is not None:
-            # Each distinct word once; by an embedding lookup, whose gradient is summed in a fixed order.
+            # Each distinct word is computed once; the gradient of an embedding lookup is summed in a fixed order.
             word_features = F.embedding(batch.character_rows, self.characters(batch.characters))
             vectors = torch.cat([vectors, word_features], dim=-1)
         return self.drop_out(self.encoder(self.drop_in(vectors), lengths=batch.lengths).vectors)
@@ -216,7 +227,7 @@ class TagModel(nn.Module):
         return self.decode_scores(self.head.scores(self.states(batch)), batch.lengths)
 
     def decode_scores(self, scores: Tensor, lengths: Tensor) -> Tensor:
-        """Returns the best sequence that the scheme allows; the best tag of each word without a scheme and a CRF."""
+        """Returns the best tag sequence that BIOES allows; without spans and a CRF the best tag of each word."""
         transitions = self.head.transitions()
         if self.allowed_transitions is not None:
             transitions = forbid_transitions(*transitions, self.allowed_transitions)
@@ -228,35 +239,35 @@ class TagModel(nn.Module):
 # Default settings
 
 
-def fill_tag(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
-    """Chooses settings: data sets are small, so networks are small. The numbers come from docs/log.md."""
-    fill("network.width", 256 if context.cuda else 200)
-    fill("network.depth", 2 if settings.model in ("transformer", "feedforward") else 1)
-    fill("network.embedding", 100)
-    fill("tag.characters", 0 if settings.init else 64)  # word vectors are the only input of a pre-trained encoder
-    fill("tag.crf", False)  # `Tag.learn` turns it on if the tags mark spans
-    if settings.model in RECURRENT:
-        fill("recurrent.bidirectional", True)  # the words after a word are as informative as those before it
+def set_tag_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
+    """Chooses the settings that are not set: data sets are small, so networks are small.
+
+    The numbers come from the searches in docs/log.md.
+    """
+    set_default("network.width", 256 if context.cuda else 200)
+    set_default("network.depth", 2 if settings.model in ("transformer", "feedforward") else 1)
+    set_default("network.embedding", 100)
+    set_default(
+        "tag.characters", 0 if settings.init else 64
+    )  # word vectors are the only input of a pre-trained encoder
+    set_default("tag.crf", False)  # `Tag.learn` has set it to True if the tags mark spans
+    if settings.model in RECURRENT_FAMILIES:
+        set_default("recurrent.bidirectional", True)  # the words after a word are as informative as those before it
     if settings.model == "transformer":
-        fill_transformer(settings, fill, settings.network.width // 4)
-    fill_batch_size(max(4, min(32, context.examples // 32)), context, fill)  # some updates in an epoch of few sentences
-    fill("data.max_tokens", 8192 if context.cuda else 2048)
-    epochs = _estimate_epochs(settings, context)  # more epochs over the same sentences need more dropout
+        set_transformer_defaults(settings, set_default, settings.network.width // 4)
+    # Small enough that an epoch of few sentences has some updates.
+    set_batch_size(max(4, min(32, context.num_examples // 32)), context, set_default)
+    set_default("data.max_tokens", 8192 if context.cuda else 2048)
+    # More epochs need more dropout.
+    words_per_second = GPU_WORDS_PER_SECOND if context.cuda else CPU_WORDS_PER_SECOND * context.cores
+    epochs = estimate_epochs(settings, context, words_per_second)
     level = 0 if epochs < 2 else 1 if epochs < 6 else 2
-    fill("network.dropout", (0.1, 0.15, 0.2)[level] if settings.model == "transformer" else (0.2, 0.35, 0.5)[level])
-    if settings.model in RECURRENT:
-        fill("recurrent.weight_dropout", 0.0)
+    set_default(
+        "network.dropout", (0.1, 0.15, 0.2)[level] if settings.model == "transformer" else (0.2, 0.35, 0.5)[level]
+    )
+    if settings.model in RECURRENT_FAMILIES:
+        set_default("recurrent.weight_dropout", 0.0)
     is_adam = settings.training.optimizer == "adamw"
     # CoNLL-2003, six minutes of a GPU, validation F1: 0.005 → 91.1, 0.007 → 90.2.
-    fill("training.learning_rate", (1e-3 if settings.model == "transformer" else 5e-3) if is_adam else 0.1)
-    fill("training.weight_decay", 0.01 if is_adam else 1e-6)
-
-
-def _estimate_epochs(settings: ResolvedSettings, context: DefaultsContext) -> float:
-    budget = Budget.parse(settings.budget)
-    if budget.unit == "epochs":
-        return budget.amount
-    words = budget.amount
-    if budget.unit == "seconds":
-        words *= GPU_WORDS_PER_SECOND if context.cuda else CPU_WORDS_PER_SECOND * context.cores
-    return words / max(1, context.tokens)
+    set_default("training.learning_rate", (1e-3 if settings.model == "transformer" else 5e-3) if is_adam else 0.1)
+    set_default("training.weight_decay", 0.01 if is_adam else 1e-6)

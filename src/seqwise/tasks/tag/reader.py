@@ -12,22 +12,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seqwise.config import DataSettings, Settings
-from seqwise.data.examples import Splits, find_training_duplicates, open_examples
+from seqwise.data.examples import Splits, find_training_duplicates, read_examples
 from seqwise.data.reading import get_format_suffix
-from seqwise.data.tables import OBJECT_SUFFIXES, parse_columns, read_table, read_text
+from seqwise.data.tables import OBJECT_SUFFIXES, read_table, read_text, split_commas
 from seqwise.errors import DataError, Findings, UsageError
-from seqwise.tasks.tag.code import read_code_lines
+from seqwise.tasks.tag.code import find_code_tokens, read_code_lines
 from seqwise.tasks.tag.spans import OUTSIDE, SCHEME_NAMES, Sentence, find_violations, guess_scheme, parse_tag
+from seqwise.tasks.task import Preprocessor
+from seqwise.text.pipelines import find_word_offsets
 
 SUFFIXES = (".conll", ".conll03", ".bio", ".iob", ".tsv", ".txt", *OBJECT_SUFFIXES, "")
 DOCUMENT_START = "-DOCSTART-"
 COMMENT = re.compile(r"#\s*[\w.:-]+\s*=\s")  # CoNLL-U comments, before the words of a sentence
-COLUMN_FORMAT = "One word and its tags per line, a blank line between sentences."
+COLUMN_FIX = "Write one word and its tags per line, and a blank line between sentences."
 # The description is part of the fingerprint of the data: it cannot change.
 BUILTINS = {
     "code": (read_code_lines, "logical lines of the standard library's source, with the kinds of their tokens as tags")
 }
-JSON_FORMAT = 'Each line must be one object: {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}'
+JSON_FIX = 'Each line must be one object: {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}'
 MIN_REPEATED_WORDS = 5  # shorter sentences occur twice by chance
 
 
@@ -40,19 +42,20 @@ class TaggedSplits(Splits[Sentence]):
 
     @property
     def has_spans(self) -> bool:
+        """Whether tags mark spans of words, rather than single words."""
         return self.scheme != "plain"
 
 
 def read_tagged_data(spec: str | Path, settings: Settings) -> TaggedSplits:
     """Reads all sentences, divides them into splits, determines the scheme, and checks the tags against it."""
-    columns, data = parse_columns(settings.columns), settings.data
+    columns, data = split_commas(settings.columns), settings.data
 
     def read_file(path: Path, findings: Findings) -> list[Sentence]:
         if get_format_suffix(path) in OBJECT_SUFFIXES:
             return _read_json(path, findings, columns, data)
         return _read_columns(path, findings, columns, data.encoding)
 
-    splits = open_examples(spec, read_file, SUFFIXES, BUILTINS, data.valid_fraction, data.test_fraction)
+    splits = read_examples(spec, read_file, SUFFIXES, BUILTINS, data.valid_fraction, data.test_fraction)
     scheme, reason = str(settings.tag.scheme), "--tag.scheme says so"
     if scheme == "auto":
         scheme, reason = guess_scheme(sentence.tags for sentence in splits.all_examples())
@@ -60,7 +63,7 @@ def read_tagged_data(spec: str | Path, settings: Settings) -> TaggedSplits:
     if tagged_splits.has_spans:
         _check_tags(tagged_splits)
     tagged_splits.findings.raise_errors()
-    _compare_splits(tagged_splits)
+    _warn_about_splits(tagged_splits)
     return tagged_splits
 
 
@@ -78,34 +81,34 @@ def _read_columns(
     words: list[str] = []
     tags: list[str] = []
     sentence_line = num_columns = first_line = word_column = tag_column = 0
-    for number, line in enumerate([*lines, ""], start=1):
-        if not line.strip() or line.startswith(DOCUMENT_START):
+    for line, content in enumerate([*lines, ""], start=1):
+        if not content.strip() or content.startswith(DOCUMENT_START):
             if words:
                 sentences.append(Sentence(tuple(words), tuple(tags), str(path), sentence_line, 1))
                 words, tags = [], []
-            if line.startswith(DOCUMENT_START):
-                findings.warn(f"document markers ({DOCUMENT_START}), which are not sentences", path, number)
+            if content.startswith(DOCUMENT_START):
+                findings.note(f"document markers ({DOCUMENT_START}), which are not sentences", path, line)
             continue
-        if not words and COMMENT.match(line):
-            findings.warn("comment lines, which are skipped", path, number)
+        if not words and COMMENT.match(content):
+            findings.note("comment lines, which are skipped", path, line)
             continue
-        fields = line.rstrip().split("\t") if has_tabs else line.split()
+        fields = content.rstrip().split("\t") if has_tabs else content.split()
         if not num_columns:
-            num_columns, first_line = len(fields), number
-            word_column, tag_column = _parse_columns(columns, num_columns, path, number)
+            num_columns, first_line = len(fields), line
+            word_column, tag_column = _parse_columns(columns, num_columns, path, line)
         if not words:
-            sentence_line = number
+            sentence_line = line
         word, tag = fields[0], OUTSIDE
         if len(fields) != num_columns:
             missing = ": a tag is missing" if len(fields) < num_columns else ""
             expected = f"expected {num_columns} columns as in line {first_line}"
             problem = f"{expected}, found {len(fields)}{missing} ({' '.join(fields)[:40]!r})."
-            findings.error(problem, repair=COLUMN_FORMAT, file=path, line=number)
+            findings.error(problem, fix=COLUMN_FIX, file=path, line=line)
         else:
             word, tag = fields[word_column].strip(), fields[tag_column].strip()
             if not word or not tag:
                 problem = f"the word {word!r} has no tag." if word else "the word is empty."
-                findings.error(problem, repair=COLUMN_FORMAT, file=path, line=number)
+                findings.error(problem, fix=COLUMN_FIX, file=path, line=line)
         words.append(word)
         tags.append(tag or OUTSIDE)
     return sentences
@@ -115,18 +118,18 @@ def _parse_columns(columns: Sequence[str] | None, num_columns: int, path: Path, 
     """Returns the indices of the columns with the word and the tag."""
     if num_columns < 2:
         problem = "expected a word and its tag, found one column: the tags are missing."
-        raise DataError(problem, repair=COLUMN_FORMAT, file=path, line=line)
+        raise DataError(problem, fix=COLUMN_FIX, file=path, line=line)
     if columns is None:
         return 0, num_columns - 1
     if len(columns) != 2 or not all(column.isdigit() for column in columns):
         raise UsageError(
             f"--columns: expected the numbers of two columns, word and tag, received {','.join(columns)}.",
-            repair=f"Columns count from 1: --columns 1,{num_columns}",
+            fix=f"Columns count from 1: --columns 1,{num_columns}",
         )
     for column in columns:
         if not 1 <= int(column) <= num_columns:
             problem = f"there is no column {int(column)}: the line has {num_columns}."
-            raise DataError(problem, repair="Change --columns.", file=path, line=line)
+            raise DataError(problem, fix="Change --columns.", file=path, line=line)
     return int(columns[0]) - 1, int(columns[1]) - 1
 
 
@@ -134,20 +137,21 @@ def _parse_columns(columns: Sequence[str] | None, num_columns: int, path: Path, 
 
 
 def _read_json(path: Path, findings: Findings, columns: Sequence[str] | None, settings: DataSettings) -> list[Sentence]:
+    """Reads a file with one object per sentence: a list of tokens and a list of tags."""
     sentences = []
     for row in read_table(path, ("tokens", "tags"), findings, columns, settings.encoding).rows:
         words, tags = row.values["tokens"], row.values["tags"]
-        problem, repair = _find_list_problem("tokens", words)
+        problem, fix = _find_list_problem("tokens", words)
         if not problem:
-            problem, repair = _find_list_problem("tags", tags)
+            problem, fix = _find_list_problem("tags", tags)
         if not problem and len(words) != len(tags):
             problem = f"{len(words)} tokens but {len(tags)} tags: they do not match."
-            repair = "Give one tag per token."
+            fix = "Give one tag per token."
         if not problem and not words and settings.on_empty == "stop":
             problem = "the sentence has no words."
-            repair = "Remove the line, or pass --data.on-empty drop to drop such lines."
+            fix = "Remove the line, or pass --data.on-empty drop to drop such lines."
         if problem:
-            findings.error(problem, repair=repair, file=path, line=row.line)
+            findings.error(problem, fix=fix, file=path, line=row.line)
         elif not words:
             findings.warn("sentences without words, which are dropped", path, row.line)
         else:
@@ -156,14 +160,14 @@ def _read_json(path: Path, findings: Findings, columns: Sequence[str] | None, se
 
 
 def _find_list_problem(name: str, values: object) -> tuple[str, str]:
-    """Returns (problem, repair) of a value that should be a list of strings, both "" if it is one."""
+    """Returns the problem of a value that should be a list of strings, and its fix; both "" if it is one."""
     if not isinstance(values, list):
-        return f"expected a list under {name!r}, found {type(values).__name__}.", JSON_FORMAT
+        return f"expected a list under {name!r}, found {type(values).__name__}.", JSON_FIX
     for index, value in enumerate(values):
         if not isinstance(value, str):
             is_tag_id = isinstance(value, int) and name == "tags"
-            repair = "Write the names of the tags, not their numbers." if is_tag_id else JSON_FORMAT
-            return f"expected strings under {name!r}, found {value!r}.", repair
+            fix = "Write the names of the tags, not their numbers." if is_tag_id else JSON_FIX
+            return f"expected strings under {name!r}, found {value!r}.", fix
         if not value.strip():
             return f"entry {index + 1} of {name!r} is blank.", "Remove it from both lists."
     return "", ""
@@ -181,7 +185,7 @@ def _check_tags(splits: TaggedSplits) -> None:
             file, line = sentence.location(index)
             findings.error(
                 f"the tag {sentence.tags[index]!r} of {sentence.words[index]!r} is not {scheme} ({splits.reason}).",
-                repair="Tags that mark spans are O, B-TYPE and I-TYPE (with BIOES also E-TYPE and S-TYPE). "
+                fix="Tags that mark spans are O, B-TYPE and I-TYPE (with BIOES also E-TYPE and S-TYPE). "
                 "If these mark no spans: --tag.scheme plain",
                 file=file,
                 line=line,
@@ -196,10 +200,11 @@ def _check_tags(splits: TaggedSplits) -> None:
             findings.warn(warning, *sentence.location(index))
 
 
-def _compare_splits(splits: TaggedSplits) -> None:
-    """Counts tags of validation and test that training does not have, and sentences that training has too."""
+def _warn_about_splits(splits: TaggedSplits) -> None:
+    """Adds warnings about tags that training does not have, and about held-out sentences that training has too."""
 
     def get_class(tag: str) -> str:
+        """Returns the type of a span, or the tag itself."""
         return (parse_tag(tag) or ("", ""))[1] if splits.has_spans else tag
 
     known_classes = {get_class(tag) for sentence in splits.parts["train"] for tag in sentence.tags}
@@ -234,3 +239,9 @@ def split_long_sentences(sentences: Sequence[Sentence], max_length: int) -> list
 def count_words(sentences: Sequence[Sentence]) -> Counter[str]:
     """Returns how often each word occurs."""
     return Counter(word for sentence in sentences for word in sentence.words)
+
+
+def find_token_offsets(text: str, preprocessor: Preprocessor) -> list[tuple[int, int]]:
+    """Returns (start, end) of each word: Python's tokens for a run on code, else words and punctuation marks."""
+    offsets = find_code_tokens(text) if preprocessor.facts.get("code") else None
+    return find_word_offsets(text) if offsets is None else offsets

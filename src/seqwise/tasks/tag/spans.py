@@ -1,4 +1,4 @@
-"""Tags and spans: the schemes BIO, IOB1 and BIOES, metrics of spans, and how tagged sentences are printed and written.
+"""Tags and spans: the schemes BIO, IOB1 and BIOES, metrics of spans, and the output of tagged sentences.
 
 A span is (type, start, end): the index of its first token and the index after its last. Tags are read as the program
 conlleval of the CoNLL shared tasks reads them, also where a tag violates its scheme, so that every tag sequence has
@@ -45,13 +45,13 @@ TagPair = tuple[Sequence[str], Sequence[str]]  # true and predicted tags of a se
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words and their tags. `line` is that of the first word; `line_step` is 1 if each word has its own line."""
+    """Words and their tags."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
     file: str = field(default="", repr=False)
-    line: int = field(default=1, repr=False)
-    line_step: int = field(default=0, repr=False)
+    line: int = field(default=1, repr=False)  # line of the first word
+    line_step: int = field(default=0, repr=False)  # 1 if each word has its own line, else 0
 
     def location(self, index: int) -> tuple[str, int]:
         """Returns file and line of a word."""
@@ -105,13 +105,13 @@ def to_bioes(spans: Sequence[Span], length: int) -> list[str]:
     return tags
 
 
-def bioes_tags(span_types: Iterable[str]) -> list[str]:
+def list_bioes_tags(span_types: Iterable[str]) -> list[str]:
     """Returns all BIOES tags of these span types, O first."""
     return [OUTSIDE, *(f"{prefix}-{span_type}" for span_type in span_types for prefix in "BIES")]
 
 
-def allowed_transitions(tags: Sequence[str]) -> tuple[list[list[bool]], list[bool], list[bool]]:
-    """Returns what BIOES allows: [i][j] for tag j after tag i, [i] for tag i as the first, and [i] as the last."""
+def compute_allowed_transitions(tags: Sequence[str]) -> tuple[list[list[bool]], list[bool], list[bool]]:
+    """Returns what BIOES allows: [i][j] for tag j after tag i, [i] for i as first tag, [i] for i as last tag."""
     opens, continues = [tag[0] in "BI" for tag in tags], [tag[0] in "IE" for tag in tags]
     pairs = [
         [
@@ -168,7 +168,7 @@ def find_violations(tags: Sequence[str], scheme: str) -> Iterator[tuple[int, str
 
 @dataclass
 class SpanCounts:
-    """Counts of spans by type and of tags; counts of several processes can be summed."""
+    """Counts of spans by type, and of tags; the totals of several processes can be summed."""
 
     true: Counter[str] = field(default_factory=Counter)
     predicted: Counter[str] = field(default_factory=Counter)
@@ -179,7 +179,7 @@ class SpanCounts:
     def add_sentence(
         self, true: Sequence[str], predicted: Sequence[str], has_spans: bool
     ) -> tuple[Sequence[str], Sequence[str]]:
-        """Counts one sentence; returns both tag sequences as they were compared: spans in BIO, whatever the scheme."""
+        """Counts one sentence; returns both tag sequences as they are compared: in BIO if they mark spans."""
         if has_spans:
             true_spans, predicted_spans = extract_spans(true), extract_spans(predicted)
             self.true.update(span_type for span_type, _, _ in true_spans)
@@ -190,15 +190,15 @@ class SpanCounts:
         self.correct_tokens += sum(a == b for a, b in zip(true, predicted, strict=True))
         return true, predicted
 
-    def totals(self) -> tuple[int, int, int, int, int]:
+    def get_totals(self) -> tuple[int, int, int, int, int]:
         """Returns the numbers of correct, predicted and true spans, of correct tags and of tokens."""
         return self.correct.total(), self.predicted.total(), self.true.total(), self.correct_tokens, self.tokens
 
-    def metrics(self, has_spans: bool) -> dict[str, float]:
-        """Returns the metrics by name; only those of tags unless `has_spans`."""
-        return compute_metrics(*self.totals(), has_spans=has_spans)
+    def compute_metrics(self, has_spans: bool) -> dict[str, float]:
+        """Returns the metrics by name; without spans only the metrics of tags."""
+        return compute_metrics(*self.get_totals(), has_spans=has_spans)
 
-    def table(self) -> Table:
+    def build_table(self) -> Table:
         """Returns precision, recall, F1 and the number of true spans for each type."""
         rows: dict[str, tuple[float, ...]] = {}
         for span_type in sorted({*self.true, *self.predicted}):
@@ -211,7 +211,7 @@ class SpanCounts:
 def compute_metrics(
     correct: float, predicted: float, true: float, correct_tokens: float, tokens: float, *, has_spans: bool
 ) -> dict[str, float]:
-    """Returns the metrics of the summed counts of `SpanCounts.totals`."""
+    """Returns the metrics of the summed counts of `SpanCounts.get_totals`."""
     tag_metrics = {"token_accuracy": correct_tokens / tokens if tokens else 0.0}
     if not has_spans:
         return {**tag_metrics, "tokens": int(tokens)}
@@ -237,9 +237,9 @@ def replace_whitespace(word: str) -> str:
 
 
 def write_tags(path: Path, sentences: Sequence[Sentence], tags: Sequence[TagPair]) -> None:
-    """Writes words, true tags and predicted tags, a row per sentence in a file whose suffix is that of a table.
+    """Writes words, true tags and predicted tags: a table with a row per sentence, if the file has such a suffix.
 
-    Any other file has a word per line and a blank line after each sentence, as conlleval reads.
+    Any other file gets a word per line and a blank line after each sentence, the format of conlleval.
     """
     words = [[replace_whitespace(word) for word in sentence.words] for sentence in sentences]
     if path.suffix.lower() in TABLE_SUFFIXES:
@@ -256,11 +256,11 @@ def score_examples(sentences: Sequence[Sentence], tags: Sequence[TagPair], has_s
     for sentence, (true, predicted) in zip(sentences, tags):
         counts = SpanCounts()
         counts.add_sentence(true, predicted, has_spans)
-        sums.append(counts.totals()[:3] if has_spans else counts.totals()[3:])
+        sums.append(counts.get_totals()[:3] if has_spans else counts.get_totals()[3:])
         text = " ".join(sentence.words)
         ends = np.cumsum([len(word) + 1 for word in sentence.words]) - 1
         offsets = [(int(end) - len(word), int(end)) for word, end in zip(sentence.words, ends)]
-        expected, answer = (format_tags(text, offsets, each, has_spans) for each in (true, predicted))
+        expected, answer = (format_tags(text, offsets, sequence, has_spans) for sequence in (true, predicted))
         texts.append(ExampleText.single_line(text, expected, answer))
     metric = "span_f1" if has_spans else "token_accuracy"
     return ExampleScores(metric, "sentences", np.array(sums, dtype=np.float64), tuple(texts))
@@ -275,9 +275,9 @@ def format_prediction(text: str, offsets: list[Offset], tags: list[str], has_spa
         spans = extract_spans(tags)
         values["tags"] = to_bio(spans, len(words))
         values["spans"] = []
-        for span_type, first, end in spans:
-            start, stop = offsets[first][0], offsets[end - 1][1]
-            values["spans"].append({"type": span_type, "start": start, "end": stop, "text": text[start:stop]})
+        for span_type, first_word, end_word in spans:
+            start, end = offsets[first_word][0], offsets[end_word - 1][1]
+            values["spans"].append({"type": span_type, "start": start, "end": end, "text": text[start:end]})
     return Prediction(format_tags(text, offsets, tags, has_spans), values)
 
 
@@ -289,8 +289,8 @@ def format_tags(text: str, offsets: Sequence[Offset], tags: Sequence[str], has_s
     if not has_spans:
         return " ".join(f"{text[start:end]}/{tag}" for (start, end), tag in zip(offsets, tags))
     formatted, position = "", 0
-    for span_type, first, last in extract_spans(tags):
-        start, end = offsets[first][0], offsets[last - 1][1]
+    for span_type, first_word, end_word in extract_spans(tags):
+        start, end = offsets[first_word][0], offsets[end_word - 1][1]
         formatted += f"{text[position:start]}[{span_type} {text[start:end]}]"
         position = end
     return formatted + text[position:]

@@ -28,8 +28,9 @@ from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.example_task import ExampleTask
+from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.tag.code import find_code_tokens
+from seqwise.tasks.tag.inspection import inspect_examples, inspect_text
 from seqwise.tasks.tag.model import (
     EncodedSentences,
     TagBatch,
@@ -37,36 +38,41 @@ from seqwise.tasks.tag.model import (
     TagVocabulary,
     build_alphabet,
     build_word_vocabulary,
-    fill_tag,
+    set_tag_defaults,
 )
-from seqwise.tasks.tag.reader import TaggedSplits, count_words, read_tagged_data, split_long_sentences
+from seqwise.tasks.tag.reader import (
+    TaggedSplits,
+    count_words,
+    find_token_offsets,
+    read_tagged_data,
+    split_long_sentences,
+)
 from seqwise.tasks.tag.spans import (
     DEFINITIONS,
     OUTSIDE,
     SCHEME_NAMES,
     Sentence,
     SpanCounts,
-    bioes_tags,
     compute_metrics,
     extract_spans,
     format_prediction,
+    list_bioes_tags,
     score_examples,
     write_tags,
 )
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Preprocessor, ProcessGroup, Size
 from seqwise.tasks.training_summary import TrainingSummary, hash_texts
-from seqwise.text.pipelines import find_word_offsets
 from seqwise.text.tokenizer import Tokenizer
 
 MAX_LENGTH = 512  # words of a sentence that are read at once, unless set
-EVALUATION_ROWS, EVALUATION_TOKENS = 64, 4096  # of a batch in evaluation
+EVALUATION_BATCH_SIZE, MAX_EVALUATION_TOKENS = 64, 4096  # of a batch in evaluation
 WORD_TOKENIZERS = ("words", "spaces")  # tokenisers in which a word is one token
 
 
 class Tag(ExampleTask):
-    """Tagging of a data set: the vocabulary is known; a model can be built, trained and evaluated."""
+    """The tagging task on one data set."""
 
-    fill_defaults = staticmethod(fill_tag)
+    set_defaults = staticmethod(set_tag_defaults)
     primary_metric = ("span_f1", "F1")
     example = "Ada Lovelace lived in London."
     example_unit = "sentences"
@@ -82,8 +88,8 @@ class Tag(ExampleTask):
         max_length = settings.data.max_length = settings.data.max_length or MAX_LENGTH
         for sentence in splits.all_examples():
             if len(sentence.words) > max_length:
-                warning = f"sentences are longer than {max_length} words; they are read in pieces"
-                splits.findings.warn(warning, sentence.file, sentence.line)
+                note = f"sentences are longer than {max_length} words; they are read in pieces"
+                splits.findings.note(note, sentence.file, sentence.line)
 
     @classmethod
     def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> TaggedSplits:
@@ -104,11 +110,11 @@ class Tag(ExampleTask):
         tag_counts = Counter(tag for sentence in train for tag in sentence.tags)
         tags = sorted(tag_counts, key=lambda tag: (-tag_counts[tag], tag))
         if splits.has_spans:
-            tags = bioes_tags(sorted({span[0] for sentence in train for span in extract_spans(sentence.tags)}))
+            tags = list_bioes_tags(sorted({span[0] for sentence in train for span in extract_spans(sentence.tags)}))
         if len(tags) < 2:
             problem = f"all words have the tag {tags[0]!r}: there is nothing to learn."
-            repair = "Give data with at least two tags, or say which column holds them: --columns 1,4"
-            raise DataError(problem, repair=repair, file=splits.name)
+            fix = "Give data with at least two tags, or say which column holds them: --columns 1,4"
+            raise DataError(problem, fix=fix, file=splits.name)
         facts = {
             "tags": tags,
             "spans": splits.has_spans,
@@ -140,13 +146,13 @@ class Tag(ExampleTask):
     def size(self) -> Size:
         lengths = [len(sentence.words) for sentence in self.splits.parts["train"]]
         return Size(
-            tokens=sum(lengths),
-            vocabulary=len(self.vocabulary.tokenizer),
-            examples=len(lengths),
+            num_tokens=sum(lengths),
+            vocabulary_size=len(self.vocabulary.tokenizer),
+            num_examples=len(lengths),
             max_length=max(lengths),
         )
 
-    def run_layers(self, model: TagModel) -> None:
+    def check_shapes(self, model: TagModel) -> None:
         width = model.embedding.width + (model.characters.width if model.characters is not None else 0)
         model.encoder(torch.zeros(1, 1, width, device="meta"))
 
@@ -155,10 +161,10 @@ class Tag(ExampleTask):
 
     @cached_property
     def word_counts(self) -> torch.Tensor:
-        """How often each word of the vocabulary occurs in training, (V,)."""
+        """The number of occurrences of each word of the vocabulary in training, (V,)."""
         counts = torch.zeros(len(self.vocabulary.tokenizer))
         for word, count in count_words(self.splits.parts["train"]).items():
-            counts[self.vocabulary.word_id(word)] += count
+            counts[self.vocabulary.get_word_id(word)] += count
         return counts
 
     def token_counts(self) -> dict[str, torch.Tensor]:
@@ -170,7 +176,7 @@ class Tag(ExampleTask):
         return BucketLoader(encoded.lengths, encoded.collate, batch_size, max_tokens, settings.seed, rank, world_size)
 
     def _encode_split(self, split: str, max_length: int) -> tuple[list[Sentence], EncodedSentences]:
-        """Returns the sentences of a split, long ones in pieces, and the same as ids."""
+        """Returns the sentences of a split, of which long ones are split, and the same sentences as ids."""
         key = split, max_length
         if key not in self._encoded_splits:
             sentences = split_long_sentences(self.splits.parts[split], max_length)
@@ -180,28 +186,28 @@ class Tag(ExampleTask):
     def validate(
         self, model: TagModel, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
     ) -> dict[str, float]:
-        """Returns loss, span F1 and token accuracy; the goal is 1 - F1, or 1 - accuracy of plain tags."""
+        """Returns loss, span F1 and token accuracy; the goal is 1 - F1, or 1 - accuracy if the tags mark no spans."""
         sentences, encoded = self._encode_split("valid", settings.data.max_length)
         counts, loss, has_spans = SpanCounts(), 0.0, self.vocabulary.has_spans
         model.eval()
         device = model.embedding.weight.device
-        limits = EVALUATION_ROWS, EVALUATION_TOKENS
+        limits = EVALUATION_BATCH_SIZE, MAX_EVALUATION_TOKENS
         batches = iterate_by_length(encoded.lengths, *limits, world.rank, world.size, share)
         for indices in batches:
             batch = encoded.collate(indices).to(device)
             with torch.no_grad():
                 states = model.states(batch)
                 loss += float(model.head.losses(states, batch.tag_ids, batch.lengths).sum())
-                best = model.decode_scores(model.head.scores(states), batch.lengths).tolist()
-            for index, tag_ids in zip(indices, best):
+                predicted = model.decode_scores(model.head.scores(states), batch.lengths).tolist()
+            for index, tag_ids in zip(indices, predicted):
                 true = sentences[index].tags
                 counts.add_sentence(true, [self.vocabulary.tags[i] for i in tag_ids[: len(true)]], has_spans)
-        loss, *totals = world.sum(loss, *counts.totals())
+        loss, *totals = world.sum(loss, *counts.get_totals())
         metrics = compute_metrics(*totals, has_spans=has_spans)
         return {"loss": loss / totals[-1], **metrics, "goal": 1 - metrics[self.primary_metric[0]]}
 
     def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Returns the most frequent tag of each word, by the hash of the word; for other words O or the usual tag."""
+        """Returns the hash of each word and its most frequent tag; the first of the `tags` is for unknown words."""
         tag_counts: dict[str, Counter[str]] = {}
         for sentence in self.splits.parts["train"]:
             for word, tag in zip(sentence.words, sentence.tags):
@@ -216,15 +222,15 @@ class Tag(ExampleTask):
         return {"words": hashes[order], "word_tags": tags[order]}, {"tags": names}
 
     def count_data(self) -> dict[str, dict[str, int]]:
-        rows, vocabulary = {}, self.vocabulary
+        counts, vocabulary = {}, self.vocabulary
         for split, sentences in self.splits.parts.items():
             words = count_words(sentences)
-            rows[split] = {"sentences": len(sentences), "words": words.total()}
+            counts[split] = {"sentences": len(sentences), "words": words.total()}
             if vocabulary.has_spans:
-                rows[split]["spans"] = sum(len(extract_spans(sentence.tags)) for sentence in sentences)
+                counts[split]["spans"] = sum(len(extract_spans(sentence.tags)) for sentence in sentences)
             unknown = vocabulary.tokenizer.unknown
-            rows[split]["unknown"] = sum(n for word, n in words.items() if vocabulary.word_id(word) == unknown)
-        return rows
+            counts[split]["unknown"] = sum(n for word, n in words.items() if vocabulary.get_word_id(word) == unknown)
+        return counts
 
     def describe_data(self) -> tuple[str, ...]:
         sizes = f"{len(self.vocabulary.tokenizer):,} words, {self.vocabulary.num_characters:,} characters"
@@ -242,30 +248,31 @@ class Tag(ExampleTask):
         vocabulary = TagVocabulary.from_preprocessor(bundle.preprocessor)
         has_spans = vocabulary.has_spans
         splits, sentences, description = cls.select_examples(bundle, data, split)
-        all_outside = all(tag == OUTSIDE for sentence in sentences for tag in sentence.tags)
-        if has_spans and not splits.has_spans and all_outside:  # sentences without a span fit every scheme
+        is_all_outside = all(tag == OUTSIDE for sentence in sentences for tag in sentence.tags)
+        if has_spans and not splits.has_spans and is_all_outside:  # sentences without a span are valid in every scheme
             splits = replace(splits, scheme="bio", reason="all tags are O")
         if splits.has_spans != has_spans:
             kinds = {True: "tags that mark spans", False: "plain tags"}
             problem = f"the run was trained on {kinds[has_spans]}, but this data has {kinds[splits.has_spans]}."
-            raise DataError(problem, repair="Give data of the same kind.", file=data)
+            raise DataError(problem, fix="Give data of the same kind.", file=data)
         with Stopwatch() as watch:
             predicted = predict_tags(bundle, vocabulary, sentences, options.progress)
         counts = SpanCounts()
         tags = [counts.add_sentence(s.tags, each, has_spans) for s, each in zip(sentences, predicted)]
         if options.out is not None:
             write_tags(options.out, sentences, tags)
-        metrics, primary_metric = counts.metrics(has_spans), "span_f1" if has_spans else "token_accuracy"
+        metrics, primary_metric = counts.compute_metrics(has_spans), "span_f1" if has_spans else "token_accuracy"
         evaluation = Evaluation(
             metrics,
             {name: DEFINITIONS[name] for name in metrics},
             description,
             _describe_decoding(bundle.settings, splits.scheme, has_spans),
-            (counts.table(),) if has_spans else (),
+            (counts.build_table(),) if has_spans else (),
             tuple(splits.findings.warning_messages()),
             watch.seconds,
             score_examples(sentences, tags, has_spans) if options.examples else None,
             primary_metric,
+            data_notes=tuple(splits.findings.note_messages()),
         )
         baselines = compute_baselines(bundle.training, sentences, has_spans)
         get_scores = partial(score_examples, sentences, tags, has_spans)
@@ -277,15 +284,25 @@ class Tag(ExampleTask):
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
-        """Leaves lines of text to the caller; refuses files whose words have tags already."""
+        """Returns None, so that files are read line by line; raises an error for files of tagged words."""
         path = Path(text)
         if text != "-" and get_format_suffix(path) in (".conll", ".jsonl", ".json", ".tsv", ".csv") and path.is_file():
             raise UsageError(
                 "predict reads one sentence per line, not words with tags.",
-                repair="Tag such a file with: seqwise evaluate RUN FILE --out TAGGED",
+                fix="Tag such a file with: seqwise evaluate RUN FILE --out TAGGED",
                 file=text,
             )
         return None
+
+    @classmethod
+    def inspect_text(cls, bundle: ModelBundle, text: str) -> InspectedInput:
+        return inspect_text(bundle, text)
+
+    @classmethod
+    def inspect_examples(
+        cls, bundle: ModelBundle, splits: Any, examples: Sequence[Any], descriptions: Sequence[str]
+    ) -> list[InspectedInput]:
+        return inspect_examples(bundle, examples, descriptions)
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
@@ -301,25 +318,25 @@ class Tag(ExampleTask):
 
 
 def build_tokenizer(splits: TaggedSplits, settings: Settings, initial: Preprocessor) -> tuple[Tokenizer, bool]:
-    """Returns the vocabulary of words, that of `initial` where it has one, and whether words are normalised for it."""
+    """Returns the vocabulary of words, which `initial` may have, and whether words are normalised before lookup."""
     text = settings.text
     if initial.tokenizers:
         if initial.tokenizer.kind not in WORD_TOKENIZERS:
             raise UsageError(
                 f"tagging needs one token per word; the initial run has a vocabulary of {initial.tokenizer.kind}.",
-                repair="Train the run to start from with --text.tokenizer words.",
+                fix="Train the run to start from with --text.tokenizer words.",
             )
         return initial.tokenizer, False
     normalizes = settings.tag.characters != 0
     if text.tokenizer not in (None, *WORD_TOKENIZERS):
         raise UsageError(
             f"tagging reads the words of the data, one token each; received --text.tokenizer {text.tokenizer}.",
-            repair="Leave out --text.tokenizer.",
+            fix="Leave out --text.tokenizer.",
         )
     if text.lowercase and normalizes:
         raise UsageError(
             "--text.lowercase: the vocabulary ignores case anyway; only the characters of a word have it.",
-            repair="Leave it out, or read no characters: --tag.characters 0",
+            fix="Leave it out, or read no characters: --tag.characters 0",
         )
     return build_word_vocabulary(splits.parts["train"], text, normalizes, initial.extra_words), normalizes
 
@@ -332,16 +349,16 @@ def predict_tags(
 ) -> list[list[str]]:
     """Returns the model's tags of each sentence, in the order of the sentences."""
     model, max_length = bundle.model.eval(), bundle.settings.data.max_length
-    pieces = split_long_sentences(sentences, max_length)
-    encoded = EncodedSentences(pieces, vocabulary)
-    tags: list[list[str]] = [[] for _ in pieces]
+    segments = split_long_sentences(sentences, max_length)
+    encoded = EncodedSentences(segments, vocabulary)
+    tags: list[list[str]] = [[] for _ in segments]
     device, num_done = model.embedding.weight.device, 0
-    for indices in iterate_by_length(encoded.lengths, EVALUATION_ROWS, EVALUATION_TOKENS):
-        best = model.decode(encoded.collate(indices).to(device)).tolist()
-        for index, tag_ids in zip(indices, best):
-            tags[index] = [vocabulary.tags[i] for i in tag_ids[: len(pieces[index].words)]]
+    for indices in iterate_by_length(encoded.lengths, EVALUATION_BATCH_SIZE, MAX_EVALUATION_TOKENS):
+        predicted = model.decode(encoded.collate(indices).to(device)).tolist()
+        for index, tag_ids in zip(indices, predicted):
+            tags[index] = [vocabulary.tags[i] for i in tag_ids[: len(segments[index].words)]]
         num_done += len(indices)
-        progress(num_done, len(pieces))
+        progress(num_done, len(segments))
     remaining = iter(tags)
     return [list(chain(*(next(remaining) for _ in range(0, len(s.words), max_length)))) for s in sentences]
 
@@ -349,7 +366,7 @@ def predict_tags(
 def compute_baselines(
     training: TrainingSummary | None, sentences: Sequence[Sentence], has_spans: bool
 ) -> list[Baseline]:
-    """Returns the primary metric of giving each word its most frequent tag."""
+    """Returns the primary metric of a tagger that gives each word its most frequent tag."""
     if training is None:
         return []
     names, words = training.facts["tags"], training.arrays["words"]
@@ -359,19 +376,15 @@ def compute_baselines(
     counts, remaining = SpanCounts(), iter(tags)
     for sentence in sentences:
         counts.add_sentence(sentence.tags, [names[next(remaining)] for _ in sentence.words], has_spans)
-    about = f"Each word gets the tag that it has most often in the training split, an unseen one {names[0]}."
-    value = counts.metrics(has_spans)["span_f1" if has_spans else "token_accuracy"]
-    return [Baseline("most frequent tag of each word", value, about)]
-
-
-def find_token_offsets(text: str, preprocessor: Preprocessor) -> list[tuple[int, int]]:
-    """Returns (start, end) of each word: Python's tokens for a run on code, else words and punctuation marks."""
-    offsets = find_code_tokens(text) if preprocessor.facts.get("code") else None
-    return find_word_offsets(text) if offsets is None else offsets
+    description = f"Each word gets the tag that it has most often in the training split, an unseen one {names[0]}."
+    value = counts.compute_metrics(has_spans)["span_f1" if has_spans else "token_accuracy"]
+    return [Baseline("most frequent tag of each word", value, description)]
 
 
 def _describe_decoding(settings: ResolvedSettings, scheme: str, has_spans: bool) -> str:
-    best = "the best sequence of tags (linear-chain CRF, Viterbi)" if settings.tag.crf else "the best tag of each word"
+    method = (
+        "the best sequence of tags (linear-chain CRF, Viterbi)" if settings.tag.crf else "the best tag of each word"
+    )
     if not has_spans:
-        return f"{best}; tags compared as they are written"
-    return f"{best}, of those that BIOES allows; data read as {SCHEME_NAMES[scheme]}, tags compared in BIO"
+        return f"{method}; tags compared as they are written"
+    return f"{method}, of those that BIOES allows; data read as {SCHEME_NAMES[scheme]}, tags compared in BIO"

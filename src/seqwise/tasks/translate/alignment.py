@@ -1,10 +1,8 @@
-"""Finds the line where two parallel texts become misaligned, when one has more lines.
+"""Finds the lines at which two parallel texts become misaligned, if one has more lines.
 
-The module knows nothing of languages.
-
-A line and its translation are long or short together, and contain the same numbers. So every choice of lines of the
-longer text to skip has a cost, and the cheapest one is found exactly, by dynamic programming over the number of lines
-skipped so far.
+A line and its translation have similar lengths and contain the same numbers. So every choice of lines of the longer
+text to skip has a cost, and dynamic programming over the number of skipped lines finds the cheapest choice. The module
+knows nothing of languages.
 """
 
 from __future__ import annotations
@@ -14,23 +12,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-MAX_SKIPPED = 16  # lines that are searched for; only the first is reported
-SKIP_COST, EMPTY_SKIP_COST = 12.0, 2.0  # of skipping a line with text, and an empty one
-MAX_PAIR_COST = 8.0  # of the lengths of a pair
-NUMBERS_COST = 4.0  # of a pair with different numbers in it
-MIN_SPREAD = 0.15  # of the logarithm of the ratio of lengths
+MAX_SKIPPED = 16  # lines that are searched for; the caller reports only the first
+SKIP_COST, EMPTY_SKIP_COST = 12.0, 2.0  # of skipping a line with text, and an empty line
+MAX_LENGTH_COST = 8.0  # of a pair with different lengths
+NUMBERS_COST = 4.0  # of a pair that contains different numbers
+MIN_SPREAD = 0.15  # minimum deviation of the logarithms of length ratios
 
 _NUMBER = re.compile(r"\d+")
 
 
 def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> list[int]:
-    """Return the lines of the longer text, from 0, that most likely have no partner: at most the first MAX_SKIPPED.
+    """Returns the indices of the lines of the longer text that most likely have no counterpart, at most MAX_SKIPPED.
 
-    If the shorter text merely ends too early, these are all lines after its length.
+    If the shorter text merely ends too early, these are all lines beyond its length.
     """
     num_missing, count = len(longer) - len(shorter), len(shorter)
     max_shift = min(num_missing, MAX_SKIPPED)
-    sums = _cumulative_costs(longer, shorter, max_shift)  # (max_shift + 1, count + 1)
+    sums = _compute_cumulative_costs(longer, shorter, max_shift)  # (max_shift + 1, count + 1)
     is_empty = np.array([not line.strip() for line in longer])
     best = sums[0]  # cost of the cheapest alignment of the first j lines with the current shift
     skips: list[np.ndarray] = []
@@ -52,8 +50,8 @@ def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> list[int
     return unmatched or list(range(count, len(longer)))
 
 
-def _cumulative_costs(longer: Sequence[str], shorter: Sequence[str], max_shift: int) -> np.ndarray:
-    """Return [s, j]: the cost of matching the first j lines of the shorter text with those s lines later."""
+def _compute_cumulative_costs(longer: Sequence[str], shorter: Sequence[str], max_shift: int) -> np.ndarray:
+    """Returns costs[s, j]: of matching the first j lines of the shorter text with lines s … s + j - 1 of the longer."""
     count = len(shorter)
     longer_lengths, shorter_lengths = (
         np.array([len(line.strip()) for line in text], dtype=np.float64) for text in (longer, shorter)
@@ -65,11 +63,11 @@ def _cumulative_costs(longer: Sequence[str], shorter: Sequence[str], max_shift: 
         [np.log((longer_lengths[s : s + count] + 1) / (shorter_lengths + 1)) for s in range(max_shift + 1)]
     )
     median = np.median(ratios)
-    # Shift 0 fits before the misalignment and the last one after it: the better of the two gives the usual spread.
+    # Shift 0 is right before the misalignment and the largest shift after it: the better one gives the usual spread.
     spread = max(MIN_SPREAD, 1.5 * min(float(np.median(np.abs(ratios[s] - median))) for s in (0, max_shift)))
-    costs = np.minimum(0.5 * ((ratios - median) / spread) ** 2, MAX_PAIR_COST)
+    costs = np.minimum(0.5 * ((ratios - median) / spread) ** 2, MAX_LENGTH_COST)
     for shift in range(max_shift + 1):
-        has_empty_side = (longer_lengths[shift : shift + count] == 0) != (shorter_lengths == 0)
+        is_one_empty = (longer_lengths[shift : shift + count] == 0) != (shorter_lengths == 0)
         costs[shift] += np.where(longer_numbers[shift : shift + count] != shorter_numbers, NUMBERS_COST, 0.0)
-        costs[shift] = np.where(has_empty_side, 2 * MAX_PAIR_COST, costs[shift])
+        costs[shift] = np.where(is_one_empty, 2 * MAX_LENGTH_COST, costs[shift])
     return np.concatenate([np.zeros((max_shift + 1, 1)), np.cumsum(costs, axis=1)], axis=1)

@@ -33,6 +33,7 @@ ENGLISH_WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Sat
 GERMAN_WEEKDAYS = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"]
 FRENCH_WEEKDAYS = ["lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"]
 
+# d, m and y are the numbers of day, month and year; month and weekday are English names unless they say otherwise.
 DATE_FORMATS = (
     "{d} {month} {y}", "{month} {d}, {y}", "{month} {ordinal}, {y}", "{ordinal} of {month} {y}",
     "the {ordinal} of {month}, {y}", "{weekday}, {month} {ordinal}, {y}", "{weekday:.3} {d} {month:.3} {y}",
@@ -45,7 +46,7 @@ TWO_DIGIT_YEAR_FORMATS = ("{d} {month:.3} '{short_year:02}", "{month} {ordinal} 
 
 
 def format_date(day: date, date_format: str) -> str:
-    """Return a day in one of the formats."""
+    """Returns a day in one of the formats."""
     month, weekday = ENGLISH_MONTHS[day.month - 1], ENGLISH_WEEKDAYS[day.weekday()]
     return date_format.format(
         d=day.day,
@@ -67,13 +68,13 @@ def format_date(day: date, date_format: str) -> str:
 
 
 def format_ordinal(number: int) -> str:
-    """Return 1st, 2nd, 3rd, 4th, … 11th, 12th, 13th, … 21st."""
+    """Returns 1st, 2nd, 3rd, 4th, … 11th, 12th, 13th, … 21st."""
     is_teen = number % 100 in (11, 12, 13)
     return f"{number}{'th' if is_teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def generate_date_pairs(count: int = NUM_PAIRS) -> list[tuple[str, str]]:
-    """Return (formatted date, ISO 8601 date) of `count` different days; the same days and formats at every call."""
+    """Returns (formatted date, ISO 8601 date) of `count` different days; the same days and formats at every call."""
     pairs = []
     for offset in permute_indices(np.arange(count), (LAST_DAY - FIRST_DAY).days + 1, SEED).tolist():
         day = FIRST_DAY + timedelta(days=offset)

@@ -19,7 +19,7 @@ from seqwise.errors import Findings
 from seqwise.metrics.evaluation import Baseline, Evaluation, ExampleScores, ExampleText, Table
 from seqwise.metrics.predictions import write_predictions
 from seqwise.metrics.translation import bleu, compute_example_sums, compute_text_metrics, exact_match
-from seqwise.tasks.translate.generation import TranslationGenerator
+from seqwise.tasks.translate.generation import TranslationPipeline
 from seqwise.tasks.translate.reader import Pair
 
 ROUGE_METHOD = "F1 per pair, mean over pairs; lower case, runs of letters and digits, no stemming"
@@ -36,40 +36,43 @@ Outputs = dict[str, list[tuple[str, tuple[str, ...]]]]  # target → (output, re
 
 
 def translate_pairs(
-    generator: TranslationGenerator, pairs: Sequence[Pair], findings: Findings, progress: ProgressCallback
+    pipeline: TranslationPipeline, pairs: Sequence[Pair], findings: Findings, progress: ProgressCallback
 ) -> Outputs:
-    """Return the best translation of each source with its references, for each requested target.
+    """Returns the best translation of each source with its references, for each requested target.
 
     Adds a warning for each source that is truncated.
     """
-    rows = generator.encode_sources([pair.source for pair in pairs])
-    warning = f"sources of more than {generator.max_length:,} tokens, which are truncated (--data.max-length)"
-    for pair, row in zip(pairs, rows):
-        if len(row) > generator.max_length:
+    source_ids = pipeline.encode_sources([pair.source for pair in pairs])
+    warning = f"sources of more than {pipeline.max_length:,} tokens, which are truncated (--data.max-length)"
+    for pair, ids in zip(pairs, source_ids):
+        if len(ids) > pipeline.max_length:
             findings.warn(warning, pair.file, pair.line)
-    outputs: Outputs = {target: [("", ("",))] * len(pairs) for target in generator.targets}
-    for num_done, (number, hypotheses) in enumerate(generator.translate_ids(rows), start=1):
-        for target, best, references in zip(generator.targets, hypotheses, pairs[number].references):
-            outputs[target][number] = (generator.decode(target, best[0]), references)
+    outputs: Outputs = {target: [("", ("",))] * len(pairs) for target in pipeline.targets}
+    for num_done, (index, hypotheses) in enumerate(pipeline.translate_ids(source_ids), start=1):
+        for target, n_best, references in zip(pipeline.targets, hypotheses, pairs[index].references):
+            outputs[target][index] = (pipeline.decode(target, n_best[0]), references)
         progress(num_done, len(pairs))
     return outputs
 
 
 def compute_metrics(outputs: Outputs, data: str, method: str, warnings: Sequence[str] = ()) -> Evaluation:
-    """Return all metrics; with several targets their means, and a table of each."""
-    by_target: dict[str, dict[str, float]] = {}
+    """Returns all metrics; with several targets the means over them, and a table with a row for each."""
+    metrics_by_target: dict[str, dict[str, float]] = {}
     definitions: dict[str, str] = {}
-    for name, texts in outputs.items():
-        by_target[name], definitions = compute_text_metrics(*_unzip_texts(texts))
-        by_target[name] |= rouge(*_unzip_texts(texts))
+    for target, texts in outputs.items():
+        metrics_by_target[target], definitions = compute_text_metrics(*_unzip_texts(texts))
+        metrics_by_target[target] |= compute_rouge(*_unzip_texts(texts))
     definitions |= ROUGE_DEFINITIONS
-    names = list(next(iter(by_target.values())))
-    metrics = {name: sum(values[name] for values in by_target.values()) / len(by_target) for name in names}
+    names = list(next(iter(metrics_by_target.values())))
+    metrics = {
+        name: sum(values[name] for values in metrics_by_target.values()) / len(metrics_by_target) for name in names
+    }
     tables: tuple[Table, ...] = ()
-    if len(by_target) > 1:
-        mean = f"mean over {', '.join(by_target)}: "
-        definitions = {metric: mean + text for metric, text in definitions.items()}
-        tables = (Table("targets", tuple(names), {name: tuple(values.values()) for name, values in by_target.items()}),)
+    if len(metrics_by_target) > 1:
+        prefix = f"mean over {', '.join(metrics_by_target)}: "
+        definitions = {metric: prefix + text for metric, text in definitions.items()}
+        rows = {target: tuple(values.values()) for target, values in metrics_by_target.items()}
+        tables = (Table("targets", tuple(names), rows),)
     metrics["pairs"] = len(next(iter(outputs.values())))
     definitions["pairs"] = "pairs that were translated and compared"
     # BLEU counts punctuation as words: a date has five.
@@ -81,7 +84,7 @@ def compute_metrics(outputs: Outputs, data: str, method: str, warnings: Sequence
 
 
 def score_pairs(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> ExampleScores:
-    """Return what each pair adds to BLEU or exact match, with the sums of several targets side by side."""
+    """Returns what each pair adds to BLEU or exact match; the columns of several targets are concatenated."""
     sums = [compute_example_sums(metric, *_unzip_texts(texts)) for texts in outputs.values()]
     labels = [f"{name}: " if len(outputs) > 1 else "" for name in outputs]
 
@@ -91,23 +94,23 @@ def score_pairs(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> Example
     texts = tuple(
         ExampleText.single_line(
             pair.source,
-            join_targets(" | ".join(texts[row][1]) for texts in outputs.values()),
-            join_targets(texts[row][0] for texts in outputs.values()),
+            join_targets(" | ".join(texts[index][1]) for texts in outputs.values()),
+            join_targets(texts[index][0] for texts in outputs.values()),
         )
-        for row, pair in enumerate(pairs)
+        for index, pair in enumerate(pairs)
     )
     return ExampleScores(metric, "pairs", np.concatenate(sums, axis=1), texts)
 
 
 def _unzip_texts(texts: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the outputs, and the references of each."""
+    """Returns the outputs, and the references of each."""
     return [output for output, _ in texts], [references for _, references in texts]
 
 
 def compute_baselines(
     metric: str, outputs: Outputs, pairs: Sequence[Pair], frequent_targets: Mapping[str, str]
 ) -> list[Baseline]:
-    """Return the metric of copying the source and, where it is known, of the most frequent target of training."""
+    """Returns the metric of copying the source and, if it is known, of the most frequent target of training."""
     compute = {"bleu": lambda *texts: bleu(*texts).value, "exact_match": exact_match}[metric]
 
     def score(answers: Mapping[str, Sequence[str]]) -> float:
@@ -119,13 +122,13 @@ def compute_baselines(
     baselines = [Baseline("copy of the source", copied, "It repeats the source unchanged.")]
     if frequent_targets:
         value = score({name: [frequent_targets[name]] * len(pairs) for name in outputs})
-        about = f"It always predicts {abbreviate(frequent_targets[next(iter(outputs))])}."
-        baselines.append(Baseline("most frequent target", value, about))
+        description = f"It always predicts {abbreviate(frequent_targets[next(iter(outputs))])}."
+        baselines.append(Baseline("most frequent target", value, description))
     return baselines
 
 
 def write_translations(path: Path, outputs: Outputs, pairs: Sequence[Pair]) -> None:
-    """Write the source, the reference (several: a list) and the translation of each pair; a row for each target."""
+    """Writes the source, the reference (several: a list) and the translation of each pair; a row for each target."""
     rows = (
         {"input": pair.source, "expected": references[0] if len(references) == 1 else list(references)}
         | {"predicted": output}
@@ -139,28 +142,28 @@ def write_translations(path: Path, outputs: Outputs, pairs: Sequence[Pair]) -> N
 # ROUGE
 
 
-def rouge(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return `rouge_1`, `rouge_2` and `rouge_l` of the outputs; of several references the most similar counts."""
+def compute_rouge(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Returns `rouge_1`, `rouge_2` and `rouge_l` of the outputs; of several references the most similar counts."""
     sums = np.zeros(3)
     for output, texts in zip(map(split_words, outputs), references, strict=True):
-        sums += np.max([_rouge_pair(output, split_words(text)) for text in texts], axis=0)
+        sums += np.max([_compute_pair_rouge(output, split_words(text)) for text in texts], axis=0)
     return dict(zip(ROUGE_DEFINITIONS, (sums / max(1, len(outputs))).tolist()))
 
 
-def _rouge_pair(output: list[str], reference: list[str]) -> list[float]:
+def _compute_pair_rouge(output: list[str], reference: list[str]) -> list[float]:
     values = []
     for n in (1, 2):
         ngrams, expected = (Counter(zip(*(words[i:] for i in range(n)))) for words in (output, reference))
-        values.append(_f1((ngrams & expected).total(), ngrams.total(), expected.total()))
-    return [*values, _f1(longest_common_subsequence(output, reference), len(output), len(reference))]
+        values.append(_compute_f1((ngrams & expected).total(), ngrams.total(), expected.total()))
+    return [*values, _compute_f1(measure_common_subsequence(output, reference), len(output), len(reference))]
 
 
 def split_words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def longest_common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence, row by row of the usual table.
+def measure_common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
+    """Returns the length of the longest common subsequence, by dynamic programming over the rows of a table.
 
     A cell is 1 more than its upper left neighbour where the words are equal, else the maximum of its upper and left
     neighbour; so a row is a running maximum.
@@ -176,5 +179,5 @@ def longest_common_subsequence(first: Sequence[str], second: Sequence[str]) -> i
     return int(row[-1])
 
 
-def _f1(shared: int, num_output: int, num_reference: int) -> float:
+def _compute_f1(shared: int, num_output: int, num_reference: int) -> float:
     return 2.0 * shared / (num_output + num_reference) if shared else 0.0

@@ -33,8 +33,8 @@ class PairBatch(Batch):
 
     source: Tensor  # (B, S) int64
     lengths: Tensor  # (B,) int64
-    inputs: Tensor  # (B, N, T) int64: the begin token, then the target
-    targets: Tensor  # (B, N, T) int64: the target, then the end token
+    inputs: Tensor  # (B, N, T) int64: <bos>, then the target
+    targets: Tensor  # (B, N, T) int64: the target, then <eos>
     mask: Tensor  # (B, N, T) bool: False for padding
 
     @property
@@ -46,24 +46,24 @@ class PairBatch(Batch):
         return int(self.mask.sum())
 
 
-Boundaries = Sequence[tuple[int, int]]  # ids of the begin and the end token of each target
+BosEosIds = Sequence[tuple[int, int]]  # ids of <bos> and <eos> of each target
 
 
-def collate(sides: Sequence[Sequence[np.ndarray]], boundaries: Boundaries, max_length: int) -> PairBatch:
-    """Return the ids of some sources, and of their targets in each language, as a batch; padding has id 0.
+def collate(token_ids: Sequence[Sequence[np.ndarray]], bos_eos_ids: BosEosIds, max_length: int) -> PairBatch:
+    """Returns a batch of pairs; padding has id 0. `token_ids[0]` are the sources, the others the targets by language.
 
-    Ids beyond `max_length` are cut off. A target that is cut has no end token: the model must not learn to stop there.
+    Texts are truncated to `max_length`. A truncated target has no <eos>: the model must not learn to stop there.
     """
-    sources = [ids[:max_length] for ids in sides[0]]
+    sources = [ids[:max_length] for ids in token_ids[0]]
     inputs, outputs = [], []
-    for targets in zip(*sides[1:]):
-        for ids, (begin, end) in zip(targets, boundaries):
-            inputs.append(np.append(begin, ids[:max_length]))
-            outputs.append(np.append(ids, end) if len(ids) <= max_length else ids[:max_length])
-    # Padded together, so that outputs are as wide as inputs even if all of them are cut.
+    for targets in zip(*token_ids[1:]):
+        for ids, (bos_id, eos_id) in zip(targets, bos_eos_ids):
+            inputs.append(np.append(bos_id, ids[:max_length]))
+            outputs.append(np.append(ids, eos_id) if len(ids) <= max_length else ids[:max_length])
+    # Padded together, so that outputs are as wide as inputs even if all of them are truncated.
     padded = torch.from_numpy(pad_sequences([*inputs, *outputs]))
     mask = torch.arange(padded.shape[1]) < torch.tensor([len(ids) for ids in outputs])[:, None]
-    shape = (len(sources), len(boundaries), -1)
+    shape = (len(sources), len(bos_eos_ids), -1)
     return PairBatch(
         torch.from_numpy(pad_sequences(sources)),
         torch.tensor([len(ids) for ids in sources]),
@@ -76,21 +76,21 @@ def collate(sides: Sequence[Sequence[np.ndarray]], boundaries: Boundaries, max_l
 class Translator(nn.Module):
     """Embedding and encoder of the source, and the decoders.
 
-    `vocabularies` has the size of the source's vocabulary and that of each decoder. With the `counts` of the target
-    tokens the first predictions of a new model are their frequencies. The training loop sets `progress`, the share of
-    the training that is done, unless it is None: only scheduled sampling depends on it.
+    `vocabulary_sizes` are the size of the source's vocabulary and the sizes of the decoders' vocabularies. With the
+    `counts` of the target tokens, an untrained model already predicts each token by its frequency. The training loop
+    sets `progress`, the fraction of the budget that is spent, unless it is None: only scheduled sampling depends on it.
     """
 
     def __init__(
         self,
         settings: ResolvedSettings,
-        vocabularies: tuple[int, Sequence[int]],
+        vocabulary_sizes: tuple[int, Sequence[int]],
         counts: Sequence[Tensor] | None = None,
     ):
         super().__init__()
         network, translate = settings.network, settings.translate
         max_length = settings.data.max_length + 1
-        source_size, target_sizes = vocabularies
+        source_size, target_sizes = vocabulary_sizes
         is_transformer = settings.model == "transformer"
         self.embedding = Embedding(source_size, network.embedding)
         if is_transformer:  # small vectors, as in the language model: states after the final norm are large
@@ -100,7 +100,7 @@ class Translator(nn.Module):
         memory_width: int = self.encoder.width  # type: ignore[assignment]
         shared_embedding = self.embedding if translate.vocabulary == "shared" else None
         counts_by_target: Sequence[Tensor | None] = counts or [None] * len(target_sizes)
-        # The decoders are called `writers` in saved weights.
+        # Saved weights have the name `writers`, so the attribute keeps it; use the property `decoders`.
         self.writers = nn.ModuleList(
             TokenDecoder(settings, size, memory_width, max_length, embedding=shared_embedding, counts=target_counts)
             for size, target_counts in zip(target_sizes, counts_by_target)
@@ -108,40 +108,44 @@ class Translator(nn.Module):
         self.smoothing, self.teacher_forcing = translate.label_smoothing, translate.teacher_forcing
         self.progress: float | None = 0.0 if self.teacher_forcing < 1 else None
 
+    @property
+    def decoders(self) -> nn.ModuleList:
+        return self.writers
+
     def forward(self, batch: PairBatch, state: None = None) -> tuple[Loss, None]:
-        """Return the summed loss of all targets in all languages, and no state; smoothed in training only."""
+        """Returns the summed loss of all targets in all languages, and no state; labels are smoothed in training."""
         memory = self.encode(batch.source, batch.lengths)
         smoothing = self.smoothing if self.training else 0.0
         losses = []
-        for number in range(batch.inputs.shape[1]):
-            decoder, inputs = self.get_decoder(number), batch.inputs[:, number]
+        for n in range(batch.inputs.shape[1]):
+            decoder, inputs = self.get_decoder(n), batch.inputs[:, n]
             if self.training and self.true_token_share < 1:
                 inputs = self.mix_predictions(decoder, memory, inputs)
-            losses.append(decoder.loss(memory, inputs, batch.targets[:, number], batch.mask[:, number], smoothing))
+            losses.append(decoder.loss(memory, inputs, batch.targets[:, n], batch.mask[:, n], smoothing))
         return Loss(torch.stack([loss.total for loss in losses]).sum(), sum(loss.num_targets for loss in losses)), None
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Memory:
-        """Return the memory of the sources (B, S), of which the first `lengths` tokens are not padding, or all."""
+        """Returns the memory of sources (B, S); `lengths` (B,) are their numbers of tokens without padding."""
         return Memory(self.encoder(self.drop_in(self.embedding(ids)), lengths=lengths).vectors, lengths)
 
-    def get_decoder(self, number: int) -> TokenDecoder:
-        """Return the decoder of a target; a single decoder serves all targets."""
-        return self.writers[number if len(self.writers) > 1 else 0]  # type: ignore[return-value]
+    def get_decoder(self, target_index: int) -> TokenDecoder:
+        """Returns the decoder of a target language; there may be one decoder for all."""
+        return self.decoders[target_index if len(self.decoders) > 1 else 0]  # type: ignore[return-value]
 
     # Scheduled sampling
 
     @property
     def true_token_share(self) -> float:
-        """The share of decoder inputs that are true tokens at this point of the training."""
+        """The share of decoder inputs that are true tokens, at the present progress of training."""
         return 1.0 - (self.progress or 0.0) * (1.0 - self.teacher_forcing)
 
     @torch.no_grad()
     def mix_predictions(self, decoder: TokenDecoder, memory: Memory, inputs: Tensor) -> Tensor:
-        """Return the inputs with some tokens replaced by the model's own predictions.
+        """Returns the inputs with some tokens replaced by the model's own predictions.
 
         Scheduled sampling (Bengio et al. 2015) in two passes (Mihaylova & Martins 2019), for decoders that read all
         steps at once: the first reads the true tokens, the second the mixture. No gradient flows through the first.
         """
-        predicted = decoder.logits(decoder.read(inputs[:, :-1], None, memory).vectors).argmax(-1)
+        predicted = decoder.logits(decoder.decode(inputs[:, :-1], None, memory).vectors).argmax(-1)
         is_true = torch.rand(predicted.shape, device=predicted.device) < self.true_token_share
         return torch.cat([inputs[:, :1], torch.where(is_true, inputs[:, 1:], predicted)], dim=1)

@@ -1,0 +1,112 @@
+"""Parses comma-, semicolon-, tab- and bar-separated text into records, with the line of each.
+
+The separator is detected. Reading continues after a malformed record, so that all errors are reported. The module knows
+nothing of columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from seqwise.data.json_objects import BLANK_LINES
+from seqwise.data.reading import get_format_suffix
+from seqwise.errors import Findings
+
+csv.field_size_limit(1 << 30)  # a field may be a whole document
+SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+MIN_CONSISTENCY = 0.9  # share of the first rows with equally many fields, for a separator that the suffix does not name
+SAMPLE_ROWS = 100  # from which the separator is detected
+QUOTE_FIX = 'A text that contains the separator must be quoted: "one{separator} two"{separator}label'
+OPEN_QUOTE_FIX = 'Close the quote, or double a quote that is part of the text: ""'
+TAB_FIX = "Fields are separated by one tab each; remove tabs inside a text."
+DECIMAL_COMMA = re.compile(r"^(\s*[-+]?\d+),(\d+\s*)$")
+
+
+def parse_text(
+    text: str, path: Path, findings: Findings, ragged_row_fix: str = "", decimal_commas: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Yields the records of the text of a table, whose separator is detected.
+
+    With `decimal_commas`, numbers such as 1,5 get a decimal point where semicolons separate the fields, as
+    spreadsheets write them in many countries.
+    """
+    text = text.rstrip("\n")
+    separator = detect_separator(text, path, findings)
+    fix = ragged_row_fix or (TAB_FIX if separator == "\t" else QUOTE_FIX.format(separator=separator))
+    for line, fields in parse_records(text, separator, path, findings, fix):
+        if decimal_commas and separator == ";":
+            fields = [DECIMAL_COMMA.sub(r"\1.\2", field) for field in fields]
+        yield line, fields
+
+
+def detect_separator(text: str, path: Path, findings: Findings | None = None) -> str:
+    """Returns the separator of the fields: that of the suffix, unless another fits the first rows better."""
+    suffix = get_format_suffix(path)
+    expected = "," if suffix == ".csv" else "\t"
+    shares = {separator: _measure_consistency(text, separator) for separator in SEPARATOR_NAMES}
+    best = max(shares, key=lambda separator: (shares[separator], separator == expected))
+    has_expectation = suffix in (".csv", ".tsv", ".txt")
+    if shares[best] <= shares[expected] or (has_expectation and shares[best] < MIN_CONSISTENCY):
+        return expected
+    if findings is not None and has_expectation:
+        findings.note(f"files ({suffix}) with {SEPARATOR_NAMES[best]} between fields", path)
+    return best
+
+
+def _measure_consistency(text: str, separator: str) -> float:
+    """Returns the share of the first rows that have as many fields as the first, if that has several; else 0."""
+    reader = csv.reader(io.StringIO(text[: 1 << 20], newline=""), delimiter=separator)
+    try:
+        counts = [len(fields) for fields in islice(reader, SAMPLE_ROWS) if "".join(fields).strip()]
+    except csv.Error:
+        return 0.0
+    return counts.count(counts[0]) / len(counts) if counts and counts[0] > 1 else 0.0
+
+
+def parse_records(
+    text: str, separator: str, path: Path, findings: Findings, ragged_row_fix: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line number, fields) of each record that has as many fields as the first; others are errors.
+
+    Tab-separated files have no quotes, unless they are called `.csv`.
+    """
+    if separator != "\t" or get_format_suffix(path) == ".csv":
+        records = _parse_csv(text, separator, path, findings)
+    else:
+        records = ((line, content.split("\t")) for line, content in enumerate(text.split("\n"), start=1))
+    first_line = num_fields = 0
+    for line, fields in records:
+        if len(fields) <= 1 and not "".join(fields).strip():
+            if text.strip():
+                findings.note(BLANK_LINES, path, line)
+            continue
+        if not first_line:
+            first_line, num_fields = line, len(fields)
+        if len(fields) == num_fields:
+            yield line, fields
+        else:
+            problem = f"expected {num_fields} fields as in line {first_line}, found {len(fields)}."
+            findings.error(problem, fix=ragged_row_fix, file=path, line=line)
+
+
+def _parse_csv(text: str, separator: str, path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
+    """Yields the records of a CSV file; reading continues after a malformed one."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            until = f" (read up to line {reader.line_num})" if reader.line_num > line else ""
+            is_unclosed = "unexpected end of data" in str(error)
+            problem = "a quote is opened here and never closed." if is_unclosed else f"not valid CSV{until}: {error}."
+            findings.error(problem, fix=OPEN_QUOTE_FIX, file=path, line=line)
+            continue
+        yield line, fields
