@@ -3,8 +3,9 @@
     python benchmarks/busy.py                    idle, then beside 8 busy processes: 4 minutes on two cores
     python benchmarks/busy.py --load 0 4 --quick
 
-The variable is read when PyTorch is loaded, so each setting has a process of its own. All of them are prepared on the
-idle machine; then they measure in turns, one at a time, and the median counts. A column is updates per second.
+The variables that control spinning (`GOMP_SPINCOUNT`, `OMP_WAIT_POLICY`) are read when PyTorch is loaded, so each
+setting has a process of its own. All of them are prepared on the idle machine; then they measure in turns, one at a
+time. The table has the median number of updates per second.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ BUSY_LOOP = "while True: pass"
 
 
 def serve() -> None:
-    """Prepares a trainer of each family; then prints updates per second for each line that names the seconds."""
+    """Prepares a trainer of each family; then, for each line of standard input (seconds), prints updates per second."""
     import time
     from pathlib import Path
     from tempfile import TemporaryDirectory
@@ -40,7 +41,7 @@ def serve() -> None:
     from seqwise.budget import Budget
     from seqwise.compare.plan.create import Request, create_plan
     from seqwise.compare.plan.options import ComparisonOptions
-    from seqwise.compare.run.execute import open_shared_task
+    from seqwise.compare.run.shared_data import open_shared_task
     from seqwise.config import Settings
     from seqwise.training.loop import Trainer
 
@@ -50,7 +51,7 @@ def serve() -> None:
         request = Request("builtin:docs", options, Settings(task="language", device="cpu"))
         path, plan = create_plan(request, Path(folder) / "plan")
         for name in FAMILIES:
-            settings = plan.make_settings(plan.training_trial(name, 0), None)
+            settings = plan.make_settings(plan.make_training_trial(name, 0), None)
             task = open_shared_task(path, plan, settings)
             trainer = Trainer(task.build(settings), task.batches(settings), settings.training, Budget(1e9, "seconds"))
             trainers[name] = trainer.steps()
@@ -95,8 +96,8 @@ def measure(process: subprocess.Popen[str], seconds: float) -> dict[str, float]:
 
 
 @contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """Keeps `count` processes computing."""
+def run_busy_processes(count: int) -> Iterator[None]:
+    """Keeps `count` processes computing inside the block."""
     processes = [subprocess.Popen([sys.executable, "-c", BUSY_LOOP]) for _ in range(count)]
     try:
         yield
@@ -121,7 +122,7 @@ def main() -> int:
         print(f"| updates/s, {os.cpu_count()} cores | {' | '.join(FAMILIES)} |")
         print(f"|---|{'---|' * len(FAMILIES)}")
         for load in arguments.load:
-            with busy_processes(load):
+            with run_busy_processes(load):
                 samples = [
                     {name: measure(process, seconds) for name, process in processes.items()} for _ in range(rounds)
                 ]

@@ -4,13 +4,13 @@
 
 Measures the backbone of each family with two layers (the feed-forward one has a context of 5 tokens, attentive-rnn
 attends to 256 states, heads have width 64), forward and backward, with the gradients of the input and of all weights;
-float32 on a CPU, bfloat16 on a GPU. One of time T, batch B and width H varies at a time; the three curves share one
-point, which is measured once. The calls of the families are interleaved at each point. Microseconds per token are those
-of the fastest sample; on a CPU the minimum of three passes over all points, so that a busy minute does not distort a
-curve.
+float32 on a CPU, bfloat16 on a GPU. One of sequence length T, batch size B and width H varies at a time; the three
+curves share one point, which is measured once. The calls of the families are interleaved at each point. Microseconds
+per token are those of the fastest sample; on a CPU the minimum of three passes over all points, so that a busy minute
+does not distort a curve.
 
 The chart has one panel for each axis with logarithmic scales: a flat curve means a constant cost per token, a slope of
-−1 that the machine is underused, a slope of 2 in H that matrix products dominate. There are no requirements.
+−1 that the machine is underused, a slope of 2 in H that matrix products dominate. No minimum speed is required.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerS
 from seqwise.resolved_settings import ResolvedSettings
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
-AXES = {"T": "steps", "B": "rows", "H": "width"}
+AXES = {"T": "sequence length", "B": "batch size", "H": "width"}
 MIDDLE = {"cpu": {"T": 64, "B": 16, "H": 128}, "cuda": {"T": 512, "B": 32, "H": 512}}
 POINTS = {
     "cpu": {"T": (16, 32, 64, 128, 256, 512), "B": (1, 4, 16, 64), "H": (32, 64, 128, 256, 512)},
@@ -52,18 +52,18 @@ def list_points(device: str, quick: bool) -> list[tuple[str, dict[str, int]]]:
 
 def build_step(family: str, sizes: dict[str, int], device: torch.device) -> Callable[[], object]:
     """Returns a function that runs one backbone forward and backward on random vectors."""
-    time, rows, width = sizes["T"], sizes["B"], sizes["H"]
+    length, batch_size, width = sizes["T"], sizes["B"], sizes["H"]
     settings = Settings(
         model=family,
         network=NetworkSettings(width=width, depth=DEPTH, dropout=0.0),
-        data=DataSettings(window=time),
+        data=DataSettings(window=length),
         transformer=TransformerSettings(heads=max(1, width // 64)),
     )
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(0)
     with device:  # orthogonal initialisation is faster on the device
         backbone = build_backbone(ResolvedSettings.from_settings(settings), width).to(dtype)
-    x = torch.randn(rows, time, width, device=device, dtype=dtype, requires_grad=True)
+    x = torch.randn(batch_size, length, width, device=device, dtype=dtype, requires_grad=True)
     gradient = torch.randn_like(x)
     inputs = [x, *backbone.parameters()]
     return lambda: torch.autograd.grad(backbone(x).vectors, inputs, gradient)
@@ -95,7 +95,7 @@ def cache_by_sizes(measure: Callable[[dict[str, int]], dict[str, Any]]) -> Calla
 
 
 def repeat_pass(report: Report, measure_again: Callable[[dict[str, int]], dict[str, Any]]) -> None:
-    """Measures all points that did not fail again and keeps the minimum."""
+    """Measures all points again, except those that failed, and keeps the minimum."""
     points: dict[tuple[int, ...], list[dict[str, Any]]] = {}
     for row in report.rows:
         if "failed" not in row:
@@ -145,20 +145,20 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = build_parser(__doc__)
-    command.add_argument("--chart", type=Path, metavar="FILE", help=".png or .svg")
-    command.add_argument("--draw", type=Path, metavar="JSON", help="only draw the chart of saved results")
-    options = command.parse_args(arguments)
+    parser = build_parser(__doc__)
+    parser.add_argument("--chart", type=Path, metavar="FILE", help=".png or .svg")
+    parser.add_argument("--draw", type=Path, metavar="JSON", help="only draw the chart of saved results")
+    options = parser.parse_args(arguments)
     if options.draw:
         draw(json.loads(options.draw.read_text(encoding="utf-8")), options.chart or options.draw.with_suffix(".png"))
         return 0
     device = set_up_device(options)
     repeats = options.repeats or QUICK_REPEATS + 2 * (not options.quick)
     precision = "bfloat16" if device.type == "cuda" else "float32"
-    facts = {"middle": MIDDLE[device.type], "depth": DEPTH, "precision": precision, "unit": "µs per token"}
+    details = {"middle": MIDDLE[device.type], "depth": DEPTH, "precision": precision, "unit": "µs per token"}
     points = list_points(device.type, options.quick)
-    planned = [f"{axis} {sizes[axis]}" for axis, sizes in points]
-    report = Report("cost", options, device, COLUMNS, arguments, facts, planned)
+    row_names = [f"{axis} {sizes[axis]}" for axis, sizes in points]
+    report = Report("cost", options, device, COLUMNS, arguments, details, row_names)
     measure_cached = cache_by_sizes(lambda sizes: measure(sizes, device, repeats))
     for axis, sizes in points:
         report.add_measurement({"axis": axis, **sizes}, lambda sizes=sizes: measure_cached(sizes))

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 from measuring import QUICK_REPEATS, Column, Report, build_parser, select_rows, set_up_device, time_interleaved
-from plain_loops import build_plain_model, continue_plainly
+from plain_loops import build_plain_model, generate_plainly
 from torch import Tensor
 
 from seqwise.backbones.memory import Memory
@@ -35,7 +35,7 @@ from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerS
 from seqwise.decoding.generate import decode_sequences, generate
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import choose_token
-from seqwise.families import RECURRENT
+from seqwise.families import RECURRENT_FAMILIES
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.tasks.token_decoder import TokenDecoder
@@ -52,20 +52,20 @@ Generate = Callable[[], Tensor]  # → ids
 class Row:
     model: str
     method: str  # greedy, sampling, beam
-    rows: int
+    batch_size: int
     depth: int
     width: int
     vocabulary: int
     tokens: int  # generated per sequence
 
     def __str__(self) -> str:
-        return f"{self.model} {self.depth}×{self.width}, {self.method}, B {self.rows}, {self.tokens} tokens"
+        return f"{self.model} {self.depth}×{self.width}, {self.method}, B {self.batch_size}, {self.tokens} tokens"
 
 
 def list_rows(device: str, quick: bool) -> list[Row]:
     width, vocabulary = (768, 50_304) if device == "cuda" else (256, 10_000)
     depth, transformer_depth = (2, 12) if device == "cuda" else (1, 4)
-    depths = {"feedforward": 2} | dict.fromkeys(RECURRENT, depth) | {"transformer": transformer_depth}
+    depths = {"feedforward": 2} | dict.fromkeys(RECURRENT_FAMILIES, depth) | {"transformer": transformer_depth}
     tokens = 16 if quick else 64
     if quick:
         depths = {"lstm": 1, "transformer": 2}
@@ -91,29 +91,30 @@ def build_settings(row: Row) -> ResolvedSettings:
 
 
 def build_continuations(row: Row, device: torch.device) -> dict[str, Generate]:
+    """Returns functions that continue a random prompt: with and without cached states, and with `torch.nn` modules."""
     torch.manual_seed(0)
     model = LanguageModel(build_settings(row), row.vocabulary).to(device).eval()
-    prompt = torch.randint(row.vocabulary, (row.rows, PROMPT), device=device)
+    prompt = torch.randint(row.vocabulary, (row.batch_size, PROMPT), device=device)
     sampling = SAMPLING[row.method]
 
-    def cached() -> Tensor:
+    def generate_cached() -> Tensor:
         return torch.stack(list(islice(generate(model, prompt, sampling), row.tokens)), 1)
 
     @torch.inference_mode()
-    def uncached() -> Tensor:
+    def generate_uncached() -> Tensor:
         ids, generator = prompt, torch.Generator(device).manual_seed(0)
         for _ in range(row.tokens):
             scores, _ = model.next(ids, None)
             ids = torch.cat((ids, choose_token(sampling, scores, None, generator)[:, None]), 1)
         return ids[:, PROMPT:]
 
-    return {"cached": cached, "uncached": uncached, "plain": build_plain_loop(row, device)}
+    return {"cached": generate_cached, "uncached": generate_uncached, "plain": build_plain_loop(row, device)}
 
 
 def build_plain_loop(row: Row, device: torch.device) -> Generate:
     """Returns generation with modules of `torch.nn` of the same sizes, from other random weights."""
     model = build_plain_model(build_settings(row), row.vocabulary).to(device).eval()
-    prompt = torch.randint(row.vocabulary, (row.rows, PROMPT), device=device)
+    prompt = torch.randint(row.vocabulary, (row.batch_size, PROMPT), device=device)
 
     def run() -> Tensor:
         generator = torch.Generator(device).manual_seed(0)
@@ -123,7 +124,7 @@ def build_plain_loop(row: Row, device: torch.device) -> Generate:
                 return scores.argmax(-1)
             return choose_token(SAMPLING[row.method], scores, None, generator)
 
-        return torch.stack(list(islice(continue_plainly(model, prompt, choose), row.tokens)), 1)
+        return torch.stack(list(islice(generate_plainly(model, prompt, choose), row.tokens)), 1)
 
     return run
 
@@ -139,7 +140,7 @@ def build_transformers_generate(row: Row, device: torch.device) -> Generate | No
         n_head=max(1, row.width // 64), bos_token_id=BEGIN, eos_token_id=END, pad_token_id=END,
     )  # fmt: skip
     model = GPT2LMHeadModel(config).to(device).eval()
-    prompt = torch.randint(row.vocabulary, (row.rows, PROMPT), device=device)
+    prompt = torch.randint(row.vocabulary, (row.batch_size, PROMPT), device=device)
     sampling = {"do_sample": True, "temperature": 0.8, "top_k": 50, "top_p": 0.9}
     options: dict[str, Any] = {"do_sample": False} if row.method == "greedy" else sampling
     options |= {"min_new_tokens": row.tokens, "max_new_tokens": row.tokens, "use_cache": True}
@@ -160,36 +161,37 @@ def build_beam_searches(row: Row, device: torch.device) -> dict[str, Generate]:
     torch.manual_seed(0)
     token_decoder = TokenDecoder(build_settings(row), row.vocabulary, row.width, row.tokens + 1, attention="additive")
     token_decoder = token_decoder.to(device).eval()
-    lengths = torch.full((row.rows,), SOURCE, device=device)
-    memory = Memory(torch.randn(row.rows, SOURCE, row.width, device=device), lengths)
+    lengths = torch.full((row.batch_size,), SOURCE, device=device)
+    memory = Memory(torch.randn(row.batch_size, SOURCE, row.width, device=device), lengths)
     options = BeamSearchOptions(beam=BEAM, length_penalty=0.0, min_length=row.tokens)
 
-    def cached() -> Tensor:
+    def search_cached() -> Tensor:
         hypotheses = decode_sequences(
             token_decoder, memory, begin=BEGIN, end=END, options=options, max_length=row.tokens
         )
         return torch.tensor([best[0].ids for best in hypotheses])
 
-    return {"cached": cached, "uncached": lambda: uncached_beam_search(token_decoder, memory, row.tokens)}
+    return {"cached": search_cached, "uncached": lambda: search_uncached(token_decoder, memory, row.tokens)}
 
 
 @torch.inference_mode()
-def uncached_beam_search(token_decoder: TokenDecoder, memory: Memory, length: int) -> Tensor:
+def search_uncached(token_decoder: TokenDecoder, memory: Memory, length: int) -> Tensor:
     """Returns the best hypotheses (B, length); every step reads all hypotheses from their beginning."""
-    rows = len(memory.vectors)
+    batch_size = len(memory.vectors)
     expanded = Memory(memory.vectors.repeat_interleave(BEAM, 0), memory.lengths.repeat_interleave(BEAM))
     device = memory.vectors.device
-    ids = torch.full((rows * BEAM, 1), BEGIN, device=device)
-    scores = torch.full((rows, BEAM), -torch.inf, device=device)
+    ids = torch.full((batch_size * BEAM, 1), BEGIN, device=device)
+    scores = torch.full((batch_size, BEAM), -torch.inf, device=device)
     scores[:, 0] = 0.0  # all beams are equal at first
     for _ in range(length):
         log_probs, _ = token_decoder.next(ids, None, expanded)
         log_probs[:, END] = -torch.inf
-        total = (scores[..., None] + log_probs.view(rows, BEAM, -1)).flatten(1)  # (B, beam · V)
+        total = (scores[..., None] + log_probs.view(batch_size, BEAM, -1)).flatten(1)  # (B, beam · V)
         scores, indices = total.topk(BEAM)
-        from_beam = (indices // log_probs.shape[-1] + torch.arange(rows, device=device)[:, None] * BEAM).flatten()
-        ids = torch.cat((ids[from_beam], (indices % log_probs.shape[-1]).view(-1, 1)), 1)
-    return ids.view(rows, BEAM, -1)[:, 0, 1:].cpu()
+        first_beams = torch.arange(batch_size, device=device)[:, None] * BEAM  # of each source
+        parents = (indices // log_probs.shape[-1] + first_beams).flatten()
+        ids = torch.cat((ids[parents], (indices % log_probs.shape[-1]).view(-1, 1)), 1)
+    return ids.view(batch_size, BEAM, -1)[:, 0, 1:].cpu()
 
 
 # Measurement
@@ -199,16 +201,16 @@ def measure(row: Row, device: torch.device, repeats: int) -> dict[str, Any]:
     generators = (build_beam_searches if row.method == "beam" else build_continuations)(row, device)
     agreement = None
     if row.method != "sampling":
-        cached, uncached = (generators[name]().cpu() for name in ("cached", "uncached"))
-        agreement = float((cached == uncached).float().mean())
+        cached_ids, uncached_ids = (generators[name]().cpu() for name in ("cached", "uncached"))
+        agreement = float((cached_ids == uncached_ids).float().mean())
     transformers_generate = build_transformers_generate(row, device)
     runs: dict[str, Callable[[], object]] = {
         **generators,
         **({} if transformers_generate is None else {"generate": transformers_generate}),
     }
     times = time_interleaved(runs, device, repeats, num_warmup=1)
-    count = row.rows * row.tokens
-    rates = {f"{name}_tokens_per_second": count / each.median for name, each in times.items()}
+    num_tokens = row.batch_size * row.tokens
+    rates = {f"{name}_tokens_per_second": num_tokens / time.median for name, time in times.items()}
     results = {
         **rates,
         "ratio": times["uncached"].median / times["cached"].median,
@@ -217,7 +219,7 @@ def measure(row: Row, device: torch.device, repeats: int) -> dict[str, Any]:
     }
     if "plain" in times:
         results["plain_ratio"] = times["plain"].median / times["cached"].median
-    if row.rows == 1 and row.method == "greedy":
+    if row.batch_size == 1 and row.method == "greedy":
         results["required_plain_ratio"] = MIN_PLAIN_RATIO[device.type]
     if transformers_generate is not None:
         results["generate_ratio"] = times["generate"].median / times["cached"].median
@@ -251,15 +253,15 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = build_parser(__doc__)
-    command.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="only these models or methods")
-    options = command.parse_args(arguments)
+    parser = build_parser(__doc__)
+    parser.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="only these models or methods")
+    options = parser.parse_args(arguments)
     device = set_up_device(options)
     torch.backends.cudnn.allow_tf32 = False  # all implementations multiply in float32, so that their tokens agree
     repeats = options.repeats or (QUICK_REPEATS if options.quick or device.type == "cuda" else 5)
     rows = select_rows(list_rows(device.type, options.quick), options.rows, lambda row: {row.model, row.method})
-    planned = [str(row) for row in rows]
-    report = Report("decoding", options, device, COLUMNS, arguments, planned=planned, check=check_rows)
+    row_names = [str(row) for row in rows]
+    report = Report("decoding", options, device, COLUMNS, arguments, row_names=row_names, check=check_rows)
     for row in rows:
         report.add_measurement({"name": str(row), **asdict(row)}, lambda row=row: measure(row, device, repeats))
     return report.finish()

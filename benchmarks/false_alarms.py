@@ -4,9 +4,10 @@
     python benchmarks/false_alarms.py --runs compared      # equal families: the seeds of one, divided at random
 
 A false alarm is a comparison in which some family is called worse than the best although both are equal. The simulated
-values of seeds are normal, on the scale of the test; one or two families may scatter more, some may be far behind, and
-the examples add noise of their own. The test of Seqwise is computed here for many comparisons at once, and checked
-against `seqwise.compare.statistics.significance`. Exits with status 1 if it has more than 5 % false alarms.
+results of seeds are normally distributed, on the scale of the test; one or two families may have a larger standard
+deviation ("spread"), some may be far behind, and the test examples add noise of their own. The test of Seqwise is
+computed here for many comparisons at once, and checked against `seqwise.compare.statistics.significance`. The exit
+status is 1 if it has more than 5 % false alarms.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from seqwise.compare.report.formatting import is_ratio
 from seqwise.compare.run.jobs import Job
 from seqwise.compare.statistics.scales import get_scale
 from seqwise.compare.statistics.significance import (
-    MAX_OTHER_VARIANCE,
-    P_FACTOR,
-    P_FACTOR_OF_TWO_SEEDS,
-    PRIOR_FREEDOM,
+    MAX_VARIANCE_RATIO,
+    P_VALUE_FACTOR,
+    P_VALUE_FACTOR_OF_TWO_SEEDS,
+    PRIOR_DEGREES_OF_FREEDOM,
     SeedNoise,
     compare_pairs,
-    compute_p,
-    count_equal_pairs,
+    compute_p_value,
+    list_equal_pair_counts,
 )
 from seqwise.metrics.evaluation import ExampleScores, compute_metric
 
@@ -42,7 +43,7 @@ TESTS = ("Welch", "paired by seed", "pooled variance", "Cochran and Cox", "Cochr
 FAR = 1000.0  # standard deviations of a seed
 
 
-def two_sided(t: np.ndarray, freedom: np.ndarray | float) -> np.ndarray:
+def compute_two_sided_p(t: np.ndarray, freedom: np.ndarray | float) -> np.ndarray:
     return 2 * student_t.sf(np.abs(t), freedom)
 
 
@@ -54,36 +55,39 @@ def compute_pair_p(test: str, values: np.ndarray, a: int, b: int, example_varian
     variances = values.var(axis=2, ddof=1)
     own = variances[:, [a, b]].sum(axis=1) / count
     if test == "paired by seed":
-        return two_sided(difference / np.sqrt((values[:, a] - values[:, b]).var(axis=1, ddof=1) / count
+        return compute_two_sided_p(difference / np.sqrt((values[:, a] - values[:, b]).var(axis=1, ddof=1) / count
                                               + example_variance), freedom)  # fmt: skip
     if test == "pooled variance":
         pooled = 2 * variances.mean(axis=1) / count
-        return two_sided(difference / np.sqrt(pooled + example_variance), freedom * values.shape[1])
+        return compute_two_sided_p(difference / np.sqrt(pooled + example_variance), freedom * values.shape[1])
     if test == "Welch":
         parts = np.stack([*(variances[:, [a, b]].T / count), example_variance])
         sizes = np.array([freedom, freedom, NUM_EXAMPLES - 1])[:, None]
-        return two_sided(
+        return compute_two_sided_p(
             difference / np.sqrt(parts.sum(axis=0)), parts.sum(axis=0) ** 2 / (parts**2 / sizes).sum(axis=0)
         )
     seed_variance, seed_freedom = own, np.full(len(own), float(freedom))
     if test == OURS:
-        weight = freedom / (PRIOR_FREEDOM + freedom)
+        weight = freedom / (PRIOR_DEGREES_OF_FREEDOM + freedom)
         median = np.median(variances, axis=1, keepdims=True)
         raised = (1 - weight) * median + weight * variances[:, [a, b]]
         seed_variance = np.maximum(variances[:, [a, b]], raised).sum(axis=1) / count
         coefficients = np.full(values.shape[1], 2 * (1 - weight) / values.shape[1])
         coefficients[[a, b]] += weight
-        limited = np.minimum(variances, MAX_OTHER_VARIANCE * median)
+        limited = np.minimum(variances, MAX_VARIANCE_RATIO * median)
         limited[:, [a, b]] = variances[:, [a, b]]
         parts = coefficients * limited
         seed_freedom = freedom * parts.sum(axis=1) ** 2 / (parts**2).sum(axis=1)
     total = seed_variance + example_variance
     t = difference / np.sqrt(total)
-    p = (seed_variance * two_sided(t, seed_freedom) + example_variance * two_sided(t, NUM_EXAMPLES - 1)) / total
-    return np.minimum(1.0, (P_FACTOR if count > 2 else P_FACTOR_OF_TWO_SEEDS) * p) if test == OURS else p
+    p = (
+        seed_variance * compute_two_sided_p(t, seed_freedom)
+        + example_variance * compute_two_sided_p(t, NUM_EXAMPLES - 1)
+    ) / total
+    return np.minimum(1.0, (P_VALUE_FACTOR if count > 2 else P_VALUE_FACTOR_OF_TWO_SEEDS) * p) if test == OURS else p
 
 
-def adjust(p: np.ndarray, factors: Sequence[int]) -> np.ndarray:
+def adjust_p_values(p: np.ndarray, factors: Sequence[int]) -> np.ndarray:
     """Returns p (trials, pairs), the smallest multiplied by the first factor and so on."""
     order = np.argsort(p, axis=1)
     ordered = np.maximum.accumulate(np.minimum(1.0, np.take_along_axis(p, order, axis=1) * factors), axis=1)
@@ -100,11 +104,11 @@ def find_worse(test: str, values: np.ndarray, example_variance: np.ndarray) -> t
     p = np.stack([compute_pair_p(test, values, a, b, example_variance) for a, b in pairs], axis=1)
     has_best = np.stack([(best == a) | (best == b) for a, b in pairs], axis=1)
     holm = range(len(pairs), 0, -1)
-    shaffer = [max(c for c in count_equal_pairs(num_families) if c <= count) for count in holm]
+    shaffer = [max(c for c in list_equal_pair_counts(num_families) if c <= count) for count in holm]
     if test.endswith("best"):  # only the pairs with the best are counted, although it was not named in advance
         holm = [*range(num_families - 1, 0, -1), *[1] * (len(pairs) - num_families + 1)]
         p = np.where(has_best, p, 1.0)
-    significant = (adjust(p, shaffer if test == OURS else list(holm)) < 0.05) & has_best
+    significant = (adjust_p_values(p, shaffer if test == OURS else list(holm)) < 0.05) & has_best
     worse = np.zeros((len(values), num_families), dtype=bool)
     for index, (a, b) in enumerate(pairs):
         worse[:, a] |= significant[:, index] & (best == b)
@@ -134,14 +138,14 @@ def simulate(
     return results
 
 
-def check_ours() -> None:
+def check_simulated_test() -> None:
     """Raises an error if the test of this script differs from that of the package."""
     values, variance = np.random.default_rng(1).standard_normal((50, 4, 3)), 0.1
-    noise = compute_pair_p(OURS, values, 0, 2, np.full(50, variance))
-    for trial, expected in zip(values, noise):
+    expected_p = compute_pair_p(OURS, values, 0, 2, np.full(50, variance))
+    for trial, expected in zip(values, expected_p):
         families = {str(name): (float(each.var(ddof=1)), 3) for name, each in enumerate(trial)}
         parts = [(variance, NUM_EXAMPLES - 1.0), SeedNoise(families).estimate_variance("0", "2")]
-        p, _ = compute_p(float(trial[0].mean() - trial[2].mean()), parts)
+        p, _ = compute_p_value(float(trial[0].mean() - trial[2].mean()), parts)
         np.testing.assert_allclose(p, expected, rtol=1e-6)
 
 
@@ -195,7 +199,10 @@ def report_simulations(trials: int) -> float:
 def measure_equal_families(folder: Path, num_divisions: int, num_families: int = 5) -> dict[int, float]:
     """Divides the seeds of one family at random into equal families; returns the share of false alarms by seeds."""
     plan = Plan.open(folder)
-    sums = [ExampleScores.load(Job("test", trial.name).scores(folder)).sums for trial in plan.training_trials()]
+    sums = [
+        ExampleScores.load(Job("test", trial.name).get_scores_folder(folder)).sums
+        for trial in plan.list_training_trials()
+    ]
     step = 1 / len(sums[0]) if is_ratio(plan.metric) else 0.0
     generator = np.random.default_rng(0)
     rates = {}
@@ -205,7 +212,7 @@ def measure_equal_families(folder: Path, num_divisions: int, num_families: int =
             order = generator.permutation(len(sums))[: seeds * num_families].reshape(num_families, seeds)
             families = {str(name): [sums[index] for index in row] for name, row in enumerate(order)}
             metric, scale = (lambda sums: compute_metric(plan.metric, sums)), get_scale(plan.metric, len(sums[0]))
-            pairs = compare_pairs(metric, families, draws=200, seed=division, step=step, scale=scale)
+            pairs = compare_pairs(metric, families, draws=200, seed=division, metric_step=step, scale=scale)
             alarms += any(pair.significant for pair in pairs)
         rates[seeds] = alarms / num_divisions
     return rates
@@ -217,7 +224,7 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, nargs="+", help="comparisons of one family with 25 seeds or more")
     parser.add_argument("--divisions", type=int, default=500, help="of the seeds of --runs into five equal families")
     options = parser.parse_args()
-    check_ours()
+    check_simulated_test()
     if not options.runs:
         return int(report_simulations(options.trials) > 0.05)
     highest = 0.0

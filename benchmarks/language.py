@@ -55,12 +55,12 @@ class Row:
     depth: int
     width: int
     vocabulary: int
-    rows: int
+    batch_size: int
     window: int
     positions: Literal["learned", "rotary"] = "learned"
 
     def __str__(self) -> str:
-        sizes = f"{self.depth}×{self.width}, V {self.vocabulary:,}, B {self.rows}, T {self.window}"
+        sizes = f"{self.depth}×{self.width}, V {self.vocabulary:,}, B {self.batch_size}, T {self.window}"
         return sizes + (", rotary" if self.positions == "rotary" else "")
 
 
@@ -78,7 +78,7 @@ GPU_ROWS = (
 )
 
 
-# The baselines: plain models of PyTorch's own modules.
+# The baselines: the models that a PyTorch user writes
 
 
 class Block(nn.Module):
@@ -90,12 +90,10 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, time, width = x.shape
-        q, k, v = (
-            part.view(rows, time, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).split(width, -1)
-        )
+        B, T, D = x.shape
+        q, k, v = (part.view(B, T, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).split(D, -1))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(rows, time, width))
+        x = x + self.out(y.transpose(1, 2).reshape(B, T, D))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
@@ -134,7 +132,7 @@ def count_heads(row: Row) -> int:
     return max(1, row.width // 64)
 
 
-def baseline_steps(
+def train_baseline(
     row: Row, batches: Sequence[tuple[Tensor, Tensor]], device: torch.device = CPU, precision: str = "float32"
 ) -> Iterator[float]:
     """Trains the baseline in a plain loop; yields the loss of each step."""
@@ -175,10 +173,10 @@ def build_settings(row: Row, precision: Literal["float32", "bfloat16"] = "float3
 
 
 def build_loader(row: Row, store: TokenStore) -> WindowLoader | StreamLoader:
-    return (WindowLoader if row.model == "transformer" else StreamLoader)(store, row.rows, row.window, seed=0)
+    return (WindowLoader if row.model == "transformer" else StreamLoader)(store, row.batch_size, row.window, seed=0)
 
 
-def seqwise_steps(
+def train_seqwise(
     row: Row, store: TokenStore, device: torch.device = CPU, precision: Literal["float32", "bfloat16"] = "float32"
 ) -> Iterator[float]:
     """Trains our model with the `Trainer`; yields the loss of each step."""
@@ -198,17 +196,17 @@ def measure(row: Row, repeats: int, folder: Path, device: torch.device = CPU) ->
     precision: Literal["float32", "bfloat16"] = "bfloat16" if device.type == "cuda" else "float32"
     store = write_store(folder / row.name, row, batches=max(NUM_READY_BATCHES, warmup + steps * repeats) + 2)
     ready_batches = [batch.to(device) for batch, _ in zip(build_loader(row, store).epoch(0), range(NUM_READY_BATCHES))]
-    seqwise = seqwise_steps(row, store, device, precision)
-    baseline = baseline_steps(row, [(batch.ids, batch.targets) for batch in ready_batches], device, precision)
+    seqwise = train_seqwise(row, store, device, precision)
+    baseline = train_baseline(row, [(batch.ids, batch.targets) for batch in ready_batches], device, precision)
     for _ in range(warmup):
         next(seqwise), next(baseline)
 
-    def sample(side: Iterator[float]) -> tuple[float, float]:
-        return time_call(lambda: [next(side) for _ in range(steps)], device)
+    def sample(losses: Iterator[float]) -> tuple[float, float]:
+        return time_call(lambda: [next(losses) for _ in range(steps)], device)
 
     times = [(*sample(seqwise), *sample(baseline)) for _ in range(repeats)]
     seqwise_clock, seqwise_cpu, baseline_clock, baseline_cpu = (statistics.median(column) for column in zip(*times))
-    tokens = row.rows * row.window * steps
+    tokens = row.batch_size * row.window * steps
     return {
         "tokens_per_second": tokens / seqwise_clock,
         "baseline_tokens_per_second": tokens / baseline_clock,
@@ -230,7 +228,7 @@ def time_call(run: Callable[[], object], device: torch.device = CPU) -> tuple[fl
 
 def write_store(path: Path, row: Row, batches: int) -> TokenStore:
     """Writes random tokens, distributed by Zipf's law, for the given number of batches."""
-    count = batches * row.rows * row.window
+    count = batches * row.batch_size * row.window
     weights = 1 / np.arange(1, row.vocabulary + 1)
     ids = np.random.default_rng(0).choice(row.vocabulary, count, p=weights / weights.sum())
     with StoreWriter(path, row.vocabulary) as writer:
@@ -259,17 +257,23 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = build_parser(__doc__)
+    parser = build_parser(__doc__)
     names = [row.name for row in (*ROWS, *GPU_ROWS)]
-    command.add_argument("--rows", nargs="+", choices=names, metavar="ROW", help=", ".join(names))
-    options = command.parse_args(arguments)
+    parser.add_argument("--rows", nargs="+", choices=names, metavar="ROW", help=", ".join(names))
+    options = parser.parse_args(arguments)
     device = set_up_device(options)
     default_rows = GPU_ROWS if device.type == "cuda" else ROWS
     rows = [row for row in (*ROWS, *GPU_ROWS) if row.name in options.rows] if options.rows else default_rows
     repeats = options.repeats or (QUICK_REPEATS if options.quick else 15)
-    planned = [row.name for row in rows]
+    row_names = [row.name for row in rows]
     report = Report(
-        "language", options, device, COLUMNS, arguments, planned=planned, check=lambda rows: check_rows(rows, device)
+        "language",
+        options,
+        device,
+        COLUMNS,
+        arguments,
+        row_names=row_names,
+        check=lambda rows: check_rows(rows, device),
     )
     with tempfile.TemporaryDirectory() as folder:
         for row in rows:

@@ -3,9 +3,10 @@
     python benchmarks/loss.py [--device cpu|cuda] [--vocabularies 128000 …] [--chunks] [--compiled] [--json FILE]
 
 The fused loss is `kernels/loss.py`, which computes the logits of one chunk of rows at a time. `eager` is
-`cross_entropy(linear(vectors, weight, bias), targets)`, which stores all logits. `adaptive` is adaptive softmax with
-cutoffs at a tenth and at half of the vocabulary: a different model for the same purpose. Each computes the loss and the
-gradients of vectors, weight and bias. Targets follow Zipf's law. `chunk` is the number of logits in memory at a time.
+`cross_entropy(linear(vectors, weight, bias), targets)` of PyTorch, which stores all logits. `adaptive` is adaptive
+softmax with cutoffs at a tenth and at half of the vocabulary: a different model for the same purpose. Each computes the
+loss and the gradients of vectors, weight and bias. Targets follow Zipf's law. `chunk` is the number of logits in memory
+at a time.
 
 On a GPU, `autocast` rows have float32 weights and bfloat16 products, as in training; `bf16` rows are bfloat16
 throughout. `memory ratio` is our memory divided by eager's; `ratio` is eager's time divided by ours. Memory includes
@@ -83,25 +84,23 @@ class Case:
         row, device = self.row, self.device
         torch.manual_seed(0)
         self.dtype = torch.bfloat16 if row.dtype == "bfloat16" else torch.float32
-        self.vectors = self._leaf(row.tokens, row.width)
-        self.weight, self.bias = (
-            self._leaf(row.vocabulary, row.width, scale=row.width**-0.5),
-            self._leaf(row.vocabulary),
-        )
-        self.targets = zipf(row.tokens, row.vocabulary).to(device)
+        self.vectors = self._draw_leaf(row.tokens, row.width)
+        self.weight = self._draw_leaf(row.vocabulary, row.width, scale=row.width**-0.5)
+        self.bias = self._draw_leaf(row.vocabulary)
+        self.targets = draw_zipf_ids(row.tokens, row.vocabulary).to(device)
 
-    def _leaf(self, *shape: int, scale: float = 1.0) -> Tensor:
+    def _draw_leaf(self, *shape: int, scale: float = 1.0) -> Tensor:
         return (torch.randn(*shape, device=self.device) * scale).to(self.dtype).requires_grad_()
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.row.dtype == "autocast")
 
-    def fused(self) -> Tensor:
+    def compute_fused(self) -> Tensor:
         with self.autocast():
             losses = linear_cross_entropy(self.vectors, self.weight, self.bias, self.targets)
             return losses.sum() / len(losses)  # as in the trainer; .mean() would give each row its own gradient
 
-    def eager(self) -> Tensor:
+    def compute_eager(self) -> Tensor:
         with self.autocast():
             return F.cross_entropy(F.linear(self.vectors, self.weight, self.bias), self.targets)
 
@@ -124,7 +123,7 @@ class Case:
         return run
 
 
-def zipf(count: int, vocabulary: int) -> Tensor:
+def draw_zipf_ids(count: int, vocabulary: int) -> Tensor:
     """Returns token ids that follow Zipf's law; frequent tokens have small ids."""
     weights = 1 / torch.arange(1, vocabulary + 1, dtype=torch.float64)
     return torch.multinomial(weights, count, replacement=True, generator=torch.Generator().manual_seed(1))
@@ -132,17 +131,18 @@ def zipf(count: int, vocabulary: int) -> Tensor:
 
 def measure(row: Row, device: torch.device, repeats: int, compiled: bool = False) -> dict[str, Any]:
     case = Case(row, device)
-    runs = {"fused": case.with_gradients(case.fused), "eager": case.with_gradients(case.eager)}
+    runs = {"fused": case.with_gradients(case.compute_fused), "eager": case.with_gradients(case.compute_eager)}
     runs["adaptive"] = case.build_adaptive()
     if compiled:
-        runs["compiled"] = case.with_gradients(torch.compile(case.eager))
+        runs["compiled"] = case.with_gradients(torch.compile(case.compute_eager))
     with torch.no_grad():
-        relative_error = abs(float(case.fused()) - float(case.eager())) / float(case.eager())
+        fused, eager = float(case.compute_fused()), float(case.compute_eager())
+    relative_error = abs(fused - eager) / eager
     # Memory first: timing eager may fragment the allocator's cache.
     memory = {name: measure_peak_memory(run, device) for name, run in runs.items()}
     times = time_interleaved(runs, device, repeats)
-    results: dict[str, Any] = {f"{name}_seconds": each.median for name, each in times.items()}
-    results |= {f"{name}_bytes": each for name, each in memory.items()}
+    results: dict[str, Any] = {f"{name}_seconds": time.median for name, time in times.items()}
+    results |= {f"{name}_bytes": num_bytes for name, num_bytes in memory.items()}
     return {
         **results,
         "ratio": times["eager"].median / times["fused"].median,
@@ -206,24 +206,24 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = build_parser(__doc__)
-    command.add_argument("--vocabularies", type=int, nargs="+", default=VOCABULARIES)
-    command.add_argument("--chunks", action="store_true", help="measure several chunk sizes")
-    command.add_argument("--compiled", action="store_true", help="also measure eager under torch.compile")
-    options = command.parse_args(arguments)
+    parser = build_parser(__doc__)
+    parser.add_argument("--vocabularies", type=int, nargs="+", default=VOCABULARIES)
+    parser.add_argument("--chunks", action="store_true", help="measure several chunk sizes")
+    parser.add_argument("--compiled", action="store_true", help="also measure eager under torch.compile")
+    options = parser.parse_args(arguments)
     device = set_up_device(options)
     repeats = options.repeats or (QUICK_REPEATS if options.quick else 10 if device.type == "cuda" else 5)
     columns = [column for column in COLUMNS if options.compiled or not column.key.startswith("compiled")]
     rows = list_rows(device.type, options.vocabularies, options.quick)
     if options.chunks:
         row, powers = next((row for row in rows if row.vocabulary == REQUIRED_VOCABULARY), rows[0]), CHUNKS[device.type]
-        report = Report("loss", options, device, columns, arguments, planned=[str(row)] * len(powers))
+        report = Report("loss", options, device, columns, arguments, row_names=[str(row)] * len(powers))
         for power in powers:
             description = {"name": str(row), **asdict(row), "chunk": 1 << power}
             report.add_measurement(description, lambda power=power: measure_chunk(row, device, repeats, 1 << power))
         return report.finish()
     check = check_gpu if is_h200(device) else None
-    report = Report("loss", options, device, columns, arguments, planned=[str(row) for row in rows], check=check)
+    report = Report("loss", options, device, columns, arguments, row_names=[str(row) for row in rows], check=check)
     for row in rows:
         description = {"name": str(row), **asdict(row)}
         report.add_measurement(description, lambda row=row: measure(row, device, repeats, options.compiled))

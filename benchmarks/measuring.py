@@ -31,7 +31,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences the profiler library
 
 import torch
 
-from seqwise.environment import cpu_count, describe
+from seqwise.environment import count_cpus, describe
 
 Run = Callable[[], object]
 Row = TypeVar("Row")
@@ -84,7 +84,7 @@ def select_rows(rows: Iterable[Row], words: Sequence[str], get_words: Callable[[
 
 
 def get_default_threads() -> int:
-    return int(os.environ.get("OMP_NUM_THREADS") or cpu_count())
+    return int(os.environ.get("OMP_NUM_THREADS") or count_cpus())
 
 
 def set_up_device(options: argparse.Namespace) -> torch.device:
@@ -212,15 +212,18 @@ def release_memory(device: torch.device) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """A key of the rows, its heading and number format. The cell of a missing value is empty."""
+    """One column of the table. The cell of a missing value is empty.
 
-    key: str
+    The heading of the first column, which has the names of the rows, is the unit of the other columns.
+    """
+
+    key: str  # of the value in a row
     heading: str
-    format: str = ""
-    scale: float = 1.0
-    width: int = 9
+    format: str = ""  # format specification of a number
+    scale: float = 1.0  # factor of a number, such as 1e-6 for bytes as MB
+    width: int = 9  # characters; negative: aligned to the left
 
-    def cell(self, row: Mapping[str, Any]) -> str:
+    def format_cell(self, row: Mapping[str, Any]) -> str:
         value = row.get(self.key)
         if value is None:
             return ""
@@ -238,8 +241,8 @@ class Report:
     device: torch.device
     columns: Sequence[Column]
     arguments: Sequence[str] | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    planned: Sequence[str] = ()  # names of all rows, in order
+    details: dict[str, Any] = field(default_factory=dict)  # further entries of the JSON document
+    row_names: Sequence[str] = ()  # of all rows to measure, in order
     check: Check | None = None
     rows: list[dict[str, Any]] = field(init=False, default_factory=list)
 
@@ -249,7 +252,7 @@ class Report:
         self.print_header()
 
     def print_header(self) -> None:
-        self.log(self._line({column.key: column.heading for column in self.columns}, plain=True))
+        self.log(self._format_line({column.key: column.heading for column in self.columns}, plain=True))
 
     def describe_device(self) -> str:
         gpu = self.machine["gpu"]
@@ -287,19 +290,20 @@ class Report:
         self._save()
 
     def print_row(self, row: Mapping[str, Any]) -> None:
-        self.log(self._line(row) + (f"  failed: {row['failed']}" if "failed" in row else ""))
+        self.log(self._format_line(row) + (f"  failed: {row['failed']}" if "failed" in row else ""))
 
-    def _line(self, row: Mapping[str, Any], plain: bool = False) -> str:
-        cells = [str(row[c.key]) if plain else c.cell(row) for c in self.columns]
+    def _format_line(self, row: Mapping[str, Any], plain: bool = False) -> str:
+        cells = [str(row[column.key]) if plain else column.format_cell(row) for column in self.columns]
+        widths = [column.width for column in self.columns]
         return "".join(
-            f"{cell:<{abs(c.width)}}" if c.width < 0 else f"{cell:>{c.width}}" for cell, c in zip(cells, self.columns)
+            f"{cell:<{-width}}" if width < 0 else f"{cell:>{width}}" for cell, width in zip(cells, widths)
         ).rstrip()
 
     def to_dict(self) -> dict[str, Any]:
-        words = shlex.join(sys.argv[1:] if self.arguments is None else self.arguments)
+        arguments = shlex.join(sys.argv[1:] if self.arguments is None else self.arguments)
         return {
             "area": self.area,
-            "command": f"python benchmarks/{self.area}.py {words}".strip(),
+            "command": f"python benchmarks/{self.area}.py {arguments}".strip(),
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "device": self.device.type,
             "quick": self.options.quick,
@@ -307,9 +311,9 @@ class Report:
             "load": [self.load, get_load()],
             "machine": self.machine,
             "where": self.describe_device(),
-            **self.facts,
+            **self.details,
             "finished": self.finished,
-            "planned": list(self.planned),
+            "planned": list(self.row_names),
             "missed": self.find_missed(),
             "columns": [asdict(column) for column in self.columns],
             "rows": self.rows,

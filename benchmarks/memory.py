@@ -7,9 +7,9 @@ a new process for each reading method: an LSTM on contiguous streams and a Trans
 `pread`; for comparison, the same Transformer on windows from a memory map. Like `seqwise train`, each first counts the
 tokens of the whole store.
 
-The model's own memory is the resident set after its first update, on a tiny store. It reports the increase of the
-peak resident set over it, while counting and in total, including the temporary memory of updates. It prints a table
-and one line of JSON; the exit status is 1 if `pread` needs more than 600 MB.
+The model's own memory is the resident set after its first update, on a tiny store. The script reports how far the peak
+resident set exceeds it, while counting and in total, including the temporary memory of updates. It prints a table and
+one line of JSON; the exit status is 1 if `pread` needs more than 600 MB.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.training.loop import Trainer
 
-VOCABULARY, ROWS, WINDOW, LIMIT_MB = 1_000, 128, 64, 600
+VOCABULARY, BATCH_SIZE, WINDOW, LIMIT_MB = 1_000, 128, 64, 600
 BLOCK_TOKENS = 10_000_000  # tokens written at once
 METHODS = ("streams", "windows", "memmap windows")
 
@@ -48,8 +48,8 @@ class MappedStore(TokenStore):
         super().__init__(path)
         self.map = np.memmap(path.with_suffix(".bin"), dtype=self.dtype, mode="r")
 
-    def read_rows(self, starts: list[int] | np.ndarray, count: int) -> np.ndarray:
-        return np.stack([self.map[start : start + count] for start in starts]).astype(np.int64)
+    def read_sequences(self, starts: list[int] | np.ndarray, length: int) -> np.ndarray:
+        return np.stack([self.map[start : start + length] for start in starts]).astype(np.int64)
 
 
 def write_tokens(path: Path, count: int) -> TokenStore:
@@ -62,7 +62,7 @@ def write_tokens(path: Path, count: int) -> TokenStore:
         return writer.finish(StoreInfo(count, 0, 0, 0, 0, VOCABULARY, "random", "random"))
 
 
-def resident_mb(peak: bool = False) -> float:
+def read_resident_mb(peak: bool = False) -> float:
     """Returns the resident set of this process: the current one, or the peak since `reset_peak`."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM" if peak else "VmRSS"):
@@ -87,7 +87,7 @@ def build_settings(method: str) -> ResolvedSettings:
 
 
 def build_trainer(model: LanguageModel, method: str, store: TokenStore) -> Trainer:
-    batches = (StreamLoader if method == "streams" else WindowLoader)(store, ROWS, WINDOW, seed=0)
+    batches = (StreamLoader if method == "streams" else WindowLoader)(store, BATCH_SIZE, WINDOW, seed=0)
     return Trainer(model, batches, build_settings(method).training, Budget(1e12, "tokens"))
 
 
@@ -95,18 +95,18 @@ def measure(method: str, folder: Path, steps: int) -> dict[str, float | str]:
     """Trains in this process and returns memory and speed."""
     model = LanguageModel(build_settings(method), VOCABULARY)
     next(build_trainer(model, method, TokenStore(folder / "tiny")).steps())
-    model_mb = resident_mb()
+    model_mb = read_resident_mb()
     reset_peak()
     store = MappedStore(folder / "tokens") if method.startswith("memmap") else TokenStore(folder / "tokens")
-    store.counts(VOCABULARY)
-    counting_peak = resident_mb(peak=True)
+    store.count_tokens(VOCABULARY)
+    counting_peak = read_resident_mb(peak=True)
     started_at = time.perf_counter()
     last = list(islice(build_trainer(model, method, store).steps(), steps))[-1]
     return {
         "method": method,
         "model_mb": model_mb,
         "counting_mb": counting_peak - model_mb,
-        "above_mb": resident_mb(peak=True) - model_mb,
+        "above_mb": read_resident_mb(peak=True) - model_mb,
         "tokens_per_second": last.tokens / (time.perf_counter() - started_at),
     }
 
@@ -124,19 +124,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(dir=options.folder))
     try:
         write_tokens(folder / "tokens", options.tokens)
-        write_tokens(folder / "tiny", 2 * ROWS * WINDOW)
-        rows = [run(method, folder, options.steps) for method in METHODS]
+        write_tokens(folder / "tiny", 2 * BATCH_SIZE * WINDOW)
+        rows = [measure_in_new_process(method, folder, options.steps) for method in METHODS]
     finally:
         shutil.rmtree(folder)
-    return report(rows, options.tokens)
+    return print_report(rows, options.tokens)
 
 
-def run(method: str, folder: Path, steps: int) -> dict[str, float | str]:
+def measure_in_new_process(method: str, folder: Path, steps: int) -> dict[str, float | str]:
     command = [sys.executable, __file__, "--method", method, "--folder", str(folder), "--steps", str(steps)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def report(rows: list[dict], tokens: int) -> int:
+def print_report(rows: list[dict], tokens: int) -> int:
+    """Prints the table and the JSON document; returns the exit status."""
     print(f"{tokens:,} tokens in a file of {2 * tokens / 1e9:.1f} GB; resident sets in MB")
     print(f"{'':<16} {'model':>8} {'counting':>9} {'total':>9}")
     for row in rows:

@@ -28,8 +28,8 @@ def build_plain_model(settings: ResolvedSettings, vocabulary: int) -> nn.Module:
 
 
 @torch.inference_mode()
-def continue_plainly(model: nn.Module, prompt: Tensor, choose: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
-    """Yields an endless continuation of the prompt (B, T), one id per row (B,) at a time."""
+def generate_plainly(model: nn.Module, prompt: Tensor, choose: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+    """Yields an endless continuation of the prompt (B, T), one id per sequence (B,) at a time."""
     scores, state = model(prompt, None)
     while True:
         ids = choose(scores)

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from seqwise.data.corpus.sources import open_unsplit
-from seqwise.vectors.corpus import Sentences, Vocabulary, choose_tokenizer, read_sentences
+from seqwise.vectors.corpus import EncodedCorpus, Vocabulary, choose_tokenizer, encode_corpus
 from seqwise.vectors.evaluation import Pair, detect_kind, evaluate_similarities, read_similarities
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings
@@ -69,9 +69,9 @@ class Twins:
     counts: np.ndarray
 
 
-def create_twins(sentences: Sentences, words: int, seed: int) -> tuple[Sentences, Twins]:
+def create_twins(sentences: EncodedCorpus, words: int, seed: int) -> tuple[EncodedCorpus, Twins]:
     """Returns the corpus with some occurrences of some words renamed, and the twins."""
-    ids, random = np.concatenate(list(sentences.blocks())), np.random.default_rng(seed)
+    ids, random = np.concatenate(list(sentences.iterate_blocks())), np.random.default_rng(seed)
     vocabulary, size = sentences.vocabulary, len(sentences.vocabulary)
     originals = random.permutation(_find_candidates(vocabulary, words))[:words]
     twin_counts = np.array([TWIN_COUNTS[index % len(TWIN_COUNTS)] for index in range(words)])
@@ -90,7 +90,7 @@ def create_twins(sentences: Sentences, words: int, seed: int) -> tuple[Sentences
     file.flush()
     renamed = Vocabulary([names[number] for number in sorting], counts[sorting], vocabulary.num_distinct + words)
     twins = Twins(rank[size + np.arange(words)], rank[originals], twin_counts)
-    return Sentences(file, renamed, sentences.num_words, len(ids)), twins
+    return EncodedCorpus(file, renamed, sentences.num_words, len(ids)), twins
 
 
 def _find_candidates(vocabulary: Vocabulary, words: int) -> np.ndarray:
@@ -159,7 +159,7 @@ def resolve_row(row: str, **more: Any) -> ResolvedVectorSettings:
     return VectorSettings(**ROWS[name], learning_rate=float(rate) if rate else None, **more).resolve()
 
 
-def measure(row: str, sentences: Sentences, twins: Twins, tests: Sequence[Path], seed: int, threads: int) -> dict:
+def measure(row: str, sentences: EncodedCorpus, twins: Twins, tests: Sequence[Path], seed: int, threads: int) -> dict:
     """Trains a row and evaluates its vectors."""
     trainer = Word2VecTrainer(sentences, resolve_row(row, seed=seed, device="cpu", threads=threads))
     speed = 0.0
@@ -242,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     corpus = options.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
     source = open_unsplit(corpus)
     tokenizer, _ = choose_tokenizer(source, None)
-    with read_sentences(source, tokenizer) as sentences:
+    with encode_corpus(source, tokenizer) as sentences:
         for seed in range(1, options.seeds + 1):
             renamed, twins = create_twins(sentences, options.words, seed)
             with renamed:

@@ -2,10 +2,10 @@
 
     python benchmarks/reading.py [--characters 50000000] [--kinds characters words bpe] [--quick] [--json FILE]
 
-Writes a text file (`builtin:code`, repeated) and times the three steps before training for each kind of tokeniser:
-opening the corpus (the whole text is read, checked and hashed), training the tokeniser, and writing the token stores.
-Prints millions of characters per second, and the seconds of CPU time of all three steps, which depend less on what else
-the machine does. There are no requirements, and no GPU is used.
+Writes a text file (`builtin:code`, repeated) and times the three steps before a model is trained, for each kind of
+tokeniser: opening the corpus (the whole text is read, checked and hashed), training the tokeniser, and writing the
+token stores. Prints millions of characters per second, and the seconds of CPU time of all three steps, which depend
+less on other load. No minimum speed is required, and no GPU is used.
 """
 
 from __future__ import annotations
@@ -22,36 +22,39 @@ from measuring import Column, Report, build_parser, set_up_device
 
 from seqwise.config import TOKENIZERS
 from seqwise.data.corpus.sources import Corpus, open_corpus, open_unsplit
-from seqwise.data.corpus.store import prepare
+from seqwise.data.corpus.store import prepare_stores
 from seqwise.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
 
 
-def write_text(path: Path, characters: int) -> int:
+def write_text(path: Path, characters: int) -> None:
+    """Writes a text of this many characters."""
     text = "".join(open_unsplit("builtin:code").texts("all"))
     with path.open("w", encoding="utf-8") as file:
         for remaining in range(characters, 0, -len(text)):
             file.write(text[:remaining])
-    return characters
 
 
 def time_call(run: Callable[[], Result]) -> tuple[Result, float]:
+    """Returns the result of a call and its seconds."""
     started_at = time.perf_counter()
     return run(), time.perf_counter() - started_at
 
 
 def measure(kind: str, path: Path, characters: int) -> dict[str, Any]:
+    """Returns the million characters per second of each step, the CPU seconds of all, and the number of tokens."""
     corpus: Corpus
     cpu_started_at = time.process_time()
-    corpus, opening = time_call(lambda: open_corpus(path))
-    tokenizer, training = time_call(lambda: Tokenizer.train(kind, corpus.texts("train")))
-    stores, tokenizing = time_call(lambda: prepare(corpus, tokenizer))
-    seconds_by_step = {"opening": opening, "training": training, "tokenizing": tokenizing}
+    corpus, open_seconds = time_call(lambda: open_corpus(path))
+    tokenizer, train_seconds = time_call(lambda: Tokenizer.train(kind, corpus.texts("train")))
+    stores, tokenize_seconds = time_call(lambda: prepare_stores(corpus, tokenizer))
     return {
         "tokens": sum(len(store) for store in stores.values()),
         "cpu": time.process_time() - cpu_started_at,
-        **{name: characters / 1e6 / seconds for name, seconds in seconds_by_step.items()},
+        "opening": characters / 1e6 / open_seconds,
+        "training": characters / 1e6 / train_seconds,
+        "tokenizing": characters / 1e6 / tokenize_seconds,
     }
 
 
@@ -66,21 +69,21 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = build_parser(__doc__)
-    command.add_argument("--characters", type=int, help="default: 50 million; 2 million with --quick")
-    command.add_argument("--kinds", nargs="+", choices=TOKENIZERS, default=["characters", "words", "bpe"])
-    options = command.parse_args(arguments)
+    parser = build_parser(__doc__)
+    parser.add_argument("--characters", type=int, help="default: 50 million; 2 million with --quick")
+    parser.add_argument("--kinds", nargs="+", choices=TOKENIZERS, default=["characters", "words", "bpe"])
+    options = parser.parse_args(arguments)
     options.device = "cpu"
     device = set_up_device(options)
     characters = options.characters or (2_000_000 if options.quick else 50_000_000)
-    facts = {"characters": characters}
-    report = Report("reading", options, device, COLUMNS, arguments, facts, planned=options.kinds)
+    details = {"characters": characters}
+    report = Report("reading", options, device, COLUMNS, arguments, details, row_names=options.kinds)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SEQWISE_CACHE"] = folder  # an empty cache
         path = Path(folder, "text.txt")
-        count = write_text(path, characters)
+        write_text(path, characters)
         for kind in options.kinds:
-            report.add_measurement({"kind": kind}, lambda kind=kind: measure(kind, path, count))
+            report.add_measurement({"kind": kind}, lambda kind=kind: measure(kind, path, characters))
     return report.finish()
 
 

@@ -2,8 +2,9 @@
 
     python benchmarks/recurrent.py [--device cpu|cuda] [--rows lstm 512×64×512 …] [--quick] [--json FILE]
 
-Both implementations have the same weights and the same input (B, T, D = H), and compute the gradients of the input and
-of every weight; the product with the input is included. The baseline gets its input in its fastest layout, time first,
+Rows are named by T×B×H: steps, batch size, and width of both input and hidden state. Both implementations have the same
+weights and the same input (B, T, H), and compute the gradients of the input and of every weight; the product with the
+input is included. The baseline gets its input in its fastest layout, time first,
 and its weights in one buffer. Sequences of different lengths are sorted and packed for it; packing and unpacking are
 timed, because users need them. The baseline `loop` is the reference scan of this package, one cell step at a time.
 
@@ -46,7 +47,7 @@ from seqwise.backbones.encoder import build_recurrent_layers
 from seqwise.layers.cells import make_cell
 from seqwise.layers.recurrent import Recurrent, StackedRecurrent
 from seqwise.layers.rnn import GRU, LSTM, RNN
-from seqwise.layers.scan import scan
+from seqwise.layers.scan import scan_reference
 from seqwise.resolved_settings import ResolvedRecurrentSettings
 
 Call = Callable[[Tensor], Tensor]
@@ -186,7 +187,7 @@ class Implementation:
     def forward_backward(self) -> tuple[Tensor, ...]:
         return torch.autograd.grad(self.call(self.x), [self.x, *self.module.parameters()], self.gradient)
 
-    def results(self) -> list[Tensor]:
+    def compute_results(self) -> list[Tensor]:
         """Returns the outputs and the gradient of x, batch first."""
         results = self.forward(), self.forward_backward()[0]
         return [tensor if self.batch_first else tensor.transpose(0, 1) for tensor in results]
@@ -224,7 +225,7 @@ def build_implementations(row: Row, device: torch.device) -> dict[str, Implement
         cell: Any = layer.cell
         state = cell.start(row.batch, x)
         baseline = Implementation(
-            layer, lambda x: scan(cell, x, state, cell.weight_hidden, None)[0], seqwise.x, gradient
+            layer, lambda x: scan_reference(cell, x, state, cell.weight_hidden, None)[0], seqwise.x, gradient
         )
     else:
         reset_after = Recurrent(make_cell(row.cell, row.units, row.units, ResolvedRecurrentSettings())).to(
@@ -289,17 +290,24 @@ def measure(row: Row, device: torch.device, repeats: int) -> dict[str, Any]:
         "backend": backend if backend == get_backend(layer) else f"{backend}, forward {get_backend(layer)}",
         "relative_error": None
         if row.baseline == "reset after"
-        else compute_relative_error(replace(row, steps=min(row.steps, COMPARED_STEPS)), device),
+        else compare_implementations(replace(row, steps=min(row.steps, COMPARED_STEPS)), device),
         "repeats": repeats,
     }
 
 
-def compute_relative_error(row: Row, device: torch.device) -> float:
+def compare_implementations(row: Row, device: torch.device) -> float:
+    """Returns the relative error of the outputs or of the gradient of the input, whichever is larger."""
     implementations = build_implementations(row, device)
-    return max(map(relative_error, implementations["seqwise"].results(), implementations["baseline"].results()))
+    return max(
+        map(
+            compute_relative_error,
+            implementations["seqwise"].compute_results(),
+            implementations["baseline"].compute_results(),
+        )
+    )
 
 
-def relative_error(a: Tensor, b: Tensor) -> float:
+def compute_relative_error(a: Tensor, b: Tensor) -> float:
     """Returns |a − b| / |b|; infinite where a is not finite."""
     value = float((a.double() - b.double()).norm() / b.double().norm())
     return value if value == value else float("inf")
@@ -357,9 +365,9 @@ def check_cpu(rows: Sequence[dict[str, Any]]) -> list[str]:
         if ratios and statistics.median(ratios) < min_ratio:
             missed.append(f"{group}: median ratio {statistics.median(ratios):.3f}, required {min_ratio}")
     for row in measured:
-        for what, ratio in (("", row["ratio"]), (" forward", row["forward_ratio"])):
+        for suffix, ratio in (("", row["ratio"]), (" forward", row["forward_ratio"])):
             if ratio < MIN_CPU_RATIO:
-                missed.append(f"{row['name']}{what}: ratio {ratio:.3f}, required {MIN_CPU_RATIO}")
+                missed.append(f"{row['name']}{suffix}: ratio {ratio:.3f}, required {MIN_CPU_RATIO}")
     return missed
 
 
@@ -382,15 +390,15 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = build_parser(__doc__)
-    command.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="only rows that have all these words")
-    options = command.parse_args(arguments)
+    parser = build_parser(__doc__)
+    parser.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="only rows that have all these words")
+    options = parser.parse_args(arguments)
     device = set_up_device(options)
     repeats = options.repeats or (QUICK_REPEATS if options.quick else 10)
     rows = select_rows(list_rows(device.type, options.quick), options.rows, lambda row: {*str(row).split(), row.group})
     check = check_cpu if device.type == "cpu" else check_gpu if is_h200(device) else None
-    planned = [str(row) + ("" if row.baseline == "pytorch" else f" vs {row.baseline}") for row in rows]
-    report = Report("recurrent", options, device, COLUMNS, arguments, planned=planned, check=check)
+    row_names = [str(row) + ("" if row.baseline == "pytorch" else f" vs {row.baseline}") for row in rows]
+    report = Report("recurrent", options, device, COLUMNS, arguments, row_names=row_names, check=check)
     for row in rows:
         report.add_measurement(describe_row(row), lambda row=row: measure(row, device, repeats))
     return report.finish()

@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 
 from seqwise.data.corpus.sources import open_unsplit
-from seqwise.vectors.corpus import Sentences, Vocabulary, choose_tokenizer, read_sentences
+from seqwise.vectors.corpus import EncodedCorpus, Vocabulary, choose_tokenizer, encode_corpus
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.word2vec.objective import Objective
-from seqwise.vectors.word2vec.sampling_tables import seed_block, subsampling_thresholds
+from seqwise.vectors.word2vec.sampling_tables import compute_keep_thresholds, seed_block
 from seqwise.vectors.word2vec.softmax import HierarchicalSoftmax
 from seqwise.vectors.word2vec.trainer import Word2VecTrainer, build_objective
 
@@ -55,7 +55,7 @@ def keep_most_frequent(ids: np.ndarray, vocabulary: Vocabulary, size: int) -> tu
 def subsample(ids: np.ndarray, counts: np.ndarray, words: int) -> np.ndarray:
     """Returns the first `words` words that subsampling keeps, with the ends of sentences."""
     draws = np.random.default_rng(0).integers(0, 2**32, len(ids), dtype=np.uint32)
-    ids = ids[(ids < 0) | (draws <= subsampling_thresholds(counts, SUBSAMPLE)[ids])]
+    ids = ids[(ids < 0) | (draws <= compute_keep_thresholds(counts, SUBSAMPLE)[ids])]
     last = np.searchsorted(np.cumsum(ids >= 0), words, side="left")
     return ids[: last + 1]
 
@@ -127,6 +127,7 @@ def count_output_rows(objective: Objective, text: np.ndarray) -> float:
 
 
 def time_losses(ids: np.ndarray, vocabulary: Vocabulary, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Returns one line per vocabulary size, method and loss."""
     watches: list[tuple[dict[str, Any], Stopwatch]] = []
     for size in options.vocabularies:
         reduced_ids, reduced_vocabulary = keep_most_frequent(ids, vocabulary, size)
@@ -158,7 +159,7 @@ def find_neighbours(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: i
     with tempfile.TemporaryFile() as file:
         file.write(text.data)
         file.flush()
-        sentences = Sentences(file, vocabulary, len(text), len(text))
+        sentences = EncodedCorpus(file, vocabulary, len(text), len(text))
         settings = VectorSettings(
             loss=loss, seed=seed, dim=options.dim, epochs=options.epochs, subsample=0, threads=options.threads
         )
@@ -234,8 +235,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     corpus = options.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
     source = open_unsplit(corpus)
     tokenizer, _ = choose_tokenizer(source, None)
-    with read_sentences(source, tokenizer, min_count=1) as sentences:
-        ids, vocabulary = np.concatenate(list(sentences.blocks())), sentences.vocabulary
+    with encode_corpus(source, tokenizer, min_count=1) as sentences:
+        ids, vocabulary = np.concatenate(list(sentences.iterate_blocks())), sentences.vocabulary
     if len(vocabulary) < max([*options.vocabularies, options.quality or 0]):
         sys.exit(f"{corpus} has {len(vocabulary):,} different words: reduce --vocabularies or --quality.")
     results = time_losses(ids, vocabulary, options)

@@ -2,8 +2,8 @@
 
     python benchmarks/transformer.py [--device cpu|cuda] [--variants trainer loop+whole …] [--profile] [--json FILE]
 
-On a GPU: 124 million weights (12 layers of 768, 12 heads, 50,304 tokens), 32 rows of 1,024 tokens, bfloat16 products.
-On a CPU: 6 layers of 384 on characters, 12 rows of 64 tokens, float32.
+On a GPU: 124 million weights (12 layers of 768, 12 heads, vocabulary 50,304), batches of 32 sequences of 1,024 tokens,
+bfloat16 products. On a CPU: 6 layers of 384 on characters, batches of 12 sequences of 64 tokens, float32.
 
 `baseline` is the GPT in `language.py` (learned positions, pre-norm, GELU, fused causal attention, tied weights,
 `cross_entropy`, clipping, fused AdamW), compiled as a whole on a GPU, with batches that are already on the device.
@@ -65,7 +65,7 @@ from seqwise.data.corpus.store import TokenStore
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.training.initialization import compile_layers
 from seqwise.training.loop import Trainer
-from seqwise.training.optimizers import make_optimizer
+from seqwise.training.optimizers import build_optimizer
 
 ROWS = {
     "cuda": Row("gpt-124m", "transformer", 12, 768, 50_304, 32, 1024, "rotary"),
@@ -87,24 +87,26 @@ Steps = Iterator[Tensor | float]  # losses
 # The baseline
 
 
-def baseline_steps(row: Row, batches: Sequence[TokenBatch], device: torch.device, compiled: bool) -> Steps:
+def train_baseline(row: Row, batches: Sequence[TokenBatch], device: torch.device, compiled: bool) -> Steps:
     torch.manual_seed(0)
     model = PlainGPT(row, head_bias=False).to(device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.99), weight_decay=WEIGHT_DECAY, fused=True
     )
     forward = torch.compile(model) if compiled else model
-    return plain_loop(model, optimiser, lambda batch: forward(batch.ids, batch.targets, None)[0], batches, device)
+    return train_in_plain_loop(
+        model, optimiser, lambda batch: forward(batch.ids, batch.targets, None)[0], batches, device
+    )
 
 
-def plain_loop(
+def train_in_plain_loop(
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
     compute_loss: Callable[[TokenBatch], Tensor],
     batches: Sequence[TokenBatch],
     device: torch.device,
 ) -> Steps:
-    """Trains in a plain loop without synchronisation."""
+    """Trains in a plain loop without synchronisation; yields the loss of each step."""
     for batch in cycle(batches):
         optimiser.zero_grad(set_to_none=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
@@ -119,13 +121,14 @@ def plain_loop(
 
 
 def parse_variant(variant: str) -> set[str]:
+    """Returns the words of a variant such as `trainer+compiled`; exits with a message for unknown ones."""
     words = set(variant.split("+"))
     if not words <= WORDS or len(words & {"trainer", "loop"}) != 1:
         raise SystemExit(f"a variant is trainer or loop, with words of {', '.join(sorted(WORDS))}; received {variant}")
     return words
 
 
-def seqwise_steps(
+def train_seqwise(
     words: set[str], row: Row, store: TokenStore, batches: Sequence[TokenBatch], device: torch.device
 ) -> Steps:
     settings = build_settings(row)
@@ -141,7 +144,7 @@ def seqwise_steps(
         loss, _ = model(batch, None)
         return loss.total / loss.count
 
-    return plain_loop(model, make_optimizer(model, settings.training), compute_loss, batches, device)
+    return train_in_plain_loop(model, build_optimizer(model, settings.training), compute_loss, batches, device)
 
 
 def apply_words(model: LanguageModel, words: set[str]) -> LanguageModel:
@@ -161,7 +164,7 @@ def apply_words(model: LanguageModel, words: set[str]) -> LanguageModel:
 # Measurement
 
 
-def flops_per_token(row: Row) -> float:
+def count_flops_per_token(row: Row) -> float:
     """Returns 6 operations per weight (without positions), and 12 per layer, width and position for attention."""
     weights = 12 * row.depth * row.width**2 + row.vocabulary * row.width
     return 6 * weights + 12 * row.depth * row.width * row.window
@@ -187,9 +190,9 @@ def build_runs(
     def take_steps(name: str) -> None:
         if name not in steps_by_name:  # created here, so that an error counts as a failed first sample
             if name == "baseline":
-                steps_by_name[name] = baseline_steps(row, batches, device, device.type == "cuda")
+                steps_by_name[name] = train_baseline(row, batches, device, device.type == "cuda")
             else:
-                steps_by_name[name] = seqwise_steps(parse_variant(name), row, store, batches, device)
+                steps_by_name[name] = train_seqwise(parse_variant(name), row, store, batches, device)
         losses[name].extend(islice(steps_by_name[name], steps))
 
     return {name: partial(take_steps, name) for name in losses}, losses
@@ -225,15 +228,15 @@ def measure(
         for name, run in runs.items():
             print_profile(name, run, device)
     rate = operations / times["product"].median
-    tokens = row.rows * row.window * STEPS_PER_SAMPLE[device.type]
+    tokens = row.batch_size * row.window * STEPS_PER_SAMPLE[device.type]
     speeds = {name: tokens / times[name].median for name in runs}
     return failed + [
         {
             "name": name,
             "tokens_per_second": speed,
             "ratio": times["baseline"].median / times[name].median if "baseline" in times else None,
-            "tflops": speed * flops_per_token(row) / 1e12,
-            "utilisation": speed * flops_per_token(row) / rate,
+            "tflops": speed * count_flops_per_token(row) / 1e12,
+            "utilisation": speed * count_flops_per_token(row) / rate,
             "product_tflops": rate / 1e12,
             "milliseconds": times[name].median / STEPS_PER_SAMPLE[device.type] * 1e3,
             "first_call": first[name],
@@ -270,10 +273,10 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = build_parser(__doc__)
-    command.add_argument("--variants", nargs="+", metavar="WORD+WORD", help=f"of {', '.join(sorted(WORDS))}")
-    command.add_argument("--profile", action="store_true", help="print a profile of each variant")
-    options = command.parse_args(arguments)
+    parser = build_parser(__doc__)
+    parser.add_argument("--variants", nargs="+", metavar="WORD+WORD", help=f"of {', '.join(sorted(WORDS))}")
+    parser.add_argument("--profile", action="store_true", help="print a profile of each variant")
+    options = parser.parse_args(arguments)
     for variant in options.variants or ():
         parse_variant(variant)  # report an error before any work
     device = set_up_device(options)

@@ -168,7 +168,7 @@ class PrescribedLengths:
 
 
 @torch.inference_mode()
-def baseline_translate(model: Any, sources: Sequence[list[int]], targets: Sequence[int]) -> list[list[int]]:
+def translate_with_baseline(model: Any, sources: Sequence[list[int]], targets: Sequence[int]) -> list[list[int]]:
     ids, lengths = pad_sources(sources)
     mask = torch.arange(ids.shape[1]) < lengths[:, None]
     outputs = model.generate(
@@ -244,7 +244,7 @@ def measure(row: Row, repeats: int) -> dict[str, Any]:
     share_weights(model, baseline)
 
     def translate_baseline(sources: Sequence[list[int]], targets: Sequence[int]) -> list[list[int]]:
-        return baseline_translate(baseline, sources, targets)
+        return translate_with_baseline(baseline, sources, targets)
 
     translations, size = (
         translate_in_batches(model.translate, inputs, row.sentences),
@@ -275,17 +275,18 @@ def measure(row: Row, repeats: int) -> dict[str, Any]:
         "sorted_ratio": medians["sorted_seconds"] / medians["seqwise_seconds"],
         "sorted_cpu_ratio": medians["sorted_cpu"] / medians["seqwise_cpu"],
     }
-    facts = {
+    workload = {
         "beam": BEAM,
         "tokens": sum(inputs.lengths),
         "identical": num_identical,
         "sorted_batch": size,
         "repeats": repeats,
     }
-    return {**asdict(row), **facts, **medians, **ratios}
+    return {**asdict(row), **workload, **medians, **ratios}
 
 
 def time_call(run: Callable[[], object]) -> tuple[float, float]:
+    """Returns the wall-clock and processor seconds of a call."""
     clock, cpu = time.perf_counter(), time.process_time()
     run()
     return time.perf_counter() - clock, time.process_time() - cpu
@@ -315,10 +316,10 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = build_parser(__doc__)
+    parser = build_parser(__doc__)
     names = [row.name for row in ROWS]
-    command.add_argument("--rows", nargs="+", choices=names, metavar="ROW", help=", ".join(names))
-    options = command.parse_args(arguments)
+    parser.add_argument("--rows", nargs="+", choices=names, metavar="ROW", help=", ".join(names))
+    options = parser.parse_args(arguments)
     if importlib.util.find_spec("transformers") is None:
         print("skipped: transformers is not installed. pip install transformers", file=sys.stderr)
         return 0
@@ -326,8 +327,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = set_up_device(options)
     rows = [row for row in ROWS if row.name in (options.rows or names[: 1 if options.quick else None])]
     repeats = options.repeats or (QUICK_REPEATS if options.quick else 5)
-    planned = [row.name for row in rows]
-    report = Report("translation", options, device, COLUMNS, arguments, {"beam": BEAM}, planned, check_rows)
+    row_names = [row.name for row in rows]
+    report = Report("translation", options, device, COLUMNS, arguments, {"beam": BEAM}, row_names, check_rows)
     for row in rows:
         report.add_measurement({**asdict(row), "size": str(row)}, lambda row=row: measure(row, repeats))
     return report.finish()

@@ -207,12 +207,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         set_up_device,
     )
 
-    command = build_parser(__doc__)
-    command.add_argument("corpus", nargs="?", type=Path)
-    command.add_argument("--rows", help=f"of {', '.join(ROWS)}, separated by commas; default: those of the device")
-    command.add_argument("--seeds", type=int, help="default: three")
-    command.add_argument("--tests", type=Path, nargs="*")
-    options = command.parse_args(arguments)
+    parser = build_parser(__doc__)
+    parser.add_argument("corpus", nargs="?", type=Path)
+    parser.add_argument("--rows", help=f"of {', '.join(ROWS)}, separated by commas; default: those of the device")
+    parser.add_argument("--seeds", type=int, help="default: three")
+    parser.add_argument("--tests", type=Path, nargs="*")
+    options = parser.parse_args(arguments)
     data = os.environ.get("SEQWISE_DATA")
     if options.corpus is None and data is None:
         print("skipped: no corpus. Name a text file, or set SEQWISE_DATA.")
@@ -230,21 +230,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device, requested = set_up_device(options), parse_rows(options.rows, options.device)
     names = select_installed(requested, lambda line: print(line, file=sys.stderr))
     runs = [(name, seed) for seed in range(1, (options.seeds or (1 if options.quick else 3)) + 1) for name in names]
-    planned = [f"{name}, seed {seed}" for name, seed in runs]
+    row_names = [f"{name}, seed {seed}" for name, seed in runs]
     test_names = [test.name.partition(".")[0] for test in tests]
     keys = ["words_per_second", "seconds", "peak_mb", *test_names]
 
     def check(rows: Sequence[dict[str, Any]]) -> list[str]:
         return check_table(summarize(rows, names, keys))[1]
 
-    report = Report("vectors", options, device, columns, arguments, planned=planned, check=check)
+    report = Report("vectors", options, device, columns, arguments, row_names=row_names, check=check)
     with decompress(corpus) as text_file:
         for name, seed in runs:
             description = {"row": name, "seed": seed}
             report.add_measurement(
                 description, lambda name=name, seed=seed: measure(name, text_file, seed, options.threads, tests)
             )
-    table = report.facts["table"] = summarize(report.rows, names, keys)
+    table = report.details["table"] = summarize(report.rows, names, keys)
     for line in (*format_table(table, report.rows, test_names), *check_table(table)[0]):
         report.log(line)
     return report.finish()
@@ -281,13 +281,13 @@ def decompress(corpus: Path) -> Iterator[Path]:
 
 def train_row_main(arguments: Sequence[str]) -> int:
     """Trains one row; `measure` runs this in a new process."""
-    command = argparse.ArgumentParser()
-    command.add_argument("name")
-    command.add_argument("corpus")
-    command.add_argument("--seed", type=int)
-    command.add_argument("--threads", type=int)
-    command.add_argument("--out")
-    options = command.parse_args(arguments)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("corpus")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--out")
+    options = parser.parse_args(arguments)
     print(json.dumps(train_row(options.name, options.corpus, options.seed, options.threads, options.out)))
     return 0
 

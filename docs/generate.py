@@ -2,7 +2,7 @@
 
     python docs/generate.py                  the tables of settings, recorded names, comparisons and speed
     python docs/generate.py --transcripts    also run every `$ ` command of docs/*.md and insert its real output
-    python docs/generate.py --transcripts tag.md caption.md                the same for some pages
+    python docs/generate.py --transcripts tag.md caption.md    the same for some pages only
 
 A generated part is between `<!-- NAME: begin -->` and `<!-- NAME: end -->`; `tests/policy/test_documentation.py` fails
 when one is stale. Transcripts depend on the machine and the day, so no test compares them.
@@ -45,20 +45,21 @@ sys.path.append(str(DOCS.parent / "benchmarks"))
 from measuring import Column  # noqa: E402 - a script, not part of the package
 
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+TAKES_MINUTES = re.compile(r"# (takes )?minutes\s*$", re.MULTILINE)
 
 # ---- the table of settings
 
 
-def settings_tables() -> str:
+def build_settings_tables() -> str:
     """Returns one table per section of `config.py`, in its order."""
-    plain = {name: field for name, field in Settings.model_fields.items() if not is_section(field)}
-    parts = [f"### Run\n\n{Settings.__doc__}\n\n{table('', plain)}"]
+    parts = [f"### Run\n\n{Settings.__doc__}\n\n{build_settings_table('', Settings)}"]
     for name, field in Settings.model_fields.items():
         if is_section(field):
             section: Any = field.annotation
-            parts.append(f"### {name}\n\n{section.__doc__}\n\n{table(f'{name}.', section.model_fields)}")
-    about = "Options of `seqwise vectors train`, which has no configuration file."
-    parts.append(f"### vectors\n\n{about}\n\n{table('', VectorSettings.model_fields)}")
+            table = build_settings_table(f"{name}.", section)
+            parts.append(f"### {name}\n\n{section.__doc__}\n\n{table}")
+    description = "Options of `seqwise vectors train`, which has no configuration file."
+    parts.append(f"### vectors\n\n{description}\n\n{build_settings_table('', VectorSettings)}")
     return "\n\n".join(parts)
 
 
@@ -66,10 +67,11 @@ def is_section(field: FieldInfo) -> bool:
     return isinstance(field.annotation, type) and issubclass(field.annotation, Section)
 
 
-def table(prefix: str, fields: dict[str, FieldInfo]) -> str:
+def build_settings_table(prefix: str, section: type[Section]) -> str:
     rows = [
-        f"| `{prefix}{name}` | {format_default(field.default)} | {format_values(field)} | {escape(field.description)} |"
-        for name, field in fields.items()
+        f"| `{prefix}{name}` | {format_default(name, section)} | {format_values(field)} | {escape(field.description)} |"
+        for name, field in section.model_fields.items()
+        if not is_section(field)
     ]
     return "\n".join(["| setting | default | values | meaning |", "|---|---|---|---|", *rows])
 
@@ -79,18 +81,21 @@ def escape(text: str | None) -> str:
     return (text or "").replace("<", "&lt;")
 
 
-def format_default(value: Any) -> str:
-    return "none" if value is None else "off" if value is False else "on" if value is True else f"`{value}`"
+def format_default(name: str, section: type[Section]) -> str:
+    value = section.model_fields[name].default
+    if value is None:
+        return "none" if name in section.optional else "by rule"
+    return "off" if value is False else "on" if value is True else f"`{value}`"
 
 
 def format_values(field: FieldInfo) -> str:
     """Returns the permitted values of a setting, with its bounds."""
-    words = list(describe_type(field.annotation))
-    if words == ["switch"] and field.default is None:  # no default: the option needs a value
-        words = ["`True`", "`False`"]
+    types = list(describe_type(field.annotation))
+    if types == ["switch"] and field.default is None:  # no default: the option needs a value
+        types = ["`True`", "`False`"]
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [f"{signs[key]} {getattr(mark, key)}" for mark in field.metadata for key in signs if hasattr(mark, key)]
-    return ", ".join(words) + (f" {' and '.join(bounds)}" if bounds else "")
+    return ", ".join(types) + (f" {' and '.join(bounds)}" if bounds else "")
 
 
 def describe_type(kind: Any) -> Iterator[str]:
@@ -111,14 +116,15 @@ SIZES = {"B": 2, "T": 5, "D": 12, "U": 14, "H": 3, "K": 4, "V": 17}
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 
 
-def names_table() -> str:
+def build_names_table() -> str:
     """Returns every dotted name that language models record, then those of single layers."""
-    rows = [row for family in FAMILIES for row in name_rows(f"`{family}`", *language_model(family))]
-    rows += [row for title, model, arguments in single_layers() for row in name_rows(title, model, arguments)]
+    models = [(f"`{family}`", *build_language_model(family)) for family in FAMILIES]
+    rows = [row for model in (*models, *build_single_layers()) for row in build_name_rows(*model)]
     return "\n".join(["| model or layer | name | shape |", "|---|---|---|", *rows])
 
 
-def name_rows(title: str, model: nn.Module, arguments: tuple) -> Iterator[str]:
+def build_name_rows(title: str, model: nn.Module, arguments: tuple) -> Iterator[str]:
+    """Yields the table rows of one model: the names that it records, with their shapes."""
     with torch.no_grad(), record(model) as recording:
         model(*arguments)
     shapes = {re.sub(r"\blayer\.\d+", "layer.N", name): format_shape(name, value) for name, value in recording.items()}
@@ -128,16 +134,19 @@ def name_rows(title: str, model: nn.Module, arguments: tuple) -> Iterator[str]:
 
 
 def format_shape(name: str, value: Tensor) -> str:
-    """Returns a shape in letters; the keys of attention weights are S, though here there are as many as queries."""
+    """Returns a shape in letters; the keys of attention are S, though here there are as many as queries."""
     factors = {size: letter for letter, size in SIZES.items()}
     factors |= {k * SIZES[letter]: f"{k}{letter}" for k in (2, 4) for letter in "DU"}
     letters = [factors[size] for size in value.shape]
     if name.endswith("weights"):
         letters[-1] = "S"
+    elif name.endswith("keys"):
+        letters[-2] = "S"
     return f"({', '.join(letters)})"
 
 
-def language_model(family: str) -> tuple[nn.Module, tuple]:
+def build_language_model(family: str) -> tuple[nn.Module, tuple]:
+    """Returns a language model and the arguments to call it with."""
     recurrent = family not in ("transformer", "feedforward")
     width = SIZES["U"] if recurrent else SIZES["D"]
     network = {"width": width, "embedding": SIZES["D"], "depth": 2}
@@ -148,7 +157,8 @@ def language_model(family: str) -> tuple[nn.Module, tuple]:
     return LanguageModel(ResolvedSettings.from_settings(settings), SIZES["V"]).eval(), (TokenBatch(ids, ids),)
 
 
-def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
+def build_single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
+    """Yields title, layer and the arguments to call it with."""
     width, units = SIZES["D"], SIZES["U"]
     x = torch.zeros(SIZES["B"], SIZES["T"], width)
     norm = ResolvedRecurrentSettings(layer_norm=True)
@@ -168,23 +178,23 @@ def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
 # ---- the recorded comparisons
 
 
-def comparison_tables() -> str:
+def build_comparisons() -> str:
     """Returns the command, the table and the verdict of each report in docs/comparisons."""
     titles = {
         "ptb": "Penn Treebank, words", "sst2": "SST-2", "conll2003": "CoNLL-2003", "dates": "builtin:dates",
         "etth1": "ETTh1", "wikitext2": "WikiText-2", "multi30k": "Multi30k, English to German",
     }  # fmt: skip
-    return "\n\n".join(comparison(title, name) for name, title in titles.items())
+    return "\n\n".join(build_comparison(title, name) for name, title in titles.items())
 
 
-def comparison(title: str, name: str) -> str:
+def build_comparison(title: str, name: str) -> str:
     text = (DOCS / "comparisons" / f"{name}.html").read_text(encoding="utf-8")
     script = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
     assert script is not None
     report = from_json(Report, json.dumps(json.loads(script[1])["report"]))
     assert report.verdict is not None
     head = f"| | {report.metric.name} | 95 % interval | parameters | {report.unit}/s | one prediction |"
-    rows = [comparison_row(family, report.metric.key) for family in report.families]
+    rows = [build_comparison_row(family, report.metric.key) for family in report.families]
     budget = f"each family: {report.rules.budget} × {len(report.rules.seeds)} seeds"
     lines = [
         f"## {title}",
@@ -196,7 +206,7 @@ def comparison(title: str, name: str) -> str:
     return "\n\n".join(lines)
 
 
-def comparison_row(family: Family, metric: str) -> str:
+def build_comparison_row(family: Family, metric: str) -> str:
     low, high, _ = family.interval or (None, None, "")
     mark = {"best": " **best**", "tied": " ≈", "unsure": " ?"}.get(family.rank, "")
     speed = "" if family.is_baseline or family.training is None else f"{family.training.tokens_per_second:,.0f}"
@@ -223,23 +233,25 @@ MACHINES = {"h200": "One H200", "cpu": "CPU"}
 MAX_ROWS = 30  # longer tables are folded
 
 
-def performance_tables() -> str:
+def build_performance_tables() -> str:
     """Returns the measurements of each area on each machine: command, table, requirements not met."""
     parts = []
     for area, title in AREAS.items():
         sections = [
-            performance_section(area, machine) for machine in MACHINES if performance_file(area, machine).exists()
+            build_performance_section(area, machine)
+            for machine in MACHINES
+            if get_performance_file(area, machine).exists()
         ]
         if sections:
             parts.append("\n\n".join([f"## {title}", *sections]))
     return "\n\n".join(parts)
 
 
-def performance_file(area: str, machine: str) -> Path:
+def get_performance_file(area: str, machine: str) -> Path:
     return DOCS / "performance" / f"{area}-{machine}.json"
 
 
-# Old names in saved measurements → new ones, by area.
+# Names in the files of earlier versions → present names, by area.
 RENAMED_KEYS = {
     "recurrent": {
         "peer": "baseline", "ours": "seqwise_us", "theirs": "baseline_us", "least": "min_ratio", "most": "max_us",
@@ -294,17 +306,17 @@ def replace_words(value: Any) -> Any:
     return value
 
 
-def performance_section(area: str, machine: str) -> str:
-    run = read_measurements(performance_file(area, machine))
+def build_performance_section(area: str, machine: str) -> str:
+    run = read_measurements(get_performance_file(area, machine))
     lines = [
         f"### {MACHINES[machine]}",
         f"```text\n{re.sub(r' --json [^ ]+', '', run['command'])}\n```",
-        conditions(run),
+        describe_conditions(run),
     ]
     rows = run["rows"]
     if any("group" in row for row in rows):
-        lines.append(groups_table(rows))
-    table = rows_table(run["columns"], rows)
+        lines.append(build_groups_table(rows))
+    table = build_rows_table(run["columns"], rows)
     folded = f"<details><summary>All {len(rows)} rows</summary>\n\n{table}\n\n</details>"
     lines.append(folded if len(rows) > MAX_ROWS else table)
     lines += [f"Failed: {row.get('name', '')}: {row['failed']}" for row in rows if "failed" in row]
@@ -323,25 +335,25 @@ def describe_interruption(run: dict[str, Any]) -> str:
     return f"Interrupted after {len(run['rows'])} rows." + (f" Not measured: {'; '.join(missing)}." if missing else "")
 
 
-def conditions(run: dict[str, Any]) -> str:
+def describe_conditions(run: dict[str, Any]) -> str:
     """Returns the machine, the version of PyTorch, the date and, for CPUs, the load."""
-    words = [run["where"], f"torch {run['machine']['packages']['torch']}", run["date"]]
+    parts = [run["where"], f"torch {run['machine']['packages']['torch']}", run["date"]]
     before, after = run["load"]
     if run["device"] == "cpu" and before is not None:
-        words.append(f"load average {before} before and {after} after, on {run['machine']['cpu']['count']} processors")
+        parts.append(f"load average {before} before and {after} after, on {run['machine']['cpu']['count']} processors")
     quick = " A quick run with few repeats: approximate values." if run["quick"] else ""
-    return f"{', '.join(words)}.{quick}"
+    return f"{', '.join(parts)}.{quick}"
 
 
-def rows_table(columns: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
+def build_rows_table(columns: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     """Returns the table of a script's columns, without empty ones."""
     columns_used = [column for column in columns if any(row.get(column["key"]) is not None for row in rows)]
     head = "| " + " | ".join(column["heading"] for column in columns_used) + " |"
-    body = ["| " + " | ".join(Column(**column).cell(row) for column in columns_used) + " |" for row in rows]
+    body = ["| " + " | ".join(Column(**column).format_cell(row) for column in columns_used) + " |" for row in rows]
     return "\n".join([head, "|---" * len(columns_used) + "|", *body])
 
 
-def groups_table(rows: list[dict[str, Any]]) -> str:
+def build_groups_table(rows: list[dict[str, Any]]) -> str:
     """Returns the number of rows and the minimum, median and maximum ratio to PyTorch for each group of rows."""
     lines = ["| compared with PyTorch | rows | minimum ratio | median | maximum |", "|---|---|---|---|---|"]
     compared = [row for row in rows if row.get("baseline") == "pytorch" and "ratio" in row]
@@ -353,10 +365,10 @@ def groups_table(rows: list[dict[str, Any]]) -> str:
 
 
 PARTS = {
-    "settings": ("settings.md", settings_tables),
-    "names": ("layers.md", names_table),
-    "comparisons": ("comparisons/README.md", comparison_tables),
-    "performance": ("performance.md", performance_tables),
+    "settings": ("settings.md", build_settings_tables),
+    "names": ("layers.md", build_names_table),
+    "comparisons": ("comparisons/README.md", build_comparisons),
+    "performance": ("performance.md", build_performance_tables),
 }
 
 
@@ -365,21 +377,22 @@ PARTS = {
 
 def fill_part(name: str) -> tuple[Path, str]:
     """Returns the path of the page with a generated part, and its up-to-date text."""
-    page, make = PARTS[name]
+    page, build = PARTS[name]
     text = (DOCS / page).read_text(encoding="utf-8")
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
     before, rest = text.split(begin)
-    return DOCS / page, f"{before}{begin}\n{make()}\n\n{end}{rest.split(end)[1]}"
+    return DOCS / page, f"{before}{begin}\n{build()}\n\n{end}{rest.split(end)[1]}"
 
 
 def insert_transcripts(text: str, folder: Path) -> str:
-    """Returns the page with the output of every command, run in `folder`; those marked `# minutes` are not run.
+    """Returns the page with the output of every command, run in `folder`.
 
-    Python blocks run in between, since a command may need the files that they write.
+    A block that contains `# takes minutes` or `$SEQWISE_DATA` is left as it is. Python blocks run too, because a
+    command may need the files that they write.
     """
 
-    def run(block: re.Match[str]) -> str:
-        if "# minutes" in block[2] or "SEQWISE_DATA" in block[2]:
+    def run_block(block: re.Match[str]) -> str:
+        if TAKES_MINUTES.search(block[2]) or "SEQWISE_DATA" in block[2]:
             return block[0]
         if block[1] == "python":
             subprocess.run([sys.executable, "-c", block[2]], cwd=folder, capture_output=True, check=False)
@@ -389,7 +402,7 @@ def insert_transcripts(text: str, folder: Path) -> str:
             "```console\n" + "".join(f"{command}\n{run_command(command[2:], folder)}" for command in commands) + "```"
         )
 
-    return BLOCK.sub(run, text)
+    return BLOCK.sub(run_block, text)
 
 
 def run_command(command: str, folder: Path) -> str:
@@ -406,7 +419,7 @@ def main() -> None:
         page, text = fill_part(name)
         page.write_text(text, encoding="utf-8")
     if "--transcripts" in sys.argv:
-        pages = [word for word in sys.argv[1:] if word.endswith(".md")]
+        pages = [argument for argument in sys.argv[1:] if argument.endswith(".md")]
         for page in sorted(DOCS.glob("*.md")):
             if pages and page.name not in pages:
                 continue

@@ -1,6 +1,8 @@
 """A recurrent cell of your own: write its equation; scanning, recording and training come with it.
 
-The cell is the minimal gated unit (Zhou et al. 2016). Its task: after each of ten symbols, say which was the first.
+    python examples/03_your_own_cell.py
+
+The cell is the minimal gated unit (Zhou et al. 2016). Its task: after each of ten symbols, predict the first of them.
 """
 # ruff: noqa: T201
 
@@ -32,17 +34,16 @@ class MinimalGatedCell(Cell):
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embedding = nn.Embedding(8, 16)
-        self.scores = nn.Linear(32, 8)
+        self.embedding, self.output = nn.Embedding(8, 16), nn.Linear(32, 8)
         self.layer = Recurrent(MinimalGatedCell(16, 32))
 
     def forward(self, batch, state=None):  # as the trainer calls it: → (summed loss, state)
         states, _ = self.layer(self.embedding(batch.ids))
-        return total(nn.functional.cross_entropy(self.scores(states).mT, batch.targets, reduction="none")), None
+        return total(nn.functional.cross_entropy(self.output(states).mT, batch.targets, reduction="none")), None
 
 
 class Batches:
-    steps = 100  # per epoch; each batch is a pure function of (epoch, step), so a killed training can resume
+    steps = 100  # per epoch; each batch is a pure function of (epoch, step), so that training can be resumed
 
     def epoch(self, number, start=0):
         for step in range(start, self.steps):
@@ -50,11 +51,17 @@ class Batches:
             yield TokenBatch(ids, targets=ids[:, :1].expand(32, 10))
 
 
-torch.manual_seed(0)
-model = Model()
-for step in Trainer(model, Batches(), ResolvedTrainingSettings(learning_rate=0.01), Budget.parse("4-epochs")).steps():
-    if step.number in (1, 100, 400):
-        print(f"step {step.number:3}  loss {step.loss:.3f} nats, where guessing has 2.079")
-with torch.no_grad(), seqwise.record(model) as recording:
-    model(next(Batches().epoch(99)))
-print("mean gate at each step:", " ".join(f"{mean:.2f}" for mean in recording["layer.mgu.forget"].mean(dim=(0, 2))))
+def main():
+    torch.manual_seed(0)
+    model, settings = Model(), ResolvedTrainingSettings(learning_rate=0.01)
+    for step in Trainer(model, Batches(), settings, Budget.parse("4-epochs")).steps():
+        if step.number in (1, 100, 400):
+            print(f"step {step.number:3}  loss {step.loss:.3f} nats; random guessing has 2.079")
+    with torch.no_grad(), seqwise.record(model) as recording:
+        model(next(Batches().epoch(99)))
+    means = recording["layer.mgu.forget"].mean(dim=(0, 2))
+    print("mean gate at each step:", " ".join(f"{mean:.2f}" for mean in means))
+
+
+if __name__ == "__main__":
+    main()

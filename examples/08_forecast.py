@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import seqwise
-from seqwise.tasks.forecast.output import forecast_svg
+from seqwise.tasks.forecast.output import build_forecast_svg
 
 
 def main() -> None:
@@ -25,13 +25,13 @@ def main() -> None:
     )
     result = trained_model.evaluate("builtin:sunspots")
     for name in ("mse", "mae", "mase"):
-        model, naive, seasonal = (result.metrics[f"{kind}{name}"] for kind in ("", "naive_", "seasonal_naive_"))
+        model, naive, seasonal = (result.metrics[f"{prefix}{name}"] for prefix in ("", "naive_", "seasonal_naive_"))
         print(f"{name:5} {model:6.3f}   naive {naive:6.3f}   seasonal naive {seasonal:6.3f}")
     print(f"on {result.data}; {result.method}\n")
 
     prediction = trained_model.predict("builtin:sunspots")
     print(prediction.text)
-    Path("forecast.svg").write_text(forecast_svg(prediction.values["series"]), encoding="utf-8")
+    Path("forecast.svg").write_text(build_forecast_svg(prediction.values["series"]), encoding="utf-8")
 
 
 if __name__ == "__main__":

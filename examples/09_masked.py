@@ -26,7 +26,8 @@ def main() -> None:
     # Layer 0 is the embedding, the same in every context; the vectors of layer 1 depend on the context.
     for layer in (0, 1):
         first, second = (masked_lm.embed(text, layer)[2] for text in ("the old value of it", "a new value is made"))
-        print(f"layer {layer}: cosine similarity of 'value' in two texts {cosine_similarity(first, second):.3f}")
+        cosine = compute_cosine_similarity(first, second)
+        print(f"layer {layer}: cosine similarity of 'value' in two texts {cosine:.3f}")
 
     classifier = seqwise.train(
         "builtin:modules", task="classify", init=str(masked_lm.run.folder), budget="8k-tokens", device="cpu"
@@ -36,7 +37,7 @@ def main() -> None:
     print(classifier.predict("Return the value of the header field.", top=3).text)
 
 
-def cosine_similarity(first: np.ndarray, second: np.ndarray) -> float:
+def compute_cosine_similarity(first: np.ndarray, second: np.ndarray) -> float:
     return float(first @ second / np.linalg.norm(first) / np.linalg.norm(second))
 
 

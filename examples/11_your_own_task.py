@@ -2,8 +2,9 @@
 
     python examples/11_your_own_task.py
 
-The data are sums such as 12+7 with their values, generated here. `@register` makes the task known to `train`, `load`
-and `compare`; the package is not changed. Put your own reader into `open_splits` and your own network into `Regressor`.
+The data are sums such as 12+7 with their values, generated here. `@register` makes the task available to `train`,
+`load` and `compare`; the package is not changed. Put your own reader into `open_splits` and your own network into
+`Regressor`.
 """
 # ruff: noqa: T201
 
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 import seqwise
 from seqwise.backbones.encoder import build_encoder
 from seqwise.data.batch import Batch, pad_sequences
-from seqwise.data.examples import Splits, open_examples
+from seqwise.data.examples import Splits, read_examples
 from seqwise.data.tables import SUFFIXES, read_table
 from seqwise.errors import Findings
 from seqwise.heads.label import MeanPooling
@@ -48,7 +49,7 @@ class Example:
 class ValueBatch(Batch):
     ids: Tensor  # (B, T) int64, padded with 0
     lengths: Tensor  # (B,) int64
-    values: Tensor  # (B,) float32, scaled
+    values: Tensor  # (B,) float32, standardised
 
     @property
     def length(self) -> int:
@@ -60,11 +61,11 @@ class ValueBatch(Batch):
 
 
 class Regressor(nn.Module):
-    """Embedding, encoder of any family, mean of the states, one number."""
+    """Embedding, encoder of any family, mean of the states, linear output."""
 
-    def __init__(self, settings: ResolvedSettings, vocabulary: int):
+    def __init__(self, settings: ResolvedSettings, vocabulary_size: int):
         super().__init__()
-        self.embedding = Embedding(vocabulary, settings.network.embedding)
+        self.embedding = Embedding(vocabulary_size, settings.network.embedding)
         self.encoder = build_encoder(settings, settings.network.embedding, settings.data.max_length)
         self.pooling, self.output = MeanPooling(self.encoder.width), nn.Linear(self.encoder.width, 1)
 
@@ -88,7 +89,7 @@ class Regress(ExampleTask):
             rows = read_table(path, ("text", "value"), findings).rows
             return [Example(row.values["text"], float(row.values["value"]), row.file, row.line) for row in rows]
 
-        return open_examples(data, read, SUFFIXES, {}, settings.data.valid_fraction, settings.data.test_fraction)
+        return read_examples(data, read, SUFFIXES, {}, settings.data.valid_fraction, settings.data.test_fraction)
 
     @classmethod
     def learn(cls, splits: Splits[Example], settings: Any, log: Any, initial: Preprocessor) -> Preprocessor:
@@ -121,10 +122,10 @@ class Regress(ExampleTask):
 
 
 def collate(examples: Sequence[Example], preprocessor: Preprocessor) -> ValueBatch:
-    rows, facts = preprocessor.tokenizer.encode_many([example.text for example in examples]), preprocessor.facts
-    lengths = torch.tensor([len(row) for row in rows])
+    token_ids, facts = preprocessor.tokenizer.encode_many([example.text for example in examples]), preprocessor.facts
+    lengths = torch.tensor([len(ids) for ids in token_ids])
     values = torch.tensor([(example.value - facts["mean"]) / facts["std"] for example in examples])
-    return ValueBatch(torch.from_numpy(pad_sequences(rows)), lengths, values.float())
+    return ValueBatch(torch.from_numpy(pad_sequences(token_ids)), lengths, values.float())
 
 
 @torch.no_grad()
@@ -137,9 +138,9 @@ def main() -> None:
     pairs = random.Random(0).sample([(a, b) for a in range(100) for b in range(100)], 1800)
     Path("sums.csv").write_text("text,value\n" + "".join(f"{a}+{b},{a + b}\n" for a, b in pairs), encoding="utf-8")
     small_model: dict[str, Any] = {"network": {"width": 32}, "training": {"learning_rate": 0.01}}
-    trained_model = seqwise.train("sums.csv", task="regress", model="gru", budget="8-epochs", settings=small_model)
-    print(f"mean squared error {trained_model.evaluate('sums.csv').metrics['mse']:.4f}")
-    print(f"12+30 is about {trained_model.predict('12+30').text}, 90+9 about {trained_model.predict('90+9').text}")
+    trained_model = seqwise.train("sums.csv", task="regress", model="gru", budget="30-epochs", settings=small_model)
+    print(f"mean squared error {trained_model.evaluate('sums.csv').metrics['mse']:.5f} of standardised values")
+    print(f"12+30 is about {trained_model.predict('12+30').text}, 85+7 about {trained_model.predict('85+7').text}")
     options: dict[str, Any] = {"models": "rnn,gru", "budget": "4k-tokens", "seeds": 2, "lr_trials": 1}
     print(seqwise.compare("sums.csv", task="regress", **options, **small_model))
 

@@ -1,4 +1,4 @@
-"""Fixtures of all tests. Tests use a cache of their own, and one thread, since their tensors are small."""
+"""Fixtures of all tests. Tests use a cache of their own, and one thread, because their tensors are small."""
 
 from __future__ import annotations
 
@@ -18,23 +18,8 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported, since triton reads it at import
 
 WORDS = [
-    "the",
-    "a",
-    "small",
-    "old",
-    "model",
-    "learns",
-    "reads",
-    "writes",
-    "forgets",
-    "every",
-    "word",
-    "state",
-    "gate",
-    "vector",
-    "of",
-    "in",
-    "and",
+    *("the", "a", "small", "old", "model", "learns", "reads", "writes", "forgets"),
+    *("every", "word", "state", "gate", "vector", "of", "in", "and"),
 ]
 
 
@@ -48,7 +33,7 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def benchmark_script() -> Iterator[Callable[[str], ModuleType]]:
-    """Load a script of benchmarks/ as a module, by its name. The scripts can import each other, as when one is run."""
+    """Loads a script of benchmarks/ as a module, by its name. The scripts can import each other, as when one is run."""
     loaded: dict[str, ModuleType] = {}
     folder = str(Path(__file__).parents[1] / "benchmarks")
     sys.path.append(folder)

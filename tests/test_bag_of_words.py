@@ -18,9 +18,9 @@ def script(benchmark_script):
     return benchmark_script("bag_of_words")
 
 
-def test_rows_are_normalised_tf_idf():
+def test_texts_become_normalised_tf_idf_vectors():
     vectorizer = TfidfVectorizer.fit([np.array([5, 6]), np.array([5])], 10, bigram_base=10)
-    assert vectorizer.features.tolist() == [5, 6, 66]  # 66 is the bigram 5, 6
+    assert vectorizer.features.tolist() == [5, 6, 66]  # the bigram (5, 6) is 10 · (5 + 1) + 6
     rare, common = np.log(3 / 2) + 1, np.log(3 / 3) + 1
     dense = vectorizer.transform([np.array([5, 6, 6]), np.array([9])]) @ torch.eye(3)
     expected = np.array([common, rare, rare]) / np.linalg.norm([common, rare, rare])

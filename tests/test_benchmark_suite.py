@@ -28,7 +28,8 @@ def transformer(benchmark_script):
     return benchmark_script("transformer")
 
 
-def command(*more: str) -> list[str]:
+def list_arguments(*more: str) -> list[str]:
+    """Returns command-line arguments for a short run on the CPU."""
     return ["--device", "cpu", "--quick", "--repeats", "1", "--threads", str(torch.get_num_threads()), *more]
 
 
@@ -44,9 +45,9 @@ def test_both_implementations_have_the_same_outputs_and_gradients(recurrent):
     rows.append(Row("gru", 5, 3, 8, variant="reset before", baseline="loop"))
     for row in rows:
         seqwise, baseline = recurrent.build_implementations(row, CPU).values()
-        for output, expected in zip(seqwise.results(), baseline.results(), strict=True):
+        for output, expected in zip(seqwise.compute_results(), baseline.compute_results(), strict=True):
             torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
-        assert recurrent.compute_relative_error(row, CPU) < 1e-4
+        assert recurrent.compare_implementations(row, CPU) < 1e-4
         grad_x, *gradients = seqwise.forward_backward()
         expected_grad_x, *expected_gradients = baseline.forward_backward()
         if not baseline.batch_first:
@@ -75,16 +76,16 @@ def test_lengths_are_sorted_and_padding_is_zero(recurrent):
     assert lengths.tolist() == sorted(lengths.tolist(), reverse=True)
     assert lengths[0] == 30
     assert lengths.min() >= 10
-    output, _ = recurrent.build_implementations(row, CPU)["baseline"].results()
+    output, _ = recurrent.build_implementations(row, CPU)["baseline"].compute_results()
     assert all(not output[i, n:].any() for i, n in enumerate(lengths.tolist()))
 
 
 def test_the_relative_error_of_nan_is_infinite(recurrent):
-    assert recurrent.relative_error(torch.tensor([3.0, 4.5]), torch.tensor([3.0, 4.0])) == pytest.approx(0.1)
-    assert recurrent.relative_error(torch.tensor([math.nan]), torch.ones(1)) == math.inf
+    assert recurrent.compute_relative_error(torch.tensor([3.0, 4.5]), torch.tensor([3.0, 4.0])) == pytest.approx(0.1)
+    assert recurrent.compute_relative_error(torch.tensor([math.nan]), torch.ones(1)) == math.inf
 
 
-def test_gpu_rows_have_their_requirements(recurrent):
+def test_required_ratios_and_times_are_those_of_the_row_and_its_baseline(recurrent):
     rows = recurrent.list_rows("cuda", quick=False)
     descriptions = {(str(row), row.baseline): recurrent.describe_row(row) for row in rows}
     assert len(descriptions) == len(rows)
@@ -121,7 +122,7 @@ def build_row(**changes: object) -> dict[str, object]:
         ({"failed": "no", "ratio": 0}, 0),
     ],
 )
-def test_gpu_requirements(recurrent, changes, missed):
+def test_each_missed_gpu_requirement_is_reported(recurrent, changes, missed):
     assert len(recurrent.check_gpu([build_row(**changes)])) == missed
 
 
@@ -138,7 +139,7 @@ def test_a_recurrent_row_is_measured_and_reported(recurrent, monkeypatch, capsys
     from seqwise.layers import scan
 
     monkeypatch.setattr(scan, "get_unavailable_reason", lambda device: "not here")
-    recurrent.main(command("--rows", "rnn", "32x20×128", "--json"))
+    recurrent.main(list_arguments("--rows", "rnn", "32x20×128", "--json"))
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["name"] for row in rows] == ["rnn 32×20×128 fp32", "rnn layer norm 32×20×128 fp32"]
     for row, backend in zip(rows, ("aten", "reference")):
@@ -154,7 +155,7 @@ def test_a_recurrent_row_is_measured_and_reported(recurrent, monkeypatch, capsys
 def test_fused_and_eager_loss_have_the_same_value_and_gradients(loss, monkeypatch):
     monkeypatch.setitem(loss.kernel.MIN_SCORES, "cpu", 0)
     case = loss.Case(loss.Row(50, 12, 8), CPU)
-    fused, eager = case.with_gradients(case.fused)(), case.with_gradients(case.eager)()
+    fused, eager = case.with_gradients(case.compute_fused)(), case.with_gradients(case.compute_eager)()
     for gradient, expected in zip(fused, eager, strict=True):
         torch.testing.assert_close(gradient, expected)
     assert case.targets.max() < 50
@@ -171,16 +172,18 @@ def test_a_chunk_size_is_measured_and_then_restored(loss, monkeypatch):
 
 
 def test_the_chunk_size_is_that_of_the_backend(loss, monkeypatch):
-    def chunk_size(row, backend: str) -> int:
+    def compute_chunk_size(row, backend: str) -> int:
         monkeypatch.setattr(loss.kernel, "_choose_backend", lambda device, dtype: backend)
         return loss.compute_chunk_size(argparse.Namespace(row=row, device=CPU, dtype=getattr(torch, row.dtype)))
 
-    assert chunk_size(loss.Row(128_000, 8192, 768, "bfloat16"), "triton") == 768 * 128_000
-    assert chunk_size(loss.Row(10_000, 8192, 768, "bfloat16"), "triton") == 8192 * 10_000, "all: the unfused functions"
-    assert chunk_size(loss.Row(10_000, 8192, 768, "float32"), "triton") == 8192 * 10_000, "one chunk"
-    assert chunk_size(loss.Row(128_000, 8192, 768, "float32"), "plain") == 2048 * 128_000
-    assert chunk_size(loss.Row(10_000, 512, 256, "float32"), "cpu") == 512 * 10_000
-    assert chunk_size(loss.Row(32_000, 512, 256, "float32"), "cpu") == 256 * 32_000
+    assert compute_chunk_size(loss.Row(128_000, 8192, 768, "bfloat16"), "triton") == 768 * 128_000
+    assert compute_chunk_size(loss.Row(10_000, 8192, 768, "bfloat16"), "triton") == 8192 * 10_000, (
+        "all: the unfused functions"
+    )
+    assert compute_chunk_size(loss.Row(10_000, 8192, 768, "float32"), "triton") == 8192 * 10_000, "one chunk"
+    assert compute_chunk_size(loss.Row(128_000, 8192, 768, "float32"), "plain") == 2048 * 128_000
+    assert compute_chunk_size(loss.Row(10_000, 512, 256, "float32"), "cpu") == 512 * 10_000
+    assert compute_chunk_size(loss.Row(32_000, 512, 256, "float32"), "cpu") == 256 * 32_000
 
 
 def test_memory_and_time_are_required_at_one_vocabulary_size(loss):
@@ -228,7 +231,7 @@ def test_an_unknown_variant_is_an_error(transformer):
 def test_an_unknown_variant_is_an_error_before_any_work(transformer, monkeypatch):
     monkeypatch.setattr(transformer, "set_up_device", lambda options: pytest.fail("too late"))
     with pytest.raises(SystemExit, match="a variant is trainer or loop"):
-        transformer.main(command("--variants", "trainer", "trainer+fast"))
+        transformer.main(list_arguments("--variants", "trainer", "trainer+fast"))
 
 
 @pytest.mark.parametrize("broken", ["trainer+learned", "baseline"])
@@ -236,14 +239,16 @@ def test_a_failed_variant_is_recorded_and_the_others_are_measured(transformer, t
     def fail(*_):
         raise ValueError("no such positions")
 
-    seqwise_steps, baseline_steps = transformer.seqwise_steps, transformer.baseline_steps
-    monkeypatch.setattr(transformer, "baseline_steps", fail if broken == "baseline" else baseline_steps)
-    monkeypatch.setattr(
-        transformer,
-        "seqwise_steps",
-        lambda words, *more: (fail if "learned" in words and broken != "baseline" else seqwise_steps)(words, *more),
-    )
-    assert transformer.main(command("--json")) == 1
+    train_seqwise = transformer.train_seqwise
+
+    def fail_or_train(words, *rest):
+        return (fail if "learned" in words else train_seqwise)(words, *rest)
+
+    if broken == "baseline":
+        monkeypatch.setattr(transformer, "train_baseline", fail)
+    else:
+        monkeypatch.setattr(transformer, "train_seqwise", fail_or_train)
+    assert transformer.main(list_arguments("--json")) == 1
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert rows[0] == {"name": broken, "failed": "ValueError: no such positions"}
     assert {row["name"] for row in rows[1:]} == {"baseline", "trainer", "trainer+learned"} - {broken}
@@ -268,7 +273,7 @@ def test_speed_and_utilisation_of_one_variant_are_required(transformer):
 
 
 def test_the_transformer_table_has_the_baseline_and_the_variants(transformer, tiny, capsys):
-    assert transformer.main(command("--json")) == 0
+    assert transformer.main(list_arguments("--json")) == 0
     report = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in report["rows"]] == ["baseline", "trainer", "trainer+learned"]
     assert report["rows"][0]["ratio"] == 1
@@ -276,8 +281,8 @@ def test_the_transformer_table_has_the_baseline_and_the_variants(transformer, ti
 
 
 def test_the_operations_per_token_match_the_published_rate(transformer):
-    # 514,000 tokens a second are 440 TFLOP/s.
-    assert 514_000 * transformer.flops_per_token(transformer.ROWS["cuda"]) / 1e12 == pytest.approx(440, rel=0.01)
+    # 514,000 tokens per second are 440 TFLOP/s.
+    assert 514_000 * transformer.count_flops_per_token(transformer.ROWS["cuda"]) / 1e12 == pytest.approx(440, rel=0.01)
 
 
 # ---- decoding and cost
@@ -293,7 +298,7 @@ def test_cached_and_uncached_generation_agree(benchmark_script, monkeypatch, cap
     rows.append(decoding.Row("gru", "sampling", 2, 1, 16, 30, 5))
     monkeypatch.setattr(decoding, "list_rows", lambda device, quick: rows)
     monkeypatch.setattr(decoding, "build_transformers_generate", lambda row, device: None)
-    assert decoding.main(command("--json")) == 0
+    assert decoding.main(list_arguments("--json")) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["agreement"] for row in rows] == [1.0, 1.0, 1.0, 1.0, None]
     assert all(row["cached_tokens_per_second"] > 0 for row in rows)
@@ -301,8 +306,7 @@ def test_cached_and_uncached_generation_agree(benchmark_script, monkeypatch, cap
 
 
 @pytest.mark.parametrize("model", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"])
-def test_every_family_has_a_plain_loop(model, benchmark_script):
-    """Reading a sequence token by token gives the same scores as reading it at once."""
+def test_a_plain_model_has_the_same_scores_token_by_token_and_at_once(model, benchmark_script):
     decoding = benchmark_script("decoding")
     row = decoding.Row(model, "greedy", 2, 1, 16, 30, 5)
     assert decoding.build_plain_loop(row, torch.device("cpu"))().shape == (2, 5)
@@ -330,10 +334,13 @@ def test_the_cost_of_every_family_is_measured_and_drawn(benchmark_script, monkey
     monkeypatch.setitem(cost.POINTS, "cpu", {"T": (2, 4), "B": (1, 2), "H": (4, 8)})
     file, measured_sizes = tmp_path / "cost.json", []
     measure = cost.measure
-    monkeypatch.setattr(
-        cost, "measure", lambda sizes, *more: (measured_sizes.append(tuple(sizes.values())), measure(sizes, *more))[1]
-    )
-    assert cost.main(command("--json", str(file), "--chart", str(tmp_path / "cost.png"))) == 0
+
+    def record_and_measure(sizes, *rest):
+        measured_sizes.append(tuple(sizes.values()))
+        return measure(sizes, *rest)
+
+    monkeypatch.setattr(cost, "measure", record_and_measure)
+    assert cost.main(list_arguments("--json", str(file), "--chart", str(tmp_path / "cost.png"))) == 0
     rows = json.loads(file.read_text())["rows"]
     assert measured_sizes == [(2, 2, 8), (4, 2, 8), (4, 1, 8), (4, 2, 4)], "the common point is measured once"
     assert len({row["lstm"] for row in rows if (row["T"], row["B"], row["H"]) == (4, 2, 8)}) == 1
@@ -351,14 +358,15 @@ def test_passes_keep_the_minimum_and_a_failed_point_affects_no_other(benchmark_s
     cost = benchmark_script("cost")
     monkeypatch.setitem(cost.MIDDLE, "cpu", {"T": 4, "B": 2, "H": 8})
     monkeypatch.setitem(cost.POINTS, "cpu", {"T": (2, 4), "B": (2,), "H": (4, 8)})
+    # (T, B, H) → microseconds of the three passes; None makes the first pass fail with a TypeError
     measurements = {(2, 2, 8): [3.0, 2.0, 4.0], (4, 2, 8): [5.0, 6.0, 7.0], (4, 2, 4): [None]}
 
     def measure(sizes, *_):
-        value = measurements[tuple(sizes.values())].pop(0)
-        return dict.fromkeys(cost.FAMILIES, value / 1)
+        microseconds = measurements[tuple(sizes.values())].pop(0)
+        return dict.fromkeys(cost.FAMILIES, microseconds / 1)
 
     monkeypatch.setattr(cost, "measure", measure)
-    assert cost.main([word for word in command("--json") if word != "--quick"]) == 1
+    assert cost.main([argument for argument in list_arguments("--json") if argument != "--quick"]) == 1
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row.get("lstm") for row in rows] == [2.0, 5.0, 5.0, None, 5.0]
     assert rows[3]["failed"].startswith("TypeError")

@@ -69,4 +69,4 @@ def test_an_empty_file_means_the_defaults(tmp_path):
 
 def test_settings_of_a_run_are_checked_as_well():
     with pytest.raises(UsageError, match=r"data.window: input should be greater than or equal to 1 or 'full'"):
-        parse_settings({"data": {"window": 0}}, kind=ResolvedSettings)
+        parse_settings({"data": {"window": 0}}, settings_class=ResolvedSettings)

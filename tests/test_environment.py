@@ -24,7 +24,7 @@ def own_cache(monkeypatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def probe(monkeypatch):
-    """Replace what the child runs; the returned list counts the children."""
+    """Replaces what the child runs; the returned list counts the children."""
     children: list[list[str]] = []
     run = subprocess.run
 
@@ -35,7 +35,7 @@ def probe(monkeypatch):
     monkeypatch.setattr(environment.subprocess, "run", run_and_count)
 
     def replace(code: str) -> list[list[str]]:
-        monkeypatch.setattr(environment, "_PROBE", code)
+        monkeypatch.setattr(environment, "_PROBE_SCRIPT", code)
         return children
 
     return replace
@@ -54,21 +54,21 @@ def test_the_description_names_versions_and_machine():
     assert json.loads(json.dumps(description)) == description
 
 
-def test_the_real_probe_agrees_with_bfloat16_layers_in_a_child():
+def test_the_probe_agrees_with_bfloat16_layers_in_a_child_process():
     code = "import torch; x = torch.ones(9, 256, 256).bfloat16(); torch.nn.LSTM(256, 256).bfloat16()(x @ x)"
     works = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
     assert environment.probe_cpu_bfloat16() is works
 
 
 @pytest.mark.parametrize("name", ["ILL", "SEGV"])
-def test_a_probe_that_crashes_means_no_and_is_cached(probe, name):
+def test_a_crash_of_the_probe_means_that_bfloat16_is_unsupported_and_is_cached(probe, name):
     children = probe(KILL_ITSELF.format(name))
     assert environment.probe_cpu_bfloat16() is False
     assert environment.probe_cpu_bfloat16() is False
     assert len(children) == 1
 
 
-def test_a_probe_that_succeeds_means_yes_and_is_cached(probe, own_cache):
+def test_a_success_of_the_probe_means_that_bfloat16_is_supported_and_is_cached(probe, own_cache):
     children = probe("pass")
     assert environment.probe_cpu_bfloat16() is True
     assert environment.probe_cpu_bfloat16() is True
@@ -77,7 +77,7 @@ def test_a_probe_that_succeeds_means_yes_and_is_cached(probe, own_cache):
 
 
 @pytest.mark.parametrize("code", [KILL_ITSELF.format("KILL"), "raise ImportError"])
-def test_a_probe_that_fails_for_another_reason_means_no_and_is_not_cached(probe, code):
+def test_another_failure_of_the_probe_means_that_bfloat16_is_unsupported_and_is_not_cached(probe, code):
     children = probe(code)
     assert environment.probe_cpu_bfloat16() is False
     assert environment.probe_cpu_bfloat16() is False
@@ -95,7 +95,7 @@ def test_a_probe_that_hangs_is_stopped_and_not_cached(probe):
 def test_another_torch_version_is_probed_again(probe, monkeypatch):
     children = probe("pass")
     environment.probe_cpu_bfloat16()
-    monkeypatch.setattr(environment, "package_version", lambda name: "9.9")
+    monkeypatch.setattr(environment, "get_package_version", lambda name: "9.9")
     environment.probe_cpu_bfloat16()
     assert len(children) == 2
 
@@ -118,17 +118,17 @@ def test_without_a_writable_cache_the_probe_runs_again(probe, own_cache):
 
 def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "a"))
-    assert environment.cache_folder() == tmp_path / "a"
+    assert environment.get_cache_folder() == tmp_path / "a"
     monkeypatch.delenv("SEQWISE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert environment.cache_folder() == tmp_path / "seqwise"
+    assert environment.get_cache_folder() == tmp_path / "seqwise"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert environment.cache_folder() == Path.home() / ".cache" / "seqwise"
+    assert environment.get_cache_folder() == Path.home() / ".cache" / "seqwise"
 
 
 def test_the_version_comes_from_the_source_tree_when_nothing_is_installed(monkeypatch):
-    monkeypatch.setattr(environment, "package_version", lambda name: None)
-    assert re.fullmatch(r"\d+\.\d+\.\d+\w*", environment.version())
+    monkeypatch.setattr(environment, "get_package_version", lambda name: None)
+    assert re.fullmatch(r"\d+\.\d+\.\d+\w*", environment.get_version())
 
 
 @pytest.mark.parametrize("variable", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"])
@@ -142,6 +142,15 @@ def test_waiting_threads_sleep_soon_unless_the_user_decides(monkeypatch: pytest.
     monkeypatch.setenv(variable, "7")
     environment.limit_spinning()
     assert environment.get_spin_setting() == f"{variable}=7"
+
+
+def test_the_environment_of_another_process_can_be_changed_instead_of_that_of_this_one(monkeypatch):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    variables: dict[str, str] = {}
+    environment.limit_spinning(variables)
+    assert variables == {"GOMP_SPINCOUNT": "1000"}
+    assert environment.get_spin_setting() == ""
 
 
 def test_the_command_decides_how_threads_wait_before_pytorch_is_imported():

@@ -11,10 +11,17 @@ from seqwise.errors import DataError, Findings, pluralize, suggest, suggest_path
 
 
 def test_a_message_has_location_problem_and_fix():
-    error = DataError("a tag is missing.", repair="Add it.", file="a.txt", line=3)
+    error = DataError("a tag is missing.", fix="Add it.", file="a.txt", line=3)
     assert str(error) == "a.txt:3: a tag is missing.\nAdd it."
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert error.exit_status == 2
+
+
+def test_the_old_name_of_a_fix_is_still_accepted():
+    error = DataError("a tag is missing.", repair="Add it.")
+    assert (error.fix, error.repair) == ("Add it.", "Add it.")
+    error.repair = "Add one."
+    assert str(error) == "a tag is missing.\nAdd one."
 
 
 def test_the_most_similar_word_is_suggested_and_otherwise_all_are_listed():
@@ -40,7 +47,7 @@ def test_a_path_is_suggested_by_its_name_without_suffix_and_folder(path, suggest
         ("vectors", "1 vector"),
     ],
 )
-def test_one_thing_is_reported_in_the_singular(plural, singular):
+def test_a_count_of_one_is_reported_in_the_singular(plural, singular):
     assert pluralize(1, plural) == singular
     assert pluralize(2, plural) == f"2 {plural}"
     findings = Findings()

@@ -30,7 +30,7 @@ def test_examples_are_numbered_without_gaps_and_short():
     lengths = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES}
     own_task = lengths.pop("11_your_own_task.py")
     assert own_task < 150
-    assert {name: lines for name, lines in lengths.items() if lines > 60} == {}
+    assert {name: lines for name, lines in lengths.items() if lines > 70} == {}
 
 
 @pytest.mark.slow
@@ -129,10 +129,12 @@ def test_word_vectors_are_trained_with_three_objectives_and_queried(run_example)
 def test_a_task_in_one_file_trains_evaluates_predicts_and_is_compared(run_example, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("SEQWISE_TASKS", "")  # restored afterwards: worker processes read the file of the task from it
     text = run_example(11)
-    error = re.search(r"^mean squared error (0\.\d+)$", text, re.MULTILINE)
+    error = re.search(r"^mean squared error (0\.\d+) of", text, re.MULTILINE)
     assert error is not None
-    assert float(error[1]) < 0.2  # always predicting the mean has an error of 1
-    assert re.search(r"12\+30 is about \d+, 90\+9 about \d+", text)
+    assert float(error[1]) < 0.005  # always predicting the mean has an error of 1
+    sums = re.search(r"12\+30 is about (\d+), 85\+7 about (\d+)", text)
+    assert sums is not None
+    assert [int(value) for value in sums.groups()] == pytest.approx([42, 92], abs=3)
     assert "<Comparison" in text
     assert (tmp_path / "runs" / "compare-1" / "report.html").exists()
     run = tmp_path / "runs" / "regress-gru-1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +20,33 @@ from seqwise.errors import UsageError
 from seqwise.families import (
     FAMILY_FILES,
     MODEL_FAMILIES,
-    RECURRENT,
+    RECURRENT_FAMILIES,
     check_importable,
-    family_names,
     get_family,
     get_model_name,
+    list_family_names,
     register,
 )
-from seqwise.layers.cells import Cell, record_nothing
 
 SMALL: dict[str, Any] = {"device": "cpu", "network": {"width": 8, "depth": 1}, "budget": "400-tokens"}
 TEXTS = [f"the old gate forgets a word, and number {number} is kept.\n" * 3 for number in range(40)]
 ROWS = [(f"{word} film number {n}", label) for n in range(30) for word, label in (("good", "yes"), ("bad", "no"))]
 
 
-class MinimalGatedCell(Cell):
-    name, blocks, gates = "mgu", 2, ("forget", "candidate", "hidden")
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "03_your_own_cell.py"
 
-    def step(self, x, state, weight_hidden, record=record_nothing):
-        (h,), (x_f, x_n), (U_f, U_n) = state, x.chunk(2, dim=-1), weight_hidden.chunk(2)
-        f = record("forget", torch.sigmoid(x_f + h @ U_f.T))
-        n = record("candidate", torch.tanh(x_n + (f * h) @ U_n.T))
-        return (record("hidden", (1 - f) * h + f * n),)
+
+def import_example_cell() -> Any:
+    """Returns the cell of the example, from a module that is found by its name, as in a user's program."""
+    spec = spec_from_file_location("your_own_cell", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[spec.name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.MinimalGatedCell
+
+
+MinimalGatedCell = import_example_cell()
 
 
 class CausalConvolution(nn.Module):
@@ -60,14 +66,14 @@ def build_bidirectional_gru(inputs, settings):
 
 @pytest.fixture(autouse=True)
 def families(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Leave no family behind."""
+    """Removes the families that a test registers."""
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(FAMILY_FILES, "")
-    before = dict(MODEL_FAMILIES), list(RECURRENT)
+    before = dict(MODEL_FAMILIES), list(RECURRENT_FAMILIES)
     yield
     MODEL_FAMILIES.clear()
     MODEL_FAMILIES.update(before[0])
-    RECURRENT[:] = before[1]
+    RECURRENT_FAMILIES[:] = before[1]
 
 
 DATA = {
@@ -106,13 +112,14 @@ def test_generation_continues_as_if_the_whole_text_were_read_again(tmp_path: Pat
     trained = seqwise.train(TEXTS, task="language", model=CausalConvolution, out=tmp_path / "run", **SMALL)
     ids = torch.arange(12)[None] % 7
     with torch.inference_mode():
-        whole, _ = trained.model.next(ids)
+        expected, _ = trained.model.next(ids)
         _, state = trained.model.next(ids[:, :5])
         for step in range(5, 12):
             continued, state = trained.model.next(ids[:, step : step + 1], state)
-    torch.testing.assert_close(continued, whole)
+    torch.testing.assert_close(continued, expected)
 
 
+@pytest.mark.slow
 def test_other_processes_compare_models_of_your_own_with_built_in_ones(tmp_path: Path):
     result = seqwise.compare(
         ROWS, models=["gru", MinimalGatedCell], variants={"conv": {"model": CausalConvolution}}, task="classify",
@@ -129,7 +136,7 @@ def test_a_run_of_a_model_that_is_not_registered_says_what_to_import(tmp_path: P
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert "RunError" in process.stderr
     assert "the run has a model of your own, 'mgu', which is not registered." in process.stderr
-    assert f"It was defined in {Path(__file__).resolve()}" in process.stderr
+    assert f"It was defined in {EXAMPLE}" in process.stderr
     assert "seqwise.families.register" in process.stderr
 
 
@@ -137,7 +144,7 @@ def test_a_family_of_a_file_is_imported_when_it_is_needed(tmp_path: Path, monkey
     file = tmp_path / "mine.py"
     file.write_text("from torch import nn\nclass Mine(nn.Module):\n    pass\n")
     monkeypatch.setenv(FAMILY_FILES, f"mine={file}#Mine")
-    assert "mine" in family_names()
+    assert "mine" in list_family_names()
     assert parse_settings({"model": "mine"}).model == "mine"
     assert get_family("mine").build.__name__ == "Mine"
     check_importable("mine")

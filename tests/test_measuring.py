@@ -42,23 +42,23 @@ def test_a_sample_of_a_short_call_averages_many_calls(measuring, monkeypatch):
 
 
 def test_peak_memory_excludes_what_was_allocated_before(measuring):
-    before = torch.zeros(1_000_000)
+    existing = torch.zeros(1_000_000)
 
     def run() -> torch.Tensor:
-        a = before + 1  # 4 MB
-        b = a + 1  # 8
-        del a  # 4
-        return b + 1  # 8
+        a = existing + 1  # 4 MB in addition
+        b = a + 1  # 8 MB
+        del a  # 4 MB
+        return b + 1  # 8 MB
 
     assert measuring.measure_peak_memory(run, CPU) == pytest.approx(8e6, rel=0.01)
 
 
 @pytest.fixture
 def make_report(measuring, tmp_path):
-    def make(quick: bool = False, check=None, planned=()):
+    def make(quick: bool = False, check=None, row_names=()):
         options = argparse.Namespace(quick=quick, json=str(tmp_path / "new" / "rows.json"))
         columns = (measuring.Column("name", "", width=-6), measuring.Column("ratio", "ratio", ".2f"))
-        return measuring.Report("area", options, CPU, columns, ["--device", "cpu"], planned=planned, check=check)
+        return measuring.Report("area", options, CPU, columns, ["--device", "cpu"], row_names=row_names, check=check)
 
     return make
 
@@ -90,7 +90,7 @@ def test_missed_requirements_set_the_exit_status_except_in_a_quick_run(make_repo
 
 def test_an_interrupted_run_is_saved_as_unfinished_with_its_missed_requirements(make_report, tmp_path):
     report = make_report(
-        check=lambda rows: [row["name"] for row in rows if row["ratio"] < 1], planned=["good", "bad", "never"]
+        check=lambda rows: [row["name"] for row in rows if row["ratio"] < 1], row_names=["good", "bad", "never"]
     )
     report.add_measurement({"name": "good"}, lambda: {"ratio": 1.5})
     report.add_measurement({"name": "bad"}, lambda: {"ratio": 0.5})
@@ -156,16 +156,16 @@ def test_the_performance_page_lists_the_rows_that_an_interrupted_run_lacks(gener
         "missed": ["a: 1, not 2"],
         "rows": [{"name": "a"}, {"name": "b", "failed": "no"}], "planned": ["a", "b", "c", "d"], "finished": False,
     }  # fmt: skip
-    monkeypatch.setattr(generate, "performance_file", lambda area, machine: tmp_path / "x.json")
+    monkeypatch.setattr(generate, "get_performance_file", lambda area, machine: tmp_path / "x.json")
     (tmp_path / "x.json").write_text(json.dumps(run))
-    page = generate.performance_section("x", "cpu")
+    page = generate.build_performance_section("x", "cpu")
     assert "Interrupted after 2 rows. Not measured: c; d." in page
     assert "Requirements not met:\n\n- a: 1, not 2" in page
     assert "Failed: b: no" in page
     (tmp_path / "x.json").write_text(json.dumps({**run, "finished": True}))
-    assert "Interrupted" not in generate.performance_section("x", "cpu")
+    assert "Interrupted" not in generate.build_performance_section("x", "cpu")
     (tmp_path / "x.json").write_text(json.dumps({key: run[key] for key in run if key not in ("finished", "planned")}))
-    assert "Interrupted" not in generate.performance_section("x", "cpu"), "a file of an older version"
+    assert "Interrupted" not in generate.build_performance_section("x", "cpu"), "a file of an older version"
 
 
 def test_the_performance_page_has_the_columns_of_the_script_and_ratios_by_group(generate):
@@ -175,10 +175,10 @@ def test_the_performance_page_has_the_columns_of_the_script_and_ratios_by_group(
         {"key": "absent", "heading": "omitted", "format": "", "scale": 1.0},
     ]
     rows = [{"name": "a", "memory": 2_500_000_000}, {"name": "b", "failed": "no"}]
-    assert generate.rows_table(columns, rows) == "| T×B×H | MB |\n|---|---|\n| a | 2,500 |\n| b |  |"
+    assert generate.build_rows_table(columns, rows) == "| T×B×H | MB |\n|---|---|\n| a | 2,500 |\n| b |  |"
     ratios = [{"group": "gru", "baseline": "pytorch", "ratio": ratio} for ratio in (2.0, 1.0, 4.0)]
     ratios += [
         {"group": "gru", "baseline": "loop", "ratio": 90.0},
         {"group": "gru", "baseline": "pytorch", "failed": "no"},
     ]
-    assert generate.groups_table(ratios).splitlines()[2:] == ["| gru | 3 | 1.00 | 2.00 | 4.00 |"]
+    assert generate.build_groups_table(ratios).splitlines()[2:] == ["| gru | 3 | 1.00 | 2.00 | 4.00 |"]

@@ -1,4 +1,4 @@
-"""The n-gram model against numbers worked out by hand, a slow reference implementation, and the published figure."""
+"""The n-gram model against hand-computed numbers, a reference implementation, and the published perplexity."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from seqwise.data.corpus.sources import open_corpus
-from seqwise.data.corpus.store import prepare
+from seqwise.data.corpus.store import prepare_stores
 from seqwise.errors import RunError, UsageError
-from seqwise.tasks.language.ngram import FALLBACK_DISCOUNTS, NGram, memory_bound
+from seqwise.tasks.language.ngram import FALLBACK_DISCOUNTS, NGram, estimate_max_memory
 from seqwise.text.tokenizer import Tokenizer
 
 A, B, C, D = range(4)
@@ -25,8 +25,8 @@ texts = st.lists(st.integers(0, 4), min_size=1, max_size=60)
 ends = st.sampled_from([None, 0])
 
 
-class SlowNGram:
-    """The same model from the definition: one dictionary per order, one token at a time."""
+class ReferenceNGram:
+    """The same model computed by its definition: one dictionary per order, one token at a time."""
 
     def __init__(self, ids: list[int], vocabulary: int, order: int, end: int | None):
         self.vocabulary, self.order, self.end = vocabulary, order, end
@@ -75,58 +75,63 @@ class SlowNGram:
         return [np.log(self.probability(token, self.history(ids[:t]))) for t, token in enumerate(ids)]
 
 
-def zipf_text(length: int, vocabulary: int, seed: int) -> np.ndarray:
+def draw_zipf_text(length: int, vocabulary: int, seed: int) -> np.ndarray:
     """Tokens with the frequencies of words, each correlated with the one before it."""
     rng = np.random.default_rng(seed)
     noise = np.minimum(rng.zipf(1.5, length), vocabulary) - 1
     return (noise + np.where(rng.random(length) < 0.5, np.roll(noise, 1), 0)) % vocabulary
 
 
-def test_a_bigram_model_equals_the_one_worked_out_by_hand():
+def test_a_bigram_model_equals_a_hand_computed_one():
     # Bigrams of "a b a b a c": ab 2, ba 2, ac 1; too few to estimate discounts, so these are 0.5 and 1.
     # Continuation counts: a 2 (after b, and where the text begins), b 1, c 1, with the same discounts.
-    model = NGram.count(np.array([A, B, A, B, A, C]), vocabulary=4, order=2, end=None)
+    model = NGram.count(np.array([A, B, A, B, A, C]), vocabulary_size=4, order=2, end_id=None)
     assert model.levels[0].discounts == model.levels[1].discounts == FALLBACK_DISCOUNTS
     floor = (2 / 4) / 4  # three tokens gave 1, 0.5 and 0.5 of a total of 4; a quarter of that for each of V = 4
     unigram = [1 / 4 + floor, 0.5 / 4 + floor, 0.5 / 4 + floor, floor]
-    assert model.distribution([]) == pytest.approx(unigram)
-    left = 1.5 / 3  # ab and ac gave 1 and 0.5 of the 3 times a was followed
-    after_a = [left * unigram[A], 1 / 3 + left * unigram[B], 0.5 / 3 + left * unigram[C], left * unigram[D]]
-    assert model.distribution([A]) == pytest.approx(after_a)
-    assert model.distribution([C]) == pytest.approx(unigram)  # nothing followed c
+    assert model.compute_distribution([]) == pytest.approx(unigram)
+    leftover = 1.5 / 3  # ab and ac gave 1 and 0.5 of the 3 times a was followed
+    after_a = [
+        leftover * unigram[A],
+        1 / 3 + leftover * unigram[B],
+        0.5 / 3 + leftover * unigram[C],
+        leftover * unigram[D],
+    ]
+    assert model.compute_distribution([A]) == pytest.approx(after_a)
+    assert model.compute_distribution([C]) == pytest.approx(unigram)  # nothing followed c
 
 
-def test_the_three_discounts_equal_those_worked_out_by_hand():
+def test_the_three_discounts_equal_hand_computed_values():
     # Four tokens once, two twice, one three times, one four times: Y = 4 / (4 + 2·2) = 0.5.
     text = np.array([0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 7, 7, 7, 7])
-    model = NGram.count(text, vocabulary=9, order=1, end=None)
+    model = NGram.count(text, vocabulary_size=9, order=1, end_id=None)
     assert model.levels[0].discounts == pytest.approx((1 - 0.5 * 2 * 2 / 4, 2 - 0.5 * 3 * 1 / 2, 3 - 0.5 * 4 * 1 / 1))
     floor = (4 * 0.5 + 2 * 1.25 + 2 * 1.0) / 15 / 9
     expected = [0.5 / 15] * 4 + [0.75 / 15] * 2 + [2 / 15, 3 / 15, 0]
-    assert model.distribution([3, 1]) == pytest.approx(np.array(expected) + floor)
+    assert model.compute_distribution([3, 1]) == pytest.approx(np.array(expected) + floor)
 
 
 def test_negative_discounts_are_replaced_by_fixed_ones():
     # One token twice but four tokens three times: D₂ = 2 − 3 · (4 / 6) · 4 / 1 = −6.
     text = np.repeat(np.arange(10), [1, 1, 1, 1, 2, 3, 3, 3, 3, 4])
-    model = NGram.count(text, vocabulary=11, order=1, end=None)
+    model = NGram.count(text, vocabulary_size=11, order=1, end_id=None)
     assert model.levels[0].discounts == (0.5, 1.0, 1.5)
-    assert model.distribution([])[4] == pytest.approx((2 - 1) / 22 + (4 * 0.5 + 1.0 + 5 * 1.5) / 22 / 11)
+    assert model.compute_distribution([])[4] == pytest.approx((2 - 1) / 22 + (4 * 0.5 + 1.0 + 5 * 1.5) / 22 / 11)
 
 
 @given(texts, texts, st.integers(1, 6), ends)
 @settings(max_examples=60, deadline=None)
-def test_a_slow_dictionary_model_agrees_on_any_text(train, test, order, end):
+def test_the_probabilities_of_any_text_equal_those_of_a_reference_with_dictionaries(train, test, order, end):
     fast = NGram.count(np.array(train), 6, order, end)
-    slow = SlowNGram(train, 6, order, end)
+    slow = ReferenceNGram(train, 6, order, end)
     assert fast.score_tokens(np.array(test)) == pytest.approx(slow.score_tokens(test))
 
 
 @pytest.mark.parametrize("end", [None, 2])
-def test_a_slow_dictionary_model_agrees_where_discounts_are_estimated(end):
-    train, test = zipf_text(4000, 40, seed=1), zipf_text(300, 40, seed=2)
+def test_estimated_discounts_equal_those_of_a_reference_with_dictionaries(end):
+    train, test = draw_zipf_text(4000, 40, seed=1), draw_zipf_text(300, 40, seed=2)
     fast = NGram.count(train, 40, 4, end)
-    slow = SlowNGram(train.tolist(), 40, 4, end)
+    slow = ReferenceNGram(train.tolist(), 40, 4, end)
     assert all(level.discounts != FALLBACK_DISCOUNTS for level in fast.levels[1:])
     assert fast.score_tokens(test) == pytest.approx(slow.score_tokens(test.tolist()))
 
@@ -134,7 +139,7 @@ def test_a_slow_dictionary_model_agrees_where_discounts_are_estimated(end):
 @given(texts, texts, st.integers(1, 16), ends)
 @settings(max_examples=100, deadline=None)
 def test_the_distribution_after_any_history_sums_to_one_and_leaves_nothing_out(train, history, order, end):
-    p = NGram.count(np.array(train), 7, order, end).distribution(history)
+    p = NGram.count(np.array(train), 7, order, end).compute_distribution(history)
     assert p.shape == (7,)
     assert p.sum() == pytest.approx(1, abs=1e-12)
     assert p.min() > 0
@@ -144,65 +149,65 @@ def test_the_distribution_after_any_history_sums_to_one_and_leaves_nothing_out(t
 @settings(max_examples=60, deadline=None)
 def test_log_probabilities_agree_with_the_distribution_after_each_history(train, test, order, end):
     model = NGram.count(np.array(train), 6, order, end)
-    each = [np.log(model.distribution(test[:t])[token]) for t, token in enumerate(test)]
+    each = [np.log(model.compute_distribution(test[:t])[token]) for t, token in enumerate(test)]
     assert model.score_tokens(np.array(test)) == pytest.approx(each)
 
 
 def test_order_one_ignores_the_history():
-    model = NGram.count(np.array([A, B, A]), 4, order=1, end=None)
-    assert np.array_equal(model.distribution([A, B]), model.distribution([]))
-    assert model.score_tokens(np.array([B, B]))[1] == np.log(model.distribution([])[B])
+    model = NGram.count(np.array([A, B, A]), 4, order=1, end_id=None)
+    assert np.array_equal(model.compute_distribution([A, B]), model.compute_distribution([]))
+    assert model.score_tokens(np.array([B, B]))[1] == np.log(model.compute_distribution([])[B])
 
 
 def test_tokens_never_seen_share_the_floor_equally():
-    model = NGram.count(zipf_text(500, 20, seed=0), 24, order=3, end=None)
+    model = NGram.count(draw_zipf_text(500, 20, seed=0), 24, order=3, end_id=None)
     unseen = np.exp(model.score_tokens(np.array([20, 21, 22, 23])))
     assert unseen == pytest.approx(np.full(4, model.interpolation_weights[0][0] / 24))
     assert unseen[0] > 0
 
 
 def test_history_stops_at_the_end_of_a_line():
-    train = zipf_text(2000, 20, seed=3)
-    one, other = np.array([5, 6, 0, 1, 2, 3]), np.array([7, 8, 0, 1, 2, 3])
-    lines = NGram.count(train, 20, 4, end=0)
-    assert np.array_equal(lines.score_tokens(one)[3:], lines.score_tokens(other)[3:])
-    assert np.array_equal(lines.score_tokens(one)[3:], lines.score_tokens(one[3:]))
-    stream = NGram.count(train, 20, 4, end=None)
-    assert not np.allclose(stream.score_tokens(one)[3:], stream.score_tokens(other)[3:])
+    train = draw_zipf_text(2000, 20, seed=3)
+    first_text, second_text = np.array([5, 6, 0, 1, 2, 3]), np.array([7, 8, 0, 1, 2, 3])
+    lines = NGram.count(train, 20, 4, end_id=0)
+    assert np.array_equal(lines.score_tokens(first_text)[3:], lines.score_tokens(second_text)[3:])
+    assert np.array_equal(lines.score_tokens(first_text)[3:], lines.score_tokens(first_text[3:]))
+    stream = NGram.count(train, 20, 4, end_id=None)
+    assert not np.allclose(stream.score_tokens(first_text)[3:], stream.score_tokens(second_text)[3:])
 
 
-def test_a_stream_in_pieces_counts_and_evaluates_like_the_whole():
-    text = zipf_text(1000, 20, seed=4)
-    whole = NGram.count(text, 20, 4, end=0)
-    pieces = NGram.count(iter(np.split(text.astype(np.uint16), [300, 301, 700])), 20, 4, end=0)
-    assert np.array_equal(pieces.score_tokens(np.split(text, [11, 500])), whole.score_tokens(text))
+def test_a_text_in_chunks_is_counted_and_scored_like_one_array():
+    text = draw_zipf_text(1000, 20, seed=4)
+    of_one_array = NGram.count(text, 20, 4, end_id=0)
+    of_chunks = NGram.count(iter(np.split(text.astype(np.uint16), [300, 301, 700])), 20, 4, end_id=0)
+    assert np.array_equal(of_chunks.score_tokens(np.split(text, [11, 500])), of_one_array.score_tokens(text))
 
 
 @pytest.mark.parametrize("end", [None, 0])
 def test_a_saved_model_is_loaded_unchanged(tmp_path, end):
-    text = zipf_text(1000, 20, seed=5)
+    text = draw_zipf_text(1000, 20, seed=5)
     model = NGram.count(text, 21, 3, end)
-    save_file(model.tensors(), tmp_path / "model.safetensors")
+    save_file(model.get_tensors(), tmp_path / "model.safetensors")
     loaded = NGram.from_tensors(load_file(tmp_path / "model.safetensors"))
-    assert (loaded.order, loaded.vocabulary, loaded.end) == (3, 21, end)
+    assert (loaded.order, loaded.vocabulary_size, loaded.end_id) == (3, 21, end)
     assert loaded.describe() == model.describe()
     assert np.array_equal(loaded.score_tokens(text), model.score_tokens(text))
 
 
 def test_a_saved_model_without_its_highest_order_is_an_error():
-    model = NGram.count(zipf_text(100, 20, seed=6), 20, 3, None)
-    tensors = {name: tensor for name, tensor in model.tensors().items() if name != "keys.3"}
+    model = NGram.count(draw_zipf_text(100, 20, seed=6), 20, 3, None)
+    tensors = {name: tensor for name, tensor in model.get_tensors().items() if name != "keys.3"}
     with pytest.raises(RunError, match="order 3"):
         NGram.from_tensors(tensors)
 
 
 def test_the_description_counts_the_ngrams_of_each_order():
-    model = NGram.count(np.array([A, B, A, B, A, C]), 10, order=3, end=None)
+    model = NGram.count(np.array([A, B, A, B, A, C]), 10, order=3, end_id=None)
     assert "9 n-grams (by order: 3, 3, 3)" in model.describe()  # a b c, ab ba ac, aba bab bac
 
 
 def test_a_vocabulary_of_one_is_certain():
-    model = NGram.count(np.zeros(5, np.int64), 1, order=3, end=None)
+    model = NGram.count(np.zeros(5, np.int64), 1, order=3, end_id=None)
     assert model.score_tokens(np.zeros(4, np.int64)) == pytest.approx([0, 0, 0, 0])
 
 
@@ -226,34 +231,34 @@ def test_the_error_about_a_wrong_argument_says_what_was_expected(ids, order, end
 def test_counting_stays_under_its_memory_bound_even_where_no_ngram_occurs_twice(tokens, vocabulary, order):
     text = np.random.default_rng(0).integers(0, vocabulary, tokens)
     tracemalloc.start()
-    NGram.count(text, vocabulary, order, end=0)
+    NGram.count(text, vocabulary, order, end_id=0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < memory_bound(tokens, vocabulary, order)
+    assert peak < estimate_max_memory(tokens, vocabulary, order)
 
 
-def test_from_text_files_to_probabilities_worked_out_by_hand(tmp_path):
+def test_probabilities_of_text_files_equal_hand_computed_values(tmp_path):
     """As the Penn Treebank is read: words, <eos> per line, what training has not seen is <unk>."""
     for split, text in {"train": "a b\na b\na c\n", "valid": "a\n", "test": " a b \na d"}.items():
         (tmp_path / f"{split}.txt").write_text(text)
     corpus = open_corpus(tmp_path)
     tokenizer = Tokenizer.train("spaces", corpus.texts("train"))
-    stores = prepare(corpus, tokenizer)
+    stores = prepare_stores(corpus, tokenizer)
     train, test = (store.read(0, len(store)) for store in (stores["train"], stores["test"]))
     assert (len(tokenizer), len(train), len(test)) == (5, 9, 6)  # <eos> a b c <unk>
-    model = NGram.count(train, len(tokenizer), 2, end=tokenizer.end)
+    model = NGram.count(train, len(tokenizer), 2, end_id=tokenizer.end)
     # Too few n-grams to estimate discounts: 0.5, 1.0 and 1.5. Different tokens before each: <eos> 2, a 1, b 1, c 1.
     floor = (1.0 + 3 * 0.5) / 5 / 5
     unigram = {"<eos>": (2 - 1) / 5 + floor, "a": 0.5 / 5 + floor, "b": 0.5 / 5 + floor, "<unk>": floor}
     a_first = (3 - 1.5) / 3 + 1.5 / 3 * unigram["a"]  # all three lines begin with a
-    left = (1.0 + 0.5) / 3  # b came twice after a, c once
-    line_1 = [a_first, (2 - 1) / 3 + left * unigram["b"], (2 - 1) / 2 + 1 / 2 * unigram["<eos>"]]
-    line_2 = [a_first, left * unigram["<unk>"], unigram["<eos>"]]  # nothing ever followed <unk>
+    leftover = (1.0 + 0.5) / 3  # b came twice after a, c once
+    line_1 = [a_first, (2 - 1) / 3 + leftover * unigram["b"], (2 - 1) / 2 + 1 / 2 * unigram["<eos>"]]
+    line_2 = [a_first, leftover * unigram["<unk>"], unigram["<eos>"]]  # nothing ever followed <unk>
     assert np.exp(model.score_tokens(test)) == pytest.approx([*line_1, *line_2])
     assert [*line_1, *line_2] == pytest.approx([0.6, 0.4333333, 0.65, 0.6, 0.05, 0.3])
 
 
-def penn_treebank() -> tuple[dict[str, int], list[np.ndarray]]:
+def read_penn_treebank() -> tuple[dict[str, int], list[np.ndarray]]:
     if "SEQWISE_DATA" not in os.environ:
         pytest.skip("set SEQWISE_DATA to the folder that holds ptb/ptb.train.txt.gz")
     vocabulary: dict[str, int] = {}
@@ -266,9 +271,9 @@ def penn_treebank() -> tuple[dict[str, int], list[np.ndarray]]:
 
 
 def test_five_grams_on_the_penn_treebank_reach_the_published_perplexity():
-    vocabulary, (train, valid, test) = penn_treebank()
+    vocabulary, (train, valid, test) = read_penn_treebank()
     assert (len(train), len(valid), len(test), len(vocabulary)) == (929_589, 73_760, 82_430, 10_000)
-    model = NGram.count(train, len(vocabulary), 5, end=vocabulary["<eos>"])
+    model = NGram.count(train, len(vocabulary), 5, end_id=vocabulary["<eos>"])
     perplexity = np.exp(-model.score_tokens(test).mean())
     assert perplexity == pytest.approx(141.2, abs=0.1)  # Mikolov et al. 2011: 141.2
     assert np.exp(-model.score_tokens(valid).mean()) == pytest.approx(148.0, abs=0.1)

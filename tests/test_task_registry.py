@@ -8,7 +8,7 @@ import pytest
 
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import UsageError
-from seqwise.task_registry import BUILTIN_TASKS, TASK_FILES, find_task, register, task_names
+from seqwise.task_registry import BUILTIN_TASKS, TASK_FILES, find_task, list_task_names, register
 from seqwise.tasks import get_task
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.task import Preprocessor, Task
@@ -29,7 +29,7 @@ def test_a_task_of_a_file_is_imported_when_it_is_needed(tmp_path: Path, monkeypa
     file = tmp_path / "parity.py"
     file.write_text("import seqwise.tasks\n@seqwise.tasks.register\nclass Parity:\n    name = 'parity'\n")
     monkeypatch.setenv(TASK_FILES, f"parity={file}")
-    assert "parity" in task_names()
+    assert "parity" in list_task_names()
     assert parse_settings({"task": "parity"}).task == "parity"
     assert find_task("parity").__name__ == "Parity"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seqwise.data.corpus.sources import open_unsplit
-from seqwise.vectors.corpus import Sentences, Vocabulary, read_sentences
+from seqwise.vectors.corpus import EncodedCorpus, Vocabulary, encode_corpus
 from seqwise.vectors.evaluation import Pair
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.settings import VectorSettings
@@ -45,16 +45,18 @@ def text(tmp_path_factory) -> Path:
     return path
 
 
-def all_ids(sentences: Sentences) -> list[int]:
-    return np.concatenate(list(sentences.blocks())).tolist()
+def read_all_ids(sentences: EncodedCorpus) -> list[int]:
+    return np.concatenate(list(sentences.iterate_blocks())).tolist()
 
 
 def test_twins_are_renamed_occurrences_and_the_rest_is_unchanged(rare, text):
-    with read_sentences(open_unsplit(text)) as sentences:
+    with encode_corpus(open_unsplit(text)) as sentences:
         renamed, twins = rare.create_twins(sentences, 12, seed=1)
         with renamed:
-            before = [sentences.vocabulary.words[word_id] if word_id >= 0 else "" for word_id in all_ids(sentences)]
-            after = [renamed.vocabulary.words[word_id] if word_id >= 0 else "" for word_id in all_ids(renamed)]
+            before = [
+                sentences.vocabulary.words[word_id] if word_id >= 0 else "" for word_id in read_all_ids(sentences)
+            ]
+            after = [renamed.vocabulary.words[word_id] if word_id >= 0 else "" for word_id in read_all_ids(renamed)]
     assert [word.removesuffix("~") for word in after] == before
     counts = Counter(word for word in after if word)
     assert dict(zip(renamed.vocabulary.words, renamed.vocabulary.counts.tolist())) == counts
@@ -65,7 +67,7 @@ def test_twins_are_renamed_occurrences_and_the_rest_is_unchanged(rare, text):
 
 
 def test_another_seed_selects_other_words(rare, text):
-    with read_sentences(open_unsplit(text)) as sentences:
+    with encode_corpus(open_unsplit(text)) as sentences:
         twins = []
         for seed in (1, 1, 2):
             renamed, _ = rare.create_twins(sentences, 12, seed)
@@ -74,7 +76,7 @@ def test_another_seed_selects_other_words(rare, text):
     assert twins[0] == twins[1] != twins[2]
 
 
-def test_ranks_of_the_originals(rare, monkeypatch):
+def test_ranks_and_cosines_of_the_originals_equal_hand_computed_values(rare, monkeypatch):
     matrix = np.array([[1, 0], [0, 1], [0.6, 0.8], [2, 0], [0.8, 0.6]], dtype=np.float32)
     keyed = KeyedVectors(["a", "b", "c", "a~", "b~"], matrix, np.array([90, 80, 7, 5, 5]))
     monkeypatch.setattr(rare, "TWIN_COUNTS", (5,))
@@ -86,7 +88,7 @@ def test_ranks_of_the_originals(rare, monkeypatch):
     )
 
 
-def test_mean_cosine_of_rare_words(rare):
+def test_the_mean_cosine_of_rare_words_equals_a_hand_computed_value(rare):
     matrix = np.array([[9, 9], [2, 0], [0, 1], [3, 4]], dtype=np.float32)
     keyed = KeyedVectors(["often", "a", "b", "c"], matrix, np.array([10, 9, 6, 5]))
     assert rare.compute_rare_cosine(keyed) == (pytest.approx((0 + 0.6 + 0.8) / 3), 3)
@@ -99,6 +101,7 @@ def test_pairs_are_grouped_by_their_rarer_word(rare):
     assert [line["pairs"] for line in rare.evaluate_bands(keyed, pairs)] == [0, 2, 1, 0]
 
 
+@pytest.mark.slow
 def test_every_row_is_trained_and_reported(rare, text, tmp_path, capsys):
     scores = tmp_path / "scores.tsv"
     scores.write_text("word00\tword01\t9\nword00\tword10\t1\nword20\tword21\t8\n")
@@ -154,7 +157,7 @@ def test_the_text_keeps_the_most_frequent_words_and_the_ends_of_sentences(cost):
     assert len(cost.subsample(np.zeros(10_000, dtype=np.int32), frequent, 10_000)) < 1000
 
 
-def test_the_number_of_output_rows_of_each_loss(cost):
+def test_the_number_of_output_rows_per_window_is_that_of_the_loss(cost):
     words, counts, text = list("abcd"), np.array([9, 9, 9, 9]), np.array([0, 1, -1, 2], dtype=np.int32)
     rows = {}
     for loss in cost.LOSSES:
@@ -163,6 +166,7 @@ def test_the_number_of_output_rows_of_each_loss(cost):
     assert rows == {"negative": 6, "hierarchical": 2.0, "softmax": 4}
 
 
+@pytest.mark.slow
 def test_every_loss_is_timed_at_every_size(cost, text, monkeypatch, capsys):
     monkeypatch.setattr(cost, "SUBSAMPLE", 0)  # of sixty words, all would be dropped
     command = [str(text), "--vocabularies", "20,60", "--dim", "16", "--quality", "40"]

@@ -85,9 +85,9 @@ def step_by_step(decoder: Decoder, x: Tensor, state) -> Tensor:
 
 @each_variant
 def test_inputs_and_memory_may_have_any_width(variant):
-    other = WIDTH if "dot" in variant else 6  # dot products need one width
-    decoder = build(variant, inputs=5, memory=other)
-    states = decoder(random_tensor(2, TIME, 5), None, build_memory(width=other))
+    memory_width = WIDTH if "dot" in variant else 6  # dot products need one width
+    decoder = build(variant, inputs=5, memory=memory_width)
+    states = decoder(random_tensor(2, TIME, 5), None, build_memory(width=memory_width))
     assert states.vectors.shape == (2, TIME, decoder.width)
 
 
@@ -102,8 +102,8 @@ def test_a_forced_prefix_may_be_read_at_once_and_continued(variant):
     decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     first = decoder(x[:, :3], decoder.start(memory))
     second = decoder(x[:, 3:], first.state)
-    both = torch.cat([first.vectors, second.vectors], dim=1)
-    torch.testing.assert_close(both, decoder(x, None, memory).vectors)
+    outputs = torch.cat([first.vectors, second.vectors], dim=1)
+    torch.testing.assert_close(outputs, decoder(x, None, memory).vectors)
 
 
 @each_variant
@@ -121,15 +121,15 @@ def test_padding_of_the_memory_changes_nothing(variant):
     decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
     noisy = memory.vectors.clone()
     noisy[1, 4:] = 100.0
-    alone = decoder(x[1:], None, Memory(memory.vectors[1:, :4])).vectors
-    torch.testing.assert_close(decoder(x, None, Memory(noisy, memory.lengths)).vectors[1:], alone)
+    without_padding = decoder(x[1:], None, Memory(memory.vectors[1:, :4])).vectors
+    torch.testing.assert_close(decoder(x, None, Memory(noisy, memory.lengths)).vectors[1:], without_padding)
 
 
 @each_variant
 def test_outputs_depend_on_the_memory(variant):
     decoder, x = build(variant), random_tensor(1, TIME, WIDTH)
-    one, other = (decoder(x, None, Memory(random_tensor(1, SOURCE, WIDTH, seed=seed))).vectors for seed in (2, 3))
-    assert (one - other).abs().max() > 1e-3
+    first, second = (decoder(x, None, Memory(random_tensor(1, SOURCE, WIDTH, seed=seed))).vectors for seed in (2, 3))
+    assert (first - second).abs().max() > 1e-3
 
 
 @each_variant
@@ -148,8 +148,8 @@ def test_beams_attend_to_the_memory_of_their_row(variant):
     state, x = decoder.select(state, rows, memory_rows), x[rows]
     last = decoder(x[:, 3:], state).vectors
     memory_of_beam = memory_rows.repeat_interleave(beams)
-    whole = decoder(x, None, Memory(memory.vectors[memory_of_beam], memory.lengths[memory_of_beam])).vectors
-    torch.testing.assert_close(last, whole[:, 3:])
+    expected = decoder(x, None, Memory(memory.vectors[memory_of_beam], memory.lengths[memory_of_beam])).vectors
+    torch.testing.assert_close(last, expected[:, 3:])
 
 
 @pytest.mark.parametrize("variant", WITH_ATTENTION)
@@ -179,12 +179,12 @@ def test_returning_the_weights_does_not_change_gradients(variant):
 @each_variant
 def test_recording_changes_nothing(variant):
     decoder, x, memory = build(variant), random_tensor(2, TIME, WIDTH), build_memory()
-    plain = decoder(x, None, memory).vectors
+    expected = decoder(x, None, memory).vectors
     with record(decoder) as recording:
         recorded = decoder(x, None, memory).vectors
         step_outputs = step_by_step(decoder, x, decoder.start(memory))
-    torch.testing.assert_close(plain, recorded)
-    torch.testing.assert_close(plain, step_outputs)
+    torch.testing.assert_close(expected, recorded)
+    torch.testing.assert_close(expected, step_outputs)
     assert len(recording) > 0
 
 
@@ -236,8 +236,8 @@ def test_dropout_acts_in_training_only(variant):
 
 def test_the_memory_summary_is_first_last_and_mean():
     vectors = torch.tensor([[[1.0], [2.0], [6.0], [9.0]], [[1.0], [2.0], [6.0], [9.0]]])
-    assert Memory(vectors).summary().tolist() == [[1, 9, 4.5]] * 2
-    assert Memory(vectors, torch.tensor([3, 2])).summary().tolist() == [[1, 6, 3], [1, 2, 1.5]]
+    assert Memory(vectors).compute_summary().tolist() == [[1, 9, 4.5]] * 2
+    assert Memory(vectors, torch.tensor([3, 2])).compute_summary().tolist() == [[1, 6, 3], [1, 2, 1.5]]
 
 
 def test_memories_are_concatenated():
@@ -248,13 +248,13 @@ def test_memories_are_concatenated():
     assert concatenated.vectors[0, :, 0].tolist() == [1, 1, 1, 0]
 
 
-def plain_softmax(scores: list[float]) -> list[float]:
+def compute_softmax(scores: list[float]) -> list[float]:
     total = sum(map(math.exp, scores))
     return [math.exp(score) / total for score in scores]
 
 
 def build_one_unit_decoder(attention: str, input_feeding: bool = False) -> Decoder:
-    """Width 1, a vanilla RNN, all weights 0.5; the initial state is tanh(0.1) = 0.0997."""
+    """Returns a vanilla RNN of width 1, all weights 0.5; the initial state is tanh(0.1) = 0.0997."""
     values = {"attention": attention, "input_feeding": input_feeding}
     settings = ResolvedSettings.model_validate(
         {"model": "rnn", "network": {"width": 1, "depth": 1}, "translate": values}
@@ -283,7 +283,7 @@ def run_one_unit_decoder(decoder: Decoder) -> list[float]:
 def test_bahdanau_attention_equals_a_hand_computed_result():
     s, expected = math.tanh(0.1), []
     for x in X:
-        weights = plain_softmax([0.5 * math.tanh(0.5 * s + 0.5 * h) for h in SOURCES])  # from the previous state
+        weights = compute_softmax([0.5 * math.tanh(0.5 * s + 0.5 * h) for h in SOURCES])  # from the previous state
         c = sum(w * h for w, h in zip(weights, SOURCES))
         s = math.tanh(0.5 * x + 0.5 * c + 0.5 * s + 0.5)
         expected.append(math.tanh(0.5 * c + 0.5 * s))
@@ -296,7 +296,7 @@ def test_luong_attention_equals_a_hand_computed_result(attention, factor):
     s, expected = math.tanh(0.1), []
     for x in X:
         s = math.tanh(0.5 * x + 0.5 * s + 0.5)
-        weights = plain_softmax([factor * s * h for h in SOURCES])  # from the new state
+        weights = compute_softmax([factor * s * h for h in SOURCES])  # from the new state
         c = sum(w * h for w, h in zip(weights, SOURCES))
         expected.append(math.tanh(0.5 * c + 0.5 * s))
     assert isinstance(build_one_unit_decoder(attention), LuongDecoder)
@@ -307,7 +307,7 @@ def test_input_feeding_equals_a_hand_computed_result():
     s, attentional, expected = math.tanh(0.1), 0.0, []
     for x in X:
         s = math.tanh(0.5 * x + 0.5 * attentional + 0.5 * s + 0.5)
-        weights = plain_softmax([s * h for h in SOURCES])
+        weights = compute_softmax([s * h for h in SOURCES])
         c = sum(w * h for w, h in zip(weights, SOURCES))
         attentional = math.tanh(0.5 * c + 0.5 * s)
         expected.append(attentional)
@@ -371,12 +371,12 @@ def test_prepared_keys_give_the_same_scores(score):
 # What is refused
 
 
-def test_dot_attention_with_different_widths_is_refused():
+def test_dot_attention_with_different_widths_is_rejected():
     with pytest.raises(UsageError, match="the decoder's is 8, the encoder's 6"):
         build("rnn dot", memory=6)
 
 
-def test_a_feedforward_decoder_without_attention_is_refused():
+def test_a_feedforward_decoder_without_attention_is_rejected():
     settings = ResolvedSettings.model_validate(
         {"model": "feedforward", "network": {"width": 4}, "translate": {"attention": "none"}}
     )

@@ -25,11 +25,11 @@ from seqwise.resolved_settings import ResolvedSettings, ResolvedTransformerSetti
 SMALL = ResolvedTransformerSettings(heads=2, hidden=8)
 
 
-def pixels(*shape: int) -> Tensor:
+def draw_pixels(*shape: int) -> Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
 
 
-def encoders() -> dict[str, nn.Module]:
+def build_encoders() -> dict[str, nn.Module]:
     torch.manual_seed(0)
     return {
         "convolutional": ImageEncoder(ConvolutionalEncoder(8, 16, 1)),
@@ -76,7 +76,7 @@ def test_the_image_norm_equals_a_group_norm_with_one_group():
 
 
 def test_the_grid_may_be_coarser():
-    assert ConvolutionalEncoder(16, 32, grid=4)(pixels(1, 32, 32, 3)).shape == (1, 16, 16)
+    assert ConvolutionalEncoder(16, 32, grid=4)(draw_pixels(1, 32, 32, 3)).shape == (1, 16, 16)
     assert ConvolutionalEncoder(16, 64, grid=1).side == 1
 
 
@@ -88,12 +88,12 @@ def test_pixels_are_normalised_to_minus_one_to_one():
 def test_convolutions_leave_at_most_eight_by_eight_regions(size: int, side: int):
     encoder = ConvolutionalEncoder(16, size)
     assert encoder.side == side
-    assert encoder(pixels(2, size, size, 3)).shape == (2, side**2, 16)
+    assert encoder(draw_pixels(2, size, size, 3)).shape == (2, side**2, 16)
 
 
 def test_a_patch_is_its_pixels_row_by_row_times_a_matrix():
     encoder = PatchEncoder(8, 12, 4, 1, SMALL).eval()
-    image = pixels(1, 12, 12, 3)
+    image = draw_pixels(1, 12, 12, 3)
     with record(encoder) as activations:
         encoder(image)
     patch = image[0, 4:8, 8:12].float().flatten() / 127.5 - 1  # second row, third column
@@ -106,26 +106,26 @@ def test_a_patch_is_its_pixels_row_by_row_times_a_matrix():
 def test_a_side_that_is_no_multiple_of_the_patch_is_padded_with_black():
     torch.manual_seed(0)
     encoder = PatchEncoder(8, 10, 4, 1, SMALL).eval()
-    image = pixels(1, 10, 10, 3)
-    whole = torch.zeros(1, 12, 12, 3, dtype=torch.uint8)
-    whole[:, :10, :10] = image
+    image = draw_pixels(1, 10, 10, 3)
+    padded = torch.zeros(1, 12, 12, 3, dtype=torch.uint8)
+    padded[:, :10, :10] = image
     assert encoder.side == 3
-    assert torch.equal(encoder(image), encoder(whole))
+    assert torch.equal(encoder(image), encoder(padded))
 
 
-@pytest.mark.parametrize("name", encoders())
+@pytest.mark.parametrize("name", build_encoders())
 def test_every_image_is_encoded_independently(name: str):
-    encoder = encoders()[name].eval()
-    images = pixels(3, 16, 16, 3)
+    encoder = build_encoders()[name].eval()
+    images = draw_pixels(3, 16, 16, 3)
     together = encoder(images).vectors
     for number in range(3):
-        alone = encoder(images[number : number + 1]).vectors[0]
-        assert torch.allclose(together[number], alone, atol=1e-5)
+        separate = encoder(images[number : number + 1]).vectors[0]
+        assert torch.allclose(together[number], separate, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", encoders())
+@pytest.mark.parametrize("name", build_encoders())
 def test_encoder_gradients_match_finite_differences(name: str):
-    encoder = encoders()[name].double().eval()
+    encoder = build_encoders()[name].double().eval()
     for parameter in encoder.parameters():  # zeros would hide mistakes
         nn.init.normal_(parameter, std=0.3)
     image = (torch.rand(1, 16, 16, 3, dtype=torch.float64) * 255).requires_grad_()
@@ -147,19 +147,19 @@ def test_regions_have_positions():
 def test_frames_beyond_the_length_of_a_clip_change_nothing():
     torch.manual_seed(0)
     encoder = ClipEncoder(ConvolutionalEncoder(8, 16)).eval()
-    clips, lengths = pixels(2, 3, 16, 16, 3), torch.tensor([3, 1])
+    clips, lengths = draw_pixels(2, 3, 16, 16, 3), torch.tensor([3, 1])
     memory = encoder(clips, lengths)
     assert memory.vectors.shape == (2, 3 * 16, 8)
     assert memory.lengths.tolist() == [48, 16]
-    alone = encoder(clips[1:, :1], torch.tensor([1]))
-    assert torch.allclose(memory.vectors[1, :16], alone.vectors[0], atol=1e-5)
+    shorter_clip = encoder(clips[1:, :1], torch.tensor([1]))
+    assert torch.allclose(memory.vectors[1, :16], shorter_clip.vectors[0], atol=1e-5)
 
 
 def test_the_regions_of_a_frame_are_pooled_and_get_time_positions():
     torch.manual_seed(0)
     image_encoder = ConvolutionalEncoder(8, 16)
     encoder = ClipEncoder(image_encoder).eval()
-    clip = pixels(1, 16, 16, 3).repeat(2, 1, 1, 1)[None]
+    clip = draw_pixels(1, 16, 16, 3).repeat(2, 1, 1, 1)[None]
     first, second = encoder(clip, torch.tensor([2])).vectors[0].unflatten(0, (2, 16))
     grid = image_encoder(clip[0, :1]).unflatten(1, (8, 8))[0]
     # Position 0 is (0, 1, 0, 1, …): sin 0 and cos 0.
@@ -181,7 +181,7 @@ def test_features_are_projected_and_normalised():
 
 def test_shifting_moves_pixels_and_repeats_the_edge():
     torch.manual_seed(3)
-    image = pixels(20, 6, 6, 3)
+    image = draw_pixels(20, 6, 6, 3)
     moved = shift_and_flip(image, 2, flip=False)
     for before, after in zip(image, moved):
         matches = []
@@ -196,17 +196,17 @@ def test_shifting_moves_pixels_and_repeats_the_edge():
 
 def test_half_of_the_images_are_mirrored():
     torch.manual_seed(0)
-    image = pixels(200, 4, 4, 3)
+    image = draw_pixels(200, 4, 4, 3)
     moved = shift_and_flip(image, 0, flip=True)
     mirrored = [torch.equal(after, before.flip(1)) for before, after in zip(image, moved)]
-    same = [torch.equal(after, before) for before, after in zip(image, moved)]
-    assert all(a or b for a, b in zip(mirrored, same))
+    unchanged = [torch.equal(after, before) for before, after in zip(image, moved)]
+    assert all(a or b for a, b in zip(mirrored, unchanged))
     assert 70 < sum(mirrored) < 130
 
 
 def test_all_frames_of_a_clip_move_together():
     torch.manual_seed(1)
-    clip = pixels(4, 1, 6, 6, 3).repeat(1, 3, 1, 1, 1)
+    clip = draw_pixels(4, 1, 6, 6, 3).repeat(1, 3, 1, 1, 1)
     moved = shift_and_flip(clip, 2, flip=True)
     assert moved.shape == clip.shape
     assert torch.equal(moved[:, 0], moved[:, 1])
@@ -232,6 +232,6 @@ def test_settings_choose_the_encoder(caption: dict, encoder_class: type):
 def test_regions_and_feature_maps_can_be_recorded():
     model = nn.ModuleDict({"encoder": ImageEncoder(ConvolutionalEncoder(8, 32))})
     with record(model) as activations:
-        model["encoder"](pixels(1, 32, 32, 3))
+        model["encoder"](draw_pixels(1, 32, 32, 3))
     assert activations["encoder.regions"].shape == (1, 64, 8)
     assert activations["encoder.encoder.stage.0.maps"].shape == (1, 16, 16, 8)

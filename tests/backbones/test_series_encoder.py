@@ -1,4 +1,4 @@
-"""The series encoder: patches, and one vector per window."""
+"""The series encoder splits a window into patches and returns one vector per window."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ def test_patches_equal_a_hand_computed_result():
     x = torch.arange(1.0, 6.0)[None, :, None]
     assert split_into_patches(x, 2).tolist() == [[[0, 1], [2, 3], [4, 5]]]  # zeros before the first step
     assert split_into_patches(x, 5).tolist() == [[[1, 2, 3, 4, 5]]]
-    two_values = torch.stack([x, -x], dim=-1).squeeze(2)  # two values a step stay together
-    assert split_into_patches(two_values, 2)[0, 1].tolist() == [2, -2, 3, -3]
+    two_features = torch.stack([x, -x], dim=-1).squeeze(2)
+    assert split_into_patches(two_features, 2)[0, 1].tolist() == [2, -2, 3, -3]  # the features of a step stay together
 
 
 @pytest.mark.parametrize("model", FAMILIES)
 def test_every_family_encodes_a_window(model: str):
     torch.manual_seed(0)
-    encoder = SeriesEncoder(build_settings(model), 3, 10)
-    x = torch.randn(5, 10, 3)
-    summary = encoder(x)
-    assert summary.shape == (5, encoder.width)
+    num_features, lookback = 3, 10
+    encoder = SeriesEncoder(build_settings(model), num_features, lookback)
+    x = torch.randn(5, lookback, num_features)
+    vectors = encoder(x)
+    assert vectors.shape == (5, encoder.width)
+    # A Transformer concatenates its states of width 8, one for each of the ⌈10 / 4⌉ patches.
     assert encoder.width == (24 if model == "transformer" else 8)
-    assert torch.allclose(summary[:2], encoder(x[:2]), atol=1e-6)  # rows are independent
+    assert torch.allclose(vectors[:2], encoder(x[:2]), atol=1e-6), "windows of a batch are independent"
 
 
 @pytest.mark.parametrize("model", FAMILIES)
-def test_the_summary_depends_on_every_past_step(model: str):
+def test_the_vector_depends_on_every_input_step(model: str):
     torch.manual_seed(0)
     encoder = SeriesEncoder(build_settings(model), 1, 8).double()
     x = torch.randn(1, 8, 1, dtype=torch.float64, requires_grad=True)

@@ -7,12 +7,12 @@ import torch
 from seqwise.backbones.states import concat_states, detach, flatten, get_structure, map_state, unflatten
 
 
-def example_state():
+def create_state():
     return ((torch.arange(6.0).view(3, 2), None), torch.ones(3, 1))
 
 
 def test_a_flattened_state_is_restored():
-    state = example_state()
+    state = create_state()
     restored = unflatten(get_structure(state), flatten(state))
     assert restored[0][1] is None
     assert torch.equal(restored[0][0], state[0][0])
@@ -21,7 +21,7 @@ def test_a_flattened_state_is_restored():
 
 
 def test_split_states_are_concatenated_again():
-    state = example_state()
+    state = create_state()
     parts = [map_state(lambda t, i=i: t[i : i + 1], state) for i in range(3)]
     assert torch.equal(concat_states(parts)[0][0], state[0][0])
 

@@ -42,12 +42,12 @@ def build(variant: str, inputs: int = WIDTH, window: int = WINDOW):
     return build_backbone(settings, inputs).double().eval()
 
 
-def vectors(rows: int, time: int, width: int = WIDTH) -> torch.Tensor:
+def draw_vectors(rows: int, time: int, width: int = WIDTH) -> torch.Tensor:
     return torch.randn(rows, time, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
 def read_on(backbone, x: torch.Tensor, state) -> torch.Tensor:
-    """The outputs of the backbone itself, one vector at a time."""
+    """Returns the outputs of the backbone itself, one vector at a time."""
     outputs = []
     for t in range(x.shape[1]):
         states = backbone(x[:, t : t + 1], state)
@@ -68,7 +68,7 @@ def advance(step, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("rows", "prompt"), [(1, 1), (2, 4), (1, WINDOW)])
 @torch.inference_mode()
 def test_steps_equal_the_backbone(variant, rows, prompt):
-    backbone, x = build(variant), vectors(rows, prompt + STEPS)
+    backbone, x = build(variant), draw_vectors(rows, prompt + STEPS)
     state = backbone(x[:, :prompt]).state
     expected = read_on(backbone, x[:, prompt:], state)
     torch.testing.assert_close(advance(build_step(backbone, state), x[:, prompt:]), expected)
@@ -78,7 +78,7 @@ def test_steps_equal_the_backbone(variant, rows, prompt):
 @pytest.mark.parametrize("count", [1, 5, 11])
 @torch.inference_mode()
 def test_the_backbone_continues_from_the_state_of_a_step(variant, count):
-    backbone, x = build(variant), vectors(2, STEPS)
+    backbone, x = build(variant), draw_vectors(2, STEPS)
     first = backbone(x[:, :2]).state
     expected = read_on(backbone, x[:, 2:], first)
     step = build_step(backbone, first)
@@ -89,7 +89,7 @@ def test_the_backbone_continues_from_the_state_of_a_step(variant, count):
 @pytest.mark.parametrize("variant", VARIANTS)
 @torch.inference_mode()
 def test_a_step_changes_neither_the_state_it_began_with_nor_one_it_returned(variant):
-    backbone, x = build(variant), vectors(1, STEPS)
+    backbone, x = build(variant), draw_vectors(1, STEPS)
     first = backbone(x[:, :3]).state
     step = build_step(backbone, first)
     second = step.get_state()
@@ -102,7 +102,7 @@ def test_a_step_changes_neither_the_state_it_began_with_nor_one_it_returned(vari
 @pytest.mark.parametrize("variant", ["feedforward", "gru", "attentive-rnn", "transformer"])
 @torch.inference_mode()
 def test_inputs_may_have_another_width(variant):
-    backbone, x = build(variant, inputs=5), vectors(1, 8, 5)
+    backbone, x = build(variant, inputs=5), draw_vectors(1, 8, 5)
     state = backbone(x[:, :2]).state
     torch.testing.assert_close(advance(build_step(backbone, state), x[:, 2:]), read_on(backbone, x[:, 2:], state))
 
@@ -110,7 +110,7 @@ def test_inputs_may_have_another_width(variant):
 @pytest.mark.parametrize("window", [1, 2, 3])
 @torch.inference_mode()
 def test_a_transformer_with_a_tiny_window_reads_its_newer_half_again(window):
-    backbone, x = build("transformer", window=window), vectors(1, 9)
+    backbone, x = build("transformer", window=window), draw_vectors(1, 9)
     state = backbone(x[:, :1]).state
     torch.testing.assert_close(advance(build_step(backbone, state), x[:, 1:]), read_on(backbone, x[:, 1:], state))
 
@@ -122,7 +122,7 @@ def test_a_cell_of_another_class_uses_its_own_equation():
             h, c = super().step(*arguments)
             return h / 2, c
 
-    backbone, x = build("lstm"), vectors(1, 8)
+    backbone, x = build("lstm"), draw_vectors(1, 8)
     backbone.deep.layer[0] = Recurrent(HalfLSTMCell(WIDTH, WIDTH)).double()
     state = backbone(x[:, :2]).state
     torch.testing.assert_close(advance(build_step(backbone, state), x[:, 2:]), read_on(backbone, x[:, 2:], state))
@@ -134,7 +134,7 @@ def test_other_backbones_have_no_step():
         pass
 
     backbone = build("gru")
-    state = backbone(vectors(1, 2)).state
+    state = backbone(draw_vectors(1, 2)).state
     backbone.__class__ = OtherBackbone
     assert build_step(backbone, state) is None
     assert build_step(build("gru"), None) is None

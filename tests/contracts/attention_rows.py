@@ -54,25 +54,25 @@ def with_random_weights(make: Build) -> Build:
     return build
 
 
-def vectors() -> Tensor:
+def create_vectors() -> Tensor:
     return torch.randn(3, 5, D, generator=torch.Generator().manual_seed(5))
 
 
-def wide_vectors() -> Tensor:
+def create_wide_vectors() -> Tensor:
     return torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(5))
 
 
-def ids() -> Tensor:
+def create_ids() -> Tensor:
     return torch.randint(V, (3, 5), generator=torch.Generator().manual_seed(5))
 
 
-def memory_for(x: Tensor) -> Tensor:
-    """The memory of a decoder: three vectors, the same for every row."""
-    one = torch.linspace(-1.0, 1.0, 3 * D, dtype=x.dtype, device=x.device).sin().view(1, 3, D)
-    return one.expand(x.shape[0], -1, -1)
+def create_memory(x: Tensor) -> Tensor:
+    """Returns the memory of a decoder: three vectors, the same for every sequence."""
+    vectors_of_one_sequence = torch.linspace(-1.0, 1.0, 3 * D, dtype=x.dtype, device=x.device).sin().view(1, 3, D)
+    return vectors_of_one_sequence.expand(x.shape[0], -1, -1)
 
 
-def mask_for(x: Tensor, lengths: Tensor | None) -> Tensor | None:
+def build_mask(x: Tensor, lengths: Tensor | None) -> Tensor | None:
     return None if lengths is None else padding_mask(lengths, x.shape[1])
 
 
@@ -100,7 +100,7 @@ def build_torch_comparison(
     return compare
 
 
-def row(
+def build_row(
     name: str,
     make: Build,
     run: Callable,
@@ -108,7 +108,7 @@ def row(
     reference: Callable | None = None,
     **fields: Any,
 ) -> Row:
-    build, inputs = with_random_weights(make), fields.pop("inputs", vectors)
+    build, inputs = with_random_weights(make), fields.pop("inputs", create_vectors)
     return Row(
         name=name,
         build=build,
@@ -120,25 +120,26 @@ def row(
     )
 
 
-# What the layers compute, in plain floats. `w(p)` is the parameter `p` as nested lists.
+# What the layers compute, with lists of floats.
 
 
-def w(parameter: Any) -> Any:
+def to_lists(parameter: Any) -> Any:
+    """Returns a parameter as nested lists."""
     return parameter.tolist()
 
 
-def plain_scores(score: nn.Module) -> Callable[[list[float], list[float]], float]:
+def build_score_function(score: nn.Module) -> Callable[[list[float], list[float]], float]:
     if isinstance(score, General):
-        return lambda q, k: plain.dot(q, [plain.dot(r, k) for r in w(score.weight)])
+        return lambda q, k: plain.dot(q, [plain.dot(r, k) for r in to_lists(score.weight)])
     if isinstance(score, Additive):
-        W, U, v = w(score.W), w(score.U), w(score.v)
+        W, U, v = to_lists(score.W), to_lists(score.U), to_lists(score.v)
         return lambda q, k: sum(v[i] * math.tanh(plain.dot(W[i], q) + plain.dot(U[i], k)) for i in range(len(v)))
     scale = 1 / math.sqrt(D) if isinstance(score, ScaledDot) else 1.0
     return lambda q, k: scale * plain.dot(q, k)
 
 
-def plain_attention(layer: MultiHeadAttention, x: list, memory: list | None = None, causal: bool = False) -> list:
-    weight, bias, size = w(layer.inward.weight), w(layer.inward.bias), layer.width // layer.heads
+def compute_attention(layer: MultiHeadAttention, x: list, memory: list | None = None, causal: bool = False) -> list:
+    weight, bias, size = to_lists(layer.inward.weight), to_lists(layer.inward.bias), layer.width // layer.heads
     source, context = x if memory is None else memory, [[] for _ in x]
     for head in range(layer.heads):
         q, k, v = (
@@ -151,22 +152,23 @@ def plain_attention(layer: MultiHeadAttention, x: list, memory: list | None = No
             q, k = plain.rotate(q), plain.rotate(k)
         attended = plain.attend(q, k, v, lambda a, b: plain.dot(a, b) / math.sqrt(size), causal)
         context = [previous + part for previous, part in zip(context, attended, strict=True)]
-    return plain.linear(context, w(layer.outward.weight), w(layer.outward.bias))
+    return plain.linear(context, to_lists(layer.outward.weight), to_lists(layer.outward.bias))
 
 
-def plain_feedforward(layer: FeedForward, x: list) -> list:
+def compute_feedforward(layer: FeedForward, x: list) -> list:
     activation = {"relu": plain.relu, "gelu": plain.gelu}[layer.activation]
-    hidden = [[activation(v) for v in r] for r in plain.linear(x, w(layer.inward.weight), w(layer.inward.bias))]
-    return plain.linear(hidden, w(layer.outward.weight), w(layer.outward.bias))
+    projected = plain.linear(x, to_lists(layer.inward.weight), to_lists(layer.inward.bias))
+    hidden = [[activation(value) for value in vector] for vector in projected]
+    return plain.linear(hidden, to_lists(layer.outward.weight), to_lists(layer.outward.bias))
 
 
-def plain_layer(layer: Any, x: list, causal: bool, memory: list | None = None) -> list:
-    parts = [(layer.attention_norm, lambda y: plain_attention(layer.attention, y, causal=causal))]
+def compute_layer(layer: Any, x: list, causal: bool, memory: list | None = None) -> list:
+    parts = [(layer.attention_norm, lambda y: compute_attention(layer.attention, y, causal=causal))]
     if memory is not None:
-        parts.append((layer.cross_norm, lambda y: plain_attention(layer.cross, y, memory)))
-    parts.append((layer.feedforward_norm, lambda y: plain_feedforward(layer.feedforward, y)))
+        parts.append((layer.cross_norm, lambda y: compute_attention(layer.cross, y, memory)))
+    parts.append((layer.feedforward_norm, lambda y: compute_feedforward(layer.feedforward, y)))
     for norm, part in parts:
-        weight, bias = w(norm.weight), w(norm.bias)
+        weight, bias = to_lists(norm.weight), to_lists(norm.bias)
         if layer.pre_norm:
             x = plain.add(x, part(plain.norm(x, weight, bias)))
         else:
@@ -174,20 +176,25 @@ def plain_layer(layer: Any, x: list, causal: bool, memory: list | None = None) -
     return x
 
 
-def plain_stack(stack: Any, x: list, causal: bool = True, memory: list | None = None) -> list:
+def compute_stack(stack: Any, x: list, causal: bool = True, memory: list | None = None) -> list:
     for layer in stack.layer:
-        x = plain_layer(layer, x, causal, memory)
-    return x if isinstance(stack.norm, nn.Identity) else plain.norm(x, w(stack.norm.weight), w(stack.norm.bias))
+        x = compute_layer(layer, x, causal, memory)
+    if isinstance(stack.norm, nn.Identity):
+        return x
+    return plain.norm(x, to_lists(stack.norm.weight), to_lists(stack.norm.bias))
 
 
-def plain_memory() -> list:
+def create_memory_lists() -> list:
+    """Returns the vectors of `create_memory` for one sequence."""
     return [[math.sin(-1 + 2 * (D * s + i) / (3 * D - 1)) for i in range(D)] for s in range(3)]
 
 
 # PyTorch's own layers on our weights.
 
 
-def torch_attention(layer: MultiHeadAttention, x: Tensor, memory: Tensor | None = None, causal: bool = False) -> Tensor:
+def run_torch_attention(
+    layer: MultiHeadAttention, x: Tensor, memory: Tensor | None = None, causal: bool = False
+) -> Tensor:
     reference = nn.MultiheadAttention(layer.width, layer.heads, batch_first=True)
     share_attention_weights(reference, layer)
     source = x if memory is None else memory
@@ -203,7 +210,7 @@ def share_weights(reference: Any, ours: Any) -> None:
     reference.weight, reference.bias = ours.weight, ours.bias
 
 
-def torch_layer(ours: Any) -> nn.Module:
+def build_torch_layer(ours: Any) -> nn.Module:
     layer_class = nn.TransformerDecoderLayer if hasattr(ours, "cross") else nn.TransformerEncoderLayer
     hidden, activation = ours.feedforward.inward.out_features, ours.feedforward.activation
     reference = layer_class(
@@ -221,10 +228,10 @@ def torch_layer(ours: Any) -> nn.Module:
     return reference
 
 
-def torch_stack(stack: Any, x: Tensor, causal: bool = True, memory: Tensor | None = None) -> Tensor:
+def run_torch_stack(stack: Any, x: Tensor, causal: bool = True, memory: Tensor | None = None) -> Tensor:
     mask = ~causal_mask(x.shape[1]) if causal else None
     for layer in stack.layer:
-        reference = torch_layer(layer)
+        reference = build_torch_layer(layer)
         x = reference(x, mask) if memory is None else reference(x, memory, mask)
     if isinstance(stack.norm, nn.Identity):
         return x
@@ -234,125 +241,129 @@ def torch_stack(stack: Any, x: Tensor, causal: bool = True, memory: Tensor | Non
 # The table.
 
 
-def score_row(name: str, make: Build, causal: bool = False) -> Row:
+def build_score_row(name: str, make: Build, causal: bool = False) -> Row:
     def run(score: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
-        return attend(x, x, x, mask_for(x, lengths), score, causal=causal)
+        return attend(x, x, x, build_mask(x, lengths), score, causal=causal)
 
     def reference(score: Any, x: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(x, x, x, is_causal=causal, scale=score.scale(D))
 
     fused = with_random_weights(make)().scale(D) is not None
-    return row(
+    return build_row(
         name,
         make,
         run,
-        lambda s, x: plain.attend(x, x, x, plain_scores(s), causal),
+        lambda s, x: plain.attend(x, x, x, build_score_function(s), causal),
         reference if fused else None,
         causal=causal,
     )
 
 
-def attention_row(name: str, causal: bool, rotary: bool = False) -> Row:
+def build_attention_row(name: str, causal: bool, rotary: bool = False) -> Row:
     def run(layer: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
-        return layer(x, mask=mask_for(x, lengths), causal=causal)[0]
+        return layer(x, mask=build_mask(x, lengths), causal=causal)[0]
 
     def run_with_state(layer: Any, x: Tensor, state: Any) -> Any:
         return layer(x, causal=True, cache=state)
 
-    return row(
+    return build_row(
         name,
         lambda: MultiHeadAttention(D, 2, rotary=rotary),
         run,
-        lambda layer, x: plain_attention(layer, x, causal=causal),
-        None if rotary else lambda layer, x: torch_attention(layer, x, causal=causal),
+        lambda layer, x: compute_attention(layer, x, causal=causal),
+        None if rotary else lambda layer, x: run_torch_attention(layer, x, causal=causal),
         causal=causal,
         run_with_state=run_with_state if causal else None,
         records=("weights",),
     )
 
 
-CROSS_ATTENTION = row(
+CROSS_ATTENTION = build_row(
     "attention-cross",
     lambda: MultiHeadAttention(D, 2),
-    lambda layer, x, lengths: layer(x, memory_for(x))[0],
-    lambda layer, x: plain_attention(layer, x, plain_memory()),
-    lambda layer, x: torch_attention(layer, x, memory_for(x)),
+    lambda layer, x, lengths: layer(x, create_memory(x))[0],
+    lambda layer, x: compute_attention(layer, x, create_memory_lists()),
+    lambda layer, x: run_torch_attention(layer, x, create_memory(x)),
     causal=True,
     records=("weights",),
 )
 
 
-def encoder_row(name: str, layer_class: type[EncoderLayer], activation: str, causal: bool, rotary: bool = False) -> Row:
+def build_encoder_row(
+    name: str, layer_class: type[EncoderLayer], activation: str, causal: bool, rotary: bool = False
+) -> Row:
     parts = ("attention.weights", "attention_norm.norm", "feedforward.hidden", "feedforward_norm.norm")
     records = tuple(f"layer.{number}.{part}" for number in (0, 1) for part in parts)
-    return row(
+    return build_row(
         name,
         lambda: Encoder([layer_class(D, 2, 6, activation, rotary=rotary) for _ in range(2)]),
         lambda stack, x, lengths: stack(x, lengths, causal)[0],
-        lambda stack, x: plain_stack(stack, x, causal),
-        None if rotary else lambda stack, x: torch_stack(stack, x, causal),
+        lambda stack, x: compute_stack(stack, x, causal),
+        None if rotary else lambda stack, x: run_torch_stack(stack, x, causal),
         causal=causal,
         run_with_state=(lambda stack, x, state: stack(x, cache=state)) if causal else None,
         records=(*records, "norm.norm") if layer_class.pre_norm else records,
     )
 
 
-def decoder_row(name: str, layer_class: type[DecoderLayer]) -> Row:
+def build_decoder_row(name: str, layer_class: type[DecoderLayer]) -> Row:
     parts = ("attention.weights", "attention_norm.norm", "cross.weights", "cross_norm.norm", "feedforward.hidden")
-    return row(
+    return build_row(
         name,
         lambda: Decoder([layer_class(D, 2, 6, "relu") for _ in range(2)]),
-        lambda stack, x, lengths: stack(x, memory_for(x))[0],
-        lambda stack, x: plain_stack(stack, x, memory=plain_memory()),
-        lambda stack, x: torch_stack(stack, x, memory=memory_for(x)),
+        lambda stack, x, lengths: stack(x, create_memory(x))[0],
+        lambda stack, x: compute_stack(stack, x, memory=create_memory_lists()),
+        lambda stack, x: run_torch_stack(stack, x, memory=create_memory(x)),
         causal=True,
-        run_with_state=lambda stack, x, state: stack(x, memory_for(x), cache=state),
+        run_with_state=lambda stack, x, state: stack(x, create_memory(x), cache=state),
         records=tuple(f"layer.{number}.{part}" for number in (0, 1) for part in parts),
     )
 
 
 def run_torch_encoder_decoder(stack: Any, x: Tensor) -> Tensor:
-    """PyTorch's decoder over PyTorch's encoder."""
-    return torch_stack(stack.decoder, x, memory=torch_stack(stack.encoder, memory_for(x), causal=False))
+    """Returns the outputs of PyTorch's decoder over PyTorch's encoder."""
+    return run_torch_stack(stack.decoder, x, memory=run_torch_stack(stack.encoder, create_memory(x), causal=False))
 
 
-ENCODER_DECODER = row(
+ENCODER_DECODER = build_row(
     "encoder-decoder",
     lambda: EncoderDecoder(
         Encoder([PreNormEncoderLayer(D, 2, 6, "relu")]), Decoder([PreNormDecoderLayer(D, 2, 6, "relu")])
     ),
-    lambda stack, x, lengths: stack(memory_for(x), x),
-    lambda stack, x: plain_stack(stack.decoder, x, memory=plain_stack(stack.encoder, plain_memory(), causal=False)),
+    lambda stack, x, lengths: stack(create_memory(x), x),
+    lambda stack, x: compute_stack(
+        stack.decoder, x, memory=compute_stack(stack.encoder, create_memory_lists(), causal=False)
+    ),
     run_torch_encoder_decoder,
     causal=True,
-    run_with_state=lambda stack, x, state: stack.decode(x, stack.encode(memory_for(x)), cache=state),
+    run_with_state=lambda stack, x, state: stack.decode(x, stack.encode(create_memory(x)), cache=state),
     records=("encoder.layer.0.attention.weights", "decoder.layer.0.cross.weights", "decoder.norm.norm"),
 )
 
 
-def plain_full_softmax(layer: Any, x: list) -> list:
+def compute_full_softmax(layer: Any, x: list) -> list:
     if not isinstance(layer.project, nn.Identity):
-        x = plain.linear(x, w(layer.project.weight))
-    return [plain.log_softmax(r) for r in plain.linear(x, w(layer.weight), w(layer.bias))]
+        x = plain.linear(x, to_lists(layer.project.weight))
+    return [plain.log_softmax(r) for r in plain.linear(x, to_lists(layer.weight), to_lists(layer.bias))]
 
 
-def plain_adaptive_softmax(layer: Any, x: list) -> list:
-    """Two words in the head, then clusters of two and three words."""
+def compute_adaptive_softmax(layer: Any, x: list) -> list:
+    """Returns log-probabilities: two words in the head, then clusters of two and three words."""
     rows = []
     for vector in x:
-        head = plain.log_softmax(plain.linear([vector], w(layer.softmax.head.weight))[0])
+        head = plain.log_softmax(plain.linear([vector], to_lists(layer.softmax.head.weight))[0])
         log_probabilities = head[:2]
         for number, (down, up) in enumerate(layer.softmax.tail):
-            scores = plain.linear(plain.linear([vector], w(down.weight)), w(up.weight))[0]
+            scores = plain.linear(plain.linear([vector], to_lists(down.weight)), to_lists(up.weight))[0]
             log_probabilities += [head[2 + number] + value for value in plain.log_softmax(scores)]
         rows.append(log_probabilities)
     return rows
 
 
-def output_row(
-    name: str, make: Build, compute_by_hand: Callable, reference: Callable, inputs: Callable = vectors
+def build_output_row(
+    name: str, make: Build, compute_by_hand: Callable, reference: Callable, inputs: Callable = create_vectors
 ) -> Row:
-    return row(
+    return build_row(
         name,
         make,
         lambda layer, x, _: layer.log_probabilities(x),
@@ -363,11 +374,11 @@ def output_row(
     )
 
 
-def torch_full_softmax(layer: Any, x: Tensor) -> Tensor:
+def run_torch_full_softmax(layer: Any, x: Tensor) -> Tensor:
     return F.log_softmax(F.linear(layer.project(x), layer.weight, layer.bias), -1)
 
 
-def torch_adaptive_softmax(layer: Any, x: Tensor) -> Tensor:
+def run_torch_adaptive_softmax(layer: Any, x: Tensor) -> Tensor:
     reference = nn.AdaptiveLogSoftmaxWithLoss(16, V, [2, 4])
     reference.load_state_dict(layer.softmax.state_dict())
     return reference.log_prob(x.flatten(0, 1)).view(*x.shape[:2], V)
@@ -377,56 +388,56 @@ def add_positions(position_vector: Callable[[int], list[float]]) -> Callable:
     return lambda layer, x: plain.add(x, [position_vector(t) for t in range(len(x))])
 
 
-def sinusoid(t: int) -> list[float]:
+def compute_sinusoid(t: int) -> list[float]:
     return [f(t / 10000 ** (2 * i / D)) for i in range(D // 2) for f in (math.sin, math.cos)]
 
 
 def run_from_position(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """The state of a position layer is its next position, as a tensor whose first dimension is the batch."""
+    """Runs a position layer, whose state is its next position, as a tensor whose first dimension is the batch."""
     start = 0 if state is None else int(state[0][0])
     return layer(x, start), (torch.full((x.shape[0],), start + x.shape[1]),)
 
 
 ROWS = [
-    row(
+    build_row(
         "embedding",
         lambda: Embedding(V, D),
         lambda layer, x, _: layer(x),
-        lambda layer, x: [w(layer.weight)[i] for i in x],
+        lambda layer, x: [to_lists(layer.weight)[i] for i in x],
         lambda layer, x: F.embedding(x, layer.weight),
-        inputs=ids,
+        inputs=create_ids,
         causal=True,
         records=("vectors",),
     ),
-    row(
+    build_row(
         "one-hot",
         lambda: OneHot(V),
         lambda layer, x, _: layer(x),
         lambda layer, x: [[float(i == j) for j in range(V)] for i in x],
         lambda layer, x: F.one_hot(x, V).float(),
-        inputs=ids,
+        inputs=create_ids,
         causal=True,
     ),
-    row(
+    build_row(
         "positions-sinusoidal",
         lambda: SinusoidalPositions(D),
         lambda layer, x, _: layer(x),
-        add_positions(sinusoid),
+        add_positions(compute_sinusoid),
         causal=True,
         run_with_state=run_from_position,
         records=("positions",),
     ),
-    row(
+    build_row(
         "positions-learned",
         lambda: LearnedPositions(D, 10),
         lambda layer, x, _: layer(x),
-        lambda layer, x: plain.add(x, w(layer.weight)[: len(x)]),
+        lambda layer, x: plain.add(x, to_lists(layer.weight)[: len(x)]),
         lambda layer, x: x + F.embedding(torch.arange(x.shape[1]), layer.weight),
         causal=True,
         run_with_state=run_from_position,
         records=("positions",),
     ),
-    row(
+    build_row(
         "positions-rotary",
         lambda: Rotary(),
         lambda layer, x, _: layer(x),
@@ -435,53 +446,53 @@ ROWS = [
         run_with_state=run_from_position,
         records=("rotated",),
     ),
-    score_row("attend-dot", Dot),
-    score_row("attend-scaled-dot", ScaledDot),
-    score_row("attend-general", lambda: General(D, D)),
-    score_row("attend-additive", lambda: Additive(D, D, 3)),
-    score_row("attend-scaled-dot-causal", ScaledDot, causal=True),
-    score_row("attend-additive-causal", lambda: Additive(D, D, 3), causal=True),
-    attention_row("attention-self", causal=False),
-    attention_row("attention-causal", causal=True),
-    attention_row("attention-rotary", causal=False, rotary=True),
-    attention_row("attention-rotary-causal", causal=True, rotary=True),
+    build_score_row("attend-dot", Dot),
+    build_score_row("attend-scaled-dot", ScaledDot),
+    build_score_row("attend-general", lambda: General(D, D)),
+    build_score_row("attend-additive", lambda: Additive(D, D, 3)),
+    build_score_row("attend-scaled-dot-causal", ScaledDot, causal=True),
+    build_score_row("attend-additive-causal", lambda: Additive(D, D, 3), causal=True),
+    build_attention_row("attention-self", causal=False),
+    build_attention_row("attention-causal", causal=True),
+    build_attention_row("attention-rotary", causal=False, rotary=True),
+    build_attention_row("attention-rotary-causal", causal=True, rotary=True),
     CROSS_ATTENTION,
-    row(
+    build_row(
         "feedforward-relu",
         lambda: FeedForward(D, 6, "relu"),
         lambda layer, x, _: layer(x),
-        plain_feedforward,
+        compute_feedforward,
         lambda layer, x: layer.outward(F.relu(layer.inward(x))),
         causal=True,
         records=("hidden",),
     ),
-    row(
+    build_row(
         "feedforward-gelu",
         lambda: FeedForward(D, 6, "gelu"),
         lambda layer, x, _: layer(x),
-        plain_feedforward,
+        compute_feedforward,
         lambda layer, x: layer.outward(F.gelu(layer.inward(x))),
         causal=True,
         records=("hidden",),
     ),
-    encoder_row("encoder-post-norm", EncoderLayer, "relu", causal=False),
-    encoder_row("encoder-pre-norm", PreNormEncoderLayer, "gelu", causal=False),
-    encoder_row("decoder-only-post-norm", EncoderLayer, "relu", causal=True),
-    encoder_row("decoder-only-pre-norm", PreNormEncoderLayer, "gelu", causal=True),
-    encoder_row("decoder-only-rotary", PreNormEncoderLayer, "gelu", causal=True, rotary=True),
-    decoder_row("decoder-post-norm", DecoderLayer),
-    decoder_row("decoder-pre-norm", PreNormDecoderLayer),
+    build_encoder_row("encoder-post-norm", EncoderLayer, "relu", causal=False),
+    build_encoder_row("encoder-pre-norm", PreNormEncoderLayer, "gelu", causal=False),
+    build_encoder_row("decoder-only-post-norm", EncoderLayer, "relu", causal=True),
+    build_encoder_row("decoder-only-pre-norm", PreNormEncoderLayer, "gelu", causal=True),
+    build_encoder_row("decoder-only-rotary", PreNormEncoderLayer, "gelu", causal=True, rotary=True),
+    build_decoder_row("decoder-post-norm", DecoderLayer),
+    build_decoder_row("decoder-pre-norm", PreNormDecoderLayer),
     ENCODER_DECODER,
-    output_row("softmax-full", lambda: FullSoftmax(D, V), plain_full_softmax, torch_full_softmax),
-    output_row(
-        "softmax-tied", lambda: FullSoftmax(D, V, Embedding(V, 3).weight), plain_full_softmax, torch_full_softmax
+    build_output_row("softmax-full", lambda: FullSoftmax(D, V), compute_full_softmax, run_torch_full_softmax),
+    build_output_row(
+        "softmax-tied", lambda: FullSoftmax(D, V, Embedding(V, 3).weight), compute_full_softmax, run_torch_full_softmax
     ),
-    output_row("softmax-sampled", lambda: SampledSoftmax(D, V, 3), plain_full_softmax, torch_full_softmax),
-    output_row(
+    build_output_row("softmax-sampled", lambda: SampledSoftmax(D, V, 3), compute_full_softmax, run_torch_full_softmax),
+    build_output_row(
         "softmax-adaptive",
         lambda: AdaptiveSoftmax(16, V, [2, 4]),
-        plain_adaptive_softmax,
-        torch_adaptive_softmax,
-        wide_vectors,
+        compute_adaptive_softmax,
+        run_torch_adaptive_softmax,
+        create_wide_vectors,
     ),
 ]

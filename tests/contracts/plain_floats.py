@@ -59,7 +59,7 @@ def attend(q: Vectors, k: Vectors, v: Vectors, score: Callable, causal: bool = F
 
 
 def rotate(x: Vectors) -> Vectors:
-    """Rotary positions: pair (2i, 2i+1) of the vector at t is rotated by t · 10000^(-2i/K)."""
+    """Applies rotary positions: pair (2i, 2i+1) of the vector at t is rotated by t · 10000^(-2i/K)."""
     rows = []
     for t, vector in enumerate(x):
         row = []

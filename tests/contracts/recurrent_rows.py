@@ -43,13 +43,13 @@ def add_vectors(*vectors: Vector) -> Vector:
     return [sum(entries) for entries in zip(*vectors)]
 
 
-def norm_by_hand(a: Vector, weight: Vector, bias: Vector) -> Vector:
+def compute_norm(a: Vector, weight: Vector, bias: Vector) -> Vector:
     mean = sum(a) / len(a)
     deviation = math.sqrt(sum((e - mean) ** 2 for e in a) / len(a) + 1e-5)
     return [w * (e - mean) / deviation + b for e, w, b in zip(a, weight, bias)]
 
 
-def attend_by_hand(query: Vector, keys: Matrix, values: Matrix) -> Vector:
+def compute_attention(query: Vector, keys: Matrix, values: Matrix) -> Vector:
     scores = [sum(q * k for q, k in zip(query, key)) / math.sqrt(len(query)) for key in keys]
     total = sum(math.exp(score) for score in scores)
     return [sum(math.exp(s) / total * value[u] for s, value in zip(scores, values)) for u in range(len(query))]
@@ -58,41 +58,41 @@ def attend_by_hand(query: Vector, keys: Matrix, values: Matrix) -> Vector:
 # --- the equations, by hand -------------------------------------------------------------------------------------------
 
 
-def weights(cell: nn.Module) -> dict[str, Any]:
+def get_weights(cell: nn.Module) -> dict[str, Any]:
     return {name: parameter.double().tolist() for name, parameter in cell.named_parameters()}
 
 
-def rnn_by_hand(cell: cells.RNNCell, xs: Matrix) -> Matrix:
-    w, phi = weights(cell), ACTIVATIONS[cell.activation]
+def compute_rnn(cell: cells.RNNCell, xs: Matrix) -> Matrix:
+    w, phi = get_weights(cell), ACTIVATIONS[cell.activation]
     h, hs = [0.0, 0.0], []
     for x in xs:
         a = add_vectors(matvec(w["weight_input"], x), matvec(w["weight_hidden"], h))
-        a = add_vectors(a, w["bias"]) if "bias" in w else norm_by_hand(a, w["norm.weight"], w["norm.bias"])
+        a = add_vectors(a, w["bias"]) if "bias" in w else compute_norm(a, w["norm.weight"], w["norm.bias"])
         h = [phi(e) for e in a]
         hs.append(h)
     return hs
 
 
-def lstm_by_hand(cell: cells.LSTMCell, xs: Matrix) -> Matrix:
-    w = weights(cell)
+def compute_lstm(cell: cells.LSTMCell, xs: Matrix) -> Matrix:
+    w = get_weights(cell)
     h, c, hs = [0.0, 0.0], [0.0, 0.0], []
     for x in xs:
         from_input, from_hidden = matvec(w["weight_input"], x), matvec(w["weight_hidden"], h)
         if "input_norm.weight" in w:
-            from_input = norm_by_hand(from_input, w["input_norm.weight"], w["input_norm.bias"])
-            from_hidden = norm_by_hand(from_hidden, w["hidden_norm.weight"], w["hidden_norm.bias"])
+            from_input = compute_norm(from_input, w["input_norm.weight"], w["input_norm.bias"])
+            from_hidden = compute_norm(from_hidden, w["hidden_norm.weight"], w["hidden_norm.bias"])
         a = add_vectors(from_input, from_hidden, w["bias"])
         i, f = [sigmoid(e) for e in a[0:2]], [sigmoid(e) for e in a[2:4]]
         g, o = [math.tanh(e) for e in a[4:6]], [sigmoid(e) for e in a[6:8]]
         c = [f[u] * c[u] + i[u] * g[u] for u in (0, 1)]
-        normalized_c = norm_by_hand(c, w["cell_norm.weight"], w["cell_norm.bias"]) if "cell_norm.weight" in w else c
+        normalized_c = compute_norm(c, w["cell_norm.weight"], w["cell_norm.bias"]) if "cell_norm.weight" in w else c
         h = [o[u] * math.tanh(normalized_c[u]) for u in (0, 1)]
         hs.append(h)
     return hs
 
 
-def gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, reset_after: bool, update_keeps: bool) -> Matrix:
-    w, h, hs = weights(cell), [0.0, 0.0], []
+def compute_gru(cell: cells.GatedCell, xs: Matrix, *, reset_after: bool, update_keeps: bool) -> Matrix:
+    w, h, hs = get_weights(cell), [0.0, 0.0], []
     W, U, b = w["weight_input"], w["weight_hidden"], w["bias"]
     for x in xs:
         wx = add_vectors(matvec(W, x), b)
@@ -110,11 +110,11 @@ def gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, reset_after: bool, update_
     return hs
 
 
-def norm_gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, update_keeps: bool) -> Matrix:
-    w, h, hs = weights(cell), [0.0, 0.0], []
+def compute_norm_gru(cell: cells.GatedCell, xs: Matrix, *, update_keeps: bool) -> Matrix:
+    w, h, hs = get_weights(cell), [0.0, 0.0], []
 
     def norm(name: str, a: Vector) -> Vector:
-        return norm_by_hand(a, w[f"{name}.weight"], w[f"{name}.bias"])
+        return compute_norm(a, w[f"{name}.weight"], w[f"{name}.bias"])
 
     for x in xs:
         wx, uh = matvec(w["weight_input"], x), matvec(w["weight_hidden"], h)
@@ -128,8 +128,8 @@ def norm_gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, update_keeps: bool) -
     return hs
 
 
-def attentive_by_hand(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
-    w, attention_weights = weights(layer.cell), weights(layer)
+def compute_attentive(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
+    w, attention_weights = get_weights(layer.cell), get_weights(layer)
     h, hs = [0.0, 0.0], []
     keys, values = [], []
     for x in xs:
@@ -137,20 +137,20 @@ def attentive_by_hand(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
         h = [math.tanh(e) for e in a]
         if keys:
             query, span = matvec(attention_weights["weight_query"], h), layer.attention_span
-            h = add_vectors(h, attend_by_hand(query, keys[-span:], values[-span:]))
+            h = add_vectors(h, compute_attention(query, keys[-span:], values[-span:]))
         keys.append(matvec(attention_weights["weight_memory"][:2], h))
         values.append(matvec(attention_weights["weight_memory"][2:], h))
         hs.append(h)
     return hs
 
 
-def state_attention_by_hand(layer: StateAttention, xs: Matrix) -> Matrix:
-    w = weights(layer)["weight"]
+def compute_state_attention(layer: StateAttention, xs: Matrix) -> Matrix:
+    w = get_weights(layer)["weight"]
     outputs = []
     for t, s in enumerate(xs):
         visible = xs[max(0, t - layer.attention_span) : t + 1]
         keys, values = [matvec(w[2:4], past) for past in visible], [matvec(w[4:6], past) for past in visible]
-        outputs.append(add_vectors(s, attend_by_hand(matvec(w[:2], s), keys, values)))
+        outputs.append(add_vectors(s, compute_attention(matvec(w[:2], s), keys, values)))
     return outputs
 
 
@@ -185,7 +185,7 @@ def run_with_state(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
     return layer(x, state)
 
 
-def inputs() -> Tensor:
+def create_inputs() -> Tensor:
     return torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(5))
 
 
@@ -208,12 +208,12 @@ def build_recurrent_torch_comparison(
                 bias_hidden.zero_()
                 if isinstance(cell, cells.GRUCell):
                     bias_hidden[2 * cell.units :] = cell.bias_hidden.normal_()
-        return run(ours, inputs(), None), reference(inputs())[0]
+        return run(ours, create_inputs(), None), reference(create_inputs())[0]
 
     return compare
 
 
-def cell_row(
+def build_cell_row(
     name: str,
     build: Callable[[int, int], cells.Cell],
     compute_by_hand: Callable[[Any, Matrix], Matrix],
@@ -223,7 +223,7 @@ def cell_row(
     return Row(
         name=name,
         build=lambda: Recurrent(build(4, 3)),
-        inputs=inputs,
+        inputs=create_inputs,
         run=run,
         compare_by_hand=build_hand_comparison(Recurrent(build(2, 2)), lambda layer: compute_by_hand(layer.cell, INPUT)),
         compare_with_torch=None
@@ -235,52 +235,56 @@ def cell_row(
     )
 
 
-def rnn_builder(activation: str, cell_class: type[cells.RNNCell] = cells.RNNCell) -> Callable[[int, int], cells.Cell]:
+def make_rnn_builder(
+    activation: str, cell_class: type[cells.RNNCell] = cells.RNNCell
+) -> Callable[[int, int], cells.Cell]:
     """Returns a function from inputs and units to a cell."""
     return lambda inputs, units: cell_class(inputs, units, activation)
 
 
 CELL_ROWS = [
-    cell_row("rnn tanh", rnn_builder("tanh"), rnn_by_hand, lambda *a, **k: nn.RNN(*a, **k)),
-    cell_row("rnn relu", rnn_builder("relu"), rnn_by_hand, lambda *a, **k: nn.RNN(*a, nonlinearity="relu", **k)),
-    cell_row("rnn sigmoid", rnn_builder("sigmoid"), rnn_by_hand),
-    cell_row("rnn identity", rnn_builder("identity"), rnn_by_hand),
-    cell_row("lstm", cells.LSTMCell, lstm_by_hand, nn.LSTM),
-    cell_row(
-        "gru reset after, z keeps", cells.GRUCell, partial(gru_by_hand, reset_after=True, update_keeps=True), nn.GRU
+    build_cell_row("rnn tanh", make_rnn_builder("tanh"), compute_rnn, lambda *a, **k: nn.RNN(*a, **k)),
+    build_cell_row(
+        "rnn relu", make_rnn_builder("relu"), compute_rnn, lambda *a, **k: nn.RNN(*a, nonlinearity="relu", **k)
     ),
-    cell_row(
+    build_cell_row("rnn sigmoid", make_rnn_builder("sigmoid"), compute_rnn),
+    build_cell_row("rnn identity", make_rnn_builder("identity"), compute_rnn),
+    build_cell_row("lstm", cells.LSTMCell, compute_lstm, nn.LSTM),
+    build_cell_row(
+        "gru reset after, z keeps", cells.GRUCell, partial(compute_gru, reset_after=True, update_keeps=True), nn.GRU
+    ),
+    build_cell_row(
         "gru reset after, z replaces",
         cells.ReplacingGRUCell,
-        partial(gru_by_hand, reset_after=True, update_keeps=False),
+        partial(compute_gru, reset_after=True, update_keeps=False),
     ),
-    cell_row(
-        "gru reset before, z keeps", cells.EarlyResetGRUCell, partial(gru_by_hand, reset_after=False, update_keeps=True)
+    build_cell_row(
+        "gru reset before, z keeps", cells.EarlyResetGRUCell, partial(compute_gru, reset_after=False, update_keeps=True)
     ),
-    cell_row(
+    build_cell_row(
         "gru reset before, z replaces",
         cells.EarlyResetReplacingGRUCell,
-        partial(gru_by_hand, reset_after=False, update_keeps=False),
+        partial(compute_gru, reset_after=False, update_keeps=False),
     ),
-    cell_row("rnn layer norm", rnn_builder("tanh", cells.LayerNormRNNCell), rnn_by_hand),
-    cell_row("lstm layer norm", cells.LayerNormLSTMCell, lstm_by_hand),
-    cell_row("gru layer norm, z keeps", cells.LayerNormGRUCell, partial(norm_gru_by_hand, update_keeps=True)),
-    cell_row(
-        "gru layer norm, z replaces", cells.LayerNormReplacingGRUCell, partial(norm_gru_by_hand, update_keeps=False)
+    build_cell_row("rnn layer norm", make_rnn_builder("tanh", cells.LayerNormRNNCell), compute_rnn),
+    build_cell_row("lstm layer norm", cells.LayerNormLSTMCell, compute_lstm),
+    build_cell_row("gru layer norm, z keeps", cells.LayerNormGRUCell, partial(compute_norm_gru, update_keeps=True)),
+    build_cell_row(
+        "gru layer norm, z replaces", cells.LayerNormReplacingGRUCell, partial(compute_norm_gru, update_keeps=False)
     ),
 ]
 
 
-def weight_dropout_row() -> Row:
-    """In evaluation mode, a layer with weight dropout equals the layer without."""
+def build_weight_dropout_row() -> Row:
+    """Returns the row of a layer with weight dropout: in evaluation mode, it equals the layer without."""
     ours = Recurrent(cells.LSTMCell(4, 3), 0.5).eval()
     return Row(
         name="lstm weight dropout",
         build=lambda: Recurrent(cells.LSTMCell(4, 3), 0.5),
-        inputs=inputs,
+        inputs=create_inputs,
         run=run,
         compare_by_hand=build_hand_comparison(
-            Recurrent(cells.LSTMCell(2, 2), 0.5), lambda layer: lstm_by_hand(layer.cell, INPUT)
+            Recurrent(cells.LSTMCell(2, 2), 0.5), lambda layer: compute_lstm(layer.cell, INPUT)
         ),
         compare_with_torch=build_recurrent_torch_comparison(ours, [ours.cell], nn.LSTM(4, 3, batch_first=True)),
         run_with_state=run_with_state,
@@ -295,16 +299,16 @@ def build_stack(inputs: int, units: int) -> StackedRecurrent:
     )
 
 
-def stacked_row() -> Row:
+def build_stacked_row() -> Row:
     ours = build_stack(4, 3).eval()
 
     def compute_by_hand(layer: Any) -> Matrix:
-        return lstm_by_hand(layer.layer[1].cell, lstm_by_hand(layer.layer[0].cell, INPUT))
+        return compute_lstm(layer.layer[1].cell, compute_lstm(layer.layer[0].cell, INPUT))
 
     return Row(
         name="stacked lstm",
         build=lambda: build_stack(4, 3),
-        inputs=inputs,
+        inputs=create_inputs,
         run=run,
         compare_by_hand=build_hand_comparison(build_stack(2, 2), compute_by_hand),
         compare_with_torch=build_recurrent_torch_comparison(
@@ -320,19 +324,19 @@ def build_bidirectional(inputs: int, units: int) -> Bidirectional:
     return Bidirectional(Recurrent(cells.GRUCell(inputs, units)), Recurrent(cells.GRUCell(inputs, units)))
 
 
-def bidirectional_row() -> Row:
+def build_bidirectional_row() -> Row:
     ours = build_bidirectional(4, 3)
 
     def compute_by_hand(layer: Any) -> Matrix:
-        forward = gru_by_hand(layer.forwards.cell, INPUT, reset_after=True, update_keeps=True)
-        backward = gru_by_hand(layer.backwards.cell, INPUT[::-1], reset_after=True, update_keeps=True)[::-1]
+        forward = compute_gru(layer.forwards.cell, INPUT, reset_after=True, update_keeps=True)
+        backward = compute_gru(layer.backwards.cell, INPUT[::-1], reset_after=True, update_keeps=True)[::-1]
         return [a + b for a, b in zip(forward, backward)]
 
     reference = nn.GRU(4, 3, batch_first=True, bidirectional=True)
     return Row(
         name="bidirectional gru",
         build=lambda: build_bidirectional(4, 3),
-        inputs=inputs,
+        inputs=create_inputs,
         run=run,
         compare_by_hand=build_hand_comparison(build_bidirectional(2, 2), compute_by_hand),
         compare_with_torch=build_recurrent_torch_comparison(ours, [ours.forwards.cell, ours.backwards.cell], reference),
@@ -340,14 +344,14 @@ def bidirectional_row() -> Row:
     )
 
 
-def attentive_row(name: str, build: Callable[[], cells.Cell]) -> Row:
+def build_attentive_row(name: str, build: Callable[[], cells.Cell]) -> Row:
     return Row(
         name=name,
         build=lambda: AttentiveRecurrent(build(), attention_span=3),
-        inputs=inputs,
+        inputs=create_inputs,
         run=run,
         compare_by_hand=build_hand_comparison(
-            AttentiveRecurrent(cells.RNNCell(2, 2), 1), lambda layer: attentive_by_hand(layer, INPUT)
+            AttentiveRecurrent(cells.RNNCell(2, 2), 1), lambda layer: compute_attentive(layer, INPUT)
         ),
         run_with_state=run_with_state,
         causal=True,
@@ -356,8 +360,8 @@ def attentive_row(name: str, build: Callable[[], cells.Cell]) -> Row:
 
 
 def compare_state_attention_with_torch() -> tuple[Tensor, Tensor]:
-    """One head of PyTorch's attention whose output projection is the identity, with the window as mask."""
-    ours, x = StateAttention(4, attention_span=2), inputs()
+    """Compares with one head of PyTorch's attention: identity as output projection, the window as mask."""
+    ours, x = StateAttention(4, attention_span=2), create_inputs()
     reference = nn.MultiheadAttention(4, 1, bias=False, batch_first=True)
     with torch.no_grad():
         reference.in_proj_weight.copy_(ours.weight)
@@ -370,9 +374,9 @@ def compare_state_attention_with_torch() -> tuple[Tensor, Tensor]:
 STATE_ATTENTION_ROW = Row(
     name="state attention",
     build=lambda: StateAttention(4, attention_span=3),
-    inputs=inputs,
+    inputs=create_inputs,
     run=run,
-    compare_by_hand=build_hand_comparison(StateAttention(2, 1), lambda layer: state_attention_by_hand(layer, INPUT)),
+    compare_by_hand=build_hand_comparison(StateAttention(2, 1), lambda layer: compute_state_attention(layer, INPUT)),
     compare_with_torch=compare_state_attention_with_torch,
     run_with_state=run_with_state,
     causal=True,
@@ -387,21 +391,21 @@ def run_norm(layer: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
 def compare_norm_by_hand() -> tuple[Tensor, Tensor]:
     layer = LayerNorm(2)
     fill(layer).double()
-    w = weights(layer)
-    expected = [norm_by_hand(x, w["weight"], w["bias"]) for x in INPUT]
+    w = get_weights(layer)
+    expected = [compute_norm(x, w["weight"], w["bias"]) for x in INPUT]
     return layer(torch.tensor(INPUT, dtype=torch.float64)), torch.tensor(expected, dtype=torch.float64)
 
 
 def compare_norm_with_torch() -> tuple[Tensor, Tensor]:
     ours, reference = LayerNorm(4), nn.LayerNorm(4)
     reference.load_state_dict(fill(ours).state_dict())
-    return ours(inputs()), reference(inputs())
+    return ours(create_inputs()), reference(create_inputs())
 
 
 NORM_ROW = Row(
     name="layer norm",
     build=lambda: LayerNorm(4),
-    inputs=inputs,
+    inputs=create_inputs,
     run=run_norm,
     compare_by_hand=compare_norm_by_hand,
     compare_with_torch=compare_norm_with_torch,
@@ -412,11 +416,11 @@ NORM_ROW = Row(
 
 ROWS = [
     *CELL_ROWS,
-    weight_dropout_row(),
-    stacked_row(),
-    bidirectional_row(),
-    attentive_row("attentive rnn", lambda: cells.RNNCell(4, 3)),
-    attentive_row("attentive lstm", lambda: cells.LSTMCell(4, 3)),
+    build_weight_dropout_row(),
+    build_stacked_row(),
+    build_bidirectional_row(),
+    build_attentive_row("attentive rnn", lambda: cells.RNNCell(4, 3)),
+    build_attentive_row("attentive lstm", lambda: cells.LSTMCell(4, 3)),
     STATE_ATTENTION_ROW,
     NORM_ROW,
 ]

@@ -12,7 +12,7 @@ COLOURS = {"red": (220, 30, 30), "green": (30, 180, 50), "blue": (40, 60, 230)}
 
 
 def write(folder: Path) -> str:
-    """captions.csv beside images/; the captions differ in length."""
+    """Writes captions.csv beside images/; the captions differ in length."""
     random_state = np.random.RandomState(0)
     (folder / "images").mkdir()
     rows = ["image,caption"]
@@ -27,7 +27,7 @@ def write(folder: Path) -> str:
     return str(folder)
 
 
-def inputs_in_folder(folder: Path) -> list[str]:
+def list_inputs(folder: Path) -> list[str]:
     return [str(folder / "images" / f"{number}.png") for number in (0, 1, 5)]
 
 
@@ -35,7 +35,7 @@ ROW = TaskRow(
     task="caption",
     write=write,
     inputs=[],
-    inputs_in_folder=inputs_in_folder,
+    inputs_in_folder=list_inputs,
     settings={
         "network": {"width": 16, "embedding": 8},
         "training": {"batch_size": 8},

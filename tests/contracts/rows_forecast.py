@@ -30,7 +30,7 @@ def write(folder: Path) -> str:
     return str(path)
 
 
-def inputs_in_folder(folder: Path) -> list[str]:
+def list_inputs(folder: Path) -> list[str]:
     return [str(folder / "long.csv"), str(folder / "short.csv")]
 
 
@@ -38,7 +38,7 @@ ROW = TaskRow(
     task="forecast",
     write=write,
     inputs=[],
-    inputs_in_folder=inputs_in_folder,
+    inputs_in_folder=list_inputs,
     settings={
         "horizon": 6,
         "forecast": {"lookback": 24, "season": 12, "patch": 4, "known_future": "holiday"},

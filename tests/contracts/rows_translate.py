@@ -11,12 +11,12 @@ NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def write(folder: Path) -> str:
-    """train.num beside train.eng; one to four digits a line."""
+    """Writes train.num beside train.eng, with one to four digits per line."""
     random_state = random.Random(3)
     lines = [[random_state.randrange(10) for _ in range(random_state.randint(1, 4))] for _ in range(60)]
     (folder / "train.num").write_text("".join(" ".join(map(str, line)) + "\n" for line in lines), encoding="utf-8")
-    words = "".join(" ".join(NAMES[digit] for digit in line) + "\n" for line in lines)
-    (folder / "train.eng").write_text(words, encoding="utf-8")
+    names = "".join(" ".join(NAMES[digit] for digit in line) + "\n" for line in lines)
+    (folder / "train.eng").write_text(names, encoding="utf-8")
     return str(folder / "train.num")
 
 

@@ -18,7 +18,7 @@ from seqwise.layers.record import record
 ROWS: list[Row] = recurrent_rows.ROWS + attention_rows.ROWS
 
 
-def each_row(condition: Callable[[Row], Any] = lambda row: True) -> pytest.MarkDecorator:
+def parametrize_rows(condition: Callable[[Row], Any] = lambda row: True) -> pytest.MarkDecorator:
     """Runs a test on each row that meets the condition."""
     rows = [row for row in ROWS if condition(row)]
     return pytest.mark.parametrize("row", rows, ids=[row.name for row in rows])
@@ -33,18 +33,18 @@ def build(row: Row, dtype: torch.dtype = torch.float32) -> nn.Module:
     return row.build().to(dtype).eval()
 
 
-def inputs(row: Row, dtype: torch.dtype = torch.float32) -> Tensor:
+def create_inputs(row: Row, dtype: torch.dtype = torch.float32) -> Tensor:
     x = row.inputs()
     return x.to(dtype) if x.is_floating_point() else x
 
 
 def change_values(x: Tensor) -> Tensor:
-    """Other values of the same kind."""
+    """Returns other values of the same kind."""
     return 3 - 5 * x if x.is_floating_point() else (x + 1) % (x.max() + 1)
 
 
-def lengths_for(x: Tensor) -> Tensor:
-    """The first row is full, each next one shorter by one step."""
+def choose_lengths(x: Tensor) -> Tensor:
+    """Returns lengths (B,): the first sequence is full, each next one shorter by one step."""
     return (x.shape[1] - torch.arange(x.shape[0])).clamp(min=1)
 
 
@@ -63,14 +63,14 @@ def test_names_are_unique() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
 
 
-@each_row()
+@parametrize_rows()
 def test_a_layer_equals_a_hand_computed_result(row: Row) -> None:
     outputs, expected = row.compare_by_hand()
     assert outputs.shape == expected.shape
     torch.testing.assert_close(outputs, expected.to(outputs.dtype), rtol=1e-5, atol=1e-6)
 
 
-@each_row(lambda row: row.compare_with_torch)
+@parametrize_rows(lambda row: row.compare_with_torch)
 def test_a_layer_equals_that_of_pytorch_with_the_same_weights(row: Row) -> None:
     assert row.compare_with_torch is not None
     ours, theirs = row.compare_with_torch()
@@ -78,10 +78,10 @@ def test_a_layer_equals_that_of_pytorch_with_the_same_weights(row: Row) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-@each_row(lambda row: row.inputs().is_floating_point() or list(row.build().parameters()))
+@parametrize_rows(lambda row: row.inputs().is_floating_point() or list(row.build().parameters()))
 def test_gradients_match_finite_differences(row: Row) -> None:
-    module, x = RunModule(build(row, torch.float64), row), inputs(row, torch.float64)
-    lengths = lengths_for(x) if row.supports_padding else None
+    module, x = RunModule(build(row, torch.float64), row), create_inputs(row, torch.float64)
+    lengths = choose_lengths(x) if row.supports_padding else None
     names = [name for name, _ in module.named_parameters()]
     parameters = [parameter.detach().clone().requires_grad_() for parameter in module.parameters()]
     x.requires_grad_(x.is_floating_point())
@@ -93,57 +93,57 @@ def test_gradients_match_finite_differences(row: Row) -> None:
     assert torch.autograd.gradcheck(run, (x, *parameters), fast_mode=True)
 
 
-@each_row(lambda row: row.supports_padding)
+@parametrize_rows(lambda row: row.supports_padding)
 def test_a_padded_row_equals_the_row_without_padding(row: Row) -> None:
-    layer, x = build(row, torch.float64), inputs(row, torch.float64)
-    lengths = lengths_for(x)
-    together = row.run(layer, x, lengths)
+    layer, x = build(row, torch.float64), create_inputs(row, torch.float64)
+    lengths = choose_lengths(x)
+    padded = row.run(layer, x, lengths)
     for number, length in enumerate(lengths.tolist()):
-        alone = row.run(layer, x[number : number + 1, :length], None)
-        torch.testing.assert_close(together[number, :length], alone[0], rtol=1e-9, atol=1e-9)
+        without_padding = row.run(layer, x[number : number + 1, :length], None)
+        torch.testing.assert_close(padded[number, :length], without_padding[0], rtol=1e-9, atol=1e-9)
 
 
-@each_row(lambda row: row.supports_padding)
+@parametrize_rows(lambda row: row.supports_padding)
 def test_values_in_the_padding_do_not_change_the_result(row: Row) -> None:
-    layer, x = build(row), inputs(row)
-    lengths = lengths_for(x)
+    layer, x = build(row), create_inputs(row)
+    lengths = choose_lengths(x)
     valid = torch.arange(x.shape[1]) < lengths[:, None]
     garbage = torch.where(valid if x.dim() == 2 else valid[..., None], x, change_values(x))
     assert not torch.equal(garbage, x)
     assert torch.equal(row.run(layer, x, lengths)[valid], row.run(layer, garbage, lengths)[valid])
 
 
-@each_row(lambda row: row.causal)
+@parametrize_rows(lambda row: row.causal)
 def test_later_inputs_do_not_change_earlier_outputs(row: Row) -> None:
-    layer, x = build(row), inputs(row)
+    layer, x = build(row), create_inputs(row)
     outputs = row.run(layer, x, None)
     for step in range(1, x.shape[1]):
-        other = row.run(layer, torch.cat([x[:, :step], change_values(x[:, step:])], dim=1), None)
-        assert torch.equal(outputs[:, :step], other[:, :step]), f"outputs before step {step} depend on it"
-        assert not torch.equal(outputs[:, step:], other[:, step:])
+        changed_outputs = row.run(layer, torch.cat([x[:, :step], change_values(x[:, step:])], dim=1), None)
+        assert torch.equal(outputs[:, :step], changed_outputs[:, :step]), f"outputs before step {step} depend on it"
+        assert not torch.equal(outputs[:, step:], changed_outputs[:, step:])
 
 
-@each_row(lambda row: row.run_with_state)
+@parametrize_rows(lambda row: row.run_with_state)
 def test_a_sequence_read_in_two_segments_equals_the_whole_sequence(row: Row) -> None:
     assert row.run_with_state is not None
-    layer, x = build(row, torch.float64), inputs(row, torch.float64)
-    whole, _ = row.run_with_state(layer, x, None)
+    layer, x = build(row, torch.float64), create_inputs(row, torch.float64)
+    expected, _ = row.run_with_state(layer, x, None)
     for cut in range(1, x.shape[1]):
         first, state = row.run_with_state(layer, x[:, :cut], None)
         second, _ = row.run_with_state(layer, x[:, cut:], state)
-        torch.testing.assert_close(torch.cat([first, second], dim=1), whole, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(torch.cat([first, second], dim=1), expected, rtol=1e-9, atol=1e-9)
 
 
-@each_row(lambda row: row.run_with_state)
+@parametrize_rows(lambda row: row.run_with_state)
 def test_a_state_has_one_entry_per_row(row: Row) -> None:
     """A batch and its state can be split by rows between two segments."""
     assert row.run_with_state is not None
-    layer, x = build(row, torch.float64), inputs(row, torch.float64)
+    layer, x = build(row, torch.float64), create_inputs(row, torch.float64)
     _, state = row.run_with_state(layer, x, None)
     expected, _ = row.run_with_state(layer, x, state)
     for number in range(len(x)):
-        one, _ = row.run_with_state(layer, x[number : number + 1], select_row(state, number))
-        torch.testing.assert_close(one[0], expected[number], rtol=1e-9, atol=1e-9)
+        outputs, _ = row.run_with_state(layer, x[number : number + 1], select_row(state, number))
+        torch.testing.assert_close(outputs[0], expected[number], rtol=1e-9, atol=1e-9)
 
 
 def select_row(state: Any, number: int) -> Any:
@@ -152,56 +152,58 @@ def select_row(state: Any, number: int) -> Any:
     return None if state is None else tuple(select_row(part, number) for part in state)
 
 
-@each_row(lambda row: row.records)
+@parametrize_rows(lambda row: row.records)
 def test_recording_has_every_documented_name_and_does_not_change_the_result(row: Row) -> None:
-    layer, x = build(row), inputs(row)
-    lengths = lengths_for(x) if row.supports_padding else None
-    plain = row.run(layer, x, lengths)
+    layer, x = build(row), create_inputs(row)
+    lengths = choose_lengths(x) if row.supports_padding else None
+    expected = row.run(layer, x, lengths)
     with record(layer) as recording:
         recorded = row.run(layer, x, lengths)
-    assert torch.equal(plain, recorded)
+    assert torch.equal(expected, recorded)
     assert set(row.records) <= set(recording), f"missing: {sorted(set(row.records) - set(recording))}"
     assert not any(recording[name].requires_grad for name in recording)
 
 
-@each_row(lambda row: row.records)
+@parametrize_rows(lambda row: row.records)
 def test_the_fast_backend_equals_the_computation_from_recorded_values(row: Row) -> None:
     """Outputs and gradients of the fast backend against those of the reference implementation."""
-    layer, x = build(row, torch.float64), inputs(row, torch.float64)
-    lengths = lengths_for(x) if row.supports_padding else None
+    layer, x = build(row, torch.float64), create_inputs(row, torch.float64)
+    lengths = choose_lengths(x) if row.supports_padding else None
     x.requires_grad_(x.is_floating_point())
     variables = [*layer.parameters(), *([x] if x.requires_grad else [])]
     fast = row.run(layer, x, lengths)
     with record(layer, live=True) as recording:
-        slow = row.run(layer, x, lengths)
-    torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-9)
+        reference = row.run(layer, x, lengths)
+    torch.testing.assert_close(fast, reference, rtol=1e-9, atol=1e-9)
     direction = torch.randn_like(fast)
     if lengths is not None:
         direction *= (torch.arange(x.shape[1]) < lengths[:, None])[..., None]
     fast_gradients = torch.autograd.grad((fast * direction).sum(), variables, allow_unused=True)
-    slow_gradients = torch.autograd.grad((slow * direction).sum(), variables, allow_unused=True, retain_graph=True)
-    for one, other in zip(fast_gradients, slow_gradients):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+    reference_gradients = torch.autograd.grad(
+        (reference * direction).sum(), variables, allow_unused=True, retain_graph=True
+    )
+    for actual, expected in zip(fast_gradients, reference_gradients):
+        torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
     for name in row.records:
         if not recording[name].requires_grad and not list(layer.parameters()):
             continue  # a constant, such as a sinusoid
-        (gradient,) = torch.autograd.grad((slow * direction).sum(), recording[name], retain_graph=True)
+        (gradient,) = torch.autograd.grad((reference * direction).sum(), recording[name], retain_graph=True)
         assert gradient.abs().sum() > 0, f"no gradient flows through {name}"
 
 
-@each_row()
+@parametrize_rows()
 def test_a_saved_and_loaded_layer_gives_the_same_result(row: Row, tmp_path: Any) -> None:
-    layer, x = build(row), inputs(row)
+    layer, x = build(row), create_inputs(row)
     save_model(layer, str(tmp_path / "layer.safetensors"))
-    other = build(row)
+    loaded = build(row)
     with torch.no_grad():
-        for parameter in other.parameters():
+        for parameter in loaded.parameters():
             parameter.fill_(0.123)
-    load_model(other, str(tmp_path / "layer.safetensors"))
-    assert torch.equal(row.run(layer, x, None), row.run(other, x, None))
+    load_model(loaded, str(tmp_path / "layer.safetensors"))
+    assert torch.equal(row.run(layer, x, None), row.run(loaded, x, None))
 
 
-@each_row()
+@parametrize_rows()
 def test_the_same_seed_gives_the_same_weights(row: Row) -> None:
     torch.manual_seed(7)
     first = row.build().state_dict()
@@ -210,26 +212,26 @@ def test_the_same_seed_gives_the_same_weights(row: Row) -> None:
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
-@each_row()
+@parametrize_rows()
 def test_double_precision_gives_the_same_numbers(row: Row) -> None:
     layer = build(row)
-    single = row.run(layer, inputs(row), None)
-    double = row.run(layer.to(torch.float64), inputs(row, torch.float64), None)
-    assert double.dtype == torch.float64
-    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
+    float32 = row.run(layer, create_inputs(row), None)
+    float64 = row.run(layer.to(torch.float64), create_inputs(row, torch.float64), None)
+    assert float64.dtype == torch.float64
+    torch.testing.assert_close(float32.double(), float64, rtol=1e-4, atol=1e-5)
 
 
-@each_row()
+@parametrize_rows()
 def test_conversion_to_bfloat16_and_back_changes_outputs_by_rounding_only(row: Row) -> None:
     """Weights and buffers keep eight significant bits. Nothing is computed in bfloat16, which some processors lack."""
     layer = build(row)
-    before = row.run(layer, inputs(row), None)
-    after = row.run(layer.to(torch.bfloat16).to(torch.float32), inputs(row), None)
+    before = row.run(layer, create_inputs(row), None)
+    after = row.run(layer.to(torch.bfloat16).to(torch.float32), create_inputs(row), None)
     assert after.dtype == before.dtype
     assert (after - before).norm() <= 0.03 * before.norm()
 
 
-@each_row()
+@parametrize_rows()
 def test_a_layer_can_be_built_on_the_meta_device(row: Row) -> None:
     expected = row.build()
     with torch.device("meta"):
@@ -241,10 +243,10 @@ def test_a_layer_can_be_built_on_the_meta_device(row: Row) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@each_row()
+@parametrize_rows()
 def test_a_gpu_gives_the_same_numbers_with_and_without_recording(row: Row) -> None:
     """In double precision, because cuDNN rounds single precision to TF32."""
-    layer, x = build(row, torch.float64), inputs(row, torch.float64)
+    layer, x = build(row, torch.float64), create_inputs(row, torch.float64)
     expected = row.run(layer, x, None)
     layer, x = layer.to("cuda"), x.to("cuda")
     outputs = row.run(layer, x, None)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from task_row import TaskRow
 
-from seqwise.compare.run.execute import UNRELATED_TO_DATA
+from seqwise.compare.run.shared_data import UNRELATED_TO_DATA
 from seqwise.config import Settings, merge_settings, parse_settings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
@@ -58,24 +58,24 @@ def test_data_is_read_identically_for_all_families(name: str, book: Path, tmp_pa
     row = ROWS.get(name, LANGUAGE)
     data = row.write(tmp_path) or str(book)
     base = {**row.settings, "task": name, "device": "auto"}
-    first = parse_settings({**base, "model": "rnn", "budget": "2-epochs"})
-    get_task(name).prepare(data, first)  # fills in the settings that depend on the data
-    preprocessor = prepare_task(name, data, first).preprocessor
-    ours = prepare_task(name, data, first, preprocessor)
-    resolved = resolve(first, build_defaults_context(ours, choose_device(first), 1))[0]
-    expected = collect_values(next(iter(ours.batches(resolved).epoch(0))))
+    settings = parse_settings({**base, "model": "rnn", "budget": "2-epochs"})
+    get_task(name).prepare(data, settings)  # fills in the settings that depend on the data
+    preprocessor = prepare_task(name, data, settings).preprocessor
+    first_task = prepare_task(name, data, settings, preprocessor)
+    resolved = resolve(settings, build_defaults_context(first_task, choose_device(settings), 1))[0]
+    expected = collect_values(next(iter(first_task.batches(resolved).epoch(0))))
     assert any(isinstance(each, torch.Tensor) and each.numel() > 1 for each in expected.values())
     for family in ("feedforward", "lstm", "transformer"):
-        other = parse_settings(merge_settings(first.model_dump(), {**OTHER_VALUES, "model": family}))
-        theirs = prepare_task(name, data, other, preprocessor)
-        assert theirs.fingerprint == ours.fingerprint
-        assert theirs.split_rule == ours.split_rule
-        assert theirs.size() == ours.size()
-        assert theirs.preprocessor.facts == ours.preprocessor.facts
-        assert {key: each.fingerprint for key, each in theirs.preprocessor.tokenizers.items()} == {
-            key: each.fingerprint for key, each in ours.preprocessor.tokenizers.items()
+        changed_settings = parse_settings(merge_settings(settings.model_dump(), {**OTHER_VALUES, "model": family}))
+        other_task = prepare_task(name, data, changed_settings, preprocessor)
+        assert other_task.fingerprint == first_task.fingerprint
+        assert other_task.split_rule == first_task.split_rule
+        assert other_task.size() == first_task.size()
+        assert other_task.preprocessor.facts == first_task.preprocessor.facts
+        assert {key: each.fingerprint for key, each in other_task.preprocessor.tokenizers.items()} == {
+            key: each.fingerprint for key, each in first_task.preprocessor.tokenizers.items()
         }
-        batch = collect_values(next(iter(theirs.batches(resolved).epoch(0))))
+        batch = collect_values(next(iter(other_task.batches(resolved).epoch(0))))
         assert batch.keys() == expected.keys()
         for key, value in expected.items():
             assert torch.equal(batch[key], value) if isinstance(value, torch.Tensor) else batch[key] == value, key

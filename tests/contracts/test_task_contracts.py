@@ -74,13 +74,13 @@ def train_steps(training: TrainingRun, count: int) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in training.model.parameters()]
 
 
-def prediction_inputs(task: str, folder: Path) -> list[str]:
+def list_prediction_inputs(task: str, folder: Path) -> list[str]:
     row = ROWS[task]
     return row.inputs_in_folder(folder / "data") if row.inputs_in_folder else row.inputs
 
 
 def build_small_model(task: str, family: str, prepared_run: Any) -> tuple[Task, torch.nn.Module, Any]:
-    """The task, an untrained model and its training batches."""
+    """Returns the task, an untrained model and its training batches."""
     run, prepared, _ = prepared_run(task, family)
     torch.manual_seed(1)
     model = prepared.build(run.settings).eval()
@@ -96,8 +96,8 @@ def compute_loss(model: torch.nn.Module, batch: Any) -> float:
 def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(prepared_run, task, family):
     _, model, batches = build_small_model(task, family, prepared_run)
     batch = next(batches.epoch(0))
-    parts = [batch.slice(row, row + 1) for row in range(batch.rows)]
-    assert batch.rows > 1
+    parts = [batch.slice(row, row + 1) for row in range(batch.num_sequences)]
+    assert batch.num_sequences > 1
     assert sum(part.num_targets for part in parts) == batch.num_targets > 0
     assert sum(part.num_tokens for part in parts) == batch.num_tokens
     assert compute_loss(model, batch) == pytest.approx(sum(compute_loss(model, part) for part in parts), rel=1e-4)
@@ -110,25 +110,29 @@ def test_padding_changes_nothing(prepared_run, task, family):
     if not hasattr(batches, "collate") or task == "forecast":
         pytest.skip("its rows are all of one length: there is no padding")
     indices = np.arange(min(12, len(batches.lengths)))
-    together = compute_loss(model, batches.collate(indices))
-    alone = sum(compute_loss(model, batches.collate(indices[i : i + 1])) for i in range(len(indices)))
+    padded = compute_loss(model, batches.collate(indices))
+    without_padding = sum(compute_loss(model, batches.collate(indices[i : i + 1])) for i in range(len(indices)))
     assert len({int(batches.lengths[index]) for index in indices}) > 1, "rows of unequal length are needed"
-    assert together == pytest.approx(alone, rel=1e-4)
+    assert padded == pytest.approx(without_padding, rel=1e-4)
 
 
 @pytest.mark.parametrize("task", ROWS)
 def test_two_processes_share_the_batches_of_one(prepared_run, task):
     run, prepared, _ = prepared_run(task, ROWS[task].families[-1])
-    one = [batch.positions.tolist() for batch in prepared.batches(run.settings).epoch(0)]
-    parts = [prepared.batches(run.settings, rank, 2) for rank in range(2)]
-    two = [a.positions.tolist() + b.positions.tolist() for a, b in zip(*(part.epoch(0) for part in parts))]
-    assert parts[0].steps == parts[1].steps == len(two)
-    assert len(one) == len(two)
+    of_one_process = [batch.positions.tolist() for batch in prepared.batches(run.settings).epoch(0)]
+    loaders = [prepared.batches(run.settings, rank, 2) for rank in range(2)]
+    of_two_processes = [
+        a.positions.tolist() + b.positions.tolist() for a, b in zip(*(loader.epoch(0) for loader in loaders))
+    ]
+    assert loaders[0].steps == loaders[1].steps == len(of_two_processes)
+    assert len(of_one_process) == len(of_two_processes)
     # Only a batch that cannot be divided evenly may differ: by a row that is used twice, or left for another epoch.
-    different = [(alone, shared) for alone, shared in zip(one, two) if sorted(alone) != sorted(shared)]
+    different = [
+        (alone, shared) for alone, shared in zip(of_one_process, of_two_processes) if sorted(alone) != sorted(shared)
+    ]
     assert all(len(alone) % 2 for alone, _ in different)
     assert len(different) <= 1
-    alone, shared = (Counter(row for rows in batches for row in rows) for batches in (one, two))
+    alone, shared = (Counter(row for rows in batches for row in rows) for batches in (of_one_process, of_two_processes))
     assert (alone - shared).total() < 2
     assert (shared - alone).total() < 2
 
@@ -147,7 +151,7 @@ def test_a_resumed_run_gives_identical_weights(prepared_run, task, family, tmp_p
     run, prepared, _ = prepared_run(task, family)
 
     def create_copy(name: str) -> Run:
-        return Run.create(tmp_path / name, run.settings, run.origin, prepared.preprocessor, {})
+        return Run.create(tmp_path / name, run.settings, run.metadata, prepared.preprocessor, {})
 
     uninterrupted = train_steps(TrainingRun(create_copy("whole"), prepared), 5)
     interrupted = create_copy("interrupted")
@@ -171,7 +175,7 @@ def test_the_preprocessor_is_restored_from_the_run_folder(prepared_run, task, fa
 
 @pytest.mark.parametrize(("task", "family"), ALL_PAIRS)
 def test_every_metric_is_finite_and_defined(prepared_run, trained_model, task, family):
-    evaluation = trained_model(task, family).evaluate(prepared_run(task, family)[0].origin.data)
+    evaluation = trained_model(task, family).evaluate(prepared_run(task, family)[0].metadata.data)
     assert evaluation.metrics
     assert evaluation.metrics.keys() <= evaluation.definitions.keys()
     assert all(math.isfinite(value) for value in evaluation.metrics.values())
@@ -181,7 +185,7 @@ def test_every_metric_is_finite_and_defined(prepared_run, trained_model, task, f
 
 @pytest.mark.parametrize(("task", "family"), ALL_PAIRS)
 def test_predictions_have_the_order_of_the_inputs_and_are_independent(prepared_run, trained_model, task, family):
-    inputs = prediction_inputs(task, prepared_run(task, family)[2])
+    inputs = list_prediction_inputs(task, prepared_run(task, family)[2])
     loaded = trained_model(task, family)
     together = [round_values(prediction.values) for prediction in loaded.predict(inputs)]
     assert together == [round_values(loaded.predict(each).values) for each in inputs]
@@ -190,18 +194,20 @@ def test_predictions_have_the_order_of_the_inputs_and_are_independent(prepared_r
 
 @pytest.mark.parametrize(("task", "family"), SOME_PAIRS)
 def test_example_scores_sum_to_the_primary_metric_for_every_model(prepared_run, trained_model, task, family):
-    data, primary_metric = prepared_run(task, family)[0].origin.data, prepared_run(task, family)[1].primary_metric[0]
-    loaded, other = trained_model(task, family), trained_model(task, ROWS[task].families[0])
-    plain = loaded.evaluate(data)
-    assert plain.examples is None
-    assert plain.seconds > 0
-    for metric in {primary_metric, *({"bleu", "exact_match"} & plain.metrics.keys())}:
+    data, primary_metric = prepared_run(task, family)[0].metadata.data, prepared_run(task, family)[1].primary_metric[0]
+    loaded, other_model = trained_model(task, family), trained_model(task, ROWS[task].families[0])
+    without_examples = loaded.evaluate(data)
+    assert without_examples.examples is None
+    assert without_examples.seconds > 0
+    for metric in {primary_metric, *({"bleu", "exact_match"} & without_examples.metrics.keys())}:
         evaluation = loaded.evaluate(data, examples=True, primary_metric=metric)
-        assert evaluation.metrics == plain.metrics
-        assert evaluation.as_dict().keys() == plain.as_dict().keys()
+        assert evaluation.metrics == without_examples.metrics
+        assert evaluation.as_dict().keys() == without_examples.as_dict().keys()
         assert evaluation.examples.metric == metric
-        assert compute_metric(metric, evaluation.examples.sums.sum(0)) == pytest.approx(plain.metrics[metric], rel=1e-6)
-        other_examples = other.evaluate(data, examples=True, primary_metric=metric).examples
+        assert compute_metric(metric, evaluation.examples.sums.sum(0)) == pytest.approx(
+            without_examples.metrics[metric], rel=1e-6
+        )
+        other_examples = other_model.evaluate(data, examples=True, primary_metric=metric).examples
         assert evaluation.examples.unit == other_examples.unit
         assert evaluation.examples.sums.shape == other_examples.sums.shape
         assert [(each.input, each.expected) for each in evaluation.examples.texts] == [
@@ -213,7 +219,7 @@ def test_example_scores_sum_to_the_primary_metric_for_every_model(prepared_run, 
 @pytest.mark.parametrize("task", ROWS)
 def test_examples_of_the_training_split_are_recognised_and_baselines_are_finite(prepared_run, trained_model, task):
     family = ROWS[task].families[0]
-    data, loaded = prepared_run(task, family)[0].origin.data, trained_model(task, family)
+    data, loaded = prepared_run(task, family)[0].metadata.data, trained_model(task, family)
     evaluation = loaded.evaluate(data, split="train")
     assert evaluation.overlap is not None
     assert evaluation.overlap.count == evaluation.overlap.total > 0
@@ -229,7 +235,7 @@ def test_examples_of_the_training_split_are_recognised_and_baselines_are_finite(
 @pytest.mark.parametrize("task", ROWS)
 def test_evaluation_writes_input_expected_and_predicted(prepared_run, trained_model, task, tmp_path):
     family = ROWS[task].families[0]
-    data, loaded = prepared_run(task, family)[0].origin.data, trained_model(task, family)
+    data, loaded = prepared_run(task, family)[0].metadata.data, trained_model(task, family)
     loaded.evaluate(data, out=tmp_path / "answers.jsonl")
     loaded.evaluate(data, out=tmp_path / "answers.csv")
     rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -245,7 +251,7 @@ def test_evaluation_writes_input_expected_and_predicted(prepared_run, trained_mo
 @pytest.mark.parametrize(("task", "family"), SOME_PAIRS)
 def test_latency_is_positive(prepared_run, trained_model, task, family):
     loaded, (run, prepared, _) = trained_model(task, family), prepared_run(task, family)
-    measure = prepared.measure_latency(loaded.bundle, run.origin.data, num_predictions=3)
+    measure = prepared.measure_latency(loaded.bundle, run.metadata.data, num_predictions=3)
     assert 0 < measure() < math.inf
 
 
@@ -266,7 +272,7 @@ def test_validation_has_its_primary_metric(prepared_run, trained_model, task, fa
     assert metrics == prepared.validate(loaded.model, loaded.settings, World(), share=1.0)
     part = prepared.validate(loaded.model, loaded.settings, World(), share=0.3)
     assert part == prepared.validate(loaded.model, loaded.settings, World(), share=0.3)
-    assert prepared.valid_size().tokens > 0
+    assert prepared.valid_size().num_tokens > 0
     if task != "masked":  # whose data here is a single batch
         assert part["loss"] != metrics["loss"]
     assert {"loss", prepared.primary_metric[0]} <= metrics.keys()
@@ -279,9 +285,9 @@ def test_the_model_card_and_the_report_describe_the_task(prepared_run, trained_m
     run, prepared, _ = prepared_run(task, family)
     trained_model(task, family)
     assert (run.folder / "README.md").read_text(encoding="utf-8").startswith(f"# {family}, {task}\n")
-    report = prepared.report()
-    assert report.rows.keys() == {"train", "valid", "test"}
-    assert all(len(row) == len(report.columns) for row in report.rows.values())
+    counts = prepared.count_data()
+    assert counts.keys() == {"train", "valid", "test"}
+    assert all(row.keys() == counts["train"].keys() for row in counts.values())
 
 
 @pytest.mark.gpu
@@ -295,4 +301,4 @@ def test_a_gpu_trains_evaluates_and_predicts(tmp_path, task, family):
     train_steps(TrainingRun(run, prepared), 4)
     loaded = TrainedModel(run, "cuda")
     assert all(math.isfinite(value) for value in loaded.evaluate(data).metrics.values())
-    assert len(loaded.predict(prediction_inputs(task, tmp_path))) == len(prediction_inputs(task, tmp_path))
+    assert len(loaded.predict(list_prediction_inputs(task, tmp_path))) == len(list_prediction_inputs(task, tmp_path))

@@ -1,17 +1,15 @@
-"""Beam search and sampling of sequences, compared with exhaustive search and with a simple slow search."""
+"""Beam search and sampling of sequences, compared with exhaustive search and with a reference implementation."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from seqwise.backbones.memory import Memory
-from seqwise.decoding.beam import coverage_penalty, length_penalty, topk
+from seqwise.decoding.beam import compute_coverage_penalty, compute_length_penalty, topk
 from seqwise.decoding.generate import decode_sequences
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sequences import Hypothesis, StepOutput, apply_constraints
@@ -33,14 +31,17 @@ VARIANTS = {
 for_each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
+MEMORY_WIDTH, MAX_POSITIONS = 8, 20
+
+
 def build_decoder(variant: str, vocabulary: int = 12, output_std: float = 3.0) -> TokenDecoder:
-    """Returns a small decoder with random weights, large enough that no two sequences are equally likely."""
+    """Returns a small decoder with random weights, whose scale makes no two sequences equally likely."""
     settings = ResolvedSettings.model_validate(
         VARIANTS[variant] | {"network": {"width": 8, "depth": 2, "tie_weights": False}}
     )
     settings.transformer.heads = 2
     torch.manual_seed(3)
-    decoder = TokenDecoder(settings, vocabulary, 8, 20).double().eval()
+    decoder = TokenDecoder(settings, vocabulary, MEMORY_WIDTH, MAX_POSITIONS).double().eval()
     with torch.no_grad():
         for weight in decoder.parameters():
             if weight.dim() == 2:
@@ -51,7 +52,7 @@ def build_decoder(variant: str, vocabulary: int = 12, output_std: float = 3.0) -
 
 def create_memory(rows: int = 5) -> Memory:
     generator = torch.Generator().manual_seed(7)
-    vectors = 2 * torch.randn(rows, 6, 8, dtype=torch.float64, generator=generator)
+    vectors = 2 * torch.randn(rows, 6, MEMORY_WIDTH, dtype=torch.float64, generator=generator)
     return Memory(vectors, torch.tensor([6, 2, 4, 1, 5])[:rows])
 
 
@@ -59,8 +60,12 @@ def select_row(memory: Memory, row: int) -> Memory:
     return Memory(memory.vectors[row : row + 1, : int(memory.lengths[row])])
 
 
-def search(decoder, memory: Memory, options: BeamSearchOptions, max_length=6, **more) -> list[list[Hypothesis]]:
-    return decode_sequences(decoder, memory, begin=BEGIN, end=END, options=options, max_length=max_length, **more)
+def search(
+    decoder, memory: Memory, options: BeamSearchOptions, max_length=6, **decoding_options
+) -> list[list[Hypothesis]]:
+    return decode_sequences(
+        decoder, memory, begin=BEGIN, end=END, options=options, max_length=max_length, **decoding_options
+    )
 
 
 def get_ids(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
@@ -71,17 +76,22 @@ def get_ids(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
 
 
 @torch.no_grad()
-def read_prefix(decoder: TokenDecoder, memory: Memory, prefix: list[int]) -> tuple[list[float], Tensor]:
-    """Returns log-probabilities after the prefix, without a cache, and 1 minus the attention summed over steps."""
-    states = decoder.read(torch.tensor([[BEGIN, *prefix]]), None, memory, need_weights=True)
-    attention = 0.0 if states.weights is None else states.weights[0].sum(0)
-    return decoder.head(states.vectors[0, -1]).tolist(), 1 - attention
+def score_prefix(decoder: TokenDecoder, memory: Memory, prefix: list[int]) -> tuple[list[float], list[float]]:
+    """Returns the log-probabilities of the next token, and Σ_j p_ij for each source position i; without a cache.
+
+    p_ij is the attention of step j to position i (Wu et al. 2016, eq. 14). Without attention there are no positions.
+    """
+    states = decoder.decode(torch.tensor([[BEGIN, *prefix]]), None, memory, need_weights=True)
+    attention_sums = [] if states.weights is None else states.weights[0].sum(0).tolist()
+    return decoder.head(states.vectors[0, -1]).tolist(), attention_sums
 
 
-def compute_score(options: BeamSearchOptions, total: float, length: int, uncovered: Tensor) -> float:
-    score = total / ((5 + length) / 6) ** options.length_penalty
+def compute_score(
+    options: BeamSearchOptions, log_probability: float, length: int, attention_sums: list[float]
+) -> float:
+    score = log_probability / ((5 + length) / 6) ** options.length_penalty
     if options.coverage_penalty:
-        score += options.coverage_penalty * sum(math.log(max(min(1 - m, 1.0), 1e-6)) for m in uncovered.tolist())
+        score += options.coverage_penalty * sum(math.log(max(min(each, 1.0), 1e-6)) for each in attention_sums)
     return score
 
 
@@ -89,56 +99,68 @@ def search_exhaustively(
     decoder: TokenDecoder, memory: Memory, options: BeamSearchOptions, max_length: int
 ) -> list[list[int]]:
     """Returns all possible sequences, best first: those that end, then those cut at the maximum length."""
-    vocabulary = decoder.output.vocabulary
-    others = [token for token in range(vocabulary) if token != END]
-    ended, cut = [], []
-    for length in range(max_length + 1):
-        for ids in product(others, repeat=length):
-            total = sum(read_prefix(decoder, memory, list(ids[:t]))[0][ids[t]] for t in range(length))
-            log_probs, uncovered = read_prefix(decoder, memory, list(ids))
-            if length < max_length:
-                ended.append((compute_score(options, total + log_probs[END], length + 1, uncovered), list(ids)))
-            else:
-                uncovered = read_prefix(decoder, memory, list(ids[:-1]))[1]
-                cut.append((compute_score(options, total, length, uncovered), list(ids)))
-    return [ids for _, ids in sorted(ended, reverse=True)] + [ids for _, ids in sorted(cut, reverse=True)]
+    other_tokens = [token for token in range(decoder.output.vocabulary) if token != END]
+    ended, truncated = [], []
+    unfinished = [([], 0.0)]  # ids and their log-probability
+    for length in range(1, max_length + 1):
+        extended = []
+        for ids, log_probability in unfinished:
+            log_probs, attention_sums = score_prefix(decoder, memory, ids)
+            ended.append((compute_score(options, log_probability + log_probs[END], length, attention_sums), ids))
+            extended += [([*ids, token], log_probability + log_probs[token]) for token in other_tokens]
+            if length == max_length:
+                truncated += [
+                    (compute_score(options, value, length, attention_sums), longer)
+                    for longer, value in extended[-len(other_tokens) :]
+                ]
+        unfinished = extended
+    return [ids for _, ids in sorted(ended, reverse=True)] + [ids for _, ids in sorted(truncated, reverse=True)]
+
+
+def compute_token_log_probs(decoder: TokenDecoder, memory: Memory, ids: list[int], start: int = 0) -> list[float]:
+    """Returns the log-probability of each token from `start` on, given the tokens before it."""
+    return [score_prefix(decoder, memory, ids[:t])[0][ids[t]] for t in range(start, len(ids))]
 
 
 @dataclass
-class Beam:
+class PartialHypothesis:
     ids: list[int]
-    total: float
+    log_probability: float
 
 
 def reference_beam_search(
     decoder: TokenDecoder, memory: Memory, options: BeamSearchOptions, max_length: int, prefix: tuple[int, ...] = ()
 ) -> list[tuple[list[int], float]]:
-    """Beam search for one row with Python lists, without a cache."""
-    beams, finished = [Beam([*prefix], 0.0)], []
+    """Returns the ids and scores of beam search for one source, computed with Python lists and without a cache."""
+    beams, finished = [PartialHypothesis([*prefix], 0.0)], []
     for length in range(len(prefix), max_length):
-        candidates = []
+        candidates = []  # log-probability, hypothesis to extend, next token, attention sums
         for beam in beams:
-            log_probs, uncovered = read_prefix(decoder, memory, beam.ids)
+            log_probs, attention_sums = score_prefix(decoder, memory, beam.ids)
             if length < options.min_length:
                 log_probs[END] = -math.inf
-            candidates += [(beam.total + value, beam, token, uncovered) for token, value in enumerate(log_probs)]
-        candidates.sort(key=lambda each: -each[0])
-        for total, beam, token, uncovered in candidates[: options.beam]:
-            if token == END and total > -math.inf:
-                finished.append((compute_score(options, total, length + 1, uncovered), beam.ids))
-        unfinished = [each for each in candidates if each[2] != END][: options.beam]
-        beams = [Beam([*beam.ids, token], total) for total, beam, token, _ in unfinished]
+            candidates += [
+                (beam.log_probability + value, beam, token, attention_sums) for token, value in enumerate(log_probs)
+            ]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        for log_probability, beam, token, attention_sums in candidates[: options.beam]:
+            if token == END and log_probability > -math.inf:
+                finished.append((compute_score(options, log_probability, length + 1, attention_sums), beam.ids))
+        unfinished = [candidate for candidate in candidates if candidate[2] != END][: options.beam]
+        beams = [PartialHypothesis([*beam.ids, token], value) for value, beam, token, _ in unfinished]
         finished.sort(reverse=True)
         nth_best = finished[options.n_best - 1][0] if len(finished) >= options.n_best else -math.inf
-        is_enough = options.beam == 1 or beams[0].total / ((5 + length + 2) / 6) ** options.length_penalty <= nth_best
-        if len(finished) >= options.beam and is_enough:
+        # The best score that can still be reached: with the token just appended and the end token.
+        best_possible = compute_score(replace(options, coverage_penalty=0.0), beams[0].log_probability, length + 2, [])
+        cannot_improve = options.beam == 1 or best_possible <= nth_best
+        if len(finished) >= options.beam and cannot_improve:
             break
     else:
-        cut = []
+        truncated = []
         for beam in beams:
-            uncovered = read_prefix(decoder, memory, beam.ids[:-1])[1]
-            cut.append((compute_score(options, beam.total, max_length, uncovered), beam.ids))
-        finished += sorted(cut, reverse=True)
+            _, attention_sums = score_prefix(decoder, memory, beam.ids[:-1])
+            truncated.append((compute_score(options, beam.log_probability, max_length, attention_sums), beam.ids))
+        finished += sorted(truncated, reverse=True)
     return [(ids, score) for score, ids in finished[: options.n_best]]
 
 
@@ -147,12 +169,13 @@ def reference_beam_search(
 
 @pytest.mark.parametrize("variant", ["lstm additive", "transformer"])
 @pytest.mark.parametrize("penalties", [(0.0, 0.0), (1.0, 0.0), (0.6, 0.5)])
-def test_a_beam_as_wide_as_all_sequences_equals_exhaustive_search(variant, penalties):
+def test_a_beam_of_all_sequences_equals_exhaustive_search(variant, penalties):
     decoder, memory, max_length = build_decoder(variant, vocabulary=4, output_std=2.0), create_memory(2), 3
     options = BeamSearchOptions(beam=64, length_penalty=penalties[0], coverage_penalty=penalties[1], n_best=64)
     results = get_ids(search(decoder, memory, options, max_length))
     for row in range(2):
-        assert results[row][:20] == search_exhaustively(decoder, select_row(memory, row), options, max_length)[:20]
+        expected = search_exhaustively(decoder, select_row(memory, row), options, max_length)
+        assert results[row][:20] == expected[:20]  # the 13 sequences that end, and the best that are truncated
 
 
 @for_each_variant
@@ -167,8 +190,8 @@ def test_a_beam_as_wide_as_all_sequences_equals_exhaustive_search(variant, penal
     ids=["greedy", "beam", "no penalty", "coverage"],
 )
 @pytest.mark.parametrize("prefix", [(), (5, 7)], ids=["no prefix", "prefix"])
-def test_the_search_equals_the_slow_reference(variant, options, prefix):
-    """The caches, the batch and the tensors of beams change no result."""
+def test_the_search_equals_the_reference_implementation(variant, options, prefix):
+    """Caches, batching and beams as tensors change no result."""
     decoder, memory = build_decoder(variant), create_memory()
     if options.coverage_penalty and variant == "lstm without attention":
         with pytest.raises(UsageError, match="has no attention"):
@@ -186,33 +209,33 @@ def test_a_beam_of_one_equals_greedy_decoding(variant):
     greedy = decode_sequences(
         decoder, memory, begin=BEGIN, end=END, sampling=SamplingOptions(greedy=True), max_length=12
     )
-    results = search(decoder, memory, BeamSearchOptions(), max_length=12)
-    assert get_ids(results) == get_ids(greedy)
-    for one, other in zip(results, greedy):
-        assert one[0].log_probability == pytest.approx(other[0].log_probability, rel=1e-5)
-        assert one[0].ended == other[0].ended
+    beam = search(decoder, memory, BeamSearchOptions(), max_length=12)
+    assert get_ids(beam) == get_ids(greedy)
+    for (beam_best,), (greedy_best,) in zip(beam, greedy):
+        assert beam_best.log_probability == pytest.approx(greedy_best.log_probability, rel=1e-5)
+        assert beam_best.ended == greedy_best.ended
 
 
 @for_each_variant
-def test_a_batch_gives_the_results_of_its_rows_in_order(variant):
+def test_a_batch_gives_the_results_of_single_sources_in_order(variant):
     decoder, memory, options = build_decoder(variant), create_memory(), BeamSearchOptions(beam=4, n_best=3)
     batched = search(decoder, memory, options, max_length=9)
-    single = [search(decoder, select_row(memory, row), options, max_length=9)[0] for row in range(5)]
-    assert get_ids(batched) == get_ids(single)
+    one_by_one = [search(decoder, select_row(memory, row), options, max_length=9)[0] for row in range(5)]
+    assert get_ids(batched) == get_ids(one_by_one)
     assert [[each.score for each in row] for row in batched] == [
-        pytest.approx([each.score for each in row], rel=1e-5) for row in single
+        pytest.approx([each.score for each in row], rel=1e-5) for row in one_by_one
     ]
 
 
 @for_each_variant
-def test_single_precision_with_packed_weights_finds_the_same_sequences(variant):
-    """There are enough rows for packed copies of the weights, which float64 does not use."""
+def test_float32_with_packed_weights_finds_the_same_sequences_as_float64(variant):
+    """Weights are packed by oneDNN (`kernels/packed_linear.py`), which needs float32 and at least 4 sequences."""
     decoder, memory, options = build_decoder(variant), create_memory(), BeamSearchOptions(beam=3)
-    exact = search(decoder, memory, options)
-    single = search(decoder.float(), Memory(memory.vectors.float(), memory.lengths), options)
-    assert get_ids(single) == get_ids(exact)
-    for one, other in zip(single, exact):
-        assert one[0].log_probability == pytest.approx(other[0].log_probability, rel=1e-4)
+    float64 = search(decoder, memory, options)
+    float32 = search(decoder.float(), Memory(memory.vectors.float(), memory.lengths), options)
+    assert get_ids(float32) == get_ids(float64)
+    for (actual,), (expected,) in zip(float32, float64):
+        assert actual.log_probability == pytest.approx(expected.log_probability, rel=1e-4)
 
 
 @for_each_variant
@@ -220,11 +243,11 @@ def test_autocast_to_bfloat16_changes_scores_by_less_than_half_a_nat(variant):
     """As on a GPU: matrix products are in bfloat16, sums of log-probabilities are not."""
     decoder, memory = build_decoder(variant).float(), create_memory()
     memory = Memory(memory.vectors.float(), memory.lengths)
-    exact = search(decoder, memory, BeamSearchOptions(beam=3))
+    float32 = search(decoder, memory, BeamSearchOptions(beam=3))
     with torch.autocast("cpu", torch.bfloat16):
-        autocast = search(decoder, memory, BeamSearchOptions(beam=3))
-    for one, other in zip(autocast, exact):
-        assert one[0].score == pytest.approx(other[0].score, abs=0.5)
+        bfloat16 = search(decoder, memory, BeamSearchOptions(beam=3))
+    for (actual,), (expected,) in zip(bfloat16, float32):
+        assert actual.score == pytest.approx(expected.score, abs=0.5)
 
 
 @for_each_variant
@@ -233,9 +256,7 @@ def test_the_log_probability_is_the_sum_over_the_tokens(variant):
     for row, hypotheses in enumerate(search(decoder, memory, BeamSearchOptions(beam=3, n_best=3), max_length=5)):
         for each in hypotheses:
             ids = [*each.ids, END] if each.ended else each.ids
-            token_log_probs = (
-                read_prefix(decoder, select_row(memory, row), ids[:t])[0][ids[t]] for t in range(len(ids))
-            )
+            token_log_probs = compute_token_log_probs(decoder, select_row(memory, row), ids)
             assert each.log_probability == pytest.approx(sum(token_log_probs), rel=1e-5)
             assert each.ended == (len(each.ids) < 5)
 
@@ -243,7 +264,7 @@ def test_the_log_probability_is_the_sum_over_the_tokens(variant):
 # Options
 
 
-def test_each_row_has_its_own_maximum_length():
+def test_each_source_has_its_own_maximum_length():
     decoder, memory = build_decoder("transformer"), create_memory()
     max_length = torch.tensor([1, 7, 3, 0, 5])
     results = search(decoder, memory, BeamSearchOptions(beam=3), max_length, banned=(END,))
@@ -266,8 +287,8 @@ def test_no_ngram_occurs_twice(variant):
     options = BeamSearchOptions(beam=3, n_best=3, no_repeat_ngram=2, min_length=9)
     for row in search(decoder, memory, options, max_length=10):
         for each in row:
-            pairs = list(zip(each.ids, each.ids[1:]))
-            assert len(pairs) == len(set(pairs)) >= 8
+            bigrams = list(zip(each.ids, each.ids[1:]))
+            assert len(bigrams) == len(set(bigrams)) >= 8
 
 
 def test_every_sequence_begins_with_the_forced_prefix():
@@ -276,10 +297,10 @@ def test_every_sequence_begins_with_the_forced_prefix():
     forced = search(decoder, memory, BeamSearchOptions(beam=3, n_best=3), prefix=[5, 7])
     assert all(each.ids[:2] == [5, 7] for row in forced for each in row)
     assert get_ids(unforced) != get_ids(forced)
-    row = select_row(memory, 0)
-    ids = [*forced[0][0].ids, END] if forced[0][0].ended else forced[0][0].ids
-    token_log_probs = (read_prefix(decoder, row, ids[:t])[0][ids[t]] for t in range(2, len(ids)))
-    assert forced[0][0].log_probability == pytest.approx(sum(token_log_probs), rel=1e-5)  # the prefix does not count
+    best = forced[0][0]
+    ids = [*best.ids, END] if best.ended else best.ids
+    log_probs_after_prefix = compute_token_log_probs(decoder, select_row(memory, 0), ids, start=2)
+    assert best.log_probability == pytest.approx(sum(log_probs_after_prefix), rel=1e-5)
 
 
 def test_a_prefix_longer_than_the_maximum_length_is_the_result():
@@ -305,8 +326,8 @@ def test_if_all_tokens_are_banned_the_prefix_is_the_result():
 
 
 def test_an_empty_memory_gives_no_results():
-    empty = Memory(torch.zeros(0, 3, 8, dtype=torch.float64), torch.zeros(0, dtype=torch.long))
-    assert search(build_decoder("lstm additive"), empty, BeamSearchOptions(beam=2)) == []
+    empty_memory = Memory(torch.zeros(0, 3, 8, dtype=torch.float64), torch.zeros(0, dtype=torch.long))
+    assert search(build_decoder("lstm additive"), empty_memory, BeamSearchOptions(beam=2)) == []
 
 
 def test_a_beam_wider_than_the_vocabulary_returns_all_sequences():
@@ -332,7 +353,7 @@ class ConfidentDecoder:
 
 
 def test_the_search_continues_after_k_poor_hypotheses_have_finished():
-    """At each step some of the five best continuations end; the search continues even when five have ended."""
+    """At each step some of the five best extensions end; the search continues even when five have ended."""
     (row,) = decode_sequences(
         ConfidentDecoder(),
         Memory(torch.zeros(1, 1, 1)),
@@ -347,11 +368,11 @@ def test_the_search_continues_after_k_poor_hypotheses_have_finished():
 
 
 def test_penalties_equal_hand_computed_values():
-    assert length_penalty(7, 1.0) == 2.0
-    assert length_penalty(7, 0.0) == 1.0
-    assert length_penalty(19, 0.5) == 2.0
+    assert compute_length_penalty(7, 1.0) == 2.0
+    assert compute_length_penalty(7, 0.0) == 1.0
+    assert compute_length_penalty(19, 0.5) == 2.0
     uncovered = torch.tensor([0.5, 0.0, -0.7, 0.75])  # attention of 0.5, 1, 1.7 and 0.25
-    assert coverage_penalty(uncovered).item() == pytest.approx(math.log(0.5) + math.log(0.25))
+    assert compute_coverage_penalty(uncovered).item() == pytest.approx(math.log(0.5) + math.log(0.25))
 
 
 def test_a_length_penalty_prefers_longer_sequences():
@@ -369,9 +390,11 @@ def test_a_length_penalty_prefers_longer_sequences():
 # Sampling
 
 
-def sample(decoder, seed: int, sampling: SamplingOptions = SamplingOptions(), **more) -> list[list[Hypothesis]]:
+def sample(
+    decoder, seed: int, sampling: SamplingOptions = SamplingOptions(), **decoding_options
+) -> list[list[Hypothesis]]:
     return decode_sequences(
-        decoder, create_memory(), begin=BEGIN, end=END, sampling=sampling, max_length=8, seed=seed, **more
+        decoder, create_memory(), begin=BEGIN, end=END, sampling=sampling, max_length=8, seed=seed, **decoding_options
     )
 
 
@@ -388,9 +411,7 @@ def test_several_samples_of_a_row_have_their_own_log_probabilities():
         assert len({tuple(each.ids) for each in hypotheses}) > 1
         for each in hypotheses:
             ids = [*each.ids, END] if each.ended else each.ids
-            token_log_probs = (
-                read_prefix(decoder, select_row(memory, row), ids[:t])[0][ids[t]] for t in range(len(ids))
-            )
+            token_log_probs = compute_token_log_probs(decoder, select_row(memory, row), ids)
             assert each.log_probability == pytest.approx(sum(token_log_probs), rel=1e-5)
 
 
@@ -414,11 +435,12 @@ def test_sampling_respects_minimum_length_prefix_banned_tokens_and_ngrams():
 
 def test_a_repetition_penalty_gives_more_distinct_tokens():
     decoder = build_decoder("lstm without attention")
-    plain = sum(len(set(row[0].ids)) for row in sample(decoder, 0, SamplingOptions(greedy=True)))
-    varied = sum(
-        len(set(row[0].ids)) for row in sample(decoder, 0, SamplingOptions(greedy=True, repetition_penalty=5.0))
-    )
-    assert varied > plain
+
+    def count_distinct_tokens(repetition_penalty: float) -> int:
+        options = SamplingOptions(greedy=True, repetition_penalty=repetition_penalty)
+        return sum(len(set(row[0].ids)) for row in sample(decoder, 0, options))
+
+    assert count_distinct_tokens(5.0) > count_distinct_tokens(1.0)
 
 
 def test_a_negative_seed_is_rejected():

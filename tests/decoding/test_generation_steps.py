@@ -38,19 +38,19 @@ def build(name: str, device: str = "cpu") -> LanguageModel:
     return LanguageModel(settings, VOCABULARY).eval().to(device)
 
 
-def prompt(rows: int = 1, device: str = "cpu") -> torch.Tensor:
+def draw_prompt(rows: int = 1, device: str = "cpu") -> torch.Tensor:
     return torch.randint(VOCABULARY, (rows, 5), generator=torch.Generator().manual_seed(1)).to(device)
 
 
-class PlainModel:
-    """The model without its step."""
+class ModelWithoutStep:
+    """A model that reads every token with `next`, because it has no step over fixed memory."""
 
     def __init__(self, model: LanguageModel):
         self.next = model.next
 
 
 def read_tokens(reader: TokenReader, ids: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities (B, T, V) after the prompt and each of the tokens (B, T - 1)."""
+    """Returns log-probabilities (B, T, V) after the prompt and each of the tokens (B, T - 1)."""
     inputs = [ids, *tokens.split(1, dim=1)]
     return torch.stack([reader.read(each).log_softmax(-1) for each in inputs], 1)
 
@@ -59,12 +59,14 @@ def read_tokens(reader: TokenReader, ids: torch.Tensor, tokens: torch.Tensor) ->
 @pytest.mark.parametrize("rows", [1, 3, 6])
 @torch.inference_mode()
 def test_steps_return_the_scores_of_the_model(name, rows):
-    model, ids = build(name), prompt(rows)
+    model, ids = build(name), draw_prompt(rows)
     tokens = torch.randint(VOCABULARY, (rows, TOKENS), generator=torch.Generator().manual_seed(2))
     reader = TokenReader(model)
     scores = read_tokens(reader, ids, tokens)
     assert reader.step is not None
-    torch.testing.assert_close(scores, read_tokens(TokenReader(PlainModel(model)), ids, tokens), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        scores, read_tokens(TokenReader(ModelWithoutStep(model)), ids, tokens), atol=1e-5, rtol=1e-5
+    )
 
 
 @each_model
@@ -73,17 +75,20 @@ def test_steps_return_the_scores_of_the_model(name, rows):
 )
 def test_steps_generate_the_tokens_of_the_model(name, sampling):
     model = build(name)
-    ours, plain = (
-        torch.stack(list(islice(generate(each, prompt(2), sampling, seed=3), TOKENS)), 1)
-        for each in (model, PlainModel(model))
+    with_steps, without_steps = (
+        torch.stack(list(islice(generate(each, draw_prompt(2), sampling, seed=3), TOKENS)), 1)
+        for each in (model, ModelWithoutStep(model))
     )
-    assert torch.equal(ours, plain)
+    assert torch.equal(with_steps, without_steps)
 
 
 @each_family
 def test_a_recording_that_begins_during_generation_records_every_activation(family):
     model = build(family)
-    stream, plain_stream = generate(model, prompt(), GREEDY), generate(PlainModel(model), prompt(), GREEDY)
+    stream, plain_stream = (
+        generate(model, draw_prompt(), GREEDY),
+        generate(ModelWithoutStep(model), draw_prompt(), GREEDY),
+    )
     tokens, expected = list(islice(stream, 7)), list(islice(plain_stream, 7))
     with record(model) as recording:
         tokens += islice(stream, 3)
@@ -102,7 +107,7 @@ def test_a_recording_that_begins_during_generation_records_every_activation(fami
 @torch.inference_mode()
 def test_a_model_that_is_changed_has_no_step():
     model = build("gru")
-    state = model.next(prompt())[1]
+    state = model.next(draw_prompt())[1]
     assert model.build_step(state) is not None
     hook = model.backbone.register_forward_hook(lambda *arguments: None)
     assert model.build_step(state) is None
@@ -128,7 +133,7 @@ def test_kernels_off_generates_without_steps(monkeypatch):
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
     model = build("gru")
     monkeypatch.setattr(model, "build_step", None)  # would fail if it were called
-    assert len(list(islice(generate(model, prompt(), GREEDY), 3))) == 3
+    assert len(list(islice(generate(model, draw_prompt(), GREEDY), 3))) == 3
 
 
 # ---- sampling
@@ -183,7 +188,7 @@ class FailingGraph(FakeGraph):
 @torch.inference_mode()
 def test_a_graph_is_captured_after_the_first_steps_and_replayed(family, graph_class, monkeypatch):
     monkeypatch.setattr(steps, "replace_generator_state", lambda device: None)
-    model, ids = build(family), prompt()
+    model, ids = build(family), draw_prompt()
     tokens = torch.randint(VOCABULARY, (1, TOKENS), generator=torch.Generator().manual_seed(2))
     reader = TokenReader(model)
     scores = [reader.read(each).log_softmax(-1) for each in (ids, tokens[:, :1])]
@@ -196,7 +201,7 @@ def test_a_graph_is_captured_after_the_first_steps_and_replayed(family, graph_cl
         ["no CUDA graph of the decoding step: operation not permitted when stream is capturing. "
          "Generation continues without."] if graph_class is FailingGraph else []
     )  # fmt: skip
-    expected = read_tokens(TokenReader(PlainModel(model)), ids, tokens)
+    expected = read_tokens(TokenReader(ModelWithoutStep(model)), ids, tokens)
     torch.testing.assert_close(torch.stack(scores, 1), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -205,14 +210,14 @@ def test_a_graph_is_captured_after_the_first_steps_and_replayed(family, graph_cl
 @pytest.mark.parametrize("rows", [1, 3])
 @torch.inference_mode()
 def test_a_cuda_graph_returns_the_scores_of_the_model(name, rows):
-    model, ids = build(name, "cuda"), prompt(rows, "cuda")
+    model, ids = build(name, "cuda"), draw_prompt(rows, "cuda")
     tokens = torch.randint(VOCABULARY, (rows, TOKENS), generator=torch.Generator().manual_seed(2)).cuda()
     reader = TokenReader(model)
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # a step multiplies in float32
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             scores = read_tokens(reader, ids, tokens)
-        expected = read_tokens(TokenReader(PlainModel(model)), ids, tokens)
+        expected = read_tokens(TokenReader(ModelWithoutStep(model)), ids, tokens)
     assert reader.graph.scores is not None
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
 
@@ -221,9 +226,9 @@ def test_a_cuda_graph_returns_the_scores_of_the_model(name, rows):
 @each_family
 def test_two_generations_on_a_gpu_do_not_disturb_each_other(family):
     model = build(family, "cuda")
-    prompts = [prompt(1, "cuda"), prompt(1, "cuda") // 2]
-    alone = [torch.cat(list(islice(generate(model, each, GREEDY), TOKENS))) for each in prompts]
+    prompts = [draw_prompt(1, "cuda"), draw_prompt(1, "cuda") // 2]
+    separate = [torch.cat(list(islice(generate(model, each, GREEDY), TOKENS))) for each in prompts]
     streams = [generate(model, each, GREEDY) for each in prompts]
-    together = [torch.cat(list(row)) for row in zip(*[[next(each) for each in streams] for _ in range(TOKENS)])]
-    for one, other in zip(alone, together, strict=True):
-        assert torch.equal(one, other)
+    interleaved = [torch.cat(list(row)) for row in zip(*[[next(each) for each in streams] for _ in range(TOKENS)])]
+    for expected, actual in zip(separate, interleaved, strict=True):
+        assert torch.equal(expected, actual)

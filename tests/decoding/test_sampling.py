@@ -13,8 +13,9 @@ from seqwise.errors import UsageError
 LOG_PROBS = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
 
 
-def finite_ids(scores: torch.Tensor) -> list[int]:
-    return torch.isfinite(scores[0]).nonzero().flatten().tolist()
+def list_allowed_tokens(log_probs: torch.Tensor) -> list[int]:
+    """Returns the tokens of the first sequence that are not excluded."""
+    return torch.isfinite(log_probs[0]).nonzero().flatten().tolist()
 
 
 def sample_frequencies(sampling: SamplingOptions, count: int = 20_000) -> torch.Tensor:
@@ -43,7 +44,7 @@ ALL_TOKENS = [0, 1, 2, 3]
     ("k", "expected"), [(1, [0]), (2, [0, 1]), (4, ALL_TOKENS), (9, ALL_TOKENS), (None, ALL_TOKENS)]
 )
 def test_top_k_keeps_the_k_best(k, expected):
-    assert finite_ids(apply_top_k(LOG_PROBS, k)) == expected
+    assert list_allowed_tokens(apply_top_k(LOG_PROBS, k)) == expected
 
 
 @pytest.mark.parametrize(
@@ -51,19 +52,19 @@ def test_top_k_keeps_the_k_best(k, expected):
     [(0.1, [0]), (0.5, [0]), (0.51, [0, 1]), (0.8, [0, 1]), (0.96, [0, 1, 2, 3]), (1.0, [0, 1, 2, 3])],
 )
 def test_top_p_keeps_the_fewest_tokens_that_reach_p(p, expected):
-    assert finite_ids(apply_top_p(LOG_PROBS, p)) == expected
+    assert list_allowed_tokens(apply_top_p(LOG_PROBS, p)) == expected
 
 
 def test_top_p_does_not_depend_on_the_order_of_tokens():
     permuted = LOG_PROBS[:, [2, 0, 3, 1]]
-    assert finite_ids(apply_top_p(permuted, 0.6)) == [1, 3]
+    assert list_allowed_tokens(apply_top_p(permuted, 0.6)) == [1, 3]
 
 
 def test_a_repetition_penalty_of_two_squares_the_probability_of_earlier_tokens():
-    occurred = torch.tensor([[True, False, False, False]])
-    penalised = apply_repetition_penalty(LOG_PROBS, occurred, 2.0)
+    has_occurred = torch.tensor([[True, False, False, False]])
+    penalised = apply_repetition_penalty(LOG_PROBS, has_occurred, 2.0)
     assert penalised[0].exp().tolist() == pytest.approx([0.25, 0.3, 0.15, 0.05])
-    assert choose_token(SamplingOptions(greedy=True, repetition_penalty=2.0), LOG_PROBS, occurred).tolist() == [1]
+    assert choose_token(SamplingOptions(greedy=True, repetition_penalty=2.0), LOG_PROBS, has_occurred).tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -88,20 +89,21 @@ class CountingModel:
 def test_generation_reads_the_prompt_once_then_each_new_token():
     model = CountingModel()
     stream = generate(model, torch.tensor([[0, 1], [2, 3]]), SamplingOptions(greedy=True))
-    rows = torch.stack([next(stream) for _ in range(5)], dim=1)
-    assert rows.tolist() == [[2, 3, 0, 1, 2], [0, 1, 2, 3, 0]]
+    tokens = torch.stack([next(stream) for _ in range(5)], dim=1)
+    assert tokens.tolist() == [[2, 3, 0, 1, 2], [0, 1, 2, 3, 0]]
     assert model.input_lengths == [2, 1, 1, 1, 1]
 
 
-def test_every_token_of_prompt_and_continuation_is_penalised_in_its_own_row():
+def test_every_token_of_prompt_and_continuation_is_penalised_in_its_own_sequence():
     class ConstantModel:
         def next(self, ids, state):
             return LOG_PROBS.expand(2, -1), state
 
     stream = generate(ConstantModel(), torch.tensor([[0], [3]]), SamplingOptions(greedy=True, repetition_penalty=9.0))
-    rows = torch.stack([next(stream) for _ in range(4)], dim=1)
-    # The prompts are 0 and 3. The best token that has not occurred comes next; once all have, the best one again.
-    assert rows.tolist() == [[1, 2, 3, 0], [0, 1, 2, 0]]
+    tokens = torch.stack([next(stream) for _ in range(4)], dim=1)
+    # The prompts are 0 and 3. The best token that has not occurred comes next. When all have occurred, all are
+    # penalised alike, so the best one comes again.
+    assert tokens.tolist() == [[1, 2, 3, 0], [0, 1, 2, 0]]
 
 
 def test_the_same_seed_samples_the_same_tokens():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqwise.decoding.viterbi import forbid_transitions, viterbi
-from seqwise.tasks.tag.spans import allowed_transitions, bioes_tags, find_violations
+from seqwise.tasks.tag.spans import compute_allowed_transitions, find_violations, list_bioes_tags
 
 
 def search_exhaustively(
@@ -61,10 +61,10 @@ def test_without_transition_scores_each_tag_is_the_argmax():
 
 def test_forbidden_transitions_do_not_occur():
     torch.manual_seed(0)
-    names = bioes_tags(["PER", "ORG"])
+    names = list_bioes_tags(["PER", "ORG"])
     count = len(names)
     transitions = forbid_transitions(
-        torch.randn(count, count), torch.randn(count), torch.randn(count), allowed_transitions(names)
+        torch.randn(count, count), torch.randn(count), torch.randn(count), compute_allowed_transitions(names)
     )
     lengths = torch.randint(1, 9, (50,))
     tags, totals = viterbi(5 * torch.randn(50, 8, count), lengths, *transitions)
@@ -79,5 +79,5 @@ def test_a_batch_equals_its_rows():
     transitions = torch.randn(4, 4), torch.randn(4), torch.randn(4)
     batched, _ = viterbi(scores, lengths, *transitions)
     for row, length in enumerate(lengths.tolist()):
-        single, _ = viterbi(scores[row : row + 1, :length], lengths[row : row + 1], *transitions)
-        assert torch.equal(single[0], batched[row, :length])
+        tags_of_row, _ = viterbi(scores[row : row + 1, :length], lengths[row : row + 1], *transitions)
+        assert torch.equal(tags_of_row[0], batched[row, :length])

@@ -10,7 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqwise.errors import UsageError
-from seqwise.heads.label import POOLINGS, AttentionPooling, LabelHead, LastPooling, balanced_weights, build_pooling
+from seqwise.heads.label import (
+    POOLINGS,
+    AttentionPooling,
+    LabelHead,
+    LastPooling,
+    build_pooling,
+    compute_balanced_weights,
+)
 from seqwise.layers.record import record
 
 STATES = torch.tensor([[[1.0, -2.0], [3.0, 4.0], [9.0, 9.0]], [[5.0, 6.0], [7.0, 7.0], [8.0, 8.0]]])
@@ -72,7 +79,7 @@ def test_padding_changes_nothing(kind: str):
 
 
 @pytest.mark.parametrize("kind", POOLINGS)
-def test_an_empty_row_gets_the_biases(kind: str):
+def test_an_empty_sequence_gets_the_biases(kind: str):
     head = build_random_head(kind)
     scores = head(torch.zeros(2, 3, 4, dtype=torch.float64), torch.tensor([0, 3]))
     assert torch.equal(scores[0], head.output.bias)
@@ -87,27 +94,30 @@ def test_gradients_equal_finite_differences(kind: str):
     head, lengths, targets = build_random_head(kind), torch.tensor([4, 2]), torch.tensor([0, 2])
     parameters = dict(head.named_parameters())
 
-    def losses(states: Tensor, *values: Tensor) -> Tensor:
+    def compute_losses(states: Tensor, *values: Tensor) -> Tensor:
         scores = torch.func.functional_call(head, dict(zip(parameters, values)), (states, lengths))
         return head.losses(scores, targets, 0.1)
 
     states = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(losses, (states, *parameters.values()))
+    assert torch.autograd.gradcheck(compute_losses, (states, *parameters.values()))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_losses_equal_those_of_pytorch(smoothing: float):
     scores, targets = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 3, 0])
     weights = torch.tensor([0.5, 2.0, 1.0, 0.7])
-    plain, weighted = LabelHead(build_pooling("mean", 2), 4), LabelHead(build_pooling("mean", 2), 4, weights=weights)
+    unweighted, weighted = (
+        LabelHead(build_pooling("mean", 2), 4),
+        LabelHead(build_pooling("mean", 2), 4, weights=weights),
+    )
     expected = F.cross_entropy(scores, targets, reduction="none", label_smoothing=smoothing)
-    assert torch.allclose(plain.losses(scores, targets, smoothing), expected)
+    assert torch.allclose(unweighted.losses(scores, targets, smoothing), expected)
     assert torch.allclose(weighted.losses(scores, targets, smoothing), expected * weights[targets])
 
 
 def test_balanced_weights_give_every_label_the_same_sum_and_the_examples_a_mean_of_one():
     counts = torch.tensor([90, 9, 1])
-    weights = balanced_weights(counts)
+    weights = compute_balanced_weights(counts)
     assert (weights * counts).tolist() == pytest.approx([100 / 3] * 3)
     assert float((weights * counts).sum() / counts.sum()) == pytest.approx(1)
 

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from seqwise.heads.tag import IndependentTagHead, LinearChainCRF, log_partition, path_score
+from seqwise.heads.tag import IndependentTagHead, LinearChainCRF, compute_log_partition, compute_path_score
 from seqwise.layers.record import record
 
 TAGS, WIDTH = 3, 4
@@ -32,7 +32,7 @@ def compute_score(scores: list, tags: tuple, head: LinearChainCRF) -> float:
 def test_the_partition_function_is_the_sum_over_all_sequences():
     head, lengths = build_crf(), torch.tensor([4, 1, 3])
     scores = head.scores(torch.randn(3, 4, WIDTH, dtype=torch.float64))
-    log_partitions = log_partition(scores, lengths, head.transitions())
+    log_partitions = compute_log_partition(scores, lengths, head.transitions())
     for row, length in enumerate(lengths.tolist()):
         sequences = itertools.product(range(TAGS), repeat=length)
         sequence_scores = [compute_score(scores[row].tolist(), tags, head) for tags in sequences]
@@ -42,7 +42,7 @@ def test_the_partition_function_is_the_sum_over_all_sequences():
 def test_the_path_score_is_the_sum_of_its_terms():
     head, lengths = build_crf(), torch.tensor([4, 1, 3])
     scores, tags = torch.randn(3, 4, TAGS, dtype=torch.float64), torch.randint(TAGS, (3, 4))
-    path_scores = path_score(scores, tags, lengths, head.transitions())
+    path_scores = compute_path_score(scores, tags, lengths, head.transitions())
     for row, length in enumerate(lengths.tolist()):
         path = tuple(tags[row, :length].tolist())
         assert path_scores[row].item() == pytest.approx(compute_score(scores[row].tolist(), path, head), abs=1e-12)
@@ -59,7 +59,7 @@ def test_the_probabilities_of_all_sequences_sum_to_one():
 def test_scores_in_the_hundreds_neither_overflow_nor_underflow():
     head = LinearChainCRF(WIDTH, TAGS)
     scores = torch.tensor([[[500.0, -500.0, 0.0]] * 6])
-    log_partitions = log_partition(scores, torch.tensor([6]), head.transitions())
+    log_partitions = compute_log_partition(scores, torch.tensor([6]), head.transitions())
     assert log_partitions.item() == pytest.approx(3000.0)
 
 
@@ -68,16 +68,18 @@ def test_gradients_of_the_crf_match_finite_differences():
     scores = torch.randn(2, 4, TAGS, dtype=torch.float64, requires_grad=True)
     transitions = tuple(part.detach().requires_grad_() for part in head.transitions())
 
-    def loss(scores, *transitions):
-        return log_partition(scores, lengths, transitions) - path_score(scores, tags, lengths, transitions)
+    def compute_loss(scores, *transitions):
+        return compute_log_partition(scores, lengths, transitions) - compute_path_score(
+            scores, tags, lengths, transitions
+        )
 
-    assert torch.autograd.gradcheck(loss, (scores, *transitions))
+    assert torch.autograd.gradcheck(compute_loss, (scores, *transitions))
 
 
 def test_gradients_of_the_scores_are_the_marginal_probabilities():
     head, lengths = build_crf(), torch.tensor([3])
     scores = torch.randn(1, 3, TAGS, dtype=torch.float64, requires_grad=True)
-    log_partition(scores, lengths, head.transitions()).sum().backward()
+    compute_log_partition(scores, lengths, head.transitions()).sum().backward()
     weights = {
         y: math.exp(compute_score(scores[0].tolist(), y, head)) for y in itertools.product(range(TAGS), repeat=3)
     }
@@ -106,10 +108,10 @@ def test_padding_and_its_values_change_nothing(kind):
 
 def test_without_transitions_the_crf_equals_independent_tags():
     torch.manual_seed(0)
-    one, other = IndependentTagHead(WIDTH, TAGS), LinearChainCRF(WIDTH, TAGS)
-    other.output.load_state_dict(one.output.state_dict())
+    independent, crf = IndependentTagHead(WIDTH, TAGS), LinearChainCRF(WIDTH, TAGS)
+    crf.output.load_state_dict(independent.output.state_dict())
     vectors, tags, lengths = torch.randn(2, 5, WIDTH), torch.randint(TAGS, (2, 5)), torch.tensor([5, 2])
-    torch.testing.assert_close(one.losses(vectors, tags, lengths), other.losses(vectors, tags, lengths))
+    torch.testing.assert_close(independent.losses(vectors, tags, lengths), crf.losses(vectors, tags, lengths))
 
 
 def test_independent_losses_equal_a_hand_computed_value():

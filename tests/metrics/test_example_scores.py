@@ -29,7 +29,7 @@ from seqwise.tasks.tag.spans import compute_f1
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", ",", ".", "today"]
 
 
-def corpus(seed: int, min_words: int = 0, max_words: int = 12) -> tuple[list[str], list[list[str]]]:
+def create_corpus(seed: int, min_words: int = 0, max_words: int = 12) -> tuple[list[str], list[list[str]]]:
     """Outputs that share words with one to three references each."""
     generator = random.Random(seed)
 
@@ -40,7 +40,7 @@ def corpus(seed: int, min_words: int = 0, max_words: int = 12) -> tuple[list[str
     return [generator.choice(texts) if generator.random() < 0.3 else text() for texts in references], references
 
 
-def example_scores(**changes: object) -> ExampleScores:
+def create_example_scores(**changes: object) -> ExampleScores:
     defaults = {
         "metric": "accuracy",
         "unit": "texts",
@@ -79,7 +79,7 @@ def test_f1_and_perplexity_equal_their_other_implementations():
     ("seed", "min_words", "max_words"), [*((seed, 0, 12) for seed in range(12)), (1, 0, 3), (2, 4, 5)]
 )
 def test_added_counts_give_the_corpus_bleu_of_any_subset(seed, min_words, max_words):
-    outputs, references = corpus(seed, min_words, max_words)
+    outputs, references = create_corpus(seed, min_words, max_words)
     counts = count_bleu_ngrams(outputs, references)
     for subset in (range(20), range(3), [0, 0, 7], *([index] for index in range(20))):
         expected = bleu([outputs[index] for index in subset], [references[index] for index in subset]).value
@@ -88,16 +88,16 @@ def test_added_counts_give_the_corpus_bleu_of_any_subset(seed, min_words, max_wo
 
 def test_the_bleu_subsets_cover_all_special_cases():
     """Some subsets have no matching n-gram of one length, some none at all, some no 4-gram."""
-    single = np.concatenate([count_bleu_ngrams(*corpus(seed)) for seed in range(12)])
-    matches, ngrams = single[:, :4], single[:, 4:8]
+    ngram_counts = np.concatenate([count_bleu_ngrams(*create_corpus(seed)) for seed in range(12)])
+    matches, ngrams = ngram_counts[:, :4], ngram_counts[:, 4:8]
     assert ((matches == 0).any(1) & (matches > 0).any(1) & (ngrams > 0).all(1)).sum() > 5
     assert ((matches == 0).all(1) & (ngrams > 0).all(1)).any()
     assert ((ngrams == 0).any(1) & (matches > 0).any(1)).any()
-    assert (single[:, 8] == 0).any()
+    assert (ngram_counts[:, 8] == 0).any()
 
 
 def test_exact_matches_are_counted_per_output():
-    outputs, references = corpus(4)
+    outputs, references = create_corpus(4)
     sums = compute_example_sums("exact_match", outputs, references)
     assert sums[:, 1].tolist() == [1.0] * 20
     assert 0 < compute_metric("exact_match", sums.sum(0)) == pytest.approx(exact_match(outputs, references))
@@ -105,7 +105,7 @@ def test_exact_matches_are_counted_per_output():
 
 def test_metrics_of_many_resamples_are_computed_at_once():
     draws = np.random.RandomState(0).randint(0, 20, (6, 5, 20))
-    counts = count_bleu_ngrams(*corpus(5, 4))
+    counts = count_bleu_ngrams(*create_corpus(5, 4))
     together = compute_metric("bleu", counts[draws].sum(axis=2))
     assert together.shape == (6, 5)
     assert together[2, 3] == pytest.approx(float(compute_metric("bleu", counts[draws[2, 3]].sum(0))))
@@ -117,7 +117,7 @@ def test_the_metric_of_several_targets_is_their_mean():
 
 
 @pytest.mark.parametrize(("metric", "parts"), [("chrf", 2), ("bleu", 9), ("mse", 0)])
-def test_unknown_metrics_and_wrong_numbers_of_sums_are_refused(metric, parts):
+def test_unknown_metrics_and_wrong_numbers_of_sums_are_rejected(metric, parts):
     with pytest.raises(ValueError, match=metric):
         compute_metric(metric, np.zeros((3, parts)))
 
@@ -151,7 +151,7 @@ def test_multi_line_texts_keep_line_breaks_and_blanks():
 
 
 def test_loaded_example_scores_equal_the_saved_ones(tmp_path):
-    saved = example_scores(
+    saved = create_example_scores(
         sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), texts=(ExampleText("ä", "b", "c"), ExampleText(""))
     )
     saved.save(tmp_path / "test")
@@ -163,7 +163,7 @@ def test_loaded_example_scores_equal_the_saved_ones(tmp_path):
 
 
 def test_an_interrupted_save_is_not_mixed_with_an_earlier_one(tmp_path, monkeypatch):
-    example_scores().save(tmp_path)
+    create_example_scores().save(tmp_path)
     replaced_files: list[str] = []
 
     def fail_on_texts(self: Path, target: Path) -> None:
@@ -174,7 +174,7 @@ def test_an_interrupted_save_is_not_mixed_with_an_earlier_one(tmp_path, monkeypa
 
     monkeypatch.setattr(Path, "replace", fail_on_texts)
     with pytest.raises(SaveError, match="the disk is full"):
-        example_scores(sums=count_correct([False, False])).save(tmp_path)
+        create_example_scores(sums=count_correct([False, False])).save(tmp_path)
     assert replaced_files == [SCORES_FILE, TEXTS_FILE]
     with pytest.raises(RunError):
         ExampleScores.load(tmp_path)
@@ -182,7 +182,7 @@ def test_an_interrupted_save_is_not_mixed_with_an_earlier_one(tmp_path, monkeypa
 
 @pytest.mark.parametrize("damage", ["missing", "no scores", "truncated", "other rows", "no json"])
 def test_damaged_files_are_named(tmp_path, damage):
-    example_scores().save(tmp_path)
+    create_example_scores().save(tmp_path)
     if damage == "missing":
         (tmp_path / TEXTS_FILE).unlink()
     elif damage == "no scores":
@@ -190,7 +190,7 @@ def test_damaged_files_are_named(tmp_path, damage):
     elif damage == "truncated":
         (tmp_path / SCORES_FILE).write_bytes((tmp_path / SCORES_FILE).read_bytes()[:-3])
     elif damage == "other rows":
-        example_scores(sums=count_correct([True]), texts=(ExampleText("a"),)).save(tmp_path / "other")
+        create_example_scores(sums=count_correct([True]), texts=(ExampleText("a"),)).save(tmp_path / "other")
         (tmp_path / "other" / SCORES_FILE).replace(tmp_path / SCORES_FILE)
     else:
         (tmp_path / TEXTS_FILE).write_text("[")
@@ -201,9 +201,9 @@ def test_damaged_files_are_named(tmp_path, damage):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="cannot write"):
-        example_scores().save(tmp_path / "file")
+        create_example_scores().save(tmp_path / "file")
 
 
-def test_sums_and_texts_of_different_lengths_are_refused():
+def test_sums_and_texts_of_different_lengths_are_rejected():
     with pytest.raises(ValueError, match="do not belong"):
-        example_scores(texts=(ExampleText("a"),))
+        create_example_scores(texts=(ExampleText("a"),))

@@ -1,3 +1,5 @@
+"""Perplexity equals hand-computed values."""
+
 from __future__ import annotations
 
 import math

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from seqwise.metrics.translation import bleu, bleu_from_counts, chrf, count_bleu_ngrams, exact_match
+from seqwise.metrics.translation import bleu, chrf, compute_bleu_from_counts, count_bleu_ngrams, exact_match
 
 OUTPUTS = ["the cat sat on the mat today", "a dog ran"]
 REFERENCES = ["the cat sat on a mat today", "a dog ran away"]
@@ -24,8 +24,8 @@ def test_counts_of_parts_add_up_to_the_score_of_the_whole():
     references = [[text] for text in REFERENCES]
     counts = count_bleu_ngrams(OUTPUTS, references).sum(axis=0)
     assert counts.tolist() == [9, 6, 3, 1, 10, 8, 6, 4, 10, 11]
-    assert bleu_from_counts(counts) == pytest.approx(bleu(OUTPUTS, references).value)
-    assert bleu_from_counts(count_bleu_ngrams([], []).sum(axis=0)) == 0.0
+    assert compute_bleu_from_counts(counts) == pytest.approx(bleu(OUTPUTS, references).value)
+    assert compute_bleu_from_counts(count_bleu_ngrams([], []).sum(axis=0)) == 0.0
 
 
 def test_bleu_is_cased_and_separates_punctuation():
@@ -50,6 +50,6 @@ def test_exact_match_ignores_blanks_at_the_ends():
     assert exact_match([], []) == 0.0
 
 
-def test_a_wrong_number_of_references_is_refused():
+def test_a_wrong_number_of_references_is_rejected():
     with pytest.raises(ValueError, match="2 outputs"):
         bleu(["a", "b"], [["a"]])

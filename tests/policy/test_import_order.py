@@ -8,27 +8,27 @@ import sys
 from pathlib import Path
 
 import pytest
+from package_sources import PACKAGE, get_relative_name, list_sources, parse_source
 
-PACKAGE = Path(__file__).parents[2] / "src" / "seqwise"
 # Modules that every other may import.
 SHARED = (
     *("errors", "families", "task_registry", "config", "resolved_settings", "applicability"),
-    *("environment", "budget", "files", "svg", "image", "callbacks", "user_files"),
+    *("environment", "budget", "files", "svg", "image", "callbacks", "user_files", "foreign_names"),
 )
 ORDER = [
-    *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),
-    *("vectors", "training", "compare", "cli"),
+    *("text", "page", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),
+    *("vectors", "training", "compare", "lens", "cli"),
 ]
 ROOT = ("__init__", "__main__")
 
 
 def get_part(path: Path) -> str:
-    """The entry of the list that a file belongs to: its folder, or its own name."""
+    """Returns the entry of the list that a file belongs to: its folder, or its own name."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_parts(tree: ast.AST, package: str) -> list[tuple[int, str]]:
-    """(line, part) for every import from Seqwise; a bare `import seqwise` is the part `__init__`."""
+def list_imported_parts(tree: ast.AST, package: str) -> list[tuple[int, str]]:
+    """Returns (line, part) for every import from Seqwise; a bare `import seqwise` is the part `__init__`."""
     names: list[tuple[int, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -51,23 +51,19 @@ def may_import(importer: str, imported: str) -> bool:
     return imported in SHARED or (imported in ORDER and ORDER.index(imported) < ORDER.index(importer))
 
 
-def package_of(path: Path) -> str:
+def get_package(path: Path) -> str:
     return ".".join(("seqwise", *path.relative_to(PACKAGE).parent.parts))
 
 
-def sources() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
-
-
 def test_every_module_is_in_the_list():
-    assert {get_part(path) for path in sources()} <= {*ORDER, *SHARED, *ROOT}
+    assert {get_part(path) for path in list_sources()} <= {*ORDER, *SHARED, *ROOT}
 
 
 def test_a_module_imports_only_from_modules_named_before_it():
     wrong = [
-        f"{path.relative_to(PACKAGE)} line {line}: {get_part(path)} must not import from {name}"
-        for path in sources()
-        for line, name in imported_parts(ast.parse(path.read_text(encoding="utf-8")), package_of(path))
+        f"{get_relative_name(path)} line {line}: {get_part(path)} must not import from {name}"
+        for path in list_sources()
+        for line, name in list_imported_parts(parse_source(path), get_package(path))
         if not may_import(get_part(path), name)
     ]
     assert wrong == []
@@ -88,7 +84,7 @@ def test_a_module_imports_only_from_modules_named_before_it():
     ],
 )
 def test_the_rule_detects_forbidden_imports(importer: str, line: str, allowed: bool):
-    ((_, imported),) = imported_parts(ast.parse(line), f"seqwise.{importer}")
+    ((_, imported),) = list_imported_parts(ast.parse(line), f"seqwise.{importer}")
     assert may_import(importer, imported) is allowed
 
 
@@ -96,8 +92,8 @@ def test_the_rule_detects_forbidden_imports(importer: str, line: str, allowed: b
     "module", ["seqwise", "seqwise.text", "seqwise.config", "seqwise.environment", "seqwise.cli.main"]
 )
 def test_light_modules_do_not_import_torch(module: str):
-    names = [module]
+    modules = [module]
     if module == "seqwise.text":
-        names += [f"seqwise.text.{path.stem}" for path in (PACKAGE / "text").glob("*.py") if path.stem != "__init__"]
-    code = f"import sys, importlib; [importlib.import_module(n) for n in {names!r}]; sys.exit('torch' in sys.modules)"
+        modules += [f"seqwise.text.{path.stem}" for path in (PACKAGE / "text").glob("*.py") if path.stem != "__init__"]
+    code = f"import sys, importlib; [importlib.import_module(n) for n in {modules!r}]; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

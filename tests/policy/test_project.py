@@ -1,4 +1,4 @@
-"""The files around the package agree with each other."""
+"""Version, dependencies, changelog, decisions, commit hooks and Makefile are consistent."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ DECISIONS = ROOT / "docs" / "decisions"
 
 
 def read_pinned_versions() -> dict[str, str]:
+    """Returns package → version in constraints.txt."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
     return {normalise(name): version for name, version in pairs}
@@ -34,7 +35,7 @@ def test_the_changelog_begins_with_the_version_of_the_project():
     assert versions[0] == PROJECT["version"]
 
 
-def test_the_package_has_its_version():
+def test_the_package_has_the_version_of_the_project():
     assert seqwise.__version__ == PROJECT["version"]
 
 
@@ -62,28 +63,28 @@ def test_a_decision_has_context_decision_and_consequences_on_one_page():
         assert text.startswith(f"# {page.name[:4]}: ")
 
 
-UNPINNED = {"triton"}  # each CUDA build of torch wants its own
+UNPINNED = {"triton"}  # each CUDA build of PyTorch requires another version
 
 
-def requirements() -> list[str]:
+def list_requirements() -> list[str]:
     return [*PROJECT["dependencies"], *(line for lines in PROJECT["optional-dependencies"].values() for line in lines)]
 
 
 def test_every_requirement_is_a_range_that_includes_the_pinned_version():
-    for line in requirements():
+    for line in list_requirements():
         match = re.fullmatch(r"([\w-]+)>=([\d.]+),<(\d+)(; .*)?", line)
         assert match is not None, line
         if match[1] not in UNPINNED:
-            pinned = numbers(read_pinned_versions()[normalise(match[1])])
-            assert numbers(match[2]) <= pinned < numbers(match[3]), line
+            pinned = parse_version(read_pinned_versions()[normalise(match[1])])
+            assert parse_version(match[2]) <= pinned < parse_version(match[3]), line
 
 
-def numbers(version: str) -> tuple[int, ...]:
+def parse_version(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
 def test_every_requirement_is_pinned_without_a_local_suffix():
-    names = {normalise(re.split(r"[<>=!~\[; ]", line)[0]) for line in requirements()}
+    names = {normalise(re.split(r"[<>=!~\[; ]", line)[0]) for line in list_requirements()}
     assert names - read_pinned_versions().keys() == UNPINNED
     assert [version for version in read_pinned_versions().values() if "+" in version] == []
 
@@ -102,13 +103,13 @@ def test_the_commit_hooks_fetch_nothing():
 
 
 def test_the_makefile_explains_a_missing_python(tmp_path: Path):
-    shell = tmp_path / "bin"
-    shell.mkdir()
+    programs = tmp_path / "bin"  # without Python
+    programs.mkdir()
     for tool in ("make", "sh", "echo", "rm"):
         if path := shutil.which(tool):
-            (shell / tool).symlink_to(path)
-    environment = {"PATH": str(shell)}
-    command = [str(shell / "make"), "-f", str(ROOT / "Makefile"), "-C", str(tmp_path), "SHELL=" + str(shell / "sh")]
+            (programs / tool).symlink_to(path)
+    environment = {"PATH": str(programs)}
+    command = [str(programs / "make"), "-f", str(ROOT / "Makefile"), "-C", str(tmp_path), f"SHELL={programs / 'sh'}"]
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "constraints.txt").touch()
     result = subprocess.run([*command, "install"], capture_output=True, text=True, env=environment, check=False)

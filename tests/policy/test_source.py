@@ -1,4 +1,4 @@
-"""Rules for every source file: nothing unsafe, no printing, limited length, docstrings, file names, no local paths."""
+"""Rules for every source file: no unsafe calls, no printing, limited length, docstrings, file names, no local paths."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from package_sources import ROOT, get_relative_name, list_sources, parse_source
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "seqwise"
 MODULE_LINES, FUNCTION_LINES = 400, 60
 KERNEL_LINES = 72  # the kernel of a backward pass cannot be split: its values stay in registers
 
@@ -26,15 +25,15 @@ TEXT_SUFFIXES = {".py", ".md", ".toml", ".yaml", ".txt", ".cfg", ""}
 
 
 def get_dotted_name(node: ast.AST) -> str:
-    """`torch.load` for the expression of that name; empty for anything that is not a plain dotted name."""
+    """Returns `torch.load` for the expression of that name; "" for anything that is not a plain dotted name."""
     if isinstance(node, ast.Attribute):
         base = get_dotted_name(node.value)
         return f"{base}.{node.attr}" if base else ""
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def find_unsafe(tree: ast.AST) -> Iterator[str]:
-    """Yield what in the tree can run code that came with a file."""
+def find_unsafe_calls(tree: ast.AST) -> Iterator[str]:
+    """Yields the imports and calls that can execute code stored in a file (pickle, eval, …) or a shell command."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             unsafe_names = [alias.name for alias in node.names if alias.name.split(".")[0] in UNSAFE_MODULES]
@@ -45,9 +44,9 @@ def find_unsafe(tree: ast.AST) -> Iterator[str]:
             unsafe_names = [get_dotted_name(node.func)] if get_dotted_name(node.func) in UNSAFE_CALLS else []
             unsafe_keywords = {("allow_pickle", True), ("shell", True)}
             unsafe_names += [
-                str(word.arg)
-                for word in node.keywords
-                if (word.arg, getattr(word.value, "value", None)) in unsafe_keywords
+                str(keyword.arg)
+                for keyword in node.keywords
+                if (keyword.arg, getattr(keyword.value, "value", None)) in unsafe_keywords
             ]
         else:
             continue
@@ -55,54 +54,47 @@ def find_unsafe(tree: ast.AST) -> Iterator[str]:
 
 
 def find_prints(tree: ast.AST) -> list[int]:
+    """Returns the line numbers of calls of `print`."""
     return [
         node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and get_dotted_name(node.func) == "print"
     ]
 
 
 def measure_lengths(path: Path) -> Iterator[tuple[str, int, int]]:
-    """(name, lines, limit) of the module and of the body of each function in it."""
+    """Yields (name, lines, limit) of the module and of the body of each function in it."""
     text = path.read_text(encoding="utf-8")
-    name = path.relative_to(PACKAGE).as_posix()
+    name = get_relative_name(path)
     if name not in LONG_MODULES:
         yield name, len(text.splitlines()), MODULE_LINES
     limit = KERNEL_LINES if name.startswith("kernels/recurrence/gpu/") else FUNCTION_LINES
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse_source(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield f"{name}::{node.name}", (node.end_lineno or 0) - node.body[0].lineno + 1, limit
 
 
-def sources() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
-
-
-def project_files() -> list[Path]:
+def list_project_files() -> list[Path]:
     folders = [ROOT / name for name in ("src", "tests", "docs", "benchmarks", "examples", ".ci")]
     inside = [path for folder in folders if folder.is_dir() for path in folder.rglob("*")]
     files = [
         path
         for path in [*ROOT.iterdir(), *inside]
-        if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != ".git"
+        if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != ".git"  # a file in a git worktree
     ]
     return [path for path in files if "egg-info" not in str(path) and "__pycache__" not in path.parts]
 
 
-def relative_name(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
-
-
-def violations(check: Callable[[ast.AST], Iterable[object]], paths: Iterable[Path]) -> dict[str, list[object]]:
-    """File → what `check` finds in it, for the files in which it finds anything."""
-    problems_by_file = {relative_name(path): list(check(ast.parse(path.read_text(encoding="utf-8")))) for path in paths}
+def find_violations(check: Callable[[ast.AST], Iterable[object]], paths: Iterable[Path]) -> dict[str, list[object]]:
+    """Returns file → what `check` finds in it, for the files in which it finds anything."""
+    problems_by_file = {get_relative_name(path): list(check(parse_source(path))) for path in paths}
     return {name: problems for name, problems in problems_by_file.items() if problems}
 
 
-def test_nothing_in_the_package_can_run_code_from_a_file():
-    assert violations(find_unsafe, sources()) == {}
+def test_the_package_contains_no_unsafe_call():
+    assert find_violations(find_unsafe_calls, list_sources()) == {}
 
 
 def test_the_library_does_not_print():
-    assert violations(find_prints, [path for path in sources() if "cli" not in path.parts]) == {}
+    assert find_violations(find_prints, [path for path in list_sources() if "cli" not in path.parts]) == {}
 
 
 @pytest.mark.parametrize(
@@ -120,44 +112,47 @@ def test_the_library_does_not_print():
     ],
 )
 def test_the_check_detects_unsafe_calls(line: str):
-    assert len(list(find_unsafe(ast.parse(line)))) == 1
+    assert len(list(find_unsafe_calls(ast.parse(line)))) == 1
 
 
 @pytest.mark.parametrize(
     "line", ["model.eval()", "yaml.safe_load(text)", "np.load(path)", "re.compile('a')", "load(x)"]
 )
 def test_the_check_accepts_safe_calls(line: str):
-    assert list(find_unsafe(ast.parse(line))) == []
+    assert list(find_unsafe_calls(ast.parse(line))) == []
 
 
 def test_modules_and_functions_stay_short():
-    too_long = {name: length for path in sources() for name, length, limit in measure_lengths(path) if length > limit}
-    assert too_long == {}, f"at most {MODULE_LINES} lines per module and {FUNCTION_LINES} per function body"
+    lengths = [each for path in list_sources() for each in measure_lengths(path)]
+    too_long = [f"{name}: {lines} lines, at most {limit}" for name, lines, limit in lengths if lines > limit]
+    assert too_long == []
 
 
 def test_no_file_has_a_meaningless_name():
     meaningless = re.compile(r"(utils?|helpers?|commons?|misc)", re.IGNORECASE)
     assert [
-        path for path in project_files() if meaningless.fullmatch(path.stem) or meaningless.fullmatch(path.parent.name)
+        path
+        for path in list_project_files()
+        if meaningless.fullmatch(path.stem) or meaningless.fullmatch(path.parent.name)
     ] == []
 
 
-def test_no_file_contains_a_path_of_one_machine():
-    machine = re.compile(r"(?<![\w.~])/(home|root|work|Users)/")
+def test_no_file_contains_an_absolute_path_of_a_developer():
+    local_path = re.compile(r"(?<![\w.~])/(home|root|work|Users)/")
     offenders = {
         str(path.relative_to(ROOT)): match[0]
-        for path in project_files()
-        if (match := machine.search(path.read_text(encoding="utf-8", errors="replace")))
+        for path in list_project_files()
+        if (match := local_path.search(path.read_text(encoding="utf-8", errors="replace")))
     }
     assert offenders == {}
 
 
 def test_every_module_begins_with_a_docstring_and_postponed_annotations():
     offenders = []
-    for path in sources():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path in list_sources():
+        tree = parse_source(path)
         code = [node for node in tree.body if not isinstance(node, ast.Expr)]
         is_postponed = not code or "from __future__ import annotations" in ast.unparse(code[0])
         if tree.body and not (ast.get_docstring(tree) and is_postponed):
-            offenders.append(relative_name(path))
+            offenders.append(get_relative_name(path))
     assert offenders == []

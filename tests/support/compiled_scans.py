@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from seqwise.config import RecurrentSettings
 from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Projection, SequencePacking, scan
 from seqwise.layers import cells
-from seqwise.layers.recurrent import reverse_steps, valid_steps
-from seqwise.layers.scan import build_direction, zero_padding
-from seqwise.layers.scan import scan as reference_scan
+from seqwise.layers.recurrent import build_step_mask, reverse_steps
+from seqwise.layers.scan import build_direction, scan_reference, zero_padding
 
 CELL_SPECS = [
     *(
@@ -35,7 +34,7 @@ each_cell_spec = pytest.mark.parametrize("spec", CELL_SPECS, ids=lambda spec: "-
 
 
 def build_cell(spec: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
-    """A cell with no parameter at its usual zero or one."""
+    """Returns a cell with no parameter at its usual zero or one."""
     torch.manual_seed(1)
     settings = RecurrentSettings(
         activation=spec.activation, reset=spec.reset, update=spec.update, layer_norm=spec.layer_norm
@@ -47,7 +46,7 @@ def build_cell(spec: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> c
 
 
 def get_vectors(cell: cells.Cell) -> tuple[Tensor, ...]:
-    """The parameters besides the matrices, in the order of `Direction.vectors`."""
+    """Returns the parameters besides the matrices, in the order of `Direction.vector_parameters`."""
     norms = {
         cells.LayerNormRNNCell: ["norm"],
         cells.LayerNormLSTMCell: ["hidden_norm", "cell_norm"],
@@ -61,7 +60,7 @@ def get_vectors(cell: cells.Cell) -> tuple[Tensor, ...]:
 
 
 def build_projection(cell: cells.Cell) -> Callable[[Tensor], Tensor]:
-    """The input product as part of the scan, or the cell's own projection if it normalises the product."""
+    """Returns the input product as part of the scan, or the cell's own projection if it normalises the product."""
     normalised = (cells.LayerNormLSTMCell, cells.LayerNormGRUCell)
     return cell.project if isinstance(cell, normalised) else Projection(cell.weight_input, cell.bias)
 
@@ -69,7 +68,7 @@ def build_projection(cell: cells.Cell) -> Callable[[Tensor], Tensor]:
 def random_inputs(
     spec: CellSpec, batch: int, time: int, inputs: int, units: int, dtype: torch.dtype
 ) -> tuple[Tensor, list[Tensor]]:
-    """An input and a state that require gradients."""
+    """Returns an input and a state that require gradients."""
     torch.manual_seed(2)
     x = torch.randn(batch, time, inputs, dtype=dtype, requires_grad=True)
     count = 2 if spec.name == "lstm" else 1
@@ -85,14 +84,14 @@ def run_compiled(
 
 
 def run_reference(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool):
-    valid = valid_steps(x, cell.inputs, lengths)
+    valid = build_step_mask(x, cell.inputs, lengths)
     x = zero_padding(reverse_steps(x, lengths) if reverse else x, valid)
-    outputs, after = reference_scan(cell, x, tuple(state), cell.weight_hidden, valid)
+    outputs, after = scan_reference(cell, x, tuple(state), cell.weight_hidden, valid)
     return [reverse_steps(outputs, lengths) if reverse else outputs, *after]
 
 
 def compute_gradients(results: list[Tensor], leaves: list[Tensor], retain_graph: bool = False) -> list[Tensor]:
-    """The gradients of one random weighted sum of all results; zero for a leaf that has none."""
+    """Returns the gradients of one random weighted sum of all results; zero for a leaf that has none."""
     torch.manual_seed(3)
     weights = [torch.randn(each.shape, dtype=each.dtype) for each in results]
     gradients = torch.autograd.grad(results, leaves, weights, allow_unused=True, retain_graph=retain_graph)

@@ -21,7 +21,7 @@ from triton.runtime import interpreter
 
 @contextmanager
 def run_concurrently() -> Iterator[None]:
-    """Interpreted programs run at the same time inside the block."""
+    """Runs interpreted programs at the same time inside the block."""
     builder = interpreter.InterpreterBuilder
     call, patch, splat = interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor, builder.create_splat
 
@@ -75,7 +75,7 @@ def _run(program: Any, values: dict[str, Any]) -> None:
 
 
 def _same_signature(program: Any, start: Any) -> Any:
-    """A function with the parameters of the program, which the interpreter inspects."""
+    """Returns a function with the parameters of the program, which the interpreter inspects."""
     names = inspect.getfullargspec(program).args
     space = {"tl": tl, "start": start}
     pairs = ", ".join(f"{name}={name}" for name in names)

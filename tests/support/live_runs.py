@@ -41,7 +41,7 @@ def start(*arguments: str | Path, program: list[str] = SEQWISE, **options) -> su
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit status and standard error."""
+    """Waits for a process; returns its exit status and standard error."""
     try:
         _, error_output = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -55,7 +55,7 @@ def run(*arguments: str | Path, program: list[str] = SEQWISE) -> tuple[int, str]
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Poll until `condition` is true; fail if the process ends before that."""
+    """Polls until `condition` is true; fails if the process ends before that."""
     deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert process.poll() is None, f"ended with {process.returncode}: {process.communicate()[1]}"
@@ -63,14 +63,14 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) ->
         time.sleep(0.002)
 
 
-def saved_step(folder: Path) -> int:
-    """The step of the newest checkpoint."""
+def get_saved_step(folder: Path) -> int:
+    """Returns the step of the newest checkpoint."""
     names = os.listdir(folder / "checkpoints") if (folder / "checkpoints").is_dir() else []
     return max((int(match[1]) for name in names if (match := re.fullmatch(r"step-(\d+)", name))), default=0)
 
 
-def logged_step(folder: Path) -> int:
-    """The step of the last whole line of metrics.jsonl."""
+def get_logged_step(folder: Path) -> int:
+    """Returns the step of the last complete line of metrics.jsonl."""
     try:
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         return json.loads(lines[-1])["step"]
@@ -78,10 +78,10 @@ def logged_step(folder: Path) -> int:
         return 0
 
 
-def outcome(folder: Path) -> dict[str, object]:
-    """Return what must be bit-identical however often a run was interrupted."""
+def read_outcome(folder: Path) -> dict[str, object]:
+    """Returns what must be bit-identical however often a run was interrupted."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    step = saved_step(folder)
+    step = get_saved_step(folder)
     return {
         "step": step,
         "best weights": (folder / "model.safetensors").read_bytes(),
@@ -94,11 +94,11 @@ def outcome(folder: Path) -> dict[str, object]:
 def kill_and_resume(
     arguments: list[str | Path], folder: Path, steps: int, kills: int, generator: random.Random
 ) -> None:
-    """Kill a training run of `steps` steps at `kills` random moments and resume it each time, then let it end."""
+    """Kills a training run of `steps` steps at `kills` random moments and resumes it each time, then lets it end."""
     for target in sorted(generator.choices(range(2 * steps // 3), k=kills)):
-        first_step = saved_step(folder)
+        first_step = get_saved_step(folder)
         process = start(*arguments)
-        wait_until(lambda: saved_step(folder) > max(target, first_step), process)  # noqa: B023 - used at once
+        wait_until(lambda: get_saved_step(folder) > max(target, first_step), process)  # noqa: B023 - used at once
         time.sleep(generator.uniform(0, 0.03))
         process.kill()
         status, error_output = finish(process)

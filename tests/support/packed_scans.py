@@ -13,15 +13,15 @@ from seqwise.kernels.recurrence.gpu.layout import PackedLayout
 from seqwise.kernels.recurrence.gpu.scans import Scan, ScanInputs
 from seqwise.kernels.recurrence.packing import SequencePacking
 from seqwise.layers.cells import Cell
-from seqwise.layers.scan import scan as reference_scan
+from seqwise.layers.scan import scan_reference
 
 
 def run_packed(
     scan: Scan, inputs: Tensor, weight: Tensor, vectors: Sequence[Tensor], states: Sequence[Tensor],
     lengths: Sequence[int] | None = None, reverse: Sequence[bool] | None = None, record: bool = False,
 ) -> tuple[list[Tensor], dict[str, Tensor]]:  # fmt: skip
-    """Run the scan on inputs (D, T, B, …) and states (D, B, U): outputs (D, T, B, U) and last states (D, B, U), and the
-    recorded activations in packed order. The inputs are not overwritten."""
+    """Runs the scan on inputs (D, T, B, …) and states (D, B, U): outputs (D, T, B, U) and last states (D, B, U), and
+    the recorded activations in packed order. The inputs are not overwritten."""
     directions, time, batch, _ = inputs.shape
     packing = SequencePacking(batch, time, None if lengths is None else torch.tensor(lengths))
     layout = PackedLayout.from_packing(packing, tuple(reverse or (False,) * directions))
@@ -35,7 +35,7 @@ def run_reference(
     cell: Cell, inputs: Tensor, weight: Tensor, states: Sequence[Tensor], lengths: Sequence[int] | None = None,
     reverse: Sequence[bool] | None = None, parameters: dict[str, Tensor] | None = None,
 ) -> list[Tensor]:  # fmt: skip
-    """Compute the same with the loop over the cell's equation, one direction after another. `parameters` (D, …)
+    """Computes the same with the loop over the cell's equation, one direction after another. `parameters` (D, …)
     replace those of the cell."""
     directions, steps, batch, _ = inputs.shape
     valid = None if lengths is None else torch.arange(steps) < torch.tensor(lengths)[:, None]
@@ -47,20 +47,20 @@ def run_reference(
             delattr(cell, name)
             setattr(cell, name, values[n])
         initial = tuple(state[n] for state in states)
-        outputs, last = reference_scan(cell, inputs.new_empty(batch, steps, 1), initial, weight[n], valid)
+        outputs, last = scan_reference(cell, inputs.new_empty(batch, steps, 1), initial, weight[n], valid)
         outputs = outputs.transpose(0, 1)
         results.append((reverse_steps(outputs, lengths) if is_reversed else outputs, *last))
     return [torch.stack(parts) for parts in zip(*results, strict=True)]
 
 
 def pack(values: Tensor, packing: SequencePacking) -> Tensor:
-    """(D, T, B, n) → (N, D, n)"""
+    """Packs (D, T, B, n) → (N, D, n)."""
     rows = values.permute(1, 2, 0, 3)
     return rows[packing.row_steps, packing.row_sequences] if packing.is_padded else rows.flatten(0, 1)
 
 
 def unpack(values: Tensor, packing: SequencePacking) -> Tensor:
-    """(N, D, n) or (T, B, D, n) → (D, T, B, n), zero in the padding"""
+    """Unpacks (N, D, n) or (T, B, D, n) → (D, T, B, n), with zeros in the padding."""
     if not packing.is_padded:
         return values.permute(2, 0, 1, 3)
     full = values.new_zeros(packing.max_steps, packing.batch_size, *values.shape[1:])
@@ -69,7 +69,7 @@ def unpack(values: Tensor, packing: SequencePacking) -> Tensor:
 
 
 def reverse_steps(values: Tensor, lengths: Sequence[int] | None) -> Tensor:
-    """(T, B, …) with each sequence's valid steps in reverse order."""
+    """Returns (T, B, …) with each sequence's valid steps in reverse order."""
     if lengths is None:
         return values.flip(0)
     rows = [torch.cat([row[:n].flip(0), row[n:]]) for row, n in zip(values.unbind(1), lengths, strict=True)]
@@ -77,5 +77,5 @@ def reverse_steps(values: Tensor, lengths: Sequence[int] | None) -> Tensor:
 
 
 def mark_slow(shapes: dict[str, Any], *fast: str) -> list[Any]:
-    """The names as parameters of a test; all but the fast ones are slow, since an interpreted kernel takes seconds."""
+    """Returns the names as test parameters; all but the `fast` are slow: an interpreted kernel takes seconds."""
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in shapes]

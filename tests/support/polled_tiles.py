@@ -42,7 +42,7 @@ PUBLISHED = {"forward": ("hidden", "reset_hidden"), "backward": ("grad_inputs", 
 
 
 def compile_kernel(kernel: Any, constants: dict[str, Any], warps: int, published: tuple[str, ...]) -> str:
-    """Return the kernel as TritonGPU IR."""
+    """Returns the kernel as TritonGPU IR."""
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     kinds = dict.fromkeys(INTEGERS, "*i32") | dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(published, "*i16")
     signature = {
@@ -59,7 +59,7 @@ def compile_kernel(kernel: Any, constants: dict[str, Any], warps: int, published
 
 
 def find_shared_tiles(code: str) -> list[str]:
-    """Return the shapes of volatile loads with fewer elements than threads that load them."""
+    """Returns the shapes of volatile loads with fewer elements than threads that load them."""
     layout_pattern = (
         r"^#(\w+) = #ttg\.blocked<\{sizePerThread = \[([\d, ]+)\], threadsPerWarp = \[([\d, ]+)\], "
         r"warpsPerCTA = \[([\d, ]+)\]"

@@ -21,7 +21,7 @@ COUNTS = {"": 1.0, "%": 0.01, "B": 1e9, "T": 1e12}
 
 
 def parse_number(text: str, units: dict[str, float]) -> tuple[float, float]:
-    """Return the number in a text, and half of its last digit. "2 min 5 s" → 125, 0.5; "84.2 %" → 0.842, 0.0005."""
+    """Returns the number in a text, and half of its last digit. "2 min 5 s" → 125, 0.5; "84.2 %" → 0.842, 0.0005."""
     value, half_digit = 0.0, math.inf
     for sign, digits, power, unit in NUMBER.findall(text):
         size = units[unit] * 10 ** int(power.translate(SUPERSCRIPTS) or 0)
@@ -33,7 +33,7 @@ def parse_number(text: str, units: dict[str, float]) -> tuple[float, float]:
 
 
 def describe_mismatch(name: str, key: str, value: float, text: str, is_ratio: bool) -> str:
-    """Return what is wrong with a number on the page; an empty string if it is right."""
+    """Returns what is wrong with a number on the page; an empty string if it is right."""
     line = text.replace("\u00a0", " ").strip().splitlines()[0]
     wrong = f"{name} {key}: {line!r} is not {value}"
     if line in ("✓ right", "✗ wrong"):
@@ -55,7 +55,7 @@ def describe_mismatch(name: str, key: str, value: float, text: str, is_ratio: bo
 
 
 def find_mismatches(tab: Any, report: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the numbers in the tables of a page."""
+    """Returns what is wrong with the numbers in the tables of a page."""
     tab.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
     is_ratio = report["metric"]["key"] == "accuracy"
     read = tab.eval_on_selector_all("[data-value]", READ_NUMBERS)
@@ -67,7 +67,7 @@ def find_mismatches(tab: Any, report: dict[str, Any]) -> list[str]:
 
 
 def describe_range_mismatches(family: dict[str, Any], kind: str, text: str, is_ratio: bool) -> list[str]:
-    """Check both ends of "1.9 to 2.4 ms"; the first may omit the unit."""
+    """Checks both ends of "1.9 to 2.4 ms"; the first may omit the unit."""
     source = family if family["low"] is not None else family["sampling"]
     low, high = source["low"], source["high"]
     if kind == "latencies":

@@ -56,7 +56,7 @@ DIVERGING = {"too-fast": {"model": "rnn", "training": {"weight_decay": 1e9}}}  #
 
 
 def write_text(path: Path, lines: int = 200) -> Path:
-    """Write a text of about 9 kB."""
+    """Writes a text of about 9 kB."""
     generator = random.Random(1)
     rows = (" ".join(generator.choices(WORDS, k=generator.randint(4, 14))) + "." for _ in range(lines))
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")

@@ -9,7 +9,7 @@ from seqwise.config import Settings, merge_settings, parse_settings
 
 
 def keep_used(base: dict[str, Any], **overrides: Any) -> Settings:
-    """Return the settings that have an effect together."""
+    """Returns the settings that have an effect together."""
     settings: Settings = parse_settings(merge_settings(base, overrides))
     reset_unused(settings, [settings])
     return settings

@@ -1,3 +1,5 @@
+"""The default tokeniser depends on the size and the content of the text."""
+
 from __future__ import annotations
 
 import pytest

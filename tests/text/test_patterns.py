@@ -1,3 +1,5 @@
+"""Splitting English text into words, and joining them again."""
+
 from __future__ import annotations
 
 import pytest
@@ -8,7 +10,7 @@ from seqwise.text.patterns import join_words
 from seqwise.text.tokenizer import Tokenizer
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     tokenizer = Tokenizer.train("words", [text, " a b"])
     return tokenizer.tokens(tokenizer.encode(text).ids)
 
@@ -35,7 +37,7 @@ def words(text: str) -> list[str]:
     ],
 )
 def test_words_are_split_as_in_the_penn_treebank(text: str, expected: str) -> None:
-    assert words(text) == expected.split()
+    assert split_words(text) == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_words_are_split_as_in_the_penn_treebank(text: str, expected: str) -> No
     ],
 )
 def test_split_english_is_joined_to_the_same_text(text: str) -> None:
-    assert join_words(words(text)) == text
+    assert join_words(split_words(text)) == text
 
 
 @given(st.lists(st.sampled_from(["a", "n't", "'s", '"', ".", "(", ")", "<eos>", "$", "--"]), max_size=20))

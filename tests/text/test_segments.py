@@ -71,23 +71,23 @@ def test_vocabulary_and_ids_equal_those_of_the_whole_text(
 def test_segments_end_before_blanks_and_at_line_breaks():
     table = SegmentTable()
     text = "a b\nc  d\t e é f  \n\nx\xa0 y"
-    numbers, segments = table.number(text), table.texts()
-    assert [segments[number] for number in numbers] == [
+    indices, segments = table.index_texts(text), table.list_segments()
+    assert [segments[index] for index in indices] == [
         "a", " b", "\n", "c", "  d\t e", " é", " f", "  ", "\n", "\n", "x\xa0 y",
     ]  # fmt: skip
-    assert table.count == len(set(segments)) == 9
+    assert table.num_segments == len(set(segments)) == 9
 
 
-def test_the_table_grows():
-    words = [f" {number}" for number in range(200_000)]
+def test_a_table_of_200_000_segments_numbers_them_in_order():
+    segments = [f" {number}" for number in range(200_000)]
     table = SegmentTable()
-    assert table.number("".join(words)).tolist() == list(range(200_000))
-    assert table.number("".join(reversed(words))).tolist() == list(reversed(range(200_000)))
-    assert table.texts(199_998) == [" 199998", " 199999"]
+    assert table.index_texts("".join(segments)).tolist() == list(range(200_000))
+    assert table.index_texts("".join(reversed(segments))).tolist() == list(reversed(range(200_000)))
+    assert table.list_segments(199_998) == [" 199998", " 199999"]
 
 
 def test_very_many_distinct_segments_are_counted_in_several_lists(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("seqwise.text.segments.MAX_POOL", 3)
+    monkeypatch.setattr("seqwise.text.segments.MAX_POOL_BYTES", 3)
     assert list(count_segments([["a a b"], ["b"], ["a"]])) == [(["a", " a", " b"], [1, 1, 1]), (["b", "a"], [1, 1])]
 
 
@@ -102,4 +102,4 @@ def test_ctrl_c_interrupts_training():
     pipeline = tokenizers.Tokenizer(models.BPE())
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     with pytest.raises(KeyboardInterrupt):
-        pipelines._train(pipeline, repeat(), trainers.BpeTrainer(show_progress=False))
+        pipelines._train_interruptibly(pipeline, repeat(), trainers.BpeTrainer(show_progress=False))

@@ -1,3 +1,5 @@
+"""Tokenisers of all kinds: decoding, offsets, vocabularies, special tokens, saving and loading, errors."""
+
 from __future__ import annotations
 
 import json
@@ -88,9 +90,9 @@ def test_bpe_offsets_cover_the_characters_of_a_token(text: str) -> None:
 @settings(max_examples=50)
 def test_a_text_split_after_a_line_break_has_the_same_tokens(kind: str, first: str, second: str) -> None:
     tokenizer = BY_KIND[kind]
-    whole = tokenizer.encode(f"{first}\n{second}").ids
-    parts = np.concatenate(tokenizer.encode_many([f"{first}\n", second]))
-    assert whole.tolist() == parts.tolist()
+    expected = tokenizer.encode(f"{first}\n{second}").ids
+    actual = np.concatenate(tokenizer.encode_many([f"{first}\n", second]))
+    assert expected.tolist() == actual.tolist()
 
 
 @given(any_text, st.integers(1, 20))
@@ -179,10 +181,10 @@ def test_offsets_of_lowercased_text_are_those_of_the_original(kind: str) -> None
 def test_a_loaded_tokenizer_equals_the_saved_one(kind: str, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(kind, specials=("<pad>",), lowercase=True)
     tokenizer.save(tmp_path / "tokenizer.json")
-    again = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert again.fingerprint == tokenizer.fingerprint
-    assert (again.kind, again.specials, again.lowercase) == (kind, ("<pad>",), True)
-    assert again.encode(TEXT).ids.tolist() == tokenizer.encode(TEXT).ids.tolist()
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.fingerprint == tokenizer.fingerprint
+    assert (loaded.kind, loaded.specials, loaded.lowercase) == (kind, ("<pad>",), True)
+    assert loaded.encode(TEXT).ids.tolist() == tokenizer.encode(TEXT).ids.tolist()
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
 
 
@@ -205,29 +207,29 @@ def test_different_vocabularies_have_different_fingerprints() -> None:
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("text", ["aaaa", "aaaa\naaaa\n"])
-def test_a_text_of_one_symbol_is_refused(kind: str, text: str) -> None:
+def test_a_text_of_one_symbol_is_rejected(kind: str, text: str) -> None:
     with pytest.raises(DataError, match="vocabulary of one symbol"):
         Tokenizer.train(kind, [text], size=SIZES.get(kind))
 
 
-def test_a_text_of_one_repeated_word_is_refused() -> None:
+def test_a_text_of_one_repeated_word_is_rejected() -> None:
     with pytest.raises(DataError, match="vocabulary of one symbol"):
         Tokenizer.train("words", ["again again again\n"])
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_an_empty_text_is_refused(kind: str) -> None:
+def test_an_empty_text_is_rejected(kind: str) -> None:
     with pytest.raises(DataError, match="empty"):
         Tokenizer.train(kind, [])
 
 
-def test_an_unknown_kind_is_refused_with_a_suggestion() -> None:
+def test_an_unknown_kind_is_rejected_with_a_suggestion() -> None:
     with pytest.raises(UsageError, match="Perhaps you meant 'words'"):
         Tokenizer.train("word", [TEXT])
 
 
 @pytest.mark.parametrize(("kind", "size"), [("bpe", 100), ("wordpiece", 3), ("characters", 1), ("words", 2)])
-def test_too_small_a_vocabulary_is_refused(kind: str, size: int) -> None:
+def test_too_small_a_vocabulary_is_rejected(kind: str, size: int) -> None:
     with pytest.raises(UsageError, match=r"too small|no room"):
         Tokenizer.train(kind, [TEXT], size=size)
 
@@ -264,7 +266,7 @@ def test_a_folder_instead_of_the_tokenizer_file_is_named(tmp_path: Path) -> None
         Tokenizer.load(tmp_path)
 
 
-def test_a_vocabulary_without_consecutive_ids_is_refused(tmp_path: Path) -> None:
+def test_a_vocabulary_without_consecutive_ids_is_rejected(tmp_path: Path) -> None:
     BY_KIND["words"].save(tmp_path / "tokenizer.json")
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["tokenizer"]["model"]["vocab"]["the"] = 9999
