@@ -1,8 +1,10 @@
-"""Operations and sequential steps of layers, counted from the modules of a model.
+"""Operations, sequential steps and saved activations of layers, counted from the modules of a model.
 
 An operation is a multiplication or an addition in a matrix product, as PyTorch's `FlopCounterMode` counts them: a product
 of (m × n) and (n × p) has 2·m·n·p. Elementwise functions, norms, softmax and lookups are not counted; scores that a mask
 excludes are. Sequential steps are the longest chain of products, each of which needs the result of the one before.
+Activations are the values that are kept for the gradient: the input of each product, and what a norm, a nonlinearity or
+a fused kernel needs. Every layer counts its input, so that a value between two layers is counted once.
 
 `count_module` counts one module of `seqwise.layers` or `torch.nn`; the parts of whole models are in `cost_models.py`.
 This module knows nothing of views or measurements.
@@ -12,14 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 from torch import nn
 
+from seqwise.kernels.loss import MIN_SCORES
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
 from seqwise.layers.cells import Cell, EarlyResetGRUCell
 from seqwise.layers.embedding import CharacterCNN, Embedding
+from seqwise.layers.norm import LayerNorm
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax
 from seqwise.layers.positions import LearnedPositions
 from seqwise.layers.recurrent import Bidirectional, Recurrent
@@ -39,7 +44,10 @@ FEEDFORWARD = "feed-forward layers"
 CONVOLUTION = "convolutions"
 OUTPUT = "output layer"
 OTHER = "other products"
-KINDS = (RECURRENT, PROJECTIONS, *ATTENTION.values(), SELF_ATTENTION, FEEDFORWARD, CONVOLUTION, OUTPUT, OTHER)
+NORM = "norms"
+LOSS = "loss"
+KINDS = (RECURRENT, PROJECTIONS, SELF_ATTENTION, *ATTENTION.values(), FEEDFORWARD, CONVOLUTION, OUTPUT, OTHER)
+STATES_KEPT = {"rnn": 1, "gru": 2, "lstm": 2}  # values of a unit that a scan keeps beside its gates
 
 
 @dataclass(frozen=True)
@@ -61,14 +69,23 @@ class Component:
 
     label: str
     kind: str
-    operations: Polynomial
+    operations: Polynomial = ZERO
     steps: Polynomial = ZERO
+    activations: Polynomial = ZERO  # values
+    fused: tuple[Polynomial, float] | None = None  # activations of a large loss instead: per sequence, per batch
     is_shared: bool = False
     is_beside_encoder: bool = False  # part of a decoder that needs nothing of the encoder's output
 
     def count(self, source: int, target: int, batch_size: int = 1, scale: float = 1.0) -> float:
         """Returns the operations of a batch."""
         return (1 if self.is_shared else batch_size) * self.operations.evaluate(source, target, scale)
+
+    def count_activations(self, source: int, target: int, batch_size: int = 1) -> float:
+        """Returns the values that a batch keeps for the gradient."""
+        values = (1 if self.is_shared else batch_size) * self.activations.evaluate(source, target)
+        if self.fused is None or values < MIN_SCORES["cpu"]:
+            return values
+        return batch_size * self.fused[0].evaluate(source, target) + self.fused[1]
 
 
 Counter = Callable[[Any, Scope], Iterable[Component]]
@@ -116,7 +133,8 @@ def run_parallel(first: Iterable[Component], second: Iterable[Component]) -> lis
 
 def product(scope: Scope, kind: str, inputs: int, outputs: int, power: int = 2) -> Component:
     """Returns the product of every position with one matrix; `power` is the number of its sizes that are widths."""
-    return Component(scope.label, kind, 2 * scope.length * weights(inputs * outputs, power), weights(1, 0))
+    operations = 2 * scope.length * weights(inputs * outputs, power)
+    return Component(scope.label, kind, operations, weights(1, 0), scope.length * weights(inputs, 1))
 
 
 # Layers of torch.nn
@@ -141,7 +159,8 @@ def count_torch_recurrent(module: nn.RNNBase, scope: Scope) -> Iterable[Componen
 
 @counts(nn.MultiheadAttention)
 def count_torch_attention(module: nn.MultiheadAttention, scope: Scope) -> Iterable[Component]:
-    yield from count_attention(module.embed_dim, scope, is_cross=False)
+    sizes = SimpleNamespace(width=module.embed_dim, heads=module.num_heads, rotary=False)
+    yield from count_attention(sizes, scope, is_cross=False)
 
 
 # Recurrent layers
@@ -152,7 +171,9 @@ def count_cell(cell: Cell, scope: Scope) -> Iterable[Component]:
     matrices = [each for each in cell.parameters() if each.dim() == 2]
     matrices = matrices or [cell.weight_input, cell.weight_hidden]  # a cell that reads the weights of another module
     size = sum(each.numel() for each in matrices)
-    yield Component(scope.label, RECURRENT, 2 * scope.length * weights(size, 2), scope.length * get_chain(cell))
+    values = cell.inputs + (cell.blocks + STATES_KEPT.get(cell.name, 2)) * cell.units
+    operations, steps = 2 * scope.length * weights(size, 2), scope.length * get_chain(cell)
+    yield Component(scope.label, RECURRENT, operations, steps, scope.length * weights(values, 1))
 
 
 def get_chain(cell: Cell) -> int:
@@ -167,32 +188,51 @@ def count_recurrent(module: Recurrent, scope: Scope) -> Iterable[Component]:
 
 @counts(Bidirectional)
 def count_bidirectional(module: Bidirectional, scope: Scope) -> Iterable[Component]:
-    return run_parallel(
-        count_module(module.forwards, scope.name("forward")), count_module(module.backwards, scope.name("backward"))
+    forwards, backwards = (
+        count_module(layer, scope.name(name))
+        for layer, name in ((module.forwards, "forward"), (module.backwards, "backward"))
     )
+    read_once = -1 * scope.length * weights(module.forwards.cell.inputs, 1)  # both directions read the same input
+    return [*run_parallel(forwards, backwards), Component(scope.label, RECURRENT, activations=read_once)]
 
 
 # Attention and Transformer
 
 
-def count_attention(width: int, scope: Scope, is_cross: bool) -> Iterable[Component]:
-    """Counts multi-head attention: projections, and the products with keys and with values."""
-    length, other = scope.length, scope.memory if is_cross else scope.length
+def count_attention(module: Any, scope: Scope, is_cross: bool) -> Iterable[Component]:
+    """Counts multi-head attention: projections, and the products with keys and with values.
+
+    The fused kernel keeps queries, keys, values, contexts, and one number per query and head, but not the weights.
+    """
+    width, length, other = module.width, scope.length, scope.memory if is_cross else scope.length
     projections = 2 * (2 * length + 2 * other) * weights(width**2, 2)  # queries and outputs, keys and values
-    yield Component(scope.label, PROJECTIONS, projections, weights(2, 0))
+    kept = (2 * length + 2 * other) * weights(width, 1)  # the input, queries, keys and values
+    if module.rotary and not is_cross:
+        kept = kept + 2 * length * weights(width, 1)  # before and after rotation
+    yield Component(scope.label, PROJECTIONS, projections, weights(2, 0), kept)
     kind = ATTENTION[(scope.is_target, scope.is_target and not is_cross)]
-    yield Component(scope.label, kind, 4 * length * other * weights(width, 1), weights(2, 0))
+    kept = length * weights(width, 1) + length * module.heads
+    yield Component(scope.label, kind, 4 * length * other * weights(width, 1), weights(2, 0), kept)
 
 
 @counts(MultiHeadAttention)
 def count_self_attention(module: MultiHeadAttention, scope: Scope) -> Iterable[Component]:
-    return count_attention(module.width, scope, is_cross=False)
+    return count_attention(module, scope, is_cross=False)
 
 
 @counts(FeedForward)
 def count_feedforward(module: FeedForward, scope: Scope) -> Iterable[Component]:
     for linear in (module.inward, module.outward):
         yield product(scope, FEEDFORWARD, linear.in_features, linear.out_features)
+    if module.activation == "gelu":  # its gradient needs its input; that of ReLU only the output
+        hidden = scope.length * weights(module.inward.out_features, 1)
+        yield Component(scope.label, FEEDFORWARD, activations=hidden)
+
+
+@counts(LayerNorm)
+def count_norm(module: LayerNorm, scope: Scope) -> Iterable[Component]:
+    kept = scope.length * weights(module.weight.numel(), 1) + 2 * scope.length  # its input, mean and deviation
+    yield Component(scope.label, NORM, activations=kept)
 
 
 @counts(Decoder)
@@ -200,10 +240,14 @@ def count_decoder_stack(module: Decoder, scope: Scope) -> Iterable[Component]:
     for number, layer in enumerate(module.layer, start=1):
         inside: Any = layer
         named = scope.name(f"layer {number}")
-        for each in count_attention(inside.attention.width, named, is_cross=False):
+        for each in count_attention(inside.attention, named, is_cross=False):
             yield replace(each, is_beside_encoder=number == 1)
-        yield from count_attention(inside.cross.width, named, is_cross=True)
+        yield from count_attention(inside.cross, named, is_cross=True)
         yield from count_module(inside.feedforward, named)
+        for norm in (inside.attention_norm, inside.cross_norm, inside.feedforward_norm):
+            yield from count_module(norm, named)
+    yield Component(scope.label, PROJECTIONS, activations=scope.memory * weights(inside.width, 1))  # the memory
+    yield from count_module(module.norm, scope)
 
 
 @counts(StateAttention)
@@ -211,7 +255,10 @@ def count_state_attention(module: StateAttention, scope: Scope) -> Iterable[Comp
     width = module.units
     yield product(scope, PROJECTIONS, width, 3 * width)
     kind = ATTENTION[(scope.is_target, scope.is_target)]
-    yield Component(scope.label, kind, 4 * scope.length * scope.length * weights(width, 1), weights(2, 0))
+    pairs = scope.length * scope.length
+    kept = scope.length * weights(4 * width, 1) + scope.length  # queries, keys, values, contexts
+    yield Component(scope.label, kind, 4 * pairs * weights(width, 1), weights(2, 0), kept)
+    yield Component(scope.label, kind, activations=pairs, is_shared=True)  # the mask of the window
 
 
 @counts(AttentiveRecurrent)
@@ -240,6 +287,10 @@ def count_softmax(module: FullSoftmax, scope: Scope) -> Iterable[Component]:
     if isinstance(module.project, nn.Linear):
         yield product(scope, OUTPUT, module.project.in_features, module.project.out_features)
     yield product(scope, OUTPUT, module.weight.shape[1], module.vocabulary, power=1)
+    width = module.weight.shape[1]
+    # Log-probabilities; a fused loss keeps the gradients of the vectors, the weights and the bias instead.
+    fused = scope.length * weights(width, 1), float(module.vocabulary * (width + 1))
+    yield Component(scope.label, LOSS, activations=scope.length * module.vocabulary, fused=fused)
 
 
 @counts(AdaptiveSoftmax)

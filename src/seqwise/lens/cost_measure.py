@@ -5,12 +5,8 @@ Inputs are random: the cost depends on their sizes only. Nothing of the model ch
 
 from __future__ import annotations
 
-import os
-import statistics
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -132,23 +128,56 @@ def profile_operations(counted: CountedModel, length: int, batch_size: int = 1) 
 
 
 def measure_activations(counted: CountedModel, length: int, batch_size: int = 1) -> int:
-    """Returns the bytes that a call keeps for the gradient, without the weights; each storage counts once."""
+    """Returns the bytes that a call keeps for the gradient; each storage counts once.
+
+    Of two calls in a row, the second keeps what the first keeps as well, such as weights and inputs, and its own.
+    """
     call = build_call(counted, length, batch_size)
-    weights = {each.untyped_storage().data_ptr() for each in (*counted.module.parameters(), *counted.module.buffers())}
+    with evaluation_mode(counted.module), torch.enable_grad():
+        first, first_result = list_kept(call)
+        second, second_result = list_kept(call)
+    total = sum(storage.nbytes() for address, storage in second.items() if address not in first)
+    del first_result, second_result  # alive until here, so that no address is used twice
+    return total
+
+
+def list_kept(call: Callable[[], Any]) -> tuple[dict[int, Any], Any]:
+    """Returns the storages that a call keeps for the gradient by their address, and its result."""
     kept: dict[int, Any] = {}
 
-    def save(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage  # kept alive, so that no other storage gets its address
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.numel():
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
         return tensor
 
-    with (
-        evaluation_mode(counted.module),
-        torch.enable_grad(),
-        torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor),
-    ):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         result = call()
-    total = sum(storage.nbytes() for storage in kept.values())
-    del result
-    return total
+    for node in list_nodes(result):
+        for value in getattr(node, "__dict__", {}).values():  # of functions that keep tensors by themselves
+            for tensor in value if isinstance(value, tuple) else (value,):
+                if isinstance(tensor, Tensor):
+                    keep(tensor)
+    return kept, result
+
+
+def list_nodes(result: Any) -> list[Any]:
+    """Returns the nodes of the graph of a result."""
+    tensors = [each for each in list_tensors(result) if each.grad_fn is not None]
+    waiting, found = [tensor.grad_fn for tensor in tensors], {}
+    while waiting:
+        node = waiting.pop()
+        if node is not None and id(node) not in found:
+            found[id(node)] = node
+            waiting += [each for each, _ in node.next_functions]
+    return list(found.values())
+
+
+def list_tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from list_tensors(each)
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from list_tensors(getattr(value, each.name))

@@ -57,7 +57,9 @@ class Polynomial:
 
 
 def _format_term(powers: Powers, coefficient: float) -> str:
-    number = f"{coefficient:,.0f}" if abs(coefficient) >= 1000 or coefficient == int(coefficient) else f"{coefficient:.3g}"
+    number = (
+        f"{coefficient:,.0f}" if abs(coefficient) >= 1000 or coefficient == int(coefficient) else f"{coefficient:.3g}"
+    )
     symbols = [f"{symbol}{SUPERSCRIPTS[power]}" for symbol, power in zip("MNk", powers) if power]
     return "·".join([number, *symbols] if number != "1" or not symbols else symbols)
 
