@@ -63,6 +63,10 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
+    max_length: Annotated[int | None, UNSET] = None
+    """The longest sequence whose cost is shown, in tokens."""
+    measure: bool = True
+    """Measure time and memory, and compare the count of operations with a profiler."""
     out: Annotated[Path | None, UNSET] = None
     """File to write: an interactive page (.html), an image (.png, .svg) or the numbers (.json)."""
     device: Device = "auto"

@@ -1,110 +1,108 @@
 """What a model costs on this machine: time, saved activations, and operations as PyTorch's profiler counts them.
 
-Inputs are random: the cost depends on their sizes only. Nothing of the model changes, nor does the random state.
+Inputs are random, see `cost_inputs.py`. Nothing of the model changes, nor does the random state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqwise.backbones.image import FeatureEncoder
-from seqwise.data.batch import TokenBatch
+from seqwise.layers.positions import LearnedPositions
 from seqwise.layers.record import record
-from seqwise.layers.transformer import EncoderDecoder
-from seqwise.lens.cost_models import CLIP_FRAMES, CountedModel
+from seqwise.lens.cost_inputs import build_call, build_shared_call
+from seqwise.lens.cost_models import CountedModel
 from seqwise.lens.subject import evaluation_mode
-from seqwise.tasks.caption.model import CaptionBatch
-from seqwise.tasks.classify.model import TextBatch
-from seqwise.tasks.forecast.windows import WindowBatch
 from seqwise.tasks.inspection import get_device
-from seqwise.tasks.masked.masking import MaskedBatch
-from seqwise.tasks.tag.model import TagBatch
-from seqwise.tasks.translate.model import PairBatch
 
-REPEATS, MIN_SECONDS, MAX_SECONDS = 5, 0.05, 1.0  # timed calls of one size, and the time for them
-WORD_CHARACTERS = 8  # of the words that a tagger reads
-
-
-# Inputs
+MIN_REPEATS, MAX_REPEATS = 5, 30  # timed calls of one size
+MIN_SECONDS, MAX_SECONDS = 0.1, 1.0  # time for the calls of one size; a size whose first call takes longer is the last
+MIN_CPU_SHARE = 0.85  # below it, other processes distort the times
+MAX_VALUES = 1 << 27  # activations, above which the memory of a length is not measured
 
 
-def build_call(counted: CountedModel, length: int, batch_size: int = 1) -> Callable[[], Any]:
-    """Returns a function that calls the model on random sequences of a length."""
-    source, target = counted.get_lengths(length)
-    module: Any = counted.module
-    if counted.trained is not None:
-        batch = build_batch(counted, batch_size, source, target)
-        return lambda: module(batch)
-    device, dtype = get_device(module), next(module.parameters()).dtype
-    sequences = [torch.zeros(batch_size, size, counted.width, device=device, dtype=dtype) for size in (source, target)]
-    if isinstance(module, EncoderDecoder):
-        return lambda: module(*sequences)
-    x = sequences[0] if getattr(module, "batch_first", True) else sequences[0].transpose(0, 1)
-    arguments = (x, x, x) if isinstance(module, nn.MultiheadAttention) else (x,)
-    return lambda: module(*arguments)
+# Time
 
 
-def build_batch(counted: CountedModel, batch_size: int, source: int, target: int) -> Any:
-    """Returns a batch of the run's task, of these lengths, on the device of the model."""
-    trained, module = counted.trained, counted.module
-    assert trained is not None
-    task, device = trained.settings.task, get_device(module)
-    generator = torch.Generator().manual_seed(0)
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of calls that were repeated."""
 
-    def draw(limit: int, *shape: int) -> Tensor:
-        return torch.randint(limit, shape, generator=generator)
-
-    ids = draw(2, batch_size, source)
-    full = torch.full((batch_size,), source)
-    inputs = draw(2, batch_size, target)
-    if task == "language":  # all tokens equally often, because the cost of an adaptive softmax depends on them
-        ids = (torch.arange(batch_size * source) % len(trained.run.preprocessor.tokenizer)).view(batch_size, source)
-        batch: Any = TokenBatch(ids, ids)
-    elif task == "masked":
-        num_masked = max(1, round(trained.settings.masked.rate * source))
-        batch = MaskedBatch(ids, ids, (torch.arange(source) < num_masked).expand(batch_size, -1))
-    elif task == "classify":
-        batch = TextBatch(ids, full, torch.zeros(batch_size, dtype=torch.int64))
-    elif task == "tag":
-        batch = TagBatch(ids, ids, torch.zeros_like(ids), full, draw(2, 2, WORD_CHARACTERS) + 1)
-    elif task == "translate":
-        pair = inputs[:, None]
-        batch = PairBatch(ids, full, pair, pair, torch.ones_like(pair, dtype=torch.bool))
-    elif task == "caption":
-        images, lengths = build_images(trained, module, batch_size, source)
-        batch = CaptionBatch(inputs, inputs, torch.ones_like(inputs, dtype=torch.bool), images, lengths)
-    else:
-        batch = build_windows(trained, module, batch_size, source, target, generator)
-    return batch.to(device)
+    median: float
+    minimum: float
+    cpu_share: float  # of the time in which this thread ran; the rest it waited for a processor
 
 
-def build_images(trained: Any, module: Any, batch_size: int, regions: int) -> tuple[Tensor, Tensor | None]:
-    """Returns images, clips or features, and their lengths."""
-    size, encoder = trained.settings.caption.image_size, module.encoder
-    if isinstance(encoder, FeatureEncoder):
-        return torch.zeros(batch_size, regions, encoder.enter.in_features), torch.full((batch_size,), regions)
-    if trained.settings.caption.frames:
-        return torch.zeros(batch_size, CLIP_FRAMES, size, size, 3), torch.full((batch_size,), CLIP_FRAMES)
-    return torch.zeros(batch_size, size, size, 3), None
+def measure_call(counted: CountedModel, call: Callable[[], Any]) -> Timing:
+    """Returns the time of a call without gradients, after one that warms up."""
+    device = get_device(counted.module)
+
+    def run() -> float:
+        start = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - start
+
+    with evaluation_mode(counted.module), torch.no_grad():
+        run()
+        started_at, cpu_started_at = time.perf_counter(), time.thread_time()
+        samples = [run()]
+        while samples[0] <= MAX_SECONDS and len(samples) < MAX_REPEATS:
+            if len(samples) >= MIN_REPEATS and sum(samples) >= MIN_SECONDS:
+                break
+            samples.append(run())
+        elapsed, cpu_elapsed = time.perf_counter() - started_at, time.thread_time() - cpu_started_at
+    is_cpu = device.type == "cpu"
+    return Timing(statistics.median(samples), min(samples), cpu_elapsed / elapsed if is_cpu else 1.0)
 
 
-def build_windows(
-    trained: Any, module: Any, batch_size: int, patches: int, horizon: int, generator: torch.Generator
-) -> WindowBatch:
-    encoder = module.encoder
-    lookback = min(patches * encoder.patch_size, trained.settings.forecast.lookback)
-    inputs = encoder.enter.in_features if isinstance(encoder.enter, nn.Linear) else encoder.backbone.inputs
-    num_known = inputs // encoder.patch_size - 1
-    past = torch.randn(batch_size, lookback, generator=generator)
-    future = torch.zeros(batch_size, horizon)
-    known = torch.zeros(batch_size, lookback + horizon, num_known)
-    return WindowBatch(past, future, torch.ones_like(future, dtype=torch.bool), known)
+def measure_times(counted: CountedModel, lengths: Sequence[int]) -> dict[int, Timing]:
+    """Returns the time of reading one sequence of each length, up to one that takes too long."""
+    times: dict[int, Timing] = {}
+    for length in lengths:
+        times[length] = measure_call(counted, build_call(counted, length))
+        if times[length].median > MAX_SECONDS:
+            break
+    return times
+
+
+def measure_reuse(counted: CountedModel, length: int, numbers: Sequence[int]) -> tuple[list[Timing], list[Timing]]:
+    """Returns the times of several targets over one source: encoded once, and encoded again for each target."""
+    shared = [measure_call(counted, build_shared_call(counted, length, number)) for number in numbers]
+    repeated = [measure_call(counted, build_call(counted, length, number)) for number in numbers]
+    return shared, repeated
+
+
+def list_measurable(counted: CountedModel, lengths: Sequence[int]) -> list[int]:
+    """Returns the lengths that the model itself can read: learned positions end, and a forecast has one length."""
+    if counted.fixed_target is not None and counted.trained is not None:
+        module: Any = counted.module
+        return [-(-counted.trained.settings.forecast.lookback // module.encoder.patch_size)]
+    parts = [each for each in counted.module.modules() if isinstance(each, LearnedPositions)]
+    if counted.fixed_source is not None:  # those of the image have their own length
+        parts = [each for each in parts if each.max_length != counted.fixed_source]
+    limit = min((each.max_length for each in parts), default=None)
+    return [length for length in lengths if limit is None or length <= limit]
+
+
+def describe_load(timings: Sequence[Timing]) -> str | None:
+    """Returns a sentence if the measurements had to wait for a processor, or None."""
+    share = statistics.median([each.cpu_share for each in timings]) if timings else 1.0
+    if share >= MIN_CPU_SHARE:
+        return None
+    return (
+        f"The machine was busy: the measurements had a processor for {share:.0%} of the time, "
+        "so their minimum says more than their median."
+    )
 
 
 # Operations
@@ -119,8 +117,9 @@ def profile_operations(counted: CountedModel, length: int, batch_size: int = 1) 
     mapping: dict[Any, Any] = {torch.ops.aten.mv: lambda matrix, vector, **_: 2 * matrix[0] * matrix[1]}
     counter = FlopCounterMode(display=False, custom_mapping=mapping)
     module = counted.module
-    with evaluation_mode(module), record(module, live=True, transform=lambda name, value: None), counter:
-        call()
+    with evaluation_mode(module), torch.no_grad(), warnings.catch_warnings(action="ignore"):  # none may be recorded
+        with record(module, live=True, transform=lambda name, value: None), counter:
+            call()
     return int(counter.get_total_flops())
 
 
