@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from seqwise.errors import UsageError
-from seqwise.lens.cost_counts import ATTENTION, FEEDFORWARD, KINDS, PROJECTIONS, RECURRENT, SELF_ATTENTION
+from seqwise.lens.cost_counts import ATTENTION, FEEDFORWARD, KINDS, PROJECTIONS, RECURRENT, SELF_ATTENTION, Component
 from seqwise.lens.cost_figures import draw_figures, format_amount, format_bytes
 from seqwise.lens.cost_inputs import build_call
 from seqwise.lens.cost_measure import (
@@ -30,6 +30,7 @@ from seqwise.lens.cost_measure import (
     profile_operations,
 )
 from seqwise.lens.cost_models import CountedModel, count_model
+from seqwise.lens.cost_polynomials import ZERO
 from seqwise.lens.subject import Subject
 from seqwise.lens.view import View
 
@@ -136,7 +137,7 @@ def find_crossovers(counted: CountedModel) -> dict[str, int]:
 def count_values(counted: CountedModel, longest: int) -> dict[str, Any]:
     """Returns everything that is counted."""
     length, lengths = get_reference_length(counted), list_lengths(longest)
-    totals = counted.sum_by_kind()
+    totals, at_length = counted.sum_by_kind(), counted.get_lengths(length)
     kinds = [kind for kind in KINDS if kind in totals and totals[kind].terms]
     widths = [round(scale * counted.width) for scale in SCALES if scale * counted.width >= 1]
     size = next((each.element_size() for each in counted.module.parameters()), 4)
@@ -145,17 +146,9 @@ def count_values(counted: CountedModel, longest: int) -> dict[str, Any]:
         "unit": counted.unit,
         "width": counted.width,
         "formulas": {kind: totals[kind].format(counted.width) for kind in kinds},
-        "components": [
-            {
-                "label": each.label,
-                "kind": each.kind,
-                "formula": each.operations.format(counted.width),
-                "operations": each.count(*counted.get_lengths(length)),
-                "steps": each.steps.evaluate(*counted.get_lengths(length)),
-            }
-            for each in counted.components
-            if each.operations.terms
-        ],
+        "fixed_source": counted.fixed_source,
+        "fixed_target": counted.fixed_target,
+        "components": list_components(counted, length),
         "lengths": np.array(lengths),
         "operations": {
             kind: np.array([totals[kind].evaluate(*counted.get_lengths(each)) for each in lengths]) for kind in kinds
@@ -165,7 +158,7 @@ def count_values(counted: CountedModel, longest: int) -> dict[str, Any]:
         "parameters": sum(each.numel() * each.element_size() for each in counted.module.parameters()),
         "widths": np.array(widths),
         "operations_by_width": {
-            kind: np.array([totals[kind].evaluate(*counted.get_lengths(length), width / counted.width) for width in widths])
+            kind: np.array([totals[kind].evaluate(*at_length, each / counted.width) for each in widths])
             for kind in kinds
         },
         "crossover": find_crossovers(counted),
@@ -179,6 +172,25 @@ def count_values(counted: CountedModel, longest: int) -> dict[str, Any]:
     if counted.decoder:
         values["reuse"] = count_reuse(counted, length)
     return values
+
+
+def list_components(counted: CountedModel, length: int) -> list[dict[str, Any]]:
+    """Returns the components with operations; those of one layer and kind together."""
+    groups: dict[tuple[str, str], list[Component]] = {}
+    for each in counted.components:
+        if each.operations.terms:
+            groups.setdefault((each.label, each.kind), []).append(each)
+    lengths = counted.get_lengths(length)
+    return [
+        {
+            "label": label,
+            "kind": kind,
+            "formula": sum((each.operations for each in group), ZERO).format(counted.width),
+            "operations": sum(each.count(*lengths) for each in group),
+            "steps": round(sum(each.steps.evaluate(*lengths) for each in group)),
+        }
+        for (label, kind), group in groups.items()
+    ]
 
 
 def count_reuse(counted: CountedModel, length: int) -> dict[str, Any]:
@@ -217,11 +229,11 @@ def measure_values(counted: CountedModel, values: dict[str, Any], max_length: in
     }
     timings = list(times.values())
     reference = measure_call(counted, build_call(counted, values["length"]))
-    values["measured"]["reference"] = reference.median
+    values["measured"]["reference"] = reference.minimum
     if counted.decoder:
         shared, repeated = measure_reuse(counted, values["length"], NUM_TARGETS)
-        values["reuse"]["shared_seconds"] = np.array([each.median for each in shared])
-        values["reuse"]["repeated_seconds"] = np.array([each.median for each in repeated])
+        values["reuse"]["shared_seconds"] = np.array([each.minimum for each in shared])
+        values["reuse"]["repeated_seconds"] = np.array([each.minimum for each in repeated])
         timings += [*shared, *repeated]
     return timings
 
@@ -236,9 +248,10 @@ def describe(name: str, values: dict[str, Any]) -> list[str]:
     for each in values["components"]:
         by_kind[each["kind"]] = by_kind.get(each["kind"], 0.0) + each["operations"]
     largest = max(by_kind, key=lambda kind: by_kind[kind])
+    share = by_kind[largest] / reference["operations"]
     sentences = [
         f"{name}: one sequence of {length:,} {unit} needs {format_amount(reference['operations'])} operations, "
-        f"{by_kind[largest] / reference['operations']:.0%} of them in {largest}, in {reference['steps']:,} sequential "
+        f"{share:.0%} of them in the {largest}, in {reference['steps']:,} sequential "
         f"steps, and {format_bytes(reference['activations'])} of activations beside "
         f"{format_bytes(values['parameters'])} of weights."
     ]

@@ -3,8 +3,8 @@
 An operation is a multiplication or an addition in a matrix product, as PyTorch's `FlopCounterMode` counts them: a
 product of (m × n) and (n × p) has 2·m·n·p. Elementwise functions, norms, softmax and lookups are not counted; scores
 that a mask excludes are. Sequential steps are the longest chain of products, each of which needs the result of the one
-before. Activations are the values that are kept for the gradient: the input of each product, and what a norm, a nonlinearity or
-a fused kernel needs. Every layer counts its input, so that a value between two layers is counted once.
+before. Activations are the values that are kept for the gradient: the input of each product, and what a norm, a
+nonlinearity or a fused kernel needs. Every layer counts its input, so that a value between two layers is counted once.
 
 `count_module` counts one module of `seqwise.layers` or `torch.nn`; the parts of whole models are in `cost_models.py`.
 This module knows nothing of views or measurements.

@@ -8,7 +8,7 @@ from seqwise.page.figures import Figure, LineChart, Reference, Series, Table
 
 UNITS = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
 BYTES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
-CROSSOVERS = {"projections": "attention = its projections", "layers": "attention = all layers"}
+CROSSOVERS = {"projections": "= projections", "layers": "= all layers"}  # where attention needs as much
 
 Data = dict[str, dict[str, Any]]
 
@@ -52,6 +52,16 @@ def label_length(data: Data) -> str:
     return f"length in {units.pop()}" if len(units) == 1 else "length"
 
 
+def describe_symbols(values: dict[str, Any]) -> str:
+    """Returns what the letters in a formula are: their values where the model fixes them."""
+    symbols = [f"width k = {values['width']:,}"]
+    if values["fixed_source"]:
+        symbols.append(f"M = {values['fixed_source']:,} positions of the source")
+    if values["fixed_target"]:
+        symbols.append(f"N = {values['fixed_target']:,} steps of the forecast")
+    return " and ".join(symbols)
+
+
 def draw_totals(data: Data) -> Figure:
     return LineChart(
         title="Operations of one sequence",
@@ -67,23 +77,26 @@ def draw_totals(data: Data) -> Figure:
 
 
 def draw_operations(name: str, values: dict[str, Any]) -> Figure:
-    crossover = values["crossover"]
-    lengths = values["lengths"]
+    crossover, lengths = values["crossover"], values["lengths"]
+    lines = [
+        Reference(axis="x", value=float(crossover[key]), label=label)
+        for key, label in CROSSOVERS.items()
+        if key in crossover and lengths[0] <= crossover[key] <= lengths[-1]
+    ]
     return LineChart(
         title=f"Operations of {name} by component",
         note=f"Products only, of one sequence, width k = {values['width']:,}. "
         + "; ".join(f"{kind}: {formula}" for kind, formula in values["formulas"].items())
-        + ".",
+        + "."
+        + (
+            " Vertical lines: attention needs as many operations as its projections, or as all layers." if lines else ""
+        ),
         series=[Series(name=kind, x=lengths, y=operations) for kind, operations in values["operations"].items()],
         x_label=label_length({name: values}),
         y_label="operations",
         x_log=True,
         y_log=True,
-        references=[
-            Reference(axis="x", value=float(crossover[key]), label=label)
-            for key, label in CROSSOVERS.items()
-            if key in crossover and lengths[0] <= crossover[key] <= lengths[-1]
-        ],
+        references=lines,
     )
 
 
@@ -93,10 +106,10 @@ def draw_times(data: Data) -> Figure:
         measured = values.get("measured")
         if measured is not None and len(measured["lengths"]) > 1:
             median, minimum = 1000 * measured["median"], 1000 * measured["minimum"]
-            series.append(Series(name=name, x=measured["lengths"], y=median, low=minimum, high=median))
+            series.append(Series(name=name, x=measured["lengths"], y=minimum, low=minimum, high=median))
     return LineChart(
         title="Time to read one sequence",
-        note="Without gradients, on this machine: the median of repeated calls; the band reaches down to the minimum.",
+        note="Without gradients, on this machine: the fastest of repeated calls; the band reaches up to their median.",
         series=series,
         x_label=label_length(data),
         y_label="milliseconds",
@@ -181,13 +194,20 @@ def draw_reuse(name: str, values: dict[str, Any]) -> list[Figure]:
 def draw_components(name: str, values: dict[str, Any]) -> Figure:
     total = sum(each["operations"] for each in values["components"])
     rows = [
-        (each["label"] or "whole model", each["kind"], each["formula"], each["operations"], each["operations"] / total)
+        (
+            each["label"] or "whole model",
+            each["kind"],
+            each["formula"],
+            format_amount(each["operations"]),
+            f"{each['operations'] / total:.1%}",
+            each["steps"],
+        )
         for each in values["components"]
     ]
     return Table(
         title=f"Components of {name} at length {values['length']:,}",
-        note=f"M and N are the lengths of source and target, k = {values['width']:,} is the width.",
-        columns=("part", "component", "operations", f"at length {values['length']:,}", "share"),
+        note=f"With {describe_symbols(values)}.",
+        columns=("part", "component", "operations", f"at length {values['length']:,}", "share", "steps"),
         rows=rows,
     )
 

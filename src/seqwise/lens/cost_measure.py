@@ -101,7 +101,7 @@ def describe_load(timings: Sequence[Timing]) -> str | None:
         return None
     return (
         f"The machine was busy: the measurements had a processor for {share:.0%} of the time, "
-        "so their minimum says more than their median."
+        "so times may be longer than on an idle one."
     )
 
 
