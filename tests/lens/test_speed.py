@@ -112,7 +112,7 @@ def test_their_pages_open_in_two_seconds(request: pytest.FixtureRequest, chromiu
     page.tab.wait_for_selector("html[data-ready=true]", state="attached")
     page.tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     seconds = sum(value - before.get(key, 0.0) for key, value in read_cpu_seconds(session).items())
-    assert page.tab.locator("figure").count() > 2
+    assert page.tab.locator("figure").count() >= 2
     assert seconds < 2
     assert page.errors == []
     assert page.requests == [page.address]
