@@ -224,8 +224,8 @@ def test_the_goal_is_the_loss_of_masked_tokens(cycle: Path, family: str):
     settings = resolve(settings, DefaultsContext(5000, 20, False, 1))[0]
     torch.manual_seed(0)
     metrics = task.validate(task.build(settings), settings, World())
-    assert math.exp(metrics["goal"]) == pytest.approx(metrics["perplexity"])
-    assert (metrics["goal"] == pytest.approx(metrics["loss"])) is (family == "transformer")
+    assert math.exp(metrics["objective"]) == pytest.approx(metrics["perplexity"])
+    assert (metrics["objective"] == pytest.approx(metrics["loss"])) is (family == "transformer")
 
 
 def test_the_same_seed_gives_the_same_bits(cycle: Path, tmp_path: Path):

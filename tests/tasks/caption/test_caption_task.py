@@ -263,7 +263,7 @@ def test_the_same_seed_gives_the_same_bits(images: Path):
 def test_saved_weights_keep_the_old_name_of_the_decoder(images: Path):
     task, settings = prepare_task(images)
     names = task.build(settings).state_dict().keys()
-    assert {name.partition(".")[0] for name in names} == {"encoder", "writer"}
+    assert {name.partition(".")[0] for name in names} == {"encoder", "decoder"}
 
 
 def test_an_untrained_model_predicts_by_frequency(images: Path):
