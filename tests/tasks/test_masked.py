@@ -249,8 +249,9 @@ def test_words_that_occur_once_are_unknown_by_default(tmp_path: Path):
     assert (task.tokenizer.kind, settings.text.min_count, settings.text.vocabulary) == ("words", 2, len(task.tokenizer))
     assert task.tokenizer.id("zebra") == task.tokenizer.unknown
     assert task.tokenizer.specials == ("<pad>", "<mask>")
-    task, _ = prepare_task(text, tmp_path, text={"tokenizer": "words"})
-    assert task.tokenizer.id("zebra") != task.tokenizer.unknown
+    for chosen in ({"tokenizer": "words"}, {"min_count": 1}):
+        task, _ = prepare_task(text, tmp_path, text=chosen)
+        assert task.tokenizer.id("zebra") != task.tokenizer.unknown
 
 
 def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):

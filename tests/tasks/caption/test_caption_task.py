@@ -337,6 +337,9 @@ def test_rare_words_are_not_in_large_vocabularies(tmp_path: Path):
     task, settings = prepare_task(tmp_path)
     assert settings.text.min_count == 3
     assert "rare" not in task.preprocessor.tokenizer.tokens(range(len(task.preprocessor.tokenizer)))
+    task, settings = prepare_task(tmp_path, text={"min_count": 1})
+    assert settings.text.min_count == 1, "a setting of the user is kept, also if it equals the default"
+    assert "rare" in task.preprocessor.tokenizer.tokens(range(len(task.preprocessor.tokenizer)))
 
 
 def test_a_path_is_expanded_to_inputs(tmp_path: Path, images: Path):

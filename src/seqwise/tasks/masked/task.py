@@ -79,7 +79,9 @@ class Masked(CorpusTask):
     def adapt_tokenizer(cls, kind: str, reason: str, settings: Settings) -> tuple[str, str]:
         """Returns words or wordpieces, never characters: from masked characters a model would learn spelling only."""
         if kind == "characters":
-            settings.text.min_count = max(2, settings.text.min_count)  # one occurrence is too few to learn a meaning
+            if "min_count" in settings.text.model_fields_set:
+                return "words", "words, because the text is smaller than 2 MB."
+            settings.text.min_count = 2  # one occurrence is too few to learn a meaning
             return "words", "words that occur at least twice, because the text is smaller than 2 MB."
         return ("wordpiece", reason.replace("bpe", "wordpiece")) if kind == "bpe" else (kind, reason)
 
