@@ -158,10 +158,10 @@ class ExampleTask(Task):
             examples=scores if options.examples else None,
             primary_metric=scores.metric,
         )
-        return cls.add_training_facts(evaluation, bundle, examples, lambda: scores)
+        return cls.add_training_results(evaluation, bundle, examples, lambda: scores)
 
     @classmethod
-    def add_training_facts(
+    def add_training_results(
         cls,
         evaluation: Evaluation,
         bundle: ModelBundle,
