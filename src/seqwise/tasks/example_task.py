@@ -158,10 +158,10 @@ class ExampleTask(Task):
             examples=scores if options.examples else None,
             primary_metric=scores.metric,
         )
-        return cls.add_training_results(evaluation, bundle, examples, lambda: scores)
+        return cls.add_baselines_and_overlap(evaluation, bundle, examples, lambda: scores)
 
     @classmethod
-    def add_training_results(
+    def add_baselines_and_overlap(
         cls,
         evaluation: Evaluation,
         bundle: ModelBundle,

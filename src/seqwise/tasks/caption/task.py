@@ -267,7 +267,7 @@ class Caption(ExampleTask):
             primary_metric=metric,
         )
         baselines = compute_baselines(metric, references, bundle.training)
-        return cls.add_training_results(evaluation, bundle, examples, get_scores, baselines)
+        return cls.add_baselines_and_overlap(evaluation, bundle, examples, get_scores, baselines)
 
     @classmethod
     def identify(cls, example: CaptionedImage) -> str:

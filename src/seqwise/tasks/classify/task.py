@@ -225,7 +225,7 @@ class Classify(ExampleTask):
             examples=score_examples(examples, predictions) if options.examples else None,
             primary_metric="accuracy",
         )
-        return cls.add_training_results(
+        return cls.add_baselines_and_overlap(
             evaluation, bundle, examples, lambda: score_examples(examples, predictions), baselines
         )
 

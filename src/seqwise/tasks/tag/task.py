@@ -278,7 +278,7 @@ class Tag(ExampleTask):
         )
         baselines = compute_baselines(bundle.training, sentences, has_spans)
         get_scores = partial(score_examples, sentences, tags, has_spans)
-        return cls.add_training_results(evaluation, bundle, sentences, get_scores, baselines)
+        return cls.add_baselines_and_overlap(evaluation, bundle, sentences, get_scores, baselines)
 
     @classmethod
     def input_text(cls, example: Sentence) -> str:

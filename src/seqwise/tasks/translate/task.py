@@ -319,7 +319,7 @@ class Translate(ExampleTask):
         evaluation = replace(evaluation, data_notes=tuple(splits.findings.note_messages()))
         frequent_targets = {} if bundle.training is None else bundle.training.attributes["frequent_targets"]
         baselines = compute_baselines(metric, outputs, pairs, frequent_targets)
-        return cls.add_training_results(evaluation, bundle, pairs, get_scores, baselines)
+        return cls.add_baselines_and_overlap(evaluation, bundle, pairs, get_scores, baselines)
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
