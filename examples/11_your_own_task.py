@@ -122,13 +122,11 @@ class Regress(ExampleTask):
 
 
 def collate(examples: Sequence[Example], preprocessor: Preprocessor) -> ValueBatch:
-    token_ids, attributes = (
-        preprocessor.tokenizer.encode_many([example.text for example in examples]),
-        preprocessor.attributes,
-    )
+    token_ids = preprocessor.tokenizer.encode_many([example.text for example in examples])
     lengths = torch.tensor([len(ids) for ids in token_ids])
-    values = torch.tensor([(example.value - attributes["mean"]) / attributes["std"] for example in examples])
-    return ValueBatch(torch.from_numpy(pad_sequences(token_ids)), lengths, values.float())
+    mean, std = preprocessor.attributes["mean"], preprocessor.attributes["std"]
+    values = torch.tensor([(example.value - mean) / std for example in examples])
+    return ValueBatch(torch.from_numpy(pad_sequences(token_ids)), lengths, values)
 
 
 @torch.no_grad()
