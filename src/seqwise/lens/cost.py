@@ -31,7 +31,7 @@ from seqwise.lens.cost_measure import (
 )
 from seqwise.lens.cost_models import CountedModel, count_model
 from seqwise.lens.cost_polynomials import ZERO
-from seqwise.lens.subject import Subject
+from seqwise.lens.subject import Subject, list_models, name_runs
 from seqwise.lens.view import View
 
 DEFAULT_LENGTH, DEFAULT_MODULE_LENGTH = 32, 128  # where a run has no window
@@ -64,12 +64,11 @@ def cost(models: Any, *, max_length: int | None = None, measure: bool = True) ->
     `activations` (bytes), `parameters` (bytes), `widths` and `operations_by_width`, `crossover` (lengths); of models
     with a decoder `reuse`; and with `measure` `measured` (lengths, median and minimum seconds, bytes) and `profiler`.
     """
-    several = list(models) if isinstance(models, Sequence) else [models]
     if max_length is not None and max_length < MIN_LENGTH:
         problem = f"max_length must be at least {MIN_LENGTH}; received {max_length}."
         raise UsageError(problem, fix="For example: --max-length 1024")
-    counted = [count_model(model) for model in several]
-    names = name_apart([each.name for each in counted])
+    counted = [count_model(model) for model in list_models(models)]
+    names = name_models(counted)
     longest = max_length or max(choose_max_length(each) for each in counted)
     data: dict[str, dict[str, Any]] = {}
     summary: list[str] = []
@@ -87,9 +86,13 @@ def cost(models: Any, *, max_length: int | None = None, measure: bool = True) ->
     return View("cost", title, tuple(summary), draw_figures(data), data)
 
 
-def name_apart(names: Sequence[str]) -> list[str]:
-    """Returns the names, with numbers where two are equal."""
-    return [name if names.count(name) == 1 else f"{name} ({index})" for index, name in enumerate(names, start=1)]
+def name_models(counted: Sequence[CountedModel]) -> list[str]:
+    """Returns different names of the models: those of their runs, or their classes with numbers."""
+    runs = [each.trained for each in counted if each.trained is not None]
+    names = name_runs(runs) if len(runs) == len(counted) else [each.name for each in counted]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name} {number}" for number, name in enumerate(names, start=1)]
 
 
 def get_reference_length(counted: CountedModel) -> int:

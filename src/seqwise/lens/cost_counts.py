@@ -190,9 +190,9 @@ def count_recurrent(module: Recurrent, scope: Scope) -> Iterable[Component]:
 def count_bidirectional(module: Bidirectional, scope: Scope) -> Iterable[Component]:
     forwards, backwards = (
         count_module(layer, scope.name(name))
-        for layer, name in ((module.forwards, "forward"), (module.backwards, "backward"))
+        for layer, name in ((module.forward_layer, "forward"), (module.backward_layer, "backward"))
     )
-    read_once = -1 * scope.length * weights(module.forwards.cell.inputs, 1)  # both directions read the same input
+    read_once = -1 * scope.length * weights(module.forward_layer.cell.inputs, 1)  # both directions read the same input
     return [*run_parallel(forwards, backwards), Component(scope.label, RECURRENT, activations=read_once)]
 
 
@@ -222,10 +222,10 @@ def count_self_attention(module: MultiHeadAttention, scope: Scope) -> Iterable[C
 
 @counts(FeedForward)
 def count_feedforward(module: FeedForward, scope: Scope) -> Iterable[Component]:
-    for linear in (module.inward, module.outward):
+    for linear in (module.in_proj, module.out_proj):
         yield product(scope, FEEDFORWARD, linear.in_features, linear.out_features)
     if module.activation == "gelu":  # its gradient needs its input; that of ReLU only the output
-        hidden = scope.length * weights(module.inward.out_features, 1)
+        hidden = scope.length * weights(module.in_proj.out_features, 1)
         yield Component(scope.label, FEEDFORWARD, activations=hidden)
 
 
@@ -242,9 +242,9 @@ def count_decoder_stack(module: Decoder, scope: Scope) -> Iterable[Component]:
         named = scope.name(f"layer {number}")
         for each in count_attention(inside.attention, named, is_cross=False):
             yield replace(each, is_beside_encoder=number == 1)
-        yield from count_attention(inside.cross, named, is_cross=True)
+        yield from count_attention(inside.cross_attention, named, is_cross=True)
         yield from count_module(inside.feedforward, named)
-        for norm in (inside.attention_norm, inside.cross_norm, inside.feedforward_norm):
+        for norm in (inside.attention_norm, inside.cross_attention_norm, inside.feedforward_norm):
             yield from count_module(norm, named)
     yield Component(scope.label, PROJECTIONS, activations=scope.memory * weights(inside.width, 1))  # the memory
     yield from count_module(module.norm, scope)

@@ -78,7 +78,9 @@ def build_images(trained: Any, module: Any, batch_size: int, regions: int) -> tu
     """Returns images, clips or features, and their lengths."""
     size, encoder = trained.settings.caption.image_size, module.encoder
     if isinstance(encoder, FeatureEncoder):
-        return torch.zeros(batch_size, regions, encoder.enter.in_features), torch.full((batch_size,), regions)
+        return torch.zeros(batch_size, regions, encoder.input_projection.in_features), torch.full(
+            (batch_size,), regions
+        )
     if trained.settings.caption.frames:
         return torch.zeros(batch_size, CLIP_FRAMES, size, size, 3), torch.full((batch_size,), CLIP_FRAMES)
     return torch.zeros(batch_size, size, size, 3), None
@@ -89,7 +91,11 @@ def build_windows(
 ) -> WindowBatch:
     encoder = module.encoder
     lookback = min(patches * encoder.patch_size, trained.settings.forecast.lookback)
-    inputs = encoder.enter.in_features if isinstance(encoder.enter, nn.Linear) else encoder.backbone.inputs
+    inputs = (
+        encoder.input_projection.in_features
+        if isinstance(encoder.input_projection, nn.Linear)
+        else encoder.backbone.inputs
+    )
     num_known = inputs // encoder.patch_size - 1
     past = torch.randn(batch_size, lookback, generator=generator)
     future = torch.zeros(batch_size, horizon)
@@ -108,7 +114,7 @@ def build_shared_call(counted: CountedModel, length: int, num_targets: int) -> C
     one = build_batch(counted, 1, source, target)
     several = build_batch(counted, num_targets, source, target)
     is_caption = isinstance(one, CaptionBatch)
-    decoder = module.writer if is_caption else module.get_decoder(0)
+    decoder = module.decoder if is_caption else module.get_decoder(0)
     fields = (several.ids, several.targets, several.mask) if is_caption else (
         several.inputs[:, 0], several.targets[:, 0], several.mask[:, 0]
     )  # fmt: skip

@@ -28,6 +28,7 @@ from seqwise.lens.cost_counts import (
     list_uncounted,
 )
 from seqwise.lens.cost_polynomials import ZERO, M, N, Polynomial, weights
+from seqwise.lens.subject import name_run
 from seqwise.tasks.caption.model import CaptionModel
 from seqwise.tasks.classify.model import Classifier
 from seqwise.tasks.forecast.model import ForecastModel
@@ -100,7 +101,7 @@ def count_model(model: TrainedModel | nn.Module) -> CountedModel:
     module, settings = model.model, model.settings
     build = partial(
         CountedModel,
-        name=f"{settings.model} in {model.run.folder}",
+        name=name_run(model),
         module=module,
         width=settings.network.width,
         uncounted=list_uncounted(module),
@@ -123,11 +124,11 @@ def count_model(model: TrainedModel | nn.Module) -> CountedModel:
         children = (parts.characters, parts.encoder, parts.head)
         return build(encoder=to_single([each for child in children for each in count_module(child)]))
     if isinstance(module, Translator):
-        decoder = count_token_decoder(parts.writers[0])
+        decoder = count_token_decoder(parts.decoders[0])
         return build(encoder=count_module(parts.encoder, SOURCE.name("encoder")), decoder=decoder)
     if isinstance(module, CaptionModel):
         encoder, regions = count_image_encoder(model)
-        return build(encoder=encoder, decoder=count_token_decoder(parts.writer), fixed_source=regions)
+        return build(encoder=encoder, decoder=count_token_decoder(parts.decoder), fixed_source=regions)
     if isinstance(module, ForecastModel):
         return count_forecast_model(module, settings, build)
     raise UsageError(
@@ -168,14 +169,14 @@ def count_forecast_model(module: ForecastModel, settings: Any, build: Any) -> Co
     flattened = M if encoder.is_transformer else weights(1, 0)  # a Transformer's head reads all its outputs
     head = 2 * flattened * N * weights(encoder.width / (patches if encoder.is_transformer else 1), 1)
     components = [*to_single(count_module(encoder)), Component("head", OUTPUT, head, weights(1, 0))]
-    if module.spread is not None:
+    if module.quantile_head is not None:
         kept = 4 * len(module.quantiles) * N  # distances, and the order of the quantiles as 64-bit integers
         components.append(Component("quantiles", OUTPUT, len(module.quantiles) * head, activations=kept))
-    if module.straight is not None:
+    if module.linear_map is not None:
         past = M * (lookback / patches)
         components.append(Component("linear map", OTHER, 2 * past * N, activations=past))
-    if module.effect is not None:
-        linears: Any = module.effect
+    if module.known_effect is not None:
+        linears: Any = module.known_effect
         size = sum(linear.in_features * linear.out_features for linear in (linears[0], linears[2]))
         components.append(Component("known values", OTHER, 2 * size * N, activations=linears[2].in_features * N))
     unit = "steps" if encoder.patch_size == 1 else f"patches of {encoder.patch_size} steps"

@@ -58,26 +58,27 @@ def count_window(module: FeedForwardBackbone, scope: Scope) -> Iterable[Componen
 @counts(SeparateDirections)
 def count_directions(module: SeparateDirections, scope: Scope) -> Iterable[Component]:
     return run_parallel(
-        count_module(module.forwards, scope.name("forward")), count_module(module.backwards, scope.name("backward"))
+        count_module(module.forward_layer, scope.name("forward")),
+        count_module(module.backward_layer, scope.name("backward")),
     )
 
 
 @counts(SeriesEncoder)
 def count_series(module: SeriesEncoder, scope: Scope) -> Iterable[Component]:
-    if isinstance(module.enter, nn.Linear):
-        yield product(scope, OTHER, module.enter.in_features, module.enter.out_features, power=1)
+    if isinstance(module.input_projection, nn.Linear):
+        yield product(scope, OTHER, module.input_projection.in_features, module.input_projection.out_features, power=1)
     yield from count_module(module.backbone, scope)
 
 
 @counts(PatchEncoder)
 def count_patches(module: PatchEncoder, scope: Scope) -> Iterable[Component]:
-    yield product(scope, OTHER, module.enter.in_features, module.enter.out_features, power=1)
+    yield product(scope, OTHER, module.input_projection.in_features, module.input_projection.out_features, power=1)
     yield from count_module(module.encoder, scope)
 
 
 @counts(FeatureEncoder)
 def count_features(module: FeatureEncoder, scope: Scope) -> Iterable[Component]:
-    yield product(scope, OTHER, module.enter.in_features, module.enter.out_features, power=1)
+    yield product(scope, OTHER, module.input_projection.in_features, module.input_projection.out_features, power=1)
 
 
 @counts(ConvolutionalEncoder)
@@ -108,7 +109,7 @@ def count_bridge(module: Bridge, scope: Scope) -> Iterable[Component]:
 
 @counts(TransformerDecoder)
 def count_transformer_decoder(module: TransformerDecoder, scope: Scope) -> Iterable[Component]:
-    yield from (replace(each, is_beside_encoder=True) for each in count_module(module.enter, scope))
+    yield from (replace(each, is_beside_encoder=True) for each in count_module(module.input_projection, scope))
     yield from count_module(module.remember, replace(scope, length=scope.memory))
     yield from count_module(module.decoder, scope)
 
@@ -139,7 +140,7 @@ def count_bahdanau(module: BahdanauDecoder, scope: Scope) -> Iterable[Component]
     above: Any = module.above
     for index, layer in enumerate(above.layer if above else (), start=2):
         yield from count_module(layer, scope.name(f"layer {index}"))
-    yield from count_module(module.look_back, scope)
+    yield from count_module(module.state_attention, scope)
     for each in count_scores(module, scope):
         yield each if each.kind == RECURRENT else replace(each, steps=weights(1, 0) if each.kind == OTHER else ZERO)
 
