@@ -202,10 +202,16 @@ def test_the_view_shows_lengths_widths_and_the_crossover():
 def test_several_models_share_charts_and_are_compared():
     view = cost([Recurrent(GRUCell(16, 16)), build_encoder(16)], max_length=64, measure=False)
     assert [series.name for series in view.figures[0].series] == ["Recurrent", "Encoder"]
-    assert view.summary[-1] == "Recurrent needs fewer operations than Encoder at every length shown."
+    assert view.summary[-1] == "Recurrent needs the fewest operations at every length shown."
     steps = next(figure for figure in view.figures if figure.title == "Sequential steps")
     np.testing.assert_array_equal(steps.series[0].y, [8, 16, 32, 64])
     np.testing.assert_array_equal(steps.series[1].y, [12] * 4)
+
+
+def test_the_model_with_the_fewest_operations_is_named_for_short_and_long_sequences():
+    window = nn.Sequential(nn.Linear(16, 200), nn.Linear(200, 16))  # 12,800 operations per token
+    view = cost([window, build_encoder(16, depth=1)], max_length=1024, measure=False)  # 6,144 + 64 M
+    assert view.summary[-1] == ("Encoder needs the fewest operations up to a length of 64, Sequential from 128 on.")
 
 
 def test_encoding_once_saves_the_encoder_for_all_targets_but_one(small_run):

@@ -79,7 +79,8 @@ def main(argv: Sequence[str]) -> int:
     args = parse(Inspect, argv, prog="seqwise inspect", example=EXAMPLES)
     folders = [value for value in args.inputs if is_run(value)]
     texts = [value for value in args.inputs if not is_run(value)]
-    typed = [name for name in list_typed(argv) if name not in COMMON]
+    typed = [name if hasattr(args, name) else name.removeprefix("no_") for name in list_typed(argv)]  # --no-measure
+    typed = [name for name in typed if name not in COMMON]
     _check_arguments(args, folders, texts, typed)
     runs = [load_model("inspect", Path(folder), (), args.device) for folder in folders]
     if args.view is None:

@@ -78,8 +78,8 @@ def cost(models: Any, *, max_length: int | None = None, measure: bool = True) ->
         if measure:
             timings += measure_values(each, data[name], max_length)
         summary += describe(name, data[name])
-    if len(counted) > 1 and (sentence := compare_operations(data)):
-        summary.append(sentence)
+    if len(counted) > 1:
+        summary.append(compare_operations(data))
     if load := describe_load(timings):
         summary.append(load)
     title = f"Cost of {names[0]}" if len(names) == 1 else f"Cost of {len(names)} models"
@@ -298,15 +298,14 @@ def describe_measured(values: dict[str, Any]) -> list[str]:
     ]
 
 
-def compare_operations(data: dict[str, dict[str, Any]]) -> str | None:
-    """Returns a sentence about the first two models whose order in operations changes with the length, or None."""
-    (first, a), (second, b) = list(data.items())[:2]
-    totals = [sum(each["operations"].values()) for each in (a, b)]
-    is_less = np.asarray(totals[0] < totals[1])
-    changes = np.flatnonzero(is_less[1:] != is_less[:-1])
-    if not len(changes):
-        less, more = (first, second) if is_less[-1] else (second, first)
-        return f"{less} needs fewer operations than {more} at every length shown."
-    index = int(changes[-1]) + 1
-    less, more = (first, second) if is_less[index] else (second, first)
-    return f"{less} needs fewer operations than {more} from a length of about {a['lengths'][index]:,} on."
+def compare_operations(data: dict[str, dict[str, Any]]) -> str:
+    """Returns a sentence about which model needs the fewest operations, at short and at long sequences."""
+    names, lengths = list(data), next(iter(data.values()))["lengths"]
+    best = np.argmin([sum(values["operations"].values()) for values in data.values()], axis=0)
+    if (best == best[0]).all():
+        return f"{names[best[0]]} needs the fewest operations at every length shown."
+    last_of_first, first_of_last = np.flatnonzero(best != best[0])[0] - 1, np.flatnonzero(best != best[-1])[-1] + 1
+    return (
+        f"{names[best[0]]} needs the fewest operations up to a length of {lengths[last_of_first]:,}, "
+        f"{names[best[-1]]} from {lengths[first_of_last]:,} on."
+    )
