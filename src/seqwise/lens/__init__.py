@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from seqwise.lens.attribution import attribution as attribution
     from seqwise.lens.gates import gates as gates
     from seqwise.lens.gradients import gradients as gradients
+    from seqwise.lens.states import states as states
+    from seqwise.lens.units import units as units
 
 # Name of a view → its module, and what it shows in one line.
 VIEWS = {
@@ -28,6 +30,8 @@ VIEWS = {
         "seqwise.lens.gradients",
         "how far back the last state's gradient reaches, for one or several runs",
     ),
+    "states": ("seqwise.lens.states", "hidden states as a map, by PCA or t-SNE"),
+    "units": ("seqwise.lens.units", "what single units track, such as quotes, brackets or positions"),
 }
 
 __all__ = [*VIEWS]
