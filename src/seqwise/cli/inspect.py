@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.inputs import get_piped_input, read_text
+from seqwise.cli.inputs import get_piped_input, read_lines, read_text
 from seqwise.cli.models import is_run, load_model
 from seqwise.cli.options import UNSET, list_typed, parse
 from seqwise.cli.predict import PATH_TASKS
@@ -24,6 +24,7 @@ from seqwise.lens import VIEWS
 
 if TYPE_CHECKING:
     from seqwise.lens.subject import Subject
+    from seqwise.lens.view import View
     from seqwise.training.api import TrainedModel
 
 PIPE = "seqwise inspect RUN -"
@@ -38,13 +39,14 @@ class Inspect:
     """Look inside trained runs: --view names what to show; without it, the views that apply are listed.
 
     TEXT is what the model reads: a text, a text file, or - (standard input); [MASK] marks what a masked model predicts.
-    caption reads an image, forecast a CSV file. Without TEXT a validation example is chosen and named.
+    caption reads an image, forecast a CSV file. Without TEXT a validation example is chosen and named. Some views take
+    several texts, and some none.
     """
 
     inputs: Annotated[
         tuple[str, ...],
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="RUN [RUN …] [TEXT]", help_behavior_hint=""),
+        tyro.conf.arg(metavar="RUN [RUN …] [TEXT …]", help_behavior_hint=""),
     ] = ()
     """Run folders, or folders of comparisons, whose best run is used; then the text."""
     view: Annotated[Literal[tuple(VIEWS)] | None, UNSET] = None  # type: ignore[valid-type]
@@ -76,14 +78,15 @@ def main(argv: Sequence[str]) -> int:
     typed = [name for name in list_typed(argv) if name not in COMMON]
     _check_arguments(args, folders, texts, typed)
     runs = [load_model("inspect", Path(folder), (), args.device) for folder in folders]
-    text = _read_input(runs[0], texts[0] if texts else get_piped_input())
     if args.view is None:
-        return _list_views(runs[0], text, [folders[0], *texts], args.json)
+        return _list_views(runs[0], _read_texts(runs[0], texts), [folders[0], *texts], args.json)
+    signature = Signature.of(args.view)
+    inputs: list[Any] = [runs if signature.takes_runs else runs[0]]
+    if signature.takes_text:
+        inputs.append(_read_texts(runs[0], texts) if signature.takes_texts else _read_text(runs[0], texts))
     values = {name: getattr(args, name) for name in typed}
     values |= {name: int(value) for name, value in values.items() if isinstance(value, str) and value.isdigit()}
-    view = getattr(import_module(VIEWS[args.view][0]), args.view)(
-        runs if _takes_several(args.view) else runs[0], text, **values
-    )
+    view = get_view(args.view)(*inputs, **values)
     _name_example(runs)
     if args.out is not None:
         view.save(args.out)
@@ -97,6 +100,29 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class Signature:
+    """What a view reads: one run or several, no text, one or several; and its options."""
+
+    takes_runs: bool
+    takes_text: bool
+    takes_texts: bool
+    options: tuple[str, ...]
+
+    @classmethod
+    def of(cls, view: str) -> Signature:
+        """Returns the signature of a view: its arguments are `model` or `models`, then `text`, `texts` or nothing."""
+        parameters = inspect.signature(get_view(view)).parameters.values()
+        options = tuple(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+        first, *rest = (each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
+        return cls(first == "models", bool(rest), rest == ["texts"], options)
+
+
+def get_view(name: str) -> Callable[..., View]:
+    """Returns the function of a view."""
+    return getattr(import_module(VIEWS[name][0]), name)
+
+
 def _check_arguments(args: Inspect, folders: Sequence[str], texts: Sequence[str], typed: Sequence[str]) -> None:
     """Raises an error for arguments that cannot work, before a model is loaded."""
     if not folders:
@@ -105,9 +131,6 @@ def _check_arguments(args: Inspect, folders: Sequence[str], texts: Sequence[str]
 
             Run.open(texts[0])  # raises an error that says why it is not a run
         raise UsageError("RUN is missing: the folder of a trained run.", fix=f"For example: {EXAMPLES.splitlines()[0]}")
-    if len(texts) > 1:
-        problem = f"expected one text; received {len(texts)}, the first two {texts[0]!r} and {texts[1]!r}."
-        raise UsageError(problem, fix="Quote the text. A folder that has no run is read as a text.")
     if args.view is None:
         if typed or args.out is not None:
             option = f"--{(typed[0] if typed else 'out').replace('_', '-')}"
@@ -118,10 +141,17 @@ def _check_arguments(args: Inspect, folders: Sequence[str], texts: Sequence[str]
         from seqwise.lens.view import SUFFIXES
 
         check_output_path(args.out, SUFFIXES)
-    if len(folders) > 1 and not _takes_several(args.view):
+    signature = Signature.of(args.view)
+    if texts and not signature.takes_text:
+        problem = f"the view {args.view} reads no text; received {texts[0]!r}."
+        raise UsageError(problem, fix="Leave it out. A folder that has no run is read as a text.")
+    if len(texts) > 1 and not signature.takes_texts:
+        problem = f"expected one text; received {len(texts)}, the first two {texts[0]!r} and {texts[1]!r}."
+        raise UsageError(problem, fix="Quote the text. A folder that has no run is read as a text.")
+    if len(folders) > 1 and not signature.takes_runs:
         problem = f"the view {args.view} shows one run; received {len(folders)}."
         raise UsageError(problem, fix=f"Name one of them: {shlex.join(['seqwise', 'inspect', folders[0]])} …")
-    known = [name for name in _get_parameters(args.view)[2:] if hasattr(args, name)]
+    known = [name for name in signature.options if hasattr(args, name)]
     for name in typed:
         if name not in known:
             options = ", ".join(f"--{each.replace('_', '-')}" for each in known) or "none"
@@ -129,25 +159,30 @@ def _check_arguments(args: Inspect, folders: Sequence[str], texts: Sequence[str]
             raise UsageError(problem, fix="Leave it out.")
 
 
-def _get_parameters(view: str) -> list[str]:
-    """Returns the names of the parameters of a view; the first two are the model and its input."""
-    return list(inspect.signature(getattr(import_module(VIEWS[view][0]), view)).parameters)
-
-
-def _takes_several(view: str) -> bool:
-    """Returns whether a view shows several runs together."""
-    return _get_parameters(view)[0] == "models"
-
-
-def _read_input(trained: TrainedModel, argument: str | None) -> str | None:
+def _read_text(trained: TrainedModel, arguments: Sequence[str]) -> str | None:
     """Returns the text to look at: the argument, or the content of a file or pipe; None if there is none."""
+    argument = arguments[0] if arguments else get_piped_input()
     if argument is None:
         return None
-    if trained.settings.task in PATH_TASKS and argument != "-":
+    if _is_path(trained, argument):
         return argument
     text = read_text(argument, PIPE)
     is_typed = argument != "-"
     return text.removesuffix("\n") if text.strip() or is_typed else None  # an empty pipe is no input
+
+
+def _read_texts(trained: TrainedModel, arguments: Sequence[str]) -> list[str] | None:
+    """Returns the texts to look at: each argument, and each line of a file or pipe; None if there are none."""
+    piped = get_piped_input()
+    texts: list[str] = []
+    for argument in arguments or ([] if piped is None else [piped]):
+        texts += [argument] if _is_path(trained, argument) else read_lines(argument, PIPE)
+    return texts if any(text.strip() for text in texts) or arguments else None  # an empty pipe is no input
+
+
+def _is_path(trained: TrainedModel, argument: str) -> bool:
+    """Returns whether the model reads a file of which the argument is the path."""
+    return trained.settings.task in PATH_TASKS and argument != "-"
 
 
 def _name_example(runs: Sequence[TrainedModel]) -> None:
@@ -162,13 +197,14 @@ def _name_example(runs: Sequence[TrainedModel]) -> None:
 # The list of views
 
 
-def _list_views(trained: TrainedModel, text: str | None, arguments: Sequence[str], as_json: bool) -> int:
+def _list_views(trained: TrainedModel, texts: Sequence[str] | None, arguments: Sequence[str], as_json: bool) -> int:
     """Prints the views that apply to a run with their commands, and those that do not with the reason."""
-    subject = _open_subject(trained, text)
+    subject = _open_subject(trained, texts[0] if texts else None)
     rows: list[dict[str, Any]] = []
     for name, (module, description) in VIEWS.items():
         reason = import_module(module).applies(subject)
-        command = shlex.join(["seqwise", "inspect", *arguments, "--view", name]) if reason is None else None
+        words = arguments[: 2 if Signature.of(name).takes_text else 1]  # the run, and a text
+        command = shlex.join(["seqwise", "inspect", *words, "--view", name]) if reason is None else None
         rows.append({"view": name, "description": description, "command": command, "reason": reason})
     if as_json:
         console.print_json(rows)
