@@ -114,7 +114,7 @@ def read_activations(
         if recorded:
             array = recorded[-1].float().cpu().numpy()
             if isinstance(layer.module, CentredFeedForward):
-                array = array[:, layer.module.window // 2 :]  # it also reads, and records, the positions before the text
+                array = array[:, layer.module.window // 2 :]  # it also records positions before the text
             arrays[layer.label] = array[:, ::-1] if layer.is_backward else array
     return arrays
 

@@ -15,7 +15,7 @@ import numpy as np
 from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.errors import DataError, UsageError
 from seqwise.lens.activations import ActivationLayer, read_activations
-from seqwise.lens.subject import Subject
+from seqwise.lens.subject import Subject, build_subject
 from seqwise.lens.token_features import Features, compute_input_features, compute_text_features, get_label
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.inspection import InspectedInput
@@ -59,7 +59,7 @@ class Sample:
         return sum(len(text.tokens) for text in self.texts)
 
     def split(self) -> tuple[list[int], list[int]]:
-        """Returns two halves of the texts: every other one, or, where neighbours may overlap, before and after the middle."""
+        """Returns two halves of the texts: every other one; where neighbours may overlap, the first and the last ones."""
         everything, middle = list(range(len(self.texts))), (len(self.texts) + 1) // 2
         if self.is_independent:
             return everything[::2], everything[1::2]
@@ -88,9 +88,7 @@ class Sample:
         chosen = list(layers)
         for index, arrays in self.iterate(layers):
             text = self.texts[index]
-            lengths = {
-                layer.label: len(text.get_tokens(self.subject.is_in_decoder(layer.path))) for layer in chosen
-            }
+            lengths = {layer.label: len(text.get_tokens(self.subject.is_in_decoder(layer.path))) for layer in chosen}
             chosen = [one for one in chosen if one.label in arrays and len(arrays[one.label]) == lengths[one.label]]
             if index + 1 >= NUM_PROBES:
                 break
@@ -128,20 +126,23 @@ def get_tokenizer_kind(trained: TrainedModel) -> str | None:
 
 
 def read_sample(
-    trained: TrainedModel, subject: Subject, data: str | None, num_texts: int = NUM_TEXTS, max_tokens: int = MAX_TOKENS
+    trained: TrainedModel, data: str | None = None, num_texts: int | None = None, max_tokens: int = MAX_TOKENS
 ) -> Sample:
     """Returns texts that are evenly spread over the validation split of the run's data, or of other data."""
     source = trained.run.metadata.data if data is None else data
     try:
-        examples = trained.task.inspect_split(trained.bundle, source, "valid", num_texts)
+        examples = trained.task.inspect_split(trained.bundle, source, "valid", num_texts or NUM_TEXTS)
     except DataError as error:
         if data is not None:
             raise
         problem = f"the data of the run cannot be read. {error.problem}"
         raise DataError(problem, fix="Put the data back, or name it with --data.", file=error.file) from None
-    chosen = [example for example in limit_tokens(examples, max_tokens) if len(example.tokens)]
+    different = {example.description: example for example in examples if len(example.tokens)}  # segments may coincide
+    chosen = limit_tokens(list(different.values()), max_tokens)
     texts = [build_text(trained, example) for example in chosen]
-    return Sample(subject, texts, issubclass(trained.task, ExampleTask))
+    if not texts:
+        raise DataError(f"the validation split of {source} has no texts.", fix="Name other data with --data.")
+    return Sample(build_subject(trained, chosen[0]), texts, issubclass(trained.task, ExampleTask))
 
 
 def limit_tokens(examples: Sequence[InspectedInput], max_tokens: int) -> list[InspectedInput]:
@@ -151,7 +152,7 @@ def limit_tokens(examples: Sequence[InspectedInput], max_tokens: int) -> list[In
     return [examples[index * len(examples) // count] for index in range(min(count, len(examples)))]
 
 
-def build_tensor_sample(subject: Subject, arguments: Any, features: Mapping[str, Any] | None) -> Sample:
+def build_tensor_sample(subject: Subject, arguments: Any, features: Mapping[str, Any] | None = None) -> Sample:
     """Returns the sequences of the tensor (B, T, …) that a plain module is called with; `features` are (B, T) each."""
     first = arguments[0] if isinstance(arguments, tuple) else arguments
     num_texts, length = len(first), len(subject.tokens)

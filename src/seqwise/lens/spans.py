@@ -45,7 +45,7 @@ class SimilarSpan:
 
 
 def find_span(tokens: Sequence[str], span: str) -> tuple[int, int] | None:
-    """Returns the first and one past the last token of a span: a part of the text, or "START:END"; None if it is not there."""
+    """Returns the first and one past the last token of a span, which is "START:END" or a part of the text; or None."""
     if re.fullmatch(r"\d+:\d+", span):
         start, end = map(int, span.split(":"))
         if start >= end or end > len(tokens):

@@ -21,7 +21,16 @@ Features = dict[str, np.ndarray]  # name → (T,)
 WITH_MEMORY = ("position in text", "position in line", "position in window", "inside quotes", "bracket depth", "change")
 OPENING, CLOSING = "([{", ")]}"
 OPENING_QUOTES, CLOSING_QUOTES, PLAIN_QUOTE = "“«„", "”»", '"'
-PENN_TREEBANK = {"``": "“", "''": "”", "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
+PENN_TREEBANK = {
+    "``": "“",
+    "''": "”",
+    "-lrb-": "(",
+    "-rrb-": ")",
+    "-lsb-": "[",
+    "-rsb-": "]",
+    "-lcb-": "{",
+    "-rcb-": "}",
+}
 LINE_BREAK, UNKNOWN, MASKS = "<eos>", "<unk>", ("<mask>", "[MASK]")
 REGION = re.compile(r"(?:frame (\d+) )?\((\d+), (\d+)\)")
 
@@ -33,6 +42,8 @@ def compute_text_features(tokens: Sequence[str], is_spaced: bool) -> Features:
     bodies = [text.strip().removeprefix("##") for text in texts]
     is_break = [token == LINE_BREAK or "\n" in token for token in tokens]
     lengths, starts = follow_words(texts, is_spaced)
+    if is_spaced and not any(text.startswith("##") for text in texts):
+        starts = [False] * len(texts)  # every word starts a word
     features = {
         "position in text": range(len(tokens)),
         "position in line": follow_lines(is_break),

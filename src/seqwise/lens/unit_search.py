@@ -62,7 +62,9 @@ def build_feature_table(sample: Sample, is_decoder: bool) -> FeatureTable:
         np.stack([one.get(name, np.zeros(length)) for name in names], axis=1) if names else np.zeros((length, 0))
         for one, length in zip(each, lengths)
     ]
-    halves = [np.concatenate([values[index] for index in half] or [np.zeros((0, len(names)))]) for half in sample.split()]
+    halves = [
+        np.concatenate([values[index] for index in half] or [np.zeros((0, len(names)))]) for half in sample.split()
+    ]
     columns: list[int] = []
     for column in range(len(names)):
         if all(count_uncommon(half[:, column]) >= MIN_TOKENS for half in halves):
@@ -116,18 +118,14 @@ def search_units(
     return summarise(tracked, sums, tables)
 
 
-def _assign_tables(
-    sample: Sample, layers: Sequence[ActivationLayer]
-) -> list[tuple[ActivationLayer, FeatureTable]]:
+def _assign_tables(sample: Sample, layers: Sequence[ActivationLayer]) -> list[tuple[ActivationLayer, FeatureTable]]:
     """Returns each layer with the features of the tokens that it reads."""
     sides = [sample.subject.is_in_decoder(layer.path) for layer in layers]
     tables = {side: build_feature_table(sample, side) for side in set(sides)}
     return [(layer, tables[side]) for layer, side in zip(layers, sides)]
 
 
-def choose_best(
-    sums: dict[str, CorrelationSums], tables: dict[str, FeatureTable]
-) -> dict[str, tuple[str, int, float]]:
+def choose_best(sums: dict[str, CorrelationSums], tables: dict[str, FeatureTable]) -> dict[str, tuple[str, int, float]]:
     """Returns feature → layer, unit and correlation, by the size of the correlation."""
     best: dict[str, tuple[str, int, float]] = {}
     for label, one in sums.items():

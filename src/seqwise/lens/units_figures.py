@@ -62,17 +62,16 @@ def draw_search(
         ),
         Table(
             title="The best unit of each feature",
-            note="Each unit was chosen where its correlation is in the column “chosen”; the maximum of many units is "
-            "too high there. “Held out” is the correlation on other texts. A feature without memory can be read from "
-            "the token itself.",
-            columns=("feature", "needs memory", "layer", "unit", "chosen", "held out", "95 % interval"),
+            note="“Chosen” is the correlation on the half of the texts where the unit was chosen, which is too high as the "
+            "maximum of many; “held out” is that on the other half. Positions, quotes and brackets need memory; most "
+            "other features can be read from the token itself.",
+            columns=("feature", "layer", "unit", "chosen", "held out"),
             rows=[
-                (one.feature, "yes" if needs_memory(one.feature) else "no", one.layer, one.unit, round(one.chosen, 3),
-                 round(one.held_out, 3), f"{one.low:+.2f} to {one.high:+.2f}")
+                (one.feature, one.layer, one.unit, round(one.chosen, 3), round(one.held_out, 3))
                 for one in search.tracked
             ],
         ),
-    ]  # fmt: skip
+    ]
     for one in choose_shown(search.tracked):
         values = arrays[one.layer][:, one.unit]
         scaled = (values - search.means[one.layer][one.unit]) / search.deviations[one.layer][one.unit]
@@ -127,9 +126,7 @@ def describe_unit(
     return sentences
 
 
-def draw_unit(
-    data: Mapping[str, Any], series: Sequence[np.ndarray], sample: Sample, is_decoder: bool
-) -> list[Figure]:
+def draw_unit(data: Mapping[str, Any], series: Sequence[np.ndarray], sample: Sample, is_decoder: bool) -> list[Figure]:
     """Returns the text coloured by a unit, its correlations, and where it is highest and lowest."""
     values, everything = data["activations"], np.concatenate(series)
     scaled = (values - everything.mean()) / max(float(everything.std()), 1e-12)
@@ -174,16 +171,23 @@ def is_unspaced(tokens: Sequence[str]) -> bool:
 def describe_span(found: SpanUnits, similar: Sequence[SimilarSpan], sample: Sample) -> list[str]:
     """Returns how many units are active only in the span, and how many spans are similar."""
     expected = f"{found.num_expected:.1f}" if found.num_expected >= 0.1 else "fewer than 0.1"
-    first = f"{found.num_exclusive:,} units are active at every token of the span and at no other token of the text"
+    count = "1 unit is" if found.num_exclusive == 1 else f"{found.num_exclusive:,} units are"
+    first = f"{count} active at every token of the span and at no other token of the text"
     sentences = [f"{first} ({expected} expected if activations were in random order)."]
     if not len(found.units):
-        sentences.append(f"No unit separates the span from the rest of the text with an accuracy of {MIN_ACCURACY:.0%}.")
+        sentences.append(
+            f"No unit separates the span from the rest of the text with an accuracy of {MIN_ACCURACY:.0%}."
+        )
         return sentences
     complete = sum(span.share == 1 for span in similar)
-    sentences.append(
-        f"The {len(found.units)} best are active together in {complete:,} spans of the {len(sample.texts):,} texts of "
-        f"{describe_source(sample)}; at least {MIN_SHARE:.0%} of them in {len(similar):,}."
-    )
+    where = f"of the {len(sample.texts):,} texts of {describe_source(sample)}"
+    if len(found.units) == 1:
+        sentences.append(f"It is active in {complete:,} spans {where}.")
+    else:
+        sentences.append(
+            f"The {len(found.units)} best are active together in {complete:,} spans {where}; at least {MIN_SHARE:.0%} of "
+            f"them in {len(similar):,}."
+        )
     return sentences
 
 
