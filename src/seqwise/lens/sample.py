@@ -59,7 +59,7 @@ class Sample:
         return sum(len(text.tokens) for text in self.texts)
 
     def split(self) -> tuple[list[int], list[int]]:
-        """Returns two halves of the texts: every other one; where neighbours may overlap, the first and the last ones."""
+        """Returns two halves of the texts: every other one; if neighbours may overlap, before and after the middle."""
         everything, middle = list(range(len(self.texts))), (len(self.texts) + 1) // 2
         if self.is_independent:
             return everything[::2], everything[1::2]

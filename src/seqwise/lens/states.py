@@ -19,7 +19,7 @@ from seqwise.errors import UsageError
 from seqwise.heads.label import LabelHead
 from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations
 from seqwise.lens.sample import Sample, SampleText, build_tensor_sample, build_text, read_sample
-from seqwise.lens.states_figures import draw_states
+from seqwise.lens.states_figures import OTHER, draw_states
 from seqwise.lens.subject import Subject, build_subject, inspect_text, open_subject
 from seqwise.lens.token_features import strip_tag
 from seqwise.lens.view import View
@@ -34,7 +34,6 @@ NUM_TEXTS, MAX_CLASSIFIED_TOKENS = 500, 100_000  # of a classifier, one point pe
 NUM_AXES = 20  # whose explained variance is shown
 NUM_NEIGHBOURS = 10
 MAX_GROUPS = 7  # colours that can be told apart; the rest is "other"
-OTHER = "(other)"
 
 
 @dataclass(frozen=True)

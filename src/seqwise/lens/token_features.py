@@ -39,6 +39,8 @@ def compute_text_features(tokens: Sequence[str], is_spaced: bool) -> Features:
     """Returns the features of the tokens of a text; `is_spaced`: each token is a word, unless it begins with ##."""
     special = (LINE_BREAK, UNKNOWN, *MASKS)
     texts = ["" if token in special else PENN_TREEBANK.get(token.strip().lower(), token) for token in tokens]
+    if is_spaced:
+        texts = ["0" if text == "N" else text for text in texts]  # a number in the Penn Treebank of language models
     bodies = [text.strip().removeprefix("##") for text in texts]
     is_break = [token == LINE_BREAK or "\n" in token for token in tokens]
     lengths, starts = follow_words(texts, is_spaced)
@@ -117,10 +119,12 @@ def _find_paragraphs(is_break: Sequence[bool]) -> list[bool]:
 
 
 def compute_series_features(times: Sequence[str], values: np.ndarray) -> Features:
-    """Returns the features of a time series: its values (T,), and the hour and weekday of its times."""
+    """Returns the features of times, or of patches of several: the mean of their values (T,), hour and weekday."""
     features: Features = {"position in window": np.arange(len(times), dtype=float)}
-    if len(values) == len(times):
-        features |= {"value": values, "change": np.diff(values, prepend=values[:1])}
+    size = -(-len(values) // max(1, len(times)))  # of a patch; the first may be shorter
+    stops = len(values) - size * np.arange(len(times))[::-1]
+    means = np.array([values[max(0, stop - size) : stop].mean() for stop in stops])
+    features |= {"value": means, "change": np.diff(means, prepend=means[:1])}
     moments = [_parse_time(time) for time in times]
     if all(moment is not None for moment in moments):
         hours = np.array([moment.hour + moment.minute / 60 for moment in moments if moment is not None])
@@ -147,7 +151,7 @@ def compute_region_features(regions: Sequence[str]) -> Features:
 
 
 def compute_input_features(inspected: InspectedInput, task: str, is_spaced: bool) -> Features:
-    """Returns the features of the positions that an encoder or backbone reads, with tags or labels if they are known."""
+    """Returns the features of the positions that an encoder or backbone reads, and tags or labels if known."""
     if task == "forecast":
         return compute_series_features(inspected.tokens, inspected.batch.past[0].float().cpu().numpy())  # type: ignore[attr-defined]
     if task == "caption":

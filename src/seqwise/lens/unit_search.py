@@ -159,7 +159,7 @@ def summarise(
 def correlate_unit(
     sample: Sample, layer: ActivationLayer, activations: Sequence[np.ndarray]
 ) -> list[tuple[str, float, float, float]]:
-    """Returns (feature, correlation, 95 % interval) of one unit, whose activations are (T,) per text, the largest first."""
+    """Returns (feature, correlation, 95 % interval) of a unit with activations (T,) per text, the largest first."""
     ((_, table),) = _assign_tables(sample, [layer])
     rows = []
     for column, name in enumerate(table.names):

@@ -62,9 +62,9 @@ def draw_search(
         ),
         Table(
             title="The best unit of each feature",
-            note="“Chosen” is the correlation on the half of the texts where the unit was chosen, which is too high as the "
-            "maximum of many; “held out” is that on the other half. Positions, quotes and brackets need memory; most "
-            "other features can be read from the token itself.",
+            note="“Chosen” is the correlation on the half of the texts on which the unit was chosen, too high as a "
+            "maximum of many; “held out” is that on the other half. Positions, quotes and brackets need memory; most other "
+            "features can be read from the token itself.",
             columns=("feature", "layer", "unit", "chosen", "held out"),
             rows=[
                 (one.feature, one.layer, one.unit, round(one.chosen, 3), round(one.held_out, 3))
@@ -185,8 +185,8 @@ def describe_span(found: SpanUnits, similar: Sequence[SimilarSpan], sample: Samp
         sentences.append(f"It is active in {complete:,} spans {where}.")
     else:
         sentences.append(
-            f"The {len(found.units)} best are active together in {complete:,} spans {where}; at least {MIN_SHARE:.0%} of "
-            f"them in {len(similar):,}."
+            f"The {len(found.units)} best are active together in {complete:,} spans {where}; "
+            f"at least {MIN_SHARE:.0%} of them in {len(similar):,}."
         )
     return sentences
 
@@ -225,8 +225,8 @@ def draw_span(
         ),
         Table(
             title="Units active in the span",
-            note="A unit is active above its threshold. Accuracy: the mean of the shares of the span that is active and "
-            "of the rest that is not. Margin: the smallest activation inside minus the largest outside, as a share of "
+            note="A unit is active above its threshold. Accuracy: the mean of two shares, of the span that is active "
+            "and of the rest that is not. Margin: the smallest activation inside minus the largest outside, as a share of "
             "the unit's range in this text.",
             columns=("layer", "unit", "threshold", "accuracy", "margin"),
             rows=rows,
