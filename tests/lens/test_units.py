@@ -25,6 +25,12 @@ QUOTE_UNIT, DEPTH_UNIT = 5, 11
 WORDS = ("dog", "cat", "tree", "house", "we", "see", "small", "old", "and", "here")
 
 
+@pytest.fixture(autouse=True)
+def few_texts(monkeypatch) -> None:
+    """Reads fewer texts, which is faster."""
+    monkeypatch.setattr("seqwise.lens.sample.NUM_TEXTS", 96)
+
+
 def write_quotes(path: Path, num_lines: int = 1500) -> Path:
     """Writes lines with quotations and brackets, which may be nested, at random places."""
     rng = np.random.default_rng(0)
@@ -238,11 +244,12 @@ def test_spans_are_found_by_their_text_or_their_positions():
         find_span(tokens, "3:7")
 
 
-def test_similar_spans_are_ranked_by_active_units_then_length():
+def test_similar_spans_are_ranked_by_active_units_and_length():
     is_active = np.array([[1, 0], [1, 1], [1, 1], [0, 0], [1, 1], [0, 0]], bool)
     runs = find_active_runs(is_active, 7)
     assert [(run.text, run.start, run.end, round(run.share, 3)) for run in runs] == [(7, 0, 3, 0.833), (7, 4, 5, 1.0)]
-    assert [run.start for run in rank_spans(runs, 3)] == [4, 0]
+    assert [run.start for run in rank_spans(runs, 3)] == [0, 4], "0.833 is more than a third"
+    assert [run.start for run in rank_spans(runs, 1)] == [4, 0]
 
 
 def test_extremes_are_one_per_text():
@@ -259,7 +266,6 @@ RUNS = [("language", "gru"), ("language", "transformer"), ("language", "feedforw
 @pytest.mark.parametrize(("task", "family"), RUNS)
 def test_units_of_every_task_are_shown(small_run, task: str, family: str, monkeypatch):
     monkeypatch.setattr("seqwise.lens.unit_search.MIN_TOKENS", 1)  # the data are tiny
-    monkeypatch.setattr("seqwise.lens.sample.NUM_TEXTS", 32)
     trained = small_run(task, family)
     view = units(trained)
     assert view.data["features"]

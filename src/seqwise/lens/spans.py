@@ -117,5 +117,13 @@ def find_active_runs(is_active: np.ndarray, text: int) -> list[SimilarSpan]:
 
 
 def rank_spans(spans: Sequence[SimilarSpan], length: int) -> list[SimilarSpan]:
-    """Returns spans where most units are active first; of those, the ones whose length is nearest to `length`."""
-    return sorted(spans, key=lambda span: (-round(span.share, 6), abs(span.end - span.start - length), span.text))
+    """Returns the most similar spans first: by the share of active units, less where a span is shorter than `length`.
+
+    Of equal ones, those whose length is nearest come first.
+    """
+
+    def rate(span: SimilarSpan) -> tuple[float, int, int]:
+        size = span.end - span.start
+        return -round(span.share * min(1.0, size / length), 6), abs(size - length), span.text
+
+    return sorted(spans, key=rate)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.errors import pluralize
 from seqwise.lens.sample import OUTPUT, Sample, SampleText
 from seqwise.lens.spans import MIN_ACCURACY, MIN_SHARE, SimilarSpan, SpanUnits
 from seqwise.lens.token_features import WITH_MEMORY
@@ -63,8 +64,8 @@ def draw_search(
         Table(
             title="The best unit of each feature",
             note="“Chosen” is the correlation on the half of the texts on which the unit was chosen, too high as a "
-            "maximum of many; “held out” is that on the other half. Positions, quotes and brackets need memory; most other "
-            "features can be read from the token itself.",
+            "maximum of many; “held out” is that on the other half. Positions, quotes and brackets need memory; most "
+            "other features can be read from the token itself.",
             columns=("feature", "layer", "unit", "chosen", "held out"),
             rows=[
                 (one.feature, one.layer, one.unit, round(one.chosen, 3), round(one.held_out, 3))
@@ -182,10 +183,10 @@ def describe_span(found: SpanUnits, similar: Sequence[SimilarSpan], sample: Samp
     complete = sum(span.share == 1 for span in similar)
     where = f"of the {len(sample.texts):,} texts of {describe_source(sample)}"
     if len(found.units) == 1:
-        sentences.append(f"It is active in {complete:,} spans {where}.")
+        sentences.append(f"It is active in {pluralize(complete, 'spans')} {where}.")
     else:
         sentences.append(
-            f"The {len(found.units)} best are active together in {complete:,} spans {where}; "
+            f"The {len(found.units)} best are active together in {pluralize(complete, 'spans')} {where}; "
             f"at least {MIN_SHARE:.0%} of them in {len(similar):,}."
         )
     return sentences
@@ -226,15 +227,15 @@ def draw_span(
         Table(
             title="Units active in the span",
             note="A unit is active above its threshold. Accuracy: the mean of two shares, of the span that is active "
-            "and of the rest that is not. Margin: the smallest activation inside minus the largest outside, as a share of "
-            "the unit's range in this text.",
+            "and of the rest that is not. Margin: the smallest activation inside minus the largest outside, as a share "
+            "of the unit's range in this text.",
             columns=("layer", "unit", "threshold", "accuracy", "margin"),
             rows=rows,
         ),
         Table(
             title=f"Similar spans in {describe_source(sample)}",
-            note=f"The first {len(shown)} of {len(similar):,}: where most of the units are active, then those of the "
-            "same length first.",
+            note=f"The first {len(shown)} of {len(similar):,}, by the share of active units; a span that is shorter "
+            "counts less.",
             columns=("active units", "tokens", "span ⟦ ⟧ in context"),
             rows=[
                 (f"{one.share:.0%}", one.end - one.start,
