@@ -22,7 +22,9 @@ from seqwise.tasks.inspection import InspectedInput
 from seqwise.training.api import TrainedModel
 
 NUM_TEXTS, MAX_TOKENS = 256, 20_000  # of a sample
+MAX_DECODED = 128  # texts of a sample whose output a search must find first
 NUM_PROBES = 8  # texts on which layers are checked
+DECODED_TASKS = ("translate", "caption")
 UNSPACED = ("characters", "bpe")  # tokenisers whose tokens contain the spaces between words
 OUTPUT = "output: "  # prefix of the features of what a decoder reads
 
@@ -130,8 +132,9 @@ def read_sample(
 ) -> Sample:
     """Returns texts that are evenly spread over the validation split of the run's data, or of other data."""
     source = trained.run.metadata.data if data is None else data
+    count = num_texts or (min(NUM_TEXTS, MAX_DECODED) if trained.settings.task in DECODED_TASKS else NUM_TEXTS)
     try:
-        examples = trained.task.inspect_split(trained.bundle, source, "valid", num_texts or NUM_TEXTS)
+        examples = trained.task.inspect_split(trained.bundle, source, "valid", count)
     except DataError as error:
         if data is not None:
             raise

@@ -29,7 +29,7 @@ from seqwise.vectors.map.projection import PERPLEXITY, TSNE_MAX_WORDS, compute_p
 Colour = Literal["token", "label", "time"]
 Method = Literal["pca", "tsne"]
 
-MAX_POINTS = 1000  # of validation texts; a map of more is hard to read
+MAX_POINTS, MAX_TEXTS = 1000, 64  # of validation texts; a map of more is hard to read
 NUM_TEXTS, MAX_CLASSIFIED_TOKENS = 500, 100_000  # of a classifier, one point per text
 NUM_AXES = 20  # whose explained variance is shown
 NUM_NEIGHBOURS = 10
@@ -123,7 +123,7 @@ def _open_sample(model: Any, texts: Any, data: str | None) -> Sample:
     if texts is None:
         if model.settings.task == "classify":
             return read_sample(model, data, NUM_TEXTS, MAX_CLASSIFIED_TOKENS)
-        return read_sample(model, data, max_tokens=MAX_POINTS)
+        return read_sample(model, data, MAX_TEXTS, MAX_POINTS)
     if data is not None:
         raise UsageError("expected texts or data, received both.", fix="Leave one of them out.")
     inputs = texts if is_several(texts) else [texts]

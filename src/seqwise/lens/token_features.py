@@ -37,7 +37,7 @@ REGION = re.compile(r"(?:frame (\d+) )?\((\d+), (\d+)\)")
 
 def compute_text_features(tokens: Sequence[str], is_spaced: bool) -> Features:
     """Returns the features of the tokens of a text; `is_spaced`: each token is a word, unless it begins with ##."""
-    special = (LINE_BREAK, UNKNOWN, *MASKS)
+    special = ("<bos>", LINE_BREAK, UNKNOWN, *MASKS)
     texts = ["" if token in special else PENN_TREEBANK.get(token.strip().lower(), token) for token in tokens]
     if is_spaced:
         texts = ["0" if text == "N" else text for text in texts]  # a number in the Penn Treebank of language models

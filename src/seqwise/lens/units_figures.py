@@ -26,6 +26,12 @@ def describe_search(search: UnitSearch, sample: Sample) -> list[str]:
         f"Unit {first.unit} of {first.layer} tracks {quote_feature(first.feature)} best: correlation "
         f"{first.held_out:+.2f} on held-out texts (95 % interval {first.low:+.2f} to {first.high:+.2f})."
     ]
+    remembered = next((one for one in search.tracked if needs_memory(one.feature)), None)
+    if remembered is not None and remembered is not first:
+        sentences.append(
+            f"Of the features that need memory, {quote_feature(remembered.feature)} is tracked best: "
+            f"{remembered.held_out:+.2f}, by unit {remembered.unit} of {remembered.layer}."
+        )
     if others:
         listed = ", ".join(f"{quote_feature(one.feature)} {one.held_out:+.2f}" for one in others[:5])
         sentences.append(f"The best units of other features: {listed}.")
