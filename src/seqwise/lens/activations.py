@@ -53,7 +53,8 @@ class ActivationLayer:
 
     @property
     def is_backward(self) -> bool:
-        return "backwards" in self.path.split(".")
+        """Whether the layer reads, and records, the last token first."""
+        return self.place.endswith(", backward")
 
 
 def list_activations(subject: Subject) -> list[ActivationLayer]:

@@ -100,10 +100,10 @@ def find_span_units(arrays: dict[str, np.ndarray], start: int, end: int) -> Span
     order = np.lexsort((-margins, -accuracies))
     num_exclusive = int((margins > 0).sum())
     least = 1.0 if num_exclusive else MIN_ACCURACY
-    kept = [int(index) for index in order[:MAX_UNITS] if accuracies[index] >= least]
+    chosen = [int(index) for index in order[:MAX_UNITS] if accuracies[index] >= least]
     num_expected = len(labels) / math.comb(length, end - start)
-    return SpanUnits([labels[index] for index in kept], numbers[kept], thresholds[kept], accuracies[kept],
-                     margins[kept], num_exclusive, num_expected)  # fmt: skip
+    return SpanUnits([labels[index] for index in chosen], numbers[chosen], thresholds[chosen], accuracies[chosen],
+                     margins[chosen], num_exclusive, num_expected)  # fmt: skip
 
 
 def find_active_runs(is_active: np.ndarray, text: int) -> list[SimilarSpan]:

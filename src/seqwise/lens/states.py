@@ -255,8 +255,8 @@ def group_points(points: StatePoints, colour: Colour) -> list[str]:
         return []
     names = points.labels if colour == "label" else points.tokens
     frequent = [name for name, _ in Counter(names).most_common(MAX_GROUPS + 1)]
-    kept = frequent if len(set(names)) <= MAX_GROUPS + 1 else frequent[:MAX_GROUPS]
-    return [name if name in kept else OTHER for name in names]
+    shown = frequent if len(set(names)) <= MAX_GROUPS + 1 else frequent[:MAX_GROUPS]
+    return [name if name in shown else OTHER for name in names]
 
 
 def compute_dimension(vectors: np.ndarray) -> float:

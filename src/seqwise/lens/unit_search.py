@@ -80,7 +80,7 @@ def choose_names(each: Sequence[dict[str, np.ndarray]]) -> list[str]:
     """Returns the names of all features, and of tags and labels the most frequent."""
     counts: Counter[str] = Counter()
     for features in each:
-        counts.update({name: float(np.abs(values).sum()) for name, values in features.items()})  # type: ignore[arg-type]
+        counts.update({name: float(np.abs(values).sum()) for name, values in features.items()})
     labels = sorted((name for name in counts if name.startswith(("tag ", "label "))), key=lambda name: -counts[name])
     others = [name for name in counts if name not in labels]
     return [*others, *labels[:MAX_LABELS]]
