@@ -22,7 +22,7 @@ PIPE = "seqwise embed RUN - --out FILE"  # reads the text from standard input
 
 @dataclass
 class Embed:
-    """Write the hidden states of a masked, language, classify or tag run for each token of TEXT, or their mean.
+    """Write the hidden states of a masked, language, classify, tag or translate run for each token of TEXT, or their mean.
 
     Each TEXT is one text; a file or - (standard input) has one text per line. F.npy is an array of all vectors, and
     F.json beside it lists tokens, character offsets and the rows of each text. F.jsonl has one object per text.
