@@ -93,7 +93,7 @@ class BeamSearch(SequenceDecoding):
         return scores
 
     def _select_beams(self, log_probs: Tensor, parents: Tensor, tokens: Tensor, state: ModelState) -> Tensor:
-        """Makes the k best of the 2k candidates (B, 2k) that do not end the new beams; returns which they are (B, k)."""
+        """Makes the k best of the candidates (B, 2k) that do not end the new beams; returns which these are (B, k)."""
         batch_size, num_beams = self.log_probs.shape
         order = (tokens == self.end).to(torch.int8).sort(dim=1, stable=True).indices[:, : self.k]
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)

@@ -55,9 +55,7 @@ def build_candidates(trace: DecodingTrace) -> list[Candidate]:
     return nodes
 
 
-def create_candidate(
-    trace: DecodingTrace, step: BeamStep, number: int, index: int, beams: Sequence[int]
-) -> Candidate:
+def create_candidate(trace: DecodingTrace, step: BeamStep, number: int, index: int, beams: Sequence[int]) -> Candidate:
     """Returns a candidate of a step, with what became of it."""
     beam = int(step.parents[index])
     log_prob, score = float(step.log_probs[index]), float(step.scores[index])
@@ -82,7 +80,7 @@ def create_candidate(
     elif index not in step.beams:
         node.state = "pruned"
         last = step.log_probs[step.beams[-1]] if len(step.beams) else np.nan
-        node.reason = f"rank {index + 1}, {width} are kept: {log_prob:.2f} against {last:.2f}"
+        node.reason = f"rank {index + 1}, {width} kept: {log_prob:.2f} against {last:.2f}"
     return node
 
 
@@ -105,7 +103,9 @@ def mark_dead_ends(nodes: list[Candidate], beams: Sequence[int], step: BeamStep)
             best = step.beam_log_probs[beam] + step.next_tokens.log_probs[beam, allowed[0]] if len(allowed) else np.nan
             last = step.log_probs[-1] if len(step.log_probs) else np.nan
             nodes[index].state = "pruned"
-            nodes[index].reason = (
+            nodes[
+                index
+            ].reason = (
                 f"no continuation is among the {len(step.log_probs)} candidates: {best:.2f} at best, against {last:.2f}"
             )
 
@@ -154,7 +154,7 @@ def describe_stop(trace: DecodingTrace) -> str:
 
 
 def list_hypotheses(trace: DecodingTrace, nodes: Sequence[Candidate]) -> list[int]:
-    """Returns the finished hypotheses, best first, then the beams that were unfinished at the end, most probable first."""
+    """Returns the finished hypotheses, best first, then the last beams, which are unfinished, most probable first."""
     finished = [index for index, node in enumerate(nodes) if not np.isnan(node.score)]
     finished.sort(key=lambda index: (nodes[index].state != "best", -nodes[index].score))
     last_step = len(trace.beam_steps)

@@ -95,11 +95,17 @@ def draw_output(steps: Sequence[Mapping[str, Any]]) -> TokenText:
     return TokenText(
         title="Output",
         tokens=[step["token"] for step in steps],
-        values=np.array([step["probability"] for step in steps]),
-        value_label="probability of the token",
+        values=-np.array([step["log_probability"] for step in steps]) + 0.0,
+        value_label="−log-probability of the token in nats",
         scale="sequential",
-        details=[f"rank {step['rank']}, entropy {step['entropy']:.2f} nats; {list_top(step)}" for step in steps],
+        details=[describe_step(step) for step in steps],
     )
+
+
+def describe_step(step: Mapping[str, Any]) -> str:
+    """Returns the numbers of a step in one line."""
+    probability = format_probability(step["probability"])
+    return f"probability {probability}, rank {step['rank']}, entropy {step['entropy']:.2f} nats; {list_top(step)}"
 
 
 def draw_course(steps: Sequence[Mapping[str, Any]]) -> LineChart:
@@ -131,7 +137,9 @@ def draw_steps(steps: Sequence[Mapping[str, Any]]) -> Table:
         for number, step in enumerate(steps[:MAX_STEPS], start=1)
     ]
     note = f"The first {MAX_STEPS} of {len(steps):,} steps." if len(steps) > MAX_STEPS else ""
-    return Table(title="Steps of the output: log-probabilities and entropy in nats", columns=columns, rows=rows, note=note)
+    return Table(
+        title="Steps of the output: log-probabilities and entropy in nats", columns=columns, rows=rows, note=note
+    )
 
 
 def list_top(step: Mapping[str, Any]) -> str:
@@ -185,7 +193,9 @@ def choose_shown(candidates: Sequence[Mapping[str, Any]]) -> list[int]:
     continued = {each["parent"] for each in candidates if each["state"] != "pruned"}
     shown, counts, parents = [], dict.fromkeys((each["step"] for each in candidates), 0), set()
     for index, each in enumerate(candidates):  # the most probable of a step come first
-        is_first = each["parent"] not in parents and each["parent"] not in continued  # else its parent looks unexplained
+        is_first = (
+            each["parent"] not in parents and each["parent"] not in continued
+        )  # else its parent looks unexplained
         if each["state"] == "pruned" and not is_first and not is_dead_end(each):
             counts[each["step"]] += 1
             if counts[each["step"]] > MAX_PRUNED:

@@ -111,9 +111,7 @@ def choose_close_words(vocabulary: Vocabulary, count: int = NUM_CHOSEN) -> list[
     return chosen
 
 
-def measure_neighbours(
-    vocabularies: Sequence[Vocabulary], words: dict[str, list[str]], top: int
-) -> dict[str, Any]:
+def measure_neighbours(vocabularies: Sequence[Vocabulary], words: dict[str, list[str]], top: int) -> dict[str, Any]:
     """Returns the neighbours of each word in each embedding of its vocabulary, and what random words have."""
     results: dict[str, Any] = {"words": {}, "vocabularies": {}, "random": {}, "shared": {}}
     for vocabulary in vocabularies:
