@@ -26,6 +26,7 @@ NUM_CHOSEN = 4  # words that are chosen without a text, in each vocabulary
 NUM_FREQUENT = 500  # most frequent words, of which they are chosen
 MIN_LETTERS = (4, 2, 1)  # of a word that is chosen: the first number for which there are enough words
 NUM_PAIRS = 5_000  # random pairs with which cosines are compared
+NUM_COMPARED = 2_000  # most frequent words, to which these pairs belong: rare words have hardly been trained
 
 
 def applies(subject: Subject) -> str | None:
@@ -42,10 +43,10 @@ def neighbours(model: Any, text: Any = None, *, top: int = 10) -> View:
     top: how many neighbours each word has
 
     `data`: `words` (the tokens shown, by vocabulary), `unknown` (words that no vocabulary has), `vocabularies`: by name
-    (of a translator "source" and "target …", otherwise "vocabulary") the `kind`s "input" and "output", each a
-    dictionary word → `words` and `cosines` of its neighbours; `random`: by vocabulary and kind the `mean`, `deviation`
-    and `percentile_99` of the cosine of two random words; `shared`: by vocabulary and word the share of neighbours that
-    input and output have in common.
+    (of a translator "source" and "target …", otherwise "vocabulary") the kinds "input" and "output", each a dictionary
+    word → `words` and `cosines` of its neighbours; `random`: by vocabulary and kind the `mean`, `deviation` and
+    `percentile_99` of the cosine of two random words among the 2,000 most frequent; `shared`: by vocabulary and word
+    the share of neighbours that input and output have in common.
     """
     check_type("model", model, TrainedModel, "a trained model (seqwise.load)")
     if top < 1:
@@ -103,7 +104,7 @@ def choose_close_words(vocabulary: Vocabulary, count: int = NUM_CHOSEN) -> list[
     vectors = vocabulary.embeddings["input"]
     nearest = {word: vectors.nearest(word, n=10) for word in (candidates or ranked)[:NUM_FREQUENT]}
     closeness = {word: np.mean([each.score for each in found[:3]] or [0.0]) for word, found in nearest.items()}
-    limit = measure_random_pairs(vectors)["percentile_99"]
+    limit = measure_random_pairs(vectors, ranked)["percentile_99"]
     chosen: list[str] = []
     for word in sorted(nearest, key=lambda each: -closeness[each]):
         if len(chosen) < count and all(vectors.similarity(word, other) <= limit for other in chosen):
@@ -121,7 +122,8 @@ def measure_neighbours(vocabularies: Sequence[Vocabulary], words: dict[str, list
         results["words"][label] = tokens
         results["vocabularies"][label] = kinds
         results["random"][label] = {
-            kind: measure_random_pairs(vectors) for kind, vectors in vocabulary.embeddings.items()
+            kind: measure_random_pairs(vectors, vocabulary.rank_tokens())
+            for kind, vectors in vocabulary.embeddings.items()
         }
         if len(kinds) == 2:
             results["shared"][label] = {
@@ -141,14 +143,18 @@ def list_nearest(vectors: KeyedVectors, tokens: Sequence[str], top: int) -> dict
     }
 
 
-def measure_random_pairs(vectors: KeyedVectors) -> dict[str, float]:
-    """Returns the cosine of random pairs of words: mean, standard deviation and 99th percentile."""
+def measure_random_pairs(vectors: KeyedVectors, ranked: Sequence[str]) -> dict[str, float]:
+    """Returns the cosine of random pairs of frequent words: mean, standard deviation and 99th percentile.
+
+    `ranked` are the words, most frequent first.
+    """
+    rows = [vectors.index(word) for word in ranked[:NUM_COMPARED]]
     rng = np.random.default_rng(0)
-    first, second = rng.integers(len(vectors), size=(2, NUM_PAIRS))
+    first, second = rng.integers(len(rows), size=(2, NUM_PAIRS))
     first, second = first[first != second], second[first != second]
     if not len(first):
         return {"mean": np.nan, "deviation": np.nan, "percentile_99": np.nan}
-    units = vectors.matrix / vectors.norms[:, None]
+    units = vectors.matrix[rows] / vectors.norms[rows, None]
     cosines = np.einsum("ij,ij->i", units[first], units[second])
     return {
         "mean": float(cosines.mean()),

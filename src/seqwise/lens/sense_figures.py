@@ -65,7 +65,7 @@ def draw_senses(data: Mapping[str, Any]) -> tuple[Figure, ...]:
     """Returns the cosines over the layers, the matrices of all layers, and the cosines to the senses."""
     figures: list[Figure] = [draw_sentences(data), draw_layers(data), *draw_matrices(data)]
     if len(data["senses"]) > 1 and len(data["occurrences"]) > 2:
-        figures += [draw_prototypes(data), draw_table(data)]
+        figures += [*draw_prototypes(data), draw_table(data)]
     return tuple(figures)
 
 
@@ -107,6 +107,7 @@ def draw_matrices(data: Mapping[str, Any]) -> list[Figure]:
     """Returns the cosines of all layers in a grid, and of the layer that is shown in full."""
     order = np.argsort(data["groups"], kind="stable")  # occurrences of one sense beside each other
     names = [data["occurrences"][index] for index in order]
+    low = find_low(data["cosines"])
 
     def draw(layer: int, title: str) -> Heatmap:
         return Heatmap(
@@ -117,8 +118,7 @@ def draw_matrices(data: Mapping[str, Any]) -> list[Figure]:
             row_label="occurrence",
             column_label="occurrence",
             value_label="cosine",
-            scale="diverging",
-            low=-1.0,
+            low=low,
             high=1.0,
         )
 
@@ -131,26 +131,28 @@ def draw_matrices(data: Mapping[str, Any]) -> list[Figure]:
     return [grid, draw(data["layer"], f"Cosine between the occurrences, {data['layers'][data['layer']]}")]
 
 
-def draw_prototypes(data: Mapping[str, Any]) -> HeatmapGrid:
+def find_low(cosines: np.ndarray) -> float:
+    """Returns the tenth below the smallest cosine, where the colour scale begins: cosines of one word are often large."""
+    return float(np.floor(10 * np.nanmin(cosines) - 1e-9) / 10)
+
+
+def draw_prototypes(data: Mapping[str, Any]) -> list[Heatmap]:
     """Returns the cosine of each occurrence to each sense over the layers."""
     order = np.argsort(data["groups"], kind="stable")
-    panels = [
+    return [
         Heatmap(
-            title=f"to sense: {name}",
+            title=f"Cosine to the sense {name!r}, over the layers",
             values=data["to_senses"][:, order, index].T,
             rows=[data["occurrences"][each] for each in order],
             columns=data["layers"],
             row_label="occurrence",
             column_label="layer",
-            value_label="cosine to the other sentences of the sense",
-            scale="diverging",
-            low=-1.0,
+            value_label="cosine to the mean of the sense in other sentences",
+            low=find_low(data["to_senses"]),
             high=1.0,
         )
         for index, name in enumerate(data["senses"])
     ]
-    note = "Each sense is the mean of its occurrences in other sentences."
-    return HeatmapGrid(title="Cosine to each sense, over the layers", panels=panels, num_columns=len(panels), note=note)
 
 
 def draw_table(data: Mapping[str, Any]) -> Table:
