@@ -32,7 +32,7 @@ def describe_neighbours(data: Mapping[str, Any]) -> tuple[str, ...]:
             summary.append(f"Nearest to {show_name(token).strip('␣')!r}{of}: {names}.")
         random = data["random"][label]["input"]
         summary.append(
-            f"Two random words{of} of the most frequent have a cosine of {random['mean']:.2f} ± {random['deviation']:.2f}; "
+            f"Two random frequent words{of} have a cosine of {random['mean']:.2f} ± {random['deviation']:.2f}; "
             f"1 % of the pairs exceed {random['percentile_99']:.2f}."
         )
         if data["shared"].get(label):

@@ -132,7 +132,7 @@ def draw_matrices(data: Mapping[str, Any]) -> list[Figure]:
 
 
 def find_low(cosines: np.ndarray) -> float:
-    """Returns the tenth below the smallest cosine, where the colour scale begins: cosines of one word are often large."""
+    """Returns the tenth below the smallest cosine, where the colours begin: the cosines of one word are often large."""
     return float(np.floor(10 * np.nanmin(cosines) - 1e-9) / 10)
 
 
