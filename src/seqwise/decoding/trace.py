@@ -126,13 +126,17 @@ class DecodingTrace:
         if scores is not None:
             ended[: scores.shape[1]] = scores[0].masked_fill(scores[0] == -torch.inf, torch.nan)
         is_beam = is_possible[order[0]] & (tokens[order[0]] != self.end)
-        arrays = (tokens, parents, log_probs, ranks, ended)
+        arrays = [each[is_possible].cpu().numpy() for each in (tokens, parents, log_probs, ranks, ended)]
         self.beam_steps.append(
             BeamStep(
-                next_tokens,
-                (allowed_log_probs.gather(1, top_ids) == -torch.inf).cpu().numpy(),
-                beam_log_probs[0].cpu().numpy(),
-                *(each[is_possible].cpu().numpy() for each in arrays),
+                next_tokens=next_tokens,
+                is_forbidden=(allowed_log_probs.gather(1, top_ids) == -torch.inf).cpu().numpy(),
+                beam_log_probs=beam_log_probs[0].cpu().numpy(),
+                tokens=arrays[0],
+                parents=arrays[1],
+                log_probs=arrays[2],
+                ranks=arrays[3],
+                scores=arrays[4],
                 beams=order[0][is_beam].cpu().numpy(),
             )
         )

@@ -123,9 +123,9 @@ def build_options(
     if greedy and beam not in (None, 1):
         raise UsageError(f"greedy search has a beam of 1; received {beam}.", fix="Leave --greedy or --beam out.")
     search = BeamSearchOptions() if greedy else trained.task.beam_search
-    changes = {"beam": beam, "length_penalty": length_penalty}
-    search = replace(search, **{key: value for key, value in changes.items() if value is not None})
-    target = trained.run.preprocessor.facts["targets"][0] if task == "translate" else None
+    search = search if beam is None else replace(search, beam=beam)
+    search = search if length_penalty is None else replace(search, length_penalty=length_penalty)
+    target = trained.run.preprocessor.attributes["targets"][0] if task == "translate" else None
     return InferenceOptions(beam_search=search, max_length=max_length, target=target)
 
 
@@ -145,8 +145,10 @@ def run_search(trained: TrainedModel, text: Any, options: InferenceOptions, top:
             output = "".join(trained.predict(source, options=options))
             method = "greedy" if options.sampling and options.sampling.greedy else f"sampled, seed {options.seed}"
         else:
-            output = caption(trained, inspected, options) if task == "caption" else None
-            output = trained.predict(source, options=options).text if output is None else output
+            is_caption = task == "caption"
+            output = (
+                caption(trained, inspected, options) if is_caption else trained.predict(source, options=options).text
+            )
             method = options.describe_decoding()
     tokenizer = tokenizers[options.target] if options.target is not None else tokenizers["text"]
     name = f"{trained.settings.model} in {trained.run.folder}"
@@ -159,7 +161,7 @@ def caption(trained: TrainedModel, inspected: InspectedInput | None, options: In
     from seqwise.tasks.caption.images import ImageSet
 
     batch: Any = None if inspected is None else inspected.batch
-    images = ImageSet(get_trained_kind(trained.run.preprocessor.facts), [batch.images[0].cpu().numpy()])
+    images = ImageSet(get_trained_kind(trained.run.preprocessor.attributes), [batch.images[0].cpu().numpy()])
     return generate_captions(trained.bundle, images, [0], options)[0][0].text
 
 

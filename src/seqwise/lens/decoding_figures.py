@@ -184,7 +184,11 @@ def draw_tree(data: Mapping[str, Any]) -> Tree:
             )
         )
     hidden = len(candidates) - len(shown)
-    note = f"{hidden} more candidates were pruned: each step shows the {MAX_PRUNED} most probable." if hidden else ""
+    note = (
+        f"{hidden} more candidates were pruned; each step shows at least the {MAX_PRUNED} most probable."
+        if hidden
+        else ""
+    )
     return Tree(title="Beam search", nodes=nodes, value_label="log-probability of the sequence", note=note)
 
 

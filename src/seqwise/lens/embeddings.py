@@ -31,14 +31,14 @@ class Vocabulary:
     embeddings: dict[str, KeyedVectors]  # "input", and "output" if it is another matrix; words are token names
     encode: Callable[[str], Sequence[int]]  # a word → ids of its tokens
     ids: dict[int, str]  # token id → its name in `embeddings`
-    frequencies: np.ndarray | None = None  # (V,) how often each token occurs in the training split, if the run says
+    frequencies: np.ndarray | None = None  # (V,) larger for tokens that are more frequent in the training split
 
     def find(self, word: str) -> list[str]:
         """Returns the tokens of a word; none if it is unknown."""
         return [self.ids[token] for token in self.encode(word) if token in self.ids]
 
     def rank_tokens(self) -> list[str]:
-        """Returns the tokens, most frequent first; without counts by id, which most tokenisers sort that way."""
+        """Returns the tokens, most frequent first; if that is unknown by id, which most tokenisers sort that way."""
         if self.frequencies is None:
             return [self.ids[token] for token in sorted(self.ids)]
         counts = self.frequencies
@@ -53,7 +53,7 @@ def list_vocabularies(trained: TrainedModel) -> list[Vocabulary]:
     training = trained.bundle.training
     counts = None if training is None else training.arrays.get("token_counts")
     if task == "translate":
-        names = preprocessor.facts["targets"][: len(model.decoders)]
+        names = preprocessor.attributes["targets"][: len(model.decoders)]
         decoders = {name: model.get_decoder(index) for index, name in enumerate(names)}
         if all(decoder.embedding is model.embedding for decoder in decoders.values()):
             outputs = [decoder.output for decoder in decoders.values()]
@@ -82,14 +82,16 @@ def build_vocabulary(
     name: str, tokenizer: Tokenizer, embedding: Embedding, output: Any, frequencies: np.ndarray | None = None
 ) -> Vocabulary:
     """Returns the tokens of a tokeniser with their input vectors and, if the softmax has its own, output vectors."""
-    kept = [token for token in range(len(tokenizer)) if token >= len(tokenizer.specials) and token != tokenizer.unknown]
-    names = name_uniquely(tokenizer, kept)
+    rows = [token for token in range(len(tokenizer)) if token >= len(tokenizer.specials) and token != tokenizer.unknown]
+    names = name_uniquely(tokenizer, rows)
     matrices = {"input": embedding.weight}
     if isinstance(output, FullSoftmax) and not output.tied:
         matrices["output"] = output.weight
-    embeddings = {kind: KeyedVectors(names, to_array(matrix)[kept]) for kind, matrix in matrices.items()}
+    if isinstance(output, FullSoftmax) and frequencies is None:
+        frequencies = to_array(output.bias)  # which training starts from the log-frequencies
+    embeddings = {kind: KeyedVectors(names, to_array(matrix)[rows]) for kind, matrix in matrices.items()}
     return Vocabulary(
-        name, tokenizer, embeddings, lambda word: encode_word(tokenizer, word), dict(zip(kept, names)), frequencies
+        name, tokenizer, embeddings, lambda word: encode_word(tokenizer, word), dict(zip(rows, names)), frequencies
     )
 
 

@@ -65,7 +65,7 @@ def draw_table(token: str, kinds: Mapping[str, Any], of: str) -> Table:
     names = {"input": "nearest as input", "output": "nearest as output"} if len(kinds) > 1 else {"input": "nearest"}
     columns = ["rank", *(title for kind in kinds for title in (names[kind], "cosine"))]
     count = max(len(found[token]["words"]) for found in kinds.values())
-    rows = [
+    rows: list[list[Any]] = [
         [
             rank + 1,
             *(

@@ -64,7 +64,7 @@ def neighbours(model: Any, text: Any = None, *, top: int = 10) -> View:
 
 def split_words(text: str | Sequence[str]) -> list[str]:
     """Returns the words of a text, each once."""
-    check_type("text", text, Iterable, "words, as one text or a list")  # type: ignore[type-abstract]
+    check_type("text", text, Iterable, "words, as one text or a list")
     words = list(dict.fromkeys(text.split() if isinstance(text, str) else text))
     for word in words:
         check_type("text", word, str, "words, as one text or a list")
@@ -98,7 +98,8 @@ def choose_close_words(vocabulary: Vocabulary, count: int = NUM_CHOSEN) -> list[
     ranked = vocabulary.rank_tokens()
     candidates: list[str] = []
     for minimum in MIN_LETTERS:
-        candidates = [word for word in ranked if word.strip().isalpha() and len(word.strip()) >= minimum]
+        words = ranked if vocabulary.tokenizer.kind != "bpe" else [word for word in ranked if word.startswith(" ")]
+        candidates = [word for word in words if word.strip().isalpha() and len(word.strip()) >= minimum]
         if len(candidates) >= 2 * count:
             break
     vectors = vocabulary.embeddings["input"]

@@ -71,10 +71,10 @@ def draw_senses(data: Mapping[str, Any]) -> tuple[Figure, ...]:
 
 def draw_sentences(data: Mapping[str, Any]) -> Table:
     """Returns the sentences with their senses; of a long one what is around the word."""
-    rows = []
+    rows: list[tuple[int, str, str]] = []
     for index, text in enumerate(data["texts"]):
         names = [data["senses"][group] for group in dict.fromkeys(data["groups"][data["sentences"] == index])]
-        rows.append([index + 1, "; ".join(names), shorten_around(" ".join(text.split()), data["word"])])
+        rows.append((index + 1, "; ".join(names), shorten_around(" ".join(text.split()), data["word"])))
     return Table(title="Sentences", columns=["number", "sense", "sentence"], rows=rows)
 
 

@@ -124,7 +124,7 @@ def is_causal(trained: TrainedModel) -> bool:
 def check_sentences(texts: Any) -> list[str]:
     """Returns at least two sentences; raises an error for anything else."""
     sentences = [texts] if isinstance(texts, str) else texts
-    check_type("texts", sentences, Iterable, "sentences")  # type: ignore[type-abstract]
+    check_type("texts", sentences, Iterable, "sentences")
     sentences = list(sentences)
     for number, text in enumerate(sentences, start=1):
         check_type(f"text {number}", text, str, "a sentence")
@@ -157,14 +157,14 @@ def assign_senses(
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the sense of each occurrence and the names of the senses: from the labels, or by clustering."""
     if labels is not None:
-        given = [each.strip() for each in (labels.split(",") if isinstance(labels, str) else labels)]
-        if len(given) != len(texts):
+        parsed = [each.strip() for each in (labels.split(",") if isinstance(labels, str) else labels)]
+        if len(parsed) != len(texts):
             problem = (
-                f"expected one label for each of {len(texts)} sentences; received {len(given)}: {', '.join(given)}."
+                f"expected one label for each of {len(texts)} sentences; received {len(parsed)}: {', '.join(parsed)}."
             )
             raise UsageError(problem, fix="Separate them by commas: --labels river,river,money")
-        names = list(dict.fromkeys(given))
-        return np.array([names.index(given[each.sentence]) for each in occurrences]), names
+        names = list(dict.fromkeys(parsed))
+        return np.array([names.index(parsed[each.sentence]) for each in occurrences]), names
     if len(occurrences) < MIN_CLUSTERED:
         groups = np.arange(len(occurrences))
     else:
