@@ -6,7 +6,8 @@ import json
 
 
 def test_neighbours_of_the_words_of_the_text(seqwise_command, trained_run):
-    result = seqwise_command("inspect", trained_run("lstm", "words"), "old model", "--view", "neighbours", "--top", 3, "--json")  # fmt: skip
+    run, options = trained_run("lstm", "words"), ("--view", "neighbours", "--top", 3, "--json")
+    result = seqwise_command("inspect", run, "old model", *options)
     found = json.loads(result.out)["data"]["vocabularies"]["vocabulary"]["input"]
     assert list(found) == ["old", "model"]
     assert all(len(each["words"]) == 3 for each in found.values())

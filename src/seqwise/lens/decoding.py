@@ -18,7 +18,7 @@ from seqwise.decoding.trace import DecodingTrace, NextTokens, trace_decoding
 from seqwise.errors import UsageError, check_type
 from seqwise.lens.beam_tree import build_candidates, get_path, get_path_tokens, list_hypotheses
 from seqwise.lens.decoding_figures import describe_decoding, draw_decoding
-from seqwise.lens.subject import Subject, choose_example, evaluation_mode, inspect_text
+from seqwise.lens.subject import Subject, choose_example, evaluation_mode, inspect_text, name_run
 from seqwise.lens.view import View
 from seqwise.tasks.inspection import InspectedInput, name_tokens
 from seqwise.tasks.task import InferenceOptions
@@ -107,7 +107,7 @@ def build_options(
     max_length: int | None,
 ) -> InferenceOptions:
     """Returns the options with which `predict` runs; raises an error for those that do not fit the task."""
-    task, name = str(trained.settings.task), f"{trained.settings.model} in {trained.run.folder}"
+    task, name = str(trained.settings.task), name_run(trained)
     if task not in TASKS:
         raise UsageError(explain_missing(name, task), fix="Choose a run of language, translate or caption.")
     if max_length is not None and max_length < 1:
@@ -151,7 +151,7 @@ def run_search(trained: TrainedModel, text: Any, options: InferenceOptions, top:
             )
             method = options.describe_decoding()
     tokenizer = tokenizers[options.target] if options.target is not None else tokenizers["text"]
-    name = f"{trained.settings.model} in {trained.run.folder}"
+    name = name_run(trained)
     return Decoded(name, source, output, trace, method, tokenizer)
 
 

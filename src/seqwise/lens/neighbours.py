@@ -16,7 +16,7 @@ import numpy as np
 from seqwise.errors import UsageError, check_type
 from seqwise.lens.embeddings import Vocabulary, list_vocabularies
 from seqwise.lens.neighbour_figures import describe_neighbours, draw_neighbours
-from seqwise.lens.subject import Subject
+from seqwise.lens.subject import Subject, name_run
 from seqwise.lens.view import View
 from seqwise.training.api import TrainedModel
 from seqwise.vectors.keyed import KeyedVectors
@@ -52,7 +52,7 @@ def neighbours(model: Any, text: Any = None, *, top: int = 10) -> View:
     if top < 1:
         raise UsageError(f"top must be at least 1; received {top}.")
     vocabularies = list_vocabularies(model)
-    name = f"{model.settings.model} in {model.run.folder}"
+    name = name_run(model)
     if not vocabularies:
         fix = "Choose a neural model of a task that reads text."
         raise UsageError(f"{name} has no embedding of words.", fix=fix)

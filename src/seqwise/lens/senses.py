@@ -30,7 +30,7 @@ from seqwise.lens.occurrences import (
     split_content_words,
 )
 from seqwise.lens.sense_figures import describe_senses, draw_senses
-from seqwise.lens.subject import Subject
+from seqwise.lens.subject import Subject, name_run
 from seqwise.lens.view import View
 from seqwise.tasks.contextual import LINE_BREAKS
 from seqwise.training.api import TrainedModel
@@ -48,7 +48,7 @@ def applies(subject: Subject) -> str | None:
 
 def explain_missing(trained: TrainedModel) -> str | None:
     """Returns why a run has no vectors of words in sentences, or None."""
-    name = f"{trained.settings.model} in {trained.run.folder}"
+    name = name_run(trained)
     if trained.settings.task not in LINE_BREAKS:
         return f"{name} does not read sentences: its task is {trained.settings.task}."
     return None if hasattr(trained.model, "embedding") else f"{name} has no vectors: it predicts from counts."
@@ -110,7 +110,7 @@ def senses(
     }
     data["is_unknown"] = not any(vocabulary.find(word) for vocabulary in list_vocabularies(model)[:1])
     data["is_causal"] = is_causal(model)
-    name = f"{model.settings.model} in {model.run.folder}"
+    name = name_run(model)
     return View("senses", f"Senses of {word!r} in {name}", describe_senses(data), draw_senses(data), data)
 
 
