@@ -63,6 +63,22 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
+    word: Annotated[str | None, UNSET] = None
+    """senses: the word to compare; the one that all sentences share unless set."""
+    labels: Annotated[str | None, UNSET] = None
+    """senses: the sense of the word in each sentence, separated by commas, such as river,river,money."""
+    top: Annotated[int | None, UNSET] = None
+    """neighbours, decoding: how many words or tokens to list."""
+    beam: Annotated[int | None, UNSET] = None
+    """decoding: the beam size; that of `seqwise predict` unless set."""
+    length_penalty: Annotated[float | None, UNSET] = None
+    """decoding: the length penalty of beam search."""
+    max_length: Annotated[int | None, UNSET] = None
+    """decoding: the maximum number of tokens to generate."""
+    greedy: bool = False
+    """decoding: always choose the most probable token."""
+    seed: Annotated[int | None, UNSET] = None
+    """decoding: the random seed of a language model's sampling."""
     figure: Annotated[int | None, UNSET] = None
     """Number of the figure to draw or write, from 1; without it all are."""
     out: Annotated[Path | None, UNSET] = None
