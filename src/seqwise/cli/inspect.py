@@ -63,6 +63,12 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
+    data: Annotated[str | None, UNSET] = None
+    """Other data than that of the run."""
+    split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
+    """The split to evaluate; valid unless set, test only together with --data."""
+    max_examples: Annotated[int | None, UNSET] = None
+    """Examples to evaluate at most."""
     out: Annotated[Path | None, UNSET] = None
     """File to write: an interactive page (.html), an image (.png, .svg) or the numbers (.json)."""
     device: Device = "auto"
@@ -73,6 +79,8 @@ class Inspect:
 
 def main(argv: Sequence[str]) -> int:
     args = parse(Inspect, argv, prog="seqwise inspect", example=EXAMPLES)
+    from seqwise.cli.progress import ProgressBar
+
     folders = [value for value in args.inputs if is_run(value)]
     texts = [value for value in args.inputs if not is_run(value)]
     typed = [name for name in list_typed(argv) if name not in COMMON]
@@ -86,7 +94,10 @@ def main(argv: Sequence[str]) -> int:
         inputs.append(_read_texts(runs[0], texts) if signature.takes_texts else _read_text(runs[0], texts))
     values = {name: getattr(args, name) for name in typed}
     values |= {name: int(value) for name, value in values.items() if isinstance(value, str) and value.isdigit()}
-    view = get_view(args.view)(*inputs, **values)
+    with ProgressBar(f"computing {args.view}") as bar:
+        if "progress" in signature.options:
+            values["progress"] = bar
+        view = get_view(args.view)(*inputs, **values)
     _name_example(runs)
     if args.out is not None:
         view.save(args.out)

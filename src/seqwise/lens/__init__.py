@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seqwise.lens.attention import attention as attention
     from seqwise.lens.attribution import attribution as attribution
+    from seqwise.lens.errors import errors as errors
     from seqwise.lens.gates import gates as gates
     from seqwise.lens.gradients import gradients as gradients
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 VIEWS = {
     "attention": ("seqwise.lens.attention", "where each head looks, its role, and how one weight comes about"),
     "attribution": ("seqwise.lens.attribution", "which tokens, values or image regions decide an answer"),
+    "errors": ("seqwise.lens.errors", "confusions, worst examples, calibration, and slices of the data with intervals"),
     "gates": ("seqwise.lens.gates", "what each gate of a recurrent model does at each token"),
     "gradients": (
         "seqwise.lens.gradients",

@@ -1,0 +1,191 @@
+"""Figures and sentences of the view `errors`, from an `ErrorReport` and the statistics computed from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from seqwise.lens.calibration import NUM_BINS, Calibration
+from seqwise.lens.slices import SliceScore
+from seqwise.page.figures import BarChart, Figure, Heatmap, LineChart, Reference, Series, Table
+from seqwise.tasks.error_report import Confidences, CountMatrix, Coverage, Curves, ErrorReport, Listing, SliceGroup
+
+MAX_TEXT = 160  # characters of a text in a table
+
+
+def draw_report(
+    report: ErrorReport,
+    total: SliceScore,
+    scores: Sequence[SliceScore],
+    calibrations: Sequence[tuple[Confidences, Calibration]],
+    coverage: np.ndarray | None,
+) -> list[Figure]:
+    """Returns all figures of a report."""
+    figures: list[Figure] = [draw_matrix(matrix) for matrix in report.confusions]
+    figures += [draw_listing(listing) for listing in report.listings]
+    figures += [draw_curves(curves) for curves in report.curves]
+    for confidences, calibration in calibrations:
+        figures += draw_calibration(confidences, calibration)
+    if report.coverage is not None and coverage is not None:
+        figures.append(draw_coverage(report.coverage, coverage))
+    for group in report.groups:
+        own = [score for score in scores if score.group == group.name]
+        if len(own) > 1:
+            figures.append(draw_group(report, group, own, total))
+    figures.append(draw_slices(report, scores))
+    return figures
+
+
+def draw_matrix(matrix: CountMatrix) -> Heatmap:
+    """Returns counts as shares of each row; the names of the rows have their totals."""
+    totals = matrix.counts.sum(axis=1)
+    shares = np.where(totals[:, None] > 0, matrix.counts / np.maximum(1, totals)[:, None], np.nan)
+    return Heatmap(
+        title=matrix.title,
+        note=" ".join(filter(None, ["Each row adds up to 1; its total is in brackets.", matrix.note])),
+        values=shares,
+        rows=[f"{name} ({total:,})" for name, total in zip(matrix.rows, totals)],
+        columns=list(matrix.columns),
+        row_label=matrix.row_label,
+        column_label=matrix.column_label,
+        value_label="share of the row",
+        low=0.0,
+        high=1.0,
+    )
+
+
+def draw_listing(listing: Listing) -> Table:
+    """Returns rows as a table; long texts are shortened."""
+    rows = [[shorten(cell) if isinstance(cell, str) else cell for cell in row] for row in listing.rows]
+    note = listing.note if rows else "There are none."
+    return Table(title=listing.title, note=note, columns=listing.columns, rows=rows)
+
+
+def shorten(text: str) -> str:
+    """Returns a text of one line; line breaks are shown as ⏎."""
+    text = " ".join(text.replace("\n", " ⏎ ").split()) if text.strip() else text.replace("\n", "⏎").replace(" ", "␣")
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+def draw_curves(curves: Curves) -> LineChart:
+    """Returns lines over steps."""
+    steps = np.arange(len(curves.steps))
+    low, high = curves.band or (None, None)
+    series = [
+        Series(name=name, x=steps, y=values, **({"low": low, "high": high} if name == "forecast" else {}))
+        for name, values in curves.lines.items()
+    ]
+    note = "" if curves.band is None else "The band is between the lowest and the highest quantile."
+    return LineChart(
+        title=curves.title, note=note, series=series, x_label="step", y_label=curves.label, x_names=curves.steps
+    )
+
+
+def draw_calibration(confidences: Confidences, calibration: Calibration) -> list[Figure]:
+    """Returns the reliability curve, and a table of its bins."""
+    used = calibration.counts > 0
+    ends = np.array([0.0, 1.0])
+    curve = Series(
+        name="model",
+        x=calibration.confidence[used],
+        y=calibration.accuracy[used],
+        low=calibration.low[used],
+        high=calibration.high[used],
+    )
+    rows = [
+        (f"{low:.1f} to {high:.1f}", int(count), mean, share)
+        for low, high, count, mean, share in zip(
+            calibration.edges, calibration.edges[1:], calibration.counts, calibration.confidence, calibration.accuracy
+        )
+        if count
+    ]
+    title = f"Calibration: {confidences.name}"
+    return [
+        LineChart(
+            title=title,
+            note=f"Below the diagonal the model is overconfident. ECE {calibration.error:.3f} with {NUM_BINS} bins of "
+            "equal width; intervals of 95 % (Wilson).",
+            series=[curve, Series(name="perfectly calibrated", x=ends, y=ends, role="state")],
+            x_label="mean probability of the prediction",
+            y_label="share that is right",
+        ),
+        Table(
+            title=f"Bins, {confidences.name}",
+            columns=("probability", "predictions", "mean probability", "share right"),
+            rows=rows,
+        ),
+    ]
+
+
+def draw_coverage(coverage: Coverage, shares: np.ndarray) -> LineChart:
+    """Returns the share of true values below each quantile: `shares` has rows of value, low and high."""
+    levels, ends = np.array(coverage.levels), np.array([0.0, 1.0])
+    note = "On the diagonal the quantiles are calibrated. Intervals of 95 % (bootstrap over blocks of time)."
+    return LineChart(
+        title="Calibration of the quantiles",
+        note=" ".join(filter(None, [note, coverage.note])),
+        series=[
+            Series(name="model", x=levels, y=shares[:, 0], low=shares[:, 1], high=shares[:, 2]),
+            Series(name="perfectly calibrated", x=ends, y=ends, role="state"),
+        ],
+        x_label="quantile level",
+        y_label="share of true values below the forecast quantile",
+    )
+
+
+def draw_group(report: ErrorReport, group: SliceGroup, scores: Sequence[SliceScore], total: SliceScore) -> Figure:
+    """Returns the slices of a group with their intervals: as a line if they are points on an axis, else as bars."""
+    metric = report.items.metric
+    values, low, high = (np.array([getattr(score, name) for score in scores]) for name in ("value", "low", "high"))
+    title = f"{metric.name[0].upper()}{metric.name[1:]} by {group.name}"
+    note = f"All {report.items.name}: {total.value:.3g}. Intervals of 95 %."
+    if group.positions is not None:
+        return LineChart(
+            title=title,
+            note=note,
+            series=[Series(name=metric.name, x=group.positions, y=values, low=low, high=high)],
+            x_label=group.axis,
+            y_label=metric.name,
+            references=[Reference(axis="y", value=total.value, label="all")],
+        )
+    labels = shorten_names([score.name for score in scores])
+    names = [f"{label} ({score.count:,})" for label, score in zip(labels, scores)]
+    roles = ["negative" if score.is_worse else "positive" for score in scores]
+    if any(score.is_worse for score in scores):
+        note += " The other colour: significantly worse than the rest."
+    return BarChart(
+        title=title, note=note, names=names, values=values, value_label=metric.name, low=low, high=high, roles=roles
+    )
+
+
+def draw_slices(report: ErrorReport, scores: Sequence[SliceScore]) -> Table:
+    """Returns the table of all slices."""
+    labels = {}
+    for group in report.groups:
+        names = [each.name for each in group.slices]
+        labels |= {(group.name, name): label for name, label in zip(names, shorten_names(names))}
+    rows = [
+        (
+            score.group, labels[score.group, score.name], score.count, score.value, _or_none(score.low), _or_none(score.high),
+            _or_none(score.rest), _or_none(score.adjusted_p), "worse" if score.is_worse else "",
+        )
+        for score in scores
+    ]  # fmt: skip
+    metric = report.items.metric
+    columns = ("by", "slice", report.items.name, metric.name, "low", "high", "the rest", "adjusted p", "")
+    return Table(title="All slices", note=f"{metric.name}: {metric.definition}.", columns=columns, rows=rows)
+
+
+def shorten_names(names: Sequence[str]) -> list[str]:
+    """Returns names without the words that all begin with: "of 1 to 8 tokens" → "1 to 8 tokens"."""
+    words = [name.split(" ") for name in names]
+    shared = 0
+    while len(names) > 1 and all(len(each) > shared + 1 and each[shared] == words[0][shared] for each in words):
+        shared += 1
+    return [" ".join(each[shared:]) for each in words]
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
