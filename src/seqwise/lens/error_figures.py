@@ -71,16 +71,14 @@ def shorten(text: str) -> str:
 
 def draw_curves(curves: Curves) -> LineChart:
     """Returns lines over steps."""
-    steps = np.arange(len(curves.steps))
+    steps = np.asarray(curves.steps, dtype=np.float64)
     low, high = curves.band or (None, None)
     series = [
         Series(name=name, x=steps, y=values, **({"low": low, "high": high} if name == "forecast" else {}))
         for name, values in curves.lines.items()
     ]
     note = "" if curves.band is None else "The band is between the lowest and the highest quantile."
-    return LineChart(
-        title=curves.title, note=note, series=series, x_label="step", y_label=curves.label, x_names=curves.steps
-    )
+    return LineChart(title=curves.title, note=note, series=series, x_label=curves.axis, y_label=curves.label)
 
 
 def draw_calibration(confidences: Confidences, calibration: Calibration) -> list[Figure]:
@@ -139,7 +137,7 @@ def draw_group(report: ErrorReport, group: SliceGroup, scores: Sequence[SliceSco
     """Returns the slices of a group with their intervals: as a line if they are points on an axis, else as bars."""
     metric = report.items.metric
     values, low, high = (np.array([getattr(score, name) for score in scores]) for name in ("value", "low", "high"))
-    title = f"{metric.name[0].upper()}{metric.name[1:]} by {group.name}"
+    title = f"{capitalize(metric.name)} by {group.name}"
     note = f"All {report.items.name}: {total.value:.3g}. Intervals of 95 %."
     if group.positions is not None:
         return LineChart(
@@ -148,43 +146,50 @@ def draw_group(report: ErrorReport, group: SliceGroup, scores: Sequence[SliceSco
             series=[Series(name=metric.name, x=group.positions, y=values, low=low, high=high)],
             x_label=group.axis,
             y_label=metric.name,
-            references=[Reference(axis="y", value=total.value, label="all")],
+            references=[Reference(axis="y", value=float(f"{total.value:.3g}"), label="all")],
         )
     labels = shorten_names([score.name for score in scores])
     names = [f"{label} ({score.count:,})" for label, score in zip(labels, scores)]
     roles = ["negative" if score.is_worse else "positive" for score in scores]
     if any(score.is_worse for score in scores):
-        note += " The other colour: significantly worse than the rest."
+        note += " Orange bars are significantly worse than the rest."
     return BarChart(
         title=title, note=note, names=names, values=values, value_label=metric.name, low=low, high=high, roles=roles
     )
 
 
 def draw_slices(report: ErrorReport, scores: Sequence[SliceScore]) -> Table:
-    """Returns the table of all slices."""
-    labels = {}
-    for group in report.groups:
-        names = [each.name for each in group.slices]
-        labels |= {(group.name, name): label for name, label in zip(names, shorten_names(names))}
-    rows = [
-        (
-            score.group, labels[score.group, score.name], score.count, score.value, _or_none(score.low), _or_none(score.high),
-            _or_none(score.rest), _or_none(score.adjusted_p), "worse" if score.is_worse else "",
-        )
-        for score in scores
-    ]  # fmt: skip
+    """Returns the table of all slices that are tested; curves have figures of their own."""
+    rows: list[tuple[str | float | None, ...]] = []
+    for group in (group for group in report.groups if group.is_tested):
+        own = [score for score in scores if score.group == group.name]
+        for label, score in zip(shorten_names([score.name for score in own]), own):
+            numbers = (score.value, score.low, score.high, score.rest, score.adjusted_p)
+            mark = "worse" if score.is_worse else ""
+            rows.append((group.name, label, score.count, *map(_or_none, numbers), mark))
     metric = report.items.metric
     columns = ("by", "slice", report.items.name, metric.name, "low", "high", "the rest", "adjusted p", "")
     return Table(title="All slices", note=f"{metric.name}: {metric.definition}.", columns=columns, rows=rows)
 
 
 def shorten_names(names: Sequence[str]) -> list[str]:
-    """Returns names without the words that all begin with: "of 1 to 8 tokens" → "1 to 8 tokens"."""
+    """Returns names without the words with which all begin or end: "texts of 1 to 8 tokens" → "1 to 8".
+
+    Singular and plural count as the same word.
+    """
     words = [name.split(" ") for name in names]
-    shared = 0
-    while len(names) > 1 and all(len(each) > shared + 1 and each[shared] == words[0][shared] for each in words):
-        shared += 1
-    return [" ".join(each[shared:]) for each in words]
+    if len(names) < 2:
+        return list(names)
+    for _ in range(2):  # from the beginning, then from the end
+        while all(len(each) > 1 and each[0].rstrip("s") == words[0][0].rstrip("s") for each in words):
+            words = [each[1:] for each in words]
+        words = [each[::-1] for each in words]
+    return [" ".join(each) for each in words]
+
+
+def capitalize(text: str) -> str:
+    """Returns a text that begins with a capital letter, unless its first word has capitals already, as chrF."""
+    return text if text.partition(" ")[0] != text.partition(" ")[0].lower() else f"{text[:1].upper()}{text[1:]}"
 
 
 def _or_none(value: float) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -21,7 +21,7 @@ from seqwise.compare.statistics.significance import compute_bootstrap_interval
 from seqwise.data.records import Data
 from seqwise.errors import UsageError, check_type
 from seqwise.lens.calibration import NUM_BINS, Calibration, measure_calibration
-from seqwise.lens.error_figures import draw_report
+from seqwise.lens.error_figures import capitalize, draw_report
 from seqwise.lens.slices import MIN_UNITS, SliceScore, score_all, score_slices
 from seqwise.lens.subject import Subject, evaluation_mode
 from seqwise.lens.view import View
@@ -71,7 +71,7 @@ def errors(
     request = ErrorRequest("valid" if data is None and split is None else split, max_examples, progress)
     with evaluation_mode(model.model):
         report = collector(model.task, model.bundle, path, request)
-    return build_view(model, report)
+    return build_view(model, replace(report, groups=[group for group in report.groups if len(group.slices) > 1]))
 
 
 def find_collector(task: type[Task]) -> Any:
@@ -153,7 +153,7 @@ def format_score(value: float, low: float, high: float) -> str:
 
 def format_value(value: float) -> str:
     """Returns a number with three decimals, or fewer if it is large."""
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
+    return f"{value:,.{3 if abs(value) < 1 else 2 if abs(value) < 100 else 1}f}"
 
 
 def describe_total(report: ErrorReport, total: SliceScore) -> str:
@@ -161,9 +161,8 @@ def describe_total(report: ErrorReport, total: SliceScore) -> str:
     count = f"{report.num_evaluated:,}"
     if report.num_evaluated < report.num_examples:
         count += f" of {report.num_examples:,}"
-    metric = report.items.metric.name
     score = format_score(total.value, total.low, total.high)
-    return f"{metric[0].upper()}{metric[1:]} {score} on {count} {report.example_name} of {report.data}."
+    return f"{capitalize(report.items.metric.name)} {score} on {count} {report.example_name} of {report.data}."
 
 
 def describe_metrics(report: ErrorReport) -> list[str]:
@@ -224,21 +223,23 @@ def describe_slices(report: ErrorReport, scores: Sequence[SliceScore]) -> list[s
         if worse:
             worst = max(worse, key=lambda score: abs(score.value - score.rest))
             score = format_score(worst.value, worst.low, worst.high)
-            name = f"{worst.name[0].upper()}{worst.name[1:]}"
-            others = f" {len(worse) - 1} more by {group.name} are worse too." if len(worse) > 1 else ""
-            sentences.append(f"{name}: {metric.name} {score} against {format_value(worst.rest)} for the rest.{others}")
+            others = {1: "", 2: f" One other slice by {group.name} is worse than the rest, too."}.get(
+                len(worse), f" {len(worse) - 1} other slices by {group.name} are worse than the rest, too."
+            )
+            rest = format_value(worst.rest)
+            sentences.append(f"{capitalize(worst.name)}: {metric.name} {score} against {rest} for the rest.{others}")
     num_tests = sum(score.is_tested for score in scores)
     method = f"each slice is tested against the rest; Holm's correction for {num_tests} tests, 5 %"
     if not num_tests:
         return [f"No slice is tested: each needs {MIN_UNITS} {report.items.unit_name} in it and outside it."]
     if not sentences:
         return [f"No slice is significantly worse than the rest ({method})."]
-    return [*sentences, f"{method[0].upper()}{method[1:]}."]
+    return [*sentences, f"{capitalize(method)}."]
 
 
 def describe_notes(report: ErrorReport) -> list[str]:
     """Returns the notes of the task, and what the validation split was used for."""
-    notes = [f"{note[0].upper()}{note[1:]}" for note in report.notes]
+    notes = [capitalize(note) for note in report.notes]
     if report.data.endswith("the valid split"):
         notes.append("The best weights were chosen on this split, so errors on new data may be somewhat larger.")
     return notes

@@ -59,7 +59,7 @@ def score_slices(items: ScoredItems, groups: Sequence[SliceGroup]) -> list[Slice
         value = float(metric(each.sums.sum(0)))
         low, high = compute_interval(items, each, own)
         rest_value = float(metric(rest.sums.sum(0))) if rest.count else math.nan
-        p = test_difference(items, each, rest, own - other)
+        p = test_difference(items, each, rest, own - other) if group.is_tested else math.nan
         scores.append(SliceScore(group.name, each.name, each.count, value, low, high, rest_value, p))
     return mark_worse(scores, find_repeated(groups, total.count), items.metric.lower_is_better)
 
@@ -134,9 +134,8 @@ def mark_worse(scores: Sequence[SliceScore], repeated: Sequence[bool], lower_is_
         source = index - 1 if repeated[index] else index
         p = adjusted.get(source, math.nan) if not math.isnan(score.p) else math.nan
         is_below = score.value > score.rest if lower_is_better else score.value < score.rest
-        marked.append(
-            replace(score, adjusted_p=p, is_worse=bool(p < 1 - CONFIDENCE and is_below), is_tested=index in adjusted)
-        )
+        is_worse = bool(p < 1 - CONFIDENCE and is_below)
+        marked.append(replace(score, adjusted_p=p, is_worse=is_worse, is_tested=index in adjusted))
     return marked
 
 

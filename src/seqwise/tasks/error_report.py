@@ -20,6 +20,7 @@ from seqwise.tasks.inspection import choose_evenly
 NUM_BANDS = 4  # of lengths: as many items in each
 NUM_WORST = 10  # examples that are listed
 MAX_NAMES = 20  # rows and columns of a confusion matrix, labels with a slice of their own
+UNKNOWN_COUNTS = ("no unknown words", "1 unknown word", "2 or more unknown words")
 ALL = "all of it"  # how descriptions of data without splits end
 
 
@@ -70,6 +71,7 @@ class SliceGroup:
     slices: Sequence[Slice]
     positions: np.ndarray | None = None  # of slices that are points on an axis, such as lead times
     axis: str = ""  # name of that axis, with its unit
+    is_tested: bool = True  # False: a curve, whose neighbouring points are nearly the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,10 +175,11 @@ class Listing:
 
 @dataclass(frozen=True)
 class Curves:
-    """Values over steps, such as a forecast and the truth; `low` and `high` bound an interval around the forecast."""
+    """Values over steps, such as a forecast and the truth; `band` is an interval around the forecast, low and high."""
 
     title: str
-    steps: Sequence[str]
+    steps: Sequence[float]
+    axis: str  # what the steps are, with their unit
     lines: dict[str, np.ndarray]
     label: str  # of the values
     band: tuple[np.ndarray, np.ndarray] | None = None

@@ -53,7 +53,7 @@ def build_groups(items: ScoredItems, references: list[list[str]], bundle: ModelB
     tokenizer = bundle.preprocessor.tokenizer
     token_ids = tokenizer.encode_many([each[0] for each in references])
     lengths = np.array([len(ids) for ids in token_ids])
-    groups = [items.group_bands("reference length", "images whose caption has {} tokens", lengths)]
+    groups = [items.group_bands("reference length in tokens", "images whose caption has {} tokens", lengths)]
     num_unknown = np.array([0 if tokenizer.unknown is None else int((ids == tokenizer.unknown).sum())
                             for ids in token_ids])  # fmt: skip
     if num_unknown.any():

@@ -13,6 +13,7 @@ from seqwise.tasks.classify.task import Classify, encode, get_label_ids
 from seqwise.tasks.error_report import (
     MAX_NAMES,
     NUM_WORST,
+    UNKNOWN_COUNTS,
     Confidences,
     CountMatrix,
     ErrorReport,
@@ -71,7 +72,7 @@ def build_groups(
 ) -> list[SliceGroup]:
     """Returns slices by length, by label, by the frequency of the label and by unknown words."""
     lengths = np.array([len(ids) for ids in token_ids])
-    groups = [items.group_bands("length", "texts of {} tokens", lengths)]
+    groups = [items.group_bands("length in tokens", "texts of {} tokens", lengths)]
     if len(labels) <= MAX_NAMES:
         groups.append(items.group("true label", [f"texts labelled {label}" for label in labels], true))
     frequencies = np.bincount(true, minlength=len(labels))
@@ -80,7 +81,7 @@ def build_groups(
         groups.append(items.group_bands("label frequency", "texts whose label occurs {} times here", frequencies[true]))
     num_unknown = np.array([int((ids == unknown).sum()) if unknown is not None else 0 for ids in token_ids])
     if num_unknown.any():
-        names = ["texts without unknown words", "texts with 1 unknown word", "texts with 2 or more unknown words"]
+        names = [f"texts with {text}" for text in UNKNOWN_COUNTS]
         groups.append(items.group_counts("unknown words", names, num_unknown))
     return groups
 

@@ -6,7 +6,7 @@ forecast at one step is so for all windows and often for all series.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from seqwise.tasks.forecast.windows import RollingWindows
 from seqwise.tasks.task import ModelBundle
 
 MAX_WINDOWS = 20_000  # forecast unless set
+NUM_POINTS = 12  # lead times that are tested one by one; of longer horizons, bands are
 MAE = Metric(
     "MAE", lower_is_better=True, definition="mean absolute error in standard deviations of each series in training"
 )
@@ -126,7 +127,11 @@ def build_groups(
     """Returns slices by lead time, by calendar and by series."""
     step_name = rolling.series.grid.step_name
     names = [f"lead time {lead + 1}" for lead in range(rolling.horizon)]
-    groups = [items.group("lead time", names, leads, axis=f"lead time in steps (step: {step_name})")]
+    curve = items.group("lead time", names, leads, axis=f"lead time in steps (step: {step_name})")
+    groups = [curve]
+    if rolling.horizon > NUM_POINTS:
+        bands = items.group_bands("band of lead times", "lead times {}", leads + 1)
+        groups = [replace(curve, is_tested=False), bands]
     groups += [
         items.group(name, names, units) for name, names, units in find_calendar_units(rolling.series.grid, steps)
     ]
@@ -225,7 +230,8 @@ def draw_worst(bundle: ModelBundle, rolling: RollingWindows, errors: WindowError
     return [
         Curves(
             f"The worst window: {rolling.series.names[series]} from {rolling.series.grid.format_timestamp(origin)}",
-            [rolling.series.grid.format_timestamp(step) for step in range(first, stop)],
+            [step - origin + 1 for step in range(first, stop)],
+            f"lead time in steps (step: {rolling.series.grid.step_name})",
             {"truth": truth, "forecast": pad(forecast["point"])},
             rolling.series.names[series],
             (pad(quantiles[0]), pad(quantiles[-1])) if len(quantiles) > 1 else None,

@@ -25,5 +25,4 @@ def collect_errors(task: type[Language], bundle: ModelBundle, data: str, request
         parts.append(score_targets(positions, contexts, text[positions], scores))
         num_done += len(positions)
         request.progress(min(num_done, num_expected), num_expected)
-    context = "tokens with {} tokens of context"
-    return build_report(bundle, store, description, join_scores(parts), context, len(store) - 1)
+    return build_report(bundle, store, description, join_scores(parts), len(store) - 1)

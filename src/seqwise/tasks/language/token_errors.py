@@ -30,7 +30,7 @@ from seqwise.text.tokenizer import Tokenizer
 
 LOSS = Metric("loss", lower_is_better=True, definition="mean negative log likelihood, nats per token")
 CONTEXT_TOKENS = 12  # shown before a token
-FREQUENCIES = (1, 10, 100, 1_000, 10_000)  # occurrences in training from which a band begins
+BOUNDS = (1, 10, 100, 1_000, 10_000)  # occurrences in training, or tokens of context, from which a band begins
 KINDS = ("words", "continuations of words", "numbers", "punctuation marks", "line breaks", "other tokens")
 CHARACTER_KINDS = ("letters", "spaces", "digits", "punctuation marks", "line breaks", "other characters")
 
@@ -63,9 +63,14 @@ def join_scores(parts: Sequence[TokenScores]) -> TokenScores:
 
 
 def build_report(
-    bundle: ModelBundle, store: TokenStore, description: str, scores: TokenScores, context: str, num_available: int
+    bundle: ModelBundle,
+    store: TokenStore,
+    description: str,
+    scores: TokenScores,
+    num_available: int,
+    is_in_window: bool = False,
 ) -> ErrorReport:
-    """Returns the errors of these tokens; `context` names what their contexts are."""
+    """Returns the errors of these tokens; with `is_in_window` their contexts are positions in the window."""
     tokenizer = bundle.preprocessor.tokenizer
     text = store.read(0, len(store)).astype(np.int64)
     targets = text[scores.positions]
@@ -76,7 +81,7 @@ def build_report(
     return ErrorReport(
         description,
         items,
-        build_groups(items, bundle, text, scores, context),
+        build_groups(items, bundle, text, scores, is_in_window),
         len(targets),
         num_available,
         "tokens",
@@ -87,27 +92,34 @@ def build_report(
 
 
 def build_groups(
-    items: ScoredItems, bundle: ModelBundle, text: np.ndarray, scores: TokenScores, context: str
+    items: ScoredItems, bundle: ModelBundle, text: np.ndarray, scores: TokenScores, is_in_window: bool
 ) -> list[SliceGroup]:
     """Returns slices by frequency, context, kind of token and unknown tokens."""
     tokenizer, targets = bundle.preprocessor.tokenizer, text[scores.positions]
     groups = []
     if bundle.training is not None and "token_counts" in bundle.training.arrays:
         counts = bundle.training.arrays["token_counts"][targets]
-        names = ["tokens not seen in training", *(
-            f"tokens seen {low:,} to {high - 1:,} times" for low, high in pairwise(FREQUENCIES)
-        ), f"tokens seen {FREQUENCIES[-1]:,} times or more"]  # fmt: skip
-        groups.append(items.group("frequency", names, np.searchsorted(FREQUENCIES, counts, side="right")))
-    groups.append(items.group_bands("context", context, scores.contexts))
+        groups.append(group_bounds(items, "frequency in training", "tokens that occur {} times in training", counts))
+    if is_in_window:
+        template = "tokens at positions {} of the window"
+        groups.append(items.group_bands("position in the window", template, scores.contexts))
+    else:
+        groups.append(group_bounds(items, "context in tokens", "tokens with {} tokens of context", scores.contexts))
     is_characters = tokenizer.kind == "characters"
     kinds = np.array([classify_token(tokenizer, token) for token in range(len(tokenizer))])
     groups.append(items.group("kind", CHARACTER_KINDS if is_characters else KINDS, kinds[targets]))
     if tokenizer.unknown is not None and (text == tokenizer.unknown).any():
         before = text[np.maximum(scores.positions - 1, 0)] == tokenizer.unknown
         is_unknown = targets == tokenizer.unknown
-        names = ["other tokens", "tokens after an unknown one", "unknown tokens"]
-        groups.append(items.group("unknown tokens", names, np.where(is_unknown, 2, before.astype(np.int64))))
-    return [group for group in groups if len(group.slices) > 1]
+        names = ["unknown tokens", "tokens after an unknown one"]
+        groups.append(items.group("unknown tokens", names, np.where(is_unknown, 0, np.where(before, 1, -1))))
+    return groups
+
+
+def group_bounds(items: ScoredItems, name: str, template: str, values: np.ndarray) -> SliceGroup:
+    """Returns slices by the powers of ten between which values lie: 0, 1 to 9, 10 to 99 …"""
+    texts = ["0", *(f"{low:,} to {high - 1:,}" for low, high in pairwise(BOUNDS)), f"{BOUNDS[-1]:,} or more"]
+    return items.group(name, [template.format(text) for text in texts], np.searchsorted(BOUNDS, values, side="right"))
 
 
 def classify_token(tokenizer: Tokenizer, token_id: int) -> int:
@@ -115,8 +127,10 @@ def classify_token(tokenizer: Tokenizer, token_id: int) -> int:
     name = name_tokens(tokenizer, [token_id])[0]
     spelling = name.removeprefix("##")
     content = spelling.strip()
+    if token_id == tokenizer.end:
+        return 4
     if token_id == tokenizer.unknown or (token_id < len(tokenizer.specials) and content not in ("", "\n")):
-        return 4 if token_id == tokenizer.end else 5
+        return 5
     if not content:
         return 4 if "\n" in name or not name else 1 if tokenizer.kind == "characters" else 5
     if any(character.isdigit() for character in content):

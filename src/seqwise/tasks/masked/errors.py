@@ -34,5 +34,4 @@ def collect_errors(task: type[Masked], bundle: ModelBundle, data: str, request: 
             targets = batch.targets[rows, columns].numpy()
             parts.append(score_targets(positions, columns.numpy() + 1, targets, scores))
         request.progress(index + 1, num_batches)
-    context = "tokens at positions {} of the window"
-    return build_report(bundle, store, description, join_scores(parts), context, num_masked)
+    return build_report(bundle, store, description, join_scores(parts), num_masked, is_in_window=True)

@@ -19,6 +19,7 @@ from seqwise.heads.tag import compute_marginals
 from seqwise.tasks.error_report import (
     MAX_NAMES,
     NUM_WORST,
+    UNKNOWN_COUNTS,
     Confidences,
     CountMatrix,
     ErrorReport,
@@ -173,13 +174,12 @@ def build_span_items(
     unknown = vocabulary.tokenizer.unknown
     num_unknown = np.array([sum(vocabulary.get_word_id(word) == unknown for word in s.words) for s in sentences])
     if num_unknown.any():
-        sentence_names = [f"spans in sentences {text}" for text in
-                          ("without unknown words", "with 1 unknown word", "with 2 or more unknown words")]  # fmt: skip
+        sentence_names = [f"spans in sentences with {text}" for text in UNKNOWN_COUNTS]
         groups.append(items.group("unknown words", sentence_names, np.minimum(num_unknown[owners], 2)))
     length_names = ["spans of 1 word", "spans of 2 words", "spans of 3 or more words"]
-    groups.append(items.group("span length", length_names, np.minimum(np.array(lengths), 3) - 1))
+    groups.append(items.group("span length in words", length_names, np.minimum(np.array(lengths), 3) - 1))
     sizes = np.array([len(sentence.words) for sentence in sentences])
-    groups.append(items.group_bands("sentence length", "spans in sentences of {} words", sizes[owners]))
+    groups.append(items.group_bands("sentence length in words", "spans in sentences of {} words", sizes[owners]))
     return items, groups
 
 
@@ -207,7 +207,7 @@ def build_word_items(
     is_unknown = np.array([vocabulary.get_word_id(word) == vocabulary.tokenizer.unknown for word in words])
     if is_unknown.any():
         groups.append(items.group("unknown words", ["known words", "unknown words"], is_unknown.astype(np.int64)))
-    groups.append(items.group_bands("sentence length", "words in sentences of {} words", sizes[owners]))
+    groups.append(items.group_bands("sentence length in words", "words in sentences of {} words", sizes[owners]))
     return items, groups
 
 

@@ -1,4 +1,4 @@
-"""The errors of a translator: scores of sentences by length, unknown words and length ratio; probabilities of tokens."""
+"""The errors of a translator: scores by length, unknown words and length ratio; probabilities of tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from seqwise.data.batch import iterate_by_length
-from seqwise.tasks.error_report import Confidences, ErrorReport, ErrorRequest
+from seqwise.tasks.error_report import UNKNOWN_COUNTS, Confidences, ErrorReport, ErrorRequest
 from seqwise.tasks.generation_errors import (
     build_items,
     compute_length_ratios,
@@ -39,12 +39,12 @@ def collect_errors(task: type[Translate], bundle: ModelBundle, data: str, reques
     outputs, references = [output for output, _ in texts], [each for _, each in texts]
     sources = pipeline.encode_sources([pair.source for pair in chosen])
     items = build_items(bundle.choose_metric(options, task.primary_metric[0]), outputs, references, "pairs")
-    groups = [items.group_bands("source length", "sources of {} tokens", np.array([len(ids) for ids in sources]))]
+    lengths = np.array([len(ids) for ids in sources])
+    groups = [items.group_bands("source length in tokens", "sources of {} tokens", lengths)]
     unknown = bundle.preprocessor.tokenizer.unknown
     num_unknown = np.array([0 if unknown is None else int((ids == unknown).sum()) for ids in sources])
     if num_unknown.any():
-        unknown_names = ["sources without unknown words", "sources with 1 unknown word",
-                         "sources with 2 or more unknown words"]  # fmt: skip
+        unknown_names = [f"sources with {text}" for text in UNKNOWN_COUNTS]
         groups.append(items.group_counts("unknown words", unknown_names, num_unknown))
     ratios = compute_length_ratios(outputs, references)
     groups.append(group_ratios(items, ratios))
