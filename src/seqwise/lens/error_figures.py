@@ -13,6 +13,7 @@ from seqwise.page.figures import BarChart, Figure, Heatmap, LineChart, Reference
 from seqwise.tasks.error_report import Confidences, CountMatrix, Coverage, Curves, ErrorReport, Listing, SliceGroup
 
 MAX_TEXT = 160  # characters of a text in a table
+MAX_COLUMNS = 10  # of a table of counts
 
 
 def draw_report(
@@ -23,7 +24,7 @@ def draw_report(
     coverage: np.ndarray | None,
 ) -> list[Figure]:
     """Returns all figures of a report."""
-    figures: list[Figure] = [draw_matrix(matrix) for matrix in report.confusions]
+    figures: list[Figure] = [figure for matrix in report.confusions for figure in draw_matrix(matrix)]
     figures += [draw_listing(listing) for listing in report.listings]
     figures += [draw_curves(curves) for curves in report.curves]
     for confidences, calibration in calibrations:
@@ -38,7 +39,19 @@ def draw_report(
     return figures
 
 
-def draw_matrix(matrix: CountMatrix) -> Heatmap:
+def draw_matrix(matrix: CountMatrix) -> list[Figure]:
+    """Returns counts as shares of each row, and as a table if they are few."""
+    is_square = list(matrix.rows) == list(matrix.columns)
+    figures: list[Figure] = [draw_shares(matrix)] if is_square else []
+    if len(matrix.columns) <= MAX_COLUMNS:
+        title = f"{matrix.title}, counts" if is_square else matrix.title
+        rows = [[name, *counts] for name, counts in zip(matrix.rows, matrix.counts.tolist())]
+        columns = (f"{matrix.row_label} ↓ {matrix.column_label} →", *matrix.columns)
+        figures.append(Table(title=title, note="" if is_square else matrix.note, columns=columns, rows=rows))
+    return figures
+
+
+def draw_shares(matrix: CountMatrix) -> Heatmap:
     """Returns counts as shares of each row; the names of the rows have their totals."""
     totals = matrix.counts.sum(axis=1)
     shares = np.where(totals[:, None] > 0, matrix.counts / np.maximum(1, totals)[:, None], np.nan)

@@ -167,7 +167,10 @@ def describe_total(report: ErrorReport, total: SliceScore) -> str:
 
 def describe_metrics(report: ErrorReport) -> list[str]:
     """Returns a sentence with the other metrics."""
-    values = {name: value for name, value in report.metrics.items() if name.lower() != report.items.metric.name.lower()}
+    metric = report.items.metric
+    values = {
+        name: value for name, value in report.metrics.items() if name not in (metric.formula, metric.name.lower())
+    }
     texts = [
         f"{name.replace('_', ' ')} {f'{value:,}' if isinstance(value, int) else format_value(value)}"
         for name, value in values.items()

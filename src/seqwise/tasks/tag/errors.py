@@ -12,6 +12,7 @@ from itertools import chain
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqwise.data.batch import iterate_by_length
 from seqwise.errors import DataError
@@ -39,7 +40,6 @@ from seqwise.tasks.tag.spans import (
     Sentence,
     SpanCounts,
     extract_spans,
-    format_tags,
 )
 from seqwise.tasks.tag.task import EVALUATION_BATCH_SIZE, MAX_EVALUATION_TOKENS, Tag
 from seqwise.tasks.task import ModelBundle
@@ -110,6 +110,7 @@ def tag_sentences(
     model, max_length = bundle.model.eval(), bundle.settings.data.max_length
     pieces = split_long_sentences(sentences, max_length)
     encoded, device, num_done = EncodedSentences(pieces, vocabulary), model.embedding.weight.device, 0
+    merging = build_merging(vocabulary).to(device)
     results: list[tuple[list[str], np.ndarray, float]] = [([], np.zeros(0), 0.0)] * len(pieces)
     for indices in iterate_by_length(encoded.lengths, EVALUATION_BATCH_SIZE, MAX_EVALUATION_TOKENS):
         batch = encoded.collate(indices).to(device)
@@ -117,7 +118,7 @@ def tag_sentences(
         scores = model.head.scores(states)
         losses = model.head.losses(states, batch.tag_ids, batch.lengths).tolist()
         predicted = model.decode_scores(scores, batch.lengths)
-        marginals = compute_marginals(scores, batch.lengths, model.head.transitions())
+        marginals = compute_marginals(scores, batch.lengths, model.head.transitions()) @ merging
         probabilities = marginals.gather(2, predicted[..., None]).squeeze(2).double().cpu().numpy()
         for row, index in enumerate(indices):
             length = len(pieces[index].words)
@@ -134,6 +135,15 @@ def tag_sentences(
         probability = np.concatenate([part[1] for part in parts]) if parts else np.zeros(0)
         tagged.append(TaggedSentence(sentence.words, true, tags, probability, sum(part[2] for part in parts)))
     return tagged
+
+
+def build_merging(vocabulary: TagVocabulary) -> Tensor:
+    """Returns (K, K): 1 for tags that are the same when compared. S- counts as B-, and E- as I-, as in BIO."""
+    names = [
+        tag.replace("S-", "B-", 1).replace("E-", "I-", 1) if vocabulary.has_spans and tag[:2] in ("S-", "E-") else tag
+        for tag in vocabulary.tags
+    ]
+    return torch.tensor([[float(a == b) for a in names] for b in names])
 
 
 def find_seen(words: Sequence[str], training: TrainingSummary | None) -> np.ndarray | None:
@@ -243,10 +253,17 @@ def list_worst(sentences: Sequence[TaggedSentence], has_spans: bool) -> Listing:
     wrong = [sentence for sentence in sentences if list(sentence.true) != list(sentence.predicted)]
     rows = []
     for sentence in sorted(wrong, key=lambda each: -each.loss)[:NUM_WORST]:
-        text = " ".join(sentence.words)
-        ends = np.cumsum([len(word) + 1 for word in sentence.words]) - 1
-        offsets = [(int(end) - len(word), int(end)) for word, end in zip(sentence.words, ends)]
-        expected, answer = (format_tags(text, offsets, tags, has_spans) for tags in (sentence.true, sentence.predicted))
-        rows.append((sentence.loss, expected, answer))
-    note = "The highest loss among sentences with an error: the loss is −log P of all true tags together."
-    return Listing("Worst examples", ("loss (nats)", "expected", "predicted"), rows, note)
+        parts = [list_parts(sentence.words, tags, has_spans) for tags in (sentence.true, sentence.predicted)]
+        expected, predicted = (
+            " ".join(text for text in own if text not in other) or "–" for own, other in (parts, parts[::-1])
+        )
+        rows.append((sentence.loss, expected, predicted, " ".join(sentence.words)))
+    note = "The highest loss, −log P of all true tags together, among sentences with an error; only what differs."
+    return Listing("Worst examples", ("loss (nats)", "expected", "predicted", "sentence"), rows, note)
+
+
+def list_parts(words: Sequence[str], tags: Sequence[str], has_spans: bool) -> list[str]:
+    """Returns the spans of a sentence as text, "[ORG Bank of Oslo]", or each word with its plain tag."""
+    if not has_spans:
+        return [f"{word}/{tag}" for word, tag in zip(words, tags)]
+    return [f"[{span_type} {' '.join(words[start:end])}]" for span_type, start, end in extract_spans(tags)]
