@@ -8,6 +8,7 @@ import torch
 
 import seqwise
 from seqwise.errors import UsageError
+from seqwise.lens.error_figures import shorten_names
 from seqwise.lens.errors import errors
 
 RUNS = [
@@ -63,7 +64,7 @@ def test_plain_tags_are_judged_word_by_word(tmp_path):
     assert data["metric"]["name"] == "accuracy"
     counts = {each["name"]: each["count"] for each in data["slices"]}
     assert counts["words tagged NOUN"] == 12
-    assert counts["words not seen in training"] == counts["unknown words"] == 1
+    assert counts["words unseen in training"] == counts["unknown words"] == 1
     matrix = data["confusions"]["Confusion matrix: tag of each word"]
     assert int(np.trace(matrix["counts"])) / matrix["counts"].sum() == pytest.approx(data["overall"]["value"])
 
@@ -147,3 +148,18 @@ def test_forecast_errors_have_all_lead_times_and_quantiles(small_run):
     shares = data["coverage"]["shares"]
     assert len(shares) == len(data["coverage"]["levels"])
     assert (np.diff(shares[:, 0]) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["texts of 1 to 8 tokens", "texts of 9 tokens", "texts of 10 tokens"], ["1 to 8", "9", "10"]),
+        (["texts with no unknown words", "texts with 1 unknown word", "texts with 2 or more unknown words"],
+         ["no", "1", "2 or more"]),
+        (["spans with unseen words", "spans without unseen words"], ["with unseen words", "without unseen words"]),
+        (["hour 01", "hour 02", "hour 03"], ["01", "02", "03"]),
+        (["all texts"], ["all texts"]),
+    ],
+)  # fmt: skip
+def test_names_in_figures_leave_out_what_all_have_in_common(names: list[str], short: list[str]):
+    assert shorten_names(names) == short

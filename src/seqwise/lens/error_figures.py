@@ -188,13 +188,15 @@ def draw_slices(report: ErrorReport, scores: Sequence[SliceScore]) -> Table:
 def shorten_names(names: Sequence[str]) -> list[str]:
     """Returns names without the words with which all begin or end: "texts of 1 to 8 tokens" → "1 to 8".
 
-    Singular and plural count as the same word.
+    Singular and plural count as the same word. Two names, "with …" and "without …", keep their ends.
     """
     words = [name.split(" ") for name in names]
     if len(names) < 2:
         return list(names)
-    for _ in range(2):  # from the beginning, then from the end
-        while all(len(each) > 1 and each[0].rstrip("s") == words[0][0].rstrip("s") for each in words):
+    for end in ("first", "last"):
+        while (len(names) > 2 or end == "first") and all(
+            len(each) > 1 and each[0].rstrip("s") == words[0][0].rstrip("s") for each in words
+        ):
             words = [each[1:] for each in words]
         words = [each[::-1] for each in words]
     return [" ".join(each) for each in words]

@@ -179,8 +179,8 @@ def build_span_items(
     if seen is not None:
         ends = np.cumsum([len(each) for each in words])
         num_unseen = np.diff(np.concatenate([[0], np.cumsum(~seen)])[np.concatenate([[0], ends])])
-        seen_names = ["spans of words seen in training", "spans with a word not seen in training"]
-        groups.append(items.group("seen words", seen_names, np.minimum(num_unseen, 1)))
+        seen_names = ["spans without unseen words", "spans with unseen words"]
+        groups.append(items.group("words unseen in training", seen_names, np.minimum(num_unseen, 1)))
     unknown = vocabulary.tokenizer.unknown
     num_unknown = np.array([sum(vocabulary.get_word_id(word) == unknown for word in s.words) for s in sentences])
     if num_unknown.any():
@@ -212,8 +212,8 @@ def build_word_items(
         groups.append(items.group("tag", [f"words tagged {name}" for name in names], positions))
     seen = find_seen(words, training)
     if seen is not None:
-        seen_names = ["words seen in training", "words not seen in training"]
-        groups.append(items.group("seen words", seen_names, (~seen).astype(np.int64)))
+        seen_names = ["words seen in training", "words unseen in training"]
+        groups.append(items.group("words unseen in training", seen_names, (~seen).astype(np.int64)))
     is_unknown = np.array([vocabulary.get_word_id(word) == vocabulary.tokenizer.unknown for word in words])
     if is_unknown.any():
         groups.append(items.group("unknown words", ["known words", "unknown words"], is_unknown.astype(np.int64)))
