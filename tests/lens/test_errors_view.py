@@ -97,7 +97,7 @@ def test_the_test_split_of_the_runs_own_data_needs_the_data_named(small_run):
 
 def test_other_data_without_splits_is_evaluated_as_a_whole(small_run):
     run = small_run("classify", "gru")
-    labels = run.run.preprocessor.facts["labels"]
+    labels = run.run.preprocessor.attributes["labels"]
     rows = [{"text": f"good film {number}", "label": labels[number % len(labels)]} for number in range(24)]
     assert errors(run, data=rows).data["num_evaluated"] == 24
     assert "the valid split" in errors(run, data=run.run.metadata.data).title

@@ -93,7 +93,8 @@ def main(argv: Sequence[str]) -> int:
     if signature.takes_text:
         inputs.append(_read_texts(runs[0], texts) if signature.takes_texts else _read_text(runs[0], texts))
     values = {name: getattr(args, name) for name in typed}
-    values |= {name: int(value) for name, value in values.items() if isinstance(value, str) and value.isdigit()}
+    numbers = {name for name, value in values.items() if isinstance(value, str) and value.isdigit()} - {"data"}
+    values |= {name: int(values[name]) for name in numbers}
     with ProgressBar(f"computing {args.view}") as bar:
         if "progress" in signature.options:
             values["progress"] = bar

@@ -43,7 +43,9 @@ def measure_calibration(probabilities: np.ndarray, is_correct: np.ndarray, num_b
     edges = np.linspace(0, 1, num_bins + 1)
     bins = np.clip(np.ceil(probabilities * num_bins).astype(np.int64) - 1, 0, num_bins - 1)  # (low, high]
     counts, confidence, accuracy = average_bins(bins, probabilities, is_correct, num_bins)
-    intervals = [compute_wilson_interval(share * count, int(count)) for share, count in zip(accuracy, counts)]
+    low, high = np.array([
+        compute_wilson_interval(share * count, int(count)) for share, count in zip(accuracy, counts)
+    ]).T  # fmt: skip
     generator = np.random.default_rng(0)
     simulated = [
         compute_error(*average_bins(bins, probabilities, generator.random(len(bins)) < probabilities, num_bins))
@@ -54,7 +56,8 @@ def measure_calibration(probabilities: np.ndarray, is_correct: np.ndarray, num_b
         counts,
         confidence,
         accuracy,
-        *(np.array(each) for each in zip(*intervals)),
+        low,
+        high,
         compute_error(counts, confidence, accuracy),
         float(np.mean(simulated)),
         float(np.quantile(simulated, 0.95)),

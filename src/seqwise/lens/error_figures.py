@@ -85,11 +85,10 @@ def shorten(text: str) -> str:
 def draw_curves(curves: Curves) -> LineChart:
     """Returns lines over steps."""
     steps = np.asarray(curves.steps, dtype=np.float64)
-    low, high = curves.band or (None, None)
-    series = [
-        Series(name=name, x=steps, y=values, **({"low": low, "high": high} if name == "forecast" else {}))
-        for name, values in curves.lines.items()
-    ]
+    series = []
+    for name, values in curves.lines.items():
+        low, high = curves.band if curves.band is not None and name == "forecast" else (None, None)
+        series.append(Series(name=name, x=steps, y=values, low=low, high=high))
     note = "" if curves.band is None else "The band is between the lowest and the highest quantile."
     return LineChart(title=curves.title, note=note, series=series, x_label=curves.axis, y_label=curves.label)
 

@@ -48,8 +48,8 @@ def test_marginals_of_all_tags_are_those_computed_one_by_one(head_class):
     head = head_class(4, 3)
     if head_class is LinearChainCRF:
         with torch.no_grad():
-            head.link.normal_()
-            head.begin.normal_()
+            head.transition_scores.normal_()
+            head.start_scores.normal_()
     scores, lengths = head.scores(torch.randn(2, 5, 4)), torch.tensor([5, 3])
     marginals = compute_marginals(scores, lengths, head.transitions())
     torch.testing.assert_close(marginals[0].sum(-1), torch.ones(5))

@@ -26,7 +26,7 @@ MIN_WORD_SHARE, MAX_WORD_SHARE = 0.02, 0.98  # of the images: words of reference
 def collect_errors(task: type[Caption], bundle: ModelBundle, data: str, request: ErrorRequest) -> ErrorReport:
     """Captions images and returns what went wrong."""
     splits, examples, description = request.open(lambda split: task.select_examples(bundle, data, split))
-    check_compatible(splits.images, bundle.preprocessor.facts)
+    check_compatible(splits.images, bundle.preprocessor.attributes)
     limit = MAX_IMAGES.get(get_device(bundle.model).type, MAX_IMAGES["cpu"])
     chosen = [examples[index] for index in request.choose(len(examples), limit)]
     options = InferenceOptions(task.beam_search, progress=request.progress)

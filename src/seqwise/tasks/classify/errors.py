@@ -34,7 +34,7 @@ ACCURACY = Metric("accuracy", "accuracy", definition="share of the texts whose m
 def collect_errors(task: type[Classify], bundle: ModelBundle, data: str, request: ErrorRequest) -> ErrorReport:
     """Evaluates texts and returns what went wrong."""
     splits, examples, description = request.open(lambda split: task.select_examples(bundle, data, split))
-    labels, tokenizer = bundle.preprocessor.facts["labels"], bundle.preprocessor.tokenizer
+    labels, tokenizer = bundle.preprocessor.attributes["labels"], bundle.preprocessor.tokenizer
     reject_unknown_labels(examples, labels, splits.findings)
     splits.findings.raise_errors()
     chosen = [examples[index] for index in request.choose(len(examples), MAX_TEXTS)]
@@ -119,6 +119,6 @@ def list_errors(
     listings = [Listing("Worst examples", columns, rows, note)]
     if len(labels) > 2:
         confusions = list_confusions(labels, confusion)
-        columns = ("expected", "predicted", "texts", "share of the expected")
-        listings.append(Listing("Most frequent confusions", columns, confusions))
+        names = ("expected", "predicted", "texts", "share of the expected")
+        listings.append(Listing("Most frequent confusions", names, confusions))
     return listings

@@ -197,13 +197,14 @@ def iterate_log_probabilities(
         assert batch.positions is not None
         if starts is None or batch.resets_state or not model.stateful:
             starts = batch.positions.numpy()
+        first_positions = batch.positions
         batch, state = batch.to(device), None if batch.resets_state else state
         states = model.backbone(model.embedding(batch.ids), state)  # type: ignore[operator]
         state = states.state
         mask = torch.ones_like(batch.ids, dtype=torch.bool) if batch.mask is None else batch.mask
         rows, columns = mask.nonzero(as_tuple=True)
         for row, column in zip(rows.split(TOKENS_PER_SOFTMAX), columns.split(TOKENS_PER_SOFTMAX)):
-            positions = (batch.positions[row.cpu()] + 1 + column.cpu()).numpy()
+            positions = (first_positions[row.cpu()] + 1 + column.cpu()).numpy()
             yield positions, positions - starts[row.cpu().numpy()], model.head(states.vectors[row, column])  # type: ignore[operator]
 
 

@@ -129,11 +129,10 @@ def tag_sentences(
     remaining, tagged = iter(results), []
     for sentence in sentences:
         parts = [next(remaining) for _ in range(0, len(sentence.words), max_length)]
-        true, tags = SpanCounts().add_sentence(
-            sentence.tags, list(chain(*(part[0] for part in parts))), vocabulary.has_spans
-        )
+        joined = list(chain(*(part[0] for part in parts)))
+        true, predicted_tags = SpanCounts().add_sentence(sentence.tags, joined, vocabulary.has_spans)
         probability = np.concatenate([part[1] for part in parts]) if parts else np.zeros(0)
-        tagged.append(TaggedSentence(sentence.words, true, tags, probability, sum(part[2] for part in parts)))
+        tagged.append(TaggedSentence(sentence.words, true, predicted_tags, probability, sum(part[2] for part in parts)))
     return tagged
 
 

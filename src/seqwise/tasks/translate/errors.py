@@ -32,7 +32,7 @@ def collect_errors(task: type[Translate], bundle: ModelBundle, data: str, reques
     splits, pairs, description = request.open(lambda split: task.select_examples(requested, data, split))
     limit = MAX_PAIRS.get(get_device(bundle.model).type, MAX_PAIRS["cpu"])
     chosen = [pairs[index] for index in request.choose(len(pairs), limit)]
-    names = bundle.preprocessor.facts["targets"]
+    names = bundle.preprocessor.attributes["targets"]
     options = InferenceOptions(task.beam_search, target=names[0])
     pipeline = TranslationPipeline(bundle, options)
     texts = translate_pairs(pipeline, chosen, splits.findings, request.progress)[names[0]]
