@@ -16,11 +16,15 @@ def test_errors_are_those_of_the_validation_split(seqwise_command, trained_run):
     assert "All slices" in result.out
 
 
-def test_other_data_without_splits_is_evaluated_as_a_whole(seqwise_command, trained_run, tmp_path: Path):
-    text = tmp_path / "123"
-    text.write_text("the old model reads\n" * 40)
-    arguments = ("inspect", trained_run("lstm", "words"), "--view", "errors", "--data", text, "--json")
-    document = json.loads(seqwise_command(*arguments).out)
+def test_other_data_without_splits_is_evaluated_as_a_whole(seqwise_command, trained_run, tmp_path: Path, monkeypatch):
+    run = Path(trained_run("lstm", "words")).resolve()
+    (tmp_path / "123").mkdir()  # the name of a folder is no number
+    (tmp_path / "123" / "text.txt").write_text("the old model reads\n" * 40)
+    monkeypatch.chdir(tmp_path)
+    arguments = ("inspect", run, "--view", "errors", "--data", "123", "--json")
+    result = seqwise_command(*arguments)
+    assert result.err == ""
+    document = json.loads(result.out)
     assert document["data"]["num_evaluated"] == document["data"]["num_examples"] == 40 * 5 - 1
     assert "all of it" in document["title"]
     document = json.loads(seqwise_command(*arguments, "--max-examples", "64").out)

@@ -210,12 +210,12 @@ def keep_frequent(names: Sequence[str], counts: np.ndarray, limit: int = MAX_NAM
         return list(names), counts
     errors = counts - np.diag(np.diag(counts))
     order = np.argsort(-(errors.sum(0) + errors.sum(1)), kind="stable")
-    kept = np.sort(order[: limit - 1])
-    position = np.full(len(names), len(kept))
-    position[kept] = np.arange(len(kept))
-    merged = np.zeros((len(kept) + 1, len(kept) + 1), counts.dtype)
+    frequent = np.sort(order[: limit - 1])
+    position = np.full(len(names), len(frequent))
+    position[frequent] = np.arange(len(frequent))
+    merged = np.zeros((len(frequent) + 1, len(frequent) + 1), counts.dtype)
     np.add.at(merged, (position[:, None], position[None, :]), counts)
-    return [*(names[index] for index in kept), f"{len(names) - len(kept)} others"], merged
+    return [*(names[index] for index in frequent), f"{len(names) - len(frequent)} others"], merged
 
 
 def list_confusions(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from seqwise.tasks.error_report import ErrorReport, ErrorRequest
 from seqwise.tasks.inspection import get_device
 from seqwise.tasks.language.scoring import iterate_log_probabilities
@@ -20,9 +18,8 @@ def collect_errors(task: type[Language], bundle: ModelBundle, data: str, request
     limit = request.max_examples or MAX_TOKENS.get(get_device(bundle.model).type, MAX_TOKENS["cpu"])
     share = min(1.0, limit / (len(store) - 1))
     num_expected, num_done, parts = round(share * (len(store) - 1)), 0, []
-    text = store.read(0, len(store)).astype(np.int64)
     for positions, contexts, scores in iterate_log_probabilities(bundle.model, store, bundle.settings, share):
-        parts.append(score_targets(positions, contexts, text[positions], scores))
+        parts.append(score_targets(positions, contexts, store.read_sequences(positions, 1)[:, 0], scores))
         num_done += len(positions)
         request.progress(min(num_done, num_expected), num_expected)
     return build_report(bundle, store, description, join_scores(parts), len(store) - 1)

@@ -212,10 +212,10 @@ def _iterate_ngram(
     model: NGramModel, store: TokenStore, share: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
     """Yields position, context and log-probabilities (1, V) of one token after the other."""
-    ids = torch.from_numpy(store.read(0, len(store)).astype(np.int64))
     for position in 1 + spread_indices(len(store) - 1, share):
-        scores = model.next(ids[None, max(0, position - model.order) : position])[0]
-        yield np.array([position]), np.array([min(position, model.order - 1)]), scores
+        count = min(model.order, int(position))
+        history = torch.from_numpy(store.read(int(position) - count, count).astype(np.int64))
+        yield np.array([position]), np.array([min(position, model.order - 1)]), model.next(history[None])[0]
 
 
 def iterate_block_predictions(

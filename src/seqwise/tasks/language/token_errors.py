@@ -72,8 +72,7 @@ def build_report(
 ) -> ErrorReport:
     """Returns the errors of these tokens; with `is_in_window` their contexts are positions in the window."""
     tokenizer = bundle.preprocessor.tokenizer
-    text = store.read(0, len(store)).astype(np.int64)
-    targets = text[scores.positions]
+    previous, targets = store.read_sequences(scores.positions - 1, 2).astype(np.int64).T
     blocks, units = np.unique(scores.positions // BLOCK_TOKENS, return_inverse=True)
     sums = np.stack([scores.losses, np.ones(len(targets))], axis=1)
     items = ScoredItems(LOSS, "tokens", sums, units, len(blocks), BLOCK_UNIT)
@@ -81,38 +80,42 @@ def build_report(
     return ErrorReport(
         description,
         items,
-        build_groups(items, bundle, text, scores, is_in_window),
+        build_groups(items, bundle, previous, targets, scores.contexts, is_in_window),
         len(targets),
         num_available,
         "tokens",
         confidences=[Confidences("most probable token", scores.probabilities, is_correct)],
-        listings=[list_worst(tokenizer, text, scores), list_confusions(tokenizer, targets, scores)],
+        listings=[list_worst(tokenizer, store, scores), list_confusions(tokenizer, targets, scores)],
         metrics={"perplexity": exp_or_inf(float(scores.losses.mean())), "accuracy": float(is_correct.mean())},
     )
 
 
 def build_groups(
-    items: ScoredItems, bundle: ModelBundle, text: np.ndarray, scores: TokenScores, is_in_window: bool
+    items: ScoredItems,
+    bundle: ModelBundle,
+    previous: np.ndarray,
+    targets: np.ndarray,
+    contexts: np.ndarray,
+    is_in_window: bool,
 ) -> list[SliceGroup]:
-    """Returns slices by frequency, context, kind of token and unknown tokens."""
-    tokenizer, targets = bundle.preprocessor.tokenizer, text[scores.positions]
+    """Returns slices by frequency, context, kind of token and unknown tokens; `previous` are the tokens before."""
+    tokenizer = bundle.preprocessor.tokenizer
     groups = []
     if bundle.training is not None and "token_counts" in bundle.training.arrays:
         counts = bundle.training.arrays["token_counts"][targets]
         groups.append(group_bounds(items, "frequency in training", "tokens that occur {} times in training", counts))
     if is_in_window:
         template = "tokens at positions {} of the window"
-        groups.append(items.group_bands("position in the window", template, scores.contexts))
+        groups.append(items.group_bands("position in the window", template, contexts))
     else:
-        groups.append(group_bounds(items, "context in tokens", "tokens with {} tokens of context", scores.contexts))
+        groups.append(group_bounds(items, "context in tokens", "tokens with {} tokens of context", contexts))
     is_characters = tokenizer.kind == "characters"
     kinds = np.array([classify_token(tokenizer, token) for token in range(len(tokenizer))])
     groups.append(items.group("kind", CHARACTER_KINDS if is_characters else KINDS, kinds[targets]))
-    if tokenizer.unknown is not None and (text == tokenizer.unknown).any():
-        before = text[np.maximum(scores.positions - 1, 0)] == tokenizer.unknown
-        is_unknown = targets == tokenizer.unknown
+    is_unknown, follows_unknown = targets == tokenizer.unknown, previous == tokenizer.unknown
+    if tokenizer.unknown is not None and (is_unknown | follows_unknown).any():
         names = ["unknown tokens", "tokens after an unknown one"]
-        groups.append(items.group("unknown tokens", names, np.where(is_unknown, 0, np.where(before, 1, -1))))
+        groups.append(items.group("unknown tokens", names, np.where(is_unknown, 0, np.where(follows_unknown, 1, -1))))
     return groups
 
 
@@ -143,14 +146,15 @@ def classify_token(tokenizer: Tokenizer, token_id: int) -> int:
     return 1 if tokenizer.kind in ("wordpiece", "bpe") and is_continuation else 0
 
 
-def list_worst(tokenizer: Tokenizer, text: np.ndarray, scores: TokenScores) -> Listing:
+def list_worst(tokenizer: Tokenizer, store: TokenStore, scores: TokenScores) -> Listing:
     """Returns the tokens with the highest loss, with the text before them."""
     rows = []
     for index in np.argsort(-scores.losses, kind="stable")[:NUM_WORST]:
         position = int(scores.positions[index])
-        expected, predicted = name_tokens(tokenizer, [text[position], scores.predicted[index]])
-        before = tokenizer.decode(text[max(0, position - CONTEXT_TOKENS) : position])
-        after = tokenizer.decode(text[position + 1 : position + 1 + CONTEXT_TOKENS // 2])
+        start = max(0, position - CONTEXT_TOKENS)
+        ids = store.read(start, min(len(store), position + 1 + CONTEXT_TOKENS // 2) - start)
+        before, after = (tokenizer.decode(part) for part in (ids[: position - start], ids[position - start + 1 :]))
+        expected, predicted = name_tokens(tokenizer, [ids[position - start], scores.predicted[index]])
         probability = float(scores.probabilities[index])
         rows.append((float(scores.losses[index]), expected, predicted, probability, f"… {before} ▸ {after} …"))
     columns = ("loss (nats)", "expected", "predicted", "probability", "context (▸ marks the token)")

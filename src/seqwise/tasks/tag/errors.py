@@ -231,10 +231,14 @@ def build_confusions(sentences: Sequence[TaggedSentence], has_spans: bool) -> li
     rows = {name: index for index, name in enumerate(names)}
     counts = np.zeros((len(names), len(names)), np.int64)
     np.add.at(counts, tuple(np.array([[rows[a], rows[b]] for a, b in pairs], dtype=np.int64).reshape(-1, 2).T), 1)
-    kept, merged = keep_frequent(names, counts)
+    shown_names, merged = keep_frequent(names, counts)
     what = "type of each word's span" if has_spans else "tag of each word"
-    note = "" if len(kept) == len(names) else f"The {len(kept) - 1} tags with most errors, the others added up."
-    matrices = [CountMatrix(f"Confusion matrix: {what}", kept, kept, merged, "true", "predicted", note)]
+    note = (
+        ""
+        if len(shown_names) == len(names)
+        else f"The {len(shown_names) - 1} tags with most errors, the others added up."
+    )
+    matrices = [CountMatrix(f"Confusion matrix: {what}", shown_names, shown_names, merged, "true", "predicted", note)]
     if has_spans:
         types = [name for name in names if name != OUTSIDE]
         spans = [(extract_spans(sentence.true), extract_spans(sentence.predicted)) for sentence in sentences]
