@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from seqwise.training.api import TrainedModel
 
 PIPE = "seqwise inspect RUN -"
-COMMON = ("view", "out", "device", "json", "debug")  # options of every view
+COMMON = ("view", "figure", "out", "device", "json", "debug")  # options of every view
 EXAMPLES = """seqwise inspect runs/book
 seqwise inspect runs/book 'It was a dark night' --view gates --layer 1
 seqwise inspect runs/lstm runs/gru --view gradients --out gradients.html"""
@@ -69,6 +69,8 @@ class Inspect:
     """The split to evaluate; valid unless set, test only together with --data."""
     max_examples: Annotated[int | None, UNSET] = None
     """Examples to evaluate at most."""
+    figure: Annotated[int | None, UNSET] = None
+    """Number of the figure to draw or write, from 1; without it all are."""
     out: Annotated[Path | None, UNSET] = None
     """File to write: an interactive page (.html), an image (.png, .svg) or the numbers (.json)."""
     device: Device = "auto"
@@ -100,6 +102,8 @@ def main(argv: Sequence[str]) -> int:
             values["progress"] = bar
         view = get_view(args.view)(*inputs, **values)
     _name_example(runs)
+    summary = view.summary
+    view = view if args.figure is None else view.select(args.figure)
     if args.out is not None:
         view.save(args.out)
         console.log(f"saved to {args.out}")
@@ -108,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
     elif args.out is None:
         sys.stdout.write(f"{view}\n")
     else:
-        console.write("\n".join(view.summary))
+        console.write("\n".join(summary))
     return 0
 
 
@@ -144,8 +148,9 @@ def _check_arguments(args: Inspect, folders: Sequence[str], texts: Sequence[str]
             Run.open(texts[0])  # raises an error that says why it is not a run
         raise UsageError("RUN is missing: the folder of a trained run.", fix=f"For example: {EXAMPLES.splitlines()[0]}")
     if args.view is None:
-        if typed or args.out is not None:
-            option = f"--{(typed[0] if typed else 'out').replace('_', '-')}"
+        needing = [*typed, *(name for name in ("figure", "out") if getattr(args, name) is not None)]
+        if needing:
+            option = f"--{needing[0].replace('_', '-')}"
             raise UsageError(f"{option} needs a view.", fix=f"Add --view, one of {', '.join(VIEWS)}.")
         return
     if args.out is not None:
@@ -235,12 +240,11 @@ def _list_views(trained: TrainedModel, texts: Sequence[str] | None, arguments: S
 
 def _open_subject(trained: TrainedModel, text: str | None) -> Subject:
     """Returns the run with its input, or without one if the data of the run cannot be read."""
-    from seqwise.lens.subject import Subject, open_subject
+    from seqwise.lens.subject import Subject, name_run, open_subject
 
     try:
         return open_subject(trained, text)
     except DataError:
         if text is not None:
             raise
-        name = f"{trained.settings.model} in {trained.run.folder}"
-        return Subject(name, trained.model, lambda: None, (), trained=trained)
+        return Subject(name_run(trained), trained.model, lambda: None, (), trained=trained)
