@@ -79,6 +79,12 @@ class Inspect:
     """decoding: always choose the most probable token."""
     seed: Annotated[int | None, UNSET] = None
     """decoding: the random seed of a language model's sampling."""
+    data: Annotated[str | None, UNSET] = None
+    """Other data than that of the run."""
+    split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
+    """The split to evaluate; valid unless set, test only together with --data."""
+    max_examples: Annotated[int | None, UNSET] = None
+    """Examples to evaluate at most."""
     figure: Annotated[int | None, UNSET] = None
     """Number of the figure to draw or write, from 1; without it all are."""
     out: Annotated[Path | None, UNSET] = None
@@ -91,6 +97,8 @@ class Inspect:
 
 def main(argv: Sequence[str]) -> int:
     args = parse(Inspect, argv, prog="seqwise inspect", example=EXAMPLES)
+    from seqwise.cli.progress import ProgressBar
+
     folders = [value for value in args.inputs if is_run(value)]
     texts = [value for value in args.inputs if not is_run(value)]
     typed = [name for name in list_typed(argv) if name not in COMMON]
@@ -103,8 +111,12 @@ def main(argv: Sequence[str]) -> int:
     if signature.takes_text:
         inputs.append(_read_texts(runs[0], texts) if signature.takes_texts else _read_text(runs[0], texts))
     values = {name: getattr(args, name) for name in typed}
-    values |= {name: int(value) for name, value in values.items() if isinstance(value, str) and value.isdigit()}
-    view = get_view(args.view)(*inputs, **values)
+    numbers = {name for name, value in values.items() if isinstance(value, str) and value.isdigit()} - {"data"}
+    values |= {name: int(values[name]) for name in numbers}
+    with ProgressBar(f"computing {args.view}") as bar:
+        if "progress" in signature.options:
+            values["progress"] = bar
+        view = get_view(args.view)(*inputs, **values)
     _name_example(runs)
     summary = view.summary
     view = view if args.figure is None else view.select(args.figure)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seqwise.lens.attention import attention as attention
     from seqwise.lens.attribution import attribution as attribution
     from seqwise.lens.decoding import decoding as decoding
+    from seqwise.lens.errors import errors as errors
     from seqwise.lens.gates import gates as gates
     from seqwise.lens.gradients import gradients as gradients
     from seqwise.lens.neighbours import neighbours as neighbours
@@ -27,6 +28,7 @@ VIEWS = {
     "attention": ("seqwise.lens.attention", "where each head looks, its role, and how one weight comes about"),
     "attribution": ("seqwise.lens.attribution", "which tokens, values or image regions decide an answer"),
     "decoding": ("seqwise.lens.decoding", "each step of generation with its alternatives, and the beam as a tree"),
+    "errors": ("seqwise.lens.errors", "confusions, worst examples, calibration, and slices of the data with intervals"),
     "gates": ("seqwise.lens.gates", "what each gate of a recurrent model does at each token"),
     "gradients": (
         "seqwise.lens.gradients",
