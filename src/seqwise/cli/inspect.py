@@ -64,13 +64,33 @@ class Inspect:
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
     span: Annotated[str | None, UNSET] = None
-    """A part of the text: its words, or START:END in tokens from 0, without END."""
+    """units: a part of the text: its words, or START:END in tokens from 0, without END."""
     method: Annotated[Literal["pca", "tsne"] | None, UNSET] = None
-    """How states are projected onto a map; pca unless set."""
+    """states: how states are projected onto a map; pca unless set."""
     colour: Annotated[Literal["token", "label", "time"] | None, UNSET] = None
-    """What the colours of a map show; label if labels or tags are known."""
+    """states: what the colours of a map show; label if labels or tags are known."""
+    word: Annotated[str | None, UNSET] = None
+    """senses: the word to compare; the one that all sentences share unless set."""
+    labels: Annotated[str | None, UNSET] = None
+    """senses: the sense of the word in each sentence, separated by commas, such as river,river,money."""
+    top: Annotated[int | None, UNSET] = None
+    """neighbours, decoding: how many words or tokens to list."""
+    beam: Annotated[int | None, UNSET] = None
+    """decoding: the beam size; that of `seqwise predict` unless set."""
+    length_penalty: Annotated[float | None, UNSET] = None
+    """decoding: the length penalty of beam search."""
+    max_length: Annotated[int | None, UNSET] = None
+    """decoding: the maximum number of tokens to generate."""
+    greedy: bool = False
+    """decoding: always choose the most probable token."""
+    seed: Annotated[int | None, UNSET] = None
+    """decoding: the random seed of a language model's sampling."""
     data: Annotated[str | None, UNSET] = None
-    """Data to measure on, instead of the validation split of the run."""
+    """Other data than that of the run."""
+    split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
+    """The split to evaluate; valid unless set, test only together with --data."""
+    max_examples: Annotated[int | None, UNSET] = None
+    """Examples to evaluate at most."""
     figure: Annotated[int | None, UNSET] = None
     """Number of the figure to draw or write, from 1; without it all are."""
     out: Annotated[Path | None, UNSET] = None
@@ -83,6 +103,8 @@ class Inspect:
 
 def main(argv: Sequence[str]) -> int:
     args = parse(Inspect, argv, prog="seqwise inspect", example=EXAMPLES)
+    from seqwise.cli.progress import ProgressBar
+
     folders = [value for value in args.inputs if is_run(value)]
     texts = [value for value in args.inputs if not is_run(value)]
     typed = [name for name in list_typed(argv) if name not in COMMON]
@@ -95,13 +117,11 @@ def main(argv: Sequence[str]) -> int:
     if signature.takes_text:
         inputs.append(_read_texts(runs[0], texts) if signature.takes_texts else _read_text(runs[0], texts))
     values = {name: getattr(args, name) for name in typed}
-    values |= {name: int(value) for name, value in values.items() if isinstance(value, str) and value.isdigit()}
-    if "progress" in signature.options:
-        from seqwise.cli.progress import ProgressBar
-
-        with ProgressBar(args.view) as bar:
-            view = get_view(args.view)(*inputs, **values, progress=bar)
-    else:
+    numbers = {name for name, value in values.items() if isinstance(value, str) and value.isdigit()} - {"data"}
+    values |= {name: int(values[name]) for name in numbers}
+    with ProgressBar(f"computing {args.view}") as bar:
+        if "progress" in signature.options:
+            values["progress"] = bar
         view = get_view(args.view)(*inputs, **values)
     _name_example(runs)
     summary = view.summary
