@@ -63,6 +63,12 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
+    data: Annotated[str | None, UNSET] = None
+    """Data to measure on, instead of the validation split of the run."""
+    max_context: Annotated[int | None, UNSET] = None
+    """The longest context to measure, in tokens or steps."""
+    num_targets: Annotated[int | None, UNSET] = None
+    """How many targets are scored."""
     out: Annotated[Path | None, UNSET] = None
     """File to write: an interactive page (.html), an image (.png, .svg) or the numbers (.json)."""
     device: Device = "auto"
@@ -86,7 +92,13 @@ def main(argv: Sequence[str]) -> int:
         inputs.append(_read_texts(runs[0], texts) if signature.takes_texts else _read_text(runs[0], texts))
     values = {name: getattr(args, name) for name in typed}
     values |= {name: int(value) for name, value in values.items() if isinstance(value, str) and value.isdigit()}
-    view = get_view(args.view)(*inputs, **values)
+    if "progress" in signature.options:
+        from seqwise.cli.progress import ProgressBar
+
+        with ProgressBar(args.view) as bar:
+            view = get_view(args.view)(*inputs, **values, progress=bar)
+    else:
+        view = get_view(args.view)(*inputs, **values)
     _name_example(runs)
     if args.out is not None:
         view.save(args.out)

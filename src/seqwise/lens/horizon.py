@@ -1,0 +1,265 @@
+"""`horizon`: loss against the number of visible past tokens, for one or several models.
+
+It answers how far back a model uses its context: "90 % of the benefit of context comes from the last N tokens". As in
+U. Khandelwal et al., "Sharp nearby, fuzzy far away: how neural language models use context", ACL 2018, §3, a trained
+model reads only the n tokens before each target. How the losses are computed is in `visible_context.py`, how N follows
+from them in `context_curves.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqwise.callbacks import ProgressCallback, no_progress
+from seqwise.data.python_messages import explain_in_python
+from seqwise.data.records import Data
+from seqwise.errors import UsageError, check_type, pluralize
+from seqwise.lens.context_curves import SHARE, ContextCurve, measure_curve
+from seqwise.lens.subject import Subject, evaluation_mode
+from seqwise.lens.view import View
+from seqwise.lens.visible_context import MIN_TARGETS, VisibleContext, limit_context, open_corpus_context
+from seqwise.lens.visible_context_examples import open_classify_context, open_forecast_context, open_tag_context
+from seqwise.page.figures import Figure, LineChart, Reference, Series, Table
+from seqwise.training.api import TrainedModel, save_data
+
+NUM_TARGETS = 1000
+PERCENT = f"{100 * SHARE:.0f} %"
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How the context of a task is described."""
+
+    benefit: str  # of what the benefit is
+    visible: str  # for N, a number with its unit
+    unit: str  # of N, plural
+    axis: str  # of the chart
+    loss: str  # what is measured, with its unit
+    baseline: str  # what is known without context
+
+
+NATS = "loss in nats per {}"
+FREQUENCIES = "token frequencies of the training split"
+WORDINGS = {
+    "language": Wording(
+        "context", "the last {}", "tokens", "visible tokens before the target", NATS.format("token"), FREQUENCIES
+    ),
+    "masked": Wording(
+        "context", "the nearest {} on each side", "tokens", "visible tokens on each side", NATS.format("token"),
+        FREQUENCIES,
+    ),
+    "classify": Wording(
+        "the text", "its last {}", "tokens", "visible tokens at the end of the text", "share of wrong labels",
+        "the most frequent label",
+    ),
+    "tag": Wording(
+        "context", "the nearest {} on each side", "words", "visible words on each side", NATS.format("word"),
+        "the word alone",
+    ),
+    "forecast": Wording(
+        "the past", "the last {}", "steps", "visible steps before the forecast", "mean squared error",
+        "the mean of the training part",
+    ),
+}  # fmt: skip
+REASONS = {
+    "translate": "A translation depends on its source, which has no past: see attention and attribution.",
+    "caption": "A caption depends on its image, which has no past: see attention and attribution.",
+}
+
+
+def applies(subject: Subject) -> str | None:
+    """Returns why the view does not apply, or None."""
+    if subject.trained is None:
+        return "The view needs a trained run, whose loss it measures."
+    task = str(subject.trained.settings.task)
+    if task not in WORDINGS:
+        return REASONS.get(task, f"The view does not know how to hide the context of the task {task}.")
+    if task in ("language", "masked") and limit_context(subject.trained, None) < 1:
+        return f"{subject.name} predicts each token without context."
+    return None
+
+
+def horizon(
+    models: Any,
+    text: str | None = None,
+    *,
+    data: Data | None = None,
+    max_context: int | None = None,
+    num_targets: int = NUM_TARGETS,
+    progress: ProgressCallback = no_progress,
+) -> View:
+    """Returns the loss against the number of visible tokens, and the number that brings 90 % of the benefit.
+
+    models: a trained run, or several of one task
+    text: a text of a language model or masked model, whose tokens are the targets; the validation split unless set
+    data: other data to measure on, as `evaluate` reads it
+    max_context: the longest context; all that the model can read unless set, 256 tokens for a model with a state
+    num_targets: how many targets are scored, evenly spread
+    progress: called with the number of tokens read and an estimate of their total
+
+    `data`: per model `horizon` (NaN if context has no benefit), `low` and `high` (its 95 % interval, or None),
+    `contexts` (C,) from 0 on, `loss` (C,), `share` of the benefit, `share_low` and `share_high` (C,), `losses` (C, M)
+    of each target, `max_context`, `num_targets` and `targets`, a description.
+    """
+    several = list(models) if isinstance(models, Sequence) else [models]
+    check_arguments(several, text, data, max_context, num_targets)
+    wording = WORDINGS[str(several[0].settings.task)]
+    curves, keys, results = [], set(), {}
+    for number, context in enumerate(open_contexts(several, text, data, max_context, num_targets)):
+        model, name = several[number], f"{several[number].settings.model} in {several[number].run.folder}"
+
+        def report(done: int, total: int, number: int = number) -> None:
+            progress(number * total + done, len(several) * total)
+
+        with evaluation_mode(model.model), torch.no_grad():
+            curve = measure_curve(context.baseline, context.score, context.max_context, context.num_segments, report)
+        curves.append((name, context, curve))
+        keys.add(context.target_key)
+        results[name] = collect_values(context, curve)
+    summary = [describe(name, context, curve, wording) for name, context, curve in curves]
+    if len(keys) == 1:
+        summary.append(f"Measured on {curves[0][1].targets}.")
+    else:
+        summary.append("The runs are measured on different targets: compare their horizons, not their losses.")
+    title = f"Horizon: how much of {wording.benefit} is used"
+    return View("horizon", title, tuple(summary), draw_curves(curves, wording, len(keys) == 1), results)
+
+
+def check_arguments(
+    models: Sequence[Any], text: str | None, data: Data | None, max_context: int | None, num_targets: int
+) -> None:
+    """Raises an error for arguments that cannot work."""
+    for model in models:
+        check_type("models", model, TrainedModel, "a trained run (seqwise.load), or several")
+        reason = applies(Subject(f"{model.settings.model} in {model.run.folder}", model.model, str, (), trained=model))
+        if reason is not None:
+            raise UsageError(f"the view horizon does not apply to {model.run.folder}: {reason}", fix="Choose another.")
+    tasks = list(dict.fromkeys(str(model.settings.task) for model in models))
+    if len(tasks) > 1:
+        problem = f"expected runs of one task, received runs of {' and '.join(tasks)}."
+        raise UsageError(problem, fix="Show the runs of each task by themselves.")
+    if text is not None and (tasks[0] not in ("language", "masked") or data is not None):
+        problem = f"the view horizon measures the loss of {tasks[0]} on many examples, not on one input."
+        if tasks[0] in ("language", "masked"):
+            problem = "expected a text or data, received both."
+        raise UsageError(problem, fix="Leave out the text; --data names other data.")
+    check_type("text", text, (str, type(None)), "a text")
+    for option, value, minimum in (("max_context", max_context, 1), ("num_targets", num_targets, MIN_TARGETS)):
+        check_type(option, value, (int, type(None)), "a whole number")
+        if value is not None and value < minimum:
+            name = f"--{option.replace('_', '-')}"
+            raise UsageError(f"{name}: expected at least {minimum}, received {value}.", fix="Choose a larger number.")
+
+
+def open_contexts(
+    models: Sequence[TrainedModel],
+    text: str | None,
+    data: Data | None,
+    max_context: int | None,
+    num_targets: int,
+) -> list[VisibleContext]:
+    """Returns the targets of each model, the same ones where the data and the tokeniser are the same."""
+    task, settings = str(models[0].settings.task), models[0].settings
+    path = None
+    if data is not None:
+        with explain_in_python(data):
+            path = save_data(data, settings)
+    if task in ("language", "masked"):
+        limits = [limit_context(model, max_context) for model in models]
+        return [
+            open_corpus_context(model, text, path, num_targets, limit, max(limits))
+            for model, limit in zip(models, limits)
+        ]
+    open_context = {"classify": open_classify_context, "tag": open_tag_context, "forecast": open_forecast_context}[task]
+    return [open_context(model, path, num_targets, max_context) for model in models]
+
+
+def collect_values(context: VisibleContext, curve: ContextCurve) -> dict[str, Any]:
+    """Returns the numbers of a model."""
+    low, high = curve.interval or (None, None)
+    share_low, share_high = curve.share_interval
+    return {
+        "horizon": curve.horizon,
+        "low": low,
+        "high": high,
+        "contexts": curve.contexts,
+        "loss": curve.mean,
+        "share": curve.share,
+        "share_low": share_low,
+        "share_high": share_high,
+        "losses": curve.losses,
+        "max_context": context.max_context,
+        "num_targets": curve.losses.shape[1],
+        "targets": context.targets,
+    }
+
+
+def describe(name: str, context: VisibleContext, curve: ContextCurve, wording: Wording) -> str:
+    """Returns two sentences: the horizon of a model, and the losses from which it follows."""
+    longest = wording.visible.format(pluralize(context.max_context, wording.unit))
+    losses = (
+        f"The {wording.loss.split(' in ')[0]} is {curve.mean[-1]:.3f} with {longest}, and {curve.mean[0]:.3f} with "
+        f"{wording.baseline} only."
+    )
+    if curve.interval is None:
+        return f"{name}: no benefit of {wording.benefit} can be measured. {losses}"
+    low, high = (int(value) for value in curve.interval)
+    interval = f"95 % interval {low:,} to {high:,}" if low < high else "the same in 95 % of all resamples"
+    source = wording.visible.format(pluralize(int(curve.horizon), wording.unit))
+    return f"{name}: {PERCENT} of the benefit of {wording.benefit} comes from {source} ({interval}). {losses}"
+
+
+def draw_curves(
+    curves: Sequence[tuple[str, VisibleContext, ContextCurve]], wording: Wording, has_same_targets: bool
+) -> tuple[Figure, ...]:
+    """Returns the losses and the shares of the benefit against the visible context, and a table of the horizons."""
+    losses, shares, rows = [], [], []
+    for name, context, curve in curves:
+        visible, low_high = curve.contexts[1:].astype(float), curve.share_interval
+        low, high = (100 * each[1:] for each in low_high)
+        losses.append(Series(name=name, x=visible, y=curve.mean[1:]))
+        shares.append(Series(name=name, x=visible, y=100 * curve.share[1:], low=low, high=high))
+        interval = "–" if curve.interval is None else "{:,.0f} to {:,.0f}".format(*curve.interval)
+        ends = float(curve.mean[0]), float(curve.mean[-1])
+        rows.append(
+            (name, None if np.isnan(curve.horizon) else int(curve.horizon), interval, *ends, context.max_context)
+        )
+    references = []
+    if has_same_targets:
+        references.append(Reference(axis="y", value=float(curves[0][2].mean[0]), label=wording.baseline))
+    charts = {"x_label": wording.axis, "x_log": True}
+    return (
+        LineChart(
+            title="Loss against visible context",
+            note=f"Each point is a mean over {curves[0][2].losses.shape[1]:,} targets, the same for all points.",
+            series=losses,
+            y_label=wording.loss,
+            references=references,
+            **charts,
+        ),
+        LineChart(
+            title=f"Share of the benefit of {wording.benefit}",
+            note=f"Bands are 95 % intervals. The horizon is where the line first reaches {PERCENT}.",
+            series=shares,
+            y_label="share of the benefit in %",
+            references=[Reference(axis="y", value=100 * SHARE, label=PERCENT)],
+            **charts,
+        ),
+        Table(
+            title="Horizon",
+            columns=(
+                "model",
+                f"horizon ({wording.unit})",
+                "95 % interval",
+                "loss without",
+                "loss with all",
+                "longest context",
+            ),
+            rows=rows,
+        ),
+    )  # fmt: skip
