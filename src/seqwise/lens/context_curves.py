@@ -139,4 +139,4 @@ def find_gaps(curve: ContextCurve) -> list[int]:
 
 
 def _compute_interval(values: np.ndarray, method: str = "linear") -> np.ndarray:
-    return np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0, method=method)  # type: ignore[call-overload,no-any-return]
+    return np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0, method=method)  # type: ignore[call-overload]

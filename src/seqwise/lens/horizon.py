@@ -209,57 +209,51 @@ def describe(name: str, context: VisibleContext, curve: ContextCurve, wording: W
     if curve.interval is None:
         return f"{name}: no benefit of {wording.benefit} can be measured. {losses}"
     low, high = (int(value) for value in curve.interval)
-    interval = f"95 % interval {low:,} to {high:,}" if low < high else "the same in 95 % of all resamples"
     source = wording.visible.format(pluralize(int(curve.horizon), wording.unit))
-    return f"{name}: {PERCENT} of the benefit of {wording.benefit} comes from {source} ({interval}). {losses}"
+    answer = f"{PERCENT} of the benefit of {wording.benefit} comes from {source}"
+    return f"{name}: {answer} (95 % interval {low:,} to {high:,}). {losses}"
 
 
 def draw_curves(
     curves: Sequence[tuple[str, VisibleContext, ContextCurve]], wording: Wording, has_same_targets: bool
 ) -> tuple[Figure, ...]:
     """Returns the losses and the shares of the benefit against the visible context, and a table of the horizons."""
-    losses, shares, rows = [], [], []
-    for name, context, curve in curves:
-        visible, low_high = curve.contexts[1:].astype(float), curve.share_interval
-        low, high = (100 * each[1:] for each in low_high)
+    losses, shares = [], []
+    for name, _, curve in curves:
+        visible, (low, high) = curve.contexts[1:].astype(float), curve.share_interval
         losses.append(Series(name=name, x=visible, y=curve.mean[1:]))
-        shares.append(Series(name=name, x=visible, y=100 * curve.share[1:], low=low, high=high))
-        interval = "–" if curve.interval is None else "{:,.0f} to {:,.0f}".format(*curve.interval)
-        ends = float(curve.mean[0]), float(curve.mean[-1])
-        rows.append(
-            (name, None if np.isnan(curve.horizon) else int(curve.horizon), interval, *ends, context.max_context)
-        )
-    references = []
-    if has_same_targets:
-        references.append(Reference(axis="y", value=float(curves[0][2].mean[0]), label=wording.baseline))
-    charts = {"x_label": wording.axis, "x_log": True}
+        shares.append(Series(name=name, x=visible, y=100 * curve.share[1:], low=100 * low[1:], high=100 * high[1:]))
+    baseline = round(float(curves[0][2].mean[0]), 4)
     return (
         LineChart(
             title="Loss against visible context",
             note=f"Each point is a mean over {curves[0][2].losses.shape[1]:,} targets, the same for all points.",
             series=losses,
+            x_label=wording.axis,
             y_label=wording.loss,
-            references=references,
-            **charts,
+            x_log=True,
+            references=[Reference(axis="y", value=baseline, label=wording.baseline)] if has_same_targets else [],
         ),
         LineChart(
             title=f"Share of the benefit of {wording.benefit}",
             note=f"Bands are 95 % intervals. The horizon is where the line first reaches {PERCENT}.",
             series=shares,
+            x_label=wording.axis,
             y_label="share of the benefit in %",
+            x_log=True,
             references=[Reference(axis="y", value=100 * SHARE, label=PERCENT)],
-            **charts,
         ),
         Table(
-            title="Horizon",
-            columns=(
-                "model",
-                f"horizon ({wording.unit})",
-                "95 % interval",
-                "loss without",
-                "loss with all",
-                "longest context",
-            ),
-            rows=rows,
+            title=f"Horizon in {wording.unit}",
+            note=f"low, high: 95 % interval; loss(0): {wording.baseline}; max: the longest context.",
+            columns=("model", "horizon", "low", "high", "loss(0)", "loss(max)", "max"),
+            rows=[build_row(*each) for each in curves],
         ),
-    )  # fmt: skip
+    )
+
+
+def build_row(name: str, context: VisibleContext, curve: ContextCurve) -> tuple[str | float | int | None, ...]:
+    """Returns the row of a model in the table."""
+    low, high = (None, None) if curve.interval is None else map(int, curve.interval)
+    number = None if np.isnan(curve.horizon) else int(curve.horizon)
+    return name, number, low, high, float(curve.mean[0]), float(curve.mean[-1]), context.max_context

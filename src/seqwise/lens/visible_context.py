@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqwise.errors import DataError
 from seqwise.lens.context_curves import NUM_SEGMENTS, Advance, ScoreFunction
-from seqwise.tasks.inspection import choose_evenly, get_device
+from seqwise.tasks.inspection import USER_TEXT, choose_evenly, get_device
 from seqwise.tasks.language.ngram import NGram, NGramModel
 from seqwise.tasks.masked.filling import MASK
 from seqwise.tasks.masked.model import get_window
@@ -74,7 +74,7 @@ def open_corpus_context(
         problem = f"{source.description} has {source.length:,} tokens, too few to measure the benefit of context."
         raise DataError(problem, fix="Pass a longer text, or other data with --data.")
     ids = source.read(positions, 1)[:, 0]
-    score = build_masked_score(model, source, positions) if is_masked else build_score(model, source, positions)
+    score = build_masked_score(model, source, positions) if is_masked else build_score(model.model, source, positions)
     return VisibleContext(
         compute_frequency_losses(model, source, ids),
         score,
@@ -88,17 +88,19 @@ def open_tokens(model: TrainedModel, text: str | None, data: str | None) -> Toke
     """Returns the tokens of a text, of other data, or of the validation split of the run."""
     tokenizer = model.run.preprocessor.tokenizer
     if text is not None:
-        ids = np.asarray(tokenizer.encode(text).ids, dtype=np.int64)
-        return TokenSource(
-            lambda starts, length: ids[np.asarray(starts)[:, None] + np.arange(length)],
-            len(ids),
-            "the text given",
-            (tokenizer.fingerprint, text),
-        )
+        return hold_tokens(tokenizer.encode(text).ids, (tokenizer.fingerprint, text))
     task: Any = model.task
     store, description = task.open_store(model.bundle, data or model.run.metadata.data, None if data else "valid")
     key = (store.info.corpus, store.info.tokenizer, store.info.split)
     return TokenSource(store.read_sequences, len(store), description, key)
+
+
+def hold_tokens(ids: np.ndarray, key: Hashable = None) -> TokenSource:
+    """Returns the tokens of a text that the caller has."""
+    ids = np.asarray(ids, dtype=np.int64)
+    return TokenSource(
+        lambda starts, length: ids[np.asarray(starts)[:, None] + np.arange(length)], len(ids), USER_TEXT, key
+    )
 
 
 def limit_context(model: TrainedModel, max_context: int | None) -> int:
@@ -124,17 +126,15 @@ def compute_frequency_losses(model: TrainedModel, source: TokenSource, ids: np.n
         counts = np.bincount(source.read(np.arange(1), source.length)[0], minlength=size)
     else:
         counts = training.arrays["token_counts"]
-    counts = counts + 1.0
-    return -np.log(counts / counts.sum())[ids]
+    return -np.log((counts + 1) / (counts.sum() + size))[ids]
 
 
-def build_score(model: TrainedModel, source: TokenSource, positions: np.ndarray) -> ScoreFunction:
-    """Returns the losses of the tokens at some positions, given exactly n tokens before them.
+def build_score(network: Any, source: TokenSource, positions: np.ndarray) -> ScoreFunction:
+    """Returns a function from n to a language model's losses of tokens, given exactly the n tokens before them.
 
     The model starts with an empty state and reads n tokens. A fixed window has zeros before them, as at the beginning
     of a text.
     """
-    network: Any = model.model
 
     def score(n: int, advance: Advance) -> np.ndarray:
         if isinstance(network, NGramModel):
@@ -142,7 +142,7 @@ def build_score(model: TrainedModel, source: TokenSource, positions: np.ndarray)
             return score_ngrams(network.ngram, source.read(positions - n, n + 1))
         losses = []
         for chosen in split_batches(len(positions), n):
-            ids = read_tensor(model, source, positions[chosen] - n, n + 1)
+            ids = read_tensor(network, source, positions[chosen] - n, n + 1)
             vectors = network.backbone(network.embedding(ids[:, :-1])).vectors[:, -1:]
             losses.append(network.head.losses(vectors, ids[:, -1:])[:, 0].double().cpu().numpy())
             advance(n * len(ids))
@@ -161,14 +161,14 @@ def score_ngrams(ngram: NGram, ids: np.ndarray) -> np.ndarray:
 
 
 def build_masked_score(model: TrainedModel, source: TokenSource, positions: np.ndarray) -> ScoreFunction:
-    """Returns the losses of tokens that are replaced by <mask>, given n tokens on each side."""
+    """Returns a function from n to the losses of tokens that are replaced by <mask>, given n tokens on each side."""
     network: Any = model.model
     mask = model.run.preprocessor.tokenizer.id(MASK)
 
     def score(n: int, advance: Advance) -> np.ndarray:
         losses = []
         for chosen in split_batches(len(positions), 2 * n + 1):
-            ids = read_tensor(model, source, positions[chosen] - n, 2 * n + 1)
+            ids = read_tensor(network, source, positions[chosen] - n, 2 * n + 1)
             targets = ids[:, n].clone()
             ids[:, n] = mask
             rows = torch.arange(len(ids), device=ids.device)
@@ -180,9 +180,9 @@ def build_masked_score(model: TrainedModel, source: TokenSource, positions: np.n
     return score
 
 
-def read_tensor(model: TrainedModel, source: TokenSource, starts: np.ndarray, length: int) -> Tensor:
-    """Returns ids (B, length) on the device of the model."""
-    return torch.from_numpy(source.read(starts, length)).to(get_device(model.model))
+def read_tensor(network: nn.Module, source: TokenSource, starts: np.ndarray, length: int) -> Tensor:
+    """Returns ids (B, length) on the device of a model."""
+    return torch.from_numpy(source.read(starts, length)).to(get_device(network))
 
 
 def split_batches(count: int, length: int) -> Iterator[slice]:

@@ -143,12 +143,9 @@ def open_forecast_context(
         losses = []
         for part in split_batches(len(windows), rolling.lookback):
             batch = whole.slice(part.start, part.stop)
-            past = batch.past.clone()
-            if n < past.shape[1]:
-                past[:, :-n] = past[:, -n:].mean(1, keepdim=True)
-            forecasts = network.forecast(replace(batch, past=past).to(get_device(network)))  # type: ignore[operator]
-            losses.append(compute_errors(forecasts.point.cpu(), part))
-            advance(n * len(past))
+            visible = replace(batch, past=hide_past(batch.past, n)).to(get_device(network))
+            losses.append(compute_errors(network.forecast(visible).point.cpu(), part))  # type: ignore[operator]
+            advance(n * len(batch.past))
         return np.concatenate(losses)
 
     description = f"{data or model.run.metadata.data}, {part_name}"
@@ -160,6 +157,14 @@ def open_forecast_context(
         (description, len(windows), rolling.lookback, rolling.horizon),
         num_segments=max(2, min(NUM_SEGMENTS, (stop - start) // rolling.horizon)),  # windows overlap
     )
+
+
+def hide_past(past: Tensor, n: int) -> Tensor:
+    """Returns values (B, L) with all but the last n of each row replaced by the mean of these."""
+    if n >= past.shape[1]:
+        return past
+    hidden = past[:, -n:].mean(1, keepdim=True).expand(-1, past.shape[1] - n)
+    return torch.cat([hidden, past[:, -n:]], dim=1)
 
 
 def read_examples(model: TrainedModel, data: str | None) -> tuple[list[Any], str]:
