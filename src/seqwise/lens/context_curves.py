@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 MAX_GAP = 1.05  # to the next shorter measured context, as a ratio: the resolution of a horizon above 20
 NUM_SEGMENTS = 100  # runs of neighbouring targets that are resampled together
 NUM_DRAWS = 1000
-REFINEMENT = 0.5  # expected cost of the bisection, relative to the powers of two; for the progress display
+REFINEMENT = 0.1  # expected cost of the bisection, relative to the powers of two; for the progress display
 
 Advance = Callable[[int], None]  # called with the number of steps that were read
 ScoreFunction = Callable[[int, Advance], np.ndarray]  # visible steps n → the loss of each target (M,)

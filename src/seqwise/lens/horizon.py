@@ -38,32 +38,28 @@ class Wording:
     benefit: str  # of what the benefit is
     visible: str  # for N, a number with its unit
     unit: str  # of N, plural
-    axis: str  # of the chart
-    loss: str  # what is measured, with its unit
+    axis: str  # of the charts
+    loss: str
+    loss_unit: str  # "" if there is none
     baseline: str  # what is known without context
 
 
-NATS = "loss in nats per {}"
+NATS = "nats per"
 FREQUENCIES = "token frequencies of the training split"
+SIDES = "the nearest {} on each side"
 WORDINGS = {
     "language": Wording(
-        "context", "the last {}", "tokens", "visible tokens before the target", NATS.format("token"), FREQUENCIES
+        "context", "the last {}", "tokens", "visible tokens before the target", "loss", f"{NATS} token", FREQUENCIES
     ),
-    "masked": Wording(
-        "context", "the nearest {} on each side", "tokens", "visible tokens on each side", NATS.format("token"),
-        FREQUENCIES,
-    ),
+    "masked": Wording("context", SIDES, "tokens", "visible tokens on each side", "loss", f"{NATS} token", FREQUENCIES),
     "classify": Wording(
-        "the text", "its last {}", "tokens", "visible tokens at the end of the text", "share of wrong labels",
-        "the most frequent label",
+        "the text", "its last {}", "tokens", "visible tokens at the end of the text",
+        "share of wrong labels", "", "the most frequent label",
     ),
-    "tag": Wording(
-        "context", "the nearest {} on each side", "words", "visible words on each side", NATS.format("word"),
-        "the word alone",
-    ),
+    "tag": Wording("context", SIDES, "words", "visible words on each side", "loss", f"{NATS} word", "the word alone"),
     "forecast": Wording(
-        "the past", "the last {}", "steps", "visible steps before the forecast", "mean squared error",
-        "the mean of the training part",
+        "the past", "the last {}", "steps", "visible steps before the forecast",
+        "mean squared error", "", "the mean of the training part",
     ),
 }  # fmt: skip
 REASONS = {
@@ -126,8 +122,8 @@ def horizon(
         summary.append(f"Measured on {curves[0][1].targets}.")
     else:
         summary.append("The runs are measured on different targets: compare their horizons, not their losses.")
-    title = f"Horizon: how much of {wording.benefit} is used"
-    return View("horizon", title, tuple(summary), draw_curves(curves, wording, len(keys) == 1), results)
+    figures = draw_curves(curves, wording, has_same_targets=len(keys) == 1)
+    return View("horizon", "Horizon: how much of the context is used", tuple(summary), figures, results)
 
 
 def check_arguments(
@@ -203,7 +199,7 @@ def describe(name: str, context: VisibleContext, curve: ContextCurve, wording: W
     """Returns two sentences: the horizon of a model, and the losses from which it follows."""
     longest = wording.visible.format(pluralize(context.max_context, wording.unit))
     losses = (
-        f"The {wording.loss.split(' in ')[0]} is {curve.mean[-1]:.3f} with {longest}, and {curve.mean[0]:.3f} with "
+        f"The {wording.loss} is {curve.mean[-1]:.3f} with {longest}, and {curve.mean[0]:.3f} with "
         f"{wording.baseline} only."
     )
     if curve.interval is None:
@@ -230,7 +226,7 @@ def draw_curves(
             note=f"Each point is a mean over {curves[0][2].losses.shape[1]:,} targets, the same for all points.",
             series=losses,
             x_label=wording.axis,
-            y_label=wording.loss,
+            y_label=f"{wording.loss}{wording.loss_unit and f' in {wording.loss_unit}'}",
             x_log=True,
             references=[Reference(axis="y", value=baseline, label=wording.baseline)] if has_same_targets else [],
         ),
