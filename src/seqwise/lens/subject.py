@@ -61,7 +61,7 @@ class Subject:
 
     def is_in_decoder(self, path: str) -> bool:
         """Whether a layer reads the output so far."""
-        return bool(self.outputs) and path.split(".")[0] in ("writer", "writers", "decoder", "decoders")
+        return bool(self.outputs) and path.split(".")[0] in ("decoder", "decoders")
 
 
 def open_subject(model: TrainedModel | nn.Module, inputs: Any = None) -> Subject:
