@@ -259,7 +259,7 @@ def test_a_classifier_reads_the_end_of_each_text(small_run):
     with torch.no_grad():
         ids = trained.run.preprocessor.tokenizer.encode("joy").ids
         label = int(trained.model.scores(torch.from_numpy(ids)[None], torch.tensor([1])).argmax())
-    is_wrong = trained.run.preprocessor.facts["labels"][label] != "good"
+    is_wrong = trained.run.preprocessor.attributes["labels"][label] != "good"
     assert values["losses"][1, 1] == is_wrong, "one token of the second text"
 
 

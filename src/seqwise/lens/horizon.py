@@ -20,7 +20,7 @@ from seqwise.data.python_messages import explain_in_python
 from seqwise.data.records import Data
 from seqwise.errors import UsageError, check_type, pluralize
 from seqwise.lens.context_curves import SHARE, ContextCurve, measure_curve
-from seqwise.lens.subject import Subject, evaluation_mode
+from seqwise.lens.subject import Subject, evaluation_mode, list_models, name_run, name_runs
 from seqwise.lens.view import View
 from seqwise.lens.visible_context import MIN_TARGETS, VisibleContext, limit_context, open_corpus_context
 from seqwise.lens.visible_context_examples import open_classify_context, open_forecast_context, open_tag_context
@@ -102,12 +102,12 @@ def horizon(
     `contexts` (C,) from 0 on, `loss` (C,), `share` of the benefit, `share_low` and `share_high` (C,), `losses` (C, M)
     of each target, `max_context`, `num_targets` and `targets`, a description.
     """
-    several = list(models) if isinstance(models, Sequence) else [models]
+    several = list_models(models)
     check_arguments(several, text, data, max_context, num_targets)
     wording = WORDINGS[str(several[0].settings.task)]
+    contexts, names = open_contexts(several, text, data, max_context, num_targets), name_runs(several)
     curves, keys, results = [], set(), {}
-    for number, context in enumerate(open_contexts(several, text, data, max_context, num_targets)):
-        model, name = several[number], f"{several[number].settings.model} in {several[number].run.folder}"
+    for number, (model, name, context) in enumerate(zip(several, names, contexts)):
 
         def report(done: int, total: int, number: int = number) -> None:
             progress(number * total + done, len(several) * total)
@@ -132,7 +132,7 @@ def check_arguments(
     """Raises an error for arguments that cannot work."""
     for model in models:
         check_type("models", model, TrainedModel, "a trained run (seqwise.load), or several")
-        reason = applies(Subject(f"{model.settings.model} in {model.run.folder}", model.model, str, (), trained=model))
+        reason = applies(Subject(name_run(model), model.model, lambda: None, (), trained=model))
         if reason is not None:
             raise UsageError(f"the view horizon does not apply to {model.run.folder}: {reason}", fix="Choose another.")
     tasks = list(dict.fromkeys(str(model.settings.task) for model in models))

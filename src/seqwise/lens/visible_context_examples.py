@@ -33,7 +33,7 @@ def open_classify_context(
     The loss is 1 for a wrong label, else 0. Likelihoods would not do: a classifier that is often right, but too sure of
     itself, has a larger negative log-likelihood than the frequencies of the labels.
     """
-    labels, limit = model.run.preprocessor.facts["labels"], model.settings.data.max_length
+    labels, limit = model.run.preprocessor.attributes["labels"], model.settings.data.max_length
     examples, key = read_examples(model, data)
     examples = [each for each in examples if each.label in labels]
     chosen = [examples[index] for index in choose_evenly(len(examples), num_targets)]
