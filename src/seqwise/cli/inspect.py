@@ -91,6 +91,10 @@ class Inspect:
     """The split to evaluate; valid unless set, test only together with --data."""
     max_examples: Annotated[int | None, UNSET] = None
     """Examples to evaluate at most."""
+    max_context: Annotated[int | None, UNSET] = None
+    """horizon: the longest context to measure, in tokens, words or steps."""
+    num_targets: Annotated[int | None, UNSET] = None
+    """horizon: how many targets are scored."""
     figure: Annotated[int | None, UNSET] = None
     """Number of the figure to draw or write, from 1; without it all are."""
     out: Annotated[Path | None, UNSET] = None

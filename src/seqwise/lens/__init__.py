@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seqwise.lens.errors import errors as errors
     from seqwise.lens.gates import gates as gates
     from seqwise.lens.gradients import gradients as gradients
+    from seqwise.lens.horizon import horizon as horizon
     from seqwise.lens.neighbours import neighbours as neighbours
     from seqwise.lens.senses import senses as senses
     from seqwise.lens.states import states as states
@@ -35,6 +36,10 @@ VIEWS = {
     "gradients": (
         "seqwise.lens.gradients",
         "how far back the last state's gradient reaches, for one or several runs",
+    ),
+    "horizon": (
+        "seqwise.lens.horizon",
+        "how much of the past a model uses: loss against visible context, for one or several runs",
     ),
     "neighbours": ("seqwise.lens.neighbours", "the nearest words in the embedding that the model has learned"),
     "senses": ("seqwise.lens.senses", "one word in several sentences, layer by layer"),
