@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from seqwise.lens.horizon import horizon as horizon
     from seqwise.lens.neighbours import neighbours as neighbours
     from seqwise.lens.senses import senses as senses
+    from seqwise.lens.states import states as states
+    from seqwise.lens.units import units as units
 
 # Name of a view → its module, and what it shows in one line.
 VIEWS = {
@@ -41,6 +43,8 @@ VIEWS = {
     ),
     "neighbours": ("seqwise.lens.neighbours", "the nearest words in the embedding that the model has learned"),
     "senses": ("seqwise.lens.senses", "one word in several sentences, layer by layer"),
+    "states": ("seqwise.lens.states", "hidden states as a map, by PCA or t-SNE"),
+    "units": ("seqwise.lens.units", "what single units track, such as quotes, brackets or positions"),
 }
 
 __all__ = [*VIEWS]
