@@ -83,14 +83,13 @@ def draw_operations(name: str, values: dict[str, Any]) -> Figure:
         for key, label in CROSSOVERS.items()
         if key in crossover and lengths[0] <= crossover[key] <= lengths[-1]
     ]
+    formulas = "; ".join(f"{kind} {formula}" for kind, formula in values["formulas"].items())
+    note = f"Products of one sequence, with {describe_symbols(values)}: {formulas}."
+    if lines:
+        note += " Vertical lines: attention needs as many operations as its projections, and as all layers."
     return LineChart(
         title=f"Operations of {name} by component",
-        note=f"Products only, of one sequence, width k = {values['width']:,}. "
-        + "; ".join(f"{kind}: {formula}" for kind, formula in values["formulas"].items())
-        + "."
-        + (
-            " Vertical lines: attention needs as many operations as its projections, or as all layers." if lines else ""
-        ),
+        note=note,
         series=[Series(name=kind, x=lengths, y=operations) for kind, operations in values["operations"].items()],
         x_label=label_length({name: values}),
         y_label="operations",
