@@ -63,12 +63,8 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
-<<<<<<< HEAD
-    max_length: Annotated[int | None, UNSET] = None
-    """The longest sequence whose cost is shown, in tokens."""
     measure: bool = True
-    """Measure time and memory, and compare the count of operations with a profiler."""
-=======
+    """cost: measure time and memory, and compare the count of operations with a profiler."""
     span: Annotated[str | None, UNSET] = None
     """units: a part of the text: its words, or START:END in tokens from 0, without END."""
     method: Annotated[Literal["pca", "tsne"] | None, UNSET] = None
@@ -86,7 +82,7 @@ class Inspect:
     length_penalty: Annotated[float | None, UNSET] = None
     """decoding: the length penalty of beam search."""
     max_length: Annotated[int | None, UNSET] = None
-    """decoding: the maximum number of tokens to generate."""
+    """decoding: the maximum number of tokens to generate; cost: the length of the longest sequence."""
     greedy: bool = False
     """decoding: always choose the most probable token."""
     seed: Annotated[int | None, UNSET] = None
@@ -103,7 +99,6 @@ class Inspect:
     """horizon: how many targets are scored."""
     figure: Annotated[int | None, UNSET] = None
     """Number of the figure to draw or write, from 1; without it all are."""
->>>>>>> main
     out: Annotated[Path | None, UNSET] = None
     """File to write: an interactive page (.html), an image (.png, .svg) or the numbers (.json)."""
     device: Device = "auto"

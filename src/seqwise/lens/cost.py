@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.errors import UsageError
 from seqwise.lens.cost_counts import ATTENTION, FEEDFORWARD, KINDS, PROJECTIONS, RECURRENT, SELF_ATTENTION, Component
 from seqwise.lens.cost_figures import draw_figures, format_amount, format_bytes
@@ -52,12 +53,15 @@ def applies(subject: Subject) -> str | None:
     return None
 
 
-def cost(models: Any, *, max_length: int | None = None, measure: bool = True) -> View:
+def cost(
+    models: Any, *, max_length: int | None = None, measure: bool = True, progress: ProgressCallback = no_progress
+) -> View:
     """Returns what models cost: operations, memory and sequential steps, counted and measured.
 
     models: a trained model, a module of `seqwise.layers`, or several of them
     max_length: the longest sequence that is counted and measured; chosen unless set
     measure: whether to measure time and memory, and to compare the count with PyTorch's profiler
+    progress: called with the number of models done and their total
 
     `data`: per model `length` (the reference), `width`, `formulas` (kind of component → formula), `components` (label,
     kind, operations and steps at the reference length), `lengths`, `operations` (kind → array over lengths), `steps`,
@@ -73,7 +77,8 @@ def cost(models: Any, *, max_length: int | None = None, measure: bool = True) ->
     data: dict[str, dict[str, Any]] = {}
     summary: list[str] = []
     timings: list[Timing] = []
-    for name, each in zip(names, counted):
+    for number, (name, each) in enumerate(zip(names, counted)):
+        progress(number, len(names))
         data[name] = count_values(each, longest)
         if measure:
             timings += measure_values(each, data[name], max_length)

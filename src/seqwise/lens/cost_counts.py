@@ -47,7 +47,7 @@ OTHER = "other products"
 NORM = "norms"
 LOSS = "loss"
 KINDS = (RECURRENT, PROJECTIONS, SELF_ATTENTION, *ATTENTION.values(), FEEDFORWARD, CONVOLUTION, OUTPUT, OTHER)
-STATES_KEPT = {"rnn": 1, "gru": 2, "lstm": 2}  # values of a unit that a scan keeps beside its gates
+SAVED_STATES = {"rnn": 1, "gru": 2, "lstm": 2}  # values of a unit that a scan keeps beside its gates
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def count_cell(cell: Cell, scope: Scope) -> Iterable[Component]:
     matrices = [each for each in cell.parameters() if each.dim() == 2]
     matrices = matrices or [cell.weight_input, cell.weight_hidden]  # a cell that reads the weights of another module
     size = sum(each.numel() for each in matrices)
-    values = cell.inputs + (cell.blocks + STATES_KEPT.get(cell.name, 2)) * cell.units
+    values = cell.inputs + (cell.blocks + SAVED_STATES.get(cell.name, 2)) * cell.units
     operations, steps = 2 * scope.length * weights(size, 2), scope.length * get_chain(cell)
     yield Component(scope.label, RECURRENT, operations, steps, scope.length * weights(values, 1))
 
@@ -206,13 +206,13 @@ def count_attention(module: Any, scope: Scope, is_cross: bool) -> Iterable[Compo
     """
     width, length, other = module.width, scope.length, scope.memory if is_cross else scope.length
     projections = 2 * (2 * length + 2 * other) * weights(width**2, 2)  # queries and outputs, keys and values
-    kept = (2 * length + 2 * other) * weights(width, 1)  # the input, queries, keys and values
+    saved = (2 * length + 2 * other) * weights(width, 1)  # the input, queries, keys and values
     if module.rotary and not is_cross:
-        kept = kept + 2 * length * weights(width, 1)  # before and after rotation
-    yield Component(scope.label, PROJECTIONS, projections, weights(2, 0), kept)
+        saved = saved + 2 * length * weights(width, 1)  # before and after rotation
+    yield Component(scope.label, PROJECTIONS, projections, weights(2, 0), saved)
     kind = ATTENTION[(scope.is_target, scope.is_target and not is_cross)]
-    kept = length * weights(width, 1) + length * module.heads
-    yield Component(scope.label, kind, 4 * length * other * weights(width, 1), weights(2, 0), kept)
+    saved = length * weights(width, 1) + length * module.heads
+    yield Component(scope.label, kind, 4 * length * other * weights(width, 1), weights(2, 0), saved)
 
 
 @counts(MultiHeadAttention)
@@ -231,8 +231,8 @@ def count_feedforward(module: FeedForward, scope: Scope) -> Iterable[Component]:
 
 @counts(LayerNorm)
 def count_norm(module: LayerNorm, scope: Scope) -> Iterable[Component]:
-    kept = scope.length * weights(module.weight.numel(), 1) + 2 * scope.length  # its input, mean and deviation
-    yield Component(scope.label, NORM, activations=kept)
+    saved = scope.length * weights(module.weight.numel(), 1) + 2 * scope.length  # its input, mean and deviation
+    yield Component(scope.label, NORM, activations=saved)
 
 
 @counts(Decoder)
@@ -256,8 +256,8 @@ def count_state_attention(module: StateAttention, scope: Scope) -> Iterable[Comp
     yield product(scope, PROJECTIONS, width, 3 * width)
     kind = ATTENTION[(scope.is_target, scope.is_target)]
     pairs = scope.length * scope.length
-    kept = scope.length * weights(4 * width, 1) + scope.length  # queries, keys, values, contexts
-    yield Component(scope.label, kind, 4 * pairs * weights(width, 1), weights(2, 0), kept)
+    saved = scope.length * weights(4 * width, 1) + scope.length  # queries, keys, values, contexts
+    yield Component(scope.label, kind, 4 * pairs * weights(width, 1), weights(2, 0), saved)
     yield Component(scope.label, kind, activations=pairs, is_shared=True)  # the mask of the window
 
 

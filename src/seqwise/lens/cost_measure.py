@@ -133,20 +133,20 @@ def measure_activations(counted: CountedModel, length: int, batch_size: int = 1)
     """
     call = build_call(counted, length, batch_size)
     with evaluation_mode(counted.module), torch.enable_grad():
-        first, first_result = list_kept(call)
-        second, second_result = list_kept(call)
+        first, first_result = list_saved(call)
+        second, second_result = list_saved(call)
     total = sum(storage.nbytes() for address, storage in second.items() if address not in first)
     del first_result, second_result  # alive until here, so that no address is used twice
     return total
 
 
-def list_kept(call: Callable[[], Any]) -> tuple[dict[int, Any], Any]:
+def list_saved(call: Callable[[], Any]) -> tuple[dict[int, Any], Any]:
     """Returns the storages that a call keeps for the gradient by their address, and its result."""
-    kept: dict[int, Any] = {}
+    saved: dict[int, Any] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         if tensor.numel():
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -156,7 +156,7 @@ def list_kept(call: Callable[[], Any]) -> tuple[dict[int, Any], Any]:
             for tensor in value if isinstance(value, tuple) else (value,):
                 if isinstance(tensor, Tensor):
                     keep(tensor)
-    return kept, result
+    return saved, result
 
 
 def list_nodes(result: Any) -> list[Any]:

@@ -170,8 +170,8 @@ def count_forecast_model(module: ForecastModel, settings: Any, build: Any) -> Co
     head = 2 * flattened * N * weights(encoder.width / (patches if encoder.is_transformer else 1), 1)
     components = [*to_single(count_module(encoder)), Component("head", OUTPUT, head, weights(1, 0))]
     if module.quantile_head is not None:
-        kept = 4 * len(module.quantiles) * N  # distances, and the order of the quantiles as 64-bit integers
-        components.append(Component("quantiles", OUTPUT, len(module.quantiles) * head, activations=kept))
+        saved = 4 * len(module.quantiles) * N  # distances, and the order of the quantiles as 64-bit integers
+        components.append(Component("quantiles", OUTPUT, len(module.quantiles) * head, activations=saved))
     if module.linear_map is not None:
         past = M * (lookback / patches)
         components.append(Component("linear map", OTHER, 2 * past * N, activations=past))

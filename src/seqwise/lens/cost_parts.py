@@ -37,7 +37,7 @@ from seqwise.lens.cost_counts import (
 )
 from seqwise.lens.cost_polynomials import ZERO, weights
 
-STEPWISE_KEPT = {"rnn": 2, "gru": 7, "lstm": 8}  # values of a unit and step where a decoder runs step by step
+STEPWISE_SAVED = {"rnn": 2, "gru": 7, "lstm": 8}  # values of a unit and step where a decoder runs step by step
 
 # Backbones
 
@@ -94,8 +94,8 @@ def count_convolutions(module: ConvolutionalEncoder, scope: Scope) -> Iterable[C
                 inputs = part.in_channels * (side * part.stride[0]) ** 2
                 outputs = (2 if part.stride[0] > 1 else 1) * part.out_channels * side**2  # norm or ReLU
                 label = scope.name(f"stage {index + 1}").label
-                kept = weights(inputs + outputs, 1)
-                yield Component(label, CONVOLUTION, weights(operations, power), weights(1, 0), kept)
+                saved = weights(inputs + outputs, 1)
+                yield Component(label, CONVOLUTION, weights(operations, power), weights(1, 0), saved)
     yield from count_module(module.norm, replace(scope, length=weights(side**2, 0)))
 
 
@@ -134,9 +134,9 @@ def count_bahdanau(module: BahdanauDecoder, scope: Scope) -> Iterable[Component]
     yield from count_module(module.bridge, scope)
     chain_length = count_score_chain(module.score) + get_chain(module.first.cell)
     cell = module.first.cell
-    kept = scope.length * weights(cell.inputs + STEPWISE_KEPT.get(cell.name, 7) * cell.units, 1)
+    saved = scope.length * weights(cell.inputs + STEPWISE_SAVED.get(cell.name, 7) * cell.units, 1)
     for each in count_module(module.first, scope.name("layer 1")):
-        yield replace(each, steps=scope.length * chain_length, activations=kept)
+        yield replace(each, steps=scope.length * chain_length, activations=saved)
     above: Any = module.above
     for index, layer in enumerate(above.layer if above else (), start=2):
         yield from count_module(layer, scope.name(f"layer {index}"))
@@ -151,8 +151,8 @@ def count_input_feeding(module: InputFeedingDecoder, scope: Scope) -> Iterable[C
     yield from count_module(module.bridge, scope)
     for index, layer in enumerate(module.layer, start=1):
         cell: Any = layer.cell
-        kept = scope.length * weights(cell.inputs + STEPWISE_KEPT.get(cell.name, 7) * cell.units, 1)
-        yield from (replace(each, activations=kept) for each in count_module(layer, scope.name(f"layer {index}")))
+        saved = scope.length * weights(cell.inputs + STEPWISE_SAVED.get(cell.name, 7) * cell.units, 1)
+        yield from (replace(each, activations=saved) for each in count_module(layer, scope.name(f"layer {index}")))
     for each in count_scores(module, scope):
         yield replace(each, steps=each.steps * scope.length)
 
@@ -169,15 +169,15 @@ def count_scores(module: Any, scope: Scope) -> Iterable[Component]:
         yield Component(
             scope.label, PROJECTIONS, projections, weights(1, 0), 2 * scope.memory * weights(memory_width, 1)
         )
-        kept = pairs * weights(units, 1) + 2.5 * pairs  # tanh(W q + U k), the weights and their mask
-        yield Component(scope.label, kind, 2 * pairs * weights(units, 1) + context, weights(2, 0), kept)
+        saved = pairs * weights(units, 1) + 2.5 * pairs  # tanh(W q + U k), the weights and their mask
+        yield Component(scope.label, kind, 2 * pairs * weights(units, 1) + context, weights(2, 0), saved)
     else:
         if isinstance(score, General):
             # The keys are projected while a recurrent decoder runs; a decoder without a state waits for them.
             steps = weights(1, 0) if module.bridge is None else ZERO
             yield Component(scope.label, PROJECTIONS, 2 * scope.memory * weights(score.weight.numel(), 2), steps)
-        kept = 2.5 * pairs + scope.memory * weights(memory_width + width, 1) + scope.length * weights(width, 1)
-        yield Component(scope.label, kind, 2 * pairs * weights(width, 1) + context, weights(2, 0), kept)
+        saved = 2.5 * pairs + scope.memory * weights(memory_width + width, 1) + scope.length * weights(width, 1)
+        yield Component(scope.label, kind, 2 * pairs * weights(width, 1) + context, weights(2, 0), saved)
     yield product(scope, OTHER, joined, width)
 
 
@@ -194,8 +194,8 @@ def count_labels(module: LabelHead, scope: Scope) -> Iterable[Component]:
     if isinstance(module.pooling, AttentionPooling):
         width = module.pooling.width
         pooling = 2 * scope.length * weights(width**2, 2) + 4 * scope.length * weights(width, 1)
-        kept = scope.length * weights(2 * width, 1) + 2.5 * scope.length  # states, u, weights and masks
-        yield Component("pooling", OTHER, pooling, weights(3, 0), kept)
+        saved = scope.length * weights(2 * width, 1) + 2.5 * scope.length  # states, u, weights and masks
+        yield Component("pooling", OTHER, pooling, weights(3, 0), saved)
     once = Scope(length=weights(1, 0))
     yield product(once, OUTPUT, module.output.in_features, module.output.out_features, power=1)
 
@@ -204,5 +204,5 @@ def count_labels(module: LabelHead, scope: Scope) -> Iterable[Component]:
 def count_tags(module: IndependentTagHead, scope: Scope) -> Iterable[Component]:
     num_tags = module.output.out_features
     yield product(scope, OUTPUT, module.output.in_features, num_tags, power=1)
-    kept = num_tags**2 + 2 * num_tags if isinstance(module, LinearChainCRF) else num_tags
-    yield Component(scope.label, LOSS, activations=kept * scope.length)
+    saved = num_tags**2 + 2 * num_tags if isinstance(module, LinearChainCRF) else num_tags
+    yield Component(scope.label, LOSS, activations=saved * scope.length)
