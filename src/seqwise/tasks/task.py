@@ -260,6 +260,13 @@ class Task(ABC):
         """Returns how often each token occurs in the training split, (V,), by the name of its vocabulary."""
         return {}
 
+    def target_entropy(self, settings: ResolvedSettings) -> float | None:
+        """Returns the entropy of the targets' frequencies in the training split, in nats; None where it has no meaning.
+
+        It is the training loss of a model that knows the frequencies and ignores its input.
+        """
+        return None
+
     @cached_property
     def training_summary(self) -> TrainingSummary | None:
         """Hashes of the training split and fitted baselines, which are saved with the run for `evaluate`."""
