@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from seqwise.lens.attribution import attribution as attribution
     from seqwise.lens.gates import gates as gates
     from seqwise.lens.gradients import gradients as gradients
+    from seqwise.lens.health import health as health
 
 # Name of a view → its module, and what it shows in one line.
 VIEWS = {
@@ -28,6 +29,7 @@ VIEWS = {
         "seqwise.lens.gradients",
         "how far back the last state's gradient reaches, for one or several runs",
     ),
+    "health": ("seqwise.lens.health", "what is wrong with a run, with evidence and a command to try"),
 }
 
 __all__ = [*VIEWS]

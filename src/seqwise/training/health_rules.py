@@ -102,7 +102,9 @@ class Curve:
         """Returns (last step, mean loss) of consecutive blocks of BLOCK_ROWS rows."""
         count = len(self.losses) // BLOCK_ROWS
         rows = slice(0, count * BLOCK_ROWS)
-        return self.steps[rows].reshape(count, -1)[:, -1], self.losses[rows].reshape(count, -1).mean(axis=1)
+        return self.steps[rows].reshape(count, BLOCK_ROWS)[:, -1], self.losses[rows].reshape(count, BLOCK_ROWS).mean(
+            axis=1
+        )
 
 
 Rule = Callable[[Curve, RunFacts], Diagnosis | None]
