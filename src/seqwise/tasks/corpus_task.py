@@ -107,7 +107,7 @@ class CorpusTask(Task):
     def token_counts(self) -> dict[str, Tensor]:
         return {"text": self.counts}
 
-    def target_entropy(self, settings: ResolvedSettings) -> float | None:
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
         if settings.network.output == "sampled":  # its training loss is that of a few tokens
             return None
         return compute_entropy(self.counts.numpy())

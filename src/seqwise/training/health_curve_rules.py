@@ -13,7 +13,6 @@ import numpy as np
 from seqwise.training.health_rules import BLOCK_ROWS, Curve, Diagnosis, Rule, RunFacts, find_divergence
 
 OVERFITTED = 0.05  # rise of the validation loss since its best, relative to it
-SEVERELY_OVERFITTED = 0.5
 MIN_RISE = 0.01  # nats
 SPIKE = 2.0  # loss / median of the ten before it
 MIN_SPIKES = 3
@@ -39,13 +38,12 @@ def find_overfitting(curve: Curve, facts: RunFacts) -> Diagnosis | None:
         return None
     return Diagnosis(
         "overfitting",
-        "problem" if rise >= SEVERELY_OVERFITTED * losses[best] else "warning",
+        "warning",
         f"the model overfits: since update {int(steps[best]):,} the validation loss has risen from {losses[best]:.3f} "
         f"to {losses[-1]:.3f} while the training loss has fallen from {then:.3f} to {now:.3f}",
         f"validation loss {rise / losses[best]:+.0%} over {len(losses) - 1 - best} validations; the best weights "
         "are those that were saved",
-        {"network.dropout": "0.5"},
-        "train on more data, or a smaller network",
+        advice="train on more data, or a smaller network",
     )
 
 
@@ -56,15 +54,16 @@ def average_near(curve: Curve, step: int) -> float:
 
 
 def find_spikes(curve: Curve, facts: RunFacts) -> Diagnosis | None:
-    """At least three logged losses, and 1 % of them, are twice the median of the ten before them, and above it by
-    three times their spread."""
+    """At least three logged losses, and 1 % of them, are twice the median of the ten before them.
+
+    They must also exceed that median by three times the spread of the ten, and the loss before training.
+    """
     if len(curve.losses) < 3 * BLOCK_ROWS or find_divergence(curve, facts):
         return None
     windows = np.lib.stride_tricks.sliding_window_view(curve.losses, BLOCK_ROWS)[:-1]
     medians, spread = np.median(windows, axis=1), windows.max(axis=1) - windows.min(axis=1)
     after = curve.losses[BLOCK_ROWS:]
-    # Small losses vary by factors: a spike also exceeds a tenth of the loss before training.
-    is_spike = (after > SPIKE * medians) & (after > medians + 3 * spread) & (after > 0.1 * curve.get_initial_loss())
+    is_spike = (after > SPIKE * medians) & (after > medians + 3 * spread) & (after > curve.get_initial_loss())
     count = int(is_spike.sum())
     if count < max(MIN_SPIKES, 0.01 * len(after)):
         return None

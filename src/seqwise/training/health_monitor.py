@@ -81,6 +81,7 @@ def collect_facts(settings: ResolvedSettings, task: Task | None, model: nn.Modul
         training.clip,
         training.clip_threshold,
         None if task is None else task.target_entropy(settings),
+        None if task is None else task.target_entropy(settings, is_smoothed=False),
         scale,
         norm,
         {"classify": "label", "tag": "tag"}.get(settings.task, "token"),

@@ -16,11 +16,13 @@ import numpy as np
 
 Severity = Literal["problem", "warning", "note"]
 
-STUCK_RANGE = 0.99, 1.04  # loss / entropy of the frequencies: hardly below it, and a little above it through noise
+STUCK_RANGE = 0.99, 1.1  # loss / entropy of the frequencies: not below it, and above it through noise
+MIN_STUCK_VALIDATION = 0.98  # validation loss / entropy; without dropout the loss may be below the entropy
 STUCK_UPDATES = 1_000  # for which the loss stays there; models with default settings leave it within 300
+STUCK_AT_END = 200
 STUCK_UPDATES_MASKED = 5_000  # masked language models take longer (docs/views/health.md)
 BLOCK_ROWS = 10  # rows of a curve whose mean is compared
-DIVERGED = 2.0  # loss / loss before training
+DIVERGED, DIVERGED_WITHOUT_ENTROPY = 2.0, 5.0  # loss / loss before training
 EXPLODED = 1_000.0  # gradient norm; ordinary norms of a mean loss are 0.01 to 10
 EXPLODED_SHARE = 0.1  # of the recent rows
 VANISHED = 1e-6  # gradient norm
@@ -59,6 +61,7 @@ class RunFacts:
     clip: str = "norm"
     clip_threshold: float = 1.0
     entropy: float | None = None  # of the frequencies of the targets, nats: the loss of a model that ignores its input
+    validation_entropy: float | None = None  # the same without label smoothing
     weight_scale: float | None = None  # root mean square of the weights
     weight_norm: float | None = None
     target_name: str = "tokens"  # what is predicted: tokens, labels, tags
@@ -95,8 +98,8 @@ class Curve:
         return self.num_updates / max(1, len(self.steps))
 
     def get_initial_loss(self) -> float:
-        """Returns the median of the first three losses, or NaN if the beginning is missing."""
-        return float(np.median(self.losses[:3])) if len(self.losses) and self.steps[0] <= 50 else math.nan
+        """Returns the loss of the first logged batch, which is that of an untrained model; NaN if it is missing."""
+        return float(self.losses[0]) if len(self.losses) and self.steps[0] <= 10 else math.nan
 
     def average_blocks(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns (last step, mean loss) of consecutive blocks of BLOCK_ROWS rows."""
@@ -126,8 +129,8 @@ def find_low_rate(curve: Curve, facts: RunFacts) -> Diagnosis | None:
     return Diagnosis(
         "low learning rate",
         "problem",
-        f"the learning rate {facts.learning_rate:g} is too low: {curve.num_updates:,} updates have hardly changed the "
-        "weights",
+        f"{curve.num_updates:,} updates have hardly changed the weights, because the learning rate "
+        f"{facts.learning_rate:g} is too low",
         f"all updates together are at most {share:.2%} of the weights' size; the loss was {first:.3f} and is "
         f"{last:.3f}",
         {"training.learning_rate": f"{rate:.1g}"},
@@ -147,7 +150,9 @@ def estimate_movement(curve: Curve, facts: RunFacts) -> float | None:
 def find_stuck_loss(curve: Curve, facts: RunFacts) -> Diagnosis | None:
     """The loss, averaged over 100 updates, stays at the entropy of the targets' frequencies for STUCK_UPDATES.
 
-    Only updates after the warm-up count: those since the rate first reached half of its peak.
+    So does the validation loss in that time, if there is one: the training loss alone may be high through dropout.
+    If training has ended there because validation did not improve, STUCK_AT_END updates suffice. Only updates after the
+    warm-up count: those since the rate first reached half of its peak.
     """
     if not facts.entropy or find_low_rate(curve, facts):
         return None
@@ -157,7 +162,12 @@ def find_stuck_loss(curve: Curve, facts: RunFacts) -> Diagnosis | None:
     is_near = (losses >= low) & (losses <= high) & (steps > (warm[0] if len(warm) else math.inf))
     first, last = find_longest_run(is_near)
     needed = STUCK_UPDATES_MASKED if facts.task == "masked" else STUCK_UPDATES
+    if curve.ended.startswith("validation") and last == len(steps) - 1:
+        needed = STUCK_AT_END
     if first is None or steps[last] - steps[first] < needed:
+        return None
+    validations = [metrics["loss"] for step, metrics in curve.validations if steps[first] <= step <= steps[last]]
+    if min(validations, default=math.inf) < MIN_STUCK_VALIDATION * (facts.validation_entropy or facts.entropy):
         return None
     num_updates = int(steps[last] - steps[first])
     ended = "" if last == len(steps) - 1 else f", until update {int(steps[last]):,}"
@@ -183,18 +193,21 @@ def find_longest_run(mask: np.ndarray) -> tuple[int | None, int]:
 
 
 def find_divergence(curve: Curve, facts: RunFacts) -> Diagnosis | None:
-    """The median of the last 10 losses is more than twice the loss before training, and than the entropy."""
+    """The median of the last 10 losses is more than twice the loss before training, and than the entropy.
+
+    Where there is no entropy, as for forecasts, it is five times: the loss of one batch may be low by chance.
+    """
     initial = curve.get_initial_loss()
     if len(curve.losses) < BLOCK_ROWS + 3 or not initial > 0:
         return None
     recent, reference = float(np.median(curve.losses[-BLOCK_ROWS:])), max(initial, facts.entropy or 0.0)
-    if recent <= DIVERGED * reference:
+    if recent <= (DIVERGED if facts.entropy else DIVERGED_WITHOUT_ENTROPY) * reference:
         return None
     return Diagnosis(
         "divergence",
         "problem",
-        f"the loss has risen from {initial:.3g} to {recent:.3g}: training diverges at the learning rate "
-        f"{facts.learning_rate:g}",
+        f"training diverges at the learning rate {facts.learning_rate:g} (the loss has risen from {initial:.3g} to "
+        f"{recent:.3g})",
         f"median of the last {BLOCK_ROWS} logged updates {recent:.3g}, before training {initial:.3g}",
         {"training.learning_rate": f"{facts.learning_rate / 10:.1g}"},
     )
@@ -214,8 +227,8 @@ def find_exploding_gradients(curve: Curve, facts: RunFacts) -> Diagnosis | None:
     return Diagnosis(
         "exploding gradients",
         "warning" if is_clipped else "problem",
-        f"the gradients explode: their norm exceeds {EXPLODED:,.0f} in {num_exploded} of the last {len(norms)} logged "
-        "updates" + (", which clipping hides" if is_clipped else ""),
+        f"the gradients explode (their norm exceeds {EXPLODED:,.0f} in {num_exploded} of the last {len(norms)} logged "
+        "updates)" + (", which clipping hides" if is_clipped else ""),
         f"largest norm {norms.max():.3g}, median {np.median(norms):.3g}; clipping: {facts.clip}",
         fix if is_clipped else {"training.clip": "norm"},
     )
@@ -248,7 +261,7 @@ def find_constant_predictions(curve: Curve, facts: RunFacts) -> Diagnosis | None
     if len(recent) < CONSTANT_VALIDATIONS or not all(map(is_constant_prediction, recent)):
         return None
     if "span_f1" in recent[-1]:
-        text, evidence = "the model finds no span at all: every word gets the majority tag", "span F1 0"
+        text, evidence = "the model finds no span at all", "span F1 0"
     else:
         text = "the model always predicts the same label"
         evidence = f"accuracy {recent[-1]['accuracy']:.3f}, macro-F1 {recent[-1]['macro_f1']:.3f}"
@@ -275,8 +288,8 @@ def is_constant_prediction(metrics: Mapping[str, float]) -> bool:
 # The first that applies is the cause of those after it.
 RULES: tuple[Rule, ...] = (
     find_low_rate,
-    find_divergence,
     find_exploding_gradients,
+    find_divergence,
     find_vanished_gradients,
     find_stuck_loss,
     find_constant_predictions,

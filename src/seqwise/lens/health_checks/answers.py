@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from importlib.util import find_spec
 
@@ -11,6 +12,7 @@ from seqwise.lens.health_checks.evidence import Checked, RunEvidence
 from seqwise.page.figures import Finding
 from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.language.inspection import compute_log_probabilities
+from seqwise.training.health_rules import MIN_UPDATES
 
 CONSTANT_SHARE = 0.98  # of the predictions that are the same
 MAX_TRUE_SHARE = 0.9  # of the targets that are indeed so; above, the prediction may be right
@@ -23,7 +25,8 @@ NUM_HORIZON_TARGETS = 256
 def check_majority(evidence: RunEvidence) -> Checked:
     """Reports predictions of which 98 % are the same, unless more than 90 % of the targets are.
 
-    For a translation or a caption a prediction is a whole text; for a language model, the next token at each position.
+    It is a problem after MIN_UPDATES; before, a note. For a translation or a caption a prediction is a whole text; for
+    a language model, the next token at each position.
     """
     if evidence.trained.settings.task == "forecast":
         return "forecasts are numbers"
@@ -42,7 +45,7 @@ def check_majority(evidence: RunEvidence) -> Checked:
     return [
         Finding(
             text=f"The model predicts nearly always the same: {predicted[:60]!r}.",
-            severity="problem",
+            severity="problem" if evidence.curve.num_updates >= MIN_UPDATES or not evidence.has_gradients else "note",
             evidence=f"{share:.0%} of {len(pairs):,} predictions on the validation split; "
             + (f"{true_share:.0%} of them are right" if correct else "the inputs differ"),
             command=evidence.suggest_training({"training.learning_rate": f"{rate / 3:.1g}"}),
@@ -88,7 +91,7 @@ def check_baselines(evidence: RunEvidence) -> Checked:
             text=f"The model is not better than a simple baseline: {', '.join(worse)}.",
             severity="warning" if is_worst and value != best.value else "note",
             evidence=f"{comparison}. {best.about}",
-            command=evidence.suggest_training({"budget": "10m"}),
+            command=shlex.join(["seqwise", "evaluate", str(trained.run.folder), trained.run.metadata.data]),
         )
     ]
 

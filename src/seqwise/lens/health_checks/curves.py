@@ -12,8 +12,9 @@ from seqwise.lens.health_checks.evidence import Checked, RunEvidence, capitalize
 from seqwise.page.figures import Finding
 from seqwise.training.checkpoints import get_resume_command
 from seqwise.training.health_curve_rules import CURVE_RULES
-from seqwise.training.health_rules import RULES, Diagnosis
+from seqwise.training.health_rules import MIN_UPDATES, RULES, Diagnosis
 
+MAX_DROPOUT = 0.5  # that is suggested
 NO_CURVE = "the model is fitted in one pass and has no curve"
 TOO_HIGH_RATIO, TOO_LOW_RATIO = 0.1, 1e-7  # of an update to the weights of a layer; usual are 1e-4 to 1e-2
 
@@ -55,8 +56,8 @@ def to_finding(evidence: RunEvidence, diagnosis: Diagnosis) -> Finding:
     command = evidence.suggest_training(diagnosis.settings) if diagnosis.settings else ""
     if diagnosis.rule == "overfitting":
         network = evidence.trained.settings.network
-        dropout = round(min(0.7, network.dropout + 0.2), 2)
-        change = {"network.dropout": dropout} if dropout > network.dropout else {"network.width": network.width // 2}
+        can_raise = network.dropout < MAX_DROPOUT
+        change = {"network.dropout": MAX_DROPOUT} if can_raise else {"network.width": max(1, network.width // 2)}
         command = evidence.suggest_training(change)
     elif diagnosis.rule == "small budget":
         budget = Budget.parse(evidence.trained.settings.budget)
@@ -78,7 +79,10 @@ def format_budget(budget: Budget) -> str:
 
 
 def check_improvement(evidence: RunEvidence) -> Checked:
-    """Compares the best validation loss with the entropy of the targets' frequencies: it must be below it."""
+    """Compares the best validation loss with the entropy of the targets' frequencies: it must be 1 % below it.
+
+    It is a problem after MIN_UPDATES; before, a note.
+    """
     entropy = evidence.facts.entropy
     losses = [
         metrics["loss"] for _, metrics in evidence.curve.validations if math.isfinite(metrics.get("loss", math.nan))
@@ -91,7 +95,7 @@ def check_improvement(evidence: RunEvidence) -> Checked:
         return [
             Finding(
                 text=f"The model has learned nothing beyond the frequencies of the {name}s.",
-                severity="problem" if evidence.curve.progress >= 0.5 else "note",
+                severity="problem" if evidence.curve.num_updates >= MIN_UPDATES else "note",
                 evidence=comparison,
                 command=evidence.suggest_view("gradients"),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqwise.lens.health_checks.evidence import Checked, RunEvidence, capitalize
+from seqwise.lens.health_checks.evidence import Checked, RunEvidence
 from seqwise.lens.subject import evaluation_mode
 from seqwise.page.figures import Finding
 from seqwise.tasks.classify.model import predict_log_probabilities
@@ -33,11 +34,18 @@ def check_warnings(evidence: RunEvidence) -> Checked:
     """Repeats the warnings of the reader: examples of train in other splits, texts with several labels, and others."""
     if evidence.task is None:
         return evidence.explain_missing_data()
-    command = f"seqwise check {evidence.trained.run.metadata.data}"
-    return [
-        Finding(text=capitalize(warning.rstrip(".")), severity="note", command=command)
-        for warning in evidence.task.warnings()[:MAX_WARNINGS]
-    ]
+    warnings = evidence.task.warnings()
+    if not warnings:
+        return []
+    more = f"; and {len(warnings) - MAX_WARNINGS} more" if len(warnings) > MAX_WARNINGS else ""
+    text = f"The data has {len(warnings)} warning{'s' * (len(warnings) > 1)} of its reader."
+    shown = "; ".join(warning.rstrip(".") for warning in warnings[:MAX_WARNINGS]) + more
+    return [Finding(text=text, severity="note", evidence=shown, command=suggest_check(evidence))]
+
+
+def suggest_check(evidence: RunEvidence) -> str:
+    """Returns the command that reports on the data."""
+    return shlex.join(["seqwise", "check", evidence.trained.run.metadata.data])
 
 
 def check_duplicates(evidence: RunEvidence) -> Checked:
@@ -64,7 +72,7 @@ def check_duplicates(evidence: RunEvidence) -> Checked:
             text=f"{share:.0%} of the training {unit} are duplicates: they count several times.",
             severity="warning" if share >= MANY_DUPLICATES else "note",
             evidence=f"{len(np.unique(hashes)):,} of {len(hashes):,} {unit} are different",
-            command=f"seqwise check {evidence.trained.run.metadata.data}",
+            command=suggest_check(evidence),
         )
     ]
 
@@ -86,7 +94,7 @@ class ScoredLabel:
 
 
 def check_labels(evidence: RunEvidence) -> Checked:
-    """Reports examples that are probably mislabelled.
+    """Reports examples that look mislabelled.
 
     The given label has a probability of at most 2 % where the predicted one has at least 95 %. It is checked only if
     the model is right for 70 % of the split, and for 90 % of the examples of which it is confident.
@@ -106,8 +114,8 @@ def check_labels(evidence: RunEvidence) -> Checked:
     )
     return [
         Finding(
-            text=f"{len(examples)} of {total:,} examples are probably mislabelled: the model is confident of another "
-            "label.",
+            text=f"{len(examples)} of {total:,} examples look{'s' * (len(examples) == 1)} mislabelled: the model is "
+            "confident of another label.",
             severity="warning" if len(examples) >= 0.01 * total else "note",
             evidence=shown,
             command=evidence.suggest_view("health", "--out", "health.html"),

@@ -181,8 +181,9 @@ class Caption(ExampleTask):
         ids = np.concatenate([*captions, np.full(len(captions), tokenizer.id(EOS))])
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(tokenizer)))}
 
-    def target_entropy(self, settings: ResolvedSettings) -> float | None:
-        return compute_entropy(self.token_counts()["text"].numpy(), settings.caption.label_smoothing)
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
+        smoothing = settings.caption.label_smoothing if is_smoothed else 0.0
+        return compute_entropy(self.token_counts()["text"].numpy(), smoothing)
 
     def embeddings(self, model: CaptionModel) -> dict[str, Embedding]:
         return {"text": model.decoder.embedding}

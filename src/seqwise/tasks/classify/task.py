@@ -147,11 +147,11 @@ class Classify(ExampleTask):
         ids = np.concatenate(self.token_ids["train"])
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))}
 
-    def target_entropy(self, settings: ResolvedSettings) -> float | None:
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
         counts = np.bincount(self.label_ids["train"], minlength=len(self.labels))
         if settings.classify.class_weights == "balanced":
             counts = (counts > 0).astype(np.int64)  # each label has the same weight
-        return compute_entropy(counts, settings.classify.label_smoothing)
+        return compute_entropy(counts, settings.classify.label_smoothing if is_smoothed else 0.0)
 
     @cached_property
     def train_lengths(self) -> list[int]:

@@ -167,7 +167,7 @@ class Tag(ExampleTask):
             counts[self.vocabulary.get_word_id(word)] += count
         return counts
 
-    def target_entropy(self, settings: ResolvedSettings) -> float | None:
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
         _, encoded = self._encode_split("train", settings.data.max_length)
         return compute_entropy(np.bincount(np.concatenate(encoded.tag_ids)))
 

@@ -239,8 +239,9 @@ class Translate(ExampleTask):
         embeddings = {name: model.get_decoder(index).embedding for index, name in enumerate(names)}
         return {"text": model.embedding, **embeddings}
 
-    def target_entropy(self, settings: ResolvedSettings) -> float | None:
-        smoothing, counts = settings.translate.label_smoothing, [each.numpy() for each in self.target_counts]
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
+        smoothing = settings.translate.label_smoothing if is_smoothed else 0.0
+        counts = [each.numpy() for each in self.target_counts]
         entropies = [compute_entropy(each, smoothing) for each in counts]
         return float(np.average(entropies, weights=[each.sum() for each in counts]))
 
