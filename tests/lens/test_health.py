@@ -150,7 +150,7 @@ def test_gradients_explode_in_an_rnn_with_a_large_spectral_radius(tmp_path):
     assert notes[0].endswith("try --training.clip norm")
     findings = list_findings(TrainedModel(run, "cpu"))
     assert has(findings, "The gradients explode")
-    assert has(findings, "Gradients through time explode in layer 1")
+    assert has(findings, "Gradients through time explode in encoder, layer 1")
 
 
 def nest(settings: dict) -> dict:

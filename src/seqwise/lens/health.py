@@ -115,8 +115,8 @@ def summarize(name: str, findings: Sequence[Finding]) -> str:
     """Returns how many findings of each kind a run has, and the first of them."""
     counts = {kind: sum(finding.severity == kind for finding in findings) for kind in SEVERITIES[:3]}
     parts = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items() if count]
-    if not parts:
-        return f"{name}: no problem was found."
+    if not counts["problem"] and not counts["warning"]:
+        return f"{name}: no problem was found" + (f" ({parts[0]})." if parts else ".")
     return f"{name}: {', '.join(parts)}. {findings[0].text}"
 
 
@@ -152,7 +152,7 @@ def draw_curve(evidence: RunEvidence) -> LineChart:
         series=series,
         x_label="update",
         y_label="loss" if evidence.trained.settings.task == "forecast" else "loss (nats)",
-        references=[] if entropy is None else [Reference(axis="y", value=entropy, label=name)],
+        references=[] if entropy is None else [Reference(axis="y", value=round(entropy, 3), label=name)],
     )
 
 

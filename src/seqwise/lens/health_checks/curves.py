@@ -83,7 +83,7 @@ def check_improvement(evidence: RunEvidence) -> Checked:
 
     It is a problem after MIN_UPDATES; before, a note.
     """
-    entropy = evidence.facts.entropy
+    entropy = evidence.facts.validation_entropy or evidence.facts.entropy
     losses = [
         metrics["loss"] for _, metrics in evidence.curve.validations if math.isfinite(metrics.get("loss", math.nan))
     ]

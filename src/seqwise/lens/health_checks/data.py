@@ -27,6 +27,7 @@ MIN_ACCURACY = 0.7
 MAX_CONFIDENT_ERRORS = 0.1  # share of the confident answers that contradict the label; above, confidence means little
 MAX_EXAMPLES = 2_000  # of each split
 NUM_SHOWN = 8
+MAX_TEXT = 200  # characters of a text in a command
 MAX_WARNINGS = 5
 
 
@@ -108,17 +109,20 @@ def check_labels(evidence: RunEvidence) -> Checked:
     examples = [example for found, _ in suspicious for example in found]
     if not examples:
         return []
+    examples.sort(key=lambda each: each.label_probability)
     shown = "; ".join(
-        f"{each.text[:60]!r} is labelled {each.given_label!r}, predicted {each.predicted!r} ({each.probability:.0%})"
-        for each in sorted(examples, key=lambda each: each.label_probability)[:3]
+        f"{each.text[:60]!r} is labelled {each.given_label!r}, predicted {each.predicted!r} ({each.probability:.0%}; "
+        f"{each.location})"
+        for each in examples[:3]
     )
+    words = ["seqwise", "inspect", str(evidence.trained.run.folder), examples[0].text, "--view", "attribution"]
     return [
         Finding(
             text=f"{len(examples)} of {total:,} examples look{'s' * (len(examples) == 1)} mislabelled: the model is "
             "confident of another label.",
             severity="warning" if len(examples) >= 0.01 * total else "note",
             evidence=shown,
-            command=evidence.suggest_view("health", "--out", "health.html"),
+            command=shlex.join(words) if len(examples[0].text) <= MAX_TEXT else "",
         )
     ]
 
