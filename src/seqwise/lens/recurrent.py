@@ -19,7 +19,7 @@ from seqwise.lens.subject import Subject
 class RecurrentLayer:
     """A cell inside a model. A backward layer reads, and records, the last token first."""
 
-    path: str  # of the cell, such as "backbone.deep.layer.0.lstm"
+    path: str  # of the cell, such as "backbone.stack.layer.0.lstm"
     label: str  # such as "layer 1, backward"
     cell: Cell
     is_backward: bool
@@ -35,17 +35,17 @@ def list_layers(subject: Subject) -> list[RecurrentLayer]:
     layers = []
     for path, module in subject.module.named_modules():
         if isinstance(module, Cell):
-            layers.append(RecurrentLayer(path, make_label(path), module, ".backwards." in f".{path}."))
+            layers.append(RecurrentLayer(path, make_label(path), module, ".backward_layer." in f".{path}."))
     return layers
 
 
 def make_label(path: str) -> str:
     """Returns a name of a layer for readers, from its dotted path: "decoder, layer 1, backward"."""
     parts = path.split(".")
-    side = {"writer": "decoder", "writers": "decoder", "decoder": "decoder", "encoder": "encoder"}.get(parts[0], "")
+    side = {"decoder": "decoder", "decoders": "decoder", "encoder": "encoder"}.get(parts[0], "")
     number = re.search(r"\.layer\.(\d+)|\bl(\d+)\b", f".{path}")
     depth = int(next(group for group in number.groups() if group)) + 1 if number else 1
-    direction = "backward" if "backwards" in parts else "forward" if "forwards" in parts else ""
+    direction = "backward" if "backward_layer" in parts else "forward" if "forward_layer" in parts else ""
     return ", ".join(part for part in (side, f"layer {depth}", direction) if part)
 
 
