@@ -7,7 +7,7 @@ those that also report during training (`seqwise/training/health_rules.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from seqwise.lens.health_checks.interior import (
     check_time_gradients,
     check_units,
 )
-from seqwise.lens.subject import Subject
+from seqwise.lens.subject import Subject, list_models, name_runs
 from seqwise.lens.view import View
 from seqwise.page.figures import Figure, Finding, Findings, LineChart, Reference, Series, Table
 from seqwise.training.api import TrainedModel
@@ -72,15 +72,18 @@ def health(models: Any, *, quick: bool = False, progress: ProgressCallback = no_
     `data`: per run `findings` (dictionaries of severity, text, evidence and command), `checked` (names of the checks
     made), `skipped` (check → why it was not made) and `entropy` (of the frequencies of the targets in nats, or None).
     """
-    several = list(models) if isinstance(models, Sequence) else [models]
+    several = list_models(models)
+    for model in several:
+        check_type("models", model, TrainedModel, "a trained run (seqwise.load), or several")
     figures: list[Figure] = []
     summary, data = [], {}
-    for number, model in enumerate(several):
-        check_type("models", model, TrainedModel, "a trained run (seqwise.load), or several")
-        evidence = RunEvidence(model, quick)
-        findings, skipped = run_checks(
-            evidence, lambda done, total, n=number: progress(n * total + done, len(several) * total)
-        )
+    for number, (model, name) in enumerate(zip(several, name_runs(several))):
+        evidence = RunEvidence(model, quick, name)
+
+        def report(done: int, number: int = number) -> None:
+            progress(number * len(CHECKS) + done, len(several) * len(CHECKS))
+
+        findings, skipped = run_checks(evidence, report)
         summary.append(summarize(evidence.name, findings))
         figures += draw_run(evidence, findings, skipped)
         data[evidence.name] = {
@@ -92,8 +95,11 @@ def health(models: Any, *, quick: bool = False, progress: ProgressCallback = no_
     return View("health", "Health of the run" + "s" * (len(several) > 1), tuple(summary), tuple(figures), data)
 
 
-def run_checks(evidence: RunEvidence, progress: ProgressCallback = no_progress) -> tuple[list[Finding], dict[str, str]]:
-    """Returns the findings of all checks, the most severe first, and why the others were not made."""
+def run_checks(evidence: RunEvidence, report: Callable[[int], None]) -> tuple[list[Finding], dict[str, str]]:
+    """Returns the findings of all checks, the most severe first, and why the others were not made.
+
+    `report` is called with the number of checks made.
+    """
     findings: list[Finding] = []
     skipped: dict[str, str] = {}
     clean = []
@@ -105,7 +111,7 @@ def run_checks(evidence: RunEvidence, progress: ProgressCallback = no_progress) 
             findings += result
         else:
             clean.append(name)
-        progress(number, len(CHECKS))
+        report(number)
     if clean:
         findings.append(Finding(text=f"Nothing found by the checks of {'; '.join(clean)}.", severity="good"))
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)), skipped

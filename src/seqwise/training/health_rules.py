@@ -84,10 +84,12 @@ class Curve:
         """Returns the curve of lines of `metrics.jsonl`; lines that lack a number are left out."""
         names = ("step", "loss", "gradient_norm", "learning_rate")
         rows = [row for row in rows if all(isinstance(row.get(name), (int, float)) for name in names)]
-        columns = [np.array([row[name] for row in rows], dtype=np.float64) for name in names]
+        steps, losses, norms, rates = (np.array([row[name] for row in rows], dtype=np.float64) for name in names)
         validations = [(int(row["step"]), row["validation"]) for row in rows if row.get("validation")]
         last = rows[-1] if rows else {}
-        return cls(*columns, validations, float(last.get("progress", 0.0)), str(last.get("ended", "")))
+        return cls(
+            steps, losses, norms, rates, validations, float(last.get("progress", 0.0)), str(last.get("ended", ""))
+        )
 
     @property
     def num_updates(self) -> int:

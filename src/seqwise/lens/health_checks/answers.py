@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
+from seqwise.errors import SeqwiseError
 from seqwise.lens.health_checks.evidence import Checked, RunEvidence
 from seqwise.page.figures import Finding
 from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.language.inspection import compute_log_probabilities
 from seqwise.training.health_rules import MIN_UPDATES
 
+HORIZON = "seqwise.lens.horizon"
 CONSTANT_SHARE = 0.98  # of the predictions that are the same
 MAX_TRUE_SHARE = 0.9  # of the targets that are indeed so; above, the prediction may be right
 MIN_PREDICTIONS = 12
@@ -57,7 +61,7 @@ def list_predictions(evidence: RunEvidence, inspected: InspectedInput) -> list[t
     """Returns the predictions for an example, each with whether it is right (None: not known)."""
     task = evidence.trained.settings.task
     if task == "language":
-        batch = inspected.batch
+        batch: Any = inspected.batch
         best = compute_log_probabilities(evidence.trained.model, batch.ids).argmax(-1)
         names = evidence.trained.run.tokenizer
         return [(names.token(int(token)), bool(token == true)) for token, true in zip(best, batch.targets[0])]
@@ -98,13 +102,11 @@ def check_baselines(evidence: RunEvidence) -> Checked:
 
 def check_horizon(evidence: RunEvidence) -> Checked:
     """Notes that 90 % of the benefit of context comes from less than an eighth of what the model can read."""
-    if find_spec("seqwise.lens.horizon") is None:
+    if find_spec(HORIZON) is None:
         return "the view horizon is missing"
     if not evidence.subjects:
         return evidence.explain_missing_examples()
-    from seqwise.errors import SeqwiseError
-    from seqwise.lens.horizon import horizon
-
+    horizon = import_module(HORIZON).horizon
     try:
         values = next(iter(horizon(evidence.trained, num_targets=NUM_HORIZON_TARGETS).data.values()))
     except SeqwiseError as error:

@@ -163,7 +163,7 @@ def score_labels(evidence: RunEvidence, split: str) -> list[ScoredLabel]:
 def score_texts(evidence: RunEvidence, split: str, examples: Sequence[Any]) -> list[ScoredLabel]:
     """Scores the labels of texts."""
     bundle = evidence.trained.bundle
-    labels = bundle.preprocessor.facts["labels"]
+    labels = bundle.preprocessor.attributes["labels"]
     token_ids, label_ids = encode(bundle.preprocessor.tokenizer, examples), get_label_ids(examples, labels)
     scored: dict[int, ScoredLabel] = {}
     for indices, scores in predict_log_probabilities(bundle.model, token_ids, bundle.settings.data.max_length):

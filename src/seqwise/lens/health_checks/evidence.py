@@ -40,14 +40,7 @@ class RunEvidence:
 
     trained: TrainedModel
     quick: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.trained.settings.model} in {self.trained.run.folder}"
-
-    @property
-    def folder(self) -> str:
-        return shlex.quote(str(self.trained.run.folder))
+    name: str = ""
 
     @property
     def has_gradients(self) -> bool:

@@ -17,6 +17,7 @@ from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.cells import Cell
 from seqwise.layers.record import Recording
 from seqwise.layers.transformer import FeedForward
+from seqwise.lens.attention_layers import label_attention
 from seqwise.lens.gates import CLOSED, GATES, OPEN
 from seqwise.lens.gradients import compute_half_life
 from seqwise.lens.health_checks.evidence import Checked, RunEvidence, list_some
@@ -172,7 +173,7 @@ def measure_heads(subjects: list[Subject]) -> dict[str, np.ndarray]:
 
     def add(label: str, module: MultiHeadAttention, context: Tensor) -> None:
         parts = context.unflatten(-1, (module.heads, -1))  # (B, T, H, K)
-        weights = module.outward.weight.unflatten(-1, (module.heads, -1))  # (D, H, K)
+        weights = module.out_proj.weight.unflatten(-1, (module.heads, -1))  # (D, H, K)
         added = torch.einsum("bthk,dhk->bthd", parts.float(), weights.float())
         added = added - added.mean((0, 1))  # a constant is a bias
         squares[label] = squares.get(label, 0) + added.square().sum((0, 1, 3)).detach().cpu().numpy()
@@ -180,8 +181,8 @@ def measure_heads(subjects: list[Subject]) -> dict[str, np.ndarray]:
     module = subjects[0].module
     attention = [(path, part) for path, part in module.named_modules() if isinstance(part, MultiHeadAttention)]
     hooks = [
-        part.outward.register_forward_pre_hook(
-            lambda _, inputs, path=path, part=part: add(name_attention(path), part, inputs[0])
+        part.out_proj.register_forward_pre_hook(
+            lambda _, inputs, path=path, part=part: add(label_attention(path, part), part, inputs[0])
         )
         for path, part in attention
         if part.heads > 1
@@ -194,10 +195,6 @@ def measure_heads(subjects: list[Subject]) -> dict[str, np.ndarray]:
         for hook in hooks:
             hook.remove()
     return {label: np.sqrt(values) for label, values in squares.items()}
-
-
-def name_attention(path: str) -> str:
-    return make_label(path) + (", cross" if path.endswith("cross") else "")
 
 
 def check_layer_gradients(evidence: RunEvidence) -> Checked:
