@@ -13,7 +13,7 @@ from used_settings import keep_used
 
 import seqwise
 from seqwise.training.health_monitor import HealthMonitor
-from seqwise.training.health_rules import RunFacts
+from seqwise.training.health_rules import RunProperties
 from seqwise.training.step import Step
 
 TASKS = ("language", "masked", "classify", "tag", "translate", "caption", "forecast")
@@ -59,7 +59,7 @@ def test_a_note_is_shown_and_saved(book: Path, tmp_path: Path):
 
 def test_the_checks_of_a_million_updates_take_less_than_ten_seconds():
     """That is 10 µs per update; the fastest updates take 500 µs."""
-    monitor = HealthMonitor(RunFacts("language", 1e-3, entropy=6.5, weight_scale=0.05, weight_norm=10.0))
+    monitor = HealthMonitor(RunProperties("language", 1e-3, entropy=6.5, weight_scale=0.05, weight_norm=10.0))
     losses = 4 + np.random.default_rng(0).normal(0, 0.1, 100_000)
     start = time.process_time()
     for number, loss in enumerate(losses.tolist(), start=1):

@@ -90,7 +90,7 @@ def health(models: Any, *, quick: bool = False, progress: ProgressCallback = no_
             "findings": [dict(vars(finding)) for finding in findings],
             "checked": [name for name in CHECKS.values() if name not in skipped],
             "skipped": skipped,
-            "entropy": evidence.facts.entropy if evidence.has_gradients else None,
+            "entropy": evidence.properties.entropy if evidence.has_gradients else None,
         }
     return View("health", "Health of the run" + "s" * (len(several) > 1), tuple(summary), tuple(figures), data)
 
@@ -144,7 +144,7 @@ def draw_run(evidence: RunEvidence, findings: Sequence[Finding], skipped: dict[s
 
 def draw_curve(evidence: RunEvidence) -> LineChart:
     """Returns the training and the validation loss, with the entropy of the frequencies."""
-    curve, entropy = evidence.curve, evidence.facts.entropy
+    curve, entropy = evidence.curve, evidence.properties.entropy
     points = [
         (step, metrics["loss"]) for step, metrics in curve.validations if math.isfinite(metrics.get("loss", math.nan))
     ]
@@ -152,7 +152,7 @@ def draw_curve(evidence: RunEvidence) -> LineChart:
     if points:
         steps, losses = (np.array(column, dtype=np.float64) for column in zip(*points))
         series.append(Series(name="validation", x=steps, y=losses))
-    name = f"entropy of the {evidence.facts.target_name} frequencies"
+    name = f"entropy of the {evidence.properties.target_name} frequencies"
     return LineChart(
         title=f"Loss: {evidence.name}",
         series=series,
@@ -174,7 +174,7 @@ def draw_suspicious_labels(evidence: RunEvidence) -> list[Figure]:
             title=f"Labels that are probably wrong: {evidence.name}",
             columns=("text", "given label", "its probability", "predicted", "probability", "where"),
             rows=[
-                (each.text, each.given_label, each.label_probability, each.predicted, each.probability, each.location)
+                (each.text, each.label, each.label_probability, each.predicted, each.probability, each.location)
                 for each in examples[:NUM_SHOWN]
             ],
         )

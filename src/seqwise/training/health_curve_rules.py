@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from seqwise.training.health_rules import BLOCK_ROWS, Curve, Diagnosis, Rule, RunFacts, find_divergence
+from seqwise.training.health_rules import BLOCK_ROWS, Curve, Diagnosis, Rule, RunProperties, find_divergence
 
 OVERFITTED = 0.05  # rise of the validation loss since its best, relative to it
 MIN_RISE = 0.01  # nats
@@ -21,7 +21,7 @@ FEW_UPDATES = 100
 STEEP = 0.1  # share of the whole improvement that the last fifth of the budget has brought
 
 
-def find_overfitting(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_overfitting(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """The validation loss has risen by 5 % since its best value, at least two validations ago; training loss fell."""
     known = [
         (step, metrics["loss"]) for step, metrics in curve.validations if math.isfinite(metrics.get("loss", math.nan))
@@ -53,12 +53,12 @@ def average_near(curve: Curve, step: int) -> float:
     return float(curve.losses[max(0, stop - BLOCK_ROWS) : stop].mean())
 
 
-def find_spikes(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_spikes(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """At least three logged losses, and 1 % of them, are twice the median of the ten before them.
 
     They must also exceed that median by three times the spread of the ten, and the loss before training.
     """
-    if len(curve.losses) < 3 * BLOCK_ROWS or find_divergence(curve, facts):
+    if len(curve.losses) < 3 * BLOCK_ROWS or find_divergence(curve, properties):
         return None
     windows = np.lib.stride_tricks.sliding_window_view(curve.losses, BLOCK_ROWS)[:-1]
     medians, spread = np.median(windows, axis=1), windows.max(axis=1) - windows.min(axis=1)
@@ -73,14 +73,14 @@ def find_spikes(curve: Curve, facts: RunFacts) -> Diagnosis | None:
         "warning",
         f"the loss jumps: {count} logged updates have more than twice the loss of those before them",
         f"largest at update {int(curve.steps[BLOCK_ROWS + worst]):,}: {after[worst]:.3g} after {medians[worst]:.3g}",
-        {"training.learning_rate": f"{facts.learning_rate / 3:.1g}"},
+        {"training.learning_rate": f"{properties.learning_rate / 3:.1g}"},
     )
 
 
-def find_rising_loss(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_rising_loss(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """The training loss ends 15 % above its lowest mean of 100 updates, and above it by a tenth of the initial loss."""
     _, losses = curve.average_blocks()
-    if len(losses) < 4 or find_divergence(curve, facts):
+    if len(losses) < 4 or find_divergence(curve, properties):
         return None
     lowest, last, initial = float(losses.min()), float(losses[-1]), curve.get_initial_loss()
     if lowest <= 0 or last < RISEN * lowest or not last - lowest > 0.1 * initial:
@@ -88,14 +88,14 @@ def find_rising_loss(curve: Curve, facts: RunFacts) -> Diagnosis | None:
     return Diagnosis(
         "rising training loss",
         "warning",
-        f"the training loss has risen from {lowest:.3f} to {last:.3f}: the learning rate {facts.learning_rate:g} is "
-        "probably too high",
+        f"the training loss has risen from {lowest:.3f} to {last:.3f}: the learning rate "
+        f"{properties.learning_rate:g} is probably too high",
         f"lowest mean of 100 updates {lowest:.3f}, last {last:.3f}",
-        {"training.learning_rate": f"{facts.learning_rate / 3:.1g}"},
+        {"training.learning_rate": f"{properties.learning_rate / 3:.1g}"},
     )
 
 
-def find_small_budget(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_small_budget(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """The budget is spent after fewer than 100 updates, or its last fifth has brought 10 % of the whole improvement."""
     if curve.progress < 1:
         return None
@@ -111,7 +111,7 @@ def find_small_budget(curve: Curve, facts: RunFacts) -> Diagnosis | None:
         return None
     steps, losses = (np.array(column, dtype=np.float64) for column in zip(*points))
     earlier = float(np.interp(0.8 * curve.num_updates, steps, losses))
-    first, last = max(float(losses[0]), facts.entropy or -math.inf), float(losses[-1])
+    first, last = max(float(losses[0]), properties.entropy or -math.inf), float(losses[-1])
     share = (earlier - last) / max(1e-9, first - last)
     if first - last < 0.02 * abs(first) or share < STEEP:
         return None

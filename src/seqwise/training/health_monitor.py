@@ -14,7 +14,7 @@ from torch import nn
 
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
-from seqwise.training.health_rules import RULES, Curve, RunFacts
+from seqwise.training.health_rules import RULES, Curve, RunProperties
 from seqwise.training.run import Run
 from seqwise.training.step import Step
 
@@ -25,9 +25,9 @@ CHECK_SHARE = 0.02  # of all lines so far, so that all checks of a long run take
 class HealthMonitor:
     """Reads the steps of one run that are logged; `rows` are the lines of the run from before it was resumed."""
 
-    def __init__(self, facts: RunFacts, rows: Sequence[Mapping[str, Any]] = ()):
+    def __init__(self, properties: RunProperties, rows: Sequence[Mapping[str, Any]] = ()):
         curve = Curve.from_rows(rows)
-        self.facts, self.validations = facts, list(curve.validations)
+        self.properties, self.validations = properties, list(curve.validations)
         columns = curve.steps, curve.losses, curve.norms, curve.rates
         self.columns = [array("d", column.tolist()) for column in columns]  # 32 bytes per line
         self.next_check = 0
@@ -53,7 +53,7 @@ class HealthMonitor:
         Of several, the first is the cause of the others: only that one is reported.
         """
         for rule in RULES:
-            diagnosis = rule(curve, self.facts)
+            diagnosis = rule(curve, self.properties)
             if diagnosis is not None and diagnosis.severity == "problem":
                 is_new = diagnosis.rule not in self.reported
                 self.reported.add(diagnosis.rule)
@@ -63,10 +63,10 @@ class HealthMonitor:
 
 def open_monitor(run: Run, task: Task, model: nn.Module) -> HealthMonitor:
     """Returns the monitor of a run, which may be new or resumed."""
-    return HealthMonitor(collect_facts(run.settings, task, model), run.read_metrics())
+    return HealthMonitor(collect_properties(run.settings, task, model), run.read_metrics())
 
 
-def collect_facts(settings: ResolvedSettings, task: Task | None, model: nn.Module | None = None) -> RunFacts:
+def collect_properties(settings: ResolvedSettings, task: Task | None, model: nn.Module | None = None) -> RunProperties:
     """Returns what the rules need to know of a run; `task` is None if its data cannot be read."""
     training = settings.training
     scale = norm = None
@@ -74,7 +74,7 @@ def collect_facts(settings: ResolvedSettings, task: Task | None, model: nn.Modul
         matrices = [parameter.detach().float() for parameter in model.parameters() if parameter.dim() >= 2]
         norm = sum(float(matrix.square().sum()) for matrix in matrices) ** 0.5
         scale = norm / max(1, sum(matrix.numel() for matrix in matrices)) ** 0.5
-    return RunFacts(
+    return RunProperties(
         settings.task,
         training.learning_rate,
         training.optimizer,

@@ -1,6 +1,6 @@
 """Rules that recognise training that goes wrong, from the curve of a run: its losses, gradient norms and validations.
 
-Each rule is a function of a `Curve` and `RunFacts` that returns a `Diagnosis`, or None. Its docstring states the rule;
+Each rule is a function of a `Curve` and `RunProperties` that returns a `Diagnosis`, or None. Its docstring states the rule;
 the thresholds are the constants here. `RULES` are certain enough to be reported during training (`HealthMonitor`);
 those in `health_curve_rules.py` judge a whole curve, for `seqwise inspect --view health`. No rule reads a model.
 """
@@ -52,7 +52,7 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class RunProperties:
     """What the rules need to know of a run besides its curve."""
 
     task: str
@@ -112,75 +112,81 @@ class Curve:
         )
 
 
-Rule = Callable[[Curve, RunFacts], Diagnosis | None]
+Rule = Callable[[Curve, RunProperties], Diagnosis | None]
 
 
-def find_low_rate(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_low_rate(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """After MIN_UPDATES the weights cannot have moved by 2 % of their size, and the loss has not fallen by 2 %.
 
     With AdamW a weight moves by at most about the learning rate in each update; with SGD the weights move by the rate
     times the norm of the (clipped) gradients.
     """
-    share = estimate_movement(curve, facts)
+    share = estimate_movement(curve, properties)
     if share is None or curve.num_updates < MIN_UPDATES or len(curve.losses) < 2 * BLOCK_ROWS or share >= MIN_MOVEMENT:
         return None
     first, last = curve.losses[:BLOCK_ROWS].mean(), curve.losses[-BLOCK_ROWS:].mean()
     if first - last >= MIN_IMPROVEMENT * abs(first):
         return None
-    rate = min(3e-3, facts.learning_rate / share) if facts.optimizer == "adamw" else facts.learning_rate / share
+    rate = (
+        min(3e-3, properties.learning_rate / share)
+        if properties.optimizer == "adamw"
+        else properties.learning_rate / share
+    )
     return Diagnosis(
         "low learning rate",
         "problem",
         f"{curve.num_updates:,} updates have hardly changed the weights, because the learning rate "
-        f"{facts.learning_rate:g} is too low",
+        f"{properties.learning_rate:g} is too low",
         f"all updates together are at most {share:.2%} of the weights' size; the loss was {first:.3f} and is "
         f"{last:.3f}",
         {"training.learning_rate": f"{rate:.1g}"},
     )
 
 
-def estimate_movement(curve: Curve, facts: RunFacts) -> float | None:
+def estimate_movement(curve: Curve, properties: RunProperties) -> float | None:
     """Returns an upper bound of the distance that the weights have moved, relative to their size; None if unknown."""
-    if not facts.weight_scale or not facts.weight_norm:
+    if not properties.weight_scale or not properties.weight_norm:
         return None
-    if facts.optimizer == "adamw":
-        return float(curve.rates.sum() * curve.updates_per_row / facts.weight_scale)
-    norms = np.minimum(curve.norms, facts.clip_threshold) if facts.clip == "norm" else curve.norms
-    return float((curve.rates * norms).sum() * curve.updates_per_row / facts.weight_norm)
+    if properties.optimizer == "adamw":
+        return float(curve.rates.sum() * curve.updates_per_row / properties.weight_scale)
+    norms = np.minimum(curve.norms, properties.clip_threshold) if properties.clip == "norm" else curve.norms
+    return float((curve.rates * norms).sum() * curve.updates_per_row / properties.weight_norm)
 
 
-def find_stuck_loss(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_stuck_loss(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """The loss, averaged over 100 updates, stays at the entropy of the targets' frequencies for STUCK_UPDATES.
 
     So does the validation loss in that time, if there is one: the training loss alone may be high through dropout.
     If training has ended there because validation did not improve, STUCK_AT_END updates suffice. Only updates after the
     warm-up count: those since the rate first reached half of its peak.
     """
-    if not facts.entropy or find_low_rate(curve, facts):
+    if not properties.entropy or find_low_rate(curve, properties):
         return None
     steps, losses = curve.average_blocks()
-    warm = curve.steps[curve.rates >= 0.5 * facts.learning_rate]
-    low, high = (factor * facts.entropy for factor in STUCK_RANGE)
+    warm = curve.steps[curve.rates >= 0.5 * properties.learning_rate]
+    low, high = (factor * properties.entropy for factor in STUCK_RANGE)
     is_near = (losses >= low) & (losses <= high) & (steps > (warm[0] if len(warm) else math.inf))
     first, last = find_longest_run(is_near)
-    needed = STUCK_UPDATES_MASKED if facts.task == "masked" else STUCK_UPDATES
+    needed = STUCK_UPDATES_MASKED if properties.task == "masked" else STUCK_UPDATES
     if curve.ended.startswith("validation") and last == len(steps) - 1:
         needed = STUCK_AT_END
     if first is None or steps[last] - steps[first] < needed:
         return None
     validations = [metrics["loss"] for step, metrics in curve.validations if steps[first] <= step <= steps[last]]
-    if min(validations, default=math.inf) < MIN_STUCK_VALIDATION * (facts.validation_entropy or facts.entropy):
+    if min(validations, default=math.inf) < MIN_STUCK_VALIDATION * (
+        properties.validation_entropy or properties.entropy
+    ):
         return None
     num_updates = int(steps[last] - steps[first])
     ended = "" if last == len(steps) - 1 else f", until update {int(steps[last]):,}"
     return Diagnosis(
         "stuck loss",
         "problem" if not ended else "warning",
-        f"the loss has stayed at the entropy of the {facts.target_name} frequencies ({facts.entropy:.2f} nats) for "
+        f"the loss has stayed at the entropy of the {properties.target_name} frequencies ({properties.entropy:.2f} nats) for "
         f"{num_updates:,} updates{ended}",
         f"mean loss {losses[first : last + 1].mean():.3f} from update {int(steps[first]):,} on: the model has learned "
         "the frequencies and ignores its input",
-        {"training.learning_rate": f"{facts.learning_rate / 3:.1g}"},
+        {"training.learning_rate": f"{properties.learning_rate / 3:.1g}"},
     )
 
 
@@ -194,7 +200,7 @@ def find_longest_run(mask: np.ndarray) -> tuple[int | None, int]:
     return int(starts[longest]), int(stops[longest]) - 1
 
 
-def find_divergence(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_divergence(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """The median of the last 10 losses is more than twice the loss before training, and than the entropy.
 
     Where there is no entropy, as for forecasts, it is five times: the loss of one batch may be low by chance.
@@ -202,20 +208,20 @@ def find_divergence(curve: Curve, facts: RunFacts) -> Diagnosis | None:
     initial = curve.get_initial_loss()
     if len(curve.losses) < BLOCK_ROWS + 3 or not initial > 0:
         return None
-    recent, reference = float(np.median(curve.losses[-BLOCK_ROWS:])), max(initial, facts.entropy or 0.0)
-    if recent <= (DIVERGED if facts.entropy else DIVERGED_WITHOUT_ENTROPY) * reference:
+    recent, reference = float(np.median(curve.losses[-BLOCK_ROWS:])), max(initial, properties.entropy or 0.0)
+    if recent <= (DIVERGED if properties.entropy else DIVERGED_WITHOUT_ENTROPY) * reference:
         return None
     return Diagnosis(
         "divergence",
         "problem",
-        f"training diverges at the learning rate {facts.learning_rate:g} (the loss has risen from {initial:.3g} to "
+        f"training diverges at the learning rate {properties.learning_rate:g} (the loss has risen from {initial:.3g} to "
         f"{recent:.3g})",
         f"median of the last {BLOCK_ROWS} logged updates {recent:.3g}, before training {initial:.3g}",
-        {"training.learning_rate": f"{facts.learning_rate / 10:.1g}"},
+        {"training.learning_rate": f"{properties.learning_rate / 10:.1g}"},
     )
 
 
-def find_exploding_gradients(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_exploding_gradients(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """At least 10 % of the last 50 logged gradient norms, and at least three, are above 1,000.
 
     Clipping by the norm limits the effect, so that it is a warning then.
@@ -224,21 +230,21 @@ def find_exploding_gradients(curve: Curve, facts: RunFacts) -> Diagnosis | None:
     num_exploded = int((norms > EXPLODED).sum())
     if num_exploded < max(3, EXPLODED_SHARE * len(norms)):
         return None
-    is_clipped = facts.clip == "norm"
-    fix: dict[str, Any] = {"training.learning_rate": f"{facts.learning_rate / 3:.1g}"}
+    is_clipped = properties.clip == "norm"
+    fix: dict[str, Any] = {"training.learning_rate": f"{properties.learning_rate / 3:.1g}"}
     return Diagnosis(
         "exploding gradients",
         "warning" if is_clipped else "problem",
         f"the gradients explode (their norm exceeds {EXPLODED:,.0f} in {num_exploded} of the last {len(norms)} logged "
         "updates)" + (", which clipping hides" if is_clipped else ""),
-        f"largest norm {norms.max():.3g}, median {np.median(norms):.3g}; clipping: {facts.clip}",
+        f"largest norm {norms.max():.3g}, median {np.median(norms):.3g}; clipping: {properties.clip}",
         fix if is_clipped else {"training.clip": "norm"},
     )
 
 
-def find_vanished_gradients(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_vanished_gradients(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """The median of the last 20 logged gradient norms is below 1e-6, while the loss is above half of the entropy."""
-    reference = facts.entropy or curve.get_initial_loss()
+    reference = properties.entropy or curve.get_initial_loss()
     if len(curve.norms) < 20 or not np.median(curve.losses[-20:]) > 0.5 * reference:
         return None
     norm = float(np.median(curve.norms[-20:]))
@@ -249,11 +255,11 @@ def find_vanished_gradients(curve: Curve, facts: RunFacts) -> Diagnosis | None:
         "problem",
         f"the gradients have vanished (norm {norm:.1e}) although the loss is still {curve.losses[-1]:.3g}",
         f"median of the last 20 logged gradient norms {norm:.1e}",
-        {"training.learning_rate": f"{facts.learning_rate / 10:.1g}"},
+        {"training.learning_rate": f"{properties.learning_rate / 10:.1g}"},
     )
 
 
-def find_constant_predictions(curve: Curve, facts: RunFacts) -> Diagnosis | None:
+def find_constant_predictions(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """The last five validations have the metrics of a constant prediction, after at least 500 updates.
 
     A classifier that always predicts one label has accuracy a and macro-F1 2a / (1 + a) / K for K labels; a tagger that
@@ -272,7 +278,7 @@ def find_constant_predictions(curve: Curve, facts: RunFacts) -> Diagnosis | None
         "problem",
         text,
         f"{evidence} in each of the last {len(recent)} validations",
-        {"training.learning_rate": f"{facts.learning_rate / 3:.1g}"},
+        {"training.learning_rate": f"{properties.learning_rate / 3:.1g}"},
     )
 
 

@@ -43,7 +43,7 @@ def check_curve(evidence: RunEvidence) -> Checked:
         return NO_CURVE
     if len(evidence.curve.steps) < 2:
         return "there are too few logged updates"
-    found = [rule(evidence.curve, evidence.facts) for rule in (*RULES, *CURVE_RULES)]
+    found = [rule(evidence.curve, evidence.properties) for rule in (*RULES, *CURVE_RULES)]
     diagnoses = [diagnosis for diagnosis in found if diagnosis is not None]
     if any(diagnosis.rule in ("divergence", "low learning rate") for diagnosis in diagnoses):
         consequences = ("small budget", "rising training loss", "loss spikes")
@@ -83,13 +83,13 @@ def check_improvement(evidence: RunEvidence) -> Checked:
 
     It is a problem after MIN_UPDATES; before, a note.
     """
-    entropy = evidence.facts.validation_entropy or evidence.facts.entropy
+    entropy = evidence.properties.validation_entropy or evidence.properties.entropy
     losses = [
         metrics["loss"] for _, metrics in evidence.curve.validations if math.isfinite(metrics.get("loss", math.nan))
     ]
     if entropy is None or not losses:
         return "the entropy of the targets' frequencies or the validation loss is not known"
-    best, name = min(losses), evidence.facts.target_name
+    best, name = min(losses), evidence.properties.target_name
     comparison = f"best validation loss {best:.3f}, entropy of the {name} frequencies {entropy:.3f} nats"
     if best >= 0.99 * entropy:
         return [

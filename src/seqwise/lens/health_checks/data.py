@@ -83,7 +83,7 @@ class ScoredLabel:
     """An example with its given label, and the probabilities of both the given and the predicted one."""
 
     text: str
-    given_label: str
+    label: str
     predicted: str
     probability: float  # of the predicted label
     label_probability: float  # of the given label
@@ -111,7 +111,7 @@ def check_labels(evidence: RunEvidence) -> Checked:
         return []
     examples.sort(key=lambda each: each.label_probability)
     shown = "; ".join(
-        f"{each.text[:60]!r} is labelled {each.given_label!r}, predicted {each.predicted!r} ({each.probability:.0%}; "
+        f"{each.text[:60]!r} is labelled {each.label!r}, predicted {each.predicted!r} ({each.probability:.0%}; "
         f"{each.location})"
         for each in examples[:3]
     )
@@ -138,9 +138,9 @@ def find_suspicious_labels(evidence: RunEvidence) -> list[tuple[list[ScoredLabel
     results, reason = [], ""
     for split in ("valid", "train"):
         scored = score_labels(evidence, split)
-        accuracy = float(np.mean([each.given_label == each.predicted for each in scored]))
+        accuracy = float(np.mean([each.label == each.predicted for each in scored]))
         confident = [each for each in scored if each.probability >= CONFIDENT]
-        errors = float(np.mean([each.given_label != each.predicted for each in confident])) if confident else 1.0
+        errors = float(np.mean([each.label != each.predicted for each in confident])) if confident else 1.0
         if accuracy < MIN_ACCURACY:
             reason = f"the model is right for only {accuracy:.0%} of the {split} split"
         elif errors > MAX_CONFIDENT_ERRORS:
@@ -170,8 +170,10 @@ def score_texts(evidence: RunEvidence, split: str, examples: Sequence[Any]) -> l
         for index, values in zip(indices.tolist(), np.exp(scores)):
             example, best = examples[index], int(values.argmax())
             location = f"{split}, {example.file} line {example.line}"
-            probability, given = float(values[best]), float(values[label_ids[index]])
-            scored[index] = ScoredLabel(example.text, example.label, labels[best], probability, given, location)
+            probability, label_probability = float(values[best]), float(values[label_ids[index]])
+            scored[index] = ScoredLabel(
+                example.text, example.label, labels[best], probability, label_probability, location
+            )
     return [scored[index] for index in sorted(scored)]
 
 
@@ -188,7 +190,7 @@ def score_sentences(evidence: RunEvidence, split: str, examples: Sequence[Any]) 
         states, predicted = model.states(batch), model.decode(batch)
         mask = torch.arange(batch.tag_ids.shape[1], device=device) < batch.lengths[:, None]
         predicted = torch.where(mask, predicted, 0)
-        given = (-model.head.losses(states, batch.tag_ids, batch.lengths)).exp().tolist()
+        likelihoods = (-model.head.losses(states, batch.tag_ids, batch.lengths)).exp().tolist()
         best = (-model.head.losses(states, predicted, batch.lengths)).exp().tolist()
         for index, example in enumerate(examples[start : start + 64]):
             length = len(example.words)
@@ -196,5 +198,5 @@ def score_sentences(evidence: RunEvidence, split: str, examples: Sequence[Any]) 
                 " ".join(vocabulary.tags[i] for i in ids[index, :length].tolist()) for ids in (batch.tag_ids, predicted)
             ]
             text = " ".join(example.words)
-            scored.append(ScoredLabel(text, names[0], names[1], best[index], given[index], f"the {split} split"))
+            scored.append(ScoredLabel(text, names[0], names[1], best[index], likelihoods[index], f"the {split} split"))
     return scored

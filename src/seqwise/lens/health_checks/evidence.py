@@ -22,8 +22,8 @@ from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.task import Task
 from seqwise.tasks.training_summary import TrainingSummary
 from seqwise.training.api import TrainedModel
-from seqwise.training.health_monitor import collect_facts
-from seqwise.training.health_rules import Curve, RunFacts
+from seqwise.training.health_monitor import collect_properties
+from seqwise.training.health_rules import Curve, RunProperties
 from seqwise.training.training_run import open_task
 
 WATCH_FILE = "watch.jsonl"
@@ -65,15 +65,17 @@ class RunEvidence:
         return [row for row in rows if isinstance(row, dict)]
 
     @cached_property
-    def facts(self) -> RunFacts:
+    def properties(self) -> RunProperties:
         """What the rules of the curve need to know."""
         model = self.trained.model if self.has_weights and self.has_gradients else None
-        facts = collect_facts(self.trained.settings, self.task, model)
-        if facts.entropy is None and self.trained.settings.task in ("language", "masked"):
+        properties = collect_properties(self.trained.settings, self.task, model)
+        if properties.entropy is None and self.trained.settings.task in ("language", "masked"):
             summary = TrainingSummary.load(self.trained.run.folder)
             if summary is not None and self.trained.settings.network.output != "sampled":
-                facts = RunFacts(**{**vars(facts), "entropy": compute_entropy(summary.arrays["token_counts"])})
-        return facts
+                properties = RunProperties(
+                    **{**vars(properties), "entropy": compute_entropy(summary.arrays["token_counts"])}
+                )
+        return properties
 
     @cached_property
     def has_weights(self) -> bool:
