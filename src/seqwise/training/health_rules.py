@@ -1,6 +1,6 @@
 """Rules that recognise training that goes wrong, from the curve of a run: its losses, gradient norms and validations.
 
-Each rule is a function of a `Curve` and `RunProperties` that returns a `Diagnosis`, or None. Its docstring states the rule;
+Each rule is a function of a `Curve` and `RunProperties` that returns a `Diagnosis`, or None. Its docstring states it;
 the thresholds are the constants here. `RULES` are certain enough to be reported during training (`HealthMonitor`);
 those in `health_curve_rules.py` judge a whole curve, for `seqwise inspect --view health`. No rule reads a model.
 """

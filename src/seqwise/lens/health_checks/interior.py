@@ -64,6 +64,8 @@ def measure_gates(subjects: list[Subject]) -> dict[tuple[str, str], tuple[float,
     """Returns the shares of closed and of open values for each layer and gate, over all examples."""
     sums: dict[tuple[str, str], np.ndarray] = {}
     layers = {layer.path: layer for layer in list_layers(subjects[0])}
+    if not layers:
+        return {}
 
     def reduce(name: str, value: Tensor) -> np.ndarray | None:
         path, _, gate = name.rpartition(".")
@@ -124,6 +126,8 @@ def collect_states(subjects: list[Subject]) -> dict[str, np.ndarray]:
     """Returns the states of recurrent cells and the hidden values of feed-forward layers (tokens, units), by label."""
     modules = dict(subjects[0].module.named_modules())
     chunks: dict[str, list[np.ndarray]] = {}
+    if not any(isinstance(module, (Cell, FeedForward)) for module in modules.values()):
+        return {}
     for subject in subjects:
         recording: Recording = subject.record("*hidden")
         for name in recording:
