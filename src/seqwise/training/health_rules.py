@@ -182,8 +182,8 @@ def find_stuck_loss(curve: Curve, properties: RunProperties) -> Diagnosis | None
     return Diagnosis(
         "stuck loss",
         "problem" if not ended else "warning",
-        f"the loss has stayed at the entropy of the {properties.target_name} frequencies ({properties.entropy:.2f} nats) "
-        f"for {num_updates:,} updates{ended}",
+        f"the loss has stayed at the entropy of the {properties.target_name} frequencies ({properties.entropy:.2f} "
+        f"nats) for {num_updates:,} updates{ended}",
         f"mean loss {losses[first : last + 1].mean():.3f} from update {int(steps[first]):,} on: the model has learned "
         "the frequencies and ignores its input",
         {"training.learning_rate": f"{properties.learning_rate / 3:.1g}"},
