@@ -214,8 +214,8 @@ def find_divergence(curve: Curve, properties: RunProperties) -> Diagnosis | None
     return Diagnosis(
         "divergence",
         "problem",
-        f"training diverges at the learning rate {properties.learning_rate:g} (the loss has risen from {initial:.3g} to "
-        f"{recent:.3g})",
+        f"training diverges at the learning rate {properties.learning_rate:g} (the loss has risen from {initial:.3g} "
+        f"to {recent:.3g})",
         f"median of the last {BLOCK_ROWS} logged updates {recent:.3g}, before training {initial:.3g}",
         {"training.learning_rate": f"{properties.learning_rate / 10:.1g}"},
     )
