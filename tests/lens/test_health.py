@@ -242,8 +242,8 @@ def test_a_budget_of_a_few_updates_is_too_small(small_run):
     assert finding.startswith("The budget is far too small: it was spent after")
 
 
+@pytest.mark.slow
 def test_a_horizon_much_shorter_than_the_context_is_noted(book, tmp_path):
-    pytest.importorskip("seqwise.lens.horizon")
     trained, _ = train(str(book), tmp_path, TINY_LANGUAGE, budget="8k-tokens", **{"training.learning_rate": 0.03})
     assert has(list_findings(trained, "note"), "The model uses little of its context: 90 % of the benefit comes from")
 

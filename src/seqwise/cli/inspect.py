@@ -65,6 +65,12 @@ class Inspect:
     """The answer to explain: its number from 0, or its name."""
     quick: bool = False
     """health: read only the curve of the run, neither its data nor its model."""
+    span: Annotated[str | None, UNSET] = None
+    """units: a part of the text: its words, or START:END in tokens from 0, without END."""
+    method: Annotated[Literal["pca", "tsne"] | None, UNSET] = None
+    """states: how states are projected onto a map; pca unless set."""
+    colour: Annotated[Literal["token", "label", "time"] | None, UNSET] = None
+    """states: what the colours of a map show; label if labels or tags are known."""
     word: Annotated[str | None, UNSET] = None
     """senses: the word to compare; the one that all sentences share unless set."""
     labels: Annotated[str | None, UNSET] = None
@@ -87,6 +93,10 @@ class Inspect:
     """The split to evaluate; valid unless set, test only together with --data."""
     max_examples: Annotated[int | None, UNSET] = None
     """Examples to evaluate at most."""
+    max_context: Annotated[int | None, UNSET] = None
+    """horizon: the longest context to measure, in tokens, words or steps."""
+    num_targets: Annotated[int | None, UNSET] = None
+    """horizon: how many targets are scored."""
     figure: Annotated[int | None, UNSET] = None
     """Number of the figure to draw or write, from 1; without it all are."""
     out: Annotated[Path | None, UNSET] = None

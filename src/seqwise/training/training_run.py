@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from itertools import count
 from pathlib import Path
 
 import torch
@@ -48,7 +47,7 @@ from seqwise.training.initialization import (
 )
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import explain_out_of_memory
-from seqwise.training.run import MODEL_FILE, Run, RunMetadata, Summary
+from seqwise.training.run import MODEL_FILE, Run, RunMetadata, Summary, find_free_folder
 from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
 from seqwise.training.validation import (
@@ -393,8 +392,3 @@ def build_defaults_context(task: Task, device: torch.device, processes: int, vec
         vector_width=vector_width,
         bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
     )
-
-
-def find_free_folder(name: str) -> Path:
-    """Returns the first of runs/NAME-1, -2, … that does not exist."""
-    return next(folder for number in count(1) if not (folder := Path("runs") / f"{name}-{number}").exists())

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 
 from seqwise.errors import SeqwiseError
 from seqwise.lens.health_checks.evidence import Checked, RunEvidence
+from seqwise.lens.horizon import horizon
 from seqwise.page.figures import Finding
 from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.language.inspection import compute_log_probabilities
 from seqwise.training.health_rules import MIN_UPDATES
 
-HORIZON = "seqwise.lens.horizon"
 CONSTANT_SHARE = 0.98  # of the predictions that are the same
 MAX_TRUE_SHARE = 0.9  # of the targets that are indeed so; above, the prediction may be right
 MIN_PREDICTIONS = 12
@@ -102,11 +100,8 @@ def check_baselines(evidence: RunEvidence) -> Checked:
 
 def check_horizon(evidence: RunEvidence) -> Checked:
     """Notes that 90 % of the benefit of context comes from less than an eighth of what the model can read."""
-    if find_spec(HORIZON) is None:
-        return "the view horizon is missing"
     if not evidence.subjects:
         return evidence.explain_missing_examples()
-    horizon = import_module(HORIZON).horizon
     try:
         values = next(iter(horizon(evidence.trained, num_targets=NUM_HORIZON_TARGETS).data.values()))
     except SeqwiseError as error:
