@@ -121,7 +121,7 @@ class ConvolutionalEncoder(nn.Module):
         stages = max(1, math.ceil(math.log2(size / grid)))
         channels = [CHANNELS, *(max(8, width >> (stages - 1 - i)) for i in range(stages - 1)), width]
         self.stage = nn.ModuleList()
-        self.side = size
+        self.image_size = self.side = size
         for inputs, outputs in pairwise(channels):
             layers = [Convolution(inputs, outputs, stride=2), ImageNorm(outputs), nn.ReLU()]
             self.stage.append(nn.Sequential(*layers, *(ResidualBlock(outputs) for _ in range(blocks))))

@@ -63,6 +63,8 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
+    measure: bool = True
+    """cost: measure time and memory, and compare the count of operations with a profiler."""
     quick: bool = False
     """health: read only the curve of the run, neither its data nor its model."""
     span: Annotated[str | None, UNSET] = None
@@ -82,7 +84,7 @@ class Inspect:
     length_penalty: Annotated[float | None, UNSET] = None
     """decoding: the length penalty of beam search."""
     max_length: Annotated[int | None, UNSET] = None
-    """decoding: the maximum number of tokens to generate."""
+    """decoding: the maximum number of tokens to generate; cost: the length of the longest sequence."""
     greedy: bool = False
     """decoding: always choose the most probable token."""
     seed: Annotated[int | None, UNSET] = None
@@ -113,7 +115,8 @@ def main(argv: Sequence[str]) -> int:
 
     folders = [value for value in args.inputs if is_run(value)]
     texts = [value for value in args.inputs if not is_run(value)]
-    typed = [name for name in list_typed(argv) if name not in COMMON]
+    typed = [name if hasattr(args, name) else name.removeprefix("no_") for name in list_typed(argv)]  # --no-measure
+    typed = [name for name in typed if name not in COMMON]
     _check_arguments(args, folders, texts, typed)
     runs = [load_model("inspect", Path(folder), (), args.device) for folder in folders]
     if args.view is None:

@@ -146,10 +146,16 @@ def compute_weights_by_head(queries: Tensor, keys: Tensor, mask: Tensor | None, 
     """Returns the weights (B, H, T, S) of scaled dot-product attention, in hardly more memory than they occupy."""
     if causal:
         mask = _combine_masks(mask, causal_mask(queries.shape[-2], keys.shape[-2], device=queries.device))
+    is_excluded = None if mask is None else ~mask
     weights = queries.new_empty(*queries.shape[:-1], keys.shape[-2])
     for head in range(queries.shape[1]):
         one = slice(head, head + 1)
-        weights[:, one] = masked_softmax(_SCALED_DOT(queries[:, one], keys[:, one]), mask)
+        scores = _SCALED_DOT(queries[:, one], keys[:, one])
+        if is_excluded is None:
+            weights[:, one] = scores.softmax(-1)
+        else:  # `masked_softmax`, in place
+            weights[:, one] = scores.masked_fill_(is_excluded, torch.finfo(scores.dtype).min).softmax(-1)
+            weights[:, one].masked_fill_(is_excluded, 0.0)
     return weights
 
 
