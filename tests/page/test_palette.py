@@ -6,7 +6,21 @@ from itertools import pairwise
 
 import pytest
 
-from seqwise.page.palette import NUM_STOPS, ROLES, get_colours, get_scale, to_oklab
+from seqwise.families import MODEL_FAMILIES
+from seqwise.page.palette import (
+    DASHES,
+    FAMILIES,
+    NUM_STOPS,
+    ROLES,
+    SERIES,
+    SHAPES,
+    choose_bar_styles,
+    choose_styles,
+    get_colours,
+    get_scale,
+    sort_groups,
+    to_oklab,
+)
 
 CARDS = ("#ffffff", "#1a1d23")  # behind figures, on light and dark pages
 
@@ -56,3 +70,34 @@ def test_conversion_to_oklab_matches_published_values():
 def test_series_without_a_role_repeat_their_colours():
     assert get_colours("", 0) == get_colours("", 8)
     assert get_colours("forget", 3) == ROLES["forget"]
+
+
+def test_every_model_family_has_a_style_of_its_own():
+    assert set(FAMILIES) == set(MODEL_FAMILIES)
+    styles = choose_styles(FAMILIES)
+    assert [style.colours for style in styles] == list(SERIES[:7])
+    assert [(style.shape, style.dash) for style in styles] == list(zip(SHAPES, DASHES))
+    for name, style in zip(FAMILIES, styles):
+        assert choose_styles([name]) == choose_styles([f"{name} in runs/a"]) == choose_styles([f"{name}: x"]) == [style]
+
+
+def test_other_series_take_the_styles_that_no_family_has():
+    names = ["width 64", "lstm in runs/b: direct path", "lstm in runs/b", "width 128", "gru"]
+    assert [style.variable for style in choose_styles(names)] == ["--c2", "--c3", "--c1", "--c4", "--c0"]
+    assert [style.variable for style in choose_styles(["a", "b"], ["forget", ""])] == ["--role-forget", "--c1"]
+    assert choose_styles(["lstm-wide"]) == choose_styles(["anything"])
+
+
+def test_a_colour_that_repeats_has_another_mark_and_dash():
+    styles = choose_styles([str(index) for index in range(40)])
+    assert len({(style.colours, style.shape, style.dash) for style in styles}) == 40
+
+
+def test_bars_have_one_colour_unless_all_are_named_after_families():
+    assert {style.variable for style in choose_bar_styles(["lstm", "the", "cat"])} == {"--c0"}
+    assert [style.variable for style in choose_bar_styles(["lstm in a", "gru in b"])] == ["--c1", "--c0"]
+    assert [style.variable for style in choose_bar_styles(["a", "b"], ["key", ""])] == ["--role-key", "--c0"]
+
+
+def test_groups_are_sorted_as_people_count():
+    assert sort_groups(["layer 10", "layer 2", "b", "layer 2", "a"]) == ["a", "b", "layer 2", "layer 10"]
