@@ -18,7 +18,6 @@ from seqwise.page.palette import (
     choose_styles,
     get_colours,
     get_scale,
-    sort_groups,
     to_oklab,
 )
 
@@ -97,7 +96,3 @@ def test_bars_have_one_colour_unless_all_are_named_after_families():
     assert {style.variable for style in choose_bar_styles(["lstm", "the", "cat"])} == {"--c0"}
     assert [style.variable for style in choose_bar_styles(["lstm in a", "gru in b"])] == ["--c1", "--c0"]
     assert [style.variable for style in choose_bar_styles(["a", "b"], ["key", ""])] == ["--role-key", "--c0"]
-
-
-def test_groups_are_sorted_as_people_count():
-    assert sort_groups(["layer 10", "layer 2", "b", "layer 2", "a"]) == ["a", "b", "layer 2", "layer 10"]

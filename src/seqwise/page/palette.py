@@ -117,15 +117,6 @@ def get_colours(role: str, index: int = 0) -> tuple[str, str]:
     return ROLES.get(role) or SERIES[index % len(SERIES)]
 
 
-def sort_groups(groups: Sequence[str]) -> list[str]:
-    """Returns the different names of groups in the order of a legend: "2" precedes "10"."""
-
-    def split_numbers(name: str) -> list[tuple[bool, int, str]]:
-        return [(not part.isdigit(), len(part) * part.isdigit(), part) for part in re.split(r"(\d+)", name)]
-
-    return sorted(set(groups), key=split_numbers)
-
-
 @cache
 def get_scale(scale: Literal["sequential", "diverging"], role: str = "") -> tuple[Stops, Stops]:
     """Returns the stops of a colour scale on light and dark pages, from the lowest value to the highest.

@@ -11,7 +11,7 @@ const REACH = 24, MAX_LABELS = 500;  // pixels from which a point is found; labe
 
 // Colour and shape of each point: by group, by value, or all alike.
 function createPointStyle(figure, scales) {
-  const styles = new Map(figure.styles);  // by group
+  const styles = new Map(figure.styles);  // by group, in the order of the points
   if (styles.size) return { styles, get: (i) => styles.get(figure.groups[i]) };
   if (!figure.values) return { styles, get: () => ({ colour: "var(--c0)", shape: "circle" }) };
   const [low, high] = findExtent(figure.values), size = Math.max(-low, high), isDiverging = low < 0 && high > 0;

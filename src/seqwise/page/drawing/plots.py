@@ -23,7 +23,7 @@ from seqwise.page.drawing.canvas import (
 from seqwise.page.drawing.colours import format_colour, make_ramp
 from seqwise.page.figures import LineChart, Reference, ScatterPlot, Series
 from seqwise.page.labels import measure_pixels, shorten, shorten_all
-from seqwise.page.palette import SeriesStyle, choose_styles, make_style, sort_groups
+from seqwise.page.palette import SeriesStyle, choose_styles, make_style
 from seqwise.page.scales import (
     Axis,
     choose_step,
@@ -243,7 +243,7 @@ def _choose_marks(canvas: Canvas, figure: ScatterPlot) -> tuple[list[str], list[
     """Returns the colour and shape of each point, and adds the legend."""
     first, num_points = make_style(0), len(figure.x)
     if figure.groups:
-        groups = sort_groups(figure.groups)
+        groups = list(dict.fromkeys(figure.groups))
         styles = dict(zip(groups, choose_styles(groups)))
         _add_group_legend(canvas, styles)
         own = [styles[group] for group in figure.groups]
