@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from seqwise.page.figures import BarChart, Figure, Heatmap, HeatmapGrid, ImageOverlay, LineChart, ScatterPlot, to_plain
-from seqwise.page.palette import choose_bar_styles, choose_styles
+from seqwise.page.palette import choose_bar_styles, choose_group_styles, choose_styles
 from seqwise.page.script import dump_json_for_script
 
 DIGITS = 6
@@ -73,8 +73,7 @@ def _pack_styles(figure: Figure) -> dict[str, Any]:
         bars = choose_bar_styles(figure.names, figure.roles)
         return {"colours": [style.to_plain()["colour"] for style in bars]}
     if isinstance(figure, ScatterPlot):
-        groups = list(dict.fromkeys(figure.groups))
-        return {"styles": [(group, style.to_plain()) for group, style in zip(groups, choose_styles(groups))]}
+        return {"styles": [(group, style.to_plain()) for group, style in choose_group_styles(figure.groups).items()]}
     return {}
 
 

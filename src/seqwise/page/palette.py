@@ -15,7 +15,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
 from typing import Literal
 
 # Role → colour on a light page, colour on a dark page.
@@ -49,8 +48,9 @@ SERIES: tuple[tuple[str, str], ...] = (
 )
 SHAPES = ("circle", "square", "diamond", "up", "down", "cross", "hexagon")
 DASHES = ("", "8 3", "2 3", "10 3 2 3", "5 3", "1 4", "12 4 4 4")
-# Each has the style of its position in every chart: "lstm", "lstm in runs/ptb" and "lstm in runs/ptb: singular value".
+# Each has the style of its position in every chart: "lstm", "ptb-lstm", "book (lstm): singular value".
 FAMILIES = ("gru", "lstm", "transformer", "rnn", "attentive-rnn", "feedforward", "ngram")
+_FAMILY = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(FAMILIES, key=len, reverse=True))})(?![a-z0-9])")
 
 NUM_STOPS = 17  # of a colour scale; colours between two stops are interpolated
 # Lightness of the ends of a scale on a light page and on a dark page: the low end is close to the background.
@@ -78,13 +78,27 @@ class SeriesStyle:
 
 def choose_styles(names: Sequence[str], roles: Sequence[str] = ()) -> list[SeriesStyle]:
     """Returns a style for each series of a chart: the colour of its role, the style of its family, or the next one."""
-    return [make_style(index, role) for index, role in zip_longest(_choose_indices(names), roles, fillvalue="")]
+    return _make_styles(_choose_indices(names), roles)
 
 
 def choose_bar_styles(names: Sequence[str], roles: Sequence[str] = ()) -> list[SeriesStyle]:
     """Returns a style for each bar: the colour of its role, that of its family if all have one, or the same for all."""
     indices = _choose_indices(names) if all(map(find_family, names)) else [0] * len(names)
-    return [make_style(index, role) for index, role in zip_longest(indices, roles, fillvalue="")]
+    return _make_styles(indices, roles)
+
+
+def choose_group_styles(groups: Sequence[str]) -> dict[str, SeriesStyle]:
+    """Returns a style for each group of points, in the order of the points; those of families if all groups are some.
+
+    groups: one per point
+    """
+    names = list(dict.fromkeys(groups))
+    indices = _choose_indices(names) if all(map(find_family, names)) else range(len(names))
+    return {name: make_style(index) for name, index in zip(names, indices)}
+
+
+def _make_styles(indices: Sequence[int], roles: Sequence[str]) -> list[SeriesStyle]:
+    return [make_style(index, role) for index, role in zip(indices, roles or [""] * len(indices), strict=True)]
 
 
 def make_style(index: int, role: str = "") -> SeriesStyle:
@@ -94,9 +108,11 @@ def make_style(index: int, role: str = "") -> SeriesStyle:
 
 
 def find_family(name: str) -> str | None:
-    """Returns the model family that a series is named after, or None."""
-    start = re.split(r" in |: ", name, maxsplit=1)[0]
-    return start if start in FAMILIES else None
+    """Returns the model family that a series is named after, or None; one in brackets decides between several."""
+    name = name.lower()
+    found = set(_FAMILY.findall(name))
+    in_brackets = {family for family in found if f"({family})" in name}
+    return min(in_brackets or found) if len(in_brackets or found) == 1 else None
 
 
 def _choose_indices(names: Sequence[str]) -> list[int]:

@@ -23,7 +23,7 @@ from seqwise.page.drawing.canvas import (
 from seqwise.page.drawing.colours import format_colour, make_ramp
 from seqwise.page.figures import LineChart, Reference, ScatterPlot, Series
 from seqwise.page.labels import measure_pixels, shorten, shorten_all
-from seqwise.page.palette import SeriesStyle, choose_styles, make_style
+from seqwise.page.palette import SeriesStyle, choose_group_styles, choose_styles, make_style
 from seqwise.page.scales import (
     Axis,
     choose_step,
@@ -243,8 +243,7 @@ def _choose_marks(canvas: Canvas, figure: ScatterPlot) -> tuple[list[str], list[
     """Returns the colour and shape of each point, and adds the legend."""
     first, num_points = make_style(0), len(figure.x)
     if figure.groups:
-        groups = list(dict.fromkeys(figure.groups))
-        styles = dict(zip(groups, choose_styles(groups)))
+        styles = choose_group_styles(figure.groups)
         _add_group_legend(canvas, styles)
         own = [styles[group] for group in figure.groups]
         return [style.colours[0] for style in own], [style.shape for style in own]
