@@ -59,7 +59,7 @@ from seqwise.training.validation import (
     measure_share,
 )
 from seqwise.training.word_vectors import WordVectors
-from seqwise.user_files import list_files
+from seqwise.user_files import get_files_by_name
 
 MAX_UNSAVED_SECONDS = 120  # seconds of training that a killed process can lose
 STEPS_PER_LOG = 10  # steps between two lines of metrics.jsonl
@@ -126,7 +126,7 @@ def create_run_folder(
     initial_embeddings = {} if word_vectors is None else word_vectors.match_vocabularies(task, log)
     description = environment.describe()
     if get_family(settings.model).build is not None:
-        description[MODEL_FILE] = list_files(FAMILY_FILES).get(settings.model)
+        description[MODEL_FILE] = get_files_by_name(FAMILY_FILES).get(settings.model)
     if get_family(settings.model).is_recurrent:
         description["recurrent_path"] = describe_backend(choose_device(settings))
     return Run.create(
