@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seqwise.lens.errors import errors as errors
     from seqwise.lens.gates import gates as gates
     from seqwise.lens.gradients import gradients as gradients
+    from seqwise.lens.health import health as health
     from seqwise.lens.horizon import horizon as horizon
     from seqwise.lens.neighbours import neighbours as neighbours
     from seqwise.lens.senses import senses as senses
@@ -37,6 +38,7 @@ VIEWS = {
         "seqwise.lens.gradients",
         "how far back the last state's gradient reaches, for one or several runs",
     ),
+    "health": ("seqwise.lens.health", "what is wrong with a run, with evidence and a command to try"),
     "horizon": (
         "seqwise.lens.horizon",
         "how much of the past a model uses: loss against visible context, for one or several runs",

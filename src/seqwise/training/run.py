@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -246,6 +247,11 @@ class Run:
     def write_text(self, name: str, text: str) -> None:
         """Replaces a small file of the run."""
         write_text(self.folder / name, text, fix=get_resume_fix(self.folder))
+
+
+def find_free_folder(name: str) -> Path:
+    """Returns the first of runs/NAME-1, -2, … that does not exist."""
+    return next(folder for number in count(1) if not (folder := Path("runs") / f"{name}-{number}").exists())
 
 
 def _build_not_a_run_error(folder: Path) -> RunError:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from itertools import count
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -38,6 +37,7 @@ from seqwise.training.checkpoints import (
     save_checkpoint,
 )
 from seqwise.training.distribution import World, get_local_device
+from seqwise.training.health_monitor import open_monitor
 from seqwise.training.initialization import (
     compile_layers,
     find_compilable_stacks,
@@ -47,7 +47,7 @@ from seqwise.training.initialization import (
 )
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import explain_out_of_memory
-from seqwise.training.run import MODEL_FILE, Run, RunMetadata, Summary
+from seqwise.training.run import MODEL_FILE, Run, RunMetadata, Summary, find_free_folder
 from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
 from seqwise.training.validation import (
@@ -55,6 +55,7 @@ from seqwise.training.validation import (
     MAX_VALIDATION_SHARE,
     choose_share,
     count_budget_tokens,
+    describe_share,
     estimate_share,
     measure_share,
 )
@@ -191,6 +192,7 @@ class TrainingRun:
         self.valid_size = task.valid_size()
         self.budget_tokens = count_budget_tokens(self.trainer.budget, task.size().num_tokens)
         self._choose_validation_share()
+        self.monitor = open_monitor(run, task, model)
 
     def _validate(self, share: float | None = None) -> dict[str, float]:
         """Returns metrics on a share of the validation split, by default the share that is used during training."""
@@ -211,7 +213,7 @@ class TrainingRun:
             trainer.validation_cost = FORWARD_COST * state.validation_share * split.num_tokens / self.budget_tokens
         if state.validation_share < 1 and not state.ended:
             self.log(
-                f"validation: {_describe_share(state.validation_share, split.num_tokens, self.task.unit)} during "
+                f"validation: {describe_share(state.validation_share, split.num_tokens, self.task.unit)} during "
                 f"training, so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the budget."
             )
 
@@ -309,7 +311,7 @@ class TrainingRun:
         for step in self.trainer.steps():
             if step.number == first_step:
                 self._save_backends()
-            self._log_step(step)
+            step = self._log_step(step)
             start = time.perf_counter()
             if step.best:
                 self._save_best_weights()
@@ -340,10 +342,13 @@ class TrainingRun:
         interval = self.run.settings.training.save_every
         return step.number % interval == 0 if interval else step.validation is not None
 
-    def _log_step(self, step: Step) -> None:
+    def _log_step(self, step: Step) -> Step:
+        """Writes a line of metrics.jsonl if one is due; returns the step, with a note if training goes wrong."""
         is_due = step.number % STEPS_PER_LOG == 0 or step.number == 1 or step.validation or step.ended
         if self.world.is_first and is_due:
+            step = replace(step, notes=(*step.notes, *self.monitor.add(step)))
             self.run.log(step)
+        return step
 
     def _save_best_weights(self) -> None:
         with self.trainer.use_averaged_weights():
@@ -367,10 +372,6 @@ class TrainingRun:
         self.run.write_text("README.md", build_model_card(self.run, self.task, f"{num_parameters:,} parameters"))
 
 
-def _describe_share(share: float, num_tokens: int, unit: str) -> str:
-    return f"{100 * share:.2g}% of the split, {share * num_tokens:,.0f} {unit}," if share < 1 else "all of the split"
-
-
 def choose_device(settings: Settings) -> torch.device:
     """Returns the device of the settings; for "auto" the GPU if there is one."""
     if settings.device == "auto":
@@ -391,8 +392,3 @@ def build_defaults_context(task: Task, device: torch.device, processes: int, vec
         vector_width=vector_width,
         bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
     )
-
-
-def find_free_folder(name: str) -> Path:
-    """Returns the first of runs/NAME-1, -2, … that does not exist."""
-    return next(folder for number in count(1) if not (folder := Path("runs") / f"{name}-{number}").exists())
