@@ -116,3 +116,10 @@ def test_groups_have_styles_in_the_order_of_the_points_unless_all_are_named_afte
         ("noun", "--c2"),
     ]
     assert [style.variable for style in choose_group_styles(["rnn", "b (gru)", "rnn"]).values()] == ["--c3", "--c0"]
+
+
+def test_a_series_that_continues_another_has_its_colour_and_another_dash():
+    base, direct, other = choose_styles(["ptb-lstm", "ptb-lstm: direct path ∏f", "ptb-gru"])
+    assert direct.colours == base.colours
+    assert direct.dash != base.dash
+    assert other.colours != base.colours

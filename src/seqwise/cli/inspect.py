@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -33,6 +33,8 @@ EXAMPLES = """seqwise inspect runs/book
 seqwise inspect runs/book 'It was a dark night' --view gates --layer 1
 seqwise inspect runs/lstm runs/gru --view gradients --out gradients.html"""
 
+VIEW_OPTION = tyro.conf.arg(metavar="VIEW", help=f"What to show: {', '.join(VIEWS)}.")
+
 
 @dataclass
 class Inspect:
@@ -49,8 +51,9 @@ class Inspect:
         tyro.conf.arg(metavar="RUN [RUN …] [TEXT …]", help_behavior_hint=""),
     ] = ()
     """Run folders, or folders of comparisons, whose best run is used; then the text."""
-    view: Annotated[Literal[tuple(VIEWS)] | None, UNSET] = None  # type: ignore[valid-type]
-    """What to show."""
+    main_options: ClassVar = ("view", "layer", "head", "unit", "answer", "data", "figure", "out", "device", "json")
+
+    view: Annotated[Literal[tuple(VIEWS)] | None, UNSET, VIEW_OPTION] = None  # type: ignore[valid-type]
     layer: Annotated[str | None, UNSET] = None
     """The layer to show: its number from 1, or its name."""
     head: Annotated[int | None, UNSET] = None

@@ -116,7 +116,10 @@ def find_family(name: str) -> str | None:
 
 
 def _choose_indices(names: Sequence[str]) -> list[int]:
-    """Returns a different index for each name: of the names of one family, the shortest has that of the family."""
+    """Returns a different index for each name: of the names of one family, the shortest has that of the family.
+
+    A name that continues another, as "lstm: direct path" continues "lstm", has its colour with another mark and dash.
+    """
     indices: dict[int, int] = {}
     families = list(map(find_family, names))
     for style, family in enumerate(FAMILIES):
@@ -125,6 +128,11 @@ def _choose_indices(names: Sequence[str]) -> list[int]:
             indices[min(own, key=lambda position: len(names[position]))] = style
     taken = set(indices.values())
     free = (index for index in range(len(names) + len(FAMILIES)) if index not in taken)
+    for position, name in enumerate(names):
+        base = next((number for number, other in enumerate(names) if name.startswith(f"{other}: ")), None)
+        if position not in indices and base in indices:
+            repeats = sum(index % len(SERIES) == indices[base] % len(SERIES) for index in indices.values())
+            indices[position] = indices[base] + repeats * len(SERIES)
     return [indices[position] if position in indices else next(free) for position in range(len(names))]
 
 
