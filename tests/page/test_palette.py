@@ -85,7 +85,7 @@ def test_every_model_family_has_a_style_of_its_own():
 
 def test_other_series_take_the_styles_that_no_family_has():
     names = ["width 64", "ptb-lstm: direct path", "ptb-lstm", "width 128", "gru"]
-    assert [style.variable for style in choose_styles(names)] == ["--c2", "--c3", "--c1", "--c4", "--c0"]
+    assert [style.variable for style in choose_styles(names)] == ["--c2", "--c1", "--c1", "--c3", "--c0"]
     assert [style.variable for style in choose_styles(["a", "b"], ["forget", ""])] == ["--role-forget", "--c1"]
 
 
