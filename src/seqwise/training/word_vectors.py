@@ -147,7 +147,7 @@ class WordVectors:
     def match_vocabulary(self, tokenizer: Tokenizer, counts: Tensor | None = None) -> VocabularyMatch:
         """Returns the tokens that are words of the file, as they are or in lower case.
 
-        Tokens that continue a word do not match. If the file has n-grams, vectors of other words are composed from them.
+        Tokens that continue a word do not match. If the file has n-grams, vectors of other words are composed of them.
         """
         special = {*tokenizer.specials, UNKNOWN, END}
         word_ids = [token_id for token_id in range(len(tokenizer)) if tokenizer.token(token_id) not in special]
