@@ -162,7 +162,7 @@ class Corpus:
     fingerprint: str  # hash of the content of each split
     parts: dict[str, list[Part]] = field(repr=False)  # by split
     files: list[str] = field(repr=False)
-    has_predefined_splits: bool = False  # no split was held out of the training text
+    has_predefined_splits: bool = False  # the data came with a test split; other splits may be held out
     findings: Findings = field(default_factory=Findings, repr=False)  # such as files that are converted to UTF-8
 
     def documents(self, split: str) -> Iterator[Document]:
@@ -280,7 +280,7 @@ def _build_corpus(
         digest.update(split.encode())
         for source, summary in groups[split]:
             digest.update(f"{type(source).__name__} {summary.digest}".encode())
-    return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, not any(missing.values()), findings)
+    return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, "test" in sources, findings)
 
 
 def _create_byte_counter(sources: dict[str, list[Source]], progress: ProgressCallback) -> Callable[[int], None]:
