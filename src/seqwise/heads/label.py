@@ -24,7 +24,7 @@ class Pooling(nn.Module):
 
 
 class LastPooling(Pooling):
-    """The state of the last step; of the backward direction, the last `backward_width` entries, the first step's."""
+    """The state of the last step, but the last `backward_width` entries, the backward direction, of the first step."""
 
     def __init__(self, width: int, backward_width: int = 0):
         super().__init__(width)
