@@ -137,7 +137,10 @@ class Tokenizer:
     # ---- ids → text
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns readable text. Exact for characters and bpe; `spaces` separates all tokens, others as in English."""
+        """Returns readable text. It is exact for characters and bpe.
+
+        The kind `spaces` puts a space between all tokens; words and wordpiece place spaces as in English.
+        """
         if self.kind == "bpe":
             return self._decode_bytes(ids)
         tokens = self.tokens(ids)
