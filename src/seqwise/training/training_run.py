@@ -55,9 +55,11 @@ from seqwise.training.validation import (
     MAX_VALIDATION_SHARE,
     choose_share,
     count_budget_tokens,
+    describe_share,
     estimate_share,
     measure_share,
 )
+from seqwise.training.watch import LayerWatch
 from seqwise.training.word_vectors import WordVectors
 from seqwise.user_files import list_files
 
@@ -191,6 +193,7 @@ class TrainingRun:
         self.valid_size = task.valid_size()
         self.budget_tokens = count_budget_tokens(self.trainer.budget, task.size().num_tokens)
         self._choose_validation_share()
+        self.layer_watch = LayerWatch(self.trainer) if settings.training.watch and world.is_first else None
 
     def _validate(self, share: float | None = None) -> dict[str, float]:
         """Returns metrics on a share of the validation split, by default the share that is used during training."""
@@ -211,7 +214,7 @@ class TrainingRun:
             trainer.validation_cost = FORWARD_COST * state.validation_share * split.num_tokens / self.budget_tokens
         if state.validation_share < 1 and not state.ended:
             self.log(
-                f"validation: {_describe_share(state.validation_share, split.num_tokens, self.task.unit)} during "
+                f"validation: {describe_share(state.validation_share, split.num_tokens, self.task.unit)} during "
                 f"training, so that it takes at most {MAX_VALIDATION_SHARE:.0%} of the budget."
             )
 
@@ -344,6 +347,8 @@ class TrainingRun:
         is_due = step.number % STEPS_PER_LOG == 0 or step.number == 1 or step.validation or step.ended
         if self.world.is_first and is_due:
             self.run.log(step)
+        if self.layer_watch is not None and (row := self.layer_watch.finish_step(step)):
+            self.run.log_layers(row)
 
     def _save_best_weights(self) -> None:
         with self.trainer.use_averaged_weights():
@@ -365,10 +370,6 @@ class TrainingRun:
         num_parameters = sum(p.numel() for p in self.trainer.model.parameters())
         self.run.write_text("curve.svg", build_curve_svg(self.run.read_metrics(), self.task.unit))
         self.run.write_text("README.md", build_model_card(self.run, self.task, f"{num_parameters:,} parameters"))
-
-
-def _describe_share(share: float, num_tokens: int, unit: str) -> str:
-    return f"{100 * share:.2g}% of the split, {share * num_tokens:,.0f} {unit}," if share < 1 else "all of the split"
 
 
 def choose_device(settings: Settings) -> torch.device:

@@ -67,6 +67,11 @@ def count_budget_tokens(budget: Budget, tokens_per_epoch: int) -> float | None:
     return budget.amount * (tokens_per_epoch if budget.unit == "epochs" else 1)
 
 
+def describe_share(share: float, num_tokens: int, unit: str) -> str:
+    """Returns a share of the split in words."""
+    return f"{100 * share:.2g}% of the split, {share * num_tokens:,.0f} {unit}," if share < 1 else "all of the split"
+
+
 def _round_up(share: float) -> float:
     """Returns the share, or 1 for nearly the whole split."""
     return 1.0 if share > MAX_PARTIAL_SHARE else share
