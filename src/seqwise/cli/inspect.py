@@ -63,6 +63,8 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
+    watch: bool = False
+    """training: redraw the view until the runs end, or Ctrl-C."""
     out: Annotated[Path | None, UNSET] = None
     """File to write: an interactive page (.html), an image (.png, .svg) or the numbers (.json)."""
     device: Device = "auto"

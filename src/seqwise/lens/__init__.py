@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from seqwise.lens.attribution import attribution as attribution
     from seqwise.lens.gates import gates as gates
     from seqwise.lens.gradients import gradients as gradients
+    from seqwise.lens.training import training as training
 
 # Name of a view → its module, and what it shows in one line.
 VIEWS = {
@@ -27,6 +28,10 @@ VIEWS = {
     "gradients": (
         "seqwise.lens.gradients",
         "how far back the last state's gradient reaches, for one or several runs",
+    ),
+    "training": (
+        "seqwise.lens.training",
+        "loss, learning rate and gradients of one or several runs over training, also while they are trained",
     ),
 }
 

@@ -39,22 +39,16 @@ class LayerWatch:
         self.last_step = trainer.state.step
         self._previous: Sequence[Tensor] = ()  # weights before the update
         self._norms: Tensor | None = None  # (3, parameters): of gradients, weights and updates
-        self._handles = [
-            trainer.optimizer.register_step_pre_hook(lambda *_: self._before_update()),
-            trainer.optimizer.register_step_post_hook(lambda *_: self._after_update()),
-        ]
+        self.is_stopped = False
+        trainer.optimizer.register_step_pre_hook(lambda *_: self._before_update())
+        trainer.optimizer.register_step_post_hook(lambda *_: self._after_update())
 
     def is_due(self, step: int) -> bool:
         """Returns whether a step is recorded."""
-        if step != 1 and (step % STEPS_PER_ROW or step - self.last_step < step / ROWS_PER_E_FOLD):
+        is_candidate = step % STEPS_PER_ROW == 0 and step - self.last_step >= step / ROWS_PER_E_FOLD
+        if self.is_stopped or not (step == 1 or is_candidate):
             return False
         return self.num_rows < 2 or self.seconds <= MAX_SHARE * (self.trainer.state.seconds - self.start)
-
-    def stop(self) -> None:
-        """Records nothing from here on."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles, self._previous, self._norms = [], (), None
 
     @torch.no_grad()
     def _before_update(self) -> None:
@@ -65,7 +59,7 @@ class LayerWatch:
             self._norms = torch.stack(torch._foreach_norm([p.grad for p in self.parameters]))
             self._previous = [parameter.detach().clone() for parameter in self.parameters]
         except torch.OutOfMemoryError:
-            self._stop_for_memory()
+            self._stop()
         self._add_seconds(start)
 
     @torch.no_grad()
@@ -89,7 +83,7 @@ class LayerWatch:
         try:
             probed = self.probe.measure()
         except torch.OutOfMemoryError:
-            self._stop_for_memory()
+            self._stop()
             return None
         self._add_seconds(start)
         self.num_rows, self.last_step = self.num_rows + 1, step.number
@@ -111,8 +105,9 @@ class LayerWatch:
         if self.num_rows:
             self.seconds += time.perf_counter() - start
 
-    def _stop_for_memory(self) -> None:
-        self.stop()
+    def _stop(self) -> None:
+        """Records nothing from here on: training needs the memory."""
+        self.is_stopped, self._previous, self._norms = True, (), None
         self.trainer.notes.append("out of memory: layers are no longer recorded (--training.watch).")
 
 
