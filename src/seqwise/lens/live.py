@@ -88,13 +88,12 @@ class LiveDisplay:
         self.live.start()
 
     def show(self, view: View) -> None:
-        count = len(view.figures)
-        while True:
-            text = draw_text(view.title, view.summary, view.figures[:count], self.console.width, has_colour=True)
-            if not count or text.count("\n") < self.console.height - MARGIN:
+        counts = range(len(view.figures), 0, -1)
+        for summary, count in [*((view.summary, count) for count in counts), (view.summary[:1], 1)]:
+            text = draw_text(view.title, summary, view.figures[:count], self.console.width, has_colour=True)
+            if text.count("\n") < self.console.height - MARGIN:
                 break
-            count -= 1
-        self.live.update(Text.from_ansi(text), refresh=True)
+        self.live.update(Text.from_ansi(text), refresh=True)  # rich cuts off what is still too long
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)

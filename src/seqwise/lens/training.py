@@ -68,7 +68,8 @@ def build_view(runs: Sequence[Run]) -> View:
     figures = draw_metrics(data, thresholds.pop() if len(thresholds) == 1 else None)
     for name in names:
         figures += draw_layers(data[name], name if len(names) > 1 else "", USUAL_RATIO)
-    summary = [sentence for name in names for sentence in describe(name, data[name])]
+    sentences = [describe(name, data[name]) for name in names]
+    summary = sentences[0] if len(names) == 1 else [" ".join(each) for each in sentences]
     missing = [name for name in names if "layers" not in data[name]]
     if missing:
         of_which = "" if len(missing) == len(names) else f" of {', '.join(missing)}"
