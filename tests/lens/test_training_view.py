@@ -86,7 +86,7 @@ def test_recorded_layers_are_arrays_over_the_updates(copy_run):
         *("Update-to-weight ratio per layer", "Gradient norm per layer", "Saturated gates", "Dead units"),
     ]
     assert view.summary[1] == (
-        "Update-to-weight ratio at step 20: from 0.001 (embedding) to 0.1 (layer 1); 0.001 is usual."
+        "Update-to-weight ratio at step 20: from 0.001 (embedding) to 0.1 (layer 1); about 0.001 is usual."
     )
     assert view.summary[2:] == (
         "Most saturated gate: forget of layer 1, closed at 25% and open at 50% of all values.",

@@ -134,7 +134,7 @@ def describe(name: str, data: Mapping[str, Any]) -> list[str]:
         low, high = min(ratios, key=lambda key: ratios[key]), max(ratios, key=lambda key: ratios[key])
         sentences.append(
             f"Update-to-weight ratio at step {int(data['watch_step'][-1]):,}: from {ratios[low]:.2g} ({low}) to "
-            f"{ratios[high]:.2g} ({high}); {USUAL_RATIO:g} is usual."
+            f"{ratios[high]:.2g} ({high}); about {USUAL_RATIO:g} is usual."
         )
         sentences += _describe_gates(data["gates"], data["dead_units"])
     return sentences
