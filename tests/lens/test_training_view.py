@@ -116,7 +116,7 @@ def test_several_runs_are_on_one_chart(copy_run):
     assert [name.split()[0] for name in view.data] == ["lstm", "gru"]
     loss = view.figures[0]
     assert isinstance(loss, LineChart)
-    assert [series.name.split(": ")[1] for series in loss.series] == ["training", "validation"] * 2
+    assert [series.name.split(": ")[0] for series in loss.series] == ["training", "validation"] * 2
     assert all("in" in figure.title for figure in view.figures[3:]), "figures of layers name their run"
     assert "The layers of lstm in" in view.summary[-1]
 

@@ -44,14 +44,17 @@ def every_step(monkeypatch):
 def open_run(book: Path, tmp_path: Path) -> Callable[..., TrainingRun]:
     """(name, task, family, settings of training) → the training of a new run."""
 
-    def open_one(name: str, task: str = "language", family: str = "lstm", **training: Any) -> TrainingRun:
+    def open_one(
+        name: str, task: str = "language", family: str = "lstm", device: str = "cpu", **training: Any
+    ) -> TrainingRun:
         data, small = str(book), LANGUAGE
         if task != "language":
             (tmp_path / f"{name}-data").mkdir()
             row = import_module(f"rows_{task}").ROW
             data, small = row.write(tmp_path / f"{name}-data"), row.settings
-        settings: Settings = keep_used({**small, "task": task, "model": family, "device": "cpu"})
+        settings: Settings = keep_used({**small, "task": task, "model": family})
         settings.budget = f"{NUM_STEPS * 64}-tokens"
+        settings.device = device
         for key, value in training.items():
             setattr(settings.training, key, value)
         run, prepared_task = create_run(data, settings, tmp_path / name)
@@ -169,6 +172,18 @@ def test_gradients_are_those_of_the_update_also_if_the_next_ones_are_computed_in
     for row in training.run.read_layers():
         total = math.hypot(*(layer["gradient_norm"] for layer in row["layers"].values()))
         assert total == pytest.approx(steps[row["step"]], rel=1e-4)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_gradients_of_replayed_graphs_are_those_of_the_update(open_run, every_step):
+    training = open_run("run", device="cuda", watch=True)
+    steps = {step.number: step.gradient_norm for step in training.steps()}
+    assert training.trainer.replay.graphs, "recording does not prevent CUDA graphs"
+    rows = training.run.read_layers()
+    assert len(rows) == NUM_STEPS
+    for row in rows:
+        total = math.hypot(*(layer["gradient_norm"] for layer in row["layers"].values()))
+        assert total == pytest.approx(steps[row["step"]], rel=1e-3)
 
 
 def test_the_update_of_sgd_is_the_learning_rate_times_the_gradient(open_run, every_step):

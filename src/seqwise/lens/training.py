@@ -7,6 +7,7 @@ of the run only: neither data nor weights. So it also shows a run that is being 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,12 +63,14 @@ def training(models: Any, *, watch: bool = False) -> View:
 
 def build_view(runs: Sequence[Run]) -> View:
     """Returns the view of what the runs have written so far."""
+    runs = list({run.folder: run for run in runs}.values())
     data = {f"{run.settings.model} in {run.folder}": collect(run) for run in runs}
     names = list(data)
     thresholds = {run.settings.training.clip_threshold for run in runs if run.settings.training.clip == "norm"}
-    figures = draw_metrics(data, thresholds.pop() if len(thresholds) == 1 else None)
-    for name in names:
-        figures += draw_layers(data[name], name if len(names) > 1 else "", USUAL_RATIO)
+    drawn = dict(zip(shorten_names(runs), data.values(), strict=True))
+    figures = draw_metrics(drawn, thresholds.pop() if len(thresholds) == 1 else None)
+    for name, values in drawn.items():
+        figures += draw_layers(values, name if len(drawn) > 1 else "", USUAL_RATIO)
     sentences = [describe(name, data[name]) for name in names]
     summary = sentences[0] if len(names) == 1 else [" ".join(each) for each in sentences]
     missing = [name for name in names if "layers" not in data[name]]
@@ -76,6 +79,13 @@ def build_view(runs: Sequence[Run]) -> View:
         summary.append(f"The layers{of_which} were not recorded: {HOW_TO_RECORD}.")
     title = f"Training of {names[0]}" if len(names) == 1 else f"Training of {len(names)} runs"
     return View("training", title, tuple(summary), tuple(figures), data)
+
+
+def shorten_names(runs: Sequence[Run]) -> list[str]:
+    """Returns names for legends, without the folder that all runs are in."""
+    common = os.path.commonpath([run.folder.parent.absolute() for run in runs])
+    paths = [os.path.relpath(run.folder.absolute(), common) for run in runs]
+    return [f"{run.settings.model} in {path}" for run, path in zip(runs, paths, strict=True)]
 
 
 def collect(run: Run) -> dict[str, Any]:

@@ -53,10 +53,10 @@ def draw_metrics(data: Mapping[str, Mapping[str, Any]], clip_threshold: float | 
 
 
 def _draw_loss(name: str, data: Mapping[str, Any], names_run: bool) -> list[Series]:
-    prefix = f"{name}: " if names_run else ""
-    lines = [_reduce(f"{prefix}training", data["step"], data["loss"])]
+    suffix = f": {name}" if names_run else ""
+    lines = [_reduce(f"training{suffix}", data["step"], data["loss"])]
     if len(data["validation_step"]):
-        lines.append(Series(name=f"{prefix}validation", x=data["validation_step"], y=data["validation_loss"]))
+        lines.append(Series(name=f"validation{suffix}", x=data["validation_step"], y=data["validation_loss"]))
     return lines
 
 

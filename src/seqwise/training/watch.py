@@ -11,7 +11,6 @@ one is skipped if the rows so far took more than `MAX_SHARE` of the time.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,7 +36,7 @@ class LayerWatch:
         self.num_rows, self.seconds = 0, 0.0  # rows so far, and what those after the first took
         self.start = trainer.state.seconds
         self.last_step = trainer.state.step
-        self._previous: Sequence[Tensor] = ()  # weights before the update
+        self._previous: list[Tensor] = []  # weights before the update
         self._norms: Tensor | None = None  # (3, parameters): of gradients, weights and updates
         self.is_stopped = False
         trainer.optimizer.register_step_pre_hook(lambda *_: self._before_update())
@@ -56,7 +55,7 @@ class LayerWatch:
             return
         start = time.perf_counter()
         try:
-            self._norms = torch.stack(torch._foreach_norm([p.grad for p in self.parameters]))
+            self._norms = torch.stack(torch._foreach_norm([p.grad for p in self.parameters if p.grad is not None]))
             self._previous = [parameter.detach().clone() for parameter in self.parameters]
         except torch.OutOfMemoryError:
             self._stop()
@@ -67,8 +66,8 @@ class LayerWatch:
         if self._norms is None:
             return
         start = time.perf_counter()
-        updates, self._previous = self._previous, ()
-        torch._foreach_sub_(updates, self.parameters)
+        updates, self._previous = self._previous, []
+        torch._foreach_sub_(updates, list(self.parameters))
         norms = [torch.stack(torch._foreach_norm(tensors)) for tensors in (self.parameters, updates)]
         self._norms = torch.stack((self._norms, *norms))
         self._add_seconds(start)
@@ -107,7 +106,7 @@ class LayerWatch:
 
     def _stop(self) -> None:
         """Records nothing from here on: training needs the memory."""
-        self.is_stopped, self._previous, self._norms = True, (), None
+        self.is_stopped, self._previous, self._norms = True, [], None
         self.trainer.notes.append("out of memory: layers are no longer recorded (--training.watch).")
 
 
