@@ -67,8 +67,9 @@ class LayerWatch:
             return
         start = time.perf_counter()
         updates, self._previous = self._previous, []
-        torch._foreach_sub_(updates, list(self.parameters))
-        norms = [torch.stack(torch._foreach_norm(tensors)) for tensors in (self.parameters, updates)]
+        weights: list[Tensor] = list(self.parameters)
+        torch._foreach_sub_(updates, weights)
+        norms = [torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, updates)]
         self._norms = torch.stack((self._norms, *norms))
         self._add_seconds(start)
 
