@@ -196,18 +196,18 @@ def share_weights(model: TranslationModel, baseline: Any) -> None:
             _share_attention(layer.attention, baseline_layer.self_attn)
             layer.attention_norm.load_state_dict(baseline_layer.self_attn_layer_norm.state_dict())
             if hasattr(layer, "cross"):
-                _share_attention(layer.cross, baseline_layer.encoder_attn)
-                layer.cross_norm.load_state_dict(baseline_layer.encoder_attn_layer_norm.state_dict())
-            layer.feedforward.inward.load_state_dict(baseline_layer.fc1.state_dict())
-            layer.feedforward.outward.load_state_dict(baseline_layer.fc2.state_dict())
+                _share_attention(layer.cross_attention, baseline_layer.encoder_attn)
+                layer.cross_attention_norm.load_state_dict(baseline_layer.encoder_attn_layer_norm.state_dict())
+            layer.feedforward.in_proj.load_state_dict(baseline_layer.fc1.state_dict())
+            layer.feedforward.out_proj.load_state_dict(baseline_layer.fc2.state_dict())
             layer.feedforward_norm.load_state_dict(baseline_layer.final_layer_norm.state_dict())
 
 
 def _share_attention(attention: Any, baseline: Any) -> None:
     parts = [baseline.q_proj, baseline.k_proj, baseline.v_proj]
-    attention.inward.weight.copy_(torch.cat([part.weight for part in parts]))
-    attention.inward.bias.copy_(torch.cat([part.bias for part in parts]))
-    attention.outward.load_state_dict(baseline.out_proj.state_dict())
+    attention.in_proj.weight.copy_(torch.cat([part.weight for part in parts]))
+    attention.in_proj.bias.copy_(torch.cat([part.bias for part in parts]))
+    attention.out_proj.load_state_dict(baseline.out_proj.state_dict())
 
 
 # Measurement

@@ -30,13 +30,13 @@ def main() -> None:
 
     print("recorded:", ", ".join(name for name in recording if ".layer.0." in name))
     for layer in range(2):
-        forget = recording[f"backbone.deep.layer.{layer}.lstm.forget"]  # (B, T, U)
+        forget = recording[f"backbone.stack.layer.{layer}.lstm.forget"]  # (B, T, U)
         mean = forget.mean().item()
         half_life = math.log(0.5) / math.log(mean)  # of a cell whose gate is always at the mean
         print(f"layer {layer}: mean forget gate {mean:.3f}, half-life {half_life:.1f} characters")
 
     print("\nforget gate of layer 1 at each character, mean over its units")
-    means = recording["backbone.deep.layer.1.lstm.forget"][0].mean(-1).tolist()
+    means = recording["backbone.stack.layer.1.lstm.forget"][0].mean(-1).tolist()
     for character, mean in list(zip(TEXT, means))[:16]:
         print(f"  {character!r:4} {mean:.3f} {'█' * round(60 * mean)}")
 

@@ -39,9 +39,9 @@ def main() -> None:
     prediction = trained_model.predict(source, beam=5, n_best=3)
     print(f"{source}\n{prediction.text}\n")
 
-    with record(trained_model.model, "writers.0.decoder.weights") as recording:
+    with record(trained_model.model, "decoders.0.decoder.weights") as recording:
         translation = trained_model.predict(source).values["translation"]
-    attention = recording.every("writers.0.decoder.weights")  # one per output character: (1, 1, S)
+    attention = recording.every("decoders.0.decoder.weights")  # one per output character: (1, 1, S)
     for character, weights in zip(translation, attention):
         bars = "".join(" .:-=+*#%@"[int(9.99 * weight)] for weight in weights[0, -1].tolist())
         print(f"{character}  |{bars}|")

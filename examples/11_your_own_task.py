@@ -92,7 +92,7 @@ class Regress(ExampleTask):
         return read_examples(data, read, SUFFIXES, {}, settings.data.valid_fraction, settings.data.test_fraction)
 
     @classmethod
-    def learn(cls, splits: Splits[Example], settings: Any, log: Any, initial: Preprocessor) -> Preprocessor:
+    def fit_preprocessor(cls, splits: Splits[Example], settings: Any, log: Any, initial: Preprocessor) -> Preprocessor:
         if initial.tokenizers:  # training is resumed
             return initial
         train = splits.parts["train"]
@@ -116,16 +116,17 @@ class Regress(ExampleTask):
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: Any) -> Iterator[Prediction]:
         values = predict_values(bundle, [Example(text, 0.0) for text in inputs])
-        facts = bundle.preprocessor.facts
-        for text, value in zip(inputs, values * facts["std"] + facts["mean"]):
+        attributes = bundle.preprocessor.attributes
+        for text, value in zip(inputs, values * attributes["std"] + attributes["mean"]):
             yield Prediction(f"{value:.0f}", {"text": text, "value": float(value)})
 
 
 def collate(examples: Sequence[Example], preprocessor: Preprocessor) -> ValueBatch:
-    token_ids, facts = preprocessor.tokenizer.encode_many([example.text for example in examples]), preprocessor.facts
+    token_ids = preprocessor.tokenizer.encode_many([example.text for example in examples])
     lengths = torch.tensor([len(ids) for ids in token_ids])
-    values = torch.tensor([(example.value - facts["mean"]) / facts["std"] for example in examples])
-    return ValueBatch(torch.from_numpy(pad_sequences(token_ids)), lengths, values.float())
+    mean, std = preprocessor.attributes["mean"], preprocessor.attributes["std"]
+    values = torch.tensor([(example.value - mean) / std for example in examples])
+    return ValueBatch(torch.from_numpy(pad_sequences(token_ids)), lengths, values)
 
 
 @torch.no_grad()

@@ -80,7 +80,7 @@ def test_lstm_and_baseline_give_the_same_loss_on_the_same_weights(tiny_language)
     with torch.no_grad():
         baseline.tokens.weight.copy_(model.embedding.weight)
         baseline.head.bias.copy_(model.head.output.bias)
-        for depth, layer in enumerate(model.backbone.deep.layer):
+        for depth, layer in enumerate(model.backbone.stack.layer):
             getattr(baseline.lstm, f"weight_ih_l{depth}").copy_(layer.cell.weight_input)
             getattr(baseline.lstm, f"weight_hh_l{depth}").copy_(layer.cell.weight_hidden)
             getattr(baseline.lstm, f"bias_ih_l{depth}").copy_(layer.cell.bias)

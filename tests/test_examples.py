@@ -49,7 +49,7 @@ def test_gates_of_every_layer_are_printed(run_example):
     means = [float(number) for number in re.findall(r"mean forget gate ([\d.]+)", text)]
     assert len(means) == 2
     assert all(0.5 < mean < 1 for mean in means)  # the bias of 1 begins at 0.73
-    assert "backbone.deep.layer.0.lstm.forget" in text
+    assert "backbone.stack.layer.0.lstm.forget" in text
 
 
 @pytest.mark.slow

@@ -47,5 +47,5 @@ def test_a_task_needs_a_name_of_its_own(name: str):
 
 
 def test_a_task_without_a_vocabulary_learns_nothing():
-    initial = Preprocessor(facts={"unit": "cm"})
-    assert ExampleTask.learn(None, Settings(), print, initial) is initial
+    initial = Preprocessor(attributes={"unit": "cm"})
+    assert ExampleTask.fit_preprocessor(None, Settings(), print, initial) is initial

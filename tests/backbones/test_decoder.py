@@ -192,9 +192,9 @@ def test_recorded_names_are_stable():
     x, memory = random_tensor(2, TIME, WIDTH), build_memory()
     names = {
         "lstm additive": ("weights", "first.lstm.forget"),
-        "lstm general": ("weights", "backbone.deep.layer.1.lstm.cell"),
+        "lstm general": ("weights", "backbone.stack.layer.1.lstm.cell"),
         "lstm general input feeding": ("weights", "layer.1.lstm.cell"),
-        "transformer": ("decoder.layer.1.cross.weights", "decoder.layer.0.attention.weights"),
+        "transformer": ("decoder.layer.1.cross_attention.weights", "decoder.layer.0.attention.weights"),
     }
     for variant, expected in names.items():
         decoder = build(variant)
@@ -328,7 +328,7 @@ def test_an_lstm_decoder_without_attention_equals_pytorch():
     decoder, x, memory = build("lstm none", depth=2), random_tensor(2, TIME, WIDTH), build_memory()
     torch_layer = torch.nn.LSTM(WIDTH, WIDTH, num_layers=2, batch_first=True).double()
     with torch.no_grad():
-        for depth, layer in enumerate(decoder.backbone.deep.layer):
+        for depth, layer in enumerate(decoder.backbone.stack.layer):
             getattr(torch_layer, f"weight_ih_l{depth}").copy_(layer.cell.weight_input)
             getattr(torch_layer, f"weight_hh_l{depth}").copy_(layer.cell.weight_hidden)
             getattr(torch_layer, f"bias_ih_l{depth}").copy_(layer.cell.bias)
@@ -349,12 +349,15 @@ def test_the_transformer_decoder_equals_pytorch():
     )
     layer = decoder.decoder.layer[0]
     with torch.no_grad():
-        for ours, theirs in ((layer.attention, torch_layer.self_attn), (layer.cross, torch_layer.multihead_attn)):
-            theirs.in_proj_weight.copy_(ours.inward.weight)
-            theirs.in_proj_bias.copy_(ours.inward.bias)
-            theirs.out_proj.load_state_dict(ours.outward.state_dict())
-        torch_layer.linear1.load_state_dict(layer.feedforward.inward.state_dict())
-        torch_layer.linear2.load_state_dict(layer.feedforward.outward.state_dict())
+        for ours, theirs in (
+            (layer.attention, torch_layer.self_attn),
+            (layer.cross_attention, torch_layer.multihead_attn),
+        ):
+            theirs.in_proj_weight.copy_(ours.in_proj.weight)
+            theirs.in_proj_bias.copy_(ours.in_proj.bias)
+            theirs.out_proj.load_state_dict(ours.out_proj.state_dict())
+        torch_layer.linear1.load_state_dict(layer.feedforward.in_proj.state_dict())
+        torch_layer.linear2.load_state_dict(layer.feedforward.out_proj.state_dict())
     mask = torch.nn.Transformer.generate_square_subsequent_mask(TIME, dtype=torch.float64)
     padding = torch.arange(SOURCE) >= memory.lengths[:, None]
     expected = decoder.decoder.norm(torch_layer(x, memory.vectors, mask, memory_key_padding_mask=padding))

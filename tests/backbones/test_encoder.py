@@ -43,8 +43,8 @@ def test_the_width_counts_both_directions(model: str, concat_directions: bool):
 def test_separate_directions_are_two_backbones_one_reading_in_reverse(model: str):
     encoder, x = build_small_encoder(model, bidirectional=True, concat_directions=False), draw_vectors()
     out = encoder(x).vectors
-    assert torch.equal(out[..., :4], encoder.forwards(x).vectors)
-    assert torch.equal(out[..., 4:], encoder.backwards(x.flip(1)).vectors.flip(1))
+    assert torch.equal(out[..., :4], encoder.forward_layer(x).vectors)
+    assert torch.equal(out[..., 4:], encoder.backward_layer(x.flip(1)).vectors.flip(1))
 
 
 @pytest.mark.parametrize("model", ["rnn", "gru", "lstm", "attentive-rnn"])
@@ -73,7 +73,9 @@ def test_the_last_layer_states_are_the_encoder_output(model: str, bidirectional:
 def test_the_first_layer_of_a_stack_equals_a_stack_of_one_layer():
     """A stack of depth 1 with the weights of the first layer gives the states of layer 1."""
     deep, x = build_small_encoder("gru", bidirectional=True, concat_directions=False), draw_vectors()
-    first = torch.cat([deep.forwards.deep.layer[0](x)[0], deep.backwards.deep.layer[0](x.flip(1))[0].flip(1)], dim=-1)
+    first = torch.cat(
+        [deep.forward_layer.stack.layer[0](x)[0], deep.backward_layer.stack.layer[0](x.flip(1))[0].flip(1)], dim=-1
+    )
     assert torch.equal(compute_layer_states(deep, x)[1], first)
 
 

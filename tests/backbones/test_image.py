@@ -59,8 +59,8 @@ def test_a_convolution_equals_a_hand_computed_sum():
 def test_a_residual_block_starts_as_the_identity():
     block, x = ResidualBlock(4), torch.randn(2, 3, 3, 4)
     assert torch.equal(block(x), x)
-    nn.init.normal_(block.outward.convolution.weight)
-    expected = x + block.outward(torch.relu(block.inward(block.norm(x))))
+    nn.init.normal_(block.conv2.convolution.weight)
+    expected = x + block.conv2(torch.relu(block.conv1(block.norm(x))))
     assert torch.allclose(block(x), expected)
 
 
@@ -97,7 +97,7 @@ def test_a_patch_is_its_pixels_row_by_row_times_a_matrix():
     with record(encoder) as activations:
         encoder(image)
     patch = image[0, 4:8, 8:12].float().flatten() / 127.5 - 1  # second row, third column
-    embedded = encoder.enter.weight @ patch + encoder.enter.bias + encoder.positions.weight[5]
+    embedded = encoder.input_projection.weight @ patch + encoder.input_projection.bias + encoder.positions.weight[5]
     first = encoder.encoder.layer[0].attention_norm
     expected = first.normalise(embedded)  # type: ignore[operator]
     assert torch.allclose(activations["encoder.layer.0.attention_norm.norm"][0, 5], expected, atol=1e-5)
@@ -173,7 +173,7 @@ def test_features_are_projected_and_normalised():
     encoder = FeatureEncoder(5, 8, 3)
     values = torch.randn(2, 3, 5)
     memory = encoder(values, torch.tensor([3, 2]))
-    projected = values[1, 2] @ encoder.enter.weight.T + encoder.enter.bias
+    projected = values[1, 2] @ encoder.input_projection.weight.T + encoder.input_projection.bias
     normalized = (projected - projected.mean()) / (projected.var(unbiased=False) + 1e-5).sqrt()
     assert torch.allclose(memory.vectors[1, 2], normalized + encoder.positions.weight[2], atol=1e-5)
     assert memory.lengths.tolist() == [3, 2]

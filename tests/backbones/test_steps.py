@@ -123,7 +123,7 @@ def test_a_cell_of_another_class_uses_its_own_equation():
             return h / 2, c
 
     backbone, x = build("lstm"), draw_vectors(1, 8)
-    backbone.deep.layer[0] = Recurrent(HalfLSTMCell(WIDTH, WIDTH)).double()
+    backbone.stack.layer[0] = Recurrent(HalfLSTMCell(WIDTH, WIDTH)).double()
     state = backbone(x[:, :2]).state
     torch.testing.assert_close(advance(build_step(backbone, state), x[:, 2:]), read_on(backbone, x[:, 2:], state))
 

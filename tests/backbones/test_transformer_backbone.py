@@ -37,5 +37,5 @@ def test_positions_do_not_dominate_the_vectors_they_are_added_to(positions, rati
     with record(backbone, "positions.*") as recording:
         backbone(x)
     position_vectors = recording["positions.positions"]
-    input_vectors = backbone.factor * backbone.enter(x)
+    input_vectors = backbone.factor * backbone.input_projection(x)
     assert input_vectors.var().item() / position_vectors.square().mean().item() == pytest.approx(ratio, rel=0.1)

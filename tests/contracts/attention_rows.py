@@ -139,7 +139,7 @@ def build_score_function(score: nn.Module) -> Callable[[list[float], list[float]
 
 
 def compute_attention(layer: MultiHeadAttention, x: list, memory: list | None = None, causal: bool = False) -> list:
-    weight, bias, size = to_lists(layer.inward.weight), to_lists(layer.inward.bias), layer.width // layer.heads
+    weight, bias, size = to_lists(layer.in_proj.weight), to_lists(layer.in_proj.bias), layer.width // layer.heads
     source, context = x if memory is None else memory, [[] for _ in x]
     for head in range(layer.heads):
         q, k, v = (
@@ -152,20 +152,20 @@ def compute_attention(layer: MultiHeadAttention, x: list, memory: list | None = 
             q, k = plain.rotate(q), plain.rotate(k)
         attended = plain.attend(q, k, v, lambda a, b: plain.dot(a, b) / math.sqrt(size), causal)
         context = [previous + part for previous, part in zip(context, attended, strict=True)]
-    return plain.linear(context, to_lists(layer.outward.weight), to_lists(layer.outward.bias))
+    return plain.linear(context, to_lists(layer.out_proj.weight), to_lists(layer.out_proj.bias))
 
 
 def compute_feedforward(layer: FeedForward, x: list) -> list:
     activation = {"relu": plain.relu, "gelu": plain.gelu}[layer.activation]
-    projected = plain.linear(x, to_lists(layer.inward.weight), to_lists(layer.inward.bias))
+    projected = plain.linear(x, to_lists(layer.in_proj.weight), to_lists(layer.in_proj.bias))
     hidden = [[activation(value) for value in vector] for vector in projected]
-    return plain.linear(hidden, to_lists(layer.outward.weight), to_lists(layer.outward.bias))
+    return plain.linear(hidden, to_lists(layer.out_proj.weight), to_lists(layer.out_proj.bias))
 
 
 def compute_layer(layer: Any, x: list, causal: bool, memory: list | None = None) -> list:
     parts = [(layer.attention_norm, lambda y: compute_attention(layer.attention, y, causal=causal))]
     if memory is not None:
-        parts.append((layer.cross_norm, lambda y: compute_attention(layer.cross, y, memory)))
+        parts.append((layer.cross_attention_norm, lambda y: compute_attention(layer.cross_attention, y, memory)))
     parts.append((layer.feedforward_norm, lambda y: compute_feedforward(layer.feedforward, y)))
     for norm, part in parts:
         weight, bias = to_lists(norm.weight), to_lists(norm.bias)
@@ -202,8 +202,8 @@ def run_torch_attention(
 
 
 def share_attention_weights(reference: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
-    reference.in_proj_weight, reference.in_proj_bias = ours.inward.weight, ours.inward.bias
-    share_weights(reference.out_proj, ours.outward)
+    reference.in_proj_weight, reference.in_proj_bias = ours.in_proj.weight, ours.in_proj.bias
+    share_weights(reference.out_proj, ours.out_proj)
 
 
 def share_weights(reference: Any, ours: Any) -> None:
@@ -211,18 +211,18 @@ def share_weights(reference: Any, ours: Any) -> None:
 
 
 def build_torch_layer(ours: Any) -> nn.Module:
-    layer_class = nn.TransformerDecoderLayer if hasattr(ours, "cross") else nn.TransformerEncoderLayer
-    hidden, activation = ours.feedforward.inward.out_features, ours.feedforward.activation
+    layer_class = nn.TransformerDecoderLayer if hasattr(ours, "cross_attention") else nn.TransformerEncoderLayer
+    hidden, activation = ours.feedforward.in_proj.out_features, ours.feedforward.activation
     reference = layer_class(
         D, ours.attention.heads, hidden, 0.0, activation, batch_first=True, norm_first=ours.pre_norm
     )
     share_attention_weights(reference.self_attn, ours.attention)
-    share_weights(reference.linear1, ours.feedforward.inward)
-    share_weights(reference.linear2, ours.feedforward.outward)
+    share_weights(reference.linear1, ours.feedforward.in_proj)
+    share_weights(reference.linear2, ours.feedforward.out_proj)
     norms = [ours.attention_norm, ours.feedforward_norm]
-    if hasattr(ours, "cross"):
-        share_attention_weights(reference.multihead_attn, ours.cross)
-        norms.insert(1, ours.cross_norm)
+    if hasattr(ours, "cross_attention"):
+        share_attention_weights(reference.multihead_attn, ours.cross_attention)
+        norms.insert(1, ours.cross_attention_norm)
     for number, norm in enumerate(norms, start=1):
         share_weights(getattr(reference, f"norm{number}"), norm)
     return reference
@@ -307,7 +307,13 @@ def build_encoder_row(
 
 
 def build_decoder_row(name: str, layer_class: type[DecoderLayer]) -> Row:
-    parts = ("attention.weights", "attention_norm.norm", "cross.weights", "cross_norm.norm", "feedforward.hidden")
+    parts = (
+        "attention.weights",
+        "attention_norm.norm",
+        "cross_attention.weights",
+        "cross_attention_norm.norm",
+        "feedforward.hidden",
+    )
     return build_row(
         name,
         lambda: Decoder([layer_class(D, 2, 6, "relu") for _ in range(2)]),
@@ -337,7 +343,7 @@ ENCODER_DECODER = build_row(
     run_torch_encoder_decoder,
     causal=True,
     run_with_state=lambda stack, x, state: stack.decode(x, stack.encode(create_memory(x)), cache=state),
-    records=("encoder.layer.0.attention.weights", "decoder.layer.0.cross.weights", "decoder.norm.norm"),
+    records=("encoder.layer.0.attention.weights", "decoder.layer.0.cross_attention.weights", "decoder.norm.norm"),
 )
 
 
@@ -462,7 +468,7 @@ ROWS = [
         lambda: FeedForward(D, 6, "relu"),
         lambda layer, x, _: layer(x),
         compute_feedforward,
-        lambda layer, x: layer.outward(F.relu(layer.inward(x))),
+        lambda layer, x: layer.out_proj(F.relu(layer.in_proj(x))),
         causal=True,
         records=("hidden",),
     ),
@@ -471,7 +477,7 @@ ROWS = [
         lambda: FeedForward(D, 6, "gelu"),
         lambda layer, x, _: layer(x),
         compute_feedforward,
-        lambda layer, x: layer.outward(F.gelu(layer.inward(x))),
+        lambda layer, x: layer.out_proj(F.gelu(layer.in_proj(x))),
         causal=True,
         records=("hidden",),
     ),

@@ -328,8 +328,8 @@ def build_bidirectional_row() -> Row:
     ours = build_bidirectional(4, 3)
 
     def compute_by_hand(layer: Any) -> Matrix:
-        forward = compute_gru(layer.forwards.cell, INPUT, reset_after=True, update_keeps=True)
-        backward = compute_gru(layer.backwards.cell, INPUT[::-1], reset_after=True, update_keeps=True)[::-1]
+        forward = compute_gru(layer.forward_layer.cell, INPUT, reset_after=True, update_keeps=True)
+        backward = compute_gru(layer.backward_layer.cell, INPUT[::-1], reset_after=True, update_keeps=True)[::-1]
         return [a + b for a, b in zip(forward, backward)]
 
     reference = nn.GRU(4, 3, batch_first=True, bidirectional=True)
@@ -339,8 +339,10 @@ def build_bidirectional_row() -> Row:
         inputs=create_inputs,
         run=run,
         compare_by_hand=build_hand_comparison(build_bidirectional(2, 2), compute_by_hand),
-        compare_with_torch=build_recurrent_torch_comparison(ours, [ours.forwards.cell, ours.backwards.cell], reference),
-        records=("forwards.gru.update", "backwards.gru.update"),
+        compare_with_torch=build_recurrent_torch_comparison(
+            ours, [ours.forward_layer.cell, ours.backward_layer.cell], reference
+        ),
+        records=("forward_layer.gru.update", "backward_layer.gru.update"),
     )
 
 

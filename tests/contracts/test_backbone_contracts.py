@@ -135,8 +135,8 @@ def test_recorded_names_are_stable():
     backbone = build("lstm")
     with record(backbone) as recording:
         backbone(draw_vectors())
-    assert "deep.layer.0.lstm.forget" in recording
-    assert recording["deep.layer.1.lstm.cell"].shape == (2, WINDOW, WIDTH)
+    assert "stack.layer.0.lstm.forget" in recording
+    assert recording["stack.layer.1.lstm.cell"].shape == (2, WINDOW, WIDTH)
     transformer = build("transformer")
     with record(transformer) as recording:
         transformer(draw_vectors())

@@ -71,7 +71,7 @@ def test_data_is_read_identically_for_all_families(name: str, book: Path, tmp_pa
         assert other_task.fingerprint == first_task.fingerprint
         assert other_task.split_rule == first_task.split_rule
         assert other_task.size() == first_task.size()
-        assert other_task.preprocessor.facts == first_task.preprocessor.facts
+        assert other_task.preprocessor.attributes == first_task.preprocessor.attributes
         assert {key: each.fingerprint for key, each in other_task.preprocessor.tokenizers.items()} == {
             key: each.fingerprint for key, each in first_task.preprocessor.tokenizers.items()
         }

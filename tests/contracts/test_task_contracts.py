@@ -164,7 +164,7 @@ def test_a_resumed_run_gives_identical_weights(prepared_run, task, family, tmp_p
 def test_the_preprocessor_is_restored_from_the_run_folder(prepared_run, task, family):
     run, prepared, _ = prepared_run(task, family)
     preprocessor = Preprocessor.load(run.folder)
-    assert preprocessor.facts == prepared.preprocessor.facts
+    assert preprocessor.attributes == prepared.preprocessor.attributes
     assert {name: t.fingerprint for name, t in preprocessor.tokenizers.items()} == {
         name: t.fingerprint for name, t in prepared.preprocessor.tokenizers.items()
     }

@@ -17,14 +17,14 @@ TAGS, WIDTH = 3, 4
 def build_crf() -> LinearChainCRF:
     torch.manual_seed(1)
     head = LinearChainCRF(WIDTH, TAGS).double()
-    for weight in (head.link, head.begin, head.end):
+    for weight in (head.transition_scores, head.start_scores, head.end_scores):
         torch.nn.init.normal_(weight)
     return head
 
 
 def compute_score(scores: list, tags: tuple, head: LinearChainCRF) -> float:
     """Returns s(x, y) in Python numbers, by the equation in the docstring of `LinearChainCRF`."""
-    link, begin, end = head.link.tolist(), head.begin.tolist(), head.end.tolist()
+    link, begin, end = head.transition_scores.tolist(), head.start_scores.tolist(), head.end_scores.tolist()
     total = begin[tags[0]] + end[tags[-1]] + sum(scores[t][tag] for t, tag in enumerate(tags))
     return total + sum(link[a][b] for a, b in itertools.pairwise(tags))
 

@@ -173,7 +173,7 @@ def test_bidirectional_layers_equal_the_reference_in_float64(cell_name: str, pad
     x = torch.randn(20, 15, 32, device=DEVICE, requires_grad=True)
     float64_x = x.detach().double().requires_grad_()
     (outputs, states), (float64_outputs, last) = layer(x, None, lengths), float64_layer(float64_x, None, lengths)
-    assert layer.forwards.backend == layer.backwards.backend == "triton"
+    assert layer.forward_layer.backend == layer.backward_layer.backend == "triton"
     results, expected = [outputs, *states[0], *states[1]], [float64_outputs, *last[0], *last[1]]
     grad_outputs = [torch.randn(part.shape, device=DEVICE) for part in results]
     gradients = torch.autograd.grad(results, [x, *layer.parameters()], grad_outputs)
@@ -251,7 +251,7 @@ def test_second_derivatives_are_those_of_the_reference(cell_name: str, padded: b
                 patch.setattr("seqwise.layers.recurrent.choose_backend", lambda *arguments, **options: "reference")
             inputs = x.detach().to(next(module.parameters()).dtype).requires_grad_()
             outputs, _ = module(inputs, None, lengths)
-        assert module.forwards.backend == ("reference" if use_reference else "triton")
+        assert module.forward_layer.backend == ("reference" if use_reference else "triton")
         leaves = [inputs, *module.parameters()]
         grads = torch.autograd.grad(outputs.square().sum(), leaves, create_graph=True)
         results.append(torch.autograd.grad(sum(grad.square().sum() for grad in grads), leaves))

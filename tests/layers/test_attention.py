@@ -122,10 +122,10 @@ def test_masks_equal_hand_written_ones():
 
 def build_pair(heads: int = 2, width: int = 8) -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
     ours, torch_layer = MultiHeadAttention(width, heads), nn.MultiheadAttention(width, heads, batch_first=True)
-    nn.init.normal_(ours.inward.bias)
-    nn.init.normal_(ours.outward.bias)
-    torch_layer.in_proj_weight, torch_layer.in_proj_bias = ours.inward.weight, ours.inward.bias
-    torch_layer.out_proj.weight, torch_layer.out_proj.bias = ours.outward.weight, ours.outward.bias
+    nn.init.normal_(ours.in_proj.bias)
+    nn.init.normal_(ours.out_proj.bias)
+    torch_layer.in_proj_weight, torch_layer.in_proj_bias = ours.in_proj.weight, ours.in_proj.bias
+    torch_layer.out_proj.weight, torch_layer.out_proj.bias = ours.out_proj.weight, ours.out_proj.bias
     return ours, torch_layer
 
 

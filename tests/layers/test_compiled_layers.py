@@ -269,8 +269,8 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
             outputs, _ = bidirectional(x)
         assert len(recorded_warnings) == 1
         assert recorded_warnings[0].filename == recurrent.__file__
-        assert bidirectional.forwards.backend == bidirectional.backwards.backend == backend
-        torch.testing.assert_close(outputs[..., :16], run_reference(bidirectional.forwards, x))
+        assert bidirectional.forward_layer.backend == bidirectional.backward_layer.backend == backend
+        torch.testing.assert_close(outputs[..., :16], run_reference(bidirectional.forward_layer, x))
 
 
 # --- recording --------------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_both_directions_record_the_gates_of_the_kernel(
     monkeypatch.setattr(recurrent, "scan_reference", None)  # the reference implementation does not run
     with record(bidirectional) as recording:
         bidirectional(x, None, lengths)
-    assert bidirectional.backwards.backend == "compiled"
+    assert bidirectional.backward_layer.backend == "compiled"
     assert set(recording) == set(reference_recording)
     for gate in recording:
         torch.testing.assert_close(recording[gate], reference_recording[gate].detach(), atol=1e-12, rtol=1e-12)

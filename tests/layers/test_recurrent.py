@@ -204,7 +204,7 @@ def test_names_in_stacked_bidirectional_layers_are_paths() -> None:
     with record(layer, "*.forget") as recording:
         outputs, _ = layer(torch.randn(2, 5, 4))
     assert outputs.shape == (2, 5, layer.units) == (2, 5, 6)
-    directions = ("forwards", "backwards")
+    directions = ("forward_layer", "backward_layer")
     assert list(recording) == [f"layer.{depth}.{direction}.lstm.forget" for depth in (0, 1) for direction in directions]
 
 
@@ -281,9 +281,9 @@ def test_recording_does_not_change_bidirectional_outputs() -> None:
     bidirectional = Bidirectional(build_layer("lstm"), build_layer("lstm"))
     x, lengths = torch.randn(8, 20, 4, dtype=torch.float64), torch.tensor([20, 3, 0, 11, 20, 7, 1, 19])
     expected, _ = bidirectional(x, None, lengths)
-    assert bidirectional.forwards.backend == "compiled"
+    assert bidirectional.forward_layer.backend == "compiled"
     with record(bidirectional) as recording:
         recorded, _ = bidirectional(x, None, lengths)
     assert torch.equal(expected, recorded)
-    torch.testing.assert_close(recording["forwards.lstm.hidden"], expected[..., :3])
-    torch.testing.assert_close(recording["backwards.lstm.hidden"], reverse_steps(expected[..., 3:], lengths))
+    torch.testing.assert_close(recording["forward_layer.lstm.hidden"], expected[..., :3])
+    torch.testing.assert_close(recording["backward_layer.lstm.hidden"], reverse_steps(expected[..., 3:], lengths))

@@ -226,7 +226,7 @@ def test_recording_gives_the_gates_and_does_not_change_the_result(name):
     with record(ours) as recording:
         outputs = ours(x)[0]
     assert torch.equal(outputs, expected)
-    hidden = recording[f"layer.1.forwards.{cell}.hidden"]
+    hidden = recording[f"layer.1.forward_layer.{cell}.hidden"]
     torch.testing.assert_close(hidden.transpose(0, 1), outputs[..., :H])
 
 

@@ -23,10 +23,10 @@ from seqwise.layers.transformer import (
     get_cached_length,
 )
 
-ATTENTION_NAMES = {"attention": "self_attn", "cross": "multihead_attn"}
+ATTENTION_NAMES = {"attention": "self_attn", "cross_attention": "multihead_attn"}
 NORMS = {
     "EncoderLayer": ("attention_norm", "feedforward_norm"),
-    "DecoderLayer": ("attention_norm", "cross_norm", "feedforward_norm"),
+    "DecoderLayer": ("attention_norm", "cross_attention_norm", "feedforward_norm"),
 }
 
 
@@ -48,13 +48,13 @@ def load_into(torch_layer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None
     for name, torch_name in ATTENTION_NAMES.items():
         if hasattr(ours, name):
             our_layer, target = getattr(ours, name), getattr(torch_layer, torch_name)
-            target.in_proj_weight, target.in_proj_bias = our_layer.inward.weight, our_layer.inward.bias
-            target.out_proj.weight, target.out_proj.bias = our_layer.outward.weight, our_layer.outward.bias
+            target.in_proj_weight, target.in_proj_bias = our_layer.in_proj.weight, our_layer.in_proj.bias
+            target.out_proj.weight, target.out_proj.bias = our_layer.out_proj.weight, our_layer.out_proj.bias
     layer_name = "DecoderLayer" if isinstance(ours, DecoderLayer) else "EncoderLayer"
     for number, name in enumerate(NORMS[layer_name], start=1):
         norm, target = getattr(ours, name), getattr(torch_layer, f"norm{number}")
         target.weight, target.bias = norm.weight, norm.bias
-    for torch_name, our_layer in (("linear1", ours.feedforward.inward), ("linear2", ours.feedforward.outward)):
+    for torch_name, our_layer in (("linear1", ours.feedforward.in_proj), ("linear2", ours.feedforward.out_proj)):
         target = getattr(torch_layer, torch_name)
         target.weight, target.bias = our_layer.weight, our_layer.bias
 
@@ -230,9 +230,9 @@ def test_interior_values_have_stable_names():
 
 def test_a_decoder_records_its_cross_attention_weights():
     stack = build_decoder(DecoderLayer)
-    with record(stack, "*.cross.weights") as recording:
+    with record(stack, "*.cross_attention.weights") as recording:
         stack(random_doubles(2, 5, 8), random_doubles(2, 3, 8), torch.tensor([3, 2]))
-    weights = recording["layer.0.cross.weights"]
+    weights = recording["layer.0.cross_attention.weights"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 5, dtype=torch.float64))
     assert weights[1, :, :, 2].abs().max() == 0
 
@@ -248,8 +248,8 @@ def test_the_residual_sum_of_a_new_pre_norm_stack_keeps_its_variance_at_any_dept
 
 def test_post_norm_layers_have_xavier_weights():
     layer = EncoderLayer(64, 4, 256, "relu")
-    assert layer.attention.inward.weight.std().item() == pytest.approx((2 / 128) ** 0.5, rel=0.03)
-    assert layer.feedforward.inward.weight.std().item() == pytest.approx((2 / 320) ** 0.5, rel=0.03)
+    assert layer.attention.in_proj.weight.std().item() == pytest.approx((2 / 128) ** 0.5, rel=0.03)
+    assert layer.feedforward.in_proj.weight.std().item() == pytest.approx((2 / 320) ** 0.5, rel=0.03)
 
 
 def test_post_norm_has_no_final_norm():
@@ -268,10 +268,10 @@ def test_later_inputs_do_not_change_earlier_outputs_of_the_blocked_kernel(rotary
 def build_small_feedforward(activation: str) -> FeedForward:
     layer = FeedForward(1, 2, activation)
     with torch.no_grad():
-        layer.inward.weight.copy_(torch.tensor([[1.0], [-2.0]]))
-        layer.inward.bias.copy_(torch.tensor([0.5, 0.0]))
-        layer.outward.weight.copy_(torch.tensor([[3.0, 1.0]]))
-        layer.outward.bias.fill_(0.25)
+        layer.in_proj.weight.copy_(torch.tensor([[1.0], [-2.0]]))
+        layer.in_proj.bias.copy_(torch.tensor([0.5, 0.0]))
+        layer.out_proj.weight.copy_(torch.tensor([[3.0, 1.0]]))
+        layer.out_proj.bias.fill_(0.25)
     return layer
 
 
@@ -291,7 +291,7 @@ def test_feedforward_equals_two_linear_layers():
     layer = FeedForward(4, 8, "gelu")
     torch_layer = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
     torch_layer.load_state_dict(
-        {f"{i}.{n}": v for i, p in ((0, layer.inward), (2, layer.outward)) for n, v in p.named_parameters()}
+        {f"{i}.{n}": v for i, p in ((0, layer.in_proj), (2, layer.out_proj)) for n, v in p.named_parameters()}
     )
     x = torch.randn(2, 3, 4)
     torch.testing.assert_close(layer(x), torch_layer(x))
@@ -305,7 +305,7 @@ def test_recording_the_hidden_layer_changes_nothing():
     torch.manual_seed(1)
     with record(layer) as recording:
         assert torch.equal(layer(x), expected)
-    assert torch.equal(recording["hidden"], layer.inward(x).relu())
+    assert torch.equal(recording["hidden"], layer.in_proj(x).relu())
 
 
 def test_an_unknown_activation_is_rejected_with_the_nearest_name():

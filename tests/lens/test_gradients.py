@@ -1,6 +1,8 @@
 """Derivatives through time against autograd, finite differences and what is known of linear recurrences."""
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from seqwise.layers.recurrent import Recurrent, StackedRecurrent
 from seqwise.lens.gradients import compute_half_life, gradients
 from seqwise.lens.jacobians import follow_layer
 from seqwise.lens.recurrent import list_layers
-from seqwise.lens.subject import open_subject
+from seqwise.lens.subject import name_runs, open_subject
 
 CELLS = [RNNCell, LSTMCell, GRUCell, EarlyResetGRUCell, LayerNormLSTMCell]
 
@@ -114,3 +116,13 @@ def test_the_model_is_unchanged_and_has_no_gradients():
 def test_a_state_that_attention_enters_is_refused():
     with pytest.raises(UsageError, match="attention enters its state"):
         gradients(AttentiveRecurrent(GRUCell(3, 4), attention_span=3), make_inputs(5))
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders():
+    def build(folder: str, model: str = "lstm") -> SimpleNamespace:
+        return SimpleNamespace(run=SimpleNamespace(folder=Path(folder)), settings=SimpleNamespace(model=model))
+
+    assert name_runs([build("/a/ptb-lstm"), build("/a/ptb-gru", "gru")]) == ["ptb-lstm", "ptb-gru"]
+    assert name_runs([build("/a/book"), build("/b/book")]) == ["a/book (lstm)", "b/book (lstm)"]
+    assert name_runs([build("/a/trials/lstm/seed-0")]) == ["lstm/seed-0"]
+    assert name_runs([build("/a/book")] * 2) == ["book (lstm) 1", "book (lstm) 2"]

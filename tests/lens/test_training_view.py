@@ -113,12 +113,12 @@ def test_a_layer_that_a_row_lacks_has_no_value_there(copy_run):
 
 def test_several_runs_are_on_one_chart(copy_run):
     view = training([copy_run("lstm", name="a"), copy_run("gru", ROWS, name="b")])
-    assert [name.split()[0] for name in view.data] == ["lstm", "gru"]
+    assert list(view.data) == ["a (lstm)", "b (gru)"]
     loss = view.figures[0]
     assert isinstance(loss, LineChart)
     assert [series.name.split(": ")[0] for series in loss.series] == ["training", "validation"] * 2
-    assert all("in" in figure.title for figure in view.figures[3:]), "figures of layers name their run"
-    assert "The layers of lstm in" in view.summary[-1]
+    assert all(figure.title.endswith("b (gru)") for figure in view.figures[3:]), "figures of layers name their run"
+    assert "The layers of a (lstm) were not recorded" in view.summary[-1]
 
 
 def test_many_layers_are_a_heatmap():

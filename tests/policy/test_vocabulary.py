@@ -15,6 +15,7 @@ RETIRED = {
     *("dismiss", "pace", "pacing", "rehearse", "rehearsed", "rehearsal", "slope", "slopes", "stretch", "stretches"),
     *("remedy", "mend", "mended", "whoever", "somebody", "nobody", "handed", "tries", "apart", "held", "learned"),
     *("gone", "lies", "yardsticks", "manners", "remedies", "dismissed", "standings"),
+    *("facts", "inward", "outward"),
 }
 STANDARD_TERMS = ("held_out", "learned_positions", "LearnedPositions")  # which contain a retired word
 RETIRED_PREFIXES = ("of_",)  # gradients: `grad_x`, not `of_x`

@@ -119,8 +119,8 @@ def test_the_copied_encoder_is_fine_tuned(get_run, labelled_data: str, tmp_path:
     )
     before, after = Run.open(source).read_weights(), trained.run.read_weights()
     changed = [name for name in before if name in after and not torch.equal(before[name], after[name])]
-    assert any(name.startswith("encoder.forwards") for name in changed)
-    assert any(name.startswith("encoder.backwards") for name in changed)
+    assert any(name.startswith("encoder.forward_layer") for name in changed)
+    assert any(name.startswith("encoder.backward_layer") for name in changed)
     assert trained.predict("the old model reads").values["label"] in ("old", "small")
     loaded_evaluation = seqwise.load(tmp_path / "out").evaluate(labelled_data)
     assert loaded_evaluation.metrics == trained.evaluate(labelled_data).metrics

@@ -109,7 +109,7 @@ def test_a_translation_is_compared_with_its_source_and_with_the_most_frequent_ta
 
 
 def test_a_caption_is_compared_with_the_most_frequent_one():
-    summary = TrainingSummary("exact_match", np.zeros(0, np.uint64), facts={"frequent_caption": "a cat"})
+    summary = TrainingSummary("exact_match", np.zeros(0, np.uint64), attributes={"frequent_caption": "a cat"})
     (baseline,) = compute_caption_baselines("exact_match", [["a cat", "one cat"], ["a dog"]], summary)
     assert baseline.value == 0.5
     assert compute_caption_baselines("bleu", [["a cat"]], None) == []

@@ -43,7 +43,7 @@ def test_a_summary_is_restored_and_a_damaged_one_is_explained(tmp_path: Path):
     summary.save(tmp_path)
     loaded = TrainingSummary.load(tmp_path)
     assert loaded is not None
-    assert (loaded.metric, loaded.sampling, loaded.facts) == ("bleu", 1, {"most": ["ä"]})
+    assert (loaded.metric, loaded.sampling, loaded.attributes) == ("bleu", 1, {"most": ["ä"]})
     assert loaded.arrays["weight"].tolist() == np.eye(2).tolist()
     assert loaded.find(hash_texts("xbc"))[1].tolist() == [False, True, True]
     (tmp_path / SUMMARY_FILE).write_bytes(b"damaged")

@@ -133,7 +133,9 @@ def test_rotary_and_sinusoidal_positions_compile_with_few_graphs_by_themselves()
     assert counter.graphs <= 4
 
 
-@pytest.mark.parametrize("pattern", ["*.attention.weights", "encoder.layer.1.*", "decoder.layer.0.cross.weights"])
+@pytest.mark.parametrize(
+    "pattern", ["*.attention.weights", "encoder.layer.1.*", "decoder.layer.0.cross_attention.weights"]
+)
 def test_activations_are_recorded_in_training_too(pattern):
     compiled = make_encoder_decoder()
     compile_layers(compiled, GPU, backend=GraphCounter())

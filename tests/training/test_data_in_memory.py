@@ -72,7 +72,7 @@ def test_the_task_is_detected_from_the_columns_of_a_frame(tmp_path: Path):
 def test_columns_with_other_names_are_chosen_by_name(tmp_path: Path):
     frame = FRAME.rename(columns={"text": "review", "label": "stars"}).assign(stars=lambda rows: rows["stars"] == "yes")
     model = train(frame, tmp_path, task="classify", columns=["review", "stars"])
-    assert model.run.preprocessor.facts["labels"] == ["false", "true"]
+    assert model.run.preprocessor.attributes["labels"] == ["false", "true"]
     assert len(model.predict(frame)) == len(frame)
 
 

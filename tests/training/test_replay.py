@@ -303,7 +303,7 @@ def change_dropout_p(model: nn.Module) -> None:
 
 
 def change_dropout_p_deep_inside(model: nn.Module) -> None:
-    model.backbone.deep.layer[1].weight_dropout = 0.6
+    model.backbone.stack.layer[1].weight_dropout = 0.6
 
 
 def change_the_class(model: nn.Module) -> None:
@@ -421,7 +421,7 @@ def test_nothing_is_replayed_while_activations_are_recorded(device: str) -> None
         next(steps)
     assert replays.count == 0
     assert {name: len(recording.every(name)) for name in recording} == {
-        f"backbone.deep.layer.{i}.lstm.forget": 2 for i in (0, 1)
+        f"backbone.stack.layer.{i}.lstm.forget": 2 for i in (0, 1)
     }
     next(steps)
     assert replays.count == 1, "replay continues afterwards"
@@ -745,7 +745,9 @@ def test_a_validation_that_never_fits_into_memory_is_an_error() -> None:
 
     for number in (1, CAPTURE_STEP + 2):  # without a graph, and with one
         trainer, calls = make_trainer(make_settings("lstm", {"validate_every": number}, dropout=0.0)), []
-        trainer.model.backbone.deep.layer[0].weight_dropout = trainer.model.backbone.deep.layer[1].weight_dropout = 0.0
+        trainer.model.backbone.stack.layer[0].weight_dropout = trainer.model.backbone.stack.layer[1].weight_dropout = (
+            0.0
+        )
         trainer.validate = validate
         with pytest.raises(MemoryLimitError, match="validation does not fit"):
             list(trainer.steps())

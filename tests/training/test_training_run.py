@@ -55,7 +55,7 @@ def test_env_json_records_the_backend_of_each_recurrent_layer(book, tmp_path, mo
     )
     environment = json.loads((tmp_path / "run" / "env.json").read_text())
     backend = "compiled" if has_kernels else "aten"
-    assert environment["recurrent_layers"] == {"backbone.deep.layer.0": backend, "backbone.deep.layer.1": backend}
+    assert environment["recurrent_layers"] == {"backbone.stack.layer.0": backend, "backbone.stack.layer.1": backend}
     assert "python" in environment
 
 

@@ -201,17 +201,17 @@ def test_layers_are_the_modules_that_own_parameters(open_run, every_step):
     (row,) = training.run.read_layers()
     assert list(row) == ["step", "tokens", "layers", "gates", "dead_units"]
     assert list(row["layers"]) == [
-        *("embedding", "backbone.deep.layer.0.lstm", "backbone.deep.layer.1.lstm", "head.output"),
+        *("embedding", "backbone.stack.layer.0.lstm", "backbone.stack.layer.1.lstm", "head.output"),
     ]
-    norm = training.model.backbone.deep.layer[0].lstm.weight_hidden.detach().norm()  # type: ignore[union-attr,index]
-    assert row["layers"]["backbone.deep.layer.0.lstm"]["weight_norm"] > float(norm)
+    norm = training.model.backbone.stack.layer[0].lstm.weight_hidden.detach().norm()  # type: ignore[union-attr,index]
+    assert row["layers"]["backbone.stack.layer.0.lstm"]["weight_norm"] > float(norm)
     assert list(row["gates"]) == list(row["dead_units"]) == ["layer 1", "layer 2"]
     assert list(row["gates"]["layer 1"]) == ["input", "forget", "output"]
 
 
 def test_open_gates_and_dead_units_are_counted(open_run):
     training = open_run("run", watch=True)
-    cell = training.model.backbone.deep.layer[1].lstm  # type: ignore[union-attr,index]
+    cell = training.model.backbone.stack.layer[1].lstm  # type: ignore[union-attr,index]
     units = cell.units
     with torch.no_grad():
         cell.bias[units : 2 * units] = 20.0  # the forget gates of all units

@@ -200,7 +200,7 @@ def test_without_freezing_all_rows_are_trained(data: dict[str, str], file: str, 
     assert (weight[matches] != before[matches]).any(dim=1).all()
 
 
-@pytest.mark.parametrize(("task", "layer"), [("translate", "writers.0.embedding.weight"), ("tag", "embedding.weight")])
+@pytest.mark.parametrize(("task", "layer"), [("translate", "decoders.0.embedding.weight"), ("tag", "embedding.weight")])
 def test_every_vocabulary_of_a_task_is_frozen(task: str, layer: str, data, file: str, tmp_path: Path):
     run, training_run, prepared_task, _ = start_run(
         data[task], tmp_path / "run", task=task, model="gru", vectors=file, network={"freeze_embedding": True}
@@ -253,7 +253,7 @@ def test_the_run_records_its_vectors_and_predicts_without_the_file(data, file: s
         data["classify"], out=tmp_path / "run", settings=SMALL, task="classify", vectors=str(copy)
     )
     copy.unlink()
-    about = trained_model.run.preprocessor.facts["vectors"]
+    about = trained_model.run.preprocessor.attributes["vectors"]
     assert len(about["fingerprint"]) == 32
     card = (tmp_path / "run/README.md").read_text()
     assert f"- word vectors: `{copy}` (fingerprint `{about['fingerprint']}`): 5 of 13 vocabulary words" in card

@@ -152,7 +152,7 @@ class InitialStateDecoder(Decoder):
         self.is_attentive = settings.model == "attentive-rnn"
         self.bridge = None
         if settings.model in RECURRENT_FAMILIES:
-            cells = [layer.cell for layer in self.backbone.deep.layer]  # type: ignore[union-attr]
+            cells = [layer.cell for layer in self.backbone.stack.layer]  # type: ignore[union-attr]
             self.bridge = Bridge(memory_width, cells)
 
     def start(self, memory: Memory) -> ModelState:
@@ -233,7 +233,9 @@ class BahdanauDecoder(Decoder):
         self.first: Recurrent = layers[0]
         self.above = StackedRecurrent(layers[1:], dropout=network.dropout) if layers[1:] else None
         self.dropout = VariationalDropout(network.dropout)
-        self.look_back = StateAttention(width, recurrent.attention_span) if settings.model == "attentive-rnn" else None
+        self.state_attention = (
+            StateAttention(width, recurrent.attention_span) if settings.model == "attentive-rnn" else None
+        )
         self.bridge = Bridge(memory_width, [layer.cell for layer in layers])
         self.score = score
         self.readout = Readout(memory_width, width)
@@ -262,8 +264,8 @@ class BahdanauDecoder(Decoder):
         h = torch.stack(outputs, dim=1)
         if self.above is not None:
             h, above_state = self.above(self.dropout(h), above_state)
-        if self.look_back is not None:
-            h, past_states = self.look_back(h, past_states)
+        if self.state_attention is not None:
+            h, past_states = self.state_attention(h, past_states)
         h = self.readout(torch.cat(contexts, dim=1), h)
         memory_weights = torch.cat(step_weights, dim=1) if need_weights else None
         return DecoderOutput(h, (memory_state, (first_state, above_state, past_states)), memory_weights)

@@ -89,11 +89,11 @@ class RecurrentBackbone(nn.Module):
 
     def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0):
         super().__init__()
-        self.deep = StackedRecurrent(layers, dropout=dropout)
-        self.width: int = self.deep.units  # type: ignore[assignment]
+        self.stack = StackedRecurrent(layers, dropout=dropout)
+        self.width: int = self.stack.units  # type: ignore[assignment]
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
-        return BackboneOutput(*self.deep(vectors, state, lengths))
+        return BackboneOutput(*self.stack(vectors, state, lengths))
 
 
 class BidirectionalBackbone(RecurrentBackbone):
@@ -107,12 +107,12 @@ class AttentiveBackbone(RecurrentBackbone):
 
     def __init__(self, layers: Sequence[nn.Module], dropout: float, attention_span: int):
         super().__init__(layers, dropout)
-        self.look_back = StateAttention(self.width, attention_span)
+        self.state_attention = StateAttention(self.width, attention_span)
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
         recurrent_state, past = (None, None) if state is None else state
-        outputs, recurrent_state = self.deep(vectors, recurrent_state, lengths)
-        outputs, past = self.look_back(outputs, past, lengths)
+        outputs, recurrent_state = self.stack(vectors, recurrent_state, lengths)
+        outputs, past = self.state_attention(outputs, past, lengths)
         return BackboneOutput(outputs, (recurrent_state, past))
 
 
@@ -121,14 +121,14 @@ class SeparateDirections(nn.Module):
 
     stateful = False
 
-    def __init__(self, forwards: nn.Module, backwards: nn.Module):
+    def __init__(self, forward_layer: nn.Module, backward_layer: nn.Module):
         super().__init__()
-        self.forwards, self.backwards = forwards, backwards
-        self.width: int = forwards.width + backwards.width  # type: ignore[operator,assignment]
+        self.forward_layer, self.backward_layer = forward_layer, backward_layer
+        self.width: int = forward_layer.width + backward_layer.width  # type: ignore[operator,assignment]
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> BackboneOutput:
-        forward = self.forwards(vectors, None, lengths)
-        backward = self.backwards(reverse_steps(vectors, lengths), None, lengths)
+        forward = self.forward_layer(vectors, None, lengths)
+        backward = self.backward_layer(reverse_steps(vectors, lengths), None, lengths)
         vectors = torch.cat([forward.vectors, reverse_steps(backward.vectors, lengths)], dim=-1)
         return BackboneOutput(vectors, (forward.state, backward.state))
 
@@ -189,8 +189,8 @@ class CentredFeedForward(FeedForwardBackbone):
 def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
     """Returns the vectors (B, T, D), then the outputs (B, T, ·) of each layer; the last are the backbone's own."""
     if isinstance(backbone, SeparateDirections):
-        forward = compute_layer_states(backbone.forwards, vectors, lengths)
-        backward = compute_layer_states(backbone.backwards, reverse_steps(vectors, lengths), lengths)
+        forward = compute_layer_states(backbone.forward_layer, vectors, lengths)
+        backward = compute_layer_states(backbone.backward_layer, reverse_steps(vectors, lengths), lengths)
         pairs = zip(forward[1:], backward[1:])
         return [vectors, *(torch.cat([a, reverse_steps(b, lengths)], dim=-1) for a, b in pairs)]
     if isinstance(backbone, FeedForwardBackbone):
@@ -198,7 +198,7 @@ def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor |
             final_output = backbone(vectors, lengths=lengths).vectors
         inner = [recording[f"hidden.{index}"][:, -vectors.shape[1] :] for index in range(len(backbone.layer))]
         return [vectors, *inner, final_output]
-    stack: Any = backbone.encoder if isinstance(backbone, TransformerBackbone) else getattr(backbone, "deep", None)
+    stack: Any = backbone.encoder if isinstance(backbone, TransformerBackbone) else getattr(backbone, "stack", None)
     if stack is None:
         raise UsageError(f"the layers of {type(backbone).__name__} cannot be listed.")
     outputs: list[Tensor] = []
@@ -234,18 +234,18 @@ class SeriesEncoder(nn.Module):
         num_patches = math.ceil(lookback / self.patch_size)
         inputs = self.patch_size * num_features
         self.is_transformer = settings.model == "transformer"
-        self.enter: nn.Module = nn.Identity()
+        self.input_projection: nn.Module = nn.Identity()
         if is_feedforward:
             self.backbone: nn.Module = FeedForwardBackbone(inputs, network.width, network.depth, 1, network.dropout)
         else:
-            self.enter = nn.Linear(inputs, network.embedding)
+            self.input_projection = nn.Linear(inputs, network.embedding)
             self.backbone = build_encoder(settings, network.embedding, num_patches)
         output_width: int = self.backbone.width  # type: ignore[assignment]
         self.width = output_width * num_patches if self.is_transformer else output_width
         self.dropout = nn.Dropout(network.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        vectors = self.enter(split_into_patches(x, self.patch_size))
+        vectors = self.input_projection(split_into_patches(x, self.patch_size))
         record_value(self, "patches", vectors)
         outputs = self.backbone(vectors).vectors
         summary = outputs.flatten(1) if self.is_transformer else outputs[:, -1]

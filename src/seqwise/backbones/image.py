@@ -102,11 +102,11 @@ class ResidualBlock(nn.Module):
     def __init__(self, width: int):
         super().__init__()
         self.norm = ImageNorm(width)
-        self.inward, self.outward = Convolution(width, width), Convolution(width, width)
-        nn.init.zeros_(self.outward.convolution.weight)
+        self.conv1, self.conv2 = Convolution(width, width), Convolution(width, width)
+        nn.init.zeros_(self.conv2.convolution.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.outward(F.relu(self.inward(self.norm(x))))
+        return x + self.conv2(F.relu(self.conv1(self.norm(x))))
 
 
 class ConvolutionalEncoder(nn.Module):
@@ -151,7 +151,7 @@ class PatchEncoder(nn.Module):
     ):
         super().__init__()
         self.width, self.patch, self.side = width, patch, -(-size // patch)
-        self.enter = build_linear(CHANNELS * patch**2, width)
+        self.input_projection = build_linear(CHANNELS * patch**2, width)
         self.positions = LearnedPositions(width, self.side**2)
         layer_class = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
         self.encoder = Encoder(
@@ -162,9 +162,9 @@ class PatchEncoder(nn.Module):
         """Returns the patches (B, patches, width) of pixels (B, S, S, 3), row by row of the grid."""
         padding = self.side * self.patch - pixels.shape[1]
         pixels = F.pad(pixels, (0, 0, 0, padding, 0, padding))
-        x = normalize_pixels(pixels, self.enter.weight.dtype)
+        x = normalize_pixels(pixels, self.input_projection.weight.dtype)
         x = x.unflatten(2, (self.side, self.patch)).unflatten(1, (self.side, self.patch))  # (B, side, P, side, P, 3)
-        x = self.positions(self.enter(x.transpose(2, 3).flatten(3, 5).flatten(1, 2)))
+        x = self.positions(self.input_projection(x.transpose(2, 3).flatten(3, 5).flatten(1, 2)))
         return self.encoder(x, causal=False)[0]
 
 
@@ -211,12 +211,12 @@ class FeatureEncoder(nn.Module):
     def __init__(self, inputs: int, width: int, max_regions: int):
         super().__init__()
         self.width = width
-        self.enter = build_linear(inputs, width)
+        self.input_projection = build_linear(inputs, width)
         self.norm, self.positions = LayerNorm(width), LearnedPositions(width, max_regions)
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Memory:
         """Returns a memory (B, R, width) of features (B, R, W), padded after each image's number of regions."""
-        regions = self.positions(self.norm(self.enter(features.to(self.enter.weight.dtype))))
+        regions = self.positions(self.norm(self.input_projection(features.to(self.input_projection.weight.dtype))))
         record_value(self, "regions", regions)
         return Memory(regions, lengths)
 

@@ -37,7 +37,7 @@ def build_step(backbone: nn.Module, state: ModelState) -> BackboneStep | None:
     step_class = STEP_CLASSES.get(type(backbone))
     if step_class is None or state is None:
         return None
-    if isinstance(backbone, RecurrentBackbone) and any(type(layer) is not Recurrent for layer in backbone.deep.layer):
+    if isinstance(backbone, RecurrentBackbone) and any(type(layer) is not Recurrent for layer in backbone.stack.layer):
         return None
     return step_class(backbone, state)
 
@@ -85,7 +85,7 @@ class RecurrentStep(BackboneStep):
     """One step of each cell."""
 
     def __init__(self, backbone: RecurrentBackbone, state: tuple[State, ...]):
-        layers: Any = backbone.deep.layer
+        layers: Any = backbone.stack.layer
         self.cell_steps = [build_cell_step(layer.cell) for layer in layers]
         self.state, self.batch_size = map_state(torch.clone, state), len(state[0][0])
 
@@ -142,8 +142,8 @@ class AttentiveStep(RecurrentStep):
     def __init__(self, backbone: AttentiveBackbone, state: tuple[Any, tuple[Tensor, Tensor, Tensor]]):
         recurrent_state, (keys, values, is_valid) = state
         super().__init__(backbone, recurrent_state)
-        batch_size, self.count, size = len(keys), keys.shape[1], backbone.look_back.attention_span + 1
-        self.project = PackedLinear(backbone.look_back.weight, None, batch_size)
+        batch_size, self.count, size = len(keys), keys.shape[1], backbone.state_attention.attention_span + 1
+        self.project = PackedLinear(backbone.state_attention.weight, None, batch_size)
         self.slots = Slots(batch_size, size, keys)
         self.buffer = KeyValueBuffer(batch_size, 1, keys.shape[2], self.slots)
         self.slots.mark_filled(self.count)
@@ -204,7 +204,7 @@ class TransformerStep(BackboneStep):
         current = self.slots.current
         self.history.index_copy_(1, current, x[:, None])
         self.slots.mask.index_fill_(3, current, 0)
-        x = self.backbone.enter(x)
+        x = self.backbone.input_projection(x)
         if self.positions is not None:
             x = x * self.backbone.factor + self.positions.index_select(0, current)
         rotation = None if self.rotations is None else self.rotations.index_select(0, current)
@@ -224,11 +224,11 @@ class LayerStep:
         self.layer, attention, feedforward = layer, layer.attention, layer.feedforward
         self.heads = attention.heads
         self.buffer = KeyValueBuffer(batch_size, self.heads, attention.width // self.heads, slots)
-        self.project = PackedLinear(attention.inward.weight, attention.inward.bias, batch_size)
-        self.project_output = PackedLinear(attention.outward.weight, attention.outward.bias, batch_size)
-        inward, outward = feedforward.inward, feedforward.outward
-        self.up_projection = PackedLinear(inward.weight, inward.bias, batch_size, feedforward.activation)
-        self.down_projection = PackedLinear(outward.weight, outward.bias, batch_size)
+        self.project = PackedLinear(attention.in_proj.weight, attention.in_proj.bias, batch_size)
+        self.project_output = PackedLinear(attention.out_proj.weight, attention.out_proj.bias, batch_size)
+        in_proj, out_proj = feedforward.in_proj, feedforward.out_proj
+        self.up_projection = PackedLinear(in_proj.weight, in_proj.bias, batch_size, feedforward.activation)
+        self.down_projection = PackedLinear(out_proj.weight, out_proj.bias, batch_size)
 
     def __call__(self, x: Tensor, rotation: Tensor | None) -> Tensor:
         layer, norm = self.layer, self.layer.attention_norm

@@ -51,7 +51,7 @@ class TransformerBackbone(nn.Module):
     def __init__(self, settings: ResolvedSettings, inputs: int, window: int, causal: bool = True):
         super().__init__()
         self.width, self.window, self.causal = settings.network.width, window, causal
-        self.enter = build_projection(inputs, self.width)
+        self.input_projection = build_projection(inputs, self.width)
         self.positions, self.factor = build_positions(settings.transformer.positions, self.width, window)
         self.encoder = Encoder(build_layers(EncoderLayer, PreNormEncoderLayer, settings))
 
@@ -78,7 +78,7 @@ class TransformerBackbone(nn.Module):
 
     def _read(self, vectors: Tensor, cache: ModelState, lengths: Tensor | None) -> tuple[Tensor, ModelState]:
         """Returns the outputs and the new cache."""
-        x = self.enter(vectors)
+        x = self.input_projection(vectors)
         if self.positions is not None:
             x = self.positions(x * self.factor, start=get_cached_length(cache))
         return self.encoder(x, lengths, self.causal, cache)
@@ -133,7 +133,7 @@ class TransformerDecoder(Decoder):
     def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, max_length: int):
         super().__init__()
         self.width = settings.network.width
-        self.enter = build_projection(inputs, self.width)
+        self.input_projection = build_projection(inputs, self.width)
         self.remember = build_projection(memory_width, self.width)
         self.positions, self.factor = build_positions(settings.transformer.positions, self.width, max_length)
         self.decoder = DecoderStack(build_layers(DecoderLayer, PreNormDecoderLayer, settings))
@@ -150,13 +150,13 @@ class TransformerDecoder(Decoder):
         return self._step(self._add_positions(vectors, state.time), state, need_weights)
 
     def _add_positions(self, vectors: Tensor, start: int) -> Tensor:
-        x = self.enter(vectors)
+        x = self.input_projection(vectors)
         return x if self.positions is None else self.positions(x * self.factor, start=start)
 
     def start(self, memory: Memory) -> SearchState:
         vectors, mask = self.remember(memory.vectors), memory.build_mask()
         layers = tuple(DecoderLayerStepper(layer, len(vectors)) for layer in self.decoder.layer)
-        keys_values = tuple(stepper.layer.cross.project_memory(vectors) for stepper in layers)
+        keys_values = tuple(stepper.layer.cross_attention.project_memory(vectors) for stepper in layers)
         visible = torch.ones(len(vectors), 0, dtype=torch.bool, device=vectors.device)
         memory_mask = None if mask is None else _to_additive(mask[:, None], vectors)
         return SearchState(layers, keys_values, memory_mask, (), visible, 0)
@@ -197,19 +197,19 @@ class DecoderLayerStepper:
     """
 
     def __init__(self, layer: Any, num_sources: int):
-        self.layer, attention, cross, feedforward = layer, layer.attention, layer.cross, layer.feedforward
+        self.layer, attention, cross, feedforward = layer, layer.attention, layer.cross_attention, layer.feedforward
         self.heads = attention.heads
 
         def pack(weight: Tensor, bias: Tensor, activation: str = "none") -> PackedLinear:
             return PackedLinear(weight, bias, num_sources, activation)
 
-        self.project_self = pack(attention.inward.weight, attention.inward.bias)
-        self.project_self_output = pack(attention.outward.weight, attention.outward.bias)
+        self.project_self = pack(attention.in_proj.weight, attention.in_proj.bias)
+        self.project_self_output = pack(attention.out_proj.weight, attention.out_proj.bias)
         queries = slice(0, cross.width)
-        self.project_queries = pack(cross.inward.weight[queries], cross.inward.bias[queries])
-        self.project_cross_output = pack(cross.outward.weight, cross.outward.bias)
-        self.up_projection = pack(feedforward.inward.weight, feedforward.inward.bias, feedforward.activation)
-        self.down_projection = pack(feedforward.outward.weight, feedforward.outward.bias)
+        self.project_queries = pack(cross.in_proj.weight[queries], cross.in_proj.bias[queries])
+        self.project_cross_output = pack(cross.out_proj.weight, cross.out_proj.bias)
+        self.up_projection = pack(feedforward.in_proj.weight, feedforward.in_proj.bias, feedforward.activation)
+        self.down_projection = pack(feedforward.out_proj.weight, feedforward.out_proj.bias)
 
     def attend_self(
         self, x: Tensor, slots: Tensor | None, state: SearchState, mask: Tensor, steps: int
@@ -233,12 +233,12 @@ class DecoderLayerStepper:
     ) -> tuple[Tensor, Tensor | None]:
         """Applies attention over the memory; returns x and, with `need_weights`, the weights (B, k·T, S), the mean over
         heads."""
-        layer, norm = self.layer, self.layer.cross_norm
+        layer, norm = self.layer, self.layer.cross_attention_norm
         queries = self.project_queries(layer.prepare_input(norm, x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         mean_weights = None
         if need_weights:
             mean_weights = attend_with_weights(queries, *memory, None if mask is None else mask == 0)[1].mean(1)
-        context = self.project_cross_output(_attend(layer.cross, queries, *memory, mask))
+        context = self.project_cross_output(_attend(layer.cross_attention, queries, *memory, mask))
         return layer.add_residual(norm, x, context), mean_weights
 
     def feed_forward(self, x: Tensor) -> Tensor:

@@ -225,12 +225,11 @@ def _list_views(trained: TrainedModel, texts: Sequence[str] | None, arguments: S
 
 def _open_subject(trained: TrainedModel, text: str | None) -> Subject:
     """Returns the run with its input, or without one if the data of the run cannot be read."""
-    from seqwise.lens.subject import Subject, open_subject
+    from seqwise.lens.subject import Subject, name_run, open_subject
 
     try:
         return open_subject(trained, text)
     except DataError:
         if text is not None:
             raise
-        name = f"{trained.settings.model} in {trained.run.folder}"
-        return Subject(name, trained.model, lambda: None, (), trained=trained)
+        return Subject(name_run(trained), trained.model, lambda: None, (), trained=trained)

@@ -7,22 +7,22 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def viterbi(scores: Tensor, lengths: Tensor, link: Tensor, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+def viterbi(scores: Tensor, lengths: Tensor, transition: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the tags (B, T) with the largest total score, 0 in the padding, and that score (B,).
 
-        δ_1[j] = begin[j] + scores[1, j]
-        δ_t[j] = scores[t, j] + max_i (δ_{t-1}[i] + link[i, j])
+        δ_1[j] = start[j] + scores[1, j]
+        δ_t[j] = scores[t, j] + max_i (δ_{t-1}[i] + transition[i, j])
 
-    `scores` are (B, T, K). `link` (K, K) are the transition scores from tag i to tag j, minus infinity for a forbidden
-    transition. Of several best sequences the same one is always returned.
+    `scores` are (B, T, K). `transition` (K, K) are the scores of tag j after tag i, minus infinity if forbidden.
+    Of several best sequences the same one is always returned.
     """
     rows, steps, _ = scores.shape
     mask = torch.arange(steps, device=scores.device) < lengths[:, None]
-    link_transposed = link.T  # the maximum over i runs over the last dimension, which is contiguous
-    best = begin + scores[:, 0]  # (B, K)
+    transposed = transition.T  # the maximum over i runs over the last dimension, which is contiguous
+    best = start + scores[:, 0]  # (B, K)
     backpointers = []
     for t in range(1, steps):
-        values, previous = (best[:, None, :] + link_transposed).max(dim=2)
+        values, previous = (best[:, None, :] + transposed).max(dim=2)
         best = torch.where(mask[:, t, None], values + scores[:, t], best)
         backpointers.append(previous)
     total, last = (best + end).max(dim=1)
@@ -36,8 +36,12 @@ def viterbi(scores: Tensor, lengths: Tensor, link: Tensor, begin: Tensor, end: T
     return tags, total
 
 
-def forbid_transitions(link: Tensor, begin: Tensor, end: Tensor, allowed: tuple) -> tuple[Tensor, Tensor, Tensor]:
+def forbid_transitions(transition: Tensor, start: Tensor, end: Tensor, allowed: tuple) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the transition scores with minus infinity where `allowed` (pairs, first tags, last tags) is False."""
-    pairs, first, last = (torch.tensor(part, dtype=torch.bool, device=link.device) for part in allowed)
+    pairs, first, last = (torch.tensor(part, dtype=torch.bool, device=transition.device) for part in allowed)
     infinity = float("-inf")
-    return link.masked_fill(~pairs, infinity), begin.masked_fill(~first, infinity), end.masked_fill(~last, infinity)
+    return (
+        transition.masked_fill(~pairs, infinity),
+        start.masked_fill(~first, infinity),
+        end.masked_fill(~last, infinity),
+    )

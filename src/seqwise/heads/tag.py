@@ -14,7 +14,7 @@ from seqwise.layers.attention import sequence_mask
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import record_value
 
-# Transition scores: `link` from tag to tag (K, K), `begin` of the first tag (K,), `end` of the last tag (K,).
+# Transition scores: `transition` from tag to tag (K, K), `start` of the first tag (K,), `end` of the last tag (K,).
 Transitions = tuple[Tensor, Tensor, Tensor]
 
 EXCLUDED = -1e9  # the score of a tag that is excluded: finite, so that gradients are too
@@ -51,15 +51,15 @@ class IndependentTagHead(nn.Module):
 class LinearChainCRF(IndependentTagHead):
     """P(y | x) = exp s(x, y) / Z(x) of a whole sequence (Lafferty et al. 2001; Lample et al. 2016, section 2.2).
 
-    s(x, y) = begin[y_1] + Σ_t scores[t, y_t] + Σ_t link[y_{t-1}, y_t] + end[y_T]
+    s(x, y) = start[y_1] + Σ_t scores[t, y_t] + Σ_t transition[y_{t-1}, y_t] + end[y_T]
     Z(x)    = Σ over all sequences y of exp s(x, y)
     """
 
     def __init__(self, width: int, num_tags: int):
         super().__init__(width, num_tags)
-        self.link = nn.Parameter(torch.zeros(num_tags, num_tags))
-        self.begin = nn.Parameter(torch.zeros(num_tags))
-        self.end = nn.Parameter(torch.zeros(num_tags))
+        self.transition_scores = nn.Parameter(torch.zeros(num_tags, num_tags))
+        self.start_scores = nn.Parameter(torch.zeros(num_tags))
+        self.end_scores = nn.Parameter(torch.zeros(num_tags))
 
     def losses(self, states: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
         """Returns log Z(x) - s(x, y) of each sequence, (B,)."""
@@ -68,33 +68,33 @@ class LinearChainCRF(IndependentTagHead):
         return log_z - compute_path_score(scores, tags, lengths, transitions)
 
     def transitions(self) -> Transitions:
-        return self.link, self.begin, self.end
+        return self.transition_scores, self.start_scores, self.end_scores
 
 
 def compute_path_score(scores: Tensor, tags: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
     """Returns s(x, y) of each sequence, (B,)."""
-    link, begin, end = transitions
+    transition, start, end = transitions
     mask = sequence_mask(lengths, tags.shape[1])
     tag_scores = scores.gather(2, tags[..., None]).squeeze(2).masked_fill(~mask, 0.0)
-    link_scores = link[tags[:, :-1], tags[:, 1:]].masked_fill(~mask[:, 1:], 0.0)
+    transition_scores = transition[tags[:, :-1], tags[:, 1:]].masked_fill(~mask[:, 1:], 0.0)
     last_tags = tags.gather(1, (lengths - 1)[:, None]).squeeze(1)
-    return begin[tags[:, 0]] + tag_scores.sum(dim=1) + link_scores.sum(dim=1) + end[last_tags]
+    return start[tags[:, 0]] + tag_scores.sum(dim=1) + transition_scores.sum(dim=1) + end[last_tags]
 
 
 def compute_log_partition(scores: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
     """Returns log Z(x) of each sequence, (B,), by the forward algorithm in log space, which does not overflow.
 
-    α_1[j] = begin[j] + scores[1, j]
-    α_t[j] = scores[t, j] + log Σ_i exp(α_{t-1}[i] + link[i, j])
+    α_1[j] = start[j] + scores[1, j]
+    α_t[j] = scores[t, j] + log Σ_i exp(α_{t-1}[i] + transition[i, j])
     log Z  = log Σ_i exp(α_T[i] + end[i])
     """
-    link, begin, end = transitions
+    transition, start, end = transitions
     mask = sequence_mask(lengths, scores.shape[1])
     steps = scores.unbind(1)
-    alpha = begin + steps[0]  # (B, K)
-    link_transposed = link.T  # the sum over i runs over the last dimension, which is contiguous
+    alpha = start + steps[0]  # (B, K)
+    transposed = transition.T  # the sum over i runs over the last dimension, which is contiguous
     for t in range(1, len(steps)):
-        updated = torch.logsumexp(alpha[:, None, :] + link_transposed, dim=2) + steps[t]
+        updated = torch.logsumexp(alpha[:, None, :] + transposed, dim=2) + steps[t]
         alpha = torch.where(mask[:, t, None], updated, alpha)
     return torch.logsumexp(alpha + end, dim=1)
 

@@ -217,12 +217,12 @@ class MultiHeadAttention(nn.Module):
                 fix=f"For example: --network.width {multiple * (width // multiple + 1)}",
             )
         self.width, self.heads, self.dropout, self.rotary = width, heads, dropout, rotary
-        self.inward = nn.Linear(width, 3 * width)  # queries, keys, values, one below the other
-        self.outward = nn.Linear(width, width)
-        xavier_(self.inward.weight, blocks=3)
-        xavier_(self.outward.weight)
-        nn.init.zeros_(self.inward.bias)
-        nn.init.zeros_(self.outward.bias)
+        self.in_proj = nn.Linear(width, 3 * width)  # queries, keys, values, one below the other
+        self.out_proj = nn.Linear(width, width)
+        xavier_(self.in_proj.weight, blocks=3)
+        xavier_(self.out_proj.weight)
+        nn.init.zeros_(self.in_proj.bias)
+        nn.init.zeros_(self.out_proj.bias)
 
     def forward(
         self,
@@ -276,21 +276,21 @@ class MultiHeadAttention(nn.Module):
 
     def project_output(self, context: Tensor) -> Tensor:
         """The heads' contexts (B, H, T, K) concatenated, through the output projection: (B, T, D)."""
-        return self.outward(context.transpose(1, 2).flatten(2))
+        return self.out_proj(context.transpose(1, 2).flatten(2))
 
     def project_self(self, x: Tensor) -> tuple[Tensor, ...]:
         rows, time, width = x.shape
-        stacked = self.inward(x).view(rows, time, 3, self.heads, width // self.heads)
+        stacked = self.in_proj(x).view(rows, time, 3, self.heads, width // self.heads)
         # Unbound before rotation: their gradients then join in one copy instead of two.
         return tuple(part.transpose(1, 2) for part in stacked.unbind(2))  # three of (B, H, T, K)
 
     def project_queries(self, x: Tensor) -> Tensor:
         width = self.width
-        queries = F.linear(x, self.inward.weight[:width], self.inward.bias[:width])
+        queries = F.linear(x, self.in_proj.weight[:width], self.in_proj.bias[:width])
         return queries.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, T, K)
 
     def project_memory(self, memory: Tensor) -> KeysValues:
         width = self.width
-        stacked = F.linear(memory, self.inward.weight[width:], self.inward.bias[width:])
+        stacked = F.linear(memory, self.in_proj.weight[width:], self.in_proj.bias[width:])
         keys, values = stacked.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return keys, values  # (B, H, S, K) each

@@ -15,10 +15,10 @@ DEAD = 1e-3  # standard deviation over tokens below which a unit says nothing ab
 def make_label(path: str) -> str:
     """Returns a name of a layer for readers, from its dotted path: "decoder, layer 1, backward"."""
     parts = path.split(".")
-    side = {"writer": "decoder", "writers": "decoder", "decoder": "decoder", "encoder": "encoder"}.get(parts[0], "")
+    side = {"decoder": "decoder", "decoders": "decoder", "encoder": "encoder"}.get(parts[0], "")
     number = re.search(r"\.layer\.(\d+)|\bl(\d+)\b", f".{path}")
     depth = int(next(group for group in number.groups() if group)) + 1 if number else 1
-    direction = "backward" if "backwards" in parts else "forward" if "forwards" in parts else ""
+    direction = "backward" if "backward_layer" in parts else "forward" if "forward_layer" in parts else ""
     return ", ".join(part for part in (side, f"layer {depth}", direction) if part)
 
 

@@ -2,7 +2,7 @@
 
     with record(model) as recording:
         model(batch)
-    recording["backbone.deep.layer.0.lstm.forget"]   # (B, T, U)
+    recording["backbone.stack.layer.0.lstm.forget"]   # (B, T, U)
 
 A layer calls `record_value(self, "forget", f)` where the value exists. Outside `record` that costs one check of an
 empty tuple. A layer with a fast kernel asks `is_recorded(self)`: whether a value with one of its names may be recorded.
@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.errors import check_type, suggest
+from seqwise.layers.old_names import current_name
 
 MAX_NAMES = 8  # in a message
 
@@ -63,6 +64,7 @@ class Recording(Mapping[str, Tensor]):
         return self._values[name]
 
     def __getitem__(self, name: str) -> Tensor:
+        name = name if name in self._values else current_name(name)
         if name not in self._values:
             raise KeyError(f"nothing was recorded under {name!r}. {suggest(name, self._values)}")
         return self._values[name][-1]

@@ -141,15 +141,15 @@ class Bidirectional(nn.Module):
     A sequence is reversed within its own length, so the backward layer begins with its last valid step.
     """
 
-    def __init__(self, forwards: Recurrent, backwards: Recurrent):
+    def __init__(self, forward_layer: Recurrent, backward_layer: Recurrent):
         super().__init__()
-        self.forwards, self.backwards = forwards, backwards
-        self.units = forwards.units + backwards.units
+        self.forward_layer, self.backward_layer = forward_layer, backward_layer
+        self.units = forward_layer.units + backward_layer.units
 
     def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, tuple[Any, Any]]:
         """Returns the outputs (B, T, 2U) of x (B, T, D), and the states of the forward and of the backward layer."""
         forward_state, backward_state = (None, None) if state is None else state
-        layers, cells = [self.forwards, self.backwards], [self.forwards.cell, self.backwards.cell]
+        layers, cells = [self.forward_layer, self.backward_layer], [self.forward_layer.cell, self.backward_layer.cell]
         forward_shape, backward_shape = ((get_cell_spec(cell), cell.inputs, cell.units) for cell in cells)
         if forward_shape == backward_shape and not any(map(is_recorded_live, cells)):
             is_valid = build_step_mask(x, cells[0].inputs, lengths)
@@ -158,8 +158,8 @@ class Bidirectional(nn.Module):
             result = _scan_directions(backend, layers, x, states, lengths, is_valid) if backend in FUSED else None
             if result is not None:
                 return result.outputs, (result.final_states[0], result.final_states[1])
-        outputs, forward_state = self.forwards(x, forward_state, lengths)
-        reversed_outputs, backward_state = self.backwards(reverse_steps(x, lengths), backward_state, lengths)
+        outputs, forward_state = self.forward_layer(x, forward_state, lengths)
+        reversed_outputs, backward_state = self.backward_layer(reverse_steps(x, lengths), backward_state, lengths)
         outputs = torch.cat([outputs, reverse_steps(reversed_outputs, lengths)], dim=-1)
         return outputs, (forward_state, backward_state)
 

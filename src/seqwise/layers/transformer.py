@@ -43,16 +43,16 @@ class FeedForward(nn.Module):
         if activation not in ACTIVATIONS:
             raise UsageError(f"unknown activation {activation!r}.", fix=suggest(activation, ACTIVATIONS))
         self.activation, self.dropout = activation, dropout
-        self.inward = nn.Linear(width, hidden)
-        self.outward = nn.Linear(hidden, width)
-        for linear in (self.inward, self.outward):
+        self.in_proj = nn.Linear(width, hidden)
+        self.out_proj = nn.Linear(hidden, width)
+        for linear in (self.in_proj, self.out_proj):
             xavier_(linear.weight)
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = ACTIVATIONS[self.activation](self.inward(x))
+        hidden = ACTIVATIONS[self.activation](self.in_proj(x))
         record_value(self, "hidden", hidden)
-        return self.outward(F.dropout(hidden, self.dropout, self.training))
+        return self.out_proj(F.dropout(hidden, self.dropout, self.training))
 
     def extra_repr(self) -> str:
         return f"activation={self.activation}, dropout={self.dropout}"
@@ -73,8 +73,8 @@ class TransformerLayer(nn.Module):
         self.attention = MultiHeadAttention(width, heads, rotary=rotary)
         self.attention_norm = LayerNorm(width)
         if self.has_cross_attention:
-            self.cross = MultiHeadAttention(width, heads)
-            self.cross_norm = LayerNorm(width)
+            self.cross_attention = MultiHeadAttention(width, heads)
+            self.cross_attention_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, hidden, activation, dropout)
         self.feedforward_norm = LayerNorm(width)
         self.drop = nn.Dropout(dropout)
@@ -133,10 +133,10 @@ class DecoderLayer(TransformerLayer):
             self.prepare_input(self.attention_norm, x), causal=True, cache=self_cache, rotations=rotations
         )
         x = self.add_residual(self.attention_norm, x, context)
-        context, cross_cache = self.cross(
-            self.prepare_input(self.cross_norm, x), memory, mask=memory_mask, cache=cross_cache
+        context, cross_cache = self.cross_attention(
+            self.prepare_input(self.cross_attention_norm, x), memory, mask=memory_mask, cache=cross_cache
         )
-        x = self.add_residual(self.cross_norm, x, context)
+        x = self.add_residual(self.cross_attention_norm, x, context)
         output = self.feedforward(self.prepare_input(self.feedforward_norm, x))
         x = self.add_residual(self.feedforward_norm, x, output)
         return x, (self_cache, cross_cache)
@@ -265,5 +265,5 @@ def _initialise_pre_norm(layers: Sequence[TransformerLayer]) -> None:
     children = [sublayer for layer in layers for sublayer in layer.children()]
     sublayers = [sublayer for sublayer in children if isinstance(sublayer, MultiHeadAttention | FeedForward)]
     for sublayer in sublayers:  # each adds once to the residual sum
-        sublayer.inward.weight.normal_(std=sublayer.inward.in_features**-0.5)
-        sublayer.outward.weight.normal_(std=(sublayer.outward.in_features * len(sublayers)) ** -0.5)
+        sublayer.in_proj.weight.normal_(std=sublayer.in_proj.in_features**-0.5)
+        sublayer.out_proj.weight.normal_(std=(sublayer.out_proj.in_features * len(sublayers)) ** -0.5)

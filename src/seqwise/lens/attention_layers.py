@@ -38,7 +38,7 @@ class AttentionLayer:
 
     def order_steps(self, value: Tensor, *dimensions: int) -> Tensor:
         """Returns recorded values in the order of the text: a backward layer reads the last token first."""
-        return value.flip(dimensions) if ".backwards." in f".{self.path}." else value
+        return value.flip(dimensions) if ".backward_layer." in f".{self.path}." else value
 
     def get_name(self, value: str) -> str:
         """Returns the name under which a value of this layer is recorded."""
@@ -81,7 +81,7 @@ def label_attention(path: str, module: nn.Module) -> str:
         return "decoder, cross"
     if isinstance(module, StateAttention):
         return re.sub(r"layer \d+", "attention over past states", label)
-    if path.endswith("cross"):
+    if path.endswith("cross_attention"):
         return f"{label}, cross"
     return f"{label}, self" if label.startswith("decoder") else label
 
@@ -142,7 +142,7 @@ def measure_layer(layer: AttentionLayer, weights: Tensor, head: int | None) -> L
 
 def is_self_attention(layer: AttentionLayer, num_queries: int, num_keys: int) -> bool:
     """Whether a layer attends to the sequence that its queries are from."""
-    if isinstance(layer.module, (Decoder, AttentionPooling)) or layer.path.endswith("cross"):
+    if isinstance(layer.module, (Decoder, AttentionPooling)) or layer.path.endswith("cross_attention"):
         return False
     return isinstance(layer.module, RECURRENT) or num_queries == num_keys
 

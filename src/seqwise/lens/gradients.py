@@ -8,14 +8,13 @@ is in `jacobians.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from seqwise.lens.jacobians import GradientFlow, follow_layer, measure_flow
 from seqwise.lens.recurrent import RecurrentLayer, choose_layers, list_layers
-from seqwise.lens.subject import Subject, open_subject
+from seqwise.lens.subject import Subject, open_subjects
 from seqwise.lens.view import View
 from seqwise.page.figures import LineChart, Reference, Series, Table
 
@@ -35,11 +34,10 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
     `data`: per model `layer`, `tokens`, `norms` (tokens,), `direct` (tokens,) of an LSTM, `singular` and `radius`
     (tokens,) of each step's Jacobian, `exponents` (Lyapunov, nats per token) and `half_life` (tokens).
     """
-    several = list(models) if isinstance(models, Sequence) else [models]
+    subjects = open_subjects(models, text)
     lines, steps, rows, summary = [], [], [], []
     data: dict[str, dict[str, Any]] = {}
-    for model in several:
-        subject = open_subject(model, text)
+    for subject in subjects:
         chosen: RecurrentLayer = choose_layers(subject, layer)[-1]
         flow = measure_flow(follow_layer(subject, chosen))
         name, half_life = subject.name, compute_half_life(flow.norms.numpy())
@@ -47,7 +45,7 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
         steps += draw_steps(name, flow)
         largest = float(flow.exponents[0])
         rows.append(
-            (name, chosen.label, largest, half_life, float(flow.singular.median()), float(flow.radius.nanmedian()))
+            (name, chosen.label, half_life, largest, float(flow.singular.median()), float(flow.radius.nanmedian()))
         )
         summary.append(describe(name, chosen, largest, half_life))
         data[name] = {
@@ -63,7 +61,7 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
     figures = (
         LineChart(
             title="Gradient through time",
-            note="The norm is divided by √units: an identity has norm 1. Solid rises explode, falls vanish.",
+            note="An identity has 1. Where a line falls, gradients vanish; where it rises, they explode.",
             series=lines,
             x_label="distance T − k in tokens",
             y_label="‖∂h_T/∂h_k‖ / √units",
@@ -76,13 +74,14 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
             series=steps,
             x_label="token",
             y_label="largest singular value, spectral radius",
-            x_names=next(iter(data.values()))["tokens"] if len(several) == 1 else (),
+            x_names=next(iter(data.values()))["tokens"] if len(subjects) == 1 else (),
             references=[Reference(axis="y", value=1.0, label="1")],
         ),
         Table(
             title="Growth of perturbations",
-            columns=("model", "layer", "largest Lyapunov exponent (nats/token)", "half-life (tokens)",
-                     "median singular value", "median spectral radius"),
+            note="Half-life: of ‖∂h_T/∂h_k‖, by a straight line through its logarithm. Lyapunov exponent: the largest, "
+            "in nats per token. Singular value and spectral radius: of the Jacobian of one step, medians.",
+            columns=("model", "layer", "half-life (tokens)", "Lyapunov exponent", "singular value", "spectral radius"),
             rows=rows,
         ),
     )  # fmt: skip
@@ -127,7 +126,8 @@ def describe(name: str, layer: RecurrentLayer, exponent: float, half_life: float
     if math.isinf(half_life):
         growth = f"largest Lyapunov exponent {exponent:+.3f} nats per token"
         return f"{name}, {layer.label}: gradients do not vanish over this text ({growth})."
+    persistent = f"every {math.log(2) / -exponent:.1f} tokens" if exponent < 0 else "not at all"
     return (
-        f"{name}, {layer.label}: the gradient halves every {half_life:.1f} tokens "
-        f"(largest Lyapunov exponent {exponent:+.3f} nats per token)."
+        f"{name}, {layer.label}: ‖∂h_T/∂h_k‖ halves every {half_life:.1f} tokens on average, its most persistent "
+        f"direction {persistent} (largest Lyapunov exponent {exponent:+.3f} nats per token)."
     )

@@ -25,7 +25,7 @@ MAX_SILENCE = 300.0  # seconds without a new row after which training is taken t
 MAX_SILENT_ROWS = 20  # or this many times the time between the last two rows, if that is longer
 MARGIN = 2  # lines of a terminal that are left free
 
-BuildFunction = Callable[[Sequence[Run]], View]
+BuildFunction = Callable[[], View]
 
 
 def follow(runs: Sequence[Run], build: BuildFunction) -> View:
@@ -37,7 +37,7 @@ def follow(runs: Sequence[Run], build: BuildFunction) -> View:
         while not all(reasons := [find_reason_to_stop(run) for run in runs]):
             if (newest := [get_version(run) for run in runs]) != versions:
                 versions = newest
-                display.show(try_build(runs, build))
+                display.show(try_build(build))
             display.wait(POLL_SECONDS)
     except KeyboardInterrupt:
         reasons = ["stopped watching; the run is not affected."]
@@ -45,13 +45,13 @@ def follow(runs: Sequence[Run], build: BuildFunction) -> View:
         display.close()
     for reason in dict.fromkeys(filter(None, reasons)):
         console.print(reason)
-    return build(runs)
+    return build()
 
 
-def try_build(runs: Sequence[Run], build: BuildFunction) -> View:
+def try_build(build: BuildFunction) -> View:
     """Returns the view, or one that says what is missing, such as the first update."""
     try:
-        return build(runs)
+        return build()
     except RunError as error:
         return View("training", "Waiting", (error.problem,), ())
 

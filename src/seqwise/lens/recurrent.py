@@ -19,7 +19,7 @@ from seqwise.lens.subject import Subject
 class RecurrentLayer:
     """A cell inside a model. A backward layer reads, and records, the last token first."""
 
-    path: str  # of the cell, such as "backbone.deep.layer.0.lstm"
+    path: str  # of the cell, such as "backbone.stack.layer.0.lstm"
     label: str  # such as "layer 1, backward"
     cell: Cell
     is_backward: bool
@@ -35,7 +35,7 @@ def list_layers(subject: Subject) -> list[RecurrentLayer]:
     layers = []
     for path, module in subject.module.named_modules():
         if isinstance(module, Cell):
-            layers.append(RecurrentLayer(path, make_label(path), module, ".backwards." in f".{path}."))
+            layers.append(RecurrentLayer(path, make_label(path), module, ".backward_layer." in f".{path}."))
     return layers
 
 

@@ -8,9 +8,10 @@ It knows nothing of views or figures.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -34,7 +35,7 @@ _chosen_examples: WeakKeyDictionary[TrainedModel, InspectedInput] = WeakKeyDicti
 class Subject:
     """What a view looks at. `call` runs the model once on its input and returns its outputs."""
 
-    name: str  # such as "lstm in runs/ptb"
+    name: str  # such as "ptb (lstm)"
     module: nn.Module
     call: Callable[[], Any]
     tokens: Sequence[str]  # one per position of the input
@@ -61,7 +62,7 @@ class Subject:
 
     def is_in_decoder(self, path: str) -> bool:
         """Whether a layer reads the output so far."""
-        return bool(self.outputs) and path.split(".")[0] in ("writer", "writers", "decoder", "decoders")
+        return bool(self.outputs) and path.split(".")[0] in ("decoder", "decoders")
 
 
 def open_subject(model: TrainedModel | nn.Module, inputs: Any = None) -> Subject:
@@ -69,9 +70,14 @@ def open_subject(model: TrainedModel | nn.Module, inputs: Any = None) -> Subject
     if isinstance(model, TrainedModel):
         inspected = choose_example(model) if inputs is None else inspect_text(model, inputs)
         module: nn.Module = model.model
-        name = f"{model.settings.model} in {model.run.folder}"
         return Subject(
-            name, module, lambda: module(inspected.batch), inspected.tokens, inspected.outputs, inspected, model
+            name_run(model),
+            module,
+            lambda: module(inspected.batch),
+            inspected.tokens,
+            inspected.outputs,
+            inspected,
+            model,
         )
     check_type("model", model, nn.Module, "a trained model (seqwise.load) or a torch.nn.Module")
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -83,6 +89,39 @@ def open_subject(model: TrainedModel | nn.Module, inputs: Any = None) -> Subject
     tokens = [str(position) for position in range(shape[0] if shape else 1)]
     call = model.decode if isinstance(model, TokenDecoder) else model
     return Subject(type(model).__name__, model, lambda: call(*arguments), tokens)
+
+
+def open_subjects(models: Any, inputs: Any = None) -> list[Subject]:
+    """Returns each of one or several models with the same input, under different names."""
+    subjects = [open_subject(model, inputs) for model in list_models(models)]
+    names = name_runs([subject.trained for subject in subjects if subject.trained is not None])
+    if len(names) < len(subjects):  # plain modules
+        names = [subject.name for subject in subjects]
+        if len(set(names)) < len(names):
+            names = [f"{name} {number}" for number, name in enumerate(names, start=1)]
+    return [replace(subject, name=name) for subject, name in zip(subjects, names)] if len(subjects) > 1 else subjects
+
+
+def list_models(models: Any) -> list[Any]:
+    """Returns one model, or several, as a list."""
+    return list(models) if isinstance(models, Sequence) else [models]
+
+
+def name_run(model: TrainedModel, num_folders: int = 1) -> str:
+    """Returns a short name of a run: the last of its folders, and its family where they do not tell it."""
+    parts = model.run.folder.resolve().parts
+    num_folders += re.fullmatch(r"seed-\d+|lr-\d+", parts[-1]) is not None  # a trial of a comparison: lstm/seed-1
+    name = "/".join(parts[-num_folders:])
+    return name if model.settings.model in name else f"{name} ({model.settings.model})"
+
+
+def name_runs(models: Sequence[TrainedModel]) -> list[str]:
+    """Returns different names of several runs: with as many of their folders as it takes."""
+    for num_folders in range(1, 1 + max((len(model.run.folder.resolve().parts) for model in models), default=0)):
+        names = [name_run(model, num_folders) for model in models]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{name_run(model)} {number}" for number, model in enumerate(models, start=1)]  # one run, several times
 
 
 def inspect_text(model: TrainedModel, text: str) -> InspectedInput:

@@ -7,8 +7,8 @@ of the run only: neither data nor weights. So it also shows a run that is being 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from seqwise.errors import RunError, UsageError, check_type
 from seqwise.families import get_family
 from seqwise.lens.live import follow
-from seqwise.lens.subject import Subject
+from seqwise.lens.subject import Subject, list_models, name_runs
 from seqwise.lens.training_figures import draw_layers, draw_metrics, merge_layers
 from seqwise.lens.view import View
 from seqwise.training.api import TrainedModel
@@ -50,27 +50,26 @@ def training(models: Any, *, watch: bool = False) -> View:
     `watch_step`, `layers` (module path → `gradient_norm`, `weight_norm`, `update_ratio`), `gates` (layer → gate →
     (rows, 2): shares closed and open) and `dead_units` (layer → shares).
     """
-    several = list(models) if isinstance(models, Sequence) else [models]
+    several = list_models(models)
     if not several:
         raise UsageError("expected a trained model or several, received none.", fix='Pass seqwise.load("runs/…").')
     for model in several:
         check_type("models", model, TrainedModel, "a trained model (seqwise.load) or several")
         if reason := explain_missing(model.run):
             raise UsageError(reason, fix="Choose runs of a neural family.")
-    runs = [model.run for model in several]
-    return follow(runs, build_view) if watch else build_view(runs)
+    build = partial(build_view, several)
+    return follow([model.run for model in several], build) if watch else build()
 
 
-def build_view(runs: Sequence[Run]) -> View:
+def build_view(models: Sequence[TrainedModel]) -> View:
     """Returns the view of what the runs have written so far."""
-    runs = list({run.folder: run for run in runs}.values())
-    data = {f"{run.settings.model} in {run.folder}": collect(run) for run in runs}
-    names = list(data)
-    thresholds = {run.settings.training.clip_threshold for run in runs if run.settings.training.clip == "norm"}
-    drawn = dict(zip(shorten_names(runs), data.values(), strict=True))
-    figures = draw_metrics(drawn, thresholds.pop() if len(thresholds) == 1 else None)
-    for name, values in drawn.items():
-        figures += draw_layers(values, name if len(drawn) > 1 else "", USUAL_RATIO)
+    names = name_runs(models)
+    data = {name: collect(model.run) for name, model in zip(names, models, strict=True)}
+    settings = [model.settings.training for model in models]
+    thresholds = {each.clip_threshold for each in settings if each.clip == "norm"}
+    figures = draw_metrics(data, thresholds.pop() if len(thresholds) == 1 else None)
+    for name in names:
+        figures += draw_layers(data[name], name if len(names) > 1 else "", USUAL_RATIO)
     sentences = [describe(name, data[name]) for name in names]
     summary = sentences[0] if len(names) == 1 else [" ".join(each) for each in sentences]
     missing = [name for name in names if "layers" not in data[name]]
@@ -79,13 +78,6 @@ def build_view(runs: Sequence[Run]) -> View:
         summary.append(f"The layers{of_which} were not recorded: {HOW_TO_RECORD}.")
     title = f"Training of {names[0]}" if len(names) == 1 else f"Training of {len(names)} runs"
     return View("training", title, tuple(summary), tuple(figures), data)
-
-
-def shorten_names(runs: Sequence[Run]) -> list[str]:
-    """Returns names for legends, without the folder that all runs are in."""
-    common = os.path.commonpath([run.folder.parent.absolute() for run in runs])
-    paths = [os.path.relpath(run.folder.absolute(), common) for run in runs]
-    return [f"{run.settings.model} in {path}" for run, path in zip(runs, paths, strict=True)]
 
 
 def collect(run: Run) -> dict[str, Any]:

@@ -114,9 +114,9 @@ class CorpusTask(Task):
         n = CHARACTER_NGRAM_LENGTH if self.tokenizer.kind == "characters" else NGRAM_LENGTH
         sampling = max(MIN_NGRAM_SAMPLING, choose_sampling(len(store)))
         hashes = [hashes[hashes % np.uint64(sampling) == 0] for _, hashes in hash_ngrams(store, n)]
-        arrays, facts = {"token_counts": self.counts.numpy()}, {"ngram": n}
+        arrays, attributes = {"token_counts": self.counts.numpy()}, {"ngram": n}
         unique = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
-        return TrainingSummary(self.primary_metric[0], unique, sampling, arrays, facts)
+        return TrainingSummary(self.primary_metric[0], unique, sampling, arrays, attributes)
 
     def count_data(self) -> dict[str, dict[str, int]]:
         columns = ("lines", "words", "characters", "tokens", "unknown")
@@ -163,7 +163,7 @@ def find_training_blocks(training: TrainingSummary, store: TokenStore) -> tuple[
     """
     num_blocks = -(-len(store) // BLOCK_TOKENS)
     num_checked, num_found = np.zeros(num_blocks, np.int64), np.zeros(num_blocks, np.int64)
-    for start, hashes in hash_ngrams(store, training.facts["ngram"]):
+    for start, hashes in hash_ngrams(store, training.attributes["ngram"]):
         is_checked, is_found = training.find(hashes)
         blocks = (start + np.arange(len(hashes))) // BLOCK_TOKENS
         num_checked += np.bincount(blocks[is_checked], minlength=num_blocks)

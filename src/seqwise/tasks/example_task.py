@@ -57,7 +57,7 @@ class ExampleTask(Task):
         progress: ProgressCallback | None = None,
     ) -> Self:
         splits = cls.open_splits(fetch_if_hub(data), settings, progress)
-        task = cls(splits, cls.learn(splits, settings, log, preprocessor or Preprocessor()), settings)
+        task = cls(splits, cls.fit_preprocessor(splits, settings, log, preprocessor or Preprocessor()), settings)
         task.log_data(log)
         return task
 
@@ -67,8 +67,8 @@ class ExampleTask(Task):
         """Reads the data; holds out the fractions of the settings unless the data has its own splits."""
 
     @classmethod
-    def learn(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
-        """Returns the vocabularies and facts of `initial`; those that it lacks are learned from the training split."""
+    def fit_preprocessor(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
+        """Returns the vocabularies and attributes of `initial`; what it lacks is computed from the training split."""
         return initial
 
     def log_data(self, log: LogFunction) -> None:
@@ -130,7 +130,7 @@ class ExampleTask(Task):
         return TrainingSummary.create(self.primary_metric[0], hashes, *self.fit_baselines())
 
     def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Returns arrays and facts (JSON values) from which `evaluate` computes the baselines of any data."""
+        """Returns arrays and attributes (JSON values) from which `evaluate` computes the baselines of any data."""
         return {}, {}
 
     # Inference with a trained model, without the training data
@@ -158,10 +158,10 @@ class ExampleTask(Task):
             examples=scores if options.examples else None,
             primary_metric=scores.metric,
         )
-        return cls.add_training_facts(evaluation, bundle, examples, lambda: scores)
+        return cls.add_baselines_and_overlap(evaluation, bundle, examples, lambda: scores)
 
     @classmethod
-    def add_training_facts(
+    def add_baselines_and_overlap(
         cls,
         evaluation: Evaluation,
         bundle: ModelBundle,

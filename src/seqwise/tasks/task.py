@@ -37,23 +37,23 @@ from seqwise.tasks.latency import measure_median_seconds
 from seqwise.tasks.training_summary import TrainingSummary
 from seqwise.text.tokenizer import Tokenizer
 
-FACTS_FILE = "task.json"
+ATTRIBUTES_FILE = "task.json"
 MAX_UNKNOWN = 0.05  # share of unknown tokens in held-out text above which there is a warning
 DAMAGED_RUN_FIX = "Copy the folder again from where it was made, or train again."
 
 
 @dataclass
 class Preprocessor:
-    """What a run saves of the training split besides weights: tokenisers by name, and facts such as labels.
+    """What a run saves of the training split besides weights: tokenisers by name, and attributes such as labels.
 
     Facts are JSON values: labels, tags, scales, columns. The tokeniser called "text" is saved as `tokenizer.json`, one
-    called "de" as `tokenizer.de.json`, the facts as `task.json`.
+    called "de" as `tokenizer.de.json`, the attributes as `task.json`.
 
     `extra_words` are added to a vocabulary that is built later; they are not saved.
     """
 
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
     extra_words: Sequence[str] = ()
 
     @property
@@ -66,21 +66,21 @@ class Preprocessor:
     def save(self, folder: Path) -> None:
         for name, tokenizer in self.tokenizers.items():
             tokenizer.save(folder / _get_tokenizer_file(name))
-        if self.facts:
-            write_text(folder / FACTS_FILE, json.dumps(self.facts, indent=1, ensure_ascii=False) + "\n")
+        if self.attributes:
+            write_text(folder / ATTRIBUTES_FILE, json.dumps(self.attributes, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Preprocessor:
         names = {path: path.name.removeprefix("tokenizer.").removesuffix("json").rstrip(".") or "text"
                  for path in sorted(folder.glob("tokenizer*.json"))}  # fmt: skip
-        facts = {}
-        if (folder / FACTS_FILE).exists():
+        attributes = {}
+        if (folder / ATTRIBUTES_FILE).exists():
             try:
-                facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
+                attributes = json.loads((folder / ATTRIBUTES_FILE).read_text(encoding="utf-8"))
             except ValueError as error:
-                problem, path = f"the file is damaged: {error}.", folder / FACTS_FILE
+                problem, path = f"the file is damaged: {error}.", folder / ATTRIBUTES_FILE
                 raise RunError(problem, file=path, fix=DAMAGED_RUN_FIX) from None
-        return cls({name: Tokenizer.load(path) for path, name in names.items()}, facts)
+        return cls({name: Tokenizer.load(path) for path, name in names.items()}, attributes)
 
 
 def _get_tokenizer_file(name: str) -> str:
@@ -163,7 +163,7 @@ class Task(ABC):
 
     name: ClassVar[str] = ""  # name of a user-defined task, for `--task`
     unit: ClassVar[str] = "tokens"  # unit of speeds and budgets
-    example: ClassVar[str] = "the "  # an input for the model card, unless `preprocessor.facts` has an "example"
+    example: ClassVar[str] = "the "  # an input for the model card, unless `preprocessor.attributes` has an "example"
     row_columns: ClassVar[tuple[str, ...]] = ()  # column names of data that is passed from Python as tuples
     outputs: ClassVar[tuple[str, ...]] = ("full",)  # supported values of `network.output`, the softmax
     beam_search: ClassVar[BeamSearchOptions] = BeamSearchOptions()  # default options
@@ -244,7 +244,7 @@ class Task(ABC):
     ) -> dict[str, float]:
         """Returns metrics on the validation split, computed by all processes: `loss`, and the primary metric.
 
-        The best weights are those with the smallest `goal`, or `loss` if there is no `goal`. With a `share` below 1,
+        The best weights are those with the smallest `objective`, or `loss` if there is none. With a `share` below 1,
         only that share of the split is evaluated: always the same examples, evenly spaced.
         """
 

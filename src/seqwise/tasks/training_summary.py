@@ -35,23 +35,23 @@ _HASH_BASE = 0xD1342543DE82EF95  # of the polynomial; odd, so that it has an inv
 
 @dataclass(frozen=True, eq=False)
 class TrainingSummary:
-    """Hashes of the training examples; the arrays and facts of fitted baselines, by names that the task defines."""
+    """Hashes of the training examples; arrays and attributes of fitted baselines, by names that the task defines."""
 
     metric: str  # primary metric of the task on its data
     hashes: np.ndarray  # (N,) uint64, in ascending order
     sampling: int = 1  # divisor of all hashes
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, metric: str, hashes: np.ndarray, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> Self:
+    def create(cls, metric: str, hashes: np.ndarray, arrays: dict[str, np.ndarray], attributes: dict[str, Any]) -> Self:
         """Returns a summary with the hashes, or a sample of them if there are more than MAX_HASHES."""
         hashes = np.unique(hashes)
         sampling = choose_sampling(len(hashes))
-        return cls(metric, hashes[hashes % np.uint64(sampling) == 0], sampling, arrays, facts)
+        return cls(metric, hashes[hashes % np.uint64(sampling) == 0], sampling, arrays, attributes)
 
     def save(self, folder: Path) -> None:
-        content = {"metric": self.metric, "sampling": self.sampling, "facts": self.facts}
+        content = {"metric": self.metric, "sampling": self.sampling, "attributes": self.attributes}
         arrays = {f"baseline.{name}": np.ascontiguousarray(array) for name, array in self.arrays.items()}
         tensors = {"hashes": self.hashes, **arrays}
         write_bytes(folder / SUMMARY_FILE, save(tensors, {"summary": json.dumps(content, ensure_ascii=False)}))
@@ -68,7 +68,9 @@ class TrainingSummary:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             hashes = tensors.pop("hashes")
             arrays = {name.removeprefix("baseline."): array for name, array in tensors.items()}
-            return cls(content["metric"], hashes, content["sampling"], arrays, content["facts"])
+            return cls(
+                content["metric"], hashes, content["sampling"], arrays, content.get("attributes", content.get("facts"))
+            )
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             fix = "Copy the folder again from where it was made, or delete this file: baselines are then not known."
             raise RunError(f"the file is damaged: {error}.", file=path, fix=fix) from None

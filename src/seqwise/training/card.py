@@ -42,7 +42,7 @@ All settings are in `config.yaml`, the machine in `env.json`, the curve in `metr
 
 def _describe_data_and_model(run: Run, model_size: str) -> list[str]:
     """Returns lines about the data, the vocabularies, the word vectors of `--vectors`, and the model."""
-    settings, metadata, vectors = run.settings, run.metadata, run.preprocessor.facts.get("vectors", {})
+    settings, metadata, vectors = run.settings, run.metadata, run.preprocessor.attributes.get("vectors", {})
     lines = [f"- data: `{metadata.data}` (fingerprint `{metadata.fingerprint}`)", f"- split: {metadata.split_rule}"]
     source = "learned from the training split"
     if num_added := vectors.get("joined", 0):
@@ -79,7 +79,7 @@ def _describe_training(run: Run, task: Task) -> list[str]:
 
 def get_example_input(run: Run) -> str:
     """Returns an example input for the model."""
-    return str(run.preprocessor.facts.get("example", get_task(run.settings.task).example))
+    return str(run.preprocessor.attributes.get("example", get_task(run.settings.task).example))
 
 
 HEIGHT = 320

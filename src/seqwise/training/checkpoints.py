@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from seqwise.errors import RunError
 from seqwise.files import PARTIAL_SUFFIX, explain_write_errors, replace_file, sync
+from seqwise.layers.old_names import use_current_names
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 NUM_CHECKPOINTS = 2  # the newest, and the one before in case the newest is damaged
@@ -72,7 +73,7 @@ def load_newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapsho
     for _, path in _list_checkpoints(folder):
         damage = _find_damage(path)
         if damage is None:
-            return Snapshot(load_file(path / TENSORS), json.loads((path / STATE).read_text()))
+            return Snapshot(use_current_names(load_file(path / TENSORS)), json.loads((path / STATE).read_text()))
         warn(f"{path} is damaged ({damage}) and is skipped.")
     return None
 

@@ -2,7 +2,7 @@
 
     config.yaml          settings, data, command         env.json            versions and hardware
     model.safetensors    the best weights                metrics.jsonl       one line per logged step
-    tokenizer.json       the vocabulary                  task.json           other facts that the task needs
+    tokenizer.json       the vocabulary                  task.json           other attributes that the task needs
     checkpoints/step-N/  all that resuming needs         start.safetensors   vectors of `--vectors`, if any
     README.md            the model card                  curve.svg           the learning curve
     summary.json         times and final validation      watch.jsonl         layers over training (`--training.watch`)
@@ -33,6 +33,7 @@ from seqwise.config import parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, suggest_path
 from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, write_text
+from seqwise.layers.old_names import use_current_names
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import DAMAGED_RUN_FIX, Preprocessor
 from seqwise.tasks.training_summary import TrainingSummary
@@ -165,7 +166,7 @@ class Run:
 
     @cached_property
     def preprocessor(self) -> Preprocessor:
-        """Returns the vocabularies and other facts that were computed from the training split."""
+        """Returns the vocabularies and other attributes that were computed from the training split."""
         return Preprocessor.load(self.folder)
 
     @property
@@ -183,7 +184,7 @@ class Run:
             problem = f"{self.folder} has no weights yet: they are saved at the first validation."
             raise RunError(problem, fix=f"Wait for it if the run is training; if it has ended, resume it: {command}")
         try:
-            return load_file(path, device=str(device))
+            return use_current_names(load_file(path, device=str(device)))
         except SafetensorError as error:
             fix = f"Resume the run, which writes the weights of its newest checkpoint: {command}"
             raise RunError(f"the weights cannot be read: {error}.", file=path, fix=fix) from None

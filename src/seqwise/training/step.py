@@ -25,8 +25,8 @@ MAX_LISTED_POSITIONS = 8  # in the message about a loss that is not finite
 
 
 def get_objective(validation: dict[str, float]) -> float:
-    """Returns the validation metric that is minimised: "goal" if there is one, else "loss"."""
-    return validation.get("goal", validation["loss"])
+    """Returns the validation metric that is minimised: "objective" if there is one, else "loss"."""
+    return validation.get("objective", validation.get("goal", validation["loss"]))  # "goal": before version 0.2
 
 
 @dataclass(frozen=True)

@@ -140,8 +140,8 @@ class WordVectors:
         if self.max_extra_words:
             note = f"{self.file}: {num_added:,} of its words were added to the vocabulary"
             log(note if num_added else f"note: {NO_WORDS_ADDED}")
-        facts = {"file": self.file, "fingerprint": self.fingerprint, "found": coverage, "joined": num_added}
-        task.preprocessor.facts["vectors"] = facts
+        attributes = {"file": self.file, "fingerprint": self.fingerprint, "found": coverage, "joined": num_added}
+        task.preprocessor.attributes["vectors"] = attributes
         return tensors
 
     def match_vocabulary(self, tokenizer: Tokenizer, counts: Tensor | None = None) -> VocabularyMatch:

@@ -263,7 +263,7 @@ def test_the_same_seed_gives_the_same_bits(images: Path):
 def test_saved_weights_keep_the_old_name_of_the_decoder(images: Path):
     task, settings = prepare_task(images)
     names = task.build(settings).state_dict().keys()
-    assert {name.partition(".")[0] for name in names} == {"encoder", "writer"}
+    assert {name.partition(".")[0] for name in names} == {"encoder", "decoder"}
 
 
 def test_an_untrained_model_predicts_by_frequency(images: Path):
@@ -337,6 +337,9 @@ def test_rare_words_are_not_in_large_vocabularies(tmp_path: Path):
     task, settings = prepare_task(tmp_path)
     assert settings.text.min_count == 3
     assert "rare" not in task.preprocessor.tokenizer.tokens(range(len(task.preprocessor.tokenizer)))
+    task, settings = prepare_task(tmp_path, text={"min_count": 1})
+    assert settings.text.min_count == 1, "a setting of the user is kept, also if it equals the default"
+    assert "rare" in task.preprocessor.tokenizer.tokens(range(len(task.preprocessor.tokenizer)))
 
 
 def test_a_path_is_expanded_to_inputs(tmp_path: Path, images: Path):

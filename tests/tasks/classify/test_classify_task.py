@@ -94,7 +94,7 @@ def test_every_pooling_learns(opinions: str, tmp_path: Path, pooling: str):
 
 def test_a_loaded_run_gives_the_same_predictions(opinions: str, trained_model: TrainedModel):
     loaded = load_run(trained_model.run.folder)
-    assert loaded.run.preprocessor.facts == {"labels": ["n", "y"]}
+    assert loaded.run.preprocessor.attributes == {"labels": ["n", "y"]}
     assert loaded.predict("so good").values == trained_model.predict("so good").values
     evaluation = loaded.evaluate(opinions)
     assert evaluation.data == f"{opinions}, the test split"
@@ -256,10 +256,10 @@ def test_scoring_truncates_long_rows_and_returns_each_row_once():
 def test_the_goal_is_accuracy_then_loss_or_macro_f1_with_balanced_weights(opinions: str):
     task, settings = prepare_task(opinions)
     metrics = task.validate(task.build(settings), settings, World())
-    assert 0 < metrics["goal"] - (1 - metrics["accuracy"]) < 1 / len(task.token_ids["valid"])
+    assert 0 < metrics["objective"] - (1 - metrics["accuracy"]) < 1 / len(task.token_ids["valid"])
     settings.classify.class_weights = "balanced"
     metrics = task.validate(task.build(settings), settings, World())
-    assert 0 < metrics["goal"] - (1 - metrics["macro_f1"]) < 1 / len(task.token_ids["valid"])
+    assert 0 < metrics["objective"] - (1 - metrics["macro_f1"]) < 1 / len(task.token_ids["valid"])
 
 
 class RecordingProcess:

@@ -64,13 +64,13 @@ def test_the_forecast_equals_its_equation():
     past = batch.past.numpy()
     mean, deviation = past.mean(1, keepdims=True), np.sqrt(past.var(1, keepdims=True) + EPSILON)
     x = (past - mean) / deviation
-    straight = x @ model.straight.weight.detach().numpy().T + model.straight.bias.detach().numpy()
-    first, _, last = model.effect
+    straight = x @ model.linear_map.weight.detach().numpy().T + model.linear_map.bias.detach().numpy()
+    first, _, last = model.known_effect
     hidden = np.maximum(batch.known[:, 6:].numpy() @ first.weight.detach().numpy().T + first.bias.detach().numpy(), 0)
     effect = (hidden @ last.weight.detach().numpy().T + last.bias.detach().numpy())[..., 0]
-    beyond = activations["encoder.summary"].numpy() @ model.head.output.weight.detach().numpy().T
-    beyond = beyond + model.head.output.bias.detach().numpy()
-    expected = (beyond + straight + effect) * deviation + mean
+    residual = activations["encoder.summary"].numpy() @ model.head.output.weight.detach().numpy().T
+    residual = residual + model.head.output.bias.detach().numpy()
+    expected = (residual + straight + effect) * deviation + mean
     assert forecasts.point.detach().numpy() == pytest.approx(expected, abs=1e-4)
     assert activations["normalised"].numpy() == pytest.approx(x, abs=1e-5)
 

@@ -190,8 +190,8 @@ def test_the_in_sample_error_equals_a_hand_computed_value():
 def test_statistics_survive_serialisation():
     series = create_series([1.0, 2, 3, 5], [5.0, 5, 5, 5])
     statistics = SeriesStatistics.fit(series, 4, 2, True)
-    restored = SeriesStatistics.from_facts(statistics.to_facts())
-    assert restored.to_facts() == statistics.to_facts()
+    restored = SeriesStatistics.from_attributes(statistics.to_attributes())
+    assert restored.to_attributes() == statistics.to_attributes()
     assert (restored.columns, restored.grid, restored.names) == (statistics.columns, statistics.grid, statistics.names)
 
 

@@ -132,7 +132,7 @@ def test_validation_is_shared_among_processes(data: str):
     totals = np.sum(sums, axis=0)
     assert totals[-1] == of_one_process["tokens"]
     assert totals[0] / totals[-1] == pytest.approx(of_one_process["loss"])
-    assert of_one_process["goal"] == pytest.approx(1 - of_one_process["span_f1"])
+    assert of_one_process["objective"] == pytest.approx(1 - of_one_process["span_f1"])
 
 
 @pytest.mark.parametrize("model", ["feedforward", "lstm", "transformer"])
@@ -216,7 +216,7 @@ def test_the_crf_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: Pat
     assert task.primary_metric[0] == "token_accuracy"
     metrics = task.validate(task.build(settings), settings, World())
     assert "span_f1" not in metrics
-    assert metrics["goal"] == pytest.approx(1 - metrics["token_accuracy"])
+    assert metrics["objective"] == pytest.approx(1 - metrics["token_accuracy"])
 
 
 def test_all_schemes_give_the_same_targets(tmp_path: Path):
@@ -374,7 +374,7 @@ def test_a_run_on_code_tokenises_its_input_as_python(tmp_path: Path):
     splits = read_tagged_data("builtin:code", Settings())
     small_splits = replace(splits, parts={split: sentences[:60] for split, sentences in splits.parts.items()})
     settings = create_settings()
-    preprocessor = Tag.learn(small_splits, settings, no_log, Preprocessor())
+    preprocessor = Tag.fit_preprocessor(small_splits, settings, no_log, Preprocessor())
     model = Tag.restore(settings, preprocessor)
     (answer,) = Tag.predict(ModelBundle(model, settings, preprocessor), ["x = f('a b')"], InferenceOptions())
     assert answer.values["tokens"] == ["x", "=", "f", "(", "'a b'", ")"]

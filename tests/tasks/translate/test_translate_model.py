@@ -180,6 +180,6 @@ def test_attention_weights_can_be_recorded():
     model = build_translator("gru", "general").eval()
     with record(model, "*weights") as recording:
         model(create_batch())
-    weights = recording["writers.0.decoder.weights"]
+    weights = recording["decoders.0.decoder.weights"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 5))
     assert weights[1, :, 1:].abs().max() == 0  # padding gets no attention

@@ -67,14 +67,14 @@ def find_inputs(path: Path, settings: ResolvedCaptionSettings) -> list[str] | No
     return inputs
 
 
-def load_inputs(names: Sequence[str], image_size: int, facts: Mapping[str, Any]) -> ImageSet:
+def load_inputs(names: Sequence[str], image_size: int, attributes: Mapping[str, Any]) -> ImageSet:
     """Returns the images, clips or arrays at these paths; `builtin:shapes/7` is the generated image with index 7."""
-    kind = get_trained_kind(facts)
+    kind = get_trained_kind(attributes)
     builtin_names = {name for name in names if name.startswith(f"{BUILTIN}/")}
     arrays = iter(read_paths([Path(name) for name in names if name not in builtin_names], image_size, kind))
     inputs = [_load_builtin(name, image_size) if name in builtin_names else next(arrays) for name in names]
     images = ImageSet("images" if builtin_names else kind, inputs)
-    check_compatible(images, facts)
+    check_compatible(images, attributes)
     return images
 
 
@@ -86,14 +86,14 @@ def _load_builtin(name: str, image_size: int) -> np.ndarray:
     return decode_array(pixels[int(index)], image_size).array
 
 
-def get_trained_kind(facts: Mapping[str, Any]) -> str:
+def get_trained_kind(attributes: Mapping[str, Any]) -> str:
     """Returns the kind of images that a run was trained on; in runs of version 0.1 "images" are "pictures"."""
-    return "images" if facts["kind"] == "pictures" else facts["kind"]
+    return "images" if attributes["kind"] == "pictures" else attributes["kind"]
 
 
-def check_compatible(images: ImageSet, facts: Mapping[str, Any]) -> None:
-    """Raises an error if the images differ in kind or size from the training data, which `facts` describe."""
-    kind, width, max_regions = get_trained_kind(facts), facts["width"], facts["regions"]
+def check_compatible(images: ImageSet, attributes: Mapping[str, Any]) -> None:
+    """Raises an error if the images differ in kind or size from the training data, which `attributes` describe."""
+    kind, width, max_regions = get_trained_kind(attributes), attributes["width"], attributes["regions"]
     if images.kind != kind:
         raise UsageError(f"each input of this model is {KINDS[kind]}; received {KINDS[images.kind]}.")
     if kind == "features" and (images.width != width or images.max_length > max_regions):
@@ -187,7 +187,7 @@ def compute_baselines(
     """Returns the metric of the most frequent caption of the training split for every image."""
     if training is None:
         return []
-    caption = training.facts["frequent_caption"]
+    caption = training.attributes["frequent_caption"]
     outputs = [caption] * len(references)
     value = bleu(outputs, references).value if metric == "bleu" else exact_match(outputs, references)
     return [Baseline("most frequent caption", value, f"It always predicts {abbreviate(caption)}.")]

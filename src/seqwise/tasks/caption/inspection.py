@@ -26,7 +26,7 @@ def inspect_image(bundle: ModelBundle, path: str, options: InferenceOptions) -> 
     paths = find_inputs(Path(path), bundle.settings.caption) or [path]
     if len(paths) > 1:
         raise UsageError(f"{path} has {len(paths):,} images; one is inspected.", fix=f"For example {paths[0]}")
-    images = load_inputs(paths, bundle.settings.caption.image_size, bundle.preprocessor.facts)
+    images = load_inputs(paths, bundle.settings.caption.image_size, bundle.preprocessor.attributes)
     return inspect_images(bundle, images, [0], paths, ["the image given"], options)[0]
 
 
@@ -39,7 +39,7 @@ def inspect_images(
     options: InferenceOptions,
 ) -> list[InspectedInput]:
     """Returns images with their captions by the model."""
-    check_compatible(images, bundle.preprocessor.facts)
+    check_compatible(images, bundle.preprocessor.attributes)
     captions = generate_captions(bundle, images, indices, options)
     return [
         _inspect_caption(bundle, images, index, np.array(best[0].hypothesis.ids, dtype=np.int64), name, description)

@@ -110,15 +110,10 @@ class CaptionModel(nn.Module):
         caption, max_length = settings.caption, settings.data.max_length + 1
         self.encoder = build_image_encoder(settings, feature_width, max_regions)
         width: int = self.encoder.width  # type: ignore[assignment]
-        # Saved weights have the name `writer`, so the attribute keeps it; use the property `decoder`.
-        self.writer = TokenDecoder(settings, vocabulary_size, width, max_length, caption.attention, counts=counts)
+        self.decoder = TokenDecoder(settings, vocabulary_size, width, max_length, caption.attention, counts=counts)
         self.drop = VariationalDropout(settings.network.dropout)
         self.label_smoothing, self.flip, self.max_shift = caption.label_smoothing, caption.flip, caption.shift
         self.has_pixels = caption.encoder != "features"
-
-    @property
-    def decoder(self) -> TokenDecoder:
-        return self.writer
 
     def forward(self, batch: CaptionBatch, state: None = None) -> tuple[Loss, None]:
         """Returns the summed loss of the captions' tokens, and no state."""

@@ -138,16 +138,16 @@ class Caption(ExampleTask):
         return read_captions(data, settings.data, caption.image_size, columns, progress, caption.on_broken)
 
     @classmethod
-    def learn(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
+    def fit_preprocessor(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
         images: ImageSet = splits.images
         derive_settings_from_data(settings, images.kind, splits.image_size)
         if initial.tokenizers:
-            check_compatible(images, initial.facts)
+            check_compatible(images, initial.attributes)
             return initial
-        facts: dict[str, Any] = {"kind": images.kind, "width": images.width, "regions": images.max_length}
+        attributes: dict[str, Any] = {"kind": images.kind, "width": images.width, "regions": images.max_length}
         if splits.name.startswith("builtin:"):
-            facts["example"] = f"{splits.name}/0"
-        return Preprocessor({"text": build_tokenizer(splits.parts["train"], settings, log)}, facts)
+            attributes["example"] = f"{splits.name}/0"
+        return Preprocessor({"text": build_tokenizer(splits.parts["train"], settings, log)}, attributes)
 
     def describe_sizes(self) -> tuple[str, ...]:
         num_captions = sum(len(captions.token_ids) for captions in self.captions.values())
@@ -156,10 +156,10 @@ class Caption(ExampleTask):
 
     def describe_input_size(self) -> str:
         """Returns a description of the size of one input."""
-        facts, size = self.preprocessor.facts, self.splits.image_size
-        kind = get_trained_kind(facts)
+        attributes, size = self.preprocessor.attributes, self.splits.image_size
+        kind = get_trained_kind(attributes)
         if kind == "features":
-            return f"up to {facts['regions']:,} vectors of width {facts['width']:,} each"
+            return f"up to {attributes['regions']:,} vectors of width {attributes['width']:,} each"
         return f"{'clips with frames of ' if kind == 'frames' else ''}{size} × {size} pixels"
 
     def size(self) -> Size:
@@ -173,8 +173,10 @@ class Caption(ExampleTask):
 
     def build(self, settings: ResolvedSettings) -> CaptionModel:
         """Returns an untrained model that already predicts each token by its frequency."""
-        vocabulary_size, facts = len(self.preprocessor.tokenizer), self.preprocessor.facts
-        return CaptionModel(settings, vocabulary_size, facts["width"], facts["regions"], self.token_counts()["text"])
+        vocabulary_size, attributes = len(self.preprocessor.tokenizer), self.preprocessor.attributes
+        return CaptionModel(
+            settings, vocabulary_size, attributes["width"], attributes["regions"], self.token_counts()["text"]
+        )
 
     def token_counts(self) -> dict[str, torch.Tensor]:
         tokenizer, captions = self.preprocessor.tokenizer, self.captions["train"].token_ids
@@ -233,15 +235,15 @@ class Caption(ExampleTask):
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> CaptionModel:
-        facts = preprocessor.facts
-        return CaptionModel(settings, len(preprocessor.tokenizer), facts["width"], facts["regions"])
+        attributes = preprocessor.attributes
+        return CaptionModel(settings, len(preprocessor.tokenizer), attributes["width"], attributes["regions"])
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns BLEU, chrF and exact match against all captions of each image, and the share of distinct captions."""
         check_output_path(options.out)
         splits, examples, description = cls.select_examples(bundle, data, split)
-        check_compatible(splits.images, bundle.preprocessor.facts)
+        check_compatible(splits.images, bundle.preprocessor.attributes)
         with Stopwatch() as watch:
             generated = generate_captions(bundle, splits.images, [example.index for example in examples], options)
         outputs = [captions[0].text for captions in generated]
@@ -265,7 +267,7 @@ class Caption(ExampleTask):
             primary_metric=metric,
         )
         baselines = compute_baselines(metric, references, bundle.training)
-        return cls.add_training_facts(evaluation, bundle, examples, get_scores, baselines)
+        return cls.add_baselines_and_overlap(evaluation, bundle, examples, get_scores, baselines)
 
     @classmethod
     def identify(cls, example: CaptionedImage) -> str:
@@ -307,7 +309,7 @@ class Caption(ExampleTask):
         """Yields a caption for each image, clip or array, given by its path."""
         for start in range(0, len(inputs), BATCH_SIZE):
             names = inputs[start : start + BATCH_SIZE]
-            images = load_inputs(names, bundle.settings.caption.image_size, bundle.preprocessor.facts)
+            images = load_inputs(names, bundle.settings.caption.image_size, bundle.preprocessor.attributes)
             for name, captions in zip(names, generate_captions(bundle, images, range(len(names)), options)):
                 best = captions[0]
                 values: dict[str, Any] = {"image": name, "caption": best.text}
@@ -343,7 +345,8 @@ def build_tokenizer(examples: Sequence[CaptionedImage], settings: Settings, log:
     text, captions = settings.text, [caption for example in examples for caption in example.captions]
     if text.tokenizer is None:
         text.tokenizer = "words"
-        omits_rare = text.vocabulary is None and text.min_count == 1 and len(captions) >= MANY_CAPTIONS
+        is_size_set = text.vocabulary is not None or "min_count" in text.model_fields_set
+        omits_rare = not is_size_set and len(captions) >= MANY_CAPTIONS
         text.min_count = MIN_COUNT if omits_rare else text.min_count
         log(f"tokeniser: words{f', those seen at least {MIN_COUNT} times; others are <unk>' if omits_rare else ''}.")
     sizes = text.vocabulary, text.min_count

@@ -35,7 +35,7 @@ def inspect_examples(
 
 def inspect_ids(bundle: ModelBundle, ids: np.ndarray, label: str | None, text: str, chosen: str) -> InspectedInput:
     """Returns token ids (T,) with an answer for each label, the most probable first; `label` is the true one."""
-    model, labels = bundle.model, bundle.preprocessor.facts["labels"]
+    model, labels = bundle.model, bundle.preprocessor.attributes["labels"]
     batch = collate([ids], np.zeros(1), np.zeros(1)).to(get_device(model))
     with torch.no_grad():
         order = torch.argsort(model.scores(batch.ids, batch.lengths)[0], descending=True, stable=True).tolist()

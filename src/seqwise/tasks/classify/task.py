@@ -21,6 +21,7 @@ from seqwise.callbacks import LogFunction, ProgressCallback, no_progress
 from seqwise.config import Settings
 from seqwise.data.batch import spread_indices
 from seqwise.data.examples import Splits
+from seqwise.errors import pluralize
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.predictions import write_predictions
@@ -78,7 +79,7 @@ class Classify(ExampleTask):
 
     def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)
-        self.labels: list[str] = preprocessor.facts["labels"]
+        self.labels: list[str] = preprocessor.attributes["labels"]
         self.token_ids = {split: encode(preprocessor.tokenizer, examples) for split, examples in splits.parts.items()}
         self.label_ids = {split: get_label_ids(examples, self.labels) for split, examples in splits.parts.items()}
         if settings.data.max_length is None:
@@ -95,17 +96,17 @@ class Classify(ExampleTask):
         return read_labelled_data(data, settings)
 
     @classmethod
-    def learn(
+    def fit_preprocessor(
         cls, splits: Splits[LabelledText], settings: Settings, log: LogFunction, initial: Preprocessor
     ) -> Preprocessor:
         check_labels(splits)
-        tokenizers, facts = dict(initial.tokenizers), dict(initial.facts)
+        tokenizers, attributes = dict(initial.tokenizers), dict(initial.attributes)
         if "text" not in tokenizers:
             tokenizers["text"] = train_tokenizer(splits.parts["train"], settings, log, initial.extra_words)
-        facts.setdefault("labels", sort_labels({example.label for example in splits.parts["train"]}))
-        reject_unknown_labels(splits.all_examples(), facts["labels"], splits.findings)
+        attributes.setdefault("labels", sort_labels({example.label for example in splits.parts["train"]}))
+        reject_unknown_labels(splits.all_examples(), attributes["labels"], splits.findings)
         splits.findings.raise_errors()
-        return Preprocessor(tokenizers, facts)
+        return Preprocessor(tokenizers, attributes)
 
     def describe_sizes(self) -> tuple[str, ...]:
         return f"vocabulary {len(self.preprocessor.tokenizer):,}", self.describe_labels()
@@ -172,7 +173,7 @@ class Classify(ExampleTask):
         metrics = {"loss": loss, "accuracy": compute_accuracy(confusion), "macro_f1": compute_macro_f1(confusion)}
         criterion = "macro_f1" if settings.classify.class_weights == "balanced" else "accuracy"
         tie_break = loss / (1 + loss) / max(1, len(token_ids))  # smaller than the effect of one text on the accuracy
-        return metrics | {"goal": 1 - metrics[criterion] + tie_break}
+        return metrics | {"objective": 1 - metrics[criterion] + tie_break}
 
     def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return fit_baselines(self.token_ids, self.label_ids, len(self.labels)), {}
@@ -182,13 +183,13 @@ class Classify(ExampleTask):
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Classifier:
         tokenizer = preprocessor.tokenizer
-        return Classifier(settings, len(tokenizer), len(preprocessor.facts["labels"]), tokenizer.unknown)
+        return Classifier(settings, len(tokenizer), len(preprocessor.attributes["labels"]), tokenizer.unknown)
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns accuracy, macro-F1, and tables of labels and of their confusions."""
         check_output_path(options.out)
-        settings, labels = bundle.settings, bundle.preprocessor.facts["labels"]
+        settings, labels = bundle.settings, bundle.preprocessor.attributes["labels"]
         splits, examples, description = cls.select_examples(bundle, data, split)
         reject_unknown_labels(examples, labels, splits.findings)
         splits.findings.raise_errors()
@@ -203,7 +204,7 @@ class Classify(ExampleTask):
                                             for e, p, value in rows))  # fmt: skip
         warnings, num_truncated = splits.findings.warning_messages(), sum(len(ids) > max_length for ids in token_ids)
         if num_truncated:
-            warnings.append(f"{num_truncated:,} texts of more than {max_length:,} tokens were truncated.")
+            warnings.append(pluralize(num_truncated, f"texts of more than {max_length:,} tokens, which are truncated."))
         metrics = {
             "accuracy": compute_accuracy(scores.confusion),
             "macro_f1": compute_macro_f1(scores.confusion),
@@ -224,7 +225,7 @@ class Classify(ExampleTask):
             examples=score_examples(examples, predictions) if options.examples else None,
             primary_metric="accuracy",
         )
-        return cls.add_training_facts(
+        return cls.add_baselines_and_overlap(
             evaluation, bundle, examples, lambda: score_examples(examples, predictions), baselines
         )
 
@@ -242,7 +243,7 @@ class Classify(ExampleTask):
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields the most probable label of each input with its probability, then the next ones."""
         tokenizer, max_length = bundle.preprocessor.tokenizer, bundle.settings.data.max_length
-        labels: list[str] = bundle.preprocessor.facts["labels"]
+        labels: list[str] = bundle.preprocessor.attributes["labels"]
         for start in range(0, len(inputs), CHUNK_SIZE):
             texts = inputs[start : start + CHUNK_SIZE]
             token_ids = tokenizer.encode_many([text.strip() for text in texts])

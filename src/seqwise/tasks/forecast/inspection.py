@@ -56,7 +56,7 @@ def inspect_window(bundle: ModelBundle, rolling: RollingWindows, window: np.ndar
     ]
     tokens = name_patches(times, model.encoder.patch_size)
     text = f"{name}, {times[0]} to {times[-1]}"
-    return InspectedInput(chosen, text, batch, tokens, answers=answers, features="encoder.enter")
+    return InspectedInput(chosen, text, batch, tokens, answers=answers, features="encoder.input_projection")
 
 
 def name_patches(times: list[str], size: int) -> list[str]:

@@ -64,18 +64,16 @@ class ForecastModel(nn.Module):
         self.quantiles = tuple(sorted(quantiles))
         self.encoder = SeriesEncoder(settings, 1 + num_known, lookback)
         self.head = PointHead(self.encoder.width, horizon)
-        self.spread = QuantileHead(self.encoder.width, horizon, self.quantiles) if quantiles else None
+        self.quantile_head = QuantileHead(self.encoder.width, horizon, self.quantiles) if quantiles else None
         if quantiles:
             self.register_buffer("calibration", torch.zeros(horizon, len(self.quantiles)))
-        # The names `spread` (the quantile head), `straight` (the linear map of the past) and `effect` (of the values
-        # known in advance) are part of saved weights.
-        self.straight = nn.Linear(lookback, horizon) if settings.forecast.linear else None
-        self.effect = (
+        self.linear_map = nn.Linear(lookback, horizon) if settings.forecast.linear else None
+        self.known_effect = (
             nn.Sequential(nn.Linear(num_known, EFFECT_UNITS), nn.ReLU(), nn.Linear(EFFECT_UNITS, 1))
             if num_known
             else None
         )
-        for layer in (self.straight, self.effect[2] if self.effect else None):
+        for layer in (self.linear_map, self.known_effect[2] if self.known_effect else None):
             if layer is not None:  # an untrained model forecasts about the mean of the window
                 nn.init.zeros_(layer.weight)  # type: ignore[arg-type]
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
@@ -86,8 +84,8 @@ class ForecastModel(nn.Module):
 
     def loss(self, forecasts: Forecasts, batch: WindowBatch) -> Loss:
         losses = F.mse_loss(forecasts.point, batch.future, reduction="none")
-        if forecasts.quantiles is not None and self.spread is not None:
-            losses = losses + pinball_loss(forecasts.quantiles, batch.future, self.spread.levels).mean(dim=-1)
+        if forecasts.quantiles is not None and self.quantile_head is not None:
+            losses = losses + pinball_loss(forecasts.quantiles, batch.future, self.quantile_head.levels).mean(dim=-1)
         return total(losses, batch.mask)
 
     def forecast(self, batch: WindowBatch) -> Forecasts:
@@ -99,14 +97,14 @@ class ForecastModel(nn.Module):
         known = batch.known[:, : past.shape[1]]
         summary = self.encoder(torch.cat([x[..., None], known], dim=-1))
         y = self.head(summary).to(past.dtype)
-        record_value(self, "beyond", y)  # the backbone's difference from the linear map
-        if self.straight is not None:
-            straight = self.straight(x).to(past.dtype)
-            record_value(self, "straight", straight)
-            y = y + straight
-        if self.effect is not None:
-            y = y + self.effect(batch.known[:, past.shape[1] :]).squeeze(-1).to(past.dtype)
-        quantiles = None if self.spread is None else self.spread(summary, y).to(past.dtype)
+        record_value(self, "residual", y)  # what the network adds to the linear map
+        if self.linear_map is not None:
+            from_past = self.linear_map(x).to(past.dtype)
+            record_value(self, "linear_map", from_past)
+            y = y + from_past
+        if self.known_effect is not None:
+            y = y + self.known_effect(batch.known[:, past.shape[1] :]).squeeze(-1).to(past.dtype)
+        quantiles = None if self.quantile_head is None else self.quantile_head(summary, y).to(past.dtype)
         if quantiles is not None:
             quantiles = quantiles * deviation[..., None] + mean[..., None]
         return Forecasts(y * deviation + mean, quantiles, deviation)

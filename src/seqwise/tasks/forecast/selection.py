@@ -24,7 +24,7 @@ def build_windows(series: SeriesData, statistics: SeriesStatistics, settings: Re
 
 def read_windows(bundle: ModelBundle, spec: str) -> RollingWindows:
     """Reads a table as the training data was read."""
-    statistics = SeriesStatistics.from_facts(bundle.preprocessor.facts)
+    statistics = SeriesStatistics.from_attributes(bundle.preprocessor.attributes)
     series = read_series(spec, bundle.settings, statistics.columns, statistics.grid)
     return build_windows(series, statistics, bundle.settings)
 

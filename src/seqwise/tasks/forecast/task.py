@@ -24,7 +24,7 @@ from seqwise.data.batch import BucketLoader, spread_indices
 from seqwise.data.in_memory import save_data
 from seqwise.data.records import Data, is_frame, is_numeric
 from seqwise.data.tables import split_commas
-from seqwise.errors import DataError, UsageError
+from seqwise.errors import DataError, UsageError, pluralize
 from seqwise.files import check_output_path
 from seqwise.image import SUFFIXES
 from seqwise.metrics.evaluation import Evaluation
@@ -87,7 +87,7 @@ class Forecast(Task):
         self.borders = compute_borders(series, settings.forecast.splits)
         self.split_rule = describe_splits(series, settings.forecast.splits)
         self.fingerprint = compute_fingerprint(series, self.split_rule)
-        self.preprocessor = Preprocessor(facts=statistics.to_facts() | {"example": series.source})
+        self.preprocessor = Preprocessor(attributes=statistics.to_attributes() | {"example": series.source})
         self.rolling = build_windows(series, statistics, settings)
         self.windows = {split: self.rolling.find_windows(start, stop) for split, (start, stop) in self.borders.items()}
 
@@ -101,7 +101,7 @@ class Forecast(Task):
         progress: ProgressCallback | None = None,
     ) -> Forecast:
         """Reads the table; chooses splits, season, horizon, lookback and quantiles unless they are set."""
-        statistics = SeriesStatistics.from_facts(preprocessor.facts) if preprocessor else None
+        statistics = SeriesStatistics.from_attributes(preprocessor.attributes) if preprocessor else None
         columns, grid = (statistics.columns, statistics.grid) if statistics else (None, None)
         series = read_series(data, settings, columns, grid)
         train_end = compute_borders(series, _choose_splits(settings))["train"][1]
@@ -151,7 +151,7 @@ class Forecast(Task):
             warnings.append(f"{len(constant_names):,} series never change in the training part (first: {first!r}).")
         num_unused = len(series.values) - series.end
         if num_unused:
-            warnings.append(f"{num_unused:,} rows after the last value, which are not used.")
+            warnings.append(pluralize(num_unused, "rows after the last value, which are not used."))
         num_short = len(series.names) - len(np.unique(self.windows["train"][:, 1]))
         if num_short:
             warnings.append(f"{num_short:,} series are too short for a training window; no model is trained on them.")
@@ -192,7 +192,7 @@ class Forecast(Task):
         sums = compute_validation_sums(model, self.rolling, windows[world.rank :: world.size])
         loss, squared, absolute, count = world.sum(*sums)
         mse = squared / count
-        return {"loss": loss / count, "mse": mse, "mae": absolute / count, "goal": mse}
+        return {"loss": loss / count, "mse": mse, "mae": absolute / count, "objective": mse}
 
     @cached_property
     def training_summary(self) -> TrainingSummary:
@@ -221,7 +221,7 @@ class Forecast(Task):
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> ForecastModel:
-        num_known = 2 * len(preprocessor.facts["calendar"]) + len(preprocessor.facts["columns"]["known"])
+        num_known = 2 * len(preprocessor.attributes["calendar"]) + len(preprocessor.attributes["columns"]["known"])
         return ForecastModel(settings, num_known, parse_quantiles(settings))
 
     @classmethod
@@ -256,7 +256,7 @@ class Forecast(Task):
         elif options.out is not None:
             save_plot(options.out, forecast_first_windows(bundle.model, rolling, windows))
         warnings = series.findings.warning_messages()
-        new_names = [name for name in series.names if name not in bundle.preprocessor.facts["names"]]
+        new_names = [name for name in series.names if name not in bundle.preprocessor.attributes["names"]]
         if new_names:
             first = new_names[0]
             warnings.append(f"{len(new_names):,} series are new to the run and scaled by their own values ({first} …).")

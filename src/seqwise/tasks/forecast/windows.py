@@ -104,7 +104,7 @@ class SeriesStatistics:
             in_sample_error=select_values(self.in_sample_error, np.full(len(indices), np.nan)),
         )
 
-    def to_facts(self) -> dict[str, Any]:
+    def to_attributes(self) -> dict[str, Any]:
         """Returns the statistics as plain data, for JSON."""
         return {
             "columns": {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self.columns).items()},
@@ -120,17 +120,17 @@ class SeriesStatistics:
         }
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any]) -> SeriesStatistics:
-        columns = facts["columns"]
+    def from_attributes(cls, attributes: dict[str, Any]) -> SeriesStatistics:
+        columns = attributes["columns"]
         return cls(
             SeriesColumns(columns["time"], tuple(columns["targets"]), tuple(columns["known"]), columns["series"]),
-            TimeGrid(**facts["clock"]),
-            facts["names"],
-            Standardizer(np.array(facts["mean"]), np.array(facts["deviation"])),
-            Standardizer(np.array(facts["known_mean"]), np.array(facts["known_deviation"])),
-            np.array([np.nan if value is None else value for value in facts["in_sample"]]),
-            facts["season"],
-            facts["calendar"],
+            TimeGrid(**attributes["clock"]),
+            attributes["names"],
+            Standardizer(np.array(attributes["mean"]), np.array(attributes["deviation"])),
+            Standardizer(np.array(attributes["known_mean"]), np.array(attributes["known_deviation"])),
+            np.array([np.nan if value is None else value for value in attributes["in_sample"]]),
+            attributes["season"],
+            attributes["calendar"],
         )
 
 

@@ -73,13 +73,15 @@ class Masked(CorpusTask):
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
         super().__init__(corpus, tokenizer, stores)
-        self.preprocessor.facts["example"] = EXAMPLE
+        self.preprocessor.attributes["example"] = EXAMPLE
 
     @classmethod
     def adapt_tokenizer(cls, kind: str, reason: str, settings: Settings) -> tuple[str, str]:
         """Returns words or wordpieces, never characters: from masked characters a model would learn spelling only."""
         if kind == "characters":
-            settings.text.min_count = max(2, settings.text.min_count)  # one occurrence is too few to learn a meaning
+            if "min_count" in settings.text.model_fields_set:
+                return "words", "words, because the text is smaller than 2 MB."
+            settings.text.min_count = 2  # one occurrence is too few to learn a meaning
             return "words", "words that occur at least twice, because the text is smaller than 2 MB."
         return ("wordpiece", reason.replace("bpe", "wordpiece")) if kind == "bpe" else (kind, reason)
 
@@ -116,7 +118,7 @@ class Masked(CorpusTask):
     ) -> dict[str, float]:
         """Returns loss, perplexity and accuracy on the validation split, whose batches are divided among the processes.
 
-        The `goal`, which selects the best weights, is the loss of the masked tokens; the `loss` of a bidirectional
+        The `objective`, which selects the best weights, is the loss of the masked tokens; the `loss` of a bidirectional
         language model is its training loss, of both directions.
         """
         batches = build_evaluation_batches(self.stores["valid"], self.tokenizer, settings)
@@ -126,7 +128,7 @@ class Masked(CorpusTask):
             "loss": objective / num_targets,
             "perplexity": exp_or_inf(nats / num_masked),
             "accuracy": num_correct / num_masked,
-            "goal": nats / num_masked,
+            "objective": nats / num_masked,
         }
 
     # Inference with a trained model, without the training data

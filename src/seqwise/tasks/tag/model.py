@@ -100,8 +100,10 @@ class TagVocabulary:
 
     @classmethod
     def from_preprocessor(cls, preprocessor: Preprocessor) -> Self:
-        facts = preprocessor.facts
-        return cls(preprocessor.tokenizer, facts["alphabet"], facts["tags"], facts["spans"], facts["folds"])
+        attributes = preprocessor.attributes
+        return cls(
+            preprocessor.tokenizer, attributes["alphabet"], attributes["tags"], attributes["spans"], attributes["folds"]
+        )
 
     def get_word_id(self, word: str) -> int:
         """Returns the id of a word; without normalisation an unknown word is looked up in lower case too."""
@@ -250,7 +252,7 @@ def set_tag_defaults(settings: ResolvedSettings, context: DefaultsContext, set_d
     set_default(
         "tag.characters", 0 if settings.init else 64
     )  # word vectors are the only input of a pre-trained encoder
-    set_default("tag.crf", False)  # `Tag.learn` has set it to True if the tags mark spans
+    set_default("tag.crf", False)  # `Tag.fit_preprocessor` has set it to True if the tags mark spans
     if settings.model in RECURRENT_FAMILIES:
         set_default("recurrent.bidirectional", True)  # the words after a word are as informative as those before it
     if settings.model == "transformer":

@@ -243,5 +243,5 @@ def count_words(sentences: Sequence[Sentence]) -> Counter[str]:
 
 def find_token_offsets(text: str, preprocessor: Preprocessor) -> list[tuple[int, int]]:
     """Returns (start, end) of each word: Python's tokens for a run on code, else words and punctuation marks."""
-    offsets = find_code_tokens(text) if preprocessor.facts.get("code") else None
+    offsets = find_code_tokens(text) if preprocessor.attributes.get("code") else None
     return find_word_offsets(text) if offsets is None else offsets

@@ -96,12 +96,14 @@ class Tag(ExampleTask):
         return read_tagged_data(data, settings)
 
     @classmethod
-    def learn(cls, splits: TaggedSplits, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
+    def fit_preprocessor(
+        cls, splits: TaggedSplits, settings: Settings, log: LogFunction, initial: Preprocessor
+    ) -> Preprocessor:
         if settings.tag.crf is None:
             settings.tag.crf = splits.has_spans
             reason = "spans" if splits.has_spans else "no spans"
             log(f"chosen by rule: tag.crf {splits.has_spans}, because the tags mark {reason}")
-        if "tags" in initial.facts:
+        if "tags" in initial.attributes:
             return initial
         tokenizer, normalizes = build_tokenizer(splits, settings, initial)
         settings.text.tokenizer = tokenizer.kind  # type: ignore[assignment]
@@ -115,14 +117,14 @@ class Tag(ExampleTask):
             problem = f"all words have the tag {tags[0]!r}: there is nothing to learn."
             fix = "Give data with at least two tags, or say which column holds them: --columns 1,4"
             raise DataError(problem, fix=fix, file=splits.name)
-        facts = {
+        attributes = {
             "tags": tags,
             "spans": splits.has_spans,
             "folds": normalizes,
             "alphabet": build_alphabet(count_words(train)),
             "code": splits.name == "builtin:code",
         }
-        return Preprocessor({"text": tokenizer}, facts)
+        return Preprocessor({"text": tokenizer}, attributes)
 
     def log_data(self, log: LogFunction) -> None:
         super().log_data(log)
@@ -186,7 +188,7 @@ class Tag(ExampleTask):
     def validate(
         self, model: TagModel, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
     ) -> dict[str, float]:
-        """Returns loss, span F1 and token accuracy; the goal is 1 - F1, or 1 - accuracy if the tags mark no spans."""
+        """Returns loss, span F1 and token accuracy; the objective is 1 - F1, or 1 - accuracy if tags mark no spans."""
         sentences, encoded = self._encode_split("valid", settings.data.max_length)
         counts, loss, has_spans = SpanCounts(), 0.0, self.vocabulary.has_spans
         model.eval()
@@ -204,7 +206,7 @@ class Tag(ExampleTask):
                 counts.add_sentence(true, [self.vocabulary.tags[i] for i in tag_ids[: len(true)]], has_spans)
         loss, *totals = world.sum(loss, *counts.get_totals())
         metrics = compute_metrics(*totals, has_spans=has_spans)
-        return {"loss": loss / totals[-1], **metrics, "goal": 1 - metrics[self.primary_metric[0]]}
+        return {"loss": loss / totals[-1], **metrics, "objective": 1 - metrics[self.primary_metric[0]]}
 
     def fit_baselines(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Returns the hash of each word and its most frequent tag; the first of the `tags` is for unknown words."""
@@ -276,7 +278,7 @@ class Tag(ExampleTask):
         )
         baselines = compute_baselines(bundle.training, sentences, has_spans)
         get_scores = partial(score_examples, sentences, tags, has_spans)
-        return cls.add_training_facts(evaluation, bundle, sentences, get_scores, baselines)
+        return cls.add_baselines_and_overlap(evaluation, bundle, sentences, get_scores, baselines)
 
     @classmethod
     def input_text(cls, example: Sentence) -> str:
@@ -369,7 +371,7 @@ def compute_baselines(
     """Returns the primary metric of a tagger that gives each word its most frequent tag."""
     if training is None:
         return []
-    names, words = training.facts["tags"], training.arrays["words"]
+    names, words = training.attributes["tags"], training.arrays["words"]
     hashes = hash_texts(word for sentence in sentences for word in sentence.words)
     indices = np.minimum(np.searchsorted(words, hashes), len(words) - 1)
     tags = np.where(words[indices] == hashes, training.arrays["word_tags"][indices], 0).tolist()

@@ -32,7 +32,7 @@ CHUNK_SIZE = 1_024  # inputs that are sorted by length together
 
 def parse_targets(preprocessor: Preprocessor, requested: str | None) -> dict[str, int]:
     """Returns the languages of `--target`, or all languages of the run, with their indices in the run."""
-    run_targets: list[str] = preprocessor.facts["targets"]
+    run_targets: list[str] = preprocessor.attributes["targets"]
     names = split_commas(requested) or run_targets
     for name in names:
         if name not in run_targets:
@@ -48,7 +48,7 @@ class TranslationPipeline:
         self.model: Translator = bundle.model.eval()
         self.preprocessor, self.options = bundle.preprocessor, options
         self.targets = parse_targets(self.preprocessor, options.target)
-        names = self.preprocessor.facts["targets"]
+        names = self.preprocessor.attributes["targets"]
         self.bos_eos_ids = get_bos_eos_ids(self.preprocessor.tokenizers, names, bundle.settings)
         self.max_length = bundle.settings.data.max_length
         self.device = self.model.embedding.weight.device
@@ -92,7 +92,7 @@ class TranslationPipeline:
         options, tokenizer, index = self.options, self.preprocessor.tokenizers[target], self.targets[target]
         bos_id, eos_id = self.bos_eos_ids[index]
         # A translation has at most 2 × its expected length + EXTRA_TOKENS, and <eos>.
-        length_ratio = self.preprocessor.facts["ratios"][index]
+        length_ratio = self.preprocessor.attributes["ratios"][index]
         limits = [min(self.max_length, math.ceil(2 * (length_ratio * len(ids))) + EXTRA_TOKENS) + 1 for ids in sources]
         # Of the special tokens only <eos> may be generated, and never the unknown token.
         special_ids = (*range(len(tokenizer.specials)), tokenizer.unknown)

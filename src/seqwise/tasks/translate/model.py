@@ -100,17 +100,12 @@ class Translator(nn.Module):
         memory_width: int = self.encoder.width  # type: ignore[assignment]
         shared_embedding = self.embedding if translate.vocabulary == "shared" else None
         counts_by_target: Sequence[Tensor | None] = counts or [None] * len(target_sizes)
-        # Saved weights have the name `writers`, so the attribute keeps it; use the property `decoders`.
-        self.writers = nn.ModuleList(
+        self.decoders = nn.ModuleList(
             TokenDecoder(settings, size, memory_width, max_length, embedding=shared_embedding, counts=target_counts)
             for size, target_counts in zip(target_sizes, counts_by_target)
         )
         self.smoothing, self.teacher_forcing = translate.label_smoothing, translate.teacher_forcing
         self.progress: float | None = 0.0 if self.teacher_forcing < 1 else None
-
-    @property
-    def decoders(self) -> nn.ModuleList:
-        return self.writers
 
     def forward(self, batch: PairBatch, state: None = None) -> tuple[Loss, None]:
         """Returns the summed loss of all targets in all languages, and no state; labels are smoothed in training."""

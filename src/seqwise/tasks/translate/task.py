@@ -129,9 +129,9 @@ class Translate(ExampleTask):
 
     def __init__(self, splits: PairSplits, preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)
-        facts = preprocessor.facts
+        attributes = preprocessor.attributes
         splits.parts["train"] = expand_pairs(splits.parts["train"])
-        self.target_names: list[str] = facts["targets"]
+        self.target_names: list[str] = attributes["targets"]
         self.tokenizers = [preprocessor.tokenizers[name] for name in ("text", *self.target_names)]
         self.bos_eos_ids = get_bos_eos_ids(preprocessor.tokenizers, self.target_names, settings)
         # For each split: the ids of the sources, then the ids of the targets in each language.
@@ -140,9 +140,9 @@ class Translate(ExampleTask):
             for split, pairs in splits.parts.items()
         }
         num_source_tokens, *num_target_tokens = (sum(map(len, ids)) for ids in self.token_ids["train"])
-        facts.setdefault("ratios", [num_tokens / max(1, num_source_tokens) for num_tokens in num_target_tokens])
+        attributes.setdefault("ratios", [num_tokens / max(1, num_source_tokens) for num_tokens in num_target_tokens])
         if splits.name.startswith("builtin:"):
-            facts["example"] = splits.parts["valid"][0].source
+            attributes["example"] = splits.parts["valid"][0].source
         if settings.data.max_length is None:
             settings.data.max_length = min(MAX_TOKENS, self.size().max_length)
         self.max_length = settings.data.max_length
@@ -161,7 +161,7 @@ class Translate(ExampleTask):
         return read_pairs(data, settings)
 
     @classmethod
-    def learn(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
+    def fit_preprocessor(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
         warn_about_suspicious_pairs(splits)
         languages: Languages = splits.languages
         if languages != Languages():
@@ -179,14 +179,14 @@ class Translate(ExampleTask):
         sizes = {name: len(tokenizer) for name, tokenizer in self.preprocessor.tokenizers.items()}
         if len({tokenizer.fingerprint for tokenizer in self.preprocessor.tokenizers.values()}) == 1:
             return f"one vocabulary of {sizes['text']:,}"
-        source = self.preprocessor.facts["source"]
+        source = self.preprocessor.attributes["source"]
         return "vocabulary " + ", ".join(f"{source if name == 'text' else name} {n:,}" for name, n in sizes.items())
 
     def warnings(self) -> list[str]:
         return [*super().warnings(), *self.warn_about_unknown()]
 
     def count_data(self) -> dict[str, dict[str, int]]:
-        names, counts = [self.preprocessor.facts["source"], *self.target_names], {}
+        names, counts = [self.preprocessor.attributes["source"], *self.target_names], {}
         for split, token_ids in self.token_ids.items():
             counts[split] = {"pairs": len(self.splits.parts[split])}
             counts[split] |= {f"{name} tokens": sum(map(len, texts)) for name, texts in zip(names, token_ids)}
@@ -317,9 +317,9 @@ class Translate(ExampleTask):
         evaluation = replace(evaluation, seconds=watch.seconds, primary_metric=metric)
         evaluation = replace(evaluation, examples=get_scores() if options.examples else None)
         evaluation = replace(evaluation, data_notes=tuple(splits.findings.note_messages()))
-        frequent_targets = {} if bundle.training is None else bundle.training.facts["frequent_targets"]
+        frequent_targets = {} if bundle.training is None else bundle.training.attributes["frequent_targets"]
         baselines = compute_baselines(metric, outputs, pairs, frequent_targets)
-        return cls.add_training_facts(evaluation, bundle, pairs, get_scores, baselines)
+        return cls.add_baselines_and_overlap(evaluation, bundle, pairs, get_scores, baselines)
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
@@ -360,7 +360,7 @@ def _request_targets(bundle: ModelBundle, targets: str | None) -> ModelBundle:
     columns = split_commas(settings.columns)
     if columns is not None:
         # Parallel files need no column for each target, since their suffixes name the languages.
-        has_all_columns = len(columns) == 1 + len(bundle.preprocessor.facts["targets"])
+        has_all_columns = len(columns) == 1 + len(bundle.preprocessor.attributes["targets"])
         names = [columns[1 + index] if has_all_columns else name for name, index in requested_targets.items()]
         requested_settings.columns = ",".join([columns[0], *names])
     return replace(bundle, settings=requested_settings)
@@ -370,7 +370,7 @@ def build_model(
     settings: ResolvedSettings, preprocessor: Preprocessor, counts: Sequence[Tensor] | None = None
 ) -> Translator:
     """Returns the model; with the `counts` of the target tokens it already predicts each token by its frequency."""
-    names = preprocessor.facts["targets"]
+    names = preprocessor.attributes["targets"]
     if settings.translate.targets == "token":  # one decoder for all languages
         names = names[:1]
     sizes = [len(preprocessor.tokenizers[name]) for name in names]
