@@ -74,8 +74,8 @@ def build_view(models: Sequence[TrainedModel]) -> View:
     summary = sentences[0] if len(names) == 1 else [" ".join(each) for each in sentences]
     missing = [name for name in names if "layers" not in data[name]]
     if missing:
-        of_which = "" if len(missing) == len(names) else f" of {', '.join(missing)}"
-        summary.append(f"The layers{of_which} were not recorded: {HOW_TO_RECORD}.")
+        owner = "" if len(missing) == len(names) else f" of {', '.join(missing)}"
+        summary.append(f"The layers{owner} were not recorded: {HOW_TO_RECORD}.")
     title = f"Training of {names[0]}" if len(names) == 1 else f"Training of {len(names)} runs"
     return View("training", title, tuple(summary), tuple(figures), data)
 
