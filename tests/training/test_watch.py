@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from itertools import islice, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -256,16 +257,28 @@ def test_candidates_are_multiples_of_ten_at_first_and_a_hundredth_of_the_steps_a
     assert 350 < len(steps) < 420
 
 
-def test_rows_that_take_too_long_are_skipped_after_the_first_two(open_run, monkeypatch):
+@pytest.mark.parametrize("clock", ["perf_counter", "process_time"])
+def test_rows_take_at_most_a_share_of_the_time_by_either_clock(open_run, monkeypatch, clock: str):
     monkeypatch.setattr(watch, "STEPS_PER_ROW", 1)
+    monkeypatch.setattr(watch, "MAX_SHARE", 0.5)
     training = open_run("run", watch=True)
-    assert training.layer_watch is not None
-    clock = iter(range(10**9))
-    monkeypatch.setattr(watch.time, "perf_counter", lambda: float(next(clock)))  # every row takes seconds
-    training.trainer.state.seconds = 0.0
-    list(training.steps())
-    assert [row["step"] for row in training.run.read_layers()][:2] == [1, 2]
-    assert training.layer_watch.num_rows < NUM_STEPS
+    layer_watch = training.layer_watch
+    assert layer_watch is not None
+    now = {"perf_counter": 0.0, "process_time": 0.0}
+    monkeypatch.setattr(watch, "time", SimpleNamespace(**{name: lambda name=name: now[name] for name in now}))
+    layer_watch.start = watch.read_clocks()
+    measure = layer_watch.probe.measure
+
+    def take_three_seconds() -> Any:
+        now[clock] += 3
+        return measure()
+
+    monkeypatch.setattr(layer_watch.probe, "measure", take_three_seconds)
+    for _ in training.steps():
+        for name in now:
+            now[name] += 1  # an update
+    # Before update 5, 16 s have passed, of which counted rows took 9; before update 7 these are half of 18 s.
+    assert [row["step"] for row in training.run.read_layers()][:5] == [1, 2, 3, 4, 7]
 
 
 def test_runs_without_the_setting_have_no_file(open_run):

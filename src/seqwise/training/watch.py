@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,8 +34,8 @@ class LayerWatch:
         self.trainer, self.parameters = trainer, trainer.parameters
         self.groups = group_parameters(trainer)
         self.probe = Probe(trainer.model, next(iter(trainer.batches.epoch(0, 0))), trainer.device)
-        self.num_rows, self.seconds = 0, 0.0  # rows so far, and what those after the first took
-        self.start = trainer.state.seconds
+        self.num_rows, self.seconds = 0, np.zeros(2)  # rows so far, and what those after the first took
+        self.start = read_clocks()
         self.last_step = trainer.state.step
         self._previous: list[Tensor] = []  # weights before the update
         self._norms: Tensor | None = None  # (3, parameters): of gradients, weights and updates
@@ -47,13 +48,13 @@ class LayerWatch:
         is_candidate = step % STEPS_PER_ROW == 0 and step - self.last_step >= step / ROWS_PER_E_FOLD
         if self.is_stopped or not (step == 1 or is_candidate):
             return False
-        return self.num_rows < 2 or self.seconds <= MAX_SHARE * (self.trainer.state.seconds - self.start)
+        return self.num_rows < 2 or bool((self.seconds <= MAX_SHARE * (read_clocks() - self.start)).all())
 
     @torch.no_grad()
     def _before_update(self) -> None:
         if not self.is_due(self.trainer.state.step + 1):
             return
-        start = time.perf_counter()
+        start = read_clocks()
         try:
             self._norms = torch.stack(torch._foreach_norm([p.grad for p in self.parameters if p.grad is not None]))
             self._previous = [parameter.detach().clone() for parameter in self.parameters]
@@ -65,7 +66,7 @@ class LayerWatch:
     def _after_update(self) -> None:
         if self._norms is None:
             return
-        start = time.perf_counter()
+        start = read_clocks()
         updates, self._previous = self._previous, []
         weights: list[Tensor] = list(self.parameters)
         torch._foreach_sub_(updates, weights)
@@ -77,7 +78,7 @@ class LayerWatch:
         """Returns the row of a step, which waits for the device; None if the step is not recorded."""
         if self._norms is None:
             return None
-        start = time.perf_counter()
+        start = read_clocks()
         norms, self._norms = self._norms.double().cpu(), None
         layers = self._build_layers(norms, step.gradient_norm)
         try:
@@ -101,14 +102,19 @@ class LayerWatch:
             layers[name] = {"gradient_norm": gradient, "weight_norm": weight, "update_ratio": ratio}
         return layers
 
-    def _add_seconds(self, start: float) -> None:
+    def _add_seconds(self, start: np.ndarray) -> None:
         if self.num_rows:
-            self.seconds += time.perf_counter() - start
+            self.seconds += read_clocks() - start
 
     def _stop(self) -> None:
         """Records nothing from here on: training needs the memory."""
         self.is_stopped, self._previous, self._norms = True, [], None
         self.trainer.notes.append("out of memory: layers are no longer recorded (--training.watch).")
+
+
+def read_clocks() -> np.ndarray:
+    """Returns seconds of the clock and of the processor (2,): a busy machine interrupts updates, but hardly rows."""
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def group_parameters(trainer: Trainer) -> dict[str, list[int]]:
