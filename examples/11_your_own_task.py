@@ -96,8 +96,8 @@ class Regress(ExampleTask):
         if initial.tokenizers:  # training is resumed
             return initial
         train = splits.parts["train"]
-        values = np.array([example.value for example in train])
-        tokenizer = Tokenizer.train("characters", [example.text for example in train], specials=("<pad>",))
+        texts, values = [example.text for example in train], np.array([example.value for example in train])
+        tokenizer = Tokenizer.train("characters", texts, specials=("<pad>",))
         return Preprocessor({"text": tokenizer}, {"mean": values.mean(), "std": values.std()})
 
     def collate_train(self, indices: np.ndarray) -> ValueBatch:
@@ -124,9 +124,8 @@ class Regress(ExampleTask):
 def collate(examples: Sequence[Example], preprocessor: Preprocessor) -> ValueBatch:
     token_ids = preprocessor.tokenizer.encode_many([example.text for example in examples])
     lengths = torch.tensor([len(ids) for ids in token_ids])
-    mean, std = preprocessor.attributes["mean"], preprocessor.attributes["std"]
-    values = torch.tensor([(example.value - mean) / std for example in examples])
-    return ValueBatch(torch.from_numpy(pad_sequences(token_ids)), lengths, values)
+    values = torch.tensor([example.value for example in examples]).sub(preprocessor.attributes["mean"])
+    return ValueBatch(torch.from_numpy(pad_sequences(token_ids)), lengths, values / preprocessor.attributes["std"])
 
 
 @torch.no_grad()

@@ -46,6 +46,17 @@ def test_a_view_is_saved_in_each_format(seqwise_command, trained_run, tmp_path: 
     assert "update gate z" in result.out, "the summary"
 
 
+def test_one_figure_is_drawn_alone(seqwise_command, trained_run):
+    arguments = ("inspect", trained_run("gru", "words"), TEXT, "--view", "gates")
+    result = seqwise_command(*arguments, "--figure", "2")
+    assert "reset gate r, layer 1" in result.out
+    assert "update gate z, layer 1" not in result.out
+    result = seqwise_command(*arguments, "--figure", "9")
+    assert result.status == 2
+    assert "the view gates has no figure 9" in result.err
+    assert "1 update gate z, layer 1" in result.err
+
+
 def test_several_runs_are_on_one_chart(seqwise_command, trained_run):
     runs = trained_run("lstm", "words"), trained_run("gru", "words")
     result = seqwise_command("inspect", *runs, TEXT, "--view", "gradients", "--json")
@@ -90,6 +101,7 @@ def test_views_are_listed_with_a_command_or_a_reason(seqwise_command, trained_ru
         (("--view", "gates", "--out", "view.pdf"), ".pdf"),
         (("--layer", "1"), "--layer needs a view"),
         (("--out", "view.png"), "--out needs a view"),
+        (("--figure", "1"), "--figure needs a view"),
         (("another text", "--view", "gates"), "expected one text"),
     ],
 )

@@ -22,7 +22,7 @@ PIPE = "seqwise embed RUN - --out FILE"  # reads the text from standard input
 
 @dataclass
 class Embed:
-    """Write the hidden states of a masked, language, classify or tag run for each token of TEXT, or their mean.
+    """Write the hidden states of a masked, language, classify, tag or translate run for each token of TEXT.
 
     Each TEXT is one text; a file or - (standard input) has one text per line. F.npy is an array of all vectors, and
     F.json beside it lists tokens, character offsets and the rows of each text. F.jsonl has one object per text.
@@ -39,7 +39,7 @@ class Embed:
     layer: Annotated[int | None, UNSET] = None
     """0: embeddings, 1: hidden states of the first layer, and so on; the last layer by default."""
     pool: Literal["none", "mean"] = "none"
-    """none: one vector per token. mean: one vector per text."""
+    """none: one vector per token. mean: one vector per text, their mean."""
     device: Device = "auto"
     """Device that computes; auto: a GPU if there is one."""
     json: bool = False

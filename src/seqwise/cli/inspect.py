@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from seqwise.training.api import TrainedModel
 
 PIPE = "seqwise inspect RUN -"
-COMMON = ("view", "out", "device", "json", "debug")  # options of every view
+COMMON = ("view", "figure", "out", "device", "json", "debug")  # options of every view
 EXAMPLES = """seqwise inspect runs/book
 seqwise inspect runs/book 'It was a dark night' --view gates --layer 1
 seqwise inspect runs/lstm runs/gru --view gradients --out gradients.html"""
@@ -63,8 +63,36 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
+    word: Annotated[str | None, UNSET] = None
+    """senses: the word to compare; the one that all sentences share unless set."""
+    labels: Annotated[str | None, UNSET] = None
+    """senses: the sense of the word in each sentence, separated by commas, such as river,river,money."""
+    top: Annotated[int | None, UNSET] = None
+    """neighbours, decoding: how many words or tokens to list."""
+    beam: Annotated[int | None, UNSET] = None
+    """decoding: the beam size; that of `seqwise predict` unless set."""
+    length_penalty: Annotated[float | None, UNSET] = None
+    """decoding: the length penalty of beam search."""
+    max_length: Annotated[int | None, UNSET] = None
+    """decoding: the maximum number of tokens to generate."""
+    greedy: bool = False
+    """decoding: always choose the most probable token."""
+    seed: Annotated[int | None, UNSET] = None
+    """decoding: the random seed of a language model's sampling."""
+    data: Annotated[str | None, UNSET] = None
+    """Other data than that of the run."""
+    split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
+    """The split to evaluate; valid unless set, test only together with --data."""
+    max_examples: Annotated[int | None, UNSET] = None
+    """Examples to evaluate at most."""
+    max_context: Annotated[int | None, UNSET] = None
+    """horizon: the longest context to measure, in tokens, words or steps."""
+    num_targets: Annotated[int | None, UNSET] = None
+    """horizon: how many targets are scored."""
     watch: bool = False
     """training: redraw the view until the runs end, or Ctrl-C."""
+    figure: Annotated[int | None, UNSET] = None
+    """Number of the figure to draw or write, from 1; without it all are."""
     out: Annotated[Path | None, UNSET] = None
     """File to write: an interactive page (.html), an image (.png, .svg) or the numbers (.json)."""
     device: Device = "auto"
@@ -75,6 +103,8 @@ class Inspect:
 
 def main(argv: Sequence[str]) -> int:
     args = parse(Inspect, argv, prog="seqwise inspect", example=EXAMPLES)
+    from seqwise.cli.progress import ProgressBar
+
     folders = [value for value in args.inputs if is_run(value)]
     texts = [value for value in args.inputs if not is_run(value)]
     typed = [name for name in list_typed(argv) if name not in COMMON]
@@ -87,9 +117,15 @@ def main(argv: Sequence[str]) -> int:
     if signature.takes_text:
         inputs.append(_read_texts(runs[0], texts) if signature.takes_texts else _read_text(runs[0], texts))
     values = {name: getattr(args, name) for name in typed}
-    values |= {name: int(value) for name, value in values.items() if isinstance(value, str) and value.isdigit()}
-    view = get_view(args.view)(*inputs, **values)
+    numbers = {name for name, value in values.items() if isinstance(value, str) and value.isdigit()} - {"data"}
+    values |= {name: int(values[name]) for name in numbers}
+    with ProgressBar(f"computing {args.view}") as bar:
+        if "progress" in signature.options:
+            values["progress"] = bar
+        view = get_view(args.view)(*inputs, **values)
     _name_example(runs)
+    summary = view.summary
+    view = view if args.figure is None else view.select(args.figure)
     if args.out is not None:
         view.save(args.out)
         console.log(f"saved to {args.out}")
@@ -98,7 +134,7 @@ def main(argv: Sequence[str]) -> int:
     elif args.out is None:
         sys.stdout.write(f"{view}\n")
     else:
-        console.write("\n".join(view.summary))
+        console.write("\n".join(summary))
     return 0
 
 
@@ -134,8 +170,9 @@ def _check_arguments(args: Inspect, folders: Sequence[str], texts: Sequence[str]
             Run.open(texts[0])  # raises an error that says why it is not a run
         raise UsageError("RUN is missing: the folder of a trained run.", fix=f"For example: {EXAMPLES.splitlines()[0]}")
     if args.view is None:
-        if typed or args.out is not None:
-            option = f"--{(typed[0] if typed else 'out').replace('_', '-')}"
+        needing = [*typed, *(name for name in ("figure", "out") if getattr(args, name) is not None)]
+        if needing:
+            option = f"--{needing[0].replace('_', '-')}"
             raise UsageError(f"{option} needs a view.", fix=f"Add --view, one of {', '.join(VIEWS)}.")
         return
     if args.out is not None:

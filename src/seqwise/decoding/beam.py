@@ -27,6 +27,7 @@ from torch import Tensor
 
 from seqwise.backbones.states import ModelState
 from seqwise.decoding.sequences import Hypothesis, SequenceDecoding
+from seqwise.decoding.trace import get_trace
 from seqwise.errors import UsageError
 
 IMPOSSIBLE = -torch.inf
@@ -39,7 +40,9 @@ class BeamSearch(SequenceDecoding):
 
     def start(self) -> None:
         super().start()
-        self.k = self.options.beam
+        self.k, self.trace = self.options.beam, get_trace()
+        if self.trace is not None:
+            self.trace.start(self.options, self.end, self.prefix, int(self.max_lengths.max()))
         self.finished = _FinishedHypotheses(len(self.source_indices), self.k, self.tokens.shape[2], self.tokens.device)
         # (B, k, S): 1 - Σ_j p_ij, the attention that each source position has not received yet; 0 for padding
         self.uncovered: Tensor | None = None
@@ -52,8 +55,12 @@ class BeamSearch(SequenceDecoding):
     def extend(self) -> None:
         batch_size, num_beams = self.log_probs.shape  # one beam in the first step, then k
         output = self.decoder.step(self.inputs, self.state, need_weights=self.uncovered is not None)
+        # A copy for the trace: forbidden tokens are overwritten.
+        model_log_probs = None if self.trace is None else output.log_probabilities.float().clone()
+        beam_log_probs = self.log_probs
+        next_scores = self.compute_next_scores(output)
         # Of each beam at most k + 1 tokens can be candidates: the end and k others.
-        token_log_probs, tokens = topk(self.compute_next_scores(output), self.k + 1)
+        token_log_probs, tokens = topk(next_scores, self.k + 1)
         totals = token_log_probs.view(batch_size, num_beams, -1) + self.log_probs[..., None]
         log_probs, index = _topk_padded(totals.flatten(1), 2 * self.k)
         parents = index // tokens.shape[1]
@@ -66,20 +73,27 @@ class BeamSearch(SequenceDecoding):
                 )
             # A forced prefix is read in one step, so the weights of several tokens may have to be added.
             self.uncovered = self.uncovered - output.weights.sum(1).view(batch_size, num_beams, -1)
-        self._collect_finished(log_probs[:, : self.k], parents[:, : self.k], tokens[:, : self.k])
-        self._select_beams(log_probs, parents, tokens, output.state)
+        scores = self._collect_finished(log_probs[:, : self.k], parents[:, : self.k], tokens[:, : self.k])
+        order = self._select_beams(log_probs, parents, tokens, output.state)
+        if self.trace is not None and model_log_probs is not None:
+            candidates = log_probs, parents, tokens
+            self.trace.add_beam_step(model_log_probs, next_scores, beam_log_probs, candidates, scores, order)
 
-    def _collect_finished(self, log_probs: Tensor, parents: Tensor, tokens: Tensor) -> None:
-        """Adds the candidates that end to the finished hypotheses. All arguments are (B, k)."""
+    def _collect_finished(self, log_probs: Tensor, parents: Tensor, tokens: Tensor) -> Tensor | None:
+        """Adds the candidates that end to the finished hypotheses. All arguments are (B, k).
+
+        Returns their scores, -inf for those that do not end; None if none does.
+        """
         ended = (tokens == self.end) & (log_probs > IMPOSSIBLE)
         if not ended.any():
-            return
+            return None
         uncovered = None if self.uncovered is None else _gather_beams(self.uncovered, parents)
         scores = self._compute_scores(log_probs, self.length + 1, uncovered).masked_fill(~ended, IMPOSSIBLE)
         self.finished.add(_gather_beams(self.tokens, parents), self.length, log_probs, scores)
+        return scores
 
-    def _select_beams(self, log_probs: Tensor, parents: Tensor, tokens: Tensor, state: ModelState) -> None:
-        """Makes the k best of the 2k candidates (B, 2k) that do not end the new beams."""
+    def _select_beams(self, log_probs: Tensor, parents: Tensor, tokens: Tensor, state: ModelState) -> Tensor:
+        """Makes the k best of the candidates (B, 2k) that do not end the new beams; returns which these are (B, k)."""
         batch_size, num_beams = self.log_probs.shape
         order = (tokens == self.end).to(torch.int8).sort(dim=1, stable=True).indices[:, : self.k]
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
@@ -91,6 +105,7 @@ class BeamSearch(SequenceDecoding):
         self.length += 1
         first_beams = torch.arange(0, batch_size * num_beams, num_beams, device=parents.device)[:, None]
         self.state = self.decoder.select(state, (parents + first_beams).flatten(), None)
+        return order
 
     def _compute_scores(self, log_probs: Tensor, length: int, uncovered: Tensor | None) -> Tensor:
         """Returns the scores of sequences of one length, by which finished hypotheses are compared."""
@@ -100,6 +115,11 @@ class BeamSearch(SequenceDecoding):
         return scores + self.options.coverage_penalty * compute_coverage_penalty(uncovered)
 
     def check_finished(self) -> Tensor:
+        has_enough, is_beaten, is_dead, is_long = self.find_stop_reasons().values()
+        return has_enough | is_beaten | is_dead | is_long
+
+    def find_stop_reasons(self) -> dict[str, Tensor]:
+        """Returns the conditions of which one stops the search for a source, (B,) each."""
         alpha, best_beam = self.options.length_penalty, self.log_probs[:, 0]
         nth_best = self.finished.scores[:, self.options.n_best - 1]
         # A confident model may finish k poor hypotheses early: the search continues while a beam would beat them.
@@ -107,7 +127,12 @@ class BeamSearch(SequenceDecoding):
         has_enough = (self.finished.count >= self.k) & (is_beaten | (self.k == 1))
         # Log-probabilities only decrease, and the greatest length divides them by the largest penalty.
         bound = best_beam / compute_length_penalty(self.max_lengths + 1, alpha)
-        return has_enough | (bound <= nth_best) | (bound == IMPOSSIBLE) | (self.max_lengths <= self.length)
+        return {
+            "enough": has_enough,
+            "bound": bound <= nth_best,
+            "no beam": bound == IMPOSSIBLE,
+            "maximum length": self.max_lengths <= self.length,
+        }
 
     def get_hypotheses(self, source: int) -> list[Hypothesis]:
         """Returns the n best finished hypotheses; at the maximum length, unfinished beams complete them.
@@ -122,7 +147,11 @@ class BeamSearch(SequenceDecoding):
             order = [beam for beam in scores.argsort(descending=True).tolist() if scores[beam] > IMPOSSIBLE]
             ids, log_probs = self.tokens[source, :, : self.length].tolist(), self.log_probs[source].tolist()
             hypotheses += [Hypothesis(ids[beam], log_probs[beam], float(scores[beam]), ended=False) for beam in order]
-        return hypotheses[:n_best] or [Hypothesis(list(self.prefix), IMPOSSIBLE, IMPOSSIBLE, ended=False)]
+        hypotheses = hypotheses[:n_best] or [Hypothesis(list(self.prefix), IMPOSSIBLE, IMPOSSIBLE, ended=False)]
+        if self.trace is not None:
+            reasons = tuple(name for name, is_true in self.find_stop_reasons().items() if is_true[source])
+            self.trace.finish(reasons, self.log_probs[source], hypotheses)
+        return hypotheses
 
     def keep_sources(self, sources: Tensor) -> None:
         self.finished.keep_sources(sources)

@@ -19,6 +19,7 @@ from seqwise.decoding.options import SamplingOptions
 from seqwise.decoding.sampling import choose_token
 from seqwise.decoding.sequences import Hypothesis, SequenceDecoding, StepDecoder
 from seqwise.decoding.steps import Predictor, TokenReader
+from seqwise.decoding.trace import get_trace
 from seqwise.errors import UsageError
 
 
@@ -31,7 +32,7 @@ def generate(model: Predictor, prompt: Tensor, sampling: SamplingOptions, seed: 
 def _generate(
     model: Predictor, prompt: Tensor, sampling: SamplingOptions, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    reader, inputs, occurred = TokenReader(model), prompt, None
+    reader, inputs, occurred, trace = TokenReader(model), prompt, None, get_trace()
     while True:
         scores = reader.read(inputs).float()
         if sampling.repetition_penalty != 1:
@@ -40,6 +41,8 @@ def _generate(
             occurred = torch.zeros_like(scores, dtype=torch.bool) if occurred is None else occurred
             occurred.scatter_(1, inputs, True)
         ids = choose_token(sampling, scores, occurred, generator)
+        if trace is not None:
+            trace.add_token(scores, ids, sampling)
         yield ids
         inputs = ids[:, None]
 

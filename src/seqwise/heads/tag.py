@@ -106,3 +106,11 @@ def compute_log_marginal(scores: Tensor, lengths: Tensor, transitions: Transitio
     is_excluded[position, tag] = False
     with_tag = scores.masked_fill(is_excluded, EXCLUDED)
     return compute_log_partition(with_tag, lengths, transitions) - compute_log_partition(scores, lengths, transitions)
+
+
+def compute_marginals(scores: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
+    """Returns P(y_t = k | x) of all positions and tags, (B, T, K): the derivative of log Z by the score of each."""
+    with torch.enable_grad():
+        scores = scores.detach().requires_grad_()
+        log_z = compute_log_partition(scores, lengths, tuple(each.detach() for each in transitions))  # type: ignore[arg-type]
+        return torch.autograd.grad(log_z.sum(), scores)[0]

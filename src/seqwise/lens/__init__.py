@@ -16,19 +16,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seqwise.lens.attention import attention as attention
     from seqwise.lens.attribution import attribution as attribution
+    from seqwise.lens.decoding import decoding as decoding
+    from seqwise.lens.errors import errors as errors
     from seqwise.lens.gates import gates as gates
     from seqwise.lens.gradients import gradients as gradients
+    from seqwise.lens.horizon import horizon as horizon
+    from seqwise.lens.neighbours import neighbours as neighbours
+    from seqwise.lens.senses import senses as senses
     from seqwise.lens.training import training as training
 
 # Name of a view → its module, and what it shows in one line.
 VIEWS = {
     "attention": ("seqwise.lens.attention", "where each head looks, its role, and how one weight comes about"),
     "attribution": ("seqwise.lens.attribution", "which tokens, values or image regions decide an answer"),
+    "decoding": ("seqwise.lens.decoding", "each step of generation with its alternatives, and the beam as a tree"),
+    "errors": ("seqwise.lens.errors", "confusions, worst examples, calibration, and slices of the data with intervals"),
     "gates": ("seqwise.lens.gates", "what each gate of a recurrent model does at each token"),
     "gradients": (
         "seqwise.lens.gradients",
         "how far back the last state's gradient reaches, for one or several runs",
     ),
+    "horizon": (
+        "seqwise.lens.horizon",
+        "how much of the past a model uses: loss against visible context, for one or several runs",
+    ),
+    "neighbours": ("seqwise.lens.neighbours", "the nearest words in the embedding that the model has learned"),
+    "senses": ("seqwise.lens.senses", "one word in several sentences, layer by layer"),
     "training": (
         "seqwise.lens.training",
         "loss, learning rate and gradients of one or several runs over training, also while they are trained",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from seqwise.errors import UsageError
 from seqwise.files import check_output_path, write_text
 from seqwise.page.figures import Figure, to_plain
 
@@ -39,6 +40,13 @@ class View:
         from seqwise.page.html import build_fragment
 
         return build_fragment(self.title, self.summary, self.figures)
+
+    def select(self, number: int) -> View:
+        """Returns a view of one figure alone (numbers from 1), without the sentences: for a paper or a slide."""
+        if not 1 <= number <= len(self.figures):
+            titles = "; ".join(f"{index} {figure.title}" for index, figure in enumerate(self.figures, start=1))
+            raise UsageError(f"the view {self.name} has no figure {number}.", fix=f"Choose from: {titles}.")
+        return replace(self, title="", summary=(), figures=(self.figures[number - 1],))
 
     def save(self, path: str | Path) -> Path:
         """Writes the view to a file: a page (.html), an image (.png, .svg), or its numbers (.json)."""

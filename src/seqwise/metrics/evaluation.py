@@ -312,4 +312,5 @@ _FORMULAS: dict[str, tuple[int, Formula]] = {
     "span_f1": (3, _compute_f1),  # correct, predicted, true
     "bleu": (2 * BLEU_ORDERS + 2, _compute_bleu),  # matching 1- to 4-grams, all of them, output and reference length
     "mse": (2, _compute_mean),  # squared errors, values
+    "mean": (2, _compute_mean),  # sum, count
 }

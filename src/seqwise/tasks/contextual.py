@@ -1,8 +1,8 @@
 """Contextual vectors: the states of a trained model at each token of a text, for any layer, and files of them.
 
 Works with every model that has an `embedding` and an `encoder` or `backbone`. A text is encoded as in training: for the
-task masked between two line breaks, for language after one, for tag word by word. Files are `.npy` with the tokens in a
-`.json` beside it, or `.jsonl`; writing is atomic.
+task masked between two line breaks, for language after one, for tag word by word, for translate as a source. Files are
+`.npy` with the tokens in a `.json` beside it, or `.jsonl`; writing is atomic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUFFIXES = (".npy", ".jsonl")
 DIGITS = 6  # significant digits of a number in JSON, about as many as float32 has
 
 # Task → numbers of line breaks before and after a text, as in training.
-LINE_BREAKS = {"masked": (1, 1), "language": (1, 0), "classify": (0, 0), "tag": (0, 0)}
+LINE_BREAKS = {"masked": (1, 1), "language": (1, 0), "classify": (0, 0), "tag": (0, 0), "translate": (0, 0)}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ContextualEncoder:
         if settings.task not in LINE_BREAKS or backbone is None:
             raise UsageError(
                 f"a {settings.model} of the task {settings.task} has no contextual vectors.",
-                fix="Name a run of masked, language, classify or tag with a neural model.",
+                fix="Name a run of masked, language, classify, tag or translate with a neural model.",
             )
         self.model, self.backbone, self.settings = model.eval(), backbone, settings
         self.preprocessor = bundle.preprocessor

@@ -193,7 +193,8 @@ class TrainingRun:
         self.valid_size = task.valid_size()
         self.budget_tokens = count_budget_tokens(self.trainer.budget, task.size().num_tokens)
         self._choose_validation_share()
-        self.layer_watch = LayerWatch(self.trainer) if settings.training.watch and world.is_first else None
+        is_watched = settings.training.watch and world.is_first
+        self.layer_watch = LayerWatch(self.trainer, run.log_layers) if is_watched else None
 
     def _validate(self, share: float | None = None) -> dict[str, float]:
         """Returns metrics on a share of the validation split, by default the share that is used during training."""
@@ -347,8 +348,8 @@ class TrainingRun:
         is_due = step.number % STEPS_PER_LOG == 0 or step.number == 1 or step.validation or step.ended
         if self.world.is_first and is_due:
             self.run.log(step)
-        if self.layer_watch is not None and (row := self.layer_watch.finish_step(step)):
-            self.run.log_layers(row)
+        if self.layer_watch is not None:
+            self.layer_watch.finish_step(step)
 
     def _save_best_weights(self) -> None:
         with self.trainer.use_averaged_weights():

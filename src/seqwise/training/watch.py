@@ -11,6 +11,7 @@ one is skipped if the rows so far took more than `MAX_SHARE` of the time.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,10 @@ DIGITS = 6
 
 
 class LayerWatch:
-    """Measures the layers of a trainer's model at some steps."""
+    """Measures the layers of a trainer's model at some steps; `write` receives the rows."""
 
-    def __init__(self, trainer: Trainer):
-        self.trainer, self.parameters = trainer, trainer.parameters
+    def __init__(self, trainer: Trainer, write: Callable[[dict[str, Any]], None]):
+        self.trainer, self.parameters, self.write = trainer, trainer.parameters, write
         self.groups = group_parameters(trainer)
         self.probe = Probe(trainer.model, next(iter(trainer.batches.epoch(0, 0))), trainer.device)
         self.num_rows, self.seconds = 0, np.zeros(2)  # rows so far, and what those after the first took
@@ -74,10 +75,10 @@ class LayerWatch:
         self._norms = torch.stack((self._norms, *norms))
         self._add_seconds(start)
 
-    def finish_step(self, step: Step) -> dict[str, Any] | None:
-        """Returns the row of a step, which waits for the device; None if the step is not recorded."""
+    def finish_step(self, step: Step) -> None:
+        """Writes the row of a step, if it is recorded; waits for the device."""
         if self._norms is None:
-            return None
+            return
         start = read_clocks()
         norms, self._norms = self._norms.double().cpu(), None
         layers = self._build_layers(norms, step.gradient_norm)
@@ -85,10 +86,10 @@ class LayerWatch:
             probed = self.probe.measure()
         except torch.OutOfMemoryError:
             self._stop()
-            return None
+            return
+        self.write(_round({"step": step.number, "tokens": step.tokens, "layers": layers, **probed._asdict()}))
         self._add_seconds(start)
         self.num_rows, self.last_step = self.num_rows + 1, step.number
-        return _round({"step": step.number, "tokens": step.tokens, "layers": layers, **probed._asdict()})
 
     def _build_layers(self, norms: Tensor, gradient_norm: float) -> dict[str, dict[str, float]]:
         """Returns the norms of each group of parameters; those of gradients before they were clipped by their norm."""

@@ -64,7 +64,7 @@ def compute_bootstrap_interval(
 
     None with fewer than two examples, or where the metric of most draws is undefined.
     """
-    means = _bootstrap_metric(metric, sums_by_seed, draws, seed).mean(axis=1)
+    means = bootstrap_metric(metric, sums_by_seed, draws, seed).mean(axis=1)
     means = means[np.isfinite(means)]
     if len(sums_by_seed[0]) < 2 or len(means) < draws / 2:
         return None
@@ -102,7 +102,7 @@ def compare_pairs(
     """
     tables = [sums for seeds in families.values() for sums in seeds]
     with np.errstate(all="ignore"):
-        bootstrap_values = scale(_bootstrap_metric(metric, tables, draws, seed))
+        bootstrap_values = scale(bootstrap_metric(metric, tables, draws, seed))
         values = np.asarray([float(metric(sums.sum(axis=0))) for sums in tables])
     models: dict[str, _FamilyModels] = {}
     for name, seeds in families.items():
@@ -287,7 +287,7 @@ def list_equal_pair_counts(num_families: int) -> frozenset[int]:
     )
 
 
-def _bootstrap_metric(metric: MetricFunction, tables: Sequence[np.ndarray], draws: int, seed: int) -> np.ndarray:
+def bootstrap_metric(metric: MetricFunction, tables: Sequence[np.ndarray], draws: int, seed: int) -> np.ndarray:
     """Returns the metric of each table (examples, parts) on the same draws of examples: (draws, tables)."""
     if not tables:
         return np.empty((draws, 0))

@@ -24,6 +24,7 @@ array of the order below. So a lookup is a binary search, and the tokens after o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,6 +129,13 @@ class NGram:
             result *= self.interpolation_weights[k][h]
             result[level.keys[start:stop] - h * self.vocabulary_size] += level.discounted_probabilities[start:stop]
         return result
+
+    def truncate(self, order: int) -> NGram:
+        """Returns the model without its n-grams that are longer than `order`; both share their arrays."""
+        shorter = copy(self)
+        shorter.levels, shorter.interpolation_weights = self.levels[:order], self.interpolation_weights[:order]
+        shorter.order = len(shorter.levels)
+        return shorter
 
     def describe(self) -> str:
         """Returns a description of order, smoothing and size."""

@@ -15,11 +15,11 @@ from itertools import islice
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from seqwise.backbones.states import detach
 from seqwise.callbacks import ProgressCallback, no_progress
-from seqwise.data.batch import TokenBatch, spread_batches
+from seqwise.data.batch import TokenBatch, spread_batches, spread_indices
 from seqwise.data.corpus.batching import StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
@@ -40,6 +40,7 @@ from seqwise.text.tokenizer import Tokenizer
 BATCH_SIZE = 16  # windows scored together, or streams, each of which begins with an empty state
 FULL_TEXT_WINDOW = 256  # tokens scored at once if data.window is "full"
 DYNAMIC_WINDOW = 20  # tokens between updates of dynamic evaluation, for models with a state
+TOKENS_PER_SOFTMAX = 256  # distributions over the vocabulary in memory at once
 CONTEXT_TOKENS = 32  # tokens before a block that are shown with it
 BLOCK_UNIT = f"blocks of {BLOCK_TOKENS} tokens"
 
@@ -165,30 +166,56 @@ def measure_block_overlap(
     return measure_overlap(is_checked, is_found, BLOCK_UNIT, compute_perplexity)
 
 
-@torch.no_grad()
 def predict_tokens(model: nn.Module, store: TokenStore, settings: ResolvedSettings) -> np.ndarray:
     """Returns the most probable token at each position of a text, given the true tokens before it; 0 at the first."""
     predicted = np.zeros(len(store), dtype=np.int64)
+    for positions, _, scores in iterate_log_probabilities(model, store, settings):
+        predicted[positions] = scores.argmax(-1).cpu().numpy()
+    return predicted
+
+
+@torch.no_grad()
+def iterate_log_probabilities(
+    model: nn.Module, store: TokenStore, settings: ResolvedSettings, share: float = 1.0
+) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
+    """Yields positions of scored tokens (N,), the tokens of context of each (N,), and log-probabilities (N, V).
+
+    The model reads the text as in `score_text`. The context is counted from the beginning of the window or stream. With
+    a `share` below 1 only that share of the text is scored; of an n-gram model the tokens are evenly spread.
+    """
     if isinstance(model, NGramModel):
-        ids = torch.from_numpy(store.read(0, len(store)).astype(np.int64))
-        for stop in range(1, len(store)):
-            predicted[stop] = int(model.next(ids[None, max(0, stop - model.order) : stop])[0].argmax())
-        return predicted
+        yield from _iterate_ngram(model, store, share)
+        return
     device, window, state = next(model.eval().parameters()).device, get_window(settings), None
     if model.stateful:
-        batches = StreamEvaluationLoader(store, choose_num_streams(store), window).epoch()
+        streams = StreamEvaluationLoader(store, choose_num_streams(store), window)
+        batches: Iterator[TokenBatch] = islice(streams.epoch(), math.ceil(share * streams.steps))
     else:
-        batches = WindowEvaluationLoader(store, BATCH_SIZE, window, window // 2).epoch()
+        batches = spread_batches(WindowEvaluationLoader(store, BATCH_SIZE, window, window // 2), share)
+    starts: np.ndarray | None = None
     for batch in batches:
         assert batch.positions is not None
-        positions = batch.positions.numpy()[:, None] + 1 + np.arange(batch.ids.shape[1])
+        if starts is None or batch.resets_state or not model.stateful:
+            starts = batch.positions.numpy()
+        first_positions = batch.positions
         batch, state = batch.to(device), None if batch.resets_state else state
         states = model.backbone(model.embedding(batch.ids), state)  # type: ignore[operator]
-        state, columns = states.state, range(batch.ids.shape[1])
-        best = [model.head(states.vectors[:, column]).argmax(-1) for column in columns]  # type: ignore[operator]
-        mask = np.ones_like(positions, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
-        predicted[positions[mask]] = torch.stack(best, dim=1).cpu().numpy()[mask]
-    return predicted
+        state = states.state
+        mask = torch.ones_like(batch.ids, dtype=torch.bool) if batch.mask is None else batch.mask
+        rows, columns = mask.nonzero(as_tuple=True)
+        for row, column in zip(rows.split(TOKENS_PER_SOFTMAX), columns.split(TOKENS_PER_SOFTMAX)):
+            positions = (first_positions[row.cpu()] + 1 + column.cpu()).numpy()
+            yield positions, positions - starts[row.cpu().numpy()], model.head(states.vectors[row, column])  # type: ignore[operator]
+
+
+def _iterate_ngram(
+    model: NGramModel, store: TokenStore, share: float
+) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
+    """Yields position, context and log-probabilities (1, V) of one token after the other."""
+    for position in 1 + spread_indices(len(store) - 1, share):
+        count = min(model.order, int(position))
+        history = torch.from_numpy(store.read(int(position) - count, count).astype(np.int64))
+        yield np.array([position]), np.array([min(position, model.order - 1)]), model.next(history[None])[0]
 
 
 def iterate_block_predictions(

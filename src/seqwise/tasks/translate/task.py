@@ -301,7 +301,7 @@ class Translate(ExampleTask):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
         check_output_path(options.out)
-        splits, pairs, description = cls.select_examples(_request_targets(bundle, options.target), data, split)
+        splits, pairs, description = cls.select_examples(request_targets(bundle, options.target), data, split)
         pipeline = TranslationPipeline(bundle, options)
         with Stopwatch() as watch:
             outputs = translate_pairs(pipeline, pairs, splits.findings, options.progress)
@@ -323,7 +323,7 @@ class Translate(ExampleTask):
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
-        return super().latency_inputs(_request_targets(bundle, None), data, split)
+        return super().latency_inputs(request_targets(bundle, None), data, split)
 
     @classmethod
     def input_text(cls, example: Pair) -> str:
@@ -335,7 +335,7 @@ class Translate(ExampleTask):
 
     @classmethod
     def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
-        return super().inspect_split(_request_targets(bundle, None), data, split, count)
+        return super().inspect_split(request_targets(bundle, None), data, split, count)
 
     @classmethod
     def inspect_examples(
@@ -350,7 +350,7 @@ class Translate(ExampleTask):
         return TranslationPipeline(bundle, options).predict(inputs)
 
 
-def _request_targets(bundle: ModelBundle, targets: str | None) -> ModelBundle:
+def request_targets(bundle: ModelBundle, targets: str | None) -> ModelBundle:
     """Returns the bundle with settings for reading only the requested targets, from their columns in training."""
     settings, requested_targets = bundle.settings, parse_targets(bundle.preprocessor, targets)
     if not settings.target:

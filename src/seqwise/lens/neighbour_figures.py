@@ -1,0 +1,117 @@
+"""The sentences and figures of the view `neighbours`, from its `data`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seqwise.lens.embeddings import Vocabulary
+from seqwise.page.figures import Figure, Heatmap, ScatterPlot, Table
+from seqwise.page.labels import show_name
+from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.map.projection import compute_principal_axes
+from seqwise.vectors.map.word_map import choose_neighbourhood
+
+NUM_NAMED = 3  # words, and neighbours of each, that the summary names
+MAX_MAPPED = 10  # words on a map
+
+
+def describe_neighbours(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns sentences: the nearest words, what random words have, and what input and output share."""
+    summary = []
+    for label, kinds in data["vocabularies"].items():
+        of = "" if label == "vocabulary" else f" ({label})"
+        for token in data["words"][label][:NUM_NAMED]:
+            found = kinds["input"][token]
+            names = ", ".join(
+                f"{show_name(word).strip('␣')} {cosine:.2f}"
+                for word, cosine in list(zip(found["words"], found["cosines"]))[:NUM_NAMED]
+            )
+            summary.append(f"Nearest to {show_name(token).strip('␣')!r}{of}: {names}.")
+        random = data["random"][label]["input"]
+        summary.append(
+            f"Two random frequent words{of} have a cosine of {random['mean']:.2f} ± {random['deviation']:.2f}; "
+            f"1 % of the pairs exceed {random['percentile_99']:.2f}."
+        )
+        if data["shared"].get(label):
+            share = np.mean(list(data["shared"][label].values()))
+            summary.append(f"Input and output embedding{of} have {share:.0%} of these neighbours in common.")
+    if data["unknown"]:
+        summary.append(f"Not in the vocabulary: {', '.join(data['unknown'])}.")
+    if data["is_chosen"]:
+        summary.append("No words were given: these are frequent words whose neighbours are closest.")
+    return tuple(summary)
+
+
+def draw_neighbours(vocabularies: Sequence[Vocabulary], data: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Returns a table for each word, and for each vocabulary the cosines between the words and a map."""
+    figures: list[Figure] = []
+    for vocabulary in vocabularies:
+        label = vocabulary.name or "vocabulary"
+        tokens, kinds = data["words"][label], data["vocabularies"][label]
+        of = "" if label == "vocabulary" else f", {label}"
+        figures += [draw_table(token, kinds, of) for token in tokens]
+        if len(tokens) > 1:
+            figures += [draw_cosines(kind, vectors, tokens, of) for kind, vectors in vocabulary.embeddings.items()]
+        if tokens:
+            figures.append(draw_map(vocabulary.embeddings["input"], kinds["input"], tokens[:MAX_MAPPED], of))
+    return tuple(figures)
+
+
+def draw_table(token: str, kinds: Mapping[str, Any], of: str) -> Table:
+    """Returns the neighbours of a word, in both embeddings side by side."""
+    names = {"input": "nearest as input", "output": "nearest as output"} if len(kinds) > 1 else {"input": "nearest"}
+    columns = ["rank", *(title for kind in kinds for title in (names[kind], "cosine"))]
+    count = max(len(found[token]["words"]) for found in kinds.values())
+    rows: list[list[Any]] = [
+        [
+            rank + 1,
+            *(
+                value
+                for found in kinds.values()
+                for value in (show_name(found[token]["words"][rank]), f"{found[token]['cosines'][rank]:.3f}")
+            ),
+        ]
+        for rank in range(count)
+    ]
+    return Table(title=f"Nearest to {show_name(token)}{of}", columns=columns, rows=rows)
+
+
+def draw_cosines(kind: str, vectors: KeyedVectors, tokens: Sequence[str], of: str) -> Heatmap:
+    """Returns the cosine of each two words."""
+    units = np.stack([vectors[token] / vectors.norms[vectors.index(token)] for token in tokens])
+    names = [show_name(token) for token in tokens]
+    return Heatmap(
+        title=f"Cosine of the words, {kind} embedding{of}",
+        values=units @ units.T,
+        rows=names,
+        columns=names,
+        row_label="word",
+        column_label="word",
+        value_label="cosine",
+        scale="diverging",
+        low=-1.0,
+        high=1.0,
+    )
+
+
+def draw_map(vectors: KeyedVectors, nearest: Mapping[str, Any], tokens: Sequence[str], of: str) -> ScatterPlot:
+    """Returns words and their neighbours on the first two principal axes of their unit vectors."""
+    count = max(len(nearest[token]["words"]) for token in tokens)
+    words = choose_neighbourhood(vectors, tokens, count)
+    units = np.stack([vectors[word] / vectors.norms[vectors.index(word)] for word in words])
+    points, shares = compute_principal_axes(units)
+    groups = {word: token for token in reversed(tokens) for word in nearest[token]["words"]}
+    groups |= {token: token for token in tokens}
+    return ScatterPlot(
+        title=f"The words and their neighbours, input embedding{of}",
+        x=points[:, 0],
+        y=points[:, 1],
+        names=[show_name(word) for word in words],
+        x_label=f"first principal axis of the unit vectors ({shares[0]:.0%} of the variance)",
+        y_label=f"second axis ({shares[1]:.0%})",
+        groups=[show_name(groups[word]) for word in words],
+        is_labelled=True,
+    )

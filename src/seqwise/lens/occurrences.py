@@ -1,0 +1,146 @@
+"""Finds the occurrences of one word in several sentences, and their vectors in each layer of a model.
+
+It knows nothing of senses or figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqwise.errors import UsageError
+from seqwise.lens.subject import evaluation_mode
+from seqwise.training.api import TrainedModel
+
+# Words without a content of their own, which sentences share by chance.
+FUNCTION_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "a about after all also an and any are as at be because been before but by can could did do does down for from "
+        "had has have he her him his how i if in into is it its just me more most much my no not of off on only or "
+        "other our out over she so some such than that the their them then there these they this those through to too "
+        "under up us very was we were what when where which while who will with would you your",
+    )
+)
+CONTEXT_WORDS = 1  # on each side, in the name of an occurrence
+NUM_EXAMPLES, NUM_DECODED = 200, 64  # validation examples in which a word is chosen; a translator also translates them
+MIN_SENTENCES, MAX_SENTENCES = 3, 6  # that contain a word that is chosen
+MIN_LETTERS = 3  # of a word that is chosen
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A word in a sentence, by its characters."""
+
+    sentence: int  # from 0
+    start: int
+    stop: int
+    name: str  # such as "2: river bank of"
+
+
+def split_content_words(text: str) -> list[str]:
+    """Returns the words of a text in lower case, in order."""
+    return re.findall(r"\w+(?:['’]\w+)?", text.lower())
+
+
+def find_shared_word(texts: Sequence[str]) -> str:
+    """Returns the content word that all sentences share; raises an error if there is none, or several."""
+    shared = [word for word in dict.fromkeys(split_content_words(texts[0]))
+              if all(word in split_content_words(text) for text in texts[1:])]  # fmt: skip
+    content = [word for word in shared if word not in FUNCTION_WORDS]
+    candidates = content or shared
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise UsageError(
+            "the sentences share no word.", fix="Name one that occurs in each of them in this form: --word bank"
+        )
+    names = ", ".join(candidates)
+    raise UsageError(f"the sentences share several words: {names}.", fix=f"Name one: --word {candidates[0]}")
+
+
+def find_occurrences(texts: Sequence[str], word: str) -> list[Occurrence]:
+    """Returns all occurrences of a word, in any case; raises an error for a sentence that does not have it."""
+    pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+    occurrences = []
+    for index, text in enumerate(texts):
+        matches = list(pattern.finditer(text))
+        if not matches:
+            problem = f"sentence {index + 1} does not contain {word!r}: {text!r}."
+            raise UsageError(problem, fix="Pass sentences that all contain the word, in the same form.")
+        for match in matches:
+            before, after = text[: match.start()].split(), text[match.end() :].split()
+            context = [*before[-CONTEXT_WORDS:], match.group(), *after[:CONTEXT_WORDS]]
+            occurrences.append(Occurrence(index, match.start(), match.end(), f"{index + 1}: {' '.join(context)}"))
+    return occurrences
+
+
+def choose_sentences(trained: TrainedModel) -> tuple[str, list[str]]:
+    """Returns a content word that occurs in several validation examples, the most frequent one, and those examples."""
+    count = NUM_DECODED if trained.settings.task == "translate" else NUM_EXAMPLES
+    examples = trained.task.inspect_split(trained.bundle, trained.run.metadata.data, "valid", count)
+    tokenizer = trained.run.preprocessor.tokenizer
+    is_masked = trained.settings.task == "masked"
+    texts = [tokenizer.decode(each.batch.targets[0].tolist()) if is_masked else each.text for each in examples]  # type: ignore[attr-defined]
+    texts = list(dict.fromkeys(" ".join(text.split()) for text in texts))
+    max_length = trained.contextual.max_length
+    texts = [text for text in texts if max_length is None or len(trained.contextual.tokenize(text)) <= max_length]
+    counts = Counter(word for text in texts for word in set(split_content_words(text)))
+    excluded = {*FUNCTION_WORDS, "unk", "eos"}
+    suitable = {
+        word: count
+        for word, count in counts.items()
+        if word.isalpha() and len(word) >= MIN_LETTERS and word not in excluded
+    }
+    word = max(suitable, key=lambda each: (min(suitable[each], MAX_SENTENCES), len(each), each), default="")
+    if not word or suitable[word] < min(MIN_SENTENCES, len(texts)):
+        raise UsageError(
+            "no word occurs in several validation examples.",
+            fix='Pass sentences that share one: "he sat on the bank of the river" "the bank lends money"',
+        )
+    return word, [text for text in texts if word in split_content_words(text)][:MAX_SENTENCES]
+
+
+@dataclass(frozen=True)
+class LayerVectors:
+    """Vectors of one layer: of the occurrences, and of all other tokens of the sentences."""
+
+    name: str  # "static" or "layer 1"
+    occurrences: np.ndarray  # (N, D), the means over the tokens of each
+    others: np.ndarray  # (M, D)
+
+
+def compute_occurrence_vectors(
+    trained: TrainedModel, texts: Sequence[str], occurrences: Sequence[Occurrence]
+) -> tuple[list[LayerVectors], list[list[str]]]:
+    """Returns the vectors of all layers, from the input embedding on, and the tokens of each occurrence."""
+    with evaluation_mode(trained.model):
+        encoder = trained.contextual
+        tokens = [encoder.tokenize(text) for text in texts]
+        for index, text in enumerate(tokens):
+            if encoder.max_length is not None and len(text) > encoder.max_length:
+                problem = f"sentence {index + 1} has {len(text)} tokens; the model reads at most {encoder.max_length}."
+                raise UsageError(problem, fix="Pass shorter sentences.")
+        matrices = [list(encoder.compute_vectors(tokens, layer)) for layer in range(encoder.depth + 1)]
+    masks = []
+    for each in occurrences:
+        offsets = tokens[each.sentence].offsets
+        is_inside = (offsets[:, 0] < each.stop) & (offsets[:, 1] > each.start)
+        masks.append(is_inside)
+    layers = []
+    for layer, vectors in enumerate(matrices):
+        own = np.stack([vectors[o.sentence][mask].mean(axis=0) for o, mask in zip(occurrences, masks)])
+        outside = []
+        for index, matrix in enumerate(vectors):
+            inside = [mask for o, mask in zip(occurrences, masks) if o.sentence == index]
+            outside.append(matrix[~np.any(inside, axis=0)])
+        layers.append(LayerVectors(f"layer {layer}" if layer else "static", own, np.concatenate(outside)))
+    names = [
+        [token for token, inside in zip(tokens[o.sentence].tokens, mask) if inside]
+        for o, mask in zip(occurrences, masks)
+    ]
+    return layers, names
