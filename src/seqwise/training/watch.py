@@ -22,7 +22,7 @@ from seqwise.training.loop import Trainer
 from seqwise.training.probe import Probe
 from seqwise.training.step import Step
 
-MAX_SHARE = 0.015  # of the time, spent on rows; the first row, which may compile kernels, is not counted
+MAX_SHARE = 0.01  # of the time, spent on rows; the first row, which may compile kernels, is not counted
 STEPS_PER_ROW = 10  # at least; a multiple of the steps between two lines of metrics.jsonl
 ROWS_PER_E_FOLD = 100  # from step 1,000 on, rows are at least a hundredth of the steps so far apart
 DIGITS = 6
