@@ -8,8 +8,8 @@ The folders of this package follow that line; a module imports only from those l
     text, page, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare,
     lens, cli
 
-All of them may import the other modules of this folder: settings, registries, names of other tools, budget, errors,
-environment, files, callbacks, svg and image.
+All of them may import the other modules of this folder: settings, registries, option names of other tools that
+messages translate, budget, errors, environment, files, callbacks, svg and image.
 
 The public names are imported when they are first used, so that `import seqwise` is fast.
 """
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Public name → the module it lives in; a name that is itself a module maps to that module.
+# Public name → the module it lives in; a name that is itself a module maps to that module. `compare` is a module that
+# can be called.
 _PUBLIC = {
     "KeyedVectors": "seqwise.vectors.keyed",
     "Settings": "seqwise.config",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from seqwise.errors import UsageError, suggest
-from seqwise.user_files import add_file, import_item, list_files
+from seqwise.user_files import add_file, get_files_by_name, import_item
 
 FAMILY_FILES = "SEQWISE_FAMILIES"  # environment variable; see user_files.py
 NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,58}[A-Za-z0-9_-])?")  # run folders are named after it
@@ -99,7 +99,7 @@ def _describe(model: object) -> str:
 
 def list_family_names() -> list[str]:
     """Returns the names of all families, built-in and user-defined."""
-    return list(dict.fromkeys([*MODEL_FAMILIES, *list_files(FAMILY_FILES)]))
+    return list(dict.fromkeys([*MODEL_FAMILIES, *get_files_by_name(FAMILY_FILES)]))
 
 
 def check_family_name(name: str) -> str:
@@ -112,14 +112,14 @@ def check_family_name(name: str) -> str:
 def check_importable(name: str) -> None:
     """Raises an error if other processes cannot import a user-defined model."""
     is_user_defined = name in MODEL_FAMILIES and MODEL_FAMILIES[name].build is not None
-    if is_user_defined and name not in list_files(FAMILY_FILES):
+    if is_user_defined and name not in get_files_by_name(FAMILY_FILES):
         problem = f"the processes of a comparison cannot import the model {name!r}: it is not defined in a file."
         raise UsageError(problem, fix="Define it at the top level of a .py file, and import it from there.")
 
 
 def get_family(name: str) -> ModelFamily:
     """Returns the family called `name`; imports the file of a user-defined one."""
-    if name not in MODEL_FAMILIES and name in list_files(FAMILY_FILES):
+    if name not in MODEL_FAMILIES and name in get_files_by_name(FAMILY_FILES):
         model = import_item(FAMILY_FILES, name)
         if name not in MODEL_FAMILIES and model is not None:
             register(model, name)

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from seqwise.errors import UsageError, suggest
-from seqwise.user_files import add_file, import_item, list_files
+from seqwise.user_files import add_file, get_files_by_name, import_item
 
 BUILTIN_TASKS = {
     "language": "Language",
@@ -42,7 +42,7 @@ def register(task: TaskClass) -> TaskClass:
 
 def list_task_names() -> list[str]:
     """Returns the names of all tasks, built-in and registered."""
-    return list(dict.fromkeys([*BUILTIN_TASKS, *_registered, *list_files(TASK_FILES)]))
+    return list(dict.fromkeys([*BUILTIN_TASKS, *_registered, *get_files_by_name(TASK_FILES)]))
 
 
 def check_task_name(name: str | None) -> str | None:
@@ -53,10 +53,13 @@ def check_task_name(name: str | None) -> str | None:
 
 
 def find_task(name: str | None) -> Any:
-    """Returns the class of a task. Like `seqwise.tasks.get_task`, but untyped, so that no task must be imported."""
+    """Returns the class of a task.
+
+    Imports only that task. Unlike `seqwise.tasks.get_task` it is untyped: this module does not import `Task`.
+    """
     if name in BUILTIN_TASKS:
         return getattr(import_module(f"seqwise.tasks.{name}.task"), BUILTIN_TASKS[name])
-    if name not in _registered and name in list_files(TASK_FILES):
+    if name not in _registered and name in get_files_by_name(TASK_FILES):
         task = import_item(TASK_FILES, name)
         if task is not None:
             _registered[name] = task

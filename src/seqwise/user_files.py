@@ -18,7 +18,7 @@ from typing import Any
 from seqwise.errors import UsageError
 
 
-def list_files(variable: str) -> dict[str, str]:
+def get_files_by_name(variable: str) -> dict[str, str]:
     """Returns the files that an environment variable names, by the name of what they define."""
     entries = os.environ.get(variable, "").split(os.pathsep)
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
@@ -27,7 +27,7 @@ def list_files(variable: str) -> dict[str, str]:
 def add_file(variable: str, name: str, item: Any) -> None:
     """Adds the file that defines `item`, a class or function; one of an interactive session has no file."""
     file = getattr(sys.modules.get(item.__module__), "__file__", None)
-    files = {key: value for key, value in list_files(variable).items() if key != name}
+    files = {key: value for key, value in get_files_by_name(variable).items() if key != name}
     if file is not None and "<" not in item.__qualname__:  # <locals> and <lambda> cannot be imported
         files[name] = f"{Path(file).resolve()}#{item.__qualname__}"
     os.environ[variable] = os.pathsep.join(f"{key}={value}" for key, value in files.items())
@@ -35,7 +35,7 @@ def add_file(variable: str, name: str, item: Any) -> None:
 
 def import_item(variable: str, name: str) -> Any:
     """Executes the file of `name`; returns the class or function that the variable names in it, or None."""
-    file, _, qualified_name = list_files(variable)[name].partition("#")
+    file, _, qualified_name = get_files_by_name(variable)[name].partition("#")
     spec = spec_from_file_location(f"seqwise_user_{name}", file)
     if spec is None or spec.loader is None or not Path(file).is_file():
         raise UsageError(f"the file of {name!r} cannot be imported.", file=file, fix=f"Change {variable}.")

@@ -59,7 +59,7 @@ def read_on(backbone, x: torch.Tensor, state) -> torch.Tensor:
 def advance(step, x: torch.Tensor) -> torch.Tensor:
     outputs = []
     for t in range(x.shape[1]):
-        step.make_room()
+        step.prepare_cache()
         outputs.append(step.advance(x[:, t]).clone())
     return torch.stack(outputs, 1)
 

@@ -90,7 +90,7 @@ def test_recorded_layers_are_arrays_over_the_updates(copy_run):
     )
     assert view.summary[2:] == (
         "Most saturated gate: forget of layer 1, closed at 25% and open at 50% of all values.",
-        "Dead units, whose value is the same at all tokens: 12% in layer 1.",
+        "Dead units, whose value hardly varies over tokens: 12% in layer 1.",
     )
 
 

@@ -67,7 +67,7 @@ def test_label_smoothing_and_its_gradients_equal_those_of_pytorch(vocabulary):
     decoder = build(vocabulary=vocabulary, embedding=6).double()
     memory, inputs, targets, mask = create_batch()
     memory = Memory(memory.vectors.double(), memory.lengths)
-    vectors = decoder.drop_out(decoder.decode(inputs, None, memory).vectors)
+    vectors = decoder.output_dropout(decoder.decode(inputs, None, memory).vectors)
     expected_loss = F.cross_entropy(decoder.logits(vectors)[mask], targets[mask], label_smoothing=0.2, reduction="sum")
     names, weights = zip(*decoder.named_parameters())
     expected = torch.autograd.grad(expected_loss, weights)

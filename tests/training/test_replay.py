@@ -299,7 +299,7 @@ def test_replayed_gradients_that_are_not_finite_raise_an_error(device: str) -> N
 
 
 def change_dropout_p(model: nn.Module) -> None:
-    model.drop_in.p = 0.5
+    model.input_dropout.p = 0.5
 
 
 def change_dropout_p_deep_inside(model: nn.Module) -> None:
@@ -307,11 +307,11 @@ def change_dropout_p_deep_inside(model: nn.Module) -> None:
 
 
 def change_the_class(model: nn.Module) -> None:
-    class Doubling(type(model.drop_in)):
+    class Doubling(type(model.input_dropout)):
         def forward(self, x: Tensor) -> Tensor:
             return 2 * x
 
-    model.drop_in.__class__ = Doubling
+    model.input_dropout.__class__ = Doubling
 
 
 def add_a_hook(model: nn.Module) -> None:
@@ -347,7 +347,7 @@ def freeze_a_weight(model: nn.Module) -> None:
 
 
 def replace_a_module(model: nn.Module) -> None:
-    model.drop_out = nn.Identity()
+    model.output_dropout = nn.Identity()
 
 
 def override_train(model: nn.Module) -> None:
@@ -383,7 +383,7 @@ def test_a_changed_model_is_captured_again() -> None:
     trainer = make_trainer(make_settings("lstm"), batches=FakeBatches(steps=60), budget="1-epochs")
     for number, _ in enumerate(trainer.steps()):
         if number % 10 == 9:
-            trainer.model.drop_in.p = 0.1 + number / 1000
+            trainer.model.input_dropout.p = 0.1 + number / 1000
     assert len(FakeGraph.instances) == 6
     assert len(trainer.replay.graphs) == 1
 

@@ -1,11 +1,11 @@
 """One step of a backbone at fixed addresses: what generation computes for every token.
 
     step = build_step(backbone, state)        # the state after the prompt
-    step.make_room()
+    step.prepare_cache()
     vector = step.advance(x)                  # (B, D) → (B, width), as `backbone(x[:, None], state)` computes it
 
 A step changes its own state in place, with operations whose shapes and addresses never change, so that a CUDA graph can
-capture `advance` (`decoding/steps.py`). Weights are prepared once and must not change meanwhile. `make_room` comes
+capture `advance` (`decoding/steps.py`). Weights are prepared once and must not change meanwhile. `prepare_cache` comes
 before each `advance`, outside of the graph; `get_state` returns the state from which the backbone itself continues.
 Nothing is recorded, and there are no gradients.
 """
@@ -47,7 +47,7 @@ class BackboneStep(ABC):
 
     batch_size: int
 
-    def make_room(self) -> None:  # noqa: B027 - most steps need nothing
+    def prepare_cache(self) -> None:  # noqa: B027 - most steps need nothing
         """Prepares the memory for one more step, where it may be full."""
 
     @abstractmethod
@@ -150,7 +150,7 @@ class AttentiveStep(RecurrentStep):
         self.slots.mask[:, 0, 0, : self.count].masked_fill_(~is_valid, -torch.inf)
         self.buffer.fill(keys[:, None], values[:, None])
 
-    def make_room(self) -> None:
+    def prepare_cache(self) -> None:
         self.slots.current.fill_(self.count % self.slots.size)
         self.count += 1
 
@@ -193,7 +193,7 @@ class TransformerStep(BackboneStep):
         for layer, (keys, values) in zip(self.layers, cache):  # none, if there is no history
             layer.buffer.fill(rotary(keys) if layer.layer.attention.rotary else keys, values)
 
-    def make_room(self) -> None:
+    def prepare_cache(self) -> None:
         if self.count == self.slots.size:
             recent = self.history[:, self.count - max(self.count // 2, 1) + 1 :]
             self._load_state(*(self.backbone(recent).state if recent.shape[1] else (recent, ())))

@@ -63,6 +63,14 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
+    quick: bool = False
+    """health: read only the curve of the run, neither its data nor its model."""
+    span: Annotated[str | None, UNSET] = None
+    """units: a part of the text: its words, or START:END in tokens from 0, without END."""
+    method: Annotated[Literal["pca", "tsne"] | None, UNSET] = None
+    """states: how states are projected onto a map; pca unless set."""
+    colour: Annotated[Literal["token", "label", "time"] | None, UNSET] = None
+    """states: what the colours of a map show; label if labels or tags are known."""
     word: Annotated[str | None, UNSET] = None
     """senses: the word to compare; the one that all sentences share unless set."""
     labels: Annotated[str | None, UNSET] = None

@@ -75,8 +75,8 @@ def main(argv: Sequence[str]) -> int:
     if args.resume is None:
         check_effects([args.settings], typed)  # again when the task is known
     from seqwise.training.distribution import handle_signals, is_worker, join_world, launch, raise_interrupt
-    from seqwise.training.run import Run
-    from seqwise.training.training_run import choose_device, detect_task, find_free_folder
+    from seqwise.training.run import Run, find_free_folder
+    from seqwise.training.training_run import choose_device, detect_task
 
     check_output_path(args.plot, SUFFIXES)
     if args.data is not None:

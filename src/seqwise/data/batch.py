@@ -29,7 +29,7 @@ class Batch:
 
     position_unit: ClassVar[str] = "example"  # unit of `positions`
 
-    positions: Tensor | None = None  # (B,) int64: where each sequence begins in the data, for error messages
+    positions: Tensor | None = None  # (B,) int64: where each sequence begins in the data
     resets_state: bool = True  # False: the sequences continue those of the previous batch; the model keeps its state
 
     @property

@@ -35,7 +35,7 @@ class Predictor(Protocol):
 class TokenStep(Protocol):
     """Reads one token of each sequence at a time; its state changes in place. It is a `BackboneStep` with tokens."""
 
-    def make_room(self) -> None: ...  # before each `advance`, outside of a graph
+    def prepare_cache(self) -> None: ...  # before each `advance`, outside of a graph
     def advance(self, ids: Tensor) -> Tensor: ...  # (B, 1) → scores (B, V), as `TokenReader.read` returns them
     def get_state(self) -> ModelState: ...  # from which `Predictor.next` continues
 
@@ -62,7 +62,7 @@ class TokenReader:
         if is_recording():
             self.state, self.step = self.step.get_state(), None
             return self.read(ids)
-        self.step.make_room()
+        self.step.prepare_cache()
         return self.step.advance(ids) if self.graph is None else self.graph(ids)
 
     def _start_steps(self, device: torch.device) -> None:

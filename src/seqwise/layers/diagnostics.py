@@ -9,7 +9,7 @@ from torch import Tensor
 
 CLOSED, OPEN = 0.1, 0.9  # a gate below or above is saturated: it passes hardly any gradient to its own weights
 GATES = ("input", "forget", "output", "update", "reset")  # values of recurrent cells between 0 and 1
-DEAD = 1e-3  # standard deviation over tokens below which a unit says nothing about its input
+DEAD_RATIO, DEAD_FLOOR = 0.01, 1e-5  # of a unit's standard deviation: relative to large ones of its layer, and absolute
 
 
 def make_label(path: str) -> str:
@@ -31,12 +31,14 @@ def compute_saturation(gate: Tensor) -> Tensor:
 
 
 def compute_dead_share(units: Tensor) -> Tensor:
-    """Returns the share () of units (B, T, U) whose value is the same at all tokens; padding does not count."""
+    """Returns the share () of units (B, T, U) whose value hardly varies over the tokens; padding does not count."""
     is_valid = find_valid_steps(units)
     num_steps = is_valid.sum().clamp(min=1)
     mean = (units * is_valid).sum((0, 1)) / num_steps
     variance = ((units - mean).square() * is_valid).sum((0, 1)) / num_steps
-    return (variance.sqrt() < DEAD).float().mean()
+    deviation = variance.sqrt()
+    threshold = (DEAD_RATIO * deviation.quantile(0.9)).clamp(min=DEAD_FLOOR)
+    return (deviation < threshold).float().mean()
 
 
 def find_valid_steps(values: Tensor) -> Tensor:

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from seqwise.lens.errors import errors as errors
     from seqwise.lens.gates import gates as gates
     from seqwise.lens.gradients import gradients as gradients
+    from seqwise.lens.health import health as health
     from seqwise.lens.horizon import horizon as horizon
     from seqwise.lens.neighbours import neighbours as neighbours
     from seqwise.lens.senses import senses as senses
+    from seqwise.lens.states import states as states
     from seqwise.lens.training import training as training
+    from seqwise.lens.units import units as units
 
 # Name of a view → its module, and what it shows in one line.
 VIEWS = {
@@ -36,16 +39,19 @@ VIEWS = {
         "seqwise.lens.gradients",
         "how far back the last state's gradient reaches, for one or several runs",
     ),
+    "health": ("seqwise.lens.health", "what is wrong with a run, with evidence and a command to try"),
     "horizon": (
         "seqwise.lens.horizon",
         "how much of the past a model uses: loss against visible context, for one or several runs",
     ),
     "neighbours": ("seqwise.lens.neighbours", "the nearest words in the embedding that the model has learned"),
     "senses": ("seqwise.lens.senses", "one word in several sentences, layer by layer"),
+    "states": ("seqwise.lens.states", "hidden states as a map, by PCA or t-SNE"),
     "training": (
         "seqwise.lens.training",
         "loss, learning rate and gradients of one or several runs over training, also while they are trained",
     ),
+    "units": ("seqwise.lens.units", "what single units track, such as quotes, brackets or positions"),
 }
 
 __all__ = [*VIEWS]

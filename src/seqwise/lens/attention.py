@@ -3,7 +3,7 @@
 It shows every layer that records attention weights: self-attention of Transformers, causal or not, attention of a
 decoder to its input (Transformer, Luong et al. 2015, Bahdanau et al. 2015), attention over past states of an
 attentive RNN, attention pooling, and of captions the regions of the image for each word. Numbers and roles are defined
-in `heads.py`, the computation of a single weight in `scores.py`.
+in `lens/heads.py`, the computation of a single weight in `lens/scores.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from seqwise.errors import UsageError
 from seqwise.heads.label import AttentionPooling
-from seqwise.lens.attention_figures import draw_cell, draw_grids, draw_head, draw_overlay, draw_query, draw_table
+from seqwise.lens.attention_figures import draw_grids, draw_head, draw_overlay, draw_pair, draw_query, draw_table
 from seqwise.lens.attention_layers import (
     AttentionLayer,
     LayerWeights,
@@ -25,7 +25,7 @@ from seqwise.lens.attention_layers import (
     measure_layers,
     name_head,
 )
-from seqwise.lens.scores import Cell, compute_cell
+from seqwise.lens.scores import QueryKeyPair, compute_pair
 from seqwise.lens.subject import Subject, open_subject
 from seqwise.lens.view import View
 from seqwise.page.figures import Figure
@@ -51,11 +51,13 @@ def attention(
     head: number from 1
     query, key: position from 0, or the token if it occurs once; with both, the weight is computed step by step
 
-    `data["layers"]`: per layer label `path`, `queries` and `keys` (names), per head `entropy` (nats), `entropy_share`,
-    `distance` (tokens), `role`, `previous`, `first`, `same` and `positional` (see `heads.measure_head`), `strongest`
-    (heads, queries): the key with the largest weight, and `thumbnails` (heads, queries, keys): the weights, as means of
-    areas if there are more than 64 queries or keys. With a head also `data["weights"]` (queries, keys), and with a
-    query and a key `data["cell"]` (see `scores.Cell`).
+    `data["layers"]` maps the label of each layer to a dictionary: `path`; the names of `queries` and `keys`; per head
+    `entropy` (nats), `entropy_share` (of the largest possible entropy), `distance` (tokens), `role`, the mean weights
+    on the `previous`, the `first` and the `same` token, and `positional`, the share of the weight that the offset
+    between query and key predicts (see `lens.heads.measure_head`); `strongest` (heads, queries): the key with the
+    largest weight; and `thumbnails` (heads, queries, keys): the weights, as means of areas if there are more than 64
+    queries or keys. With a head also `data["weights"]` (queries, keys), and with a query and a key `data["cell"]` (see
+    `lens.scores.QueryKeyPair`).
     """
     subject = open_subject(model, text)
     layers = choose_attention(subject, layer)
@@ -65,8 +67,10 @@ def attention(
     measured = measure_layers(subject, layers, index)
     if not measured:
         raise UsageError(f"no attention layer of {subject.name} ran for this input.")
-    names = [name_axes(subject, one) for one in measured]
-    numbers = {one.layer.label: collect_numbers(one, *axes) for one, axes in zip(measured, names)}
+    names = [name_axes(subject, layer_weights) for layer_weights in measured]
+    numbers = {
+        layer_weights.layer.label: collect_numbers(layer_weights, *axes) for layer_weights, axes in zip(measured, names)
+    }
     title = f"Attention of {subject.name}"
     if index is not None:
         return show_head(subject, title, measured[0], index, names[0], {"layers": numbers}, query, key)
@@ -77,7 +81,7 @@ def attention(
 def show_head(
     subject: Subject,
     title: str,
-    one: LayerWeights,
+    layer_weights: LayerWeights,
     head: int,
     axes: tuple[list[str], list[str]],
     data: dict[str, Any],
@@ -85,25 +89,25 @@ def show_head(
     key: int | str | None,
 ) -> View:
     """Returns one head, with a query its largest weights, and with a key the computation of its weight."""
-    assert one.full is not None
-    data["weights"] = one.full.numpy()
-    summary, figures = [describe_head(one, head)], [draw_head(one, head, axes)]
+    assert layer_weights.full is not None
+    data["weights"] = layer_weights.full.numpy()
+    summary, figures = [describe_head(layer_weights, head)], [draw_head(layer_weights, head, axes)]
     chosen: list[Figure] = []
     if query is not None:
         row = find_token(query, axes[0], "query")
         if key is not None:
-            cell = compute_cell(subject, one.layer, head, row, find_token(key, axes[1], "key"))
-            data["cell"] = cell.to_dict()
-            summary.insert(0, describe_cell(cell, axes))
-            chosen += draw_cell(cell, axes)
+            pair = compute_pair(subject, layer_weights.layer, head, row, find_token(key, axes[1], "key"))
+            data["cell"] = pair.to_dict()
+            summary.insert(0, describe_pair(pair, axes))
+            chosen += draw_pair(pair, axes)
         chosen.append(draw_query(data["weights"][row], axes, row))
-    return View("attention", f"{title}: {name_head(one, head)}", tuple(summary), (*chosen, *figures), data)
+    return View("attention", f"{title}: {name_head(layer_weights, head)}", tuple(summary), (*chosen, *figures), data)
 
 
 def choose_head(layers: Sequence[AttentionLayer], head: int | None) -> int:
     """Returns the index of a head, given its number from 1, which only a layer with a single head does not need."""
     if len(layers) > 1:
-        names = "; ".join(f"{number} ({one.label})" for number, one in enumerate(layers, start=1))
+        names = "; ".join(f"{number} ({layer.label})" for number, layer in enumerate(layers, start=1))
         raise UsageError("a head, query or key belongs to one layer; received none.", fix=f"Choose a layer: {names}.")
     if head is None and getattr(layers[0].module, "heads", 1) > 1:
         raise UsageError("a query or key belongs to one head; received none.", fix="Choose a head, such as head=1.")
@@ -113,16 +117,16 @@ def choose_head(layers: Sequence[AttentionLayer], head: int | None) -> int:
 # Names
 
 
-def name_axes(subject: Subject, one: LayerWeights) -> tuple[list[str], list[str]]:
-    """Returns the names of the queries and of the keys of a layer. The queries of a decoder predict the next token."""
-    num_queries, num_keys = one.shape
-    path = one.layer.path
-    if one.is_self:
+def name_axes(subject: Subject, layer_weights: LayerWeights) -> tuple[list[str], list[str]]:
+    """Returns the names of the queries and of the keys of a layer; in cross-attention the queries are targets."""
+    num_queries, num_keys = layer_weights.shape
+    path = layer_weights.layer.path
+    if layer_weights.is_self:
         names = subject.name_positions(path, num_keys)
         return names[num_keys - num_queries :], names
     targets = list(subject.inspected.targets) if subject.inspected is not None else []
     queries = targets if len(targets) == num_queries else subject.name_positions(path, num_queries)
-    if isinstance(one.layer.module, AttentionPooling):
+    if isinstance(layer_weights.layer.module, AttentionPooling):
         queries = ["learned query"]
     return queries, subject.name_positions("", num_keys)
 
@@ -146,17 +150,17 @@ def find_token(token: int | str, names: Sequence[str], axis: str) -> int:
 # Numbers
 
 
-def collect_numbers(one: LayerWeights, queries: list[str], keys: list[str]) -> dict[str, Any]:
+def collect_numbers(layer_weights: LayerWeights, queries: list[str], keys: list[str]) -> dict[str, Any]:
     """Returns the numbers of a layer, with one entry per head."""
     numbers = ("entropy", "entropy_share", "distance", "previous", "first", "same", "positional")
     return {
-        "path": one.layer.path,
+        "path": layer_weights.layer.path,
         "queries": queries,
         "keys": keys,
-        **{name: np.array([getattr(head, name) for head in one.heads]) for name in numbers},
-        "role": [head.role for head in one.heads],
-        "strongest": one.strongest.numpy(),
-        "thumbnails": one.thumbnails.numpy(),
+        **{name: np.array([getattr(head, name) for head in layer_weights.heads]) for name in numbers},
+        "role": [head.role for head in layer_weights.heads],
+        "strongest": layer_weights.strongest.numpy(),
+        "thumbnails": layer_weights.thumbnails.numpy(),
     }
 
 
@@ -165,8 +169,12 @@ def collect_numbers(one: LayerWeights, queries: list[str], keys: list[str]) -> d
 
 def describe_heads(subject: Subject, measured: Sequence[LayerWeights]) -> tuple[str, ...]:
     """Returns sentences about all heads: how many there are, their roles, the narrowest and the broadest."""
-    heads = [(name_head(one, index), head) for one in measured for index, head in enumerate(one.heads)]
-    largest = max(max(one.shape) for one in measured)
+    heads = [
+        (name_head(layer_weights, index), head)
+        for layer_weights in measured
+        for index, head in enumerate(layer_weights.heads)
+    ]
+    largest = max(max(layer_weights.shape) for layer_weights in measured)
     sentences = [f"{subject.name} has {count(len(heads), 'attention head')} in {count(len(measured), 'layer')}, "
                  f"here over up to {largest:,} positions."]  # fmt: skip
     roles = Counter(head.role for _, head in heads if head.role)
@@ -183,38 +191,39 @@ def describe_heads(subject: Subject, measured: Sequence[LayerWeights]) -> tuple[
             f"The narrowest is {low[0]} (entropy {low[1].entropy:.2f} nats, {low[1].entropy_share:.0%} of the largest "
             f"possible), the broadest {high[0]} ({high[1].entropy:.2f} nats, {high[1].entropy_share:.0%})."
         )
-    for one in measured:
-        if not one.is_self and one.shape[0] > 1:
-            best = one.largest.mean(1)
+    for layer_weights in measured:
+        if not layer_weights.is_self and layer_weights.shape[0] > 1:
+            best = layer_weights.largest.mean(1)
             head_index = int(best.argmax())
-            sentences.append(f"{capitalize(name_head(one, head_index))} puts {float(best[head_index]):.0%} of its "
+            name = capitalize(name_head(layer_weights, head_index))
+            sentences.append(f"{name} puts {float(best[head_index]):.0%} of its "
                              "weight on the strongest input position, on average over the steps.")  # fmt: skip
     return tuple(sentences)
 
 
-def describe_head(one: LayerWeights, head: int) -> str:
+def describe_head(layer_weights: LayerWeights, head: int) -> str:
     """Returns a sentence with the numbers of a head."""
-    numbers = one.heads[head]
+    numbers = layer_weights.heads[head]
     parts = [f"entropy {numbers.entropy:.2f} nats, {numbers.entropy_share:.0%} of the largest possible"]
-    if one.is_self:
+    if layer_weights.is_self:
         parts.append(f"mean distance {numbers.distance:.1f} tokens")
         parts.append(f"weight on the previous token {numbers.previous:.0%}, the first {numbers.first:.0%}, "
                      f"the same {numbers.same:.0%}")  # fmt: skip
         if numbers.role:
             parts.append(f"role: {numbers.role}")
-    return f"{capitalize(name_head(one, head))}: {'; '.join(parts)}."
+    return f"{capitalize(name_head(layer_weights, head))}: {'; '.join(parts)}."
 
 
-def describe_cell(cell: Cell, axes: tuple[list[str], list[str]]) -> str:
+def describe_pair(pair: QueryKeyPair, axes: tuple[list[str], list[str]]) -> str:
     """Returns a sentence about the weight of one key."""
-    query, key = axes[0][cell.query], axes[1][cell.key]
-    if not cell.is_allowed[cell.key]:
+    query, key = axes[0][pair.query], axes[1][pair.key]
+    if not pair.is_allowed[pair.key]:
         return f"The query {query!r} may not attend to {key!r}: the mask sets the weight to 0."
-    rank = int((cell.weights > cell.weights[cell.key]).sum()) + 1
+    rank = int((pair.weights > pair.weights[pair.key]).sum()) + 1
     return (
-        f"The query {query!r} gives {key!r} the weight {cell.weights[cell.key]:.3f}, rank {rank} of "
-        f"{count(int(cell.is_allowed.sum()), 'key')} that it may attend to; the model computed "
-        f"{cell.recorded[cell.key]:.3f}."
+        f"The query {query!r} gives {key!r} the weight {pair.weights[pair.key]:.3f}, rank {rank} of "
+        f"{count(int(pair.is_allowed.sum()), 'key')} that it may attend to; the model computed "
+        f"{pair.recorded[pair.key]:.3f}."
     )
 
 

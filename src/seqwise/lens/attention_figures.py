@@ -1,4 +1,4 @@
-"""Figures of the view `attention`: grids of heads, one head, one query, one cell, and the regions of an image."""
+"""Figures of the view `attention`: grids of heads, one head, one query, one weight, and the regions of an image."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor
 
 from seqwise.lens.attention_layers import LayerWeights, get_image_side, name_head
 from seqwise.lens.heads import MAX_THUMBNAIL, reduce_names, reduce_weights
-from seqwise.lens.scores import Cell
+from seqwise.lens.scores import QueryKeyPair
 from seqwise.lens.subject import Subject
 from seqwise.page.figures import BarChart, Figure, Heatmap, HeatmapGrid, ImageOverlay, Table
 
 MAX_CELLS = 256  # rows and columns of the figure of one head
 MAX_KEYS = 12  # of one query that are listed
 MAX_WORDS = 24  # of a caption that are shown over the image
-MAX_DIMENSIONS = 64  # of the vectors of one cell
+MAX_DIMENSIONS = 64  # of the vectors of a query and a key
 
 Axes = tuple[list[str], list[str]]  # names of the queries and of the keys
 
@@ -24,47 +24,47 @@ Axes = tuple[list[str], list[str]]  # names of the queries and of the keys
 def draw_grids(measured: Sequence[LayerWeights], names: Sequence[Axes]) -> list[Figure]:
     """Returns a grid of all heads for each kind of attention: one row per layer."""
     groups: dict[tuple[str, tuple[int, int]], list[tuple[LayerWeights, Axes]]] = {}
-    for one, axes in zip(measured, names):
-        groups.setdefault((name_group(one), one.shape), []).append((one, axes))
+    for layer_weights, axes in zip(measured, names):
+        groups.setdefault((name_group(layer_weights), layer_weights.shape), []).append((layer_weights, axes))
     figures: list[Figure] = []
     for (title, _), members in groups.items():
-        panels = [draw_matrix(one, index, axes, one.thumbnails[index], MAX_THUMBNAIL)
-                  for one, axes in members for index in range(len(one.heads))]  # fmt: skip
+        panels = [draw_matrix(layer_weights, index, axes, layer_weights.thumbnails[index], MAX_THUMBNAIL)
+                  for layer_weights, axes in members for index in range(len(layer_weights.heads))]  # fmt: skip
         if len(panels) == 1:
             figures += panels
         else:
-            num_columns = max(len(one.heads) for one, _ in members)
+            num_columns = max(len(layer_weights.heads) for layer_weights, _ in members)
             figures.append(HeatmapGrid(title=title, panels=panels, num_columns=num_columns))
     return figures
 
 
-def name_group(one: LayerWeights) -> str:
+def name_group(layer_weights: LayerWeights) -> str:
     """Returns the title of the grid to which a layer belongs."""
-    side = one.layer.label.split(", ")[0]
-    if one.layer.label.startswith("pooling"):
+    side = layer_weights.layer.label.split(", ")[0]
+    if layer_weights.layer.label.startswith("pooling"):
         return "Attention pooling"
-    if not one.is_self:
+    if not layer_weights.is_self:
         return "Attention to the input"
     return f"Self-attention of the {side}" if side in ("encoder", "decoder") else "Self-attention"
 
 
-def draw_head(one: LayerWeights, head: int, axes: Axes) -> Heatmap:
+def draw_head(layer_weights: LayerWeights, head: int, axes: Axes) -> Heatmap:
     """Returns one head in full, or as means of areas if the text is long."""
-    assert one.full is not None
-    return draw_matrix(one, head, axes, reduce_weights(one.full, MAX_CELLS), MAX_CELLS)
+    assert layer_weights.full is not None
+    return draw_matrix(layer_weights, head, axes, reduce_weights(layer_weights.full, MAX_CELLS), MAX_CELLS)
 
 
-def draw_matrix(one: LayerWeights, head: int, axes: Axes, weights: Tensor, most: int) -> Heatmap:
+def draw_matrix(layer_weights: LayerWeights, head: int, axes: Axes, weights: Tensor, most: int) -> Heatmap:
     """Returns the weights of a head, of which `weights` may be a reduction to `most` rows and columns."""
-    is_reduced = max(one.shape) > most
+    is_reduced = max(layer_weights.shape) > most
     return Heatmap(
-        title=name_head(one, head),
+        title=name_head(layer_weights, head),
         note="Each cell is the mean weight of several queries and keys." if is_reduced else "",
         values=weights.numpy(),
         rows=reduce_names(axes[0], most),
         columns=reduce_names(axes[1], most),
-        row_label="query" if one.is_self else "step",
-        column_label="key" if one.is_self else "input",
+        row_label="query" if layer_weights.is_self else "step",
+        column_label="key" if layer_weights.is_self else "input",
         value_label="mean attention weight" if is_reduced else "attention weight",
         low=0.0,
         high=None if is_reduced else 1.0,
@@ -74,9 +74,9 @@ def draw_matrix(one: LayerWeights, head: int, axes: Axes, weights: Tensor, most:
 def draw_table(measured: Sequence[LayerWeights]) -> Table:
     """Returns the numbers of all heads."""
     rows = [
-        (one.layer.label, index + 1, head.role, head.entropy, head.entropy_share,
+        (layer_weights.layer.label, index + 1, head.role, head.entropy, head.entropy_share,
          *(hide_nan(value) for value in (head.distance, head.previous, head.first, head.same, head.positional)))
-        for one in measured for index, head in enumerate(one.heads)
+        for layer_weights in measured for index, head in enumerate(layer_weights.heads)
     ]  # fmt: skip
     columns = ("layer", "head", "role", "entropy", "share", "distance", "previous", "first", "same", "offset")
     return Table(
@@ -96,7 +96,11 @@ def hide_nan(value: float) -> float | None:
 def draw_overlay(subject: Subject, measured: Sequence[LayerWeights]) -> list[Figure]:
     """Returns the regions of an image that each word attends to, in the last layer that attends to the image."""
     image = None if subject.inspected is None else subject.inspected.image
-    layers = [one for one in measured if one.mean is not None and get_image_side(one.shape[1])]
+    layers = [
+        layer_weights
+        for layer_weights in measured
+        if layer_weights.mean is not None and get_image_side(layer_weights.shape[1])
+    ]
     if image is None or subject.inspected is None or not layers or layers[-1].mean is None:
         return []
     side, mean = get_image_side(layers[-1].shape[1]), layers[-1].mean[:MAX_WORDS]
@@ -126,53 +130,53 @@ def draw_query(weights: np.ndarray, axes: Axes, query: int) -> BarChart:
     )
 
 
-def draw_cell(cell: Cell, axes: Axes) -> list[Figure]:
+def draw_pair(pair: QueryKeyPair, axes: Axes) -> list[Figure]:
     """Returns the steps from a query and a key to a weight, the other keys of the query, and the vectors compared."""
-    return [draw_steps(cell, axes), draw_keys(cell, axes), draw_vectors(cell, axes)]
+    return [draw_steps(pair, axes), draw_keys(pair, axes), draw_vectors(pair, axes)]
 
 
-def draw_steps(cell: Cell, axes: Axes) -> Table:
+def draw_steps(pair: QueryKeyPair, axes: Axes) -> Table:
     """Returns the steps from a query and a key to a weight."""
-    allowed, score = cell.is_allowed, cell.scores[cell.key]
-    largest = cell.scores[allowed].max() if allowed.any() else 0.0
-    is_allowed = bool(allowed[cell.key])
-    rows: list[tuple[str, str, str | float]] = [("product", f"{cell.equation}", float(cell.terms.sum()))]
-    if cell.scale != 1:
-        rows.append(("score", f"{cell.equation} / √K, K = {len(cell.terms)}", float(score)))
+    allowed, score = pair.is_allowed, pair.scores[pair.key]
+    largest = pair.scores[allowed].max() if allowed.any() else 0.0
+    is_allowed = bool(allowed[pair.key])
+    rows: list[tuple[str, str, str | float]] = [("product", f"{pair.equation}", float(pair.terms.sum()))]
+    if pair.scale != 1:
+        rows.append(("score", f"{pair.equation} / √K, K = {len(pair.terms)}", float(score)))
     rows += [
         ("mask", "may the query attend to this key?", "yes" if is_allowed else "no"),
         ("exponential", "exp(score − largest score)", float(np.exp(score - largest)) if is_allowed else 0.0),
-        ("sum", f"over the {allowed.sum()} keys allowed", float(np.exp(cell.scores[allowed] - largest).sum())),
-        ("weight", "exponential / sum", float(cell.weights[cell.key])),
-        ("recorded", "the weight that the model computed", float(cell.recorded[cell.key])),
+        ("sum", f"over the {allowed.sum()} keys allowed", float(np.exp(pair.scores[allowed] - largest).sum())),
+        ("weight", "exponential / sum", float(pair.weights[pair.key])),
+        ("recorded", "the weight that the model computed", float(pair.recorded[pair.key])),
     ]
-    title = f"From the query {axes[0][cell.query]!r} and the key {axes[1][cell.key]!r} to the weight"
+    title = f"From the query {axes[0][pair.query]!r} and the key {axes[1][pair.key]!r} to the weight"
     return Table(title=title, columns=("step", "equation", "value"), rows=rows)
 
 
-def draw_keys(cell: Cell, axes: Axes) -> Table:
+def draw_keys(pair: QueryKeyPair, axes: Axes) -> Table:
     """Returns scores and weights of the keys that compete with the chosen one."""
-    order = list(np.argsort(-cell.weights, kind="stable")[:MAX_KEYS])
-    if cell.key not in order:
-        order[-1] = cell.key
+    order = list(np.argsort(-pair.weights, kind="stable")[:MAX_KEYS])
+    if pair.key not in order:
+        order[-1] = pair.key
     rows = [
-        (axes[1][key], int(key), float(cell.scores[key] / cell.scale), float(cell.scores[key]),
-         "yes" if cell.is_allowed[key] else "no", float(cell.weights[key]))
+        (axes[1][key], int(key), float(pair.scores[key] / pair.scale), float(pair.scores[key]),
+         "yes" if pair.is_allowed[key] else "no", float(pair.weights[key]))
         for key in order
     ]  # fmt: skip
-    columns = ("key", "position", cell.equation, "score", "allowed", "weight")
-    return Table(title=f"Keys of the query {axes[0][cell.query]!r} by weight", columns=columns, rows=rows)
+    columns = ("key", "position", pair.equation, "score", "allowed", "weight")
+    return Table(title=f"Keys of the query {axes[0][pair.query]!r} by weight", columns=columns, rows=rows)
 
 
-def draw_vectors(cell: Cell, axes: Axes) -> Heatmap:
+def draw_vectors(pair: QueryKeyPair, axes: Axes) -> Heatmap:
     """Returns the two vectors and the terms of their product; of wide vectors the largest terms."""
-    order = np.sort(np.argsort(-np.abs(cell.terms), kind="stable")[:MAX_DIMENSIONS])
-    note = f"The {len(order)} largest of {len(cell.terms)} terms." if len(order) < len(cell.terms) else ""
+    order = np.sort(np.argsort(-np.abs(pair.terms), kind="stable")[:MAX_DIMENSIONS])
+    note = f"The {len(order)} largest of {len(pair.terms)} terms." if len(order) < len(pair.terms) else ""
     return Heatmap(
-        title=f"Terms of {cell.equation} for {axes[0][cell.query]!r} and {axes[1][cell.key]!r}",
+        title=f"Terms of {pair.equation} for {axes[0][pair.query]!r} and {axes[1][pair.key]!r}",
         note=note,
-        values=np.stack([*(vector[order] for vector in cell.operands.values()), cell.terms[order]]),
-        rows=[*cell.operands, "term of the sum"],
+        values=np.stack([*(vector[order] for vector in pair.operands.values()), pair.terms[order]]),
+        rows=[*pair.operands, "term of the sum"],
         columns=[str(dimension) for dimension in order],
         row_label="vector",
         column_label="dimension",

@@ -57,7 +57,7 @@ class LayerWeights:
     strongest: Tensor  # (H, T): the key with the largest weight
     largest: Tensor  # (H, T): that weight
     mean: Tensor | None  # (T, S): over the heads; of layers in which other keys than the queries' are attended to
-    full: Tensor | None  # (T, S): of the head asked for
+    full: Tensor | None  # (T, S): the weights of the chosen head, if there is one
 
 
 def list_attention(subject: Subject) -> list[AttentionLayer]:
@@ -154,9 +154,10 @@ def check_head(layer: AttentionLayer, head: int | None, num_heads: int) -> None:
         raise UsageError(f"{layer.label} has no head {head + 1}.", fix=choice)
 
 
-def name_head(one: LayerWeights, head: int) -> str:
+def name_head(layer_weights: LayerWeights, head: int) -> str:
     """Returns the name of a head: "layer 1, head 2", or only that of the layer if it has a single head."""
-    return f"{one.layer.label}, head {head + 1}" if len(one.heads) > 1 else one.layer.label
+    label = layer_weights.layer.label
+    return f"{label}, head {head + 1}" if len(layer_weights.heads) > 1 else label
 
 
 def get_image_side(num_regions: int) -> int | None:

@@ -27,7 +27,8 @@ FUNCTION_WORDS = frozenset(
     )
 )
 CONTEXT_WORDS = 1  # on each side, in the name of an occurrence
-NUM_EXAMPLES, NUM_DECODED = 200, 64  # validation examples in which a word is chosen; a translator also translates them
+NUM_EXAMPLES = 200  # validation examples in which a word is chosen
+NUM_TRANSLATED = 64  # the same for translation models, which also translate these examples
 MIN_SENTENCES, MAX_SENTENCES = 3, 6  # that contain a word that is chosen
 MIN_LETTERS = 3  # of a word that is chosen
 
@@ -42,15 +43,15 @@ class Occurrence:
     name: str  # such as "2: river bank of"
 
 
-def split_content_words(text: str) -> list[str]:
-    """Returns the words of a text in lower case, in order."""
+def split_words(text: str) -> list[str]:
+    """Returns all words of a text in lower case, in order."""
     return re.findall(r"\w+(?:['’]\w+)?", text.lower())
 
 
 def find_shared_word(texts: Sequence[str]) -> str:
-    """Returns the content word that all sentences share; raises an error if there is none, or several."""
-    shared = [word for word in dict.fromkeys(split_content_words(texts[0]))
-              if all(word in split_content_words(text) for text in texts[1:])]  # fmt: skip
+    """Returns the only content word, or else function word, that all sentences share; raises an error without one."""
+    shared = [word for word in dict.fromkeys(split_words(texts[0]))
+              if all(word in split_words(text) for text in texts[1:])]  # fmt: skip
     content = [word for word in shared if word not in FUNCTION_WORDS]
     candidates = content or shared
     if len(candidates) == 1:
@@ -80,8 +81,11 @@ def find_occurrences(texts: Sequence[str], word: str) -> list[Occurrence]:
 
 
 def choose_sentences(trained: TrainedModel) -> tuple[str, list[str]]:
-    """Returns a content word that occurs in several validation examples, the most frequent one, and those examples."""
-    count = NUM_DECODED if trained.settings.task == "translate" else NUM_EXAMPLES
+    """Returns a content word of several validation examples, and up to MAX_SENTENCES of those.
+
+    It is the most frequent one; of several with at least MAX_SENTENCES examples, the longest.
+    """
+    count = NUM_TRANSLATED if trained.settings.task == "translate" else NUM_EXAMPLES
     examples = trained.task.inspect_split(trained.bundle, trained.run.metadata.data, "valid", count)
     tokenizer = trained.run.preprocessor.tokenizer
     is_masked = trained.settings.task == "masked"
@@ -89,7 +93,7 @@ def choose_sentences(trained: TrainedModel) -> tuple[str, list[str]]:
     texts = list(dict.fromkeys(" ".join(text.split()) for text in texts))
     max_length = trained.contextual.max_length
     texts = [text for text in texts if max_length is None or len(trained.contextual.tokenize(text)) <= max_length]
-    counts = Counter(word for text in texts for word in set(split_content_words(text)))
+    counts = Counter(word for text in texts for word in set(split_words(text)))
     excluded = {*FUNCTION_WORDS, "unk", "eos"}
     suitable = {
         word: count
@@ -102,7 +106,7 @@ def choose_sentences(trained: TrainedModel) -> tuple[str, list[str]]:
             "no word occurs in several validation examples.",
             fix='Pass sentences that share one: "he sat on the bank of the river" "the bank lends money"',
         )
-    return word, [text for text in texts if word in split_content_words(text)][:MAX_SENTENCES]
+    return word, [text for text in texts if word in split_words(text)][:MAX_SENTENCES]
 
 
 @dataclass(frozen=True)

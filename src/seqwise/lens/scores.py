@@ -1,4 +1,4 @@
-"""One cell of an attention matrix, computed step by step from its query and its key. It knows nothing of figures.
+"""One attention weight, computed step by step from its query and its key. It knows nothing of figures.
 
 score = q·k / √K              Transformer, attention over past states (Vaswani et al. 2017, eq. 1)
 score = q·k, q·W k            Luong et al. 2015, eq. 8
@@ -25,7 +25,7 @@ UNDERFLOW = -80.0  # a score so far below the largest one has weight 0 in 32 bit
 
 
 @dataclass(frozen=True)
-class Cell:
+class QueryKeyPair:
     """A query, a key, and the row of scores and weights to which they belong. Arrays are over keys or dimensions."""
 
     query: int
@@ -40,7 +40,7 @@ class Cell:
     recorded: np.ndarray  # (S,), as the model computed them
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the numbers of the cell, and of its row."""
+        """Returns the numbers of the pair, and of its row."""
         product = float(self.terms.sum())
         return {
             "query": self.query, "key": self.key, "product": product, "scale": self.scale,
@@ -50,7 +50,7 @@ class Cell:
         }  # fmt: skip
 
 
-def compute_cell(subject: Subject, layer: AttentionLayer, head: int, query: int, key: int) -> Cell:
+def compute_pair(subject: Subject, layer: AttentionLayer, head: int, query: int, key: int) -> QueryKeyPair:
     """Runs the model once more and computes a weight from the recorded query and keys of a head."""
     names = {layer.get_name(value): value for value in ("queries", "keys", "weights")}
     recording = subject.record(
@@ -67,7 +67,7 @@ def compute_cell(subject: Subject, layer: AttentionLayer, head: int, query: int,
         scores = terms.sum(-1) * scale
     is_allowed = find_allowed(scores, recorded)
     weights = masked_softmax(scores, is_allowed)
-    return Cell(
+    return QueryKeyPair(
         query,
         key,
         equation,

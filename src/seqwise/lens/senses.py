@@ -27,7 +27,7 @@ from seqwise.lens.occurrences import (
     compute_occurrence_vectors,
     find_occurrences,
     find_shared_word,
-    split_content_words,
+    split_words,
 )
 from seqwise.lens.sense_figures import describe_senses, draw_senses
 from seqwise.lens.subject import Subject, name_run
@@ -176,7 +176,7 @@ def assign_senses(
 
 def name_senses(texts: Sequence[str], word: str, occurrences: Sequence[Occurrence], groups: np.ndarray) -> list[str]:
     """Returns a name of each sense: the content words that only its sentences have, the most frequent and nearest."""
-    words = [split_content_words(text) for text in texts]
+    words = [split_words(text) for text in texts]
     names = []
     for group in range(int(groups.max()) + 1):
         own = {each.sentence for each, g in zip(occurrences, groups) if g == group}

@@ -68,17 +68,7 @@ class Subject:
 def open_subject(model: TrainedModel | nn.Module, inputs: Any = None) -> Subject:
     """Returns a model with its input: a text, None for a validation example, or tensors for a plain module."""
     if isinstance(model, TrainedModel):
-        inspected = choose_example(model) if inputs is None else inspect_text(model, inputs)
-        module: nn.Module = model.model
-        return Subject(
-            name_run(model),
-            module,
-            lambda: module(inspected.batch),
-            inspected.tokens,
-            inspected.outputs,
-            inspected,
-            model,
-        )
+        return build_subject(model, choose_example(model) if inputs is None else inspect_text(model, inputs))
     check_type("model", model, nn.Module, "a trained model (seqwise.load) or a torch.nn.Module")
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     if not any(isinstance(argument, Tensor) for argument in arguments):
@@ -89,6 +79,13 @@ def open_subject(model: TrainedModel | nn.Module, inputs: Any = None) -> Subject
     tokens = [str(position) for position in range(shape[0] if shape else 1)]
     call = model.decode if isinstance(model, TokenDecoder) else model
     return Subject(type(model).__name__, model, lambda: call(*arguments), tokens)
+
+
+def build_subject(model: TrainedModel, inspected: InspectedInput) -> Subject:
+    """Returns a trained model with one of its inputs."""
+    module: nn.Module = model.model
+    tokens, outputs = inspected.tokens, inspected.outputs
+    return Subject(name_run(model), module, lambda: module(inspected.batch), tokens, outputs, inspected, model)
 
 
 def open_subjects(models: Any, inputs: Any = None) -> list[Subject]:

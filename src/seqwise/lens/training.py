@@ -154,5 +154,5 @@ def _describe_gates(gates: Mapping[str, Mapping[str, np.ndarray]], dead_units: M
     dead = {layer: values[-1] for layer, values in dead_units.items() if values[-1] > 0}
     if dead:
         listed = ", ".join(f"{share:.0%} in {layer}" for layer, share in dead.items())
-        sentences.append(f"Dead units, whose value is the same at all tokens: {listed}.")
+        sentences.append(f"Dead units, whose value hardly varies over tokens: {listed}.")
     return sentences

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.layers.diagnostics import CLOSED, DEAD, OPEN, make_label
+from seqwise.layers.diagnostics import CLOSED, DEAD_RATIO, OPEN, make_label
 from seqwise.page.figures import Figure, Heatmap, LineChart, Reference, Series
 
 MAX_POINTS = 200  # of a curve; more are drawn as means of neighbours, with an interval
@@ -96,7 +96,10 @@ def draw_layers(data: Mapping[str, Any], run_name: str, usual_ratio: float) -> l
         *_draw_gates(data["gates"], steps, suffix),
     ]
     if any(np.nanmax(shares, initial=0.0) > 0 for shares in data["dead_units"].values()):
-        title, note = f"Dead units{suffix}", f"Units whose standard deviation over the probe's tokens is below {DEAD}."
+        title = f"Dead units{suffix}"
+        note = (
+            f"Units whose value varies over tokens by less than {DEAD_RATIO:.0%} of that of the layer's active units."
+        )
         figures.append(_draw_many(title, steps, data["dead_units"], "share of units", is_log=False, note=note))
     return figures
 

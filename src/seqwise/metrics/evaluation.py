@@ -163,6 +163,14 @@ class Perplexity:
         }
 
 
+def compute_entropy(counts: np.ndarray, smoothing: float = 0.0) -> float:
+    """Returns the entropy in nats of the frequencies (V,), mixed with the uniform distribution by label smoothing."""
+    frequencies = counts / max(1, counts.sum())
+    frequencies = (1 - smoothing) * frequencies + smoothing / len(counts)
+    present = frequencies[frequencies > 0]
+    return float(-(present * np.log(present)).sum())
+
+
 def exp_or_inf(value: float) -> float:
     """Returns e^value, or infinity from EXP_LIMIT on."""
     return math.exp(value) if value < EXP_LIMIT else math.inf

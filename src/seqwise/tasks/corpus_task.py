@@ -17,7 +17,7 @@ from seqwise.data.corpus.store import TokenStore, prepare_stores
 from seqwise.data.examples import TooShortError
 from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, suggest
-from seqwise.metrics.evaluation import BLOCK_TOKENS, Baseline, exp_or_inf
+from seqwise.metrics.evaluation import BLOCK_TOKENS, Baseline, compute_entropy, exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import ModelBundle, Preprocessor, Size, Task
 from seqwise.tasks.training_summary import TrainingSummary, choose_sampling, hash_sequences
@@ -106,6 +106,11 @@ class CorpusTask(Task):
 
     def token_counts(self) -> dict[str, Tensor]:
         return {"text": self.counts}
+
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
+        if settings.network.output == "sampled":  # its training loss is that of a few tokens
+            return None
+        return compute_entropy(self.counts.numpy())
 
     @cached_property
     def training_summary(self) -> TrainingSummary:

@@ -28,7 +28,8 @@ from seqwise.errors import DataError, Findings, MissingColumnError, UsageError, 
 from seqwise.tasks.classify.folders import find_labelled_files
 from seqwise.tasks.translate.languages import find_parallel_files
 
-BUILTIN_TASKS: dict[str, TaskName] = {
+# Name after "builtin:" → the task.
+BUILTIN_DATA_TASKS: dict[str, TaskName] = {
     "docs": "language",
     "code": "language",
     "modules": "classify",
@@ -36,18 +37,19 @@ BUILTIN_TASKS: dict[str, TaskName] = {
     "shapes": "caption",
     "sunspots": "forecast",
 }
-# Columns that have the names of a task, in its order → the task.
+# Column names that a task expects, in the order in which it reads them → the task.
 TASK_COLUMNS: dict[tuple[str, ...], TaskName] = {
     ("text", "label"): "classify",
     ("source", "target"): "translate",
     ("image", "caption"): "caption",
     ("tokens", "tags"): "tag",
 }
-TEXT = "text"  # as the only known column of .jsonl it means language; tables are not read as plain text
+# JSON and Parquet with this column, but not all columns of another task, are a corpus; CSV, TSV and Excel never are.
+TEXT = "text"
 MAX_BYTES = 64 * 1024  # of a file that are read
 MIN_FILES_PER_LABEL = 5  # mean; folders of fewer texts are parts of a corpus, rather than labels
 MAX_ROWS = 50  # of a table that are read
-FEW_ROWS = 10  # the labels of a table may all be different if it has no more rows
+FEW_ROWS = 10  # with the header; in a table this short, all labels may be different
 MIN_WORDS = 3  # of a text, on average
 FILE_SUFFIXES = (".txt", *SUFFIXES, ".conll", ".conll03", ".bio", ".iob")
 SUPPORTED = (
@@ -70,9 +72,9 @@ def guess_task(data: str, encoding: str | None = None, columns: str | None = Non
     """
     if data.startswith("builtin:"):
         name = data.removeprefix("builtin:")
-        if name not in BUILTIN_TASKS:
-            raise DataError(f"there is no built-in data {name!r}.", fix=suggest(name, BUILTIN_TASKS))
-        return BUILTIN_TASKS[name], "that is what this built-in data is for"
+        if name not in BUILTIN_DATA_TASKS:
+            raise DataError(f"there is no built-in data {name!r}.", fix=suggest(name, BUILTIN_DATA_TASKS))
+        return BUILTIN_DATA_TASKS[name], "that is what this built-in data is for"
     path = Path(fetch_if_hub(data))
     if not path.is_dir():
         find_split_files(path, ("", get_format_suffix(path)))  # raises an error for a missing file
@@ -88,14 +90,14 @@ def _guess_from_folder(folder: Path, encoding: str | None, columns: str | None) 
     if captions:
         return "caption", "the folder holds captions"
     try:
-        sets, _ = find_parallel_files(folder)  # by the rule of the task translate
-        if sets:
-            first, second, *_ = next(iter(sets.values())).values()
+        files_by_stem, _ = find_parallel_files(folder)  # as the task translate finds them
+        if files_by_stem:
+            first, second, *_ = next(iter(files_by_stem.values())).values()
             return "translate", f"{first.name} and {second.name} are parallel files"
     except DataError:
         pass  # that task reports what does not match
     labelled_files = find_labelled_files(folder)
-    if labelled_files and not labelled_files.is_text_per_line:
+    if labelled_files and not labelled_files.is_text_per_line:  # files pos.txt and neg.txt may also be a corpus
         labels = sorted(set(labelled_files.labels.values()))
         if len(labelled_files.labels) >= MIN_FILES_PER_LABEL * len(labels):
             return "classify", f"each label has a folder of texts, such as {labels[0]} and {labels[1]}"
@@ -130,7 +132,7 @@ def _guess_from_file(path: Path, encoding: str | None, columns: str | None) -> t
         return _guess_from_table(_parse_csv(lines, path), path, columns)
     separator = detect_separator("\n".join(lines), path) if suffix == ".tsv" else "\t"
     rows = [[field.strip() for field in line.split(separator)] for line in lines if line.strip()]
-    if suffix == ".tsv" and _has_timestamps(rows):
+    if suffix == ".tsv" and _is_time_series(rows):
         return _guess_from_table(rows, path, columns)
     if tag := _find_tag(lines):
         return "tag", f"each line holds a word and its tag, such as {tag}, and empty lines separate the sentences"
@@ -180,7 +182,7 @@ def _guess_from_table(rows: list[list[str]], path: Path, columns: str | None) ->
         return guess
     if task_columns := _find_task_columns([name.lower() for name in rows[0]]):
         return TASK_COLUMNS[task_columns], f"it has the columns {' and '.join(task_columns)}"
-    if _has_timestamps(rows):
+    if _is_time_series(rows):
         return "forecast", "it has timestamps and numbers"
     raise _ambiguous_columns_error(rows, path, columns)
 
@@ -207,7 +209,8 @@ def _find_task_columns(names: list[str]) -> tuple[str, ...]:
     return next((columns for columns in TASK_COLUMNS if all(column in names for column in columns)), ())
 
 
-def _has_timestamps(rows: list[list[str]]) -> bool:
+def _is_time_series(rows: list[list[str]]) -> bool:
+    """Returns whether the row after the header holds a timestamp and a number, which may be the same field."""
     return len(rows) > 1 and all(any(map(test, rows[1])) for test in (TIMESTAMP.fullmatch, NUMBER.fullmatch))
 
 
@@ -230,7 +233,7 @@ def _ambiguous_columns_error(rows: list[list[str]], path: Path, columns: str | N
 
 
 def _suggest_columns(rows: list[list[str]]) -> tuple[str, str] | None:
-    """Returns the names of a column of texts and of one of labels; None if there are none that can be typed."""
+    """Returns the names of a column of texts and of one of labels; None without them, or if a name has a comma."""
     header = rows[0]
     columns = dict(zip(header, zip(*(row for row in rows[1:] if len(row) == len(header)))))
     # The column that is called text, or else the one with most words.

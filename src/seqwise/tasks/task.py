@@ -260,6 +260,14 @@ class Task(ABC):
         """Returns how often each token occurs in the training split, (V,), by the name of its vocabulary."""
         return {}
 
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
+        """Returns the entropy of the targets' frequencies in the training split, in nats; None where it has no meaning.
+
+        It is the training loss of a model that knows the frequencies and ignores its input, with label smoothing unless
+        `is_smoothed` is false, as in validation.
+        """
+        return None
+
     @cached_property
     def training_summary(self) -> TrainingSummary | None:
         """Hashes of the training split and fitted baselines, which are saved with the run for `evaluate`."""

@@ -51,8 +51,8 @@ class TokenDecoder(nn.Module):
         tied_weight = self.embedding.weight if network.tie_weights else None
         self.head = NextToken(FullSoftmax(self.decoder.width, vocabulary_size, tied_weight))
         dropout_class = nn.Dropout if is_transformer else VariationalDropout
-        self.drop_in = dropout_class(dropout)
-        self.drop_out = dropout_class(0.0 if is_transformer else dropout)
+        self.input_dropout = dropout_class(dropout)
+        self.output_dropout = dropout_class(0.0 if is_transformer else dropout)
         if is_transformer:  # small vectors, as in the language model: states after a final norm have a large norm
             matrices = [self.embedding.weight] if embedding is None else []
             for matrix in matrices if network.tie_weights else [*matrices, self.output.weight]:
@@ -69,12 +69,12 @@ class TokenDecoder(nn.Module):
 
     def losses(self, memory: Memory, inputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """Returns the negative log likelihood (B, T) of each target, padding included, after inputs (B, T)."""
-        states = self.drop_out(self.decode(inputs, None, memory).vectors)
+        states = self.output_dropout(self.decode(inputs, None, memory).vectors)
         return self._compute_losses(states.flatten(0, 1), targets.flatten(), smoothing).view_as(targets)
 
     def loss(self, memory: Memory, inputs: Tensor, targets: Tensor, mask: Tensor, smoothing: float = 0.0) -> Loss:
         """Returns the summed loss of the targets in `mask` (B, T). The softmax is computed for these only."""
-        states = self.drop_out(self.decode(inputs, None, memory).vectors)
+        states = self.output_dropout(self.decode(inputs, None, memory).vectors)
         losses = self._compute_losses(states[mask], targets[mask], smoothing)
         return Loss(losses.sum(), len(losses))
 
@@ -119,7 +119,7 @@ class TokenDecoder(nn.Module):
         self, ids: Tensor, state: ModelState = None, memory: Memory | None = None, need_weights: bool = False
     ) -> DecoderOutput:
         """Returns the decoder's output at each of the ids (B, T), from its state or from the beginning."""
-        return self.decoder(self.drop_in(self.embedding(ids)), state, memory, need_weights)
+        return self.decoder(self.input_dropout(self.embedding(ids)), state, memory, need_weights)
 
     def logits(self, vectors: Tensor) -> Tensor:
         """Returns unnormalised scores (…, V) of decoder outputs (…, D)."""

@@ -235,9 +235,9 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, prompt: Iterable[int] = ()):
         self.tokenizer = tokenizer
-        self.is_exact = tokenizer.kind in ("characters", "bpe")  # a token's text depends on no other token
+        self.has_spaces_in_tokens = tokenizer.kind in ("characters", "bpe")  # a token's text depends on no other
         self.pending_ids: list[int] = []  # tokens of the current line: earlier lines have no influence on its spaces
-        if not self.is_exact:
+        if not self.has_spaces_in_tokens:
             for token_id in map(int, prompt):
                 self.pending_ids.append(token_id)
                 if token_id == tokenizer.end:
@@ -247,7 +247,7 @@ class TextStream:
     def add(self, token_id: int) -> str:
         """Adds a token; returns the text that is now certain, which may be empty."""
         kind = self.tokenizer.kind
-        if self.is_exact:
+        if self.has_spaces_in_tokens:
             self.pending_ids.append(token_id)
             text = self.tokenizer.decode(self.pending_ids)
             if kind == "bpe" and text.endswith(REPLACEMENT):  # perhaps an incomplete character

@@ -71,7 +71,7 @@ def train(
     check_type("log", log, Callable, "a function such as print")  # type: ignore[arg-type]
     with explain_in_python(data):
         parsed = combine_settings(settings, add_keywords(overrides, task=task, model=model, budget=budget))
-        if isinstance(settings, ResolvedSettings):  # of another run, whose model may differ
+        if isinstance(settings, ResolvedSettings):  # of a run: they include values that another model does not use
             reset_unused(parsed, [parsed])
         path = save_data(data, parsed)
         run, prepared_task = create_run(path, parsed, None if out is None else Path(out), log=log)
@@ -90,7 +90,7 @@ def add_keywords(
     model: str | Callable[..., Any] | None = None,
     budget: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the settings that are keywords of `train` or `compare`, without those that are not set."""
+    """Returns `overrides` with the keywords of `train` or `compare` that are settings and not None."""
     name = None if model is None else get_model_name(model)
     keywords = {"task": task, "model": name, "budget": budget}
     return {key: value for key, value in keywords.items() if value is not None} | dict(overrides)
@@ -166,7 +166,8 @@ class TrainedModel:
     ) -> Evaluation:
         """Returns metrics on the test split of the training data or of a folder that has one; on all of any other data.
 
-        `data` is what `train` takes: a path, a DataFrame, an array, a list or a dictionary of splits.
+        `data` is what `train` takes: a path, a DataFrame, an array, a list or a dictionary of splits. `split` chooses
+        train, valid, test or all.
 
         Further keywords are fields of `InferenceOptions`, `BeamSearchOptions` and `SamplingOptions`, such as `beam=5`
         or `dynamic=True`.
@@ -193,7 +194,7 @@ class TrainedModel:
         """
         options = self._override_options(options, overrides)
         with explain_in_python(inputs):
-            single_input = self.task.save_input(inputs)
+            single_input = self.task.save_input(inputs)  # as a text or path; None for several inputs
             if single_input is not None and issubclass(self.task, Language):
                 return self.task.stream(self.bundle, single_input, options)
             predictions = list(self.predict_all(inputs if single_input is None else [single_input], options))
@@ -210,6 +211,7 @@ class TrainedModel:
     def _list_inputs(self, inputs: Any) -> list[str]:
         """Returns several inputs as texts or paths; for a DataFrame, its column of inputs."""
         if is_frame(inputs):
+            # The column of inputs in training, as named in the settings or else by the task; then all columns.
             names = [*(split_commas(self.settings.columns) or self.task.row_columns)[:1], *inputs.columns]
             if names[0] not in list(inputs.columns) and len(names) > 2:
                 problem = f"inputs: there is no column {names[0]!r}."
@@ -244,13 +246,13 @@ class TrainedModel:
 
 
 def _rewrite_evaluation(evaluation: Evaluation, data: Data) -> Evaluation:
-    """Returns the evaluation with messages for callers from Python."""
+    """Returns the evaluation with messages for Python: rows of `data` and arguments, not cached files and flags."""
     warnings = tuple(rewrite(each, data) for each in evaluation.warnings)
     notes = tuple(rewrite(each, data) for each in evaluation.data_notes)
     return replace(evaluation, data=name_rows(evaluation.data, data), warnings=warnings, data_notes=notes)
 
 
-# Old name → name; until version 0.3.
+# Old name → present name; the old ones are accepted until version 0.3.
 OLD_OPTIONS = {"search": "beam_search", "choice": "sampling", "headline": "primary_metric", "rate": "dynamic_rate"}
 
 

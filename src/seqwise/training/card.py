@@ -63,8 +63,9 @@ def _describe_training(run: Run, task: Task) -> list[str]:
     last, best = validations[-1], min(validations, key=lambda row: get_objective(row["validation"]))
     name = task.primary_metric[0]
     value = best["validation"].get(name, best["validation"]["loss"])
-    summary = run.load_summary()
+    summary = run.load_summary()  # times and metrics; not the `TrainingSummary`
     share = ""
+    # After training, the best weights may have been evaluated again on a larger share of the validation split.
     if summary is not None and summary.final is not None and summary.validation is not None:
         value = summary.validation.get(name, summary.validation["loss"])
         share = f" on {100 * summary.final:.2g}% of the split"

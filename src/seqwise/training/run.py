@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -267,6 +268,11 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         with suppress(ValueError):  # a line that is being written, or was cut short by a kill or a full disk
             rows.append(json.loads(line))
     return rows
+
+
+def find_free_folder(name: str) -> Path:
+    """Returns the first of runs/NAME-1, -2, … that does not exist."""
+    return next(folder for number in count(1) if not (folder := Path("runs") / f"{name}-{number}").exists())
 
 
 def _build_not_a_run_error(folder: Path) -> RunError:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from itertools import count
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -38,6 +37,7 @@ from seqwise.training.checkpoints import (
     save_checkpoint,
 )
 from seqwise.training.distribution import World, get_local_device
+from seqwise.training.health_monitor import open_monitor
 from seqwise.training.initialization import (
     compile_layers,
     find_compilable_stacks,
@@ -47,7 +47,7 @@ from seqwise.training.initialization import (
 )
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import explain_out_of_memory
-from seqwise.training.run import MODEL_FILE, Run, RunMetadata, Summary
+from seqwise.training.run import MODEL_FILE, Run, RunMetadata, Summary, find_free_folder
 from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.step import get_objective
 from seqwise.training.validation import (
@@ -61,7 +61,7 @@ from seqwise.training.validation import (
 )
 from seqwise.training.watch import LayerWatch
 from seqwise.training.word_vectors import WordVectors
-from seqwise.user_files import list_files
+from seqwise.user_files import get_files_by_name
 
 MAX_UNSAVED_SECONDS = 120  # seconds of training that a killed process can lose
 STEPS_PER_LOG = 10  # steps between two lines of metrics.jsonl
@@ -128,7 +128,7 @@ def create_run_folder(
     initial_embeddings = {} if word_vectors is None else word_vectors.match_vocabularies(task, log)
     description = environment.describe()
     if get_family(settings.model).build is not None:
-        description[MODEL_FILE] = list_files(FAMILY_FILES).get(settings.model)
+        description[MODEL_FILE] = get_files_by_name(FAMILY_FILES).get(settings.model)
     if get_family(settings.model).is_recurrent:
         description["recurrent_path"] = describe_backend(choose_device(settings))
     return Run.create(
@@ -195,6 +195,7 @@ class TrainingRun:
         self._choose_validation_share()
         is_watched = settings.training.watch and world.is_first
         self.layer_watch = LayerWatch(self.trainer, run.log_layers) if is_watched else None
+        self.monitor = open_monitor(run, task, model)
 
     def _validate(self, share: float | None = None) -> dict[str, float]:
         """Returns metrics on a share of the validation split, by default the share that is used during training."""
@@ -313,7 +314,7 @@ class TrainingRun:
         for step in self.trainer.steps():
             if step.number == first_step:
                 self._save_backends()
-            self._log_step(step)
+            step = self._log_step(step)
             start = time.perf_counter()
             if step.best:
                 self._save_best_weights()
@@ -344,12 +345,15 @@ class TrainingRun:
         interval = self.run.settings.training.save_every
         return step.number % interval == 0 if interval else step.validation is not None
 
-    def _log_step(self, step: Step) -> None:
+    def _log_step(self, step: Step) -> Step:
+        """Writes a line of metrics.jsonl if one is due; returns the step, with a note if training goes wrong."""
         is_due = step.number % STEPS_PER_LOG == 0 or step.number == 1 or step.validation or step.ended
         if self.world.is_first and is_due:
+            step = replace(step, notes=(*step.notes, *self.monitor.add(step)))
             self.run.log(step)
         if self.layer_watch is not None:
             self.layer_watch.finish_step(step)
+        return step
 
     def _save_best_weights(self) -> None:
         with self.trainer.use_averaged_weights():
@@ -393,8 +397,3 @@ def build_defaults_context(task: Task, device: torch.device, processes: int, vec
         vector_width=vector_width,
         bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
     )
-
-
-def find_free_folder(name: str) -> Path:
-    """Returns the first of runs/NAME-1, -2, … that does not exist."""
-    return next(folder for number in count(1) if not (folder := Path("runs") / f"{name}-{number}").exists())

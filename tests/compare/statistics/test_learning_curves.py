@@ -22,11 +22,11 @@ def curve(values: Sequence[float | None], losses: Sequence[float] = (), seed: in
     return Curve(seed, tuple(points))
 
 
-def test_a_fall_after_the_best_point_is_found():
+def test_a_degradation_after_the_best_point_is_found():
     overfitting = find_overfitting([curve([*RISING, 0.79, 0.78, 0.77, 0.76, 0.75])], lower_is_better=False)
     assert overfitting is not None
     assert overfitting.best_share == pytest.approx(0.5)
-    assert overfitting.fall == pytest.approx(0.8 - 0.76)  # to the mean of the last three
+    assert overfitting.degradation == pytest.approx(0.8 - 0.76)  # to the mean of the last three
     assert overfitting.training_improved is None
 
 
@@ -34,7 +34,7 @@ def test_a_rise_where_lower_is_better_is_measured_on_the_scale():
     values = [900.0, 500.0, 300.0, 250.0, 200.0, 220.0, 242.0, 266.2, 292.82, 322.102]
     overfitting = find_overfitting([curve(values)], lower_is_better=True, scale=math.log)
     assert overfitting is not None
-    assert (overfitting.best_share, overfitting.fall) == (pytest.approx(0.5), pytest.approx(4 * math.log(1.1)))
+    assert (overfitting.best_share, overfitting.degradation) == (pytest.approx(0.5), pytest.approx(4 * math.log(1.1)))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_rise_where_lower_is_better_is_measured_on_the_scale():
         [],
     ],
 )
-def test_a_curve_without_a_certain_fall_is_not_reported(values: list[float]):
+def test_a_curve_without_a_certain_degradation_is_not_reported(values: list[float]):
     assert find_overfitting([curve(values)], lower_is_better=False) is None
 
 

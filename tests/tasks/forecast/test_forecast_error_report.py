@@ -8,7 +8,7 @@ import torch
 
 import seqwise
 from seqwise.lens.errors import errors
-from seqwise.tasks.forecast.errors import WindowErrors, choose_windows, find_calendar_units, find_worst
+from seqwise.tasks.forecast.errors import WindowErrors, choose_windows, find_calendar_fields, find_worst
 from seqwise.tasks.forecast.model import Forecasts
 from seqwise.tasks.forecast.timestamps import DAY, HOUR, TimeGrid
 
@@ -78,14 +78,14 @@ def test_a_sample_of_windows_has_all_series_and_all_hours():
 
 def test_calendar_units_fit_the_step():
     hourly = TimeGrid("moment", HOUR, 0, "datetime")  # 1970 began on a Thursday
-    units = {name: (names, values) for name, names, values in find_calendar_units(hourly, np.array([0, 13, 25]))}
+    units = {name: (names, values) for name, names, values in find_calendar_fields(hourly, np.array([0, 13, 25]))}
     assert units["hour of the day"][1].tolist() == [0, 13, 1]
     names, values = units["day of the week"]
     assert [names[value] for value in values] == ["Thursday", "Thursday", "Friday"]
-    assert [name for name, *_ in find_calendar_units(TimeGrid("moment", DAY, 0, "date"), np.arange(3))] == [
+    assert [name for name, *_ in find_calendar_fields(TimeGrid("moment", DAY, 0, "date"), np.arange(3))] == [
         "day of the week", "month",
     ]  # fmt: skip
     monthly = TimeGrid("month", 1, 1970 * 12 + 2, "month")
-    ((name, names, values),) = find_calendar_units(monthly, np.array([0, 11]))
+    ((name, names, values),) = find_calendar_fields(monthly, np.array([0, 11]))
     assert (name, [names[value] for value in values]) == ("month", ["March", "February"])
-    assert find_calendar_units(TimeGrid("number", 1, 0, "row"), np.arange(3)) == []
+    assert find_calendar_fields(TimeGrid("number", 1, 0, "row"), np.arange(3)) == []

@@ -31,11 +31,11 @@ from seqwise.errors import SaveError, UsageError
 from seqwise.families import get_family
 from seqwise.tasks.task import Task
 from seqwise.training.distribution import check_process_count
+from seqwise.training.run import find_free_folder
 from seqwise.training.training_run import (
     build_defaults_context,
     choose_device,
     detect_task,
-    find_free_folder,
     prepare_task,
 )
 

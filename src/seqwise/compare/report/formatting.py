@@ -41,17 +41,17 @@ def get_bounds(metric: str) -> tuple[float, float]:
 
 
 def convert_to_progress_scale(metric: str, value: float) -> float:
-    """Returns the value on a scale of equal progress: the logarithm of a perplexity, other metrics unchanged."""
+    """Returns the value on the progress scale of a metric: the logarithm of a perplexity, other metrics unchanged."""
     return math.log(value) if is_perplexity(metric) and value > 0 else value
 
 
-def is_noticeable(metric: str, step: float, value: float) -> bool:
-    """Returns whether a step on the scale of a metric is large enough to mention.
+def is_noticeable(metric: str, difference: float, value: float) -> bool:
+    """Returns whether a difference on the progress scale of a metric is large enough to mention; `value` is the metric.
 
     The thresholds are half a per cent of the answers, half a point of BLEU, 1 % of an error or of a perplexity.
     """
     fixed = 0.005 if is_ratio(metric) else 0.5 if metric in _PERCENT_SCORES else 0.01 if is_perplexity(metric) else None
-    return step > (0.01 * abs(value) if fixed is None else fixed)
+    return difference > (0.01 * abs(value) if fixed is None else fixed)
 
 
 def format_metric(metric: str, value: float | None, spread: float | None = None) -> str:
@@ -91,12 +91,12 @@ def format_gaps(metric: str, values: Sequence[float], best: float) -> str:
     return (texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}") + unit
 
 
-def format_gain(metric: str, step: float) -> str:
-    """Formats a gain on the scale of a metric with two digits, since it is an estimate; of a perplexity in per cent."""
-    step = max(0.0, step)
+def format_gain(metric: str, gain: float) -> str:
+    """Formats a gain on the progress scale with two digits, since it is an estimate; of a perplexity in per cent."""
+    gain = max(0.0, gain)
     if is_perplexity(metric):
-        return f"{_format_digits(-100 * math.expm1(-step), 2)} %"
-    return format_difference(metric, step, step / 3 or None)
+        return f"{_format_digits(-100 * math.expm1(-gain), 2)} %"
+    return format_difference(metric, gain, gain / 3 or None)
 
 
 def format_signed(metric: str, difference: float | None, spread: float | None = None) -> str:
@@ -197,7 +197,7 @@ def _format_number(metric: str, value: float | None, spread: float | None) -> st
 
 
 def _count_decimals_of_spread(spread: float) -> int:
-    """Returns decimals for two digits of a spread that begins with 1, 2 or 3, else for one: two for ±0.21 and ±0.07."""
+    """Returns decimals for two digits of a spread up to 3.5 times a power of ten, else for one: 2 for 0.21 and 0.07."""
     exponent = math.floor(math.log10(spread))
     return -exponent + (spread / 10**exponent < 3.55)
 

@@ -59,7 +59,7 @@ def add_verdict(report: Report) -> Report:
 
 
 def _write_sentences(report: Report, ranking: Ranking) -> list[str]:
-    """Returns the sentences in reading order; beyond MAX_SENTENCES the highest numbers are dropped first."""
+    """Returns the sentences in reading order: all of priority 0, then others by priority up to MAX_SENTENCES."""
     if ranking.best is None:
         return ["No family finished, so there is nothing to compare.", *describe_failures(ranking)]
     candidates = [
@@ -161,8 +161,8 @@ def _group_by_gap(ranking: Ranking, families: tuple[Family, ...]) -> Iterator[tu
     """Yields neighbours whose gap to the best has the same size and is as certain."""
 
     def key(family: Family) -> tuple[GapSize, bool, bool]:
-        is_decided = _is_decided_by_adjustment(ranking.get_pair(family))
-        return ranking.get_gap_size(family), is_decided, _is_probable(ranking, family)
+        loses_significance = _loses_significance(ranking.get_pair(family))
+        return ranking.get_gap_size(family), loses_significance, _is_probable(ranking, family)
 
     for (size, _, _), group in groupby(families, key):
         yield size, tuple(group)
@@ -173,8 +173,8 @@ def _is_probable(ranking: Ranking, family: Family) -> bool:
     return pair is not None and ranking.get_significance(pair) == "probable"
 
 
-def _is_decided_by_adjustment(pair: Pair | None) -> bool:
-    """Returns whether a difference would be significant if no other pair were tested."""
+def _loses_significance(pair: Pair | None) -> bool:
+    """Returns whether a difference is significant by itself, but not adjusted for the number of pairs."""
     return pair is not None and pair.p is not None and pair.p < 1 - CONFIDENCE <= (pair.adjusted_p or 0.0)
 
 
@@ -189,14 +189,14 @@ def _format_gaps(ranking: Ranking, group: tuple[Family, ...]) -> str:
 
 
 def _format_p(ranking: Ranking, group: tuple[Family, ...]) -> str:
-    """Returns the largest adjusted p of a group; where the adjustment decides, also the p before."""
+    """Returns the largest adjusted p of a group; where the adjustment removes the significance, also the p before."""
     pairs = [pair for family in group if (pair := ranking.get_pair(family)) is not None and pair.p is not None]
     if len(pairs) < len(group):
         return "not tested"
     raw, adjusted = (max(getattr(pair, key) or 0.0 for pair in pairs) for key in ("p", "adjusted_p"))
     sign = "=" if len(group) == 1 else "≤"
     text = format_p(adjusted).replace("=", sign)
-    if _is_decided_by_adjustment(pairs[0]):
+    if _loses_significance(pairs[0]):
         before, after = (format_p(p).replace("=", sign) for p in (raw, adjusted))
         text = f"{before}, but {after.removeprefix('p ').removeprefix('= ')} adjusted for {ranking.num_tests} pairs"
     return text + (", by the test examples alone" if all(pair.covers == "examples" for pair in pairs) else "")

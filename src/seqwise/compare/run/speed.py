@@ -6,8 +6,8 @@ The result should not depend on what else the machine does meanwhile:
   batches represent an epoch: short and long ones have different speeds, and not the same for every family.
 - On a CPU a round is timed by the processor time of the main thread, which stands still while another process has the
   core. The other threads of an operation work on equal parts at the same time.
-- The fastest speed that was ever measured on this machine is kept in the cache folder, and a new measurement replaces
-  it only if it is faster by more than `MIN_GAIN`. So a repeated comparison trains on the same tokens.
+- The speed that was measured on this machine before is kept in the cache folder, and a new measurement replaces it only
+  if it is faster by more than `MIN_GAIN`. So a repeated comparison trains on the same tokens.
 
 This module knows nothing of trials: the caller passes a function that builds the trainer of each family.
 """

@@ -13,14 +13,15 @@ import numpy as np
 
 from seqwise.compare.report.schema import Curve, CurvePoint
 
-MIN_VALIDATIONS = 6  # fewer show no noise that a fall could be compared with
-MIN_AFTER_BEST = 3  # validations after the best one: a fall of the last one or two is an accident
-# In units of the noise. Of 2,000 flat curves of 20 validations with white noise 4 % fell by more after the best point.
-MIN_FALL = 4.0
+MIN_VALIDATIONS = 6  # with fewer, the noise cannot be estimated
+MIN_AFTER_BEST = 3  # validations after the best one: one or two worse ones at the end may be chance
+# In units of the noise. Of 2,000 flat curves of 20 validations with white noise 4 % got worse by more after the best.
+MIN_DEGRADATION = 4.0
 # From the median absolute second difference to the standard deviation of normal noise.
 NOISE_FACTOR = 1.4826 / math.sqrt(6)
 
-ProgressScale = Callable[[float], float]  # on which equal steps are equal progress
+# Converts a metric to a scale on which equal differences are equal progress, such as the logarithm of a perplexity.
+ProgressScale = Callable[[float], float]
 
 
 def compute_last_doubling_gain(
@@ -48,20 +49,20 @@ def compute_last_doubling_gain(
 
 @dataclass(frozen=True)
 class Overfitting:
-    """How the mean validation curve of a family fell after its best point."""
+    """How much worse the mean validation curve of a family got after its best point."""
 
-    best_share: float  # of the training, at the best point
-    fall: float  # from there to the end, on the scale of the metric, above 0
-    training_improved: bool | None  # the training loss still fell after the best point; None: not recorded
+    best_share: float  # fraction of the training at the best point
+    degradation: float  # from there to the end, on the progress scale; above 0, whether or not lower is better
+    training_improved: bool | None  # the training loss still decreased after the best point; None: not recorded
 
 
 def find_overfitting(
     curves: Sequence[Curve], lower_is_better: bool, scale: ProgressScale = float
 ) -> Overfitting | None:
-    """Returns the fall of the mean curve over the seeds; None if it is within the noise, or with too few validations.
+    """Returns how the mean curve over the seeds got worse; None within the noise, or with too few validations.
 
-    Seeds are aligned by the share of their training. The noise is estimated from second differences, which a steady
-    rise or fall does not change, after the steep beginning. The end is the mean of the last three validations.
+    Seeds are aligned by the share of their training. The noise is estimated from second differences, which a linear
+    trend does not change, after the steep beginning. The end is the mean of the last three validations.
     """
     seeds = _read_curves(curves, lambda point: point.value, scale)
     num_validations = min((len(tokens) for tokens, _ in seeds), default=0)
@@ -71,15 +72,15 @@ def find_overfitting(
     values = _average_curves(seeds, shares) * (-1 if lower_is_better else 1)
     best = int(values.argmax())
     noise = float(np.median(np.abs(np.diff(values[num_validations // 3 :], 2)))) * NOISE_FACTOR
-    fall = float(values[best] - values[-MIN_AFTER_BEST:].mean())
-    if num_validations - 1 - best < MIN_AFTER_BEST or fall <= MIN_FALL * noise:
+    degradation = float(values[best] - values[-MIN_AFTER_BEST:].mean())
+    if num_validations - 1 - best < MIN_AFTER_BEST or degradation <= MIN_DEGRADATION * noise:
         return None
     best_share = float(shares[best])
     training_improved = None
     if losses := _read_curves(curves, lambda point: point.training_loss):
         loss_at_best, final_loss = _average_curves(losses, np.array([best_share, 1.0]))
         training_improved = bool(final_loss < loss_at_best)
-    return Overfitting(best_share, fall, training_improved)
+    return Overfitting(best_share, degradation, training_improved)
 
 
 def _read_curves(

@@ -126,7 +126,7 @@ class Ranking:
         return convert_to_progress_scale(self.metric.key, value or 0.0)
 
     def compute_gap(self, family: Family) -> float:
-        """Returns by how much a family is behind the best, on the scale of the metric."""
+        """Returns by how much a family is behind the best, on the progress scale of the metric."""
         return 0.0 if self.best is None else abs(self._convert(family.mean) - self._convert(self.best.mean))
 
     def compute_gain(self, family: Family) -> float | None:
@@ -147,7 +147,7 @@ class Ranking:
         )
         return (
             overfitting
-            if overfitting is not None and is_noticeable(key, overfitting.fall, family.mean or 0.0)
+            if overfitting is not None and is_noticeable(key, overfitting.degradation, family.mean or 0.0)
             else None
         )
 

@@ -10,7 +10,7 @@ const REACH = 24, MAX_LABELS = 500;  // pixels from which a point is found; labe
 
 // Colour and shape of each point: by group, by value, or all alike.
 function createPointStyle(figure, scales) {
-  const groups = [...new Set(figure.groups ?? [])].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const groups = [...new Set(figure.groups ?? [])];  // in the order of the points, as in images
   const styles = new Map(groups.map((group, index) => [group, getSeriesStyle(index)]));
   if (groups.length) return { groups, styles, get: (i) => styles.get(figure.groups[i]) };
   if (!figure.values) return { groups, styles, get: () => getSeriesStyle(0) };

@@ -31,7 +31,7 @@ from seqwise.families import RECURRENT_FAMILIES
 from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import sum_losses
-from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.evaluation import Evaluation, compute_entropy
 from seqwise.metrics.predictions import write_predictions
 from seqwise.metrics.translation import bleu, exact_match
 from seqwise.resolved_settings import ResolvedSettings
@@ -182,6 +182,10 @@ class Caption(ExampleTask):
         tokenizer, captions = self.preprocessor.tokenizer, self.captions["train"].token_ids
         ids = np.concatenate([*captions, np.full(len(captions), tokenizer.id(EOS))])
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(tokenizer)))}
+
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
+        smoothing = settings.caption.label_smoothing if is_smoothed else 0.0
+        return compute_entropy(self.token_counts()["text"].numpy(), smoothing)
 
     def embeddings(self, model: CaptionModel) -> dict[str, Embedding]:
         return {"text": model.decoder.embedding}

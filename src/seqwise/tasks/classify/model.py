@@ -85,7 +85,7 @@ class Classifier(nn.Module):
         if counts is not None and not is_balanced:
             with torch.no_grad():
                 self.head.output.bias.copy_(torch.log((counts + 1) / (counts.sum() + num_labels)))
-        self.drop_in = VariationalDropout(dropout)
+        self.input_dropout = VariationalDropout(dropout)
 
     def forward(self, batch: TextBatch, state: None = None) -> tuple[Loss, None]:
         """Returns the summed loss of the batch's labels, and no state."""
@@ -96,7 +96,7 @@ class Classifier(nn.Module):
         """Returns a score per label, (B, K), for texts of ids (B, T)."""
         if self.training and self.unknown is not None and self.word_dropout:
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, self.unknown)
-        states = self.encoder(self.drop_in(self.embedding(ids)), lengths=lengths)
+        states = self.encoder(self.input_dropout(self.embedding(ids)), lengths=lengths)
         return self.head(states.vectors, lengths)
 
 

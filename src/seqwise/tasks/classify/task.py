@@ -23,7 +23,7 @@ from seqwise.data.batch import spread_indices
 from seqwise.data.examples import Splits
 from seqwise.errors import pluralize
 from seqwise.files import check_output_path
-from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.evaluation import Evaluation, compute_entropy
 from seqwise.metrics.predictions import write_predictions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.classify.bag_of_words import compute_baselines, fit_baselines
@@ -147,6 +147,12 @@ class Classify(ExampleTask):
     def token_counts(self) -> dict[str, torch.Tensor]:
         ids = np.concatenate(self.token_ids["train"])
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))}
+
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
+        counts = np.bincount(self.label_ids["train"], minlength=len(self.labels))
+        if settings.classify.class_weights == "balanced":
+            counts = (counts > 0).astype(np.int64)  # each label has the same weight
+        return compute_entropy(counts, settings.classify.label_smoothing if is_smoothed else 0.0)
 
     @cached_property
     def train_lengths(self) -> list[int]:

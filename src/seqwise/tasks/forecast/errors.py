@@ -1,7 +1,8 @@
 """The errors of forecasts: by lead time, calendar and series; coverage of the quantiles; the worst windows.
 
-Items are single forecast values. As in comparisons, units are blocks of time as long as the horizon: what is hard to
-forecast at one step is so for all windows and often for all series.
+Items are single forecast values. Units, within which errors are dependent, are blocks of time as long as the horizon,
+as in comparisons: what is hard to forecast at one step is so for all windows and often for all series. Intervals and
+tests are computed from the sums of the units.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from seqwise.tasks.forecast.windows import RollingWindows
 from seqwise.tasks.task import ModelBundle
 
 MAX_WINDOWS = 20_000  # forecast unless set
-NUM_POINTS = 12  # lead times that are tested one by one; of longer horizons, bands are
+MAX_TESTED_LEADS = 12  # up to this horizon each lead time is tested for significance; beyond it, bands of them
 MAE = Metric(
     "MAE", lower_is_better=True, definition="mean absolute error in standard deviations of each series in training"
 )
@@ -129,11 +130,11 @@ def build_groups(
     names = [f"lead time {lead + 1}" for lead in range(rolling.horizon)]
     curve = items.group("lead time", names, leads, axis=f"lead time in steps (step: {step_name})")
     groups = [curve]
-    if rolling.horizon > NUM_POINTS:
+    if rolling.horizon > MAX_TESTED_LEADS:
         bands = items.group_bands("band of lead times", "lead times {}", leads + 1)
         groups = [replace(curve, is_tested=False), bands]
     groups += [
-        items.group(name, names, units) for name, names, units in find_calendar_units(rolling.series.grid, steps)
+        items.group(name, names, values) for name, names, values in find_calendar_fields(rolling.series.grid, steps)
     ]
     if len(rolling.series.names) > 1:
         chosen = np.arange(len(rolling.series.names))
@@ -149,25 +150,25 @@ def build_groups(
     return groups
 
 
-def find_calendar_units(grid: TimeGrid, steps: np.ndarray) -> list[tuple[str, list[str], np.ndarray]]:
-    """Returns (name, names of its values, value of each step) of each calendar unit that is longer than a step."""
+def find_calendar_fields(grid: TimeGrid, steps: np.ndarray) -> list[tuple[str, list[str], np.ndarray]]:
+    """Returns (name, names of its values, value of each step) of the calendar fields that differ between steps."""
     phases = grid.compute_calendar_phases(steps[:1])
     if not phases:
         return []
     unique, inverse = np.unique(steps, return_inverse=True)
     moments = grid.get_datetimes(unique)
     days = moments.astype("datetime64[D]")
-    units = []
+    fields = []
     if "time of day" in phases:
         hours = (moments - days).astype("timedelta64[h]").astype(np.int64)
-        units.append(("hour of the day", [f"hour {hour:02}" for hour in range(24)], hours[inverse]))
+        fields.append(("hour of the day", [f"hour {hour:02}" for hour in range(24)], hours[inverse]))
     if "day of week" in phases:
         weekdays = (days.astype(np.int64) + 3) % 7  # 1970 began on a Thursday
-        units.append(("day of the week", list(WEEKDAYS), weekdays[inverse]))
+        fields.append(("day of the week", list(WEEKDAYS), weekdays[inverse]))
     if "time of day" not in phases and "time of year" in phases:
         months = moments.astype("datetime64[M]").astype(np.int64) % 12
-        units.append(("month", list(MONTHS), months[inverse]))
-    return units
+        fields.append(("month", list(MONTHS), months[inverse]))
+    return fields
 
 
 def measure_coverage(

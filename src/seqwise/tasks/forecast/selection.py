@@ -22,10 +22,10 @@ def build_windows(series: SeriesData, statistics: SeriesStatistics, settings: Re
     )
 
 
-def read_windows(bundle: ModelBundle, spec: str) -> RollingWindows:
-    """Reads a table as the training data was read."""
+def read_windows(bundle: ModelBundle, data: str) -> RollingWindows:
+    """Reads a table, a path or the text itself, as the training data was read."""
     statistics = SeriesStatistics.from_attributes(bundle.preprocessor.attributes)
-    series = read_series(spec, bundle.settings, statistics.columns, statistics.grid)
+    series = read_series(data, bundle.settings, statistics.columns, statistics.grid)
     return build_windows(series, statistics, bundle.settings)
 
 

@@ -65,7 +65,7 @@ class TimeGrid:
     unit: str  # moment, month, business day or number
     step: int  # distance of two timestamps, in units
     first: int  # the timestamp with index 0, in units
-    style: str  # how timestamps are written; see `detect_style`
+    style: str  # how timestamps are written, see `detect_style`; "row" for row numbers in a table without timestamps
     day: int = 1  # day of the month, if the unit is month; 31 is the last day
 
     def format_timestamp(self, index: int) -> str:
@@ -99,7 +99,7 @@ class TimeGrid:
         return _count_business_days(ticks) if self.unit == "business day" else ticks
 
     def align(self, ticks: np.ndarray) -> TimeGrid:
-        """Returns this grid from the earliest of other timestamps on; a shifted grid if they are off this one."""
+        """Returns this grid with index 0 at the earliest of other timestamps; if they are off the grid, shifts it."""
         earliest = int(self._count_units(ticks).min())
         index = round((earliest - self.first) / self.step)
         aligned = replace(self, first=self.first + index * self.step)
@@ -125,7 +125,10 @@ class TimeGrid:
 
     @property
     def season(self) -> int | None:
-        """The number of steps in the shortest calendar cycle (a day, a week or a year) that is longer than a step."""
+        """The number of steps in the shortest calendar cycle (a day, a week or a year) that is longer than a step.
+
+        A year of days is 52 weeks. None for numbers, and if the cycle is not a multiple of the step.
+        """
         cycles = {"month": (12,), "business day": (5,), "moment": (DAY, 7 * DAY, 364 * DAY)}.get(self.unit, ())
         cycle = next((cycle for cycle in cycles if self.step < cycle), None)
         return cycle // self.step if cycle is not None and cycle % self.step == 0 else None
@@ -281,7 +284,7 @@ def infer_grid(ticks: np.ndarray, style: str) -> TimeGrid:
         return TimeGrid("business day", 1, int(_count_business_days(ticks)[0]), style)
     if share >= 0.5:
         return TimeGrid("moment", step, int(ticks[0]), style)
-    # Irregular timestamps: the step is a round number near their median distance, counted from midnight.
+    # Irregular timestamps: the step is a round number near their median distance; the grid is its multiples since 1970.
     step = min(ROUND_STEPS, key=lambda size: abs(np.log(size / np.median(np.diff(ticks)))))
     return TimeGrid("moment", step, round(int(ticks[0]) / step) * step, style)
 

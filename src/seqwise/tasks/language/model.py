@@ -43,12 +43,13 @@ class LanguageModel(nn.Module):
         dropout, width = network.dropout, network.embedding
         self.embedding = Embedding(vocabulary_size, width)
         self.backbone = build_backbone(settings, width)
+        # Whether training passes the state of one window to the next, as with recurrent backbones.
         self.stateful: bool = self.backbone.stateful  # type: ignore[assignment]
         self.head = NextToken(self._build_output(settings, vocabulary_size, counts))
         self._initialize_weights(counts)
         dropout_class = VariationalDropout if self.stateful else nn.Dropout
-        self.drop_in = dropout_class(dropout)
-        self.drop_out = dropout_class(dropout if self.stateful else 0.0)
+        self.input_dropout = dropout_class(dropout)
+        self.output_dropout = dropout_class(dropout if self.stateful else 0.0)
 
     def _build_output(self, settings: ResolvedSettings, vocabulary_size: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
@@ -79,18 +80,18 @@ class LanguageModel(nn.Module):
 
     def losses(self, batch: TokenBatch, state: ModelState = None) -> tuple[Tensor, ModelState]:
         """Returns the loss of each target (B, T), masked ones included, and the state."""
-        states = self.backbone(self.drop_in(self.embedding(batch.ids)), state)
-        return self.head.losses(self.drop_out(states.vectors), batch.targets), states.state
+        output = self.backbone(self.input_dropout(self.embedding(batch.ids)), state)
+        return self.head.losses(self.output_dropout(output.vectors), batch.targets), output.state
 
     def next(self, ids: Tensor, state: ModelState = None) -> tuple[Tensor, ModelState]:
         """Returns log-probabilities (B, V) of the token after ids (B, T), and the new state."""
         if not self.stateful and state is None:
             ids = ids[:, -self.backbone.window :]  # type: ignore[operator]
-        states = self.backbone(self.embedding(ids), state)
-        return self.head(states.vectors[:, -1]), states.state
+        output = self.backbone(self.embedding(ids), state)
+        return self.head(output.vectors[:, -1]), output.state
 
     def build_step(self, state: ModelState) -> LanguageModelStep | None:
-        """Returns a faster equivalent of `next` for one token per sequence, from this state on, or None."""
+        """Returns a faster `next` for one token per sequence, from this state on, or None; its scores may be logits."""
         is_changed = type(self).next is not LanguageModel.next or any(map(_has_hooks, self.modules()))
         weight = self.embedding.weight
         if is_changed or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled(weight.device.type):
@@ -108,7 +109,7 @@ class LanguageModelStep:
 
     def __init__(self, model: LanguageModel, backbone_step: BackboneStep):
         self.backbone_step = backbone_step
-        self.make_room, self.get_state = backbone_step.make_room, backbone_step.get_state
+        self.prepare_cache, self.get_state = backbone_step.prepare_cache, backbone_step.get_state
         self.embedding_weight, output = model.embedding.weight, model.head.output
         self.project: Callable[[Tensor], Tensor] = model.head
         if isinstance(output, FullSoftmax):
@@ -116,7 +117,7 @@ class LanguageModelStep:
             self.project = lambda vectors: logits(output.project(vectors))
 
     def advance(self, ids: Tensor) -> Tensor:
-        """Returns unnormalised scores (B, V) of the token after ids (B, 1)."""
+        """Returns logits (B, V) of the token after ids (B, 1), or log-probabilities without a full softmax."""
         return self.project(self.backbone_step.advance(torch.embedding(self.embedding_weight, ids[:, 0])))
 
 
@@ -148,6 +149,6 @@ def generate_text(
 
 def _decode_stream(tokens: Iterator[Tensor], stream: TextStream, strip_space: bool) -> Iterator[str]:
     """Yields the non-empty pieces of text; `strip_space` removes the space that joins the first word to the prompt."""
-    texts = chain((stream.add(int(token)) for token in tokens), (stream.end() for _ in range(1)))
+    texts = chain((stream.add(int(token)) for token in tokens), (stream.end() for _ in range(1)))  # `end` runs last
     for index, text in enumerate(filter(None, texts)):
-        yield text.removeprefix(" ") if strip_space and index == 0 and not stream.is_exact else text
+        yield text.removeprefix(" ") if strip_space and index == 0 and not stream.has_spaces_in_tokens else text

@@ -156,7 +156,8 @@ def measure_block_overlap(
 ) -> TrainingOverlap | None:
     """Returns the number of blocks that occur in training, and the perplexity of the others.
 
-    `block_sums` may be None if no block occurs in training.
+    `is_checked` and `is_found` are the masks of `TrainingSummary.find` over the blocks. `block_sums` may be None if no
+    block occurs in training.
     """
 
     def compute_perplexity(block_indices: np.ndarray) -> float:
@@ -178,7 +179,7 @@ def predict_tokens(model: nn.Module, store: TokenStore, settings: ResolvedSettin
 def iterate_log_probabilities(
     model: nn.Module, store: TokenStore, settings: ResolvedSettings, share: float = 1.0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
-    """Yields positions of scored tokens (N,), the tokens of context of each (N,), and log-probabilities (N, V).
+    """Yields positions of scored tokens (N,), the length of the context of each (N,), and log-probabilities (N, V).
 
     The model reads the text as in `score_text`. The context is counted from the beginning of the window or stream. With
     a `share` below 1 only that share of the text is scored; of an n-gram model the tokens are evenly spread.
@@ -199,19 +200,19 @@ def iterate_log_probabilities(
             starts = batch.positions.numpy()
         first_positions = batch.positions
         batch, state = batch.to(device), None if batch.resets_state else state
-        states = model.backbone(model.embedding(batch.ids), state)  # type: ignore[operator]
-        state = states.state
+        output = model.backbone(model.embedding(batch.ids), state)  # type: ignore[operator]
+        state = output.state
         mask = torch.ones_like(batch.ids, dtype=torch.bool) if batch.mask is None else batch.mask
         rows, columns = mask.nonzero(as_tuple=True)
         for row, column in zip(rows.split(TOKENS_PER_SOFTMAX), columns.split(TOKENS_PER_SOFTMAX)):
             positions = (first_positions[row.cpu()] + 1 + column.cpu()).numpy()
-            yield positions, positions - starts[row.cpu().numpy()], model.head(states.vectors[row, column])  # type: ignore[operator]
+            yield positions, positions - starts[row.cpu().numpy()], model.head(output.vectors[row, column])  # type: ignore[operator]
 
 
 def _iterate_ngram(
     model: NGramModel, store: TokenStore, share: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
-    """Yields position, context and log-probabilities (1, V) of one token after the other."""
+    """Yields position, length of the context and log-probabilities (1, V) of one token after the other."""
     for position in 1 + spread_indices(len(store) - 1, share):
         count = min(model.order, int(position))
         history = torch.from_numpy(store.read(int(position) - count, count).astype(np.int64))

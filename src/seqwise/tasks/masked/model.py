@@ -61,8 +61,8 @@ class _TokenPredictor(nn.Module):
         )
         is_recurrent = get_family(settings.model).is_recurrent
         dropout_class = VariationalDropout if is_recurrent else nn.Dropout
-        self.drop_in = dropout_class(dropout)
-        self.drop_out = dropout_class(dropout if is_recurrent else 0.0)
+        self.input_dropout = dropout_class(dropout)
+        self.output_dropout = dropout_class(dropout if is_recurrent else 0.0)
         # As in the language model: small vectors with a final norm, and an untrained model predicts by frequency.
         if settings.model == "transformer":
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
@@ -74,8 +74,8 @@ class _TokenPredictor(nn.Module):
 
     def states(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Returns the encoder's states (B, T, D) of ids (B, T)."""
-        vectors: Tensor = self.encoder(self.drop_in(self.embedding(ids)), lengths=lengths).vectors
-        return self.drop_out(vectors)
+        vectors: Tensor = self.encoder(self.input_dropout(self.embedding(ids)), lengths=lengths).vectors
+        return self.output_dropout(vectors)
 
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
         raise NotImplementedError

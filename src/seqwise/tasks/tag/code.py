@@ -31,7 +31,7 @@ _STRING_ENDS = {getattr(token_types, f"{letter}STRING_END", None) for letter in 
 
 
 def read_code_lines() -> list[Sentence]:
-    """Returns the distinct lines of the smaller top-level modules, in sorted order, up to MAX_BYTES of source."""
+    """Returns the distinct lines of the smaller top-level modules, sorted by module, up to MAX_BYTES of source."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     lines: dict[tuple[str, ...], Sentence] = {}
     bytes_left = MAX_BYTES

@@ -58,7 +58,7 @@ def inspect_sentence(bundle: ModelBundle, sentence: Sentence, chosen: str, is_ta
         sentence.words,
         targets=[vocabulary.tags[index] for index in true[0].tolist()],
         answers=sorted(answers, key=lambda answer: tags[answer.position or 0] == OUTSIDE),
-        features="drop_in",  # word vectors, and what is read from the characters of a word
+        features="input_dropout",  # word vectors, and what is read from the characters of a word
     )
 
 

@@ -197,7 +197,7 @@ class TagModel(nn.Module):
         self.encoder = build_encoder(settings, width + tag.characters, settings.data.max_length)
         encoder_width: int = self.encoder.width  # type: ignore[assignment]
         self.head = (LinearChainCRF if tag.crf else IndependentTagHead)(encoder_width, len(vocabulary.tags))
-        self.drop_in, self.drop_out = nn.Dropout(dropout), nn.Dropout(dropout)
+        self.input_dropout, self.output_dropout = nn.Dropout(dropout), nn.Dropout(dropout)
         self.allowed_transitions = compute_allowed_transitions(vocabulary.tags) if vocabulary.has_spans else None
         probabilities = torch.zeros(num_words) if counts is None else SINGLETON_DROPOUT * (counts <= 1).float()
         self.register_buffer("word_dropout", probabilities, persistent=False)
@@ -214,7 +214,7 @@ class TagModel(nn.Module):
             # Each distinct word is computed once; the gradient of an embedding lookup is summed in a fixed order.
             word_features = F.embedding(batch.character_rows, self.characters(batch.characters))
             vectors = torch.cat([vectors, word_features], dim=-1)
-        return self.drop_out(self.encoder(self.drop_in(vectors), lengths=batch.lengths).vectors)
+        return self.output_dropout(self.encoder(self.input_dropout(vectors), lengths=batch.lengths).vectors)
 
     def drop_words(self, word_ids: Tensor) -> Tensor:
         """Returns the ids with some words replaced by the unknown word, in training."""

@@ -25,7 +25,7 @@ from seqwise.data.batch import BucketLoader, iterate_by_length
 from seqwise.data.reading import get_format_suffix
 from seqwise.errors import DataError, UsageError
 from seqwise.files import check_output_path
-from seqwise.metrics.evaluation import Baseline, Evaluation
+from seqwise.metrics.evaluation import Baseline, Evaluation, compute_entropy
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.inspection import InspectedInput
@@ -168,6 +168,10 @@ class Tag(ExampleTask):
         for word, count in count_words(self.splits.parts["train"]).items():
             counts[self.vocabulary.get_word_id(word)] += count
         return counts
+
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
+        _, encoded = self._encode_split("train", settings.data.max_length)
+        return compute_entropy(np.bincount(np.concatenate(encoded.tag_ids)))
 
     def token_counts(self) -> dict[str, torch.Tensor]:
         return {"text": self.word_counts}

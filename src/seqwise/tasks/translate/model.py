@@ -95,7 +95,7 @@ class Translator(nn.Module):
         self.embedding = Embedding(source_size, network.embedding)
         if is_transformer:  # small vectors, as in the language model: states after the final norm are large
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
-        self.drop_in = (nn.Dropout if is_transformer else VariationalDropout)(network.dropout)
+        self.input_dropout = (nn.Dropout if is_transformer else VariationalDropout)(network.dropout)
         self.encoder = build_encoder(settings, network.embedding, max_length)
         memory_width: int = self.encoder.width  # type: ignore[assignment]
         shared_embedding = self.embedding if translate.vocabulary == "shared" else None
@@ -121,7 +121,7 @@ class Translator(nn.Module):
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Memory:
         """Returns the memory of sources (B, S); `lengths` (B,) are their numbers of tokens without padding."""
-        return Memory(self.encoder(self.drop_in(self.embedding(ids)), lengths=lengths).vectors, lengths)
+        return Memory(self.encoder(self.input_dropout(self.embedding(ids)), lengths=lengths).vectors, lengths)
 
     def get_decoder(self, target_index: int) -> TokenDecoder:
         """Returns the decoder of a target language; there may be one decoder for all."""

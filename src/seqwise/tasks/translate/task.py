@@ -30,7 +30,7 @@ from seqwise.families import RECURRENT_FAMILIES
 from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import sum_losses
-from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.evaluation import Evaluation, compute_entropy
 from seqwise.metrics.translation import compute_bleu_from_counts, count_bleu_ngrams
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import (
@@ -238,6 +238,12 @@ class Translate(ExampleTask):
         names = self.target_names[: len(model.decoders)]
         embeddings = {name: model.get_decoder(index).embedding for index, name in enumerate(names)}
         return {"text": model.embedding, **embeddings}
+
+    def target_entropy(self, settings: ResolvedSettings, is_smoothed: bool = True) -> float | None:
+        smoothing = settings.translate.label_smoothing if is_smoothed else 0.0
+        counts = [each.numpy() for each in self.target_counts]
+        entropies = [compute_entropy(each, smoothing) for each in counts]
+        return float(np.average(entropies, weights=[each.sum() for each in counts]))
 
     def token_counts(self) -> dict[str, Tensor]:
         source_counts = np.bincount(np.concatenate(self.token_ids["train"][0]), minlength=len(self.tokenizers[0]))

@@ -55,15 +55,15 @@ def project_vectors(
     return points, f"t-SNE of unit vectors: {settings}; distances between clusters have no meaning"
 
 
-def compute_principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns coordinates on the first two principal axes, (N, 2), and the share of the variance on each, (2,)."""
+def compute_principal_axes(vectors: np.ndarray, num_axes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Returns coordinates on the first principal axes, (N, A), and the share of the variance on each, (A,)."""
     centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
     _, singular_values, axes = np.linalg.svd(centred, full_matrices=False)
-    axes = np.vstack([axes, np.zeros((2, axes.shape[1]))])[:2]  # vectors of one dimension have one axis
+    axes = np.vstack([axes, np.zeros((num_axes, axes.shape[1]))])[:num_axes]  # there may be fewer dimensions
     # The sign of an axis is arbitrary; its largest entry is made positive, so that maps are reproducible.
-    axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
-    variances = np.append(singular_values**2, [0.0, 0.0])
-    return centred @ axes.T, variances[:2] / (variances.sum() or 1.0)
+    axes *= np.where(axes[np.arange(num_axes), np.abs(axes).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
+    variances = np.append(singular_values**2, np.zeros(num_axes))
+    return centred @ axes.T, variances[:num_axes] / (variances.sum() or 1.0)
 
 
 def run_tsne(

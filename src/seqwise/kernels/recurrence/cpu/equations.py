@@ -1,13 +1,15 @@
 """The recurrent cells as compiled equations, forward and backward, with the letters of `layers/cells.py`.
 
 These functions run once per cell and precision, and generate code: each `at.load` is a load instruction, each operator
-an instruction on a vector of units, each `at.store` a store. This module has one step; the loop over steps is in
-`loop.py`, sums over all steps are in `gradients.py`. U is the recurrent weight, `weight_hidden`.
+an instruction on a vector of units, each `at.store` a store. `step.multiply(x, n, y)` adds to the buffer y the product
+of x and part n of U, the recurrent weight `weight_hidden`; `weight_blocks` lists its parts. This module has one step;
+the loop over steps is in `loop.py`, sums over all steps are in `gradients.py`.
 
-`forward` computes the state after a step from the state before it, and saves what the gradient needs in packed buffers.
-`backward` gets the gradient of the state after the step (`grad_h`, `grad_c`), replaces it by the gradient of the state
-before the step, and writes the gradients of the gates' pre-activations (`grad_gates`), which are also the gradients of
-the projected input. The buffer `gates` holds the projected input, then the gates.
+`forward` computes the state after a step from the state before it, and saves what the gradient needs in packed buffers,
+which have rows for all steps as in `PackedSequence`. `backward` gets the gradient of the state after the step
+(`grad_h`, `grad_c`), replaces it by the gradient of the state before the step, and writes the gradients of the gates'
+pre-activations (`grad_gates`), which are also the gradients of the projected input. The buffer `gates` holds the
+projected input, then the gates.
 
 Sigmoid and tanh have relative errors below 3e-7 (float) and 1e-15 (double), also near zero; a sigmoid of less than
 −87 (−708) is 0. NaN stays NaN.

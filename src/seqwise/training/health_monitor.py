@@ -1,0 +1,88 @@
+"""`HealthMonitor`: reports during training what is certainly wrong, each once, in one line with a suggestion.
+
+It reads the numbers that are written to `metrics.jsonl` and nothing else: no weight, gradient or random number changes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.task import Task
+from seqwise.training.health_rules import RULES, Curve, RunProperties
+from seqwise.training.run import Run
+from seqwise.training.step import Step
+
+CHECK_ROWS = 10  # lines of metrics.jsonl between two checks, and
+CHECK_SHARE = 0.02  # of all lines so far, so that all checks of a long run take no noticeable time
+
+
+class HealthMonitor:
+    """Reads the steps of one run that are logged; `rows` are the lines of the run from before it was resumed."""
+
+    def __init__(self, properties: RunProperties, rows: Sequence[Mapping[str, Any]] = ()):
+        curve = Curve.from_rows(rows)
+        self.properties, self.validations = properties, list(curve.validations)
+        columns = curve.steps, curve.losses, curve.norms, curve.rates
+        self.columns = [array("d", column.tolist()) for column in columns]  # 32 bytes per line
+        self.next_check = 0
+        self.reported: set[str] = set()
+        self.find_news(curve)  # what is already wrong was reported before the run was resumed
+
+    def add(self, step: Step) -> tuple[str, ...]:
+        """Adds a step that is logged; returns the messages for the user, usually none."""
+        for column, value in zip(self.columns, (step.number, step.loss, step.gradient_norm, step.learning_rate)):
+            column.append(value)
+        if step.validation:
+            self.validations.append((step.number, step.validation))
+        num_rows = len(self.columns[0])
+        if num_rows < self.next_check and not step.validation:
+            return ()
+        self.next_check = num_rows + max(CHECK_ROWS, int(CHECK_SHARE * num_rows))
+        steps, losses, norms, rates = (np.array(column) for column in self.columns)
+        return self.find_news(Curve(steps, losses, norms, rates, self.validations, step.progress, step.ended))
+
+    def find_news(self, curve: Curve) -> tuple[str, ...]:
+        """Returns a line for the first rule that reports a problem, unless it was reported before.
+
+        Of several, the first is the cause of the others: only that one is reported.
+        """
+        for rule in RULES:
+            diagnosis = rule(curve, self.properties)
+            if diagnosis is not None and diagnosis.severity == "problem":
+                is_new = diagnosis.rule not in self.reported
+                self.reported.add(diagnosis.rule)
+                return (diagnosis.format_line(),) if is_new else ()
+        return ()
+
+
+def open_monitor(run: Run, task: Task, model: nn.Module) -> HealthMonitor:
+    """Returns the monitor of a run, which may be new or resumed."""
+    return HealthMonitor(collect_properties(run.settings, task, model), run.read_metrics())
+
+
+def collect_properties(settings: ResolvedSettings, task: Task | None, model: nn.Module | None = None) -> RunProperties:
+    """Returns what the rules need to know of a run; `task` is None if its data cannot be read."""
+    training = settings.training
+    scale = norm = None
+    if model is not None:
+        matrices = [parameter.detach().float() for parameter in model.parameters() if parameter.dim() >= 2]
+        norm = sum(float(matrix.square().sum()) for matrix in matrices) ** 0.5
+        scale = norm / max(1, sum(matrix.numel() for matrix in matrices)) ** 0.5
+    return RunProperties(
+        settings.task,
+        training.learning_rate,
+        training.optimizer,
+        training.clip,
+        training.clip_threshold,
+        None if task is None else task.target_entropy(settings),
+        None if task is None else task.target_entropy(settings, is_smoothed=False),
+        scale,
+        norm,
+        {"classify": "label", "tag": "tag"}.get(settings.task, "token"),
+    )
