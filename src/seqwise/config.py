@@ -324,6 +324,8 @@ class TrainingSettings(Section):
     """Type of matrix products; by default bfloat16 on GPUs that support it, else float32."""
     compile: bool = False
     """Compile the layers of Transformers, on GPUs: some seconds at the start, faster steps."""
+    watch: bool = False
+    """Record gradients, updates and gates of each layer over training, for seqwise inspect RUN --view training."""
 
 
 class Settings(Section):

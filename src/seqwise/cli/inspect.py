@@ -102,6 +102,8 @@ class Inspect:
     """horizon: the longest context to measure, in tokens, words or steps."""
     num_targets: Annotated[int | None, UNSET] = None
     """horizon: how many targets are scored."""
+    watch: bool = False
+    """training: redraw the view until the runs end, or Ctrl-C."""
     figure: Annotated[int | None, UNSET] = None
     """Number of the figure to draw or write, from 1; without it all are."""
     out: Annotated[Path | None, UNSET] = None

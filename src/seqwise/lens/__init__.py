@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from seqwise.lens.neighbours import neighbours as neighbours
     from seqwise.lens.senses import senses as senses
     from seqwise.lens.states import states as states
+    from seqwise.lens.training import training as training
     from seqwise.lens.units import units as units
 
 # Name of a view → its module, and what it shows in one line.
@@ -48,6 +49,10 @@ VIEWS = {
     "neighbours": ("seqwise.lens.neighbours", "the nearest words in the embedding that the model has learned"),
     "senses": ("seqwise.lens.senses", "one word in several sentences, layer by layer"),
     "states": ("seqwise.lens.states", "hidden states as a map, by PCA or t-SNE"),
+    "training": (
+        "seqwise.lens.training",
+        "loss, learning rate and gradients of one or several runs over training, also while they are trained",
+    ),
     "units": ("seqwise.lens.units", "what single units track, such as quotes, brackets or positions"),
 }
 

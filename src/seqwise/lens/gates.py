@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from seqwise.errors import UsageError
+from seqwise.layers.diagnostics import CLOSED, GATES, OPEN
 from seqwise.layers.record import Recording
 from seqwise.lens.recurrent import (
     RecurrentLayer,
@@ -29,9 +30,7 @@ from seqwise.lens.subject import Subject, open_subject
 from seqwise.lens.view import View
 from seqwise.page.figures import BarChart, Figure, Heatmap, Table
 
-CLOSED, OPEN = 0.1, 0.9
 MAX_UNITS = 40  # rows of a heatmap: those that vary most
-GATES = ("input", "forget", "output", "update", "reset")  # between 0 and 1
 NAMES = {"input": "input gate i", "forget": "forget gate f", "output": "output gate o", "update": "update gate z",
          "reset": "reset gate r", "candidate": "candidate", "cell": "cell c", "hidden": "state h"}  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, GatedCell, LSTMCell, ReplacingUpdate
+from seqwise.layers.diagnostics import make_label as make_label
 from seqwise.layers.record import Recording
 from seqwise.lens.subject import Subject
 
@@ -37,16 +37,6 @@ def list_layers(subject: Subject) -> list[RecurrentLayer]:
         if isinstance(module, Cell):
             layers.append(RecurrentLayer(path, make_label(path), module, ".backward_layer." in f".{path}."))
     return layers
-
-
-def make_label(path: str) -> str:
-    """Returns a name of a layer for readers, from its dotted path: "decoder, layer 1, backward"."""
-    parts = path.split(".")
-    side = {"decoder": "decoder", "decoders": "decoder", "encoder": "encoder"}.get(parts[0], "")
-    number = re.search(r"\.layer\.(\d+)|\bl(\d+)\b", f".{path}")
-    depth = int(next(group for group in number.groups() if group)) + 1 if number else 1
-    direction = "backward" if "backward_layer" in parts else "forward" if "forward_layer" in parts else ""
-    return ", ".join(part for part in (side, f"layer {depth}", direction) if part)
 
 
 def choose_layers(subject: Subject, layer: int | str | None) -> list[RecurrentLayer]:

@@ -5,7 +5,7 @@
     tokenizer.json       the vocabulary                  task.json           other attributes that the task needs
     checkpoints/step-N/  all that resuming needs         start.safetensors   vectors of `--vectors`, if any
     README.md            the model card                  curve.svg           the learning curve
-    summary.json         times and final validation
+    summary.json         times and final validation      watch.jsonl         layers over training (`--training.watch`)
     training_summary.safetensors  hashes of the training examples, and baselines
 
 Loading one never executes code. `Run` reads and writes the folder; it does not train.
@@ -162,6 +162,10 @@ class Run:
     def metrics_file(self) -> Path:
         return self.folder / "metrics.jsonl"
 
+    @property
+    def watch_file(self) -> Path:
+        return self.folder / "watch.jsonl"
+
     @cached_property
     def preprocessor(self) -> Preprocessor:
         """Returns the vocabularies and other attributes that were computed from the training split."""
@@ -225,29 +229,46 @@ class Run:
     def log(self, step: Step) -> None:
         """Appends a line to `metrics.jsonl`."""
         values = {key: value for key, value in asdict(step).items() if value not in ("", ())}  # no empty notes
-        row = {"step": values.pop("number"), **values}
-        with explain_write_errors(self.metrics_file, get_resume_fix(self.folder)):
-            with self.metrics_file.open("a", encoding="utf-8") as file:
+        self._append(self.metrics_file, {"step": values.pop("number"), **values})
+
+    def log_layers(self, row: dict[str, Any]) -> None:
+        """Appends a line to `watch.jsonl`: a row of `training.watch.LayerWatch`."""
+        self._append(self.watch_file, row)
+
+    def _append(self, path: Path, row: dict[str, Any]) -> None:
+        with explain_write_errors(path, get_resume_fix(self.folder)):
+            with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Returns every complete line of `metrics.jsonl`."""
-        if not self.metrics_file.exists():
-            return []
-        rows = []
-        for line in self.metrics_file.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError):  # a line cut short by a kill or a full disk
-                rows.append(json.loads(line))
-        return rows
+        return _read_rows(self.metrics_file)
+
+    def read_layers(self) -> list[dict[str, Any]]:
+        """Returns every complete line of `watch.jsonl`; none if the run was trained without `--training.watch`."""
+        return _read_rows(self.watch_file)
 
     def drop_metrics_after(self, step: int) -> None:
         """Removes what a killed process wrote after its last checkpoint; the resumed run writes it again."""
-        lines = [json.dumps(row) + "\n" for row in self.read_metrics() if row["step"] <= step]
-        self.write_text(self.metrics_file.name, "".join(lines))
+        for path in (self.metrics_file, self.watch_file):
+            if path.exists() or path == self.metrics_file:
+                lines = [json.dumps(row) + "\n" for row in _read_rows(path) if row["step"] <= step]
+                self.write_text(path.name, "".join(lines))
 
     def write_text(self, name: str, text: str) -> None:
         """Replaces a small file of the run."""
         write_text(self.folder / name, text, fix=get_resume_fix(self.folder))
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    """Returns every complete line of a file of JSON objects, which may be missing."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):  # a line that is being written, or was cut short by a kill or a full disk
+            rows.append(json.loads(line))
+    return rows
 
 
 def find_free_folder(name: str) -> Path:

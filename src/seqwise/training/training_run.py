@@ -59,6 +59,7 @@ from seqwise.training.validation import (
     estimate_share,
     measure_share,
 )
+from seqwise.training.watch import LayerWatch
 from seqwise.training.word_vectors import WordVectors
 from seqwise.user_files import get_files_by_name
 
@@ -192,6 +193,8 @@ class TrainingRun:
         self.valid_size = task.valid_size()
         self.budget_tokens = count_budget_tokens(self.trainer.budget, task.size().num_tokens)
         self._choose_validation_share()
+        is_watched = settings.training.watch and world.is_first
+        self.layer_watch = LayerWatch(self.trainer, run.log_layers) if is_watched else None
         self.monitor = open_monitor(run, task, model)
 
     def _validate(self, share: float | None = None) -> dict[str, float]:
@@ -348,6 +351,8 @@ class TrainingRun:
         if self.world.is_first and is_due:
             step = replace(step, notes=(*step.notes, *self.monitor.add(step)))
             self.run.log(step)
+        if self.layer_watch is not None:
+            self.layer_watch.finish_step(step)
         return step
 
     def _save_best_weights(self) -> None:

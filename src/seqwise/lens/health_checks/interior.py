@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from seqwise.errors import UsageError
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.cells import Cell
+from seqwise.layers.diagnostics import DEAD_FLOOR, DEAD_RATIO
 from seqwise.layers.record import Recording
 from seqwise.layers.transformer import FeedForward
 from seqwise.lens.attention_layers import label_attention
@@ -28,7 +29,6 @@ from seqwise.page.figures import Finding
 
 SATURATED, FULLY_SATURATED = 0.9, 0.97  # share of the values of a gate that are closed or open
 DEAD_SHARE, MOSTLY_DEAD = 0.1, 0.5  # of the units of a layer
-DEAD_RATIO, DEAD_FLOOR = 0.01, 1e-5  # of a unit's standard deviation: relative to large ones of its layer, and absolute
 DEAD_HEAD = 0.01  # size of what a head adds, relative to the median head of its layer
 MIN_POSITIONS = 40  # tokens on which units are measured
 NO_GRADIENT = 1e-7  # gradient / weights of a layer, relative to the median layer
