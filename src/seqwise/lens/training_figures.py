@@ -97,9 +97,7 @@ def draw_layers(data: Mapping[str, Any], run_name: str, usual_ratio: float) -> l
     ]
     if any(np.nanmax(shares, initial=0.0) > 0 for shares in data["dead_units"].values()):
         title = f"Dead units{suffix}"
-        note = (
-            f"Units whose value varies over tokens by less than {DEAD_RATIO:.0%} of that of active ones."
-        )
+        note = f"Units whose value varies over tokens by less than {DEAD_RATIO:.0%} of that of active ones."
         figures.append(_draw_many(title, steps, data["dead_units"], "share of units", is_log=False, note=note))
     return figures
 
