@@ -285,6 +285,20 @@ def test_the_operations_per_token_match_the_published_rate(transformer):
     assert 514_000 * transformer.count_flops_per_token(transformer.ROWS["cuda"]) / 1e12 == pytest.approx(440, rel=0.01)
 
 
+# ---- recording
+
+
+def test_recording_of_every_family_changes_no_output(benchmark_script, capsys):
+    recording = benchmark_script("recording")
+    assert recording.main(["--length", "8", "--width", "8", "--repeats", "1"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[0] for row in rows] == list(recording.FAMILIES)
+    assert all(row[-1] == "equal" for row in rows)
+    operations = {row[0]: int(row[-2].replace(",", "")) for row in rows}
+    assert operations["lstm"] == 2 * 16 * 8 * 8  # two layers of 16 k² per token
+    assert operations["transformer"] == 2 * (24 * 8 * 8 + 4 * 8 * 8)  # 24 k² and 4 M k, with M = k = 8
+
+
 # ---- decoding and cost
 
 

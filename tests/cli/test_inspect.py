@@ -63,6 +63,15 @@ def test_several_runs_are_on_one_chart(seqwise_command, trained_run):
     assert [name.split()[0] for name in json.loads(result.out)["data"]] == ["lstm", "gru"]
 
 
+def test_the_cost_of_several_runs_needs_no_text_and_no_measurement(seqwise_command, trained_run):
+    runs = trained_run("lstm", "words"), trained_run("gru", "words")
+    result = seqwise_command("inspect", *runs, "--view", "cost", "--no-measure", "--max-length", "64", "--json")
+    assert (result.status, result.err) == (0, "")
+    for values in json.loads(result.out)["data"].values():
+        assert values["lengths"] == [8, 16, 32, 64]
+        assert "measured" not in values
+
+
 def test_without_a_text_an_example_is_chosen_and_named(seqwise_command, trained_run):
     result = seqwise_command("inspect", trained_run("lstm", "words"), "--view", "gates", "--json")
     assert result.status == 0

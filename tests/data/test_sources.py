@@ -12,6 +12,8 @@ import pytest
 from seqwise.data import reading
 from seqwise.data.corpus.sources import Corpus, open_corpus, open_unsplit
 from seqwise.errors import DataError
+from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.corpus_task import select_split
 
 LINES = "".join(f"line {number}\n" for number in range(100))
 
@@ -389,3 +391,10 @@ def test_an_invalid_file_name_is_rejected(tmp_path: Path) -> None:
 def test_a_read_error_in_the_middle_of_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to("/proc/self/mem")
     assert_refused(tmp_path / "a.txt", "cannot be read: Input/output error")
+
+
+def test_a_folder_with_a_test_split_is_evaluated_on_it_even_if_validation_text_is_held_out(tmp_path: Path) -> None:
+    write_files(tmp_path, train_txt=LINES, test_txt="e f\n")
+    assert open_corpus(tmp_path).has_predefined_splits
+    corpus, split = select_split(str(tmp_path), ResolvedSettings(), None, "another fingerprint")
+    assert (split, join_texts(corpus, "test")) == ("test", "e f\n")

@@ -203,7 +203,7 @@ def test_a_key_that_occurs_twice_in_an_object_is_an_error(tmp_path: Path):
     ]
 
 
-@pytest.mark.parametrize(("separator", "word"), [(";", "semicolons"), ("|", "bars"), ("\t", "tabs")])
+@pytest.mark.parametrize(("separator", "word"), [(";", "semicolons"), ("|", "vertical bars"), ("\t", "tabs")])
 def test_another_separator_is_detected_and_reported(tmp_path: Path, separator: str, word: str):
     content = "text,label\n" + '"good, really",1\nbad,0\n'.replace(",1", f"{separator}1")
     content = content.replace("text,", f"text{separator}").replace("bad,", f"bad{separator}")

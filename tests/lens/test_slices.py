@@ -14,7 +14,7 @@ from seqwise.tasks.error_report import (
     SliceGroup,
     describe_band,
     find_band_edges,
-    keep_frequent,
+    keep_most_confused,
     list_confusions,
 )
 
@@ -129,7 +129,7 @@ def test_confusions_are_listed_by_frequency():
 def test_labels_without_errors_are_added_up_in_a_large_confusion_matrix():
     counts = np.diag([10, 20, 30, 40])
     counts[0, 1] = 3
-    names, merged = keep_frequent(["a", "b", "c", "d"], counts, limit=3)
+    names, merged = keep_most_confused(["a", "b", "c", "d"], counts, limit=3)
     assert names == ["a", "b", "2 others"]
     assert merged.tolist() == [[10, 3, 0], [0, 20, 0], [0, 0, 70]]
 

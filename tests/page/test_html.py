@@ -25,6 +25,7 @@ from seqwise.page.script import COMPONENTS, bundle, dump_json_for_script, list_m
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "src" / "seqwise" / "page"
+REPORT = ROOT / "src" / "seqwise" / "compare" / "report" / "page"
 SUMMARY = ("Units forget over 8.3 tokens.", "Head 1 attends to the previous token.")
 MODULES = sorted(path.name for path in COMPONENTS.glob("*.js"))
 
@@ -81,26 +82,26 @@ def test_a_module_sets_text_only_as_text(name: str):
 
 
 def test_every_file_is_used_installed_and_short():
-    assert sorted(list_modules("page.js")) == MODULES
+    assert sorted(path.name for path in list_modules(COMPONENTS / "page.js")) == MODULES
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["seqwise"]
-    for path in (FOLDER / "page.html", FOLDER / "style.css", *(COMPONENTS / name for name in MODULES)):
+    for path in (*FOLDER.glob("*.html"), *FOLDER.glob("*.css"), *(COMPONENTS / name for name in MODULES)):
         assert any(fnmatch(path.relative_to(ROOT / "src" / "seqwise").as_posix(), pattern) for pattern in patterns)
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_uses_all_that_it_imports(name: str):
-    text = (COMPONENTS / name).read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", [*COMPONENTS.glob("*.js"), *REPORT.glob("*.js")], ids=lambda path: path.name)
+def test_a_module_uses_all_that_it_imports(path: Path):
+    text = path.read_text(encoding="utf-8")
     imported = {each.strip() for names, _ in script._IMPORT.findall(text) for each in names.strip("{}").split(",")}
     body = script._IMPORT.sub("", text)
     assert {each for each in imported if not re.search(rf"\b{re.escape(each)}\b", body)} == set()
 
 
 def test_the_joined_modules_are_a_script_without_imports(tmp_path: Path):
-    joined = bundle("page.js")
+    joined = bundle(COMPONENTS / "page.js")
     assert re.findall(r"^\s*(?:import|export)\b", joined, re.MULTILINE) == []
-    order = list_modules("page.js")
+    order = [path.name for path in list_modules(COMPONENTS / "page.js")]
     assert order.index("elements.js") < order.index("heatmap.js") < order.index("heatmap-grid.js")
     assert order[-1] == "page.js"
     node = shutil.which("node")
@@ -111,21 +112,30 @@ def test_the_joined_modules_are_a_script_without_imports(tmp_path: Path):
     assert result.stderr == ""
 
 
-def test_modules_that_import_each_other_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_modules_that_import_each_other_are_reported(tmp_path: Path):
     (tmp_path / "a.js").write_text('import { b } from "./b.js";\nexport const a = b;\n')
     (tmp_path / "b.js").write_text('import { a } from "./a.js";\nexport const b = a;\n')
-    monkeypatch.setattr(script, "COMPONENTS", tmp_path)
     with pytest.raises(ValueError, match=r"a\.js → b\.js → a\.js"):
-        list_modules("a.js")
+        list_modules(tmp_path / "a.js")
 
 
-def test_a_joined_module_has_its_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_modules_of_two_folders_must_have_different_names(tmp_path: Path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a.js").write_text("export const a = 1;\n")
+    (tmp_path / "inner" / "b.js").write_text('import { a } from "../a.js";\nexport const b = a;\n')
+    assert list_modules(tmp_path / "inner" / "b.js") == [tmp_path / "a.js", tmp_path / "inner" / "b.js"]
+    assert 'const { a } = modules["a.js"];' in bundle(tmp_path / "inner" / "b.js")
+    (tmp_path / "inner" / "a.js").write_text('import { a } from "../a.js";\nexport const c = a;\n')
+    with pytest.raises(ValueError, match="two modules have the same name"):
+        list_modules(tmp_path / "inner" / "a.js")
+
+
+def test_a_joined_module_has_its_own_names(tmp_path: Path):
     (tmp_path / "a.js").write_text("// one\nconst size = 1;\nexport const one = () => size;\n")
     (tmp_path / "b.js").write_text(
         'import { one } from "./a.js";\nconst size = 2;\nexport function two() {\n  one();\n}\n'
     )
-    monkeypatch.setattr(script, "COMPONENTS", tmp_path)
-    assert bundle("b.js").splitlines() == [
+    assert bundle(tmp_path / "b.js").splitlines() == [
         "const modules = {};",
         'modules["a.js"] = (() => {',
         "const size = 1;",

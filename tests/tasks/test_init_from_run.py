@@ -124,6 +124,7 @@ def test_the_copied_encoder_is_fine_tuned(get_run, labelled_data: str, tmp_path:
     assert trained.predict("the old model reads").values["label"] in ("old", "small")
     loaded_evaluation = seqwise.load(tmp_path / "out").evaluate(labelled_data)
     assert loaded_evaluation.metrics == trained.evaluate(labelled_data).metrics
+    assert f" tokens, of the run `{source}`\n" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_learned_positions_determine_the_maximum_length(get_run, labelled_data: str, tmp_path: Path):

@@ -168,8 +168,8 @@ def test_out_of_memory_halves_the_micro_batch_and_keeps_the_update():
     torch.testing.assert_close(get_weights(unlimited), get_weights(limited), rtol=1e-4, atol=1e-6)
     assert limited.micro_batches.num_micro_batches == 4
     assert [note for step in steps for note in step.notes] == [
-        "out of memory: the batch of 8 sequences is now computed in 2 micro-batches; the updates stay the same.",
-        "out of memory: the batch of 8 sequences is now computed in 4 micro-batches; the updates stay the same.",
+        "out of memory: the batch of 8 sequences is now computed in 2 micro-batches, whose gradients are summed.",
+        "out of memory: the batch of 8 sequences is now computed in 4 micro-batches, whose gradients are summed.",
     ]
 
 
@@ -368,7 +368,7 @@ def test_a_finished_step_is_yielded_before_the_next_batch_fails(looking_ahead):
     trainer.model.forward = lambda *args: 1 / 0 if len(calls) == 3 else (calls.append(None), forward(*args))[1]
     steps = trainer.steps()
     assert [next(steps).number for _ in range(3)] == [1, 2, 3]
-    assert (trainer.state.step, trainer.average.count) == (3, 4)
+    assert (trainer.state.step, trainer.average.num_averaged) == (3, 4)
     with pytest.raises(ZeroDivisionError):
         next(steps)
 

@@ -720,7 +720,7 @@ def test_out_of_memory_frees_graphs_first_and_then_splits_the_batch() -> None:
         notes += step.notes
     assert notes == [
         "out of memory: CUDA graphs are freed; training continues without them.",
-        "out of memory: the batch of 4 sequences is now computed in 2 micro-batches; the updates stay the same.",
+        "out of memory: the batch of 4 sequences is now computed in 2 micro-batches, whose gradients are summed.",
     ]
     assert trainer.micro_batches.num_micro_batches == 2
     assert not trainer.replay.graphs

@@ -4,7 +4,7 @@ Each computes its initial state from a summary of the memory, and returns one ve
 attend to the memory:
 
     InitialStateDecoder   never: the initial state is all it gets of the memory (Sutskever et al. 2014)
-    LuongDecoder          after the recurrent layers: all steps run in parallel
+    LuongDecoder          after the recurrent (or fixed-window) layers: all steps run in parallel
     InputFeedingDecoder   the same, and the result enters the next step (Luong et al. 2015, §3.3): step by step
     BahdanauDecoder       before: the previous state is the query, the context enters the cell (Bahdanau et al. 2015)
 
@@ -71,7 +71,7 @@ def build_decoder(
 
 
 def supports_input_feeding(model: str, attention: str) -> bool:
-    """Returns whether the attention of a step can enter the next: in recurrent decoders that attend after the cell."""
+    """Returns whether the attention of a step can enter the next: in RNN, GRU or LSTM that attend after the cell."""
     return model in RECURRENT_FAMILIES and model != "attentive-rnn" and attention in ("dot", "general")
 
 

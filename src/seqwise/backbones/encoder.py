@@ -103,7 +103,7 @@ class BidirectionalBackbone(RecurrentBackbone):
 
 
 class AttentiveBackbone(RecurrentBackbone):
-    """Recurrent layers, then self-attention: h_t = s_t + a_t, where a_t attends to the last `attention_span` states."""
+    """Recurrent layers, then state attention: h_t = s_t + a_t, where a_t attends to s_{t−attention_span} … s_t."""
 
     def __init__(self, layers: Sequence[nn.Module], dropout: float, attention_span: int):
         super().__init__(layers, dropout)
@@ -175,7 +175,7 @@ class FeedForwardBackbone(nn.Module):
 
 
 class CentredFeedForward(FeedForwardBackbone):
-    """A fixed window centred on its position: it covers as many vectors before as after it."""
+    """A fixed window centred on its position: as many vectors before as after it; if it is even, one less before."""
 
     stateful = False
 

@@ -1,7 +1,8 @@
 """Image encoders: images → region vectors, the memory that a decoder attends to. They know nothing of captions.
 
 Each encoder returns one vector per region of an image and reads every image by itself: nothing is normalised over the
-batch, so the loss of a batch is the sum of the losses of its images.
+batch, so the loss of a batch is the sum of the losses of its images. In this module S is the side of an image in
+pixels, F the number of frames and R the number of regions.
 
 - `ConvolutionalEncoder`: strided 3 × 3 convolutions down to a small grid, each cell a region.
 - `PatchEncoder`: the pixels of each patch through one matrix, then a Transformer encoder (Dosovitskiy et al. 2021).
@@ -121,7 +122,7 @@ class ConvolutionalEncoder(nn.Module):
         stages = max(1, math.ceil(math.log2(size / grid)))
         channels = [CHANNELS, *(max(8, width >> (stages - 1 - i)) for i in range(stages - 1)), width]
         self.stage = nn.ModuleList()
-        self.side = size
+        self.image_size = self.side = size
         for inputs, outputs in pairwise(channels):
             layers = [Convolution(inputs, outputs, stride=2), ImageNorm(outputs), nn.ReLU()]
             self.stage.append(nn.Sequential(*layers, *(ResidualBlock(outputs) for _ in range(blocks))))
@@ -215,7 +216,7 @@ class FeatureEncoder(nn.Module):
         self.norm, self.positions = LayerNorm(width), LearnedPositions(width, max_regions)
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Memory:
-        """Returns a memory (B, R, width) of features (B, R, W), padded after each image's number of regions."""
+        """Returns a memory (B, R, width) of features (B, R, inputs), padded after each image's number of regions."""
         regions = self.positions(self.norm(self.input_projection(features.to(self.input_projection.weight.dtype))))
         record_value(self, "regions", regions)
         return Memory(regions, lengths)

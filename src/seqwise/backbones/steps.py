@@ -48,7 +48,7 @@ class BackboneStep(ABC):
     batch_size: int
 
     def prepare_cache(self) -> None:  # noqa: B027 - most steps need nothing
-        """Prepares the memory for one more step, where it may be full."""
+        """Prepares the cache of past steps for one more: chooses its slot, and makes room if the cache is full."""
 
     @abstractmethod
     def advance(self, x: Tensor) -> Tensor:

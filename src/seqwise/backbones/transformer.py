@@ -1,8 +1,8 @@
 """The Transformer as a backbone and as a decoder.
 
-The backbone is decoder-only: causal, with a cache of keys and values when it continues a sequence. It attends to at
-most `window` positions. When the cache is full, the last half window is read again from its vectors: positions then
-never exceed those in training, for any position encoding, and the cost per token stays bounded.
+The backbone is an encoder (bidirectional), or decoder-only: causal, with a cache of keys and values when it continues a
+sequence. It attends to at most `window` positions. When the cache is full, the last half window is read again from its
+vectors: positions then never exceed those in training, for any position encoding, and the cost per token stays bounded.
 
 The decoder reads a whole sequence over a memory, or step by step with the beams of a search together. In a search, the
 keys and values of all beams of a source are stored in *slots* that the beams share: a new step fills one slot per beam,

@@ -65,7 +65,8 @@ class Compare:
     seeds: int = ComparisonOptions.seeds
     """Training runs of each family, each with another seed."""
     lr_trials: int = ComparisonOptions.lr_trials
-    """Number of learning rates to search among for each family, in at most a quarter of its budget; 1: no search."""
+    """Number of learning rates to search among for each family, in at most a quarter of its budget; 1: no search. While
+    the best rate is the lowest or the highest, up to two more are tried beyond the budget."""
     out: Annotated[Path | None, UNSET] = None
     """Folder to create; runs/compare-N unless set."""
     resume: Annotated[Path | None, UNSET] = None

@@ -1,6 +1,6 @@
 """The output of a comparison on the terminal: live lines while it runs, then the table and the verdict of its report.
 
-It only reads events and the report; it computes nothing.
+It reads events, the plan, the outcomes of the search and the report; it computes no results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from seqwise.compare.run.jobs import Event, Job
     from seqwise.compare.run.stages import Stage
 
-RANKS: dict[Rank, str] = {"best": "best", "tied": "≈", "unsure": "?", "worse": "", "failed": "failed"}
+RANK_MARKS: dict[Rank, str] = {"best": "best", "tied": "≈", "unsure": "?", "worse": "", "failed": "failed"}
 EQUAL = "="  # mark of a tied family with exactly the mean of the best
 LEGEND = {EQUAL: "=: equal to the best", "≈": "≈: tied with the best", "?": "?: behind, but not certainly"}
 TEXT_COLUMNS = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "latency")
@@ -175,7 +175,7 @@ def build_table(report: Report) -> list[str]:
 def _get_mark(report: Report, family: Family) -> str:
     """Returns the mark of a family in the first column of the table."""
     is_equal = family.rank == "tied" and report.verdict is not None and family.name in report.verdict.equal
-    return EQUAL if is_equal else RANKS[family.rank]
+    return EQUAL if is_equal else RANK_MARKS[family.rank]
 
 
 def _format_legend(report: Report) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -33,6 +33,8 @@ EXAMPLES = """seqwise inspect runs/book
 seqwise inspect runs/book 'It was a dark night' --view gates --layer 1
 seqwise inspect runs/lstm runs/gru --view gradients --out gradients.html"""
 
+VIEW_OPTION = tyro.conf.arg(metavar="VIEW", help=f"What to show: {', '.join(VIEWS)}.")
+
 
 @dataclass
 class Inspect:
@@ -49,8 +51,9 @@ class Inspect:
         tyro.conf.arg(metavar="RUN [RUN …] [TEXT …]", help_behavior_hint=""),
     ] = ()
     """Run folders, or folders of comparisons, whose best run is used; then the text."""
-    view: Annotated[Literal[tuple(VIEWS)] | None, UNSET] = None  # type: ignore[valid-type]
-    """What to show."""
+    main_options: ClassVar = ("view", "layer", "head", "unit", "answer", "data", "figure", "out", "device", "json")
+
+    view: Annotated[Literal[tuple(VIEWS)] | None, UNSET, VIEW_OPTION] = None  # type: ignore[valid-type]
     layer: Annotated[str | None, UNSET] = None
     """The layer to show: its number from 1, or its name."""
     head: Annotated[int | None, UNSET] = None
@@ -63,6 +66,8 @@ class Inspect:
     """The unit to show: its number from 0."""
     answer: Annotated[str | None, UNSET] = None
     """The answer to explain: its number from 0, or its name."""
+    measure: bool = True
+    """cost: measure time and memory, and compare the count of operations with a profiler."""
     quick: bool = False
     """health: read only the curve of the run, neither its data nor its model."""
     span: Annotated[str | None, UNSET] = None
@@ -82,7 +87,7 @@ class Inspect:
     length_penalty: Annotated[float | None, UNSET] = None
     """decoding: the length penalty of beam search."""
     max_length: Annotated[int | None, UNSET] = None
-    """decoding: the maximum number of tokens to generate."""
+    """decoding: the maximum number of tokens to generate; cost: the length of the longest sequence."""
     greedy: bool = False
     """decoding: always choose the most probable token."""
     seed: Annotated[int | None, UNSET] = None
@@ -115,7 +120,8 @@ def main(argv: Sequence[str]) -> int:
 
     folders = [value for value in args.inputs if is_run(value)]
     texts = [value for value in args.inputs if not is_run(value)]
-    typed = [name for name in list_typed(argv) if name not in COMMON]
+    typed = [name if hasattr(args, name) else name.removeprefix("no_") for name in list_typed(argv)]  # --no-measure
+    typed = [name for name in typed if name not in COMMON]
     _check_arguments(args, folders, texts, typed)
     runs = [load_model("inspect", Path(folder), (), args.device) for folder in folders]
     if args.view is None:

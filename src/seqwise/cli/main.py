@@ -1,7 +1,7 @@
 """`seqwise COMMAND …`: dispatches to a command and turns every error into one message and an exit status.
 
-0 success, 1 failure, 2 usage error, 130 interrupted. Only the command that runs is imported, so that `seqwise --help`
-is fast. This module does not know what the commands do.
+0 success, 1 failure, 2 usage error, 130 interrupted, 141 the reader of a pipe has closed it. Only the command that runs
+is imported, so that `seqwise --help` is fast. This module does not know what the commands do.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def parse(spec: type[Spec], argv: Sequence[str], *, prog: str, example: str, def
             write(format_examples(example))
             raise
     if not {"--help", "-h"}.isdisjoint(words):
-        write(format_help(_print_help(spec), prog, getattr(spec, "main_options", ())))
+        write(format_help(_capture_help(spec), prog, getattr(spec, "main_options", ())))
         write(format_examples(example))
         raise SystemExit(0)
     message = io.StringIO()
@@ -104,7 +104,7 @@ def list_options(spec: type) -> list[str]:
 
     A switch has two forms: `--text.lowercase` and `--text.no-lowercase`.
     """
-    return [name for names in find_options(_print_help(spec)) for name in names]
+    return [name for names in find_options(_capture_help(spec)) for name in names]
 
 
 def find_options(page: str) -> list[list[str]]:
@@ -123,8 +123,8 @@ def list_typed(argv: Sequence[str]) -> list[str]:
 def read_config(argv: Sequence[str], models: Sequence[str | None]) -> Settings | None:
     """Returns the settings of `--config FILE`; None without a file.
 
-    A file with every section was saved by Seqwise: what it has chosen for its own model is left out if none of `models`
-    uses it. In any other file a setting without an effect is an error, as on the command line.
+    A file with every section was saved by Seqwise, and has settings that were chosen for its own model: those that none
+    of `models` uses are reset. In any other file a setting without an effect is an error, as on the command line.
     """
     path = find_value(argv, "--config")
     if path is None:
@@ -138,7 +138,7 @@ def read_config(argv: Sequence[str], models: Sequence[str | None]) -> Settings |
     return settings
 
 
-def _print_help(spec: type) -> str:
+def _capture_help(spec: type) -> str:
     """Returns tyro's page of all options."""
     page = io.StringIO()
     with suppress(SystemExit), _set_width(PAGE_WIDTH), redirect_stdout(page):

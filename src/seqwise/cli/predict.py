@@ -41,8 +41,8 @@ EXAMPLES = """seqwise predict runs/book 'It was' --temperature 0.8 --top-p 0.9 -
 seqwise predict runs/reviews 'A fine film.' 'Not again.' --json
 cat sentences.txt | seqwise predict runs/dates --beam 5"""
 
-# Option → the tasks that use it; for other tasks it is an error.
 _SEQUENCE_TASKS = ("translate", "caption")  # whose output is a generated sequence
+# Option → the tasks that use it; for other tasks it is an error.
 DECODING_OPTION_TASKS: dict[str, tuple[str, ...]] = {
     "max_length": ("language", *_SEQUENCE_TASKS),
     **dict.fromkeys(("beam", "length_penalty", "coverage_penalty", "min_length", "no_repeat_ngram"), _SEQUENCE_TASKS),
@@ -234,7 +234,7 @@ def _warn_about_unknown_tokens(tokenizer: Tokenizer, prompt: str) -> None:
 
 
 def _truncate_prompt(prompt: str) -> str:
-    """Returns the last `MAX_PROMPT` characters: a model reads the prompt in one pass, and its memory is limited."""
+    """Returns the last `MAX_PROMPT` characters: a model reads the prompt in one pass, which takes memory."""
     if len(prompt) <= MAX_PROMPT:
         return prompt
     console.warn(f"the prompt has {len(prompt):,} characters; only the last {MAX_PROMPT:,} are used.")
@@ -252,7 +252,7 @@ def reject_options_of_other_tasks(typed: Sequence[str], task: str, tasks: Mappin
 
 
 def build_beam_search(args: DecodingOptions, default: BeamSearchOptions) -> BeamSearchOptions:
-    """Returns the beam search options of the command line; the beam size is by default that of the task, or n-best."""
+    """Returns the beam search options that were typed; the default beam size is the task's, or --n-best if larger."""
     if args.max_length is not None and args.max_length < 1:
         raise UsageError(f"--max-length must be at least 1; received {args.max_length}.")
     names = [field.name for field in fields(BeamSearchOptions) if hasattr(args, field.name)]

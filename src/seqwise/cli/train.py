@@ -38,7 +38,7 @@ CHANGEABLE_ON_RESUME = ("budget",)  # settings that may differ from those of the
 
 @dataclass
 class Train:
-    """Train a model on DATA: a file, a folder, either of them gzipped, or builtin:NAME. docs/data.md lists the formats.
+    """Train a model on DATA: a file or a folder of files, gzipped or not, or builtin:NAME. docs/data.md lists formats.
 
     Settings that are not set are chosen for the data and the machine, and printed. Ctrl-C saves and stops.
     """

@@ -1,7 +1,7 @@
 """Which family suits some data: trials under one budget, statistics, the report.
 
-The module can be called: `seqwise.compare(...)` is `seqwise.compare.api.compare`, whichever of the two names Python
-happens to have bound first.
+The module can be called: `seqwise.compare(...)` calls `seqwise.compare.api.compare`. The name `seqwise.compare` cannot
+be that function itself, because Python binds it to this package when any module in it is imported.
 """
 
 from __future__ import annotations

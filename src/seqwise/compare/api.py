@@ -46,7 +46,7 @@ class Comparison:
 
     @property
     def leaderboard(self) -> list[dict[str, Any]]:
-        """A row per family, best first: name, rank, mean, low, high, parameters, costs."""
+        """A row per family, best first, with `LEADERBOARD_KEYS`; `low` and `high` are the interval over seeds."""
         return [{key: getattr(family, key) for key in LEADERBOARD_KEYS} for family in self.report.families]
 
     @property
@@ -66,7 +66,7 @@ class Comparison:
 
     @property
     def best(self) -> TrainedModel:
-        """The model of the best family with the best validation."""
+        """The trained model of the best family; of its seeds the one with the best validation."""
         name = self.report.verdict.best if self.report.verdict else None
         run = None if name is None else self.report.family(name).run
         if run is None:
@@ -106,13 +106,13 @@ def compare(
     variants: further families, name → settings, or a YAML file of them
     task: detected unless set
     budget: for each family and seed, such as "2m" or "3-epochs"
-    seeds: trainings of each family
+    seeds: how many training runs each family has, each with another seed
     match: what is equal for all families: "parameters", "time" or "tokens"
     parameters: the number of parameters of all families, such as "300k"
-    lr_trials: learning rates of the search; 1 searches for none
-    examples: disagreements shown in the report
+    lr_trials: how many learning rates the search tries first for each family; 1 means no search
+    examples: how many test examples on which families disagree the report shows
     nproc: processes that train one model together
-    strict: raise an error for a budget too short for one validation
+    strict: raise an error for a time budget too short for some updates and one validation
     out, settings, overrides: as of `seqwise.train`, for all families
     engine, workers: "local" or "ray", and the number of worker processes
     on_event: called with the progress
@@ -194,7 +194,7 @@ def _create_comparison(data: Data, arguments: Mapping[str, Any], out: Path | Non
 
 
 def _format_call(data: str, arguments: Mapping[str, Any]) -> str:
-    """Returns the call as Python code, without the folder, which exists once the comparison is created."""
+    """Returns the call as Python code, without `out`: it can be repeated, but that folder exists by then."""
 
     def simplify(value: Any) -> Any:
         if isinstance(value, Settings):

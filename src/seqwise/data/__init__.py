@@ -1,1 +1,1 @@
-"""Files → token stores → batches. It knows nothing of models."""
+"""Files → token stores or examples → batches. It knows nothing of models."""

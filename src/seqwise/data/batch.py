@@ -106,8 +106,13 @@ class Batches(Protocol):
     """A source of batches, as the training loop needs it."""
 
     @property
-    def steps(self) -> int: ...
-    def epoch(self, index: int, start: int = 0) -> Iterator[Any]: ...
+    def steps(self) -> int:
+        """Batches per epoch, the same on all ranks."""
+        ...
+
+    def epoch(self, index: int, start: int = 0) -> Iterator[Any]:
+        """Yields the batches of an epoch from batch `start` on."""
+        ...
 
 
 def shard_batch(batch_size: int, rank: int, world_size: int) -> range:
@@ -126,11 +131,11 @@ class BucketLoader(Generic[B]):
     """Training batches of whole examples of similar length.
 
     `lengths[i]` is the length of example i; `collate` returns the batch of some examples by their indices. A batch has
-    at most `batch_size` examples, and at most `max_tokens` tokens with its padding, so that one long line does not
-    exhaust the memory, but always at least one example per process. A last batch with fewer examples than processes is
-    filled up with the shortest examples; otherwise every example is in exactly one batch of an epoch. Which examples
-    are in which batch, and the order of the batches, are pure functions of (seed, epoch). Processes share each batch:
-    their number changes only batches with fewer examples than processes.
+    at most `batch_size` examples, and at most `max_tokens` tokens (0: any number) with its padding, so that one long
+    line does not exhaust the memory, but always at least one example per process. A last batch with fewer examples than
+    processes is filled up with the shortest examples; otherwise every example is in exactly one batch of an epoch.
+    Which examples are in which batch, and the order of the batches, are pure functions of (seed, epoch). Processes
+    share each batch: their number changes only batches with fewer examples than processes.
     """
 
     def __init__(
@@ -199,7 +204,7 @@ def spread_indices(count: int, share: float = 1.0) -> np.ndarray:
 
 
 def spread_batches(batches: Batches, share: float = 1.0) -> Iterator[Any]:
-    """Yields a share of the batches of an epoch, at equal distances; no batch may continue the one before."""
+    """Yields a share of the batches of an epoch, at equal distances; they must all reset the state of the model."""
     for step in spread_indices(batches.steps, share):
         yield next(batches.epoch(0, int(step)))
 

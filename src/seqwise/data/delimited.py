@@ -1,4 +1,4 @@
-"""Parses comma-, semicolon-, tab- and bar-separated text into records, with the line of each.
+"""Parses comma-, semicolon-, tab- and pipe-separated text into records, with the line of each.
 
 The separator is detected. Reading continues after a malformed record, so that all errors are reported. The module knows
 nothing of columns.
@@ -18,7 +18,7 @@ from seqwise.data.reading import get_format_suffix
 from seqwise.errors import Findings
 
 csv.field_size_limit(1 << 30)  # a field may be a whole document
-SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 MIN_CONSISTENCY = 0.9  # share of the first rows with equally many fields, for a separator that the suffix does not name
 SAMPLE_ROWS = 100  # from which the separator is detected
 QUOTE_FIX = 'A text that contains the separator must be quoted: "one{separator} two"{separator}label'

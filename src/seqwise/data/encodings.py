@@ -1,8 +1,8 @@
 """Detects the encoding of text files and decodes them. The module knows nothing of documents or tables.
 
-UTF-8 and UTF-16 (with or without a byte order mark), Windows-1252 and Latin-1 are detected. A file is read as one of
-the latter two only if most of its bytes above 0x7F are not UTF-8 and most of its letters are below: text in Cyrillic or
-Japanese encodings would otherwise be read as nonsense. Bytes that are not text are an error.
+UTF-8 and UTF-16 (with or without a byte order mark), UTF-32 (with one), Windows-1252 and Latin-1 are detected. A file
+is read as one of the latter two only if most of its bytes above 0x7F are not UTF-8 and most of its letters are below:
+text in Cyrillic or Japanese encodings would otherwise be read as nonsense. Bytes that are not text are an error.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Splits(Generic[E]):
     split_rule: str  # how the splits were made, as a sentence
     parts: dict[str, list[E]] = field(repr=False)  # split → its examples
     findings: Findings = field(default_factory=Findings)
-    has_predefined_splits: bool = False  # the data came with a test split
+    has_predefined_splits: bool = False  # the data came with a test split; other splits may be held out
 
     @property
     def fingerprint(self) -> str:
@@ -151,7 +151,7 @@ def split_examples(
     description: str = "",
     get_label: Callable[[E], Hashable] | None = None,
 ) -> Splits[E]:
-    """Takes the splits that are missing out of the training examples, by a shuffle that is always the same.
+    """Creates the missing splits from training examples, which a shuffle chooses that is always the same.
 
     A fraction of 0 holds nothing out. Even distances would not do: where labels alternate, every tenth example has the
     same one. With `get_label` each split has the same share of every label, see `stratify`.

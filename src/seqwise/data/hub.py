@@ -1,7 +1,7 @@
 """`hf:NAME[/CONFIG]`: a data set of the Hugging Face Hub, or a local folder of one, as `.jsonl` files in the cache.
 
 The files are read like any other table. Labels are written by name, translations as one column per language; columns of
-images or sound are left out. The library `datasets` of the extra `hf` downloads the data; it executes no code of it.
+images or sound are left out. The library `datasets` of the extra `hf` downloads a data set without executing its code.
 """
 
 from __future__ import annotations

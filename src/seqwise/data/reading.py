@@ -33,13 +33,13 @@ from seqwise.environment import get_cache_folder
 from seqwise.errors import DataError, suggest_path
 from seqwise.text.patterns import replace_surrogates
 
-CHUNK_BYTES = 4 << 20  # maximum bytes of text in memory at once
+CHUNK_BYTES = 4 << 20  # of a text file that are read at once
 SAVED_DATA = "data"  # folder in the cache for data passed from Python; see in_memory.py
 
 
 @dataclass(frozen=True)
 class Document:
-    """Text with its location. A file larger than CHUNK_BYTES is read as several consecutive documents."""
+    """Text with its location: a document, or one of the consecutive chunks in which a text file is read."""
 
     text: str
     file: str
@@ -59,7 +59,7 @@ class Source:
     def __init__(self, path: Path, encoding: str | None = None):
         self.path, self.name = path, str(path)
         self.encoding = encoding or ""  # detected when the file is first opened, unless set
-        self.is_detected = not encoding
+        self.detects_encoding = not encoding
 
     def documents(self) -> Iterator[Document]:
         """Yields the documents, which are read again at each call."""
@@ -70,7 +70,7 @@ class Source:
         try:
             return self._summarize(progress)
         except InvalidUtf8Error as error:
-            if not self.is_detected:
+            if not self.detects_encoding:
                 raise
             with open_binary(self.path) as file:
                 self.encoding = find_encoding(_read_blocks(file, None), error)
@@ -123,7 +123,7 @@ class TextFile(Source):
     def find_cut(self, target: int, max_distance: int) -> int:
         """Returns the first byte at or after `target`, within `max_distance`, that follows a line break.
 
-        Without a line break it is the first that follows a blank, or else the first that begins a character.
+        Without a line break it is the first that follows a space, or else the first that begins a character.
         """
         with self.open() as file:
             if file.seekable():
@@ -207,7 +207,7 @@ FILE_TYPES = {
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".bin", ".safetensors", ".h5", ".hdf5"), "files of arrays"),
     **dict.fromkeys((".db", ".sqlite", ".feather", ".arrow", ".orc", ".avro"), "databases"),
     **dict.fromkeys((".html", ".htm", ".xml"), "web pages and XML"),
-}  # suffix → what such files are; none of them is read
+}  # suffix → what such files are; none of them is read as a text or a table
 
 
 def name_file_type(path: Path) -> str:
@@ -294,7 +294,7 @@ def _read_blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:
 
 
 def _find_chunk_end(data: bytes) -> int:
-    """Returns where a chunk ends: after the last line break; in a very long line after a blank or a character."""
+    """Returns where a chunk ends: after the last line break; in a very long line after a space or a character."""
     end = data.rfind(b"\n") + 1
     if end or len(data) < CHUNK_BYTES:
         return end

@@ -36,7 +36,7 @@ def is_frame(data: object) -> bool:
 
 
 def is_numeric(data: object) -> bool:
-    """Returns whether this is an array or Series of numbers, or a DataFrame with times, rather than of texts."""
+    """Returns whether this looks like time series: an array or Series of numbers, or a DataFrame with times."""
     if is_frame(data):
         return any(map(_has_times, _read_columns(data).values()))
     if isinstance(data, Mapping):
@@ -56,7 +56,7 @@ def _has_times(column: Any) -> bool:
 
 
 def get_splits(data: Any) -> dict[str, Any] | None:
-    """Returns the parts of a dictionary of splits by their usual names; None for other data."""
+    """Returns the parts of a dictionary of splits as train, valid and test; None for other data."""
     check_data(data)
     if not isinstance(data, Mapping):
         return None

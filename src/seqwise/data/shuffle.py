@@ -33,15 +33,15 @@ def mix_bits(values: np.ndarray) -> np.ndarray:
 def permute_indices(indices: np.ndarray, count: int, *key: int) -> np.ndarray:
     """Returns the images of some indices under the permutation of 0 … count-1 that belongs to the key.
 
-    A Feistel network permutes the numbers of 2b bits; a result outside 0 … count-1 is permuted again until it is
-    inside (cycle walking; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    A Feistel network permutes the numbers of 2 · `half_bits` bits; a result outside 0 … count-1 is permuted again until
+    it is inside (cycle walking; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
-    half = max(1, (max(count - 1, 1).bit_length() + 1) // 2)
+    half_bits = max(1, (max(count - 1, 1).bit_length() + 1) // 2)
     keys = [np.uint64(hash_integers(*key, round_index)) for round_index in range(_ROUNDS)]
-    values = _feistel(indices.astype(np.uint64), half, keys)
+    values = _feistel(indices.astype(np.uint64), half_bits, keys)
     outside = np.flatnonzero(values >= count)
     while len(outside):
-        values[outside] = _feistel(values[outside], half, keys)
+        values[outside] = _feistel(values[outside], half_bits, keys)
         outside = outside[values[outside] >= count]
     return values.astype(np.int64)
 
@@ -53,11 +53,11 @@ def permutation(count: int, *key: int) -> np.ndarray:
     return order
 
 
-def _feistel(values: np.ndarray, half: int, keys: list[np.uint64]) -> np.ndarray:
-    bits, low = np.uint64(half), np.uint64((1 << half) - 1)
-    left, right = values >> bits, values & low
+def _feistel(values: np.ndarray, half_bits: int, keys: list[np.uint64]) -> np.ndarray:
+    shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
+    left, right = values >> shift, values & mask
     for key in keys:
         mixed = (right ^ key) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0x94D049BB133111EB)
-        left, right = right, left ^ (mixed >> np.uint64(29) & low)
-    return left << bits | right
+        left, right = right, left ^ (mixed >> np.uint64(29) & mask)
+    return left << shift | right

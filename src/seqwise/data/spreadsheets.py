@@ -45,7 +45,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_records(path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
     """Yields (row number, cells as text) of a Parquet file or the first sheet of a workbook.
 
-    The first record has the names of the columns. Rows without any value are skipped, as in a text file.
+    The first record has the names of the columns. Rows of a sheet without any value are skipped, as blank lines are.
     """
     if get_format_suffix(path) == PARQUET:
         yield from format_objects(read_objects(path))

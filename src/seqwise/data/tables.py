@@ -44,7 +44,7 @@ class Table:
     """All rows of a file."""
 
     rows: list[Row]
-    has_header: bool  # the first line has the column names
+    has_header: bool  # the file names its columns: in its first line, or as keys of objects
 
 
 def read_text(path: Path, findings: Findings | None = None, encoding: str | None = None) -> str:
@@ -255,7 +255,7 @@ def _read_object_table(
 
 
 def join_list(value: Any) -> Any:
-    """Returns a list of strings, which JSON may have instead of a text, joined with blanks; other values unchanged."""
+    """Returns a list of strings, which JSON may have instead of a text, joined with spaces; other values unchanged."""
     is_text_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
     return " ".join(value) if is_text_list else value
 

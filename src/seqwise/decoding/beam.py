@@ -115,8 +115,8 @@ class BeamSearch(SequenceDecoding):
         return scores + self.options.coverage_penalty * compute_coverage_penalty(uncovered)
 
     def check_finished(self) -> Tensor:
-        has_enough, is_beaten, is_dead, is_long = self.find_stop_reasons().values()
-        return has_enough | is_beaten | is_dead | is_long
+        has_enough, cannot_improve, has_no_beam, is_longest = self.find_stop_reasons().values()
+        return has_enough | cannot_improve | has_no_beam | is_longest
 
     def find_stop_reasons(self) -> dict[str, Tensor]:
         """Returns the conditions of which one stops the search for a source, (B,) each."""

@@ -14,7 +14,10 @@ from seqwise.decoding.options import SamplingOptions
 def choose_token(
     sampling: SamplingOptions, scores: Tensor, occurred: Tensor | None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Returns one id per row (B,). `scores` (B, V) are log-probabilities; `occurred` (B, V) marks earlier tokens."""
+    """Returns one id per sequence (B,). `occurred` (B, V) marks earlier tokens.
+
+    `scores` (B, V) are log-probabilities; without a repetition penalty a constant may be added to those of a sequence.
+    """
     scores = apply_repetition_penalty(scores, occurred, sampling.repetition_penalty)
     if sampling.greedy:
         return _argmax(scores)

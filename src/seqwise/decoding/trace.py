@@ -54,7 +54,10 @@ class TokenStep:
 
 @dataclass(frozen=True)
 class BeamStep:
-    """One step of beam search: the beams, their candidates, and what becomes of those. K is the number of beams."""
+    """One step of beam search: the beams, their C candidates, and what becomes of those.
+
+    K is the number of beams: 1 in the first step, then k.
+    """
 
     next_tokens: NextTokens  # N = K
     is_forbidden: np.ndarray  # (K, top) bool: of `next_tokens`, those that the search may not choose here
@@ -76,8 +79,8 @@ class DecodingTrace:
     beam_steps: list[BeamStep] = field(default_factory=list)
     sampling: SamplingOptions | None = None
     options: BeamSearchOptions | None = None
-    end: int = -1
-    prefix: tuple[int, ...] = ()
+    end: int = -1  # id of the end token
+    prefix: tuple[int, ...] = ()  # ids that every sequence begins with
     max_length: int = 0
     stop_reasons: tuple[str, ...] = ()  # keys of `BeamSearch.find_stop_reasons`
     beam_log_probs: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of the beams at the end
@@ -122,11 +125,11 @@ class DecodingTrace:
         top_ids = torch.from_numpy(next_tokens.ids).to(allowed_log_probs.device)
         rows = model_log_probs[parents]
         ranks = 1 + (rows > rows.gather(1, tokens[:, None])).sum(1)
-        ended = torch.full_like(log_probs, torch.nan)
+        final_scores = torch.full_like(log_probs, torch.nan)
         if scores is not None:
-            ended[: scores.shape[1]] = scores[0].masked_fill(scores[0] == -torch.inf, torch.nan)
+            final_scores[: scores.shape[1]] = scores[0].masked_fill(scores[0] == -torch.inf, torch.nan)
         is_beam = is_possible[order[0]] & (tokens[order[0]] != self.end)
-        arrays = [each[is_possible].cpu().numpy() for each in (tokens, parents, log_probs, ranks, ended)]
+        arrays = [each[is_possible].cpu().numpy() for each in (tokens, parents, log_probs, ranks, final_scores)]
         self.beam_steps.append(
             BeamStep(
                 next_tokens=next_tokens,

@@ -39,9 +39,9 @@ def viterbi(scores: Tensor, lengths: Tensor, transition: Tensor, start: Tensor, 
 def forbid_transitions(transition: Tensor, start: Tensor, end: Tensor, allowed: tuple) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the transition scores with minus infinity where `allowed` (pairs, first tags, last tags) is False."""
     pairs, first, last = (torch.tensor(part, dtype=torch.bool, device=transition.device) for part in allowed)
-    infinity = float("-inf")
+    minus_infinity = float("-inf")
     return (
-        transition.masked_fill(~pairs, infinity),
-        start.masked_fill(~first, infinity),
-        end.masked_fill(~last, infinity),
+        transition.masked_fill(~pairs, minus_infinity),
+        start.masked_fill(~first, minus_infinity),
+        end.masked_fill(~last, minus_infinity),
     )

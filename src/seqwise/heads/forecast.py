@@ -14,8 +14,8 @@ from seqwise.layers.record import record_value
 
 
 class PointHead(nn.Module):
-    """y = W h + b, (B, D) → (B, N), for a horizon of N steps. Initial weights are zero: a linear map beside it learns
-    first."""
+    """y = W h + b, (B, D) → (B, N), for a horizon of N steps. Initial weights are zero, so that the linear map to
+    which a model adds this forecast learns first."""
 
     def __init__(self, width: int, horizon: int):
         super().__init__()

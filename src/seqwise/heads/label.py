@@ -24,7 +24,8 @@ class Pooling(nn.Module):
 
 
 class LastPooling(Pooling):
-    """The state of the last step; of the backward direction, the last `backward_width` entries, the first step's."""
+    """The state of the last step that each direction reads: the backward direction, the last `backward_width` entries,
+    reads the first step last."""
 
     def __init__(self, width: int, backward_width: int = 0):
         super().__init__(width)

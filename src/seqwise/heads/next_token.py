@@ -13,7 +13,7 @@ class NextToken(nn.Module):
         self.output = output
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Returns log-probabilities (…, V), always of the full softmax."""
+        """Returns log-probabilities (…, V), always normalised over the whole vocabulary."""
         return self.output.log_probabilities(vectors)  # type: ignore[operator]
 
     def losses(self, vectors: Tensor, targets: Tensor) -> Tensor:

@@ -6,7 +6,9 @@ One dimension legend for the whole project:
     T  time                  H  attention heads       K  width of one head
     S  source time           U  hidden units of a recurrent cell
 
-Every tensor is batch first, also a recurrent state. Masks are boolean; True means "may be attended to".
+Where a letter has another meaning in a module, its docstrings say so. Every tensor is batch first, also a recurrent
+state; the exceptions are inputs and states in `rnn.py`, which follows `torch.nn`. Masks are boolean; True means "may be
+attended to".
 
 The layers can be imported from here, as in `from seqwise.layers import Recurrent, LSTMCell`. A module is imported when
 one of its names is first used.

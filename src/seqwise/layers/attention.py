@@ -1,8 +1,9 @@
 """Attention: queries, keys, values, mask → context and, on request, weights.
 
-One function serves every use: `attend`. A score is a small module (queries, keys) → (…, T, S). The dot products have a
-fused kernel that never forms the weights; the others are computed step by step. Masks are boolean, True means "may be
-attended to"; a query that may attend to nothing gets zeros.
+`attend` returns the context, `attend_with_weights` the weights too. A score is a small module (queries, keys) →
+(…, T, S). The dot products have a fused kernel that never forms the weights; for other scores, scores, weights and
+context are computed one after the other. Masks are boolean, True means "may be attended to"; a query that may attend
+to nothing gets zeros.
 
 `MultiHeadAttention` adds the projections, rotary positions and cached keys and values. This module knows nothing of
 the layers around it, nor of how long a cache may grow.
@@ -27,15 +28,15 @@ class Dot(nn.Module):
     """score = q·k (Luong et al. 2015, eq. 8, "dot")."""
 
     def scale(self, width: int) -> float | None:
-        """The factor by which a fused kernel multiplies q·k; None where the score is no multiple of q·k."""
+        """Returns the factor by which a fused kernel multiplies q·k; None where the score is no multiple of q·k."""
         return 1.0
 
     def prepare(self, keys: Tensor) -> Tensor:
-        """The part of the score that depends on keys alone, for decoders that use the same keys at every step."""
+        """Returns the part of the score that depends on keys alone, for decoders with the same keys at every step."""
         return keys
 
     def compare(self, queries: Tensor, prepared_keys: Tensor) -> Tensor:
-        """The score of prepared keys: `forward(q, k)` is `compare(q, prepare(k))`."""
+        """Returns the score of prepared keys: `forward(q, k)` is `compare(q, prepare(k))`."""
         return self(queries, prepared_keys)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -113,9 +114,10 @@ def attend(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Context (…, T, K) of queries (…, T, K) over keys and values (…, S, K); scaled dot unless a score is given.
+    """Returns the context (…, T, K) of queries (…, T, K) over keys and values (…, S, K).
 
-    `mask` broadcasts to (…, T, S). `causal` has the effect of `causal_mask(T, S)` without forming it.
+    The score is the scaled dot product unless `score` is given. `mask` broadcasts to (…, T, S). `causal` has the effect
+    of `causal_mask(T, S)` without forming it.
     """
     scale = (score or _SCALED_DOT).scale(keys.shape[-1])
     if scale is None:
@@ -134,7 +136,10 @@ def attend_with_weights(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """`attend`, and the weights (…, T, S) before dropout: each row sums to 1, or is 0 where the mask allows nothing."""
+    """Returns the result of `attend`, and the weights (…, T, S) before dropout.
+
+    Each row of weights sums to 1, or is 0 where the mask allows nothing.
+    """
     scores = (score or _SCALED_DOT)(queries, keys)
     if causal:
         mask = _combine_masks(mask, causal_mask(queries.shape[-2], keys.shape[-2], device=queries.device))
@@ -146,15 +151,21 @@ def compute_weights_by_head(queries: Tensor, keys: Tensor, mask: Tensor | None, 
     """Returns the weights (B, H, T, S) of scaled dot-product attention, in hardly more memory than they occupy."""
     if causal:
         mask = _combine_masks(mask, causal_mask(queries.shape[-2], keys.shape[-2], device=queries.device))
+    is_excluded = None if mask is None else ~mask
     weights = queries.new_empty(*queries.shape[:-1], keys.shape[-2])
     for head in range(queries.shape[1]):
         one = slice(head, head + 1)
-        weights[:, one] = masked_softmax(_SCALED_DOT(queries[:, one], keys[:, one]), mask)
+        scores = _SCALED_DOT(queries[:, one], keys[:, one])
+        if is_excluded is None:
+            weights[:, one] = scores.softmax(-1)
+        else:  # `masked_softmax`, in place
+            weights[:, one] = scores.masked_fill_(is_excluded, torch.finfo(scores.dtype).min).softmax(-1)
+            weights[:, one].masked_fill_(is_excluded, 0.0)
     return weights
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last dimension where `mask` allows; zeros elsewhere, also in rows without any True."""
+    """Returns the softmax over the last dimension where `mask` is True; zeros elsewhere, also in rows without True."""
     if mask is None:
         return scores.softmax(-1)
     # The smallest number instead of -inf: a row without any True stays finite, and so does its gradient.
@@ -165,19 +176,22 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 def causal_mask(
     time: int, source: int | None = None, offset: int | None = None, device: torch.device | str | None = None
 ) -> Tensor:
-    """(T, S): query t attends to keys up to t + offset. `offset` counts the keys before the first query: S - T."""
+    """Returns (T, S): query t attends to the keys 0 … t + offset, where `offset` keys precede the first query.
+
+    By default there are as many keys as queries (`source`), and the last query is at the last key (`offset` S - T).
+    """
     source = time if source is None else source
     offset = source - time if offset is None else offset
     return torch.ones(time, source, dtype=torch.bool, device=device).tril(offset)
 
 
 def padding_mask(lengths: Tensor, source: int) -> Tensor:
-    """(B, 1, S): a row attends to its first `lengths` keys. For source lengths it is the mask of cross-attention."""
+    """Returns (B, 1, S): a sequence attends to its first `lengths` keys, in cross-attention to those of its source."""
     return sequence_mask(lengths, source).unsqueeze(1)
 
 
 def sequence_mask(lengths: Tensor, steps: int) -> Tensor:
-    """(B, T): the first `lengths` steps of each row, which are not padding."""
+    """Returns (B, T): True for the first `lengths` steps of each sequence, which are not padding."""
     return torch.arange(steps, device=lengths.device) < lengths[:, None]
 
 
@@ -186,7 +200,7 @@ def _combine_masks(mask: Tensor | None, other: Tensor) -> Tensor:
 
 
 def _choose_kernel_mask(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
-    """Arguments of the fused kernel: either a mask, or that attention is causal."""
+    """Returns `mask` and `causal` for the fused kernel, which takes only one of them."""
     if not causal:
         return mask, False
     time, source = queries.shape[-2], keys.shape[-2]
@@ -233,7 +247,7 @@ class MultiHeadAttention(nn.Module):
         cache: KeysValues | None = None,
         rotations: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        """x (B, T, D) → the same shape, and the keys and values that were attended to.
+        """Returns the output (B, T, D) for x (B, T, D), and the keys and values that were attended to, before rotation.
 
         `mask` broadcasts to (B, T, S). In self-attention new keys are appended to those of the cache. With `memory`
         a cache holds the memory's keys and values, which need no second computation. `rotations`, from
@@ -256,11 +270,11 @@ class MultiHeadAttention(nn.Module):
         return self.project_output(context), keys_values
 
     def compute_rotations(self, x: Tensor) -> Tensor | None:
-        """The sines and cosines that rotate x (B, T, D) from position 0 on; None without rotary positions."""
+        """Returns the sines and cosines that rotate x (B, T, D) from position 0 on; None without rotary positions."""
         return sines_and_cosines(x.shape[1], self.width // self.heads, x) if self.rotary else None
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """The context by the fused kernel; the weights are computed as well where they are recorded."""
+        """Returns the context by the fused kernel; the weights are computed as well where they are recorded."""
         dropout = self.dropout if self.training else 0.0
         if not is_recorded(self):
             return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
@@ -275,7 +289,7 @@ class MultiHeadAttention(nn.Module):
         return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
 
     def project_output(self, context: Tensor) -> Tensor:
-        """The heads' contexts (B, H, T, K) concatenated, through the output projection: (B, T, D)."""
+        """Returns the output projection (B, T, D) of the heads' contexts (B, H, T, K), concatenated."""
         return self.out_proj(context.transpose(1, 2).flatten(2))
 
     def project_self(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -24,7 +24,8 @@ from seqwise.layers.scan import StepRecorder, select_state, zero_padding
 
 SCORE = ScaledDot()
 
-Memory = tuple[Tensor, Tensor, Tensor]  # keys (B, M, D), values (B, M, D), is_valid (B, M); the newest at the end
+# Of earlier steps of the same sequence, the newest at the end: keys (B, S, D), values (B, S, D), is_valid (B, S).
+Memory = tuple[Tensor, Tensor, Tensor]
 
 
 class AttentiveRecurrent(nn.Module):

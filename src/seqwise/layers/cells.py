@@ -41,7 +41,7 @@ class Cell(nn.Module):
     """What all cells share: stacked weights, the product of all inputs, a state of zeros."""
 
     name: str
-    gates: tuple[str, ...]
+    gates: tuple[str, ...]  # names of all values that `step` records: gates, candidates and states
     blocks: int  # matrices stacked in weight_input and weight_hidden
     bias: nn.Parameter | None
 
@@ -57,14 +57,15 @@ class Cell(nn.Module):
         orthogonal_(self.weight_hidden, self.blocks)
 
     def project(self, x: Tensor) -> Tensor:
-        """(B, T, D) → (B, T, blocks·U): the input's part of every gate, at all steps."""
+        """Returns the input's part of every gate at all steps, (B, T, blocks·U), for x (B, T, D)."""
         return F.linear(x, self.weight_input, self.bias)
 
     def start(self, batch: int, like: Tensor) -> State:
+        """Returns a state of zeros for `batch` sequences, with the dtype and device of `like`."""
         return (like.new_zeros(batch, self.units),)
 
     def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
-        """Projected input (B, blocks·U) and old state → new state; its first entry is the output."""
+        """Returns the new state, its first entry the output, for projected input (B, blocks·U) and the old state."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -128,7 +129,7 @@ class GatedCell(Cell):
     gates: tuple[str, ...] = ("reset", "update", "candidate", "hidden")
 
     def blend(self, z: Tensor, h: Tensor, n: Tensor) -> Tensor:
-        """z near 1 keeps the old state (Cho et al. 2014, eq. 7)."""
+        """Returns the new state; z near 1 keeps the old one (Cho et al. 2014, eq. 7)."""
         return z * h + (1 - z) * n
 
 
@@ -136,7 +137,7 @@ class ReplacingUpdate:
     """Mixin for the other convention of the update gate."""
 
     def blend(self, z: Tensor, h: Tensor, n: Tensor) -> Tensor:
-        """z near 1 replaces the old state (Chung et al. 2014, section 3.2)."""
+        """Returns the new state; z near 1 replaces the old one (Chung et al. 2014, section 3.2)."""
         return (1 - z) * h + z * n
 
 
@@ -270,7 +271,7 @@ GRU_CELLS: dict[tuple[str, str, bool], type[GatedCell]] = {  # reset, update, la
 
 
 def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -> Cell:
-    """The cell that the settings ask for. Settings of other cells are ignored."""
+    """Returns the cell that the settings ask for. Settings of other cells are ignored."""
     if name == "rnn":
         return (LayerNormRNNCell if settings.layer_norm else RNNCell)(inputs, units, settings.activation)
     if name == "lstm":
@@ -279,7 +280,7 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
         family = get_family(name)
         if family.build is None or not family.is_recurrent:
             raise UsageError(f"unknown recurrent cell {name!r}.", fix=suggest(name, ("rnn", "lstm", "gru")))
-        return _build_own_cell(family, inputs, units)
+        return _build_registered_cell(family, inputs, units)
     cell_class = GRU_CELLS.get((settings.reset, settings.update, settings.layer_norm))
     if cell_class is None:
         raise UsageError(
@@ -289,8 +290,8 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
     return cell_class(inputs, units)
 
 
-def _build_own_cell(family: ModelFamily, inputs: int, units: int) -> Cell:
-    """The cell of a registered family; settings inside cells do not apply to it."""
+def _build_registered_cell(family: ModelFamily, inputs: int, units: int) -> Cell:
+    """Returns the cell of a family that the user has registered; settings of the built-in cells do not apply to it."""
     cell: Cell = family.build(inputs, units)  # type: ignore[misc]
     missing = [key for key in ("name", "gates", "blocks", "inputs", "units", "weight_hidden") if not hasattr(cell, key)]
     if missing:

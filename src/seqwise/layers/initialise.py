@@ -41,7 +41,7 @@ def orthogonal_(weight: Tensor, blocks: int = 1) -> Tensor:
         rows, columns = block.shape
         normal = torch.empty(max(rows, columns), min(rows, columns), dtype=block.dtype, device=block.device).normal_()
         q, r = torch.linalg.qr(normal)
-        q = q * r.diagonal().sign()  # without the sign Q is not uniform over rotations (Mezzadri 2007)
+        q = q * r.diagonal().sign()  # without the sign Q is not uniform over orthogonal matrices (Mezzadri 2007)
         block.copy_(q if rows >= columns else q.T)
     return weight
 

@@ -88,7 +88,7 @@ class SampledSoftmax(FullSoftmax):
             rank = torch.arange(vocabulary, dtype=torch.float64)
             probability = (torch.log1p(1 / (rank + 1)) / math.log(vocabulary + 1)).float()
         elif counts.shape == (vocabulary,):
-            # A word without occurrences counts as one with one: its term of Z must not vanish.
+            # A token that never occurs is counted once: its term of Z must not vanish.
             weight = counts.double().clamp(min=1.0) ** COUNT_EXPONENT
             probability = (weight / weight.sum()).float()
         else:

@@ -60,7 +60,7 @@ class Recording(Mapping[str, Tensor]):
             self._other_names[full_name] = None
 
     def every(self, name: str) -> list[Tensor]:
-        """All values recorded under the name, in the order the layer ran."""
+        """Returns all values recorded under the name, in the order in which the layer computed them."""
         return self._values[name]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -81,7 +81,7 @@ class Recording(Mapping[str, Tensor]):
         return f"<Recording of {len(self):,} values: {', '.join(shapes) or 'none'}{more}>"
 
     def explain_missing(self, model: nn.Module) -> str:
-        """Why nothing was recorded, or less than the pattern asks for, as sentences; empty if there is no reason."""
+        """Returns why nothing was recorded, or less than the pattern asks for, as sentences; "" if all was recorded."""
         compiled = [path for path, module in model.named_modules() if is_compiled(module)]
         missing = [path for path in compiled if not any(name.startswith(path) for name in self) and self._covers(path)]
         if missing:
@@ -104,6 +104,7 @@ class Recording(Mapping[str, Tensor]):
         return f"nothing was recorded for {self.pattern!r}: was the model called inside the block?{advice}{names}"
 
     def _covers(self, path: str) -> bool:
+        """Returns whether the pattern can match a name below the path of a compiled module."""
         return can_match_below(path.replace("_orig_mod", "*"), self.pattern)
 
 
@@ -158,7 +159,7 @@ def is_recording() -> bool:
 
 
 def record_value(module: nn.Module, name: str, value: Tensor) -> None:
-    """Offer one interior value of `module` to the active recordings."""
+    """Adds one interior value of `module` to the active recordings whose pattern matches its name."""
     for recording in _recordings():
         recording.add(module, name, value)
 

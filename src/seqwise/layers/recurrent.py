@@ -82,7 +82,7 @@ class Recurrent(nn.Module):
         return state if backend == "triton" else tuple(part.to(x.dtype) for part in state)
 
     def get_weight_hidden(self) -> Tensor:
-        """Returns the recurrent weight for one sequence; in training with weight dropout."""
+        """Returns the recurrent matrix for one scan; in training with weight dropout, one mask for all steps."""
         return drop_weights(self.cell.weight_hidden, self.weight_dropout, self.training)
 
     def record_activations(

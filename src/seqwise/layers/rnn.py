@@ -30,7 +30,7 @@ from seqwise.layers.record import is_recorded_within
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.scan import CELL_SPECS, choose_backend
 
-State = Any  # h (layers · directions, B, H), or (h, c) of an LSTM; without B if the input has no batch dimension
+State = Any  # h (layers · directions, B, U), or (h, c) of an LSTM; without B if the input has no batch dimension
 
 
 class _SharedWeightsCell(Cell):
@@ -195,7 +195,7 @@ class _TorchCompatible(nn.RNNBase):
         return cells[0]
 
     def _scan(self, x: Tensor, hx: State, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """Returns the outputs (B, T, directions · H) of x (B, T, D), and the final state."""
+        """Returns the outputs (B, T, directions · U) of x (B, T, D), and the final state."""
         final_states: list[tuple[Tensor, ...]] = []  # of each layer and direction
         for index, layer in enumerate(self.layer):
             x = F.dropout(x, self.dropout, self.training) if index else x

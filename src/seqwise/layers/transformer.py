@@ -29,7 +29,7 @@ from seqwise.layers.record import is_recorded_within, record_value
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 KeyValueCache = tuple[KeysValues, ...]  # keys and values of each layer, (B, H, S, K) each
-DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # of each layer: of the target, and of the memory
+DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # of each layer: those of the target, and of the memory
 
 
 class FeedForward(nn.Module):
@@ -90,7 +90,7 @@ class TransformerLayer(nn.Module):
 
 
 class EncoderLayer(TransformerLayer):
-    """Self-attention and feed-forward: post-norm, as published."""
+    """Self-attention and feed-forward: post-norm, as published; causal in decoder-only models."""
 
     def forward(
         self,
@@ -116,7 +116,7 @@ class PreNormEncoderLayer(EncoderLayer):
 
 
 class DecoderLayer(TransformerLayer):
-    """Causal self-attention, attention over the memory (`cross`) and feed-forward: post-norm, as published."""
+    """Causal self-attention, `cross_attention` over the memory, and feed-forward: post-norm, as published."""
 
     has_cross_attention = True
 

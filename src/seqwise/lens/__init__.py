@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seqwise.lens.attention import attention as attention
     from seqwise.lens.attribution import attribution as attribution
+    from seqwise.lens.cost import cost as cost
     from seqwise.lens.decoding import decoding as decoding
     from seqwise.lens.errors import errors as errors
     from seqwise.lens.gates import gates as gates
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 VIEWS = {
     "attention": ("seqwise.lens.attention", "where each head looks, its role, and how one weight comes about"),
     "attribution": ("seqwise.lens.attribution", "which tokens, values or image regions decide an answer"),
+    "cost": ("seqwise.lens.cost", "operations, memory, sequential steps and time against length and width"),
     "decoding": ("seqwise.lens.decoding", "each step of generation with its alternatives, and the beam as a tree"),
     "errors": ("seqwise.lens.errors", "confusions, worst examples, calibration, and slices of the data with intervals"),
     "gates": ("seqwise.lens.gates", "what each gate of a recurrent model does at each token"),

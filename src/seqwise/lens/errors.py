@@ -23,7 +23,7 @@ from seqwise.errors import UsageError, check_type
 from seqwise.lens.calibration import NUM_BINS, Calibration, measure_calibration
 from seqwise.lens.error_figures import capitalize, draw_report
 from seqwise.lens.slices import MIN_UNITS, SliceScore, score_all, score_slices
-from seqwise.lens.subject import Subject, evaluation_mode
+from seqwise.lens.subject import Subject, evaluation_mode, name_run
 from seqwise.lens.view import View
 from seqwise.metrics.evaluation import compute_metric
 from seqwise.task_registry import BUILTIN_TASKS, find_task
@@ -124,8 +124,7 @@ def build_view(model: TrainedModel, report: ErrorReport) -> View:
         "num_evaluated": report.num_evaluated,
         "num_examples": report.num_examples,
     }
-    name = f"{model.settings.model} in {model.run.folder}"
-    return View("errors", f"Errors of {name} on {report.data}", tuple(summary), tuple(figures), data)
+    return View("errors", f"Errors of {name_run(model)} on {report.data}", tuple(summary), tuple(figures), data)
 
 
 def measure_coverage(coverage: Coverage) -> np.ndarray:

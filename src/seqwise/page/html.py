@@ -1,8 +1,9 @@
 """Figures as one interactive HTML page that loads nothing from elsewhere, and as a fragment of a notebook.
 
-`page.html` is the frame, `style.css` the style; the modules in `components/` draw the figures. Titles, tokens and
-messages may contain any text: they reach the page as JSON in which no character can end a tag, and the script sets them
-as text only.
+`page.html` is the frame of every page, also of the comparison report; `view.html` is the body of a page of figures.
+`style.css` has what all pages need, `view.css` what a page of figures needs; the modules in `components/` draw.
+Titles, tokens and messages may contain any text: they reach the page as JSON in which no character can end a tag, and
+the script sets them as text only.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from seqwise.environment import get_version
 from seqwise.page.figures import Figure
 from seqwise.page.packing import pack_figures
 from seqwise.page.palette import ROLES, SERIES, get_scale
-from seqwise.page.script import bundle, dump_json_for_script
+from seqwise.page.script import COMPONENTS, bundle, dump_json_for_script
 
 MAX_PAGE_BYTES = 6_000_000  # of the figures of a page, as far as they can be made coarser
 MAX_FRAGMENT_BYTES = 290_000  # of a whole fragment
@@ -38,16 +40,34 @@ def build_page(title: str, summary: Sequence[str], figures: Sequence[Figure], ma
             "diverging": get_scale("diverging"),
         },
     }
+    body = fill_template(_FOLDER / "view.html", title=title, sentences=" ".join(summary), version=get_version())
+    return build_document(title, body, data, COMPONENTS / "page.js", _FOLDER / "view.css")
+
+
+def build_document(title: str, body: str, data: Any, script: Path, style: Path) -> str:
+    """Returns the text of an HTML file that loads nothing.
+
+    script: the module that draws the page from `data`
+    style: what the page needs besides `style.css`
+    """
     parts = {
         "TITLE": escape(title),
-        "STYLE": build_style(),
-        "SENTENCES": escape(" ".join(summary)),
-        "VERSION": get_version(),
+        "STYLE": build_style() + _read(style),
+        "BODY": body,
         "DATA": dump_json_for_script(data),
-        "SCRIPT": _build_script(),
+        "SCRIPT": _join_modules(script),
     }
+    return _fill(_FOLDER / "page.html", parts)
+
+
+def fill_template(path: Path, **texts: str) -> str:
+    """Returns a piece of HTML whose placeholders are replaced by texts, which stay text whatever they contain."""
+    return _fill(path, {name.upper(): escape(text) for name, text in texts.items()})
+
+
+def _fill(path: Path, parts: dict[str, str]) -> str:
     # All at once: a title that looks like a placeholder must stay a title.
-    return _PLACEHOLDER.sub(lambda match: parts[match[1]], _read("page.html"))
+    return _PLACEHOLDER.sub(lambda match: parts[match[1]], _read(path))
 
 
 def build_fragment(title: str, summary: Sequence[str], figures: Sequence[Figure]) -> str:
@@ -65,10 +85,10 @@ def _build_frame(title: str, page: str) -> str:
 
 @cache
 def build_style() -> str:
-    """Returns the style sheet with the colours of roles and series on light and on dark pages."""
+    """Returns the style sheet of all pages, with the colours of roles and series on light and on dark ones."""
     light, dark = ("".join(_declare_colours(mode)) for mode in (0, 1))
-    colours = f":root {{{light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{{dark}}} }}"
-    return f"{_read('style.css')}{colours}"
+    colours = f":root {{{light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{{dark}}} }}\n"
+    return f"{_read(_FOLDER / 'style.css')}{colours}"
 
 
 def _declare_colours(mode: int) -> Iterator[str]:
@@ -77,9 +97,9 @@ def _declare_colours(mode: int) -> Iterator[str]:
 
 
 @cache
-def _build_script() -> str:
-    return bundle("page.js")
+def _join_modules(entry: Path) -> str:
+    return bundle(entry)
 
 
-def _read(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.page.figures import Figure, Heatmap, HeatmapGrid, ImageOverlay, to_plain
+from seqwise.page.figures import BarChart, Figure, Heatmap, HeatmapGrid, ImageOverlay, LineChart, ScatterPlot, to_plain
+from seqwise.page.palette import choose_bar_styles, choose_group_styles, choose_styles
 from seqwise.page.script import dump_json_for_script
 
 DIGITS = 6
@@ -60,7 +61,20 @@ def pack_figure(figure: Figure, step: int = 0) -> dict[str, Any]:
         return _pack_grid(figure, step)
     if isinstance(figure, ImageOverlay):
         return _pack_overlay(figure, step)
-    return to_plain(figure, DIGITS)
+    return {**to_plain(figure, DIGITS), **_pack_styles(figure)}
+
+
+def _pack_styles(figure: Figure) -> dict[str, Any]:
+    """Returns what the series, bars or groups of points of a figure look like."""
+    if isinstance(figure, LineChart):
+        styles = choose_styles([each.name for each in figure.series], [each.role for each in figure.series])
+        return {"styles": [style.to_plain() for style in styles]}
+    if isinstance(figure, BarChart):
+        bars = choose_bar_styles(figure.names, figure.roles)
+        return {"colours": [style.to_plain()["colour"] for style in bars]}
+    if isinstance(figure, ScatterPlot):
+        return {"styles": [(group, style.to_plain()) for group, style in choose_group_styles(figure.groups).items()]}
+    return {}
 
 
 def _pack_heatmap(figure: Heatmap, step: int, limits: tuple[float, float]) -> dict[str, Any]:

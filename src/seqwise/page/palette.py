@@ -1,7 +1,8 @@
-"""Colours with a fixed meaning: each gate, and queries, keys and values, has one colour in every figure.
+"""Colours with a fixed meaning: a gate, queries, keys and values, and a model family look the same in every figure.
 
 The hues are those of Okabe and Ito (2008), which colour-blind readers can tell apart. Their lightness differs too, so
-that neighbours stay distinguishable in print; line charts also give each series a dash pattern of its own.
+that neighbours stay distinguishable in print; series also differ in mark and dash pattern. Pages, images, the terminal
+and the comparison report all take these from `choose_styles`.
 
 Colour scales are computed in OKLab (Ottosson 2020), in which equal distances look equally different: lightness changes
 by the same amount from stop to stop, so that a scale can also be read in print and without colour vision.
@@ -10,6 +11,9 @@ by the same amount from stop to stop, so that a scale can also be read in print 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -31,7 +35,7 @@ ROLES: dict[str, tuple[str, str]] = {
     "negative": ("#d55e00", "#ff9250"),
 }
 
-# For series without a role, in this order; the same as the families of a comparison report.
+# For series without a role, in this order: a colour on a light page and on a dark page, a mark and a dash pattern.
 SERIES: tuple[tuple[str, str], ...] = (
     ("#0f62ac", "#6cb2f5"),
     ("#c94f0b", "#ff9250"),
@@ -42,7 +46,11 @@ SERIES: tuple[tuple[str, str], ...] = (
     ("#6b4cc0", "#b6a0fa"),
     ("#6b645c", "#b3ada4"),
 )
+SHAPES = ("circle", "square", "diamond", "up", "down", "cross", "hexagon")
 DASHES = ("", "8 3", "2 3", "10 3 2 3", "5 3", "1 4", "12 4 4 4")
+# Each has the style of its position in every chart: "lstm", "ptb-lstm", "book (lstm): singular value".
+FAMILIES = ("gru", "lstm", "transformer", "rnn", "attentive-rnn", "feedforward", "ngram")
+_FAMILY = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(FAMILIES, key=len, reverse=True))})(?![a-z0-9])")
 
 NUM_STOPS = 17  # of a colour scale; colours between two stops are interpolated
 # Lightness of the ends of a scale on a light page and on a dark page: the low end is close to the background.
@@ -52,6 +60,80 @@ LOW_CHROMA = 0.006  # of the end that is close to the background
 
 Stops = tuple[str, ...]
 Triple = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """How a line, or a group of points, looks. Marks and dashes differ too: nothing depends on colour alone."""
+
+    colours: tuple[str, str]  # on light and dark pages
+    variable: str  # the colour's name in the style sheet of a page
+    shape: str
+    dash: str
+
+    def to_plain(self) -> dict[str, str]:
+        """Returns the style as the components of a page read it."""
+        return {"colour": f"var({self.variable})", "shape": self.shape, "dash": self.dash}
+
+
+def choose_styles(names: Sequence[str], roles: Sequence[str] = ()) -> list[SeriesStyle]:
+    """Returns a style for each series of a chart: the colour of its role, the style of its family, or the next one."""
+    return _make_styles(_choose_indices(names), roles)
+
+
+def choose_bar_styles(names: Sequence[str], roles: Sequence[str] = ()) -> list[SeriesStyle]:
+    """Returns a style for each bar: the colour of its role, that of its family if all have one, or the same for all."""
+    indices = _choose_indices(names) if all(map(find_family, names)) else [0] * len(names)
+    return _make_styles(indices, roles)
+
+
+def choose_group_styles(groups: Sequence[str]) -> dict[str, SeriesStyle]:
+    """Returns a style for each group of points, in the order of the points; those of families if all groups are some.
+
+    groups: one per point
+    """
+    names = list(dict.fromkeys(groups))
+    indices = _choose_indices(names) if all(map(find_family, names)) else range(len(names))
+    return {name: make_style(index) for name, index in zip(names, indices)}
+
+
+def _make_styles(indices: Sequence[int], roles: Sequence[str]) -> list[SeriesStyle]:
+    return [make_style(index, role) for index, role in zip(indices, roles or [""] * len(indices), strict=True)]
+
+
+def make_style(index: int, role: str = "") -> SeriesStyle:
+    variant = index + index // len(SERIES)  # the same colour a second time has another mark
+    colour = f"--role-{role}" if role in ROLES else f"--c{index % len(SERIES)}"
+    return SeriesStyle(get_colours(role, index), colour, SHAPES[variant % len(SHAPES)], DASHES[variant % len(DASHES)])
+
+
+def find_family(name: str) -> str | None:
+    """Returns the model family that a series is named after, or None; one in brackets decides between several."""
+    name = name.lower()
+    found = set(_FAMILY.findall(name))
+    in_brackets = {family for family in found if f"({family})" in name}
+    return min(in_brackets or found) if len(in_brackets or found) == 1 else None
+
+
+def _choose_indices(names: Sequence[str]) -> list[int]:
+    """Returns a different index for each name: of the names of one family, the shortest has that of the family.
+
+    A name that continues another, as "lstm: direct path" continues "lstm", has its colour with another mark and dash.
+    """
+    indices: dict[int, int] = {}
+    families = list(map(find_family, names))
+    for style, family in enumerate(FAMILIES):
+        own = [position for position, each in enumerate(families) if each == family]
+        if own:
+            indices[min(own, key=lambda position: len(names[position]))] = style
+    taken = set(indices.values())
+    free = (index for index in range(len(names) + len(FAMILIES)) if index not in taken)
+    for position, name in enumerate(names):
+        base = next((number for number, other in enumerate(names) if name.startswith(f"{other}: ")), None)
+        if position not in indices and base in indices:
+            repeats = sum(index % len(SERIES) == indices[base] % len(SERIES) for index in indices.values())
+            indices[position] = indices[base] + repeats * len(SERIES)
+    return [indices[position] if position in indices else next(free) for position in range(len(names))]
 
 
 def get_colours(role: str, index: int = 0) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """What goes into the script tags of a page: data as JSON, and ES modules joined into one script.
 
-The modules of `components/` can be imported one by one by a page that a server delivers. A page in one file cannot
-import anything: here each module becomes a function that returns what it exports, in the order of their imports.
+The modules of `components/`, and those of other pages that import them, can be imported one by one by a page that a
+server delivers. A page in one file cannot import anything: here each module becomes a function that returns what it
+exports, in the order of their imports.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 COMPONENTS = Path(__file__).parent / "components"
 
-_IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./([\w-]+\.js)";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.\.?/[\w./-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|const) (\w+))", re.MULTILINE)
 _COMMENT_OR_INDENTATION = re.compile(r"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)
 
@@ -24,34 +25,38 @@ def dump_json_for_script(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def bundle(entry: str) -> str:
+def bundle(entry: Path) -> str:
     """Returns a module and all that it imports as one script."""
-    return "\n".join(("const modules = {};", *(_wrap(name) for name in list_modules(entry))))
+    return "\n".join(("const modules = {};", *(_wrap(path) for path in list_modules(entry))))
 
 
-def list_modules(entry: str) -> list[str]:
-    """Returns the names of the modules that `entry` needs, each after those that it imports itself."""
-    order: list[str] = []
+def list_modules(entry: Path) -> list[Path]:
+    """Returns the modules that `entry` needs, each after those that it imports itself. Their names differ."""
+    order: list[Path] = []
 
-    def visit(name: str, importers: tuple[str, ...]) -> None:
-        if name in importers:
-            raise ValueError(f"modules import each other: {' → '.join((*importers, name))}")
-        for _, imported in _IMPORT.findall(_read(name)):
-            visit(imported, (*importers, name))
-        if name not in order:
-            order.append(name)
+    def visit(path: Path, importers: tuple[Path, ...]) -> None:
+        if path in importers:
+            raise ValueError(f"modules import each other: {' → '.join(each.name for each in (*importers, path))}")
+        for _, imported in _IMPORT.findall(_read(path)):
+            visit((path.parent / imported).resolve(), (*importers, path))
+        if path not in order:
+            order.append(path)
 
-    visit(entry, ())
+    visit(entry.resolve(), ())
+    names = [path.name for path in order]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two modules have the same name: {', '.join(sorted(names))}")
     return order
 
 
-def _wrap(name: str) -> str:
+def _wrap(path: Path) -> str:
     """Returns a module as a function call, without comments and indentation."""
-    text = _read(name)
-    body = _EXPORT.sub("", _IMPORT.sub(r'const \1 = modules["\2"];\n', text))
+    text = _read(path)
+    body = _IMPORT.sub(lambda match: f'const {match[1]} = modules["{Path(match[2]).name}"];\n', text)
     exported = ", ".join(_EXPORT.findall(text))
-    return f'modules["{name}"] = (() => {{\n{_COMMENT_OR_INDENTATION.sub("", body)}return {{ {exported} }};\n}})();'
+    body = _COMMENT_OR_INDENTATION.sub("", _EXPORT.sub("", body))
+    return f'modules["{path.name}"] = (() => {{\n{body}return {{ {exported} }};\n}})();'
 
 
-def _read(name: str) -> str:
-    return (COMPONENTS / name).read_text(encoding="utf-8")
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Contextual vectors: the states of a trained model at each token of a text, for any layer, and files of them.
 
-Works with every model that has an `embedding` and an `encoder` or `backbone`. A text is encoded as in training: for the
+Works with the neural models of the tasks in LINE_BREAKS. A text is encoded as in training: for the
 task masked between two line breaks, for language after one, for tag word by word, for translate as a source. Files are
 `.npy` with the tokens in a `.json` beside it, or `.jsonl`; writing is atomic.
 """

@@ -63,7 +63,7 @@ def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSetti
     if not resolved.training.validate_every:
         set_default(
             "training.patience", 8
-        )  # of NUM_VALIDATIONS in training/loop.py; a model that overfits does not recover
+        )  # of NUM_VALIDATIONS in training/validation.py; a model that overfits does not recover
     set_default("training.precision", "bfloat16" if context.cuda and context.bfloat16 else "float32")
     return resolved, chosen_names
 

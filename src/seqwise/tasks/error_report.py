@@ -17,7 +17,7 @@ import numpy as np
 from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.tasks.inspection import choose_evenly
 
-NUM_BANDS = 4  # of lengths: as many items in each
+NUM_BANDS = 4  # of a quantity such as length, with about equally many items in each
 NUM_WORST = 10  # examples that are listed
 MAX_NAMES = 20  # rows and columns of a confusion matrix, labels with a slice of their own
 UNKNOWN_COUNTS = ("no unknown words", "1 unknown word", "2 or more unknown words")
@@ -204,18 +204,21 @@ class ErrorReport:
     notes: Sequence[str] = ()
 
 
-def keep_frequent(names: Sequence[str], counts: np.ndarray, limit: int = MAX_NAMES) -> tuple[list[str], np.ndarray]:
+def keep_most_confused(
+    names: Sequence[str], counts: np.ndarray, limit: int = MAX_NAMES
+) -> tuple[list[str], np.ndarray]:
     """Returns a square matrix with at most `limit` names: those with most errors; the others are added up."""
     if len(names) <= limit:
         return list(names), counts
     errors = counts - np.diag(np.diag(counts))
     order = np.argsort(-(errors.sum(0) + errors.sum(1)), kind="stable")
-    frequent = np.sort(order[: limit - 1])
-    position = np.full(len(names), len(frequent))
-    position[frequent] = np.arange(len(frequent))
-    merged = np.zeros((len(frequent) + 1, len(frequent) + 1), counts.dtype)
+    shown = np.sort(order[: limit - 1])
+    num_shown = len(shown)
+    position = np.full(len(names), num_shown)
+    position[shown] = np.arange(num_shown)
+    merged = np.zeros((num_shown + 1, num_shown + 1), counts.dtype)
     np.add.at(merged, (position[:, None], position[None, :]), counts)
-    return [*(names[index] for index in frequent), f"{len(names) - len(frequent)} others"], merged
+    return [*(names[index] for index in shown), f"{len(names) - num_shown} others"], merged
 
 
 def list_confusions(

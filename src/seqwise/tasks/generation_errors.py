@@ -54,9 +54,13 @@ def compute_metrics(
 
 
 def list_worst(
-    items: ScoredItems, inputs: Sequence[str], outputs: Sequence[str], references: Sequence[Sequence[str]], source: str
+    items: ScoredItems,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    input_title: str,
 ) -> Listing:
-    """Returns the outputs with the lowest chrF; `source` is the title of the column of inputs."""
+    """Returns the outputs with the lowest chrF; `input_title` is the title of the column of inputs."""
     scores = items.sums[:, 0] if items.metric is CHRF_METRIC else score_outputs(outputs, references)
     rows = [
         (float(scores[index]), inputs[index], " | ".join(references[index]), outputs[index])
@@ -64,4 +68,4 @@ def list_worst(
         if outputs[index].strip() not in [text.strip() for text in references[index]]
     ]
     note = "The lowest chrF2 of single outputs. A good output may differ from its reference: read before judging."
-    return Listing("Worst examples", ("chrF", source, "expected", "predicted"), rows, note)
+    return Listing("Worst examples", ("chrF", input_title, "expected", "predicted"), rows, note)

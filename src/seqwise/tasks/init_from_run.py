@@ -42,10 +42,10 @@ def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[S
     if settings.task not in TARGET_TASKS:
         problem = f"--init starts a run of {' or '.join(TARGET_TASKS)}; received --task {settings.task}."
         raise UsageError(problem, fix="Leave out --init.")
-    is_encoder = source.task == "masked" or (
+    has_encoder = source.task == "masked" or (
         source.task == "language" and source.model in (*RECURRENT_FAMILIES, "transformer")
     )
-    if not is_encoder:
+    if not has_encoder:
         problem = f"--init: {name} has the model {source.model} of the task {source.task}, which has no text encoder."
         fix = "Name a run of --task masked, or of language with a recurrent model or a Transformer."
         raise UsageError(problem, fix=fix)

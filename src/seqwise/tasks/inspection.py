@@ -41,14 +41,14 @@ class Answer:
 class InspectedInput:
     """One input of a trained model: `model(batch)` reads it, `tokens` name the positions that it reads."""
 
-    description: str  # what was chosen: "the text given", "example 12 of the validation split: …"
+    description: str  # which input it is: "the text given", or what `describe_example` returns
     text: str  # as a reader sees it
     batch: Batch  # of one row, on the device of the model
     tokens: Sequence[str]  # one per position of the encoder's or backbone's input; of a series, the times
     outputs: Sequence[str] = ()  # one per position of the decoder's input, for tasks that have a decoder
     targets: Sequence[str] = ()  # what is predicted at each position: next tokens, tags, tokens of the output
     answers: Sequence[Answer] = ()  # the most important first
-    features: str = "embedding"  # the module whose output (B, T, D) is the vector of each position of `tokens`
+    features: str = "embedding"  # name of the module whose output (B, T, D) is the vector of each position of `tokens`
     image: np.ndarray | None = None  # (height, width, 3) uint8, for captions
 
 

@@ -46,8 +46,8 @@ DAMAGED_RUN_FIX = "Copy the folder again from where it was made, or train again.
 class Preprocessor:
     """What a run saves of the training split besides weights: tokenisers by name, and attributes such as labels.
 
-    Facts are JSON values: labels, tags, scales, columns. The tokeniser called "text" is saved as `tokenizer.json`, one
-    called "de" as `tokenizer.de.json`, the attributes as `task.json`.
+    Attributes are JSON values: labels, tags, scales, columns. The tokeniser called "text" is saved as `tokenizer.json`,
+    one called "de" as `tokenizer.de.json`, the attributes as `task.json`.
 
     `extra_words` are added to a vocabulary that is built later; they are not saved.
     """
@@ -289,7 +289,7 @@ class Task(ABC):
         return f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)"
 
     def notes(self) -> list[str]:
-        """Returns how data was read that differs from the usual, such as its encoding."""
+        """Returns notes on how unusual but correct data was read, such as text that is not UTF-8."""
         return []
 
     def warnings(self) -> list[str]:
@@ -331,7 +331,8 @@ class Task(ABC):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns metrics with their definitions.
 
-        They are of `split`; by default of the test split if `data` is the training data, else of all data.
+        They are of `split`; by default of the test split if `data` is the training data or has its own splits, else of
+        all data.
         """
 
     @classmethod

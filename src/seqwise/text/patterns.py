@@ -20,19 +20,20 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is written
 _APOSTROPHE = "['’]"
 _SUFFIX = rf"{_APOSTROPHE}(?i:s|re|ve|ll|d|m)(?![\p{{L}}\p{{N}}])"
 _NOT = rf"(?i:n{_APOSTROPHE}t)(?![\p{{L}}\p{{N}}])"
-_LETTERS = r"[\p{L}\p{M}\p{N}_]"
+_WORD_CHARACTER = r"[\p{L}\p{M}\p{N}_]"
 
 # Alternatives are tried in this order. Oniguruma syntax: it is the engine inside `tokenizers`.
 WORD = "|".join(
     [
         f"{END}|{UNKNOWN}",
-        rf"{_LETTERS}+?(?={_NOT})",  # does before n't
+        rf"{_WORD_CHARACTER}+?(?={_NOT})",  # does before n't
         _NOT,
         _SUFFIX,
         r"\p{N}+(?:[.,]\p{N}+)+",  # 3.14 and 1,000
         r"(?:\p{L}\.){2,}",  # U.S.
         # a word, whose parts may be joined by hyphens or by an apostrophe that starts no contraction (o'clock)
-        rf"{_LETTERS}+(?:(?:-|(?!{_SUFFIX}){_APOSTROPHE})(?!{_LETTERS}+?{_NOT}){_LETTERS}+)*",
+        rf"{_WORD_CHARACTER}+"
+        rf"(?:(?:-|(?!{_SUFFIX}){_APOSTROPHE})(?!{_WORD_CHARACTER}+?{_NOT}){_WORD_CHARACTER}+)*",
         r"\.{2,}|-{2,}|''|``",
         r"\S",
     ]

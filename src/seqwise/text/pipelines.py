@@ -149,12 +149,13 @@ def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[str]:
     """Returns how often each word occurs. Strings between blanks are counted first, so that each is split only once."""
     first_texts, texts = _split_off_first(texts)
-    chunks: Counter[str] = Counter()
+    string_counts: Counter[str] = Counter()
     for text in first_texts:
-        chunks.update(text.replace("\n", f" {END} ").split(" "))
+        string_counts.update(text.replace("\n", f" {END} ").split(" "))
     split = _build_splitter(kind, lowercase)
     counts: Counter[str] = Counter()
-    for parts, part_counts in [(list(chunks), list(chunks.values())), *_count_segments([text] for text in texts)]:
+    first_counts = list(string_counts), list(string_counts.values())
+    for parts, part_counts in [first_counts, *_count_segments([text] for text in texts)]:
         for part, count in zip(parts, part_counts):
             for word in split(part):
                 counts[word] += count

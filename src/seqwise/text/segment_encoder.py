@@ -38,7 +38,7 @@ class SegmentEncoder:
         return EncodedText(ids, int(words[indices].sum()) - num_cut_words, int(unknown[indices].sum()))
 
     def _encode_segments(self, segments: list[str]) -> None:
-        """Encodes new segments. Those without a line break are encoded as lines, which do not depend on each other."""
+        """Encodes new segments. Those without a line break or <eos> are encoded as lines, which are independent."""
         newline = self.tokenizer.encode_many(["\n"])[0]
         is_line = np.array([segment != "\n" and END not in segment for segment in segments])
         lines, others = np.flatnonzero(is_line).tolist(), np.flatnonzero(~is_line).tolist()

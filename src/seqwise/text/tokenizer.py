@@ -1,8 +1,14 @@
 """`Tokenizer`: text ↔ token ids. Five kinds, one interface, one file format. `TextStream` decodes token by token.
 
-Every kind works line by line: a text cut after a line break has the same tokens as the whole text. The ids of
-characters, words and spaces are sorted by falling frequency, which the adaptive softmax needs. The module knows nothing
-of text files or tensors.
+    characters   Unicode code points
+    words        words and punctuation marks, by the rules of `patterns.py`
+    spaces       the strings between whitespace, for text that is already tokenised
+    bpe          byte-level byte-pair encoding
+    wordpiece    parts of words; one that continues a word begins with ##
+
+Every kind works line by line: a text cut after a line break has the same tokens as the whole text. In the kinds
+characters, words and spaces, the ids after the specials are sorted by falling frequency, which the adaptive softmax
+needs. The module knows nothing of text files or tensors.
 """
 
 from __future__ import annotations
@@ -131,7 +137,10 @@ class Tokenizer:
     # ---- ids → text
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns readable text. Exact for characters and bpe; the other kinds place spaces as in English."""
+        """Returns readable text. It is exact for characters and bpe.
+
+        The kind `spaces` puts a space between all tokens; words and wordpiece place spaces as in English.
+        """
         if self.kind == "bpe":
             return self._decode_bytes(ids)
         tokens = self.tokens(ids)

@@ -1,1 +1,1 @@
-"""Training: the loop (yields steps), optimisers, schedules, budgets, checkpoints, distribution, the run folder."""
+"""Training: the loop (yields steps), optimisers, schedules, checkpoints, distribution, the run folder, `train`."""

@@ -44,7 +44,7 @@ def _describe_data_and_model(run: Run, model_size: str) -> list[str]:
     """Returns lines about the data, the vocabularies, the word vectors of `--vectors`, and the model."""
     settings, metadata, vectors = run.settings, run.metadata, run.preprocessor.attributes.get("vectors", {})
     lines = [f"- data: `{metadata.data}` (fingerprint `{metadata.fingerprint}`)", f"- split: {metadata.split_rule}"]
-    source = "learned from the training split"
+    source = f"of the run `{settings.init}`" if settings.init else "learned from the training split"
     if num_added := vectors.get("joined", 0):
         source += f", with {num_added:,} words of the word vectors"
     for name, tokenizer in run.preprocessor.tokenizers.items():

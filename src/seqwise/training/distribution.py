@@ -2,7 +2,7 @@
 
 Each process has the whole model and its own sequences of the batch; gradients are summed before the update. They are
 summed after the local gradients are complete, so a process that runs out of memory can split its batch independently of
-the others (docs/decisions/0004). All methods of a `World` of one process return immediately.
+the others (docs/decisions/0004). In a `World` of one process, no method communicates.
 
 Workers get the environment variables that torchrun would set. Unlike torchrun, `launch` forwards each signal exactly
 once, returns the exit status of the worker that failed, and adds no report to the message of that worker.
@@ -224,7 +224,7 @@ def launch(
 
 
 def check_process_count(processes: int, device: torch.device) -> None:
-    """Raises an error if there are more processes than GPUs."""
+    """Raises an error if there are more processes than GPUs; on the CPU any number may run."""
     if device.type == "cuda" and processes > (num_gpus := torch.cuda.device_count()):
         problem = f"--nproc: expected at most {num_gpus}, one process for each GPU; received {processes}."
         raise UsageError(problem, fix=f"Use --nproc {num_gpus}, or train on the CPU with --device cpu.")
@@ -248,7 +248,10 @@ def build_python_command(module: str) -> list[str]:
 
 
 def build_worker_environment() -> dict[str, str]:
-    """Returns the environment variables for `build_python_command`: Seqwise can be imported from its source folder."""
+    """Returns the environment variables for `build_python_command`.
+
+    If Seqwise was imported from the current folder, which -P leaves out, they add it to the import path.
+    """
     variables = dict(os.environ)
     environment.limit_spinning(variables)  # the command line has called it already, Python code may not have
     source = Path(__file__).parents[2]
@@ -280,7 +283,10 @@ def _wait_for_workers(
 
 
 def _get_exit_status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> int:
-    """Returns the exit status of the first worker that failed and reported its error; raises if none reported one."""
+    """Returns the exit status of the first worker that reported an error, if any, or else the largest.
+
+    Raises an error if a worker was killed or the workers lost contact before any of them reported an error.
+    """
     if store.check([FAILED_KEY]):
         return int(store.get(FAILED_KEY).split()[1])
     if store.add(DONE_KEY, 0) == len(statuses):

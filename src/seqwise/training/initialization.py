@@ -24,7 +24,10 @@ from seqwise.training.word_vectors import check_vectors, initialize_embeddings
 
 
 def inherit_from_run(settings: Settings, log: LogFunction) -> tuple[Settings, Preprocessor | None]:
-    """Returns the settings and the vocabulary of the run that `--init` names; without `--init`, `settings` and None."""
+    """Returns the settings completed by those of the run that `--init` names, and its vocabulary.
+
+    Without `--init` these are `settings` and None.
+    """
     check_vectors(settings)
     if settings.init is None:
         return settings, None
@@ -37,7 +40,10 @@ def inherit_from_run(settings: Settings, log: LogFunction) -> tuple[Settings, Pr
 
 
 def initialize_weights(model: nn.Module, task: Task, run: Run, log: LogFunction) -> None:
-    """Copies the initial weights into the model of a new run. A resumed run loads its weights from a checkpoint."""
+    """Copies the initial weights into the model of a new run, and freezes word vectors if the settings say so.
+
+    A resumed run loads its weights from a checkpoint; its word vectors are frozen again.
+    """
     settings, is_new = run.settings, not any(run.checkpoints.glob("step-*"))
     if settings.init and is_new:
         log(copy_weights(model, Run.open(settings.init).read_weights(), settings.init))

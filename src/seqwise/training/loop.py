@@ -54,7 +54,7 @@ ValidateFunction = Callable[[], dict[str, float]]  # returns metrics; `get_objec
 
 
 class Trainer:
-    """A model, its batches and its optimizer."""
+    """A model, its batches and its optimiser."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Trainer:
             update.copy_event.record(torch.cuda.current_stream(self.device))
 
     def apply_update(self, update: Update) -> None:
-        """Steps the optimizer, unless the loss or the norm of the gradients is not finite."""
+        """Steps the optimiser, unless the loss or the norm of the gradients is not finite."""
         update.trainer_state = replace(self.state)
         update.learning_rate = self.settings.learning_rate * self.schedule.compute_factor(self._get_progress())
         for group in self.optimizer.param_groups:
@@ -191,12 +191,12 @@ class Trainer:
         else:  # the last validation is not part of the budget
             state.validating_outside += validation_seconds
         state.validation_seconds = validation_seconds
-        loss = get_objective(metrics)
-        is_best = math.isfinite(loss) and (state.best_loss is None or loss < state.best_loss)
+        objective = get_objective(metrics)
+        is_best = math.isfinite(objective) and (state.best_loss is None or objective < state.best_loss)
         if is_best:
-            state.best_loss = loss
-        state.history.append(loss)
-        self.schedule.record_validation(loss)
+            state.best_loss = objective
+        state.history.append(objective)
+        self.schedule.record_validation(objective)
         recent, earlier = state.history[-STALL_WINDOW:], state.history[:-STALL_WINDOW]
         has_stalled = bool(earlier) and min(recent) > min(earlier)
         if self.settings.optimizer == "asgd" and self.average and not self.average.is_running and has_stalled:
@@ -288,19 +288,19 @@ class Trainer:
             f"optimizer.{name}": tensor for name, tensor in get_optimizer_state(self.optimizer, self.model).items()
         }
         tensors |= flatten(model_state)
-        progress = vars(self.state) | {
+        trainer_state = vars(self.state) | {
             "history": list(self.state.history),
             "pieces": self.micro_batches.num_micro_batches,
         }
-        # Existing checkpoints have the keys "place" (progress), "carry" (model state) and "pieces" (micro-batches).
+        # Existing checkpoints have the keys "place" (`TrainerState`), "carry" (model state), "pieces" (micro-batches).
         state: dict[str, Any] = {
-            "place": progress,
+            "place": trainer_state,
             "carry": get_structure(model_state),
             "schedule": self.schedule.state_dict(),
         }
         if self.average:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.weights.items()}
-            state["average"] = self.average.count
+            state["average"] = self.average.num_averaged
         return Snapshot(tensors, state)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -313,9 +313,9 @@ class Trainer:
         load_weights(self.model, select("model."), "checkpoint")
         load_optimizer_state(self.optimizer, self.model, select("optimizer."))
         self.schedule.load_state_dict(state["schedule"])
-        progress = dict(state["place"])
-        self.micro_batches.num_micro_batches = progress.pop("pieces")
-        self.state = TrainerState(**progress)
+        trainer_state = dict(state["place"])
+        self.micro_batches.num_micro_batches = trainer_state.pop("pieces")
+        self.state = TrainerState(**trainer_state)
         if self.state.budget not in ("", str(self.budget)):
             self._continue_with_another_budget()
         self.state.budget = str(self.budget)
@@ -323,7 +323,7 @@ class Trainer:
         self.model_state = self.world.select_own_state(model_state)
         if self.average:
             self.average.weights = {name: t.to(self.device) for name, t in select("average.").items()}
-            self.average.count = state["average"]
+            self.average.num_averaged = state["average"]
 
 
 def forward_backward(

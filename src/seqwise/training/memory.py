@@ -1,8 +1,9 @@
 """Micro-batches, for batches that do not fit into memory, and the last batch of a token budget.
 
-Gradients of micro-batches add up, so the update stays the same except for rounding; an error is raised when one
-sequence alone does not fit. The last batch of a token budget usually has more tokens than are left: training uses its
-first sequences, weights the loss of the next one by the fraction of its tokens that is left, and skips the others.
+Gradients of micro-batches add up, so the update stays the same except for rounding, and for dropout masks, which are
+drawn for each micro-batch; an error is raised when one sequence alone does not fit. The last batch of a token budget
+usually has more tokens than are left: training uses its first sequences, weights the loss of the next one by the
+fraction of its tokens that the budget still covers, and skips the others.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class BatchShare:
     """The sequences of a batch that are trained on. Targets and tokens are counted over all processes."""
 
     ranges: tuple[SequenceRange, ...]  # of this process
-    num_targets: float  # at least 1, because the loss is divided by it
+    num_targets: float  # 1 instead of 0, because the loss is divided by it
     num_tokens: float
     is_partial: bool = False  # whether some sequences are left out
 
@@ -54,7 +55,7 @@ def limit_to_budget(batch: Batch, tokens_left: float, world: World) -> BatchShar
 
 
 def select_sequences(batch: Batch, tokens_left: float) -> tuple[SequenceRange, ...]:
-    """Returns the first sequences, up to `tokens_left`; the last one is weighted by the fraction of it that is left."""
+    """Returns the first sequences, up to `tokens_left`; the last one has the fraction of it that fits as its weight."""
     for index in range(batch.num_sequences):
         num_tokens = batch.slice(index, index + 1).num_tokens
         if num_tokens > tokens_left:
@@ -117,7 +118,7 @@ class MicroBatches:
             self.num_micro_batches = min(self.num_micro_batches * 2, batch_size)
             self.log(
                 f"out of memory: the batch of {batch_size} sequences is now computed in {self.num_micro_batches} "
-                "micro-batches; the updates stay the same."
+                "micro-batches, whose gradients are summed."
             )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -136,7 +137,7 @@ def split_ranges(ranges: Sequence[SequenceRange], size: int) -> Iterator[Sequenc
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
-    """Seeds the generators of the CPU and of the device, so that every attempt draws the same dropout masks."""
+    """Seeds the generators of the CPU and of the device, so that earlier attempts do not change the dropout masks."""
     # Not `torch.manual_seed`: for each type of device that is not in use, it stores a call stack as text.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

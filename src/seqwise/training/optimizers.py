@@ -18,9 +18,9 @@ from seqwise.resolved_settings import ResolvedTrainingSettings
 
 
 def build_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> torch.optim.Optimizer:
-    """Returns AdamW or SGD. Weight decay applies to matrices, not to biases, norms and frozen token vectors.
+    """Returns AdamW or SGD. Weight decay applies to matrices, not to biases, norms and embeddings with frozen rows.
 
-    The gradient of a frozen vector is zero, so without weight decay neither optimiser changes it.
+    The gradient of a frozen row is zero, so without weight decay neither optimiser changes it.
     """
     embeddings = [module for module in model.modules() if isinstance(module, Embedding)]
     frozen_ids = {id(layer.weight) for layer in embeddings if layer.frozen is not None}
@@ -35,7 +35,7 @@ def build_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> tor
 
 
 def supports_skipping(optimizer: torch.optim.Optimizer) -> bool:
-    """Returns whether the optimizer can skip a step if a tensor on the device says so, as fused optimizers can."""
+    """Returns whether the optimiser can skip a step if a tensor on the device says so, as fused optimisers can."""
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
@@ -66,7 +66,7 @@ def clip_gradients(parameters: Sequence[Tensor], method: str, threshold: float) 
 
 
 def get_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Returns the tensors of the optimizer's state, such as moments, by the name of the parameter and their own."""
+    """Returns the tensors of the optimiser's state, such as moments, by the name of the parameter and their own."""
     names = {id(p): name for name, p in model.named_parameters()}
     return {
         f"{names[id(p)]}.{key}": value
@@ -77,7 +77,7 @@ def get_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> d
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Sets the state of the optimizer to what `get_optimizer_state` returned."""
+    """Sets the state of the optimiser to what `get_optimizer_state` returned."""
     for name, parameter in model.named_parameters():
         state = {key.rpartition(".")[2]: t for key, t in tensors.items() if key.rpartition(".")[0] == name}
         if state:
@@ -94,7 +94,7 @@ class WeightAverage:
     def __init__(self, model: nn.Module, decay: float | None):
         self.model, self.decay = model, decay
         self.weights: dict[str, Tensor] = {}
-        self.count = 0  # number of weights in the average
+        self.num_averaged = 0  # number of steps whose weights are in the average
         if decay is not None:
             self.start()
 
@@ -105,16 +105,17 @@ class WeightAverage:
     def start(self) -> None:
         """Starts averaging with the current weights."""
         self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
-        self.count = 1
+        self.num_averaged = 1
 
     @torch.no_grad()
     def update(self) -> None:
         """Adds the current weights to the average."""
         if not self.is_running:
             return
-        self.count += 1
+        self.num_averaged += 1
         # Early on, a smaller decay lets the moving average forget the random initial weights faster.
-        decay = 1 - 1 / self.count if self.decay is None else min(self.decay, self.count / (self.count + 10))
+        count = self.num_averaged
+        decay = 1 - 1 / count if self.decay is None else min(self.decay, count / (count + 10))
         current = {name: p.detach() for name, p in self.model.named_parameters()}
         torch._foreach_lerp_([self.weights[name] for name in current], list(current.values()), 1 - decay)
 
@@ -150,8 +151,8 @@ class ConstantSchedule:
         """Returns the learning rate divided by the peak rate; `progress` is the spent fraction of the budget."""
         return min(1.0, (progress + 1e-3) / self.warmup) if self.warmup else 1.0
 
-    def record_validation(self, loss: float) -> None:
-        """Adapts the schedule to a validation loss."""
+    def record_validation(self, objective: float) -> None:
+        """Adapts the schedule to the objective of a validation (`get_objective`)."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -181,26 +182,26 @@ class OneCycleSchedule(ConstantSchedule):
 
 
 class PlateauSchedule(ConstantSchedule):
-    """Divides the rate by 4 after each validation without improvement (as in Zaremba et al. 2014)."""
+    """Divides the rate by 4 after each validation without improvement (as PyTorch's example `word_language_model`)."""
 
     def __init__(self, warmup: float):
         super().__init__(warmup)
-        self.best_loss, self.num_reductions = math.inf, 0
+        self.best_objective, self.num_reductions = math.inf, 0
 
     def compute_factor(self, progress: float) -> float:
         return super().compute_factor(progress) * 0.25**self.num_reductions
 
-    def record_validation(self, loss: float) -> None:
-        if loss < self.best_loss:
-            self.best_loss = loss
+    def record_validation(self, objective: float) -> None:
+        if objective < self.best_objective:
+            self.best_objective = objective
         else:
             self.num_reductions += 1
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": None if math.isinf(self.best_loss) else self.best_loss, "cuts": self.num_reductions}
+        return {"best": None if math.isinf(self.best_objective) else self.best_objective, "cuts": self.num_reductions}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best_loss = math.inf if state["best"] is None else state["best"]
+        self.best_objective = math.inf if state["best"] is None else state["best"]
         self.num_reductions = state["cuts"]
 
 

@@ -6,6 +6,7 @@
     checkpoints/step-N/  all that resuming needs         start.safetensors   vectors of `--vectors`, if any
     README.md            the model card                  curve.svg           the learning curve
     summary.json         times and final validation      watch.jsonl         layers over training (`--training.watch`)
+    training_summary.safetensors  hashes of the training examples, and baselines
 
 Loading one never executes code. `Run` reads and writes the folder; it does not train.
 """

@@ -31,12 +31,15 @@ def get_objective(validation: dict[str, float]) -> float:
 
 @dataclass(frozen=True)
 class Step:
-    """One finished update, as the training loop yields it. The names are also those of `metrics.jsonl`."""
+    """One finished update, as the training loop yields it.
+
+    The names are also those of `metrics.jsonl`, where only `number` is called `step`.
+    """
 
     number: int  # from 1
     epoch: int  # from 0
     tokens: int  # number of tokens trained on so far
-    loss: float  # mean nats per target of this update
+    loss: float  # mean per target of this update; in nats, except in forecasts
     gradient_norm: float  # before clipping
     learning_rate: float
     seconds: float  # duration of training so far, including all validations except the last

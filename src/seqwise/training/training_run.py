@@ -282,7 +282,7 @@ class TrainingRun:
             self.log(f"continuing without compiled layers: {error.problem}")
 
     def _restore(self) -> None:
-        """Continues from the newest checkpoint, if there is one; all processes get the state of the first."""
+        """Continues from the newest checkpoint, if there is one; all processes get the tensors of the first."""
         snapshot = load_newest_checkpoint(self.run.checkpoints, self.log)
         if snapshot is not None:
             self.trainer.restore(snapshot)

@@ -3,7 +3,8 @@
 During training it is a fixed subset, evenly spaced, so that all validations of a run can be compared. Its size is
 chosen before the first update. For a budget in tokens or epochs it depends only on numbers of tokens, so a repeated run
 has the same subset. For a budget in time the speed is measured. At the end the best weights are evaluated on as much of
-the split as another tenth of the budget allows. A small split is always evaluated as a whole.
+the split as another tenth of the budget allows. A small split is evaluated as a whole, unless a budget in time is too
+short for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from seqwise.training.distribution import World
 NUM_VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
 MAX_VALIDATION_SHARE = 0.1  # of a budget, not counting the last validation
 FORWARD_COST = 1 / 3  # of training on a token: a backward pass takes about twice as long as a forward pass
-# On fewer, validations differ by chance: by 2 % of perplexity or of accuracy. More of them mean fewer validations.
+# On less, two validations differ by chance, by 2 % of perplexity or of accuracy. If evaluating so much takes too long,
+# there are fewer validations instead.
 MIN_TOKENS, MIN_EXAMPLES = 50_000, 500
 MAX_PARTIAL_SHARE = 0.8  # of a split; a larger share becomes the whole split
 FIRST_MEASURED_TOKENS = 2_000  # evaluated first to measure the speed, then GROWTH times as many, and so on
@@ -44,7 +46,7 @@ def estimate_share(split: Size, budget_tokens: float) -> float:
 def measure_share(split: Size, seconds: float, world: World, validate: Callable[[float], object]) -> float:
     """Returns the share of the split to evaluate during `seconds` of training, by the speed of `validate(share)`.
 
-    A validation takes at most `GROWTH` times its part of the budget; there are fewer validations then.
+    A validation takes at most `GROWTH` times its part of the budget; if it takes more than its part, there are fewer.
     """
     seconds_per_validation = MAX_VALIDATION_SHARE * seconds / NUM_VALIDATIONS
     share = min(1.0, FIRST_MEASURED_TOKENS / max(1, split.num_tokens))

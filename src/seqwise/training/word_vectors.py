@@ -145,9 +145,9 @@ class WordVectors:
         return tensors
 
     def match_vocabulary(self, tokenizer: Tokenizer, counts: Tensor | None = None) -> VocabularyMatch:
-        """Returns the tokens that are words of the file, as they are or in lower case; parts of words do not match.
+        """Returns the tokens that are words of the file, as they are or in lower case.
 
-        If the file has n-grams, the vectors of other words are composed from them.
+        Tokens that continue a word do not match. If the file has n-grams, vectors of other words are composed of them.
         """
         special = {*tokenizer.specials, UNKNOWN, END}
         word_ids = [token_id for token_id in range(len(tokenizer)) if tokenizer.token(token_id) not in special]
@@ -189,7 +189,7 @@ def _find_distinct_vocabularies(task: Task) -> dict[str, tuple[Tokenizer, Tensor
 
 
 def _get_word(tokenizer: Tokenizer, token_id: int) -> str | None:
-    """Returns the word that a token is; None for a token that is, or may be, a part of a word."""
+    """Returns the word that a token is or begins; None for a token that continues a word, and for a character."""
     token = tokenizer.token(token_id)
     if tokenizer.kind == "wordpiece":
         return None if token.startswith("##") and len(token) > 2 else token
@@ -211,7 +211,7 @@ def _explain_low_coverage(name: str, tokenizer: Tokenizer) -> str:
 
 @torch.no_grad()
 def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, is_new: bool) -> None:
-    """Copies the saved vectors into the embeddings of a new run, and freezes them if the settings say so.
+    """Copies the saved vectors into the embeddings of a new run; in any run, freezes them if the settings say so.
 
     The vectors of a layer are scaled by one factor, so that their root mean square norm is `choose_initial_norm`.
     """

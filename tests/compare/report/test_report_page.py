@@ -22,11 +22,14 @@ import pytest
 from report_numbers import BYTES, COUNTS, READ_NUMBERS, TIMES, find_mismatches, parse_number
 from sample_report import HOSTILE, SAMPLES, Values, complete, failed, family, parse, report
 
-from seqwise.compare.report.page.page import SCRIPTS, make_page, make_title
+from seqwise.compare.report.page.page import make_page, make_title
 from seqwise.compare.report.schema import SeedValue, to_json
+from seqwise.page.palette import DASHES, SHAPES
+from seqwise.page.script import COMPONENTS, list_modules
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "src" / "seqwise" / "compare" / "report" / "page"
+MODULES = sorted(path.name for path in FOLDER.glob("*.js"))
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # --- without a browser
@@ -46,10 +49,18 @@ def parse_embedded_data(text: str) -> Any:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_page_holds_the_whole_report(name: str):
     values = SAMPLES[name]()
-    assert parse_embedded_data(page(values)) == {
-        "title": make_title(parse(values)),
-        "report": json.loads(to_json(parse(values))),
-    }
+    data = parse_embedded_data(page(values))
+    assert data.pop("styles")
+    assert data == {"title": make_title(parse(values)), "report": json.loads(to_json(parse(values)))}
+
+
+def test_a_model_family_has_its_style_and_a_variant_the_next_free_one():
+    expected = {"lstm-wide": 2, "lstm": 1, "deep": 4, "gru": 0, "rnn": 3}
+    values = report("classify", "accuracy", [family(name, "accuracy", [0.5]) for name in expected])
+    data = parse_embedded_data(page(values))
+    for each, style in zip(data["report"]["families"], data["styles"], strict=True):
+        index = expected[each["name"]]
+        assert style == {"colour": f"var(--c{index})", "shape": SHAPES[index], "dash": DASHES[index]}
 
 
 def test_every_placeholder_is_filled():
@@ -73,7 +84,7 @@ def test_the_page_names_no_external_resource():
     assert "default-src 'none'" in text
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", MODULES)
 def test_a_script_sets_text_only_as_text(name: str):
     text = (FOLDER / name).read_text(encoding="utf-8")
     assert re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|srcdoc", text) == []
@@ -81,7 +92,10 @@ def test_a_script_sets_text_only_as_text(name: str):
 
 def test_every_file_of_the_page_is_used_installed_and_short():
     files = [path for path in FOLDER.iterdir() if path.suffix in (".html", ".css", ".js")]
-    assert {path.name for path in files} == {*SCRIPTS, "page.html", "style.css"}
+    assert {path.name for path in files} == {*MODULES, "page.html", "style.css"}
+    used = list_modules(FOLDER / "assemble.js")
+    assert sorted(path.name for path in used if path.parent == FOLDER) == MODULES
+    assert {path.parent for path in used} == {FOLDER, COMPONENTS}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = project["tool"]["setuptools"]["package-data"]["seqwise"]
     for path in files:
@@ -263,7 +277,7 @@ def test_accessible_numbers_are_those_of_the_report(sample: OpenPage):
         ("family.text[key] + suffix", "family.text[key].replace('ms', 'µs') + suffix"),
         ('make("b", {}, family.text.mean)', 'make("b", {}, families[0].text.mean)'),
         ("pair.text[key], tag);", "negate(pair.text[key]), tag);"),
-        ("f.text.latency_range);", "families[0].text.latency_range);"),
+        ("family.text.latency_range);", "family.text.latency_range.replace(/\\d/, (digit) => 9 - digit));"),
     ],
 )
 def test_a_wrong_number_on_the_page_is_detected(browser: Any, tmp_path: Path, right: str, wrong: str):

@@ -25,7 +25,7 @@ SAFETY_FACTOR = 1.2  # another measurement of the speed may be slower
 NUM_SAMPLE_BATCHES = 8  # from which the tokens of an update are estimated
 
 TrialKind = Literal["lr", "train"]
-# Below 20 updates even the learning rate has hardly risen and fallen; the search has only to rank learning rates.
+# In fewer than 20 updates the learning rate can hardly warm up and decay; the search has only to rank learning rates.
 MIN_UPDATES: dict[TrialKind, int] = {"train": 20, "lr": 10}
 TRIAL_NAMES: dict[TrialKind, str] = {"train": "training run", "lr": "learning-rate trial"}
 

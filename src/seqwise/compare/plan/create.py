@@ -39,7 +39,7 @@ from seqwise.training.training_run import (
     prepare_task,
 )
 
-INDEPENDENT_EXAMPLES = ("texts", "sentences", "pairs", "images")
+INDEPENDENT_UNITS = ("texts", "sentences", "pairs", "images")  # of data whose examples are independent
 MIN_EXAMPLES = 3  # of a split: with fewer, every difference is chance
 BUDGET_UNITS = {"time": ("seconds",), "tokens": ("tokens", "epochs")}  # required by --match
 # Training settings that a comparison chooses itself, and why.
@@ -80,7 +80,7 @@ def create_plan(
 def create_plan_in(
     folder: Path, request: Request, log: LogFunction = no_log, progress: ProgressCallback | None = None
 ) -> Plan:
-    """Creates a comparison in a new folder; removes the folder if that fails."""
+    """Creates a comparison in a new or empty folder; removes a new one if that fails."""
     options, settings = request.options, request.settings
     check_folder(folder)
     _check_options(options, settings)
@@ -115,8 +115,8 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
     families = build_families(options.models, options.variants, settings)
     check_effects_in_families(settings, families)
     families = {name: prepare_settings(each, budgets) for name, each in families.items()}
-    width = 0 if vectors is None else vectors.vectors.dim
-    context = build_defaults_context(task, choose_device(settings), options.nproc, width)
+    vector_width = 0 if vectors is None else vectors.vectors.dim
+    context = build_defaults_context(task, choose_device(settings), options.nproc, vector_width)
     if options.match == "parameters":
         target = None if options.parameters is None else parse_count(str(options.parameters))
         sizes = match_sizes(task, families, context, target)
@@ -157,7 +157,7 @@ def _check_splits(task: Task, log: LogFunction) -> None:
     """Raises an error if a split is too small to compare on; logs a note where only large differences can be found."""
     counts = task.count_data()
     unit = next(iter(counts["train"]))
-    if unit not in INDEPENDENT_EXAMPLES:
+    if unit not in INDEPENDENT_UNITS:
         return  # a text is counted in tokens, a series in steps: its own checks raise an error if it is too short
     sizes = {split: columns[unit] for split, columns in counts.items() if split != "train"}
     advice = "Give more data, or hold out more of it: --data.valid-fraction 0.2 --data.test-fraction 0.2"

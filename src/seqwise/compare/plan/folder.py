@@ -34,7 +34,7 @@ class FolderTakenError(UsageError):
 
 
 def get_preprocessor_folder(folder: Path) -> Path:
-    """Returns the folder with the shared vocabularies of a comparison."""
+    """Returns the folder with the preprocessor that all trials of a comparison share."""
     old = folder / OLD_PREPROCESSOR_FOLDER
     return old if old.is_dir() else folder / PREPROCESSOR_FOLDER
 
@@ -75,7 +75,7 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def claim_folder(folder: Path) -> Iterator[None]:
-    """Creates the folder; if two processes try at the same time, one fails. On failure removes it again."""
+    """Creates the folder; if two processes try at the same time, one fails. If the block fails, removes what is new."""
     new_folders = [each for each in (folder, *folder.parents) if not each.exists()]
     claim = folder / CLAIM_FILE
     try:

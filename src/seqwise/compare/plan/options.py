@@ -26,4 +26,4 @@ class ComparisonOptions:
     lr_trials: int = 3  # learning rates of the search; 1: no search
     examples: int = 12
     nproc: int = 1
-    strict: bool = True  # raise an error for a time budget too short for one validation
+    strict: bool = True  # raise an error for a time budget too short for `budgets.MIN_UPDATES` and one validation

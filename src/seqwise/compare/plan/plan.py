@@ -76,7 +76,7 @@ class Plan:
     nproc: int
     num_examples: int  # on which families disagree, for the report
     families: dict[str, ResolvedSettings]
-    strict: bool = True  # raise an error for a time budget too short for one validation
+    strict: bool = True  # raise an error for a time budget too short for `budgets.MIN_UPDATES` and one validation
     working_folder: str = ""  # of the command, to which file names are relative
     token_budgets: dict[str, TokenBudgets] = field(default_factory=dict)  # by family, of a time budget
     # Family → learning rates that were added to the search, because the best one was at its edge.
@@ -86,7 +86,7 @@ class Plan:
     # Trials
 
     def list_lr_trials(self) -> list[Trial]:
-        """Returns the trials of the learning-rate search, in rounds, so that a slow machine affects all families."""
+        """Returns the trials of the learning-rate search, in rounds: a slow phase of the machine affects all."""
         seed = self.budgets.seeds[0]
         counts = {name: len(self.list_rates(name)) for name in self.families if self.has_gradients(name)}
         if self.budgets.lr_trials == 1:
@@ -131,7 +131,10 @@ class Plan:
         return [*first, *self.added_rates.get(family, ())]
 
     def add_rate(self, family: str, best: float) -> Plan | None:
-        """Returns the plan with one more learning rate beyond the best; None if the best is not at the edge."""
+        """Returns the plan with one more learning rate beyond the best; else None.
+
+        No rate is added if the best is not at the edge of the search, or after `MAX_ADDED_RATES`.
+        """
         rates, added = self.list_rates(family), self.added_rates.get(family, ())
         if best not in (min(rates), max(rates)) or len(added) == MAX_ADDED_RATES:
             return None

@@ -24,13 +24,16 @@ from seqwise.tasks.task import Task
 
 TOLERANCE = 0.03  # by which the largest of the matched families may exceed the smallest
 MAX_LOG_ERROR = math.log(1 + TOLERANCE) / 2  # so each may be half of that away from the target, as a logarithm
-NARROW_FACTOR = 4  # a network narrower by this factor than its default gets narrower embeddings, if these are fixed
+# A network narrower by more than this factor than its default gets narrower embeddings, if the default rules give every
+# width the same embedding.
+NARROW_FACTOR = 4
 MAX_WIDTH = 2**16  # no machine trains a wider network
 
 SecondSize = Literal["hidden", "embedding", "width"]
 # A second size closes the gap where the steps of the width are too coarse, in this order. It may differ from its
-# default by this factor only. "width" is the width alone, with the embedding kept as it was: for a large vocabulary, an
-# embedding that is one wider costs more than a network that is much wider.
+# default by this factor only. "hidden" is the width of the feed-forward layers of a Transformer. "width" is the width
+# alone, with the embedding kept as it was: for a large vocabulary, an embedding that is one wider costs more than a
+# network that is much wider.
 SECOND_SIZES: dict[SecondSize, int] = {"hidden": 2, "embedding": 2, "width": 8}
 
 
@@ -73,7 +76,8 @@ def match_sizes(
 ) -> MatchedSizes:
     """Solves the widths that are not set. The default target is the (lower) median of the default sizes.
 
-    If some family cannot have the median, the nearest default size that all can have is used.
+    If some family cannot have the median, the nearest larger default size that all can have is used, or else the
+    nearest smaller one.
     """
     if target is not None and target < 1:
         raise UsageError(f"a network has at least one parameter; received {target:,}.", fix="Raise --parameters.")
@@ -158,7 +162,7 @@ class _SizeSolver:
                 raise UsageError(f"{name}: {error.problem}", fix=error.fix) from None
 
     def get_step(self, heads: int | None) -> int:
-        """Returns what the width must be a multiple of: heads, each even for rotary positions; or two directions."""
+        """Returns what the width must be a multiple of: heads, twice that if rotary; 2 for two directions."""
         if heads:
             return heads * (2 if self.default.transformer.positions == "rotary" else 1)
         return 2 if self.default.recurrent.bidirectional else 1
@@ -189,7 +193,8 @@ class _SizeSolver:
     def solve(self, target: int) -> _Sizes:
         """Returns sizes with about the target number of parameters, changing the width alone where that suffices.
 
-        Fewer heads are tried last: where heads are many and must be even, narrow networks have no room for them.
+        Fewer heads are tried last: where heads are many and their widths must be even, narrow networks have no room for
+        them.
         """
 
         def compute_log_error(sizes: _Sizes) -> float:
@@ -240,7 +245,7 @@ class _SizeSolver:
         ]
 
     def _find_second_bracket(self, sizes: _Sizes, second: SecondSize, target: int) -> list[tuple[float, _Sizes]]:
-        """Returns sizes on both sides of the target with another second size, each after its relative change."""
+        """Returns pairs: the change of the second size as a logarithm, and sizes below and above the target with it."""
         if not self._may_change(second):
             return []
         settings = self.make_settings(sizes)

@@ -1,4 +1,4 @@
-"""Describes under which conditions a comparison was made, sentence by sentence. It knows nothing of the results."""
+"""Describes under which conditions a comparison was made, sentence by sentence; not which family is better."""
 
 from __future__ import annotations
 

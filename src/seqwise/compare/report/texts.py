@@ -97,12 +97,12 @@ def _format_interval(metric: str, low: float | None, high: float | None, source:
 
 
 def _format_pair(metric: str, pair: Pair) -> dict[str, str]:
-    digits = None if pair.difference is None else choose_difference_spread(pair.difference, pair.half_width)
+    spread = None if pair.difference is None else choose_difference_spread(pair.difference, pair.half_width)
     p_values = {
         key: format_p(getattr(pair, key)).removeprefix("p = ").removeprefix("p ") for key in ("p", "adjusted_p")
     }
     return {
-        "difference": format_signed(metric, pair.difference, digits),
+        "difference": format_signed(metric, pair.difference, spread),
         "low": format_signed(metric, pair.low, pair.half_width),
         "high": format_signed(metric, pair.high, pair.half_width),
         **p_values,

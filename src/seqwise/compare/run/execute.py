@@ -63,8 +63,8 @@ from seqwise.training.word_vectors import WordVectors
 ShouldStop = Callable[[], bool]
 
 POLL_SECONDS = 0.2  # between two events, and between two attempts to lock
-SPEED_SHARE = 0.05  # of the budget of one seed, to measure the speed
-MIN_SPEED_SECONDS = 10.0  # for all families
+SPEED_SHARE = 0.05  # of the budget of one seed, to measure the speed of a family
+MIN_SPEED_SECONDS = 10.0  # to measure the speed of all families
 NUM_PROCESS_UPDATES = 30  # to measure the speed of several processes
 NUM_LATENCY_ROUNDS = 5
 
@@ -338,15 +338,15 @@ class _Execution:
         It is one job for all families, executed after all others: a latency that is measured beside other trials
         includes their load. It goes round by round, so that a slow phase of the machine affects all families.
         """
-        models = {
+        first_trials = {
             trial.family: trial
             for trial in reversed(find_trained_trials(self.folder, self.plan.list_training_trials()))
         }
         measurements: dict[str, Callable[[], float]] = {}
-        latencies: dict[str, tuple[float, ...]] = {name: () for name in self.plan.families if name in models}
+        latencies: dict[str, tuple[float, ...]] = {name: () for name in self.plan.families if name in first_trials}
         with self._check_data_after(next(iter(self.plan.families.values()))):
             for name in latencies:
-                run = Run.open(Job("train", models[name].name).get_run_folder(self.folder))
+                run = Run.open(Job("train", first_trials[name].name).get_run_folder(self.folder))
                 trained = TrainedModel(run, run.settings.device)
                 measurements[name] = trained.task.measure_latency(trained.bundle, self.plan.data)
             order = [name for _ in range(NUM_LATENCY_ROUNDS) for name in measurements]

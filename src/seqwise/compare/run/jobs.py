@@ -61,7 +61,7 @@ class TrainingResult:
     validation: float | None  # primary metric at the best objective
     memory: float | None = None  # bytes that training added to the process, or to the GPU; None: not known
     waiting_share: float | None = None  # of its time, in which the process waited for a core; None: not known
-    # How many trials shared the device, and how many ran in all.
+    # How many trials shared the device, and how many ran at the same time on all devices.
     device_workers: Annotated[int, accept_old_key("device_workers", "beside")] = 1
     workers: Annotated[int, accept_old_key("workers", "at_once")] = 1
     node: str | None = None

@@ -128,8 +128,8 @@ class Slot:
 def allocate_slots(nodes: Sequence[Node], workers: int | None, processes: int, use_gpus: bool) -> list[Slot]:
     """Returns a slot for each GPU, or for each group of GPUs of a job of several processes; else one for each node.
 
-    All have the same number of cores, that of the smallest, so that equal times are equal work on machines of one
-    kind. `workers` is another number of slots; they share devices where there are more of them than devices.
+    All have the same number of cores, that of the smallest device, so that equal times are equal work on machines of
+    one kind. `workers` is another number of slots; they share devices where there are more of them than devices.
     """
     per_node = {node: node.gpus // processes if use_gpus else 0 for node in nodes}
     on_gpus = any(per_node.values())

@@ -1,4 +1,4 @@
-"""`RayEngine`: executes jobs on a Ray cluster, one at a time on each device, in processes that live from job to job.
+"""`RayEngine`: executes jobs on a Ray cluster, one at a time in each slot, in processes that live from job to job.
 
 The engine polls each process a few times a second. The poll is also a lease: a process that is not polled saves its
 state and stops, so that a job which is resumed elsewhere, because its node was lost, never runs twice at the same time.
@@ -205,14 +205,15 @@ class RayEngine:
             return
         is_node_lost = slot.node not in list_nodes()
         reason = f"with its node {slot.node.name}" if is_node_lost else f"on {slot.node.name}"
-        # A node that is only disconnected may work until its lease ends; the processes of --nproc save first.
+        # A node that is only disconnected may work until its lease ends; of a job with --nproc, the training processes
+        # that are left save their state before they exit.
         may_still_run = is_node_lost or self._nproc > 1
         earliest_start = worker.last_answer + 2 * LEASE_SECONDS + 1 if may_still_run else 0.0
         queue.handle_lost_process(worker.job, reason, earliest_start)
 
 
 class _StartTimeout:
-    """Warns when no process has started for a while, and finally raises."""
+    """Warns when no process has started for a while, and finally raises an error."""
 
     def __init__(self, on_event: OnEvent):
         self.on_event = on_event
@@ -238,7 +239,10 @@ class _StartTimeout:
 
 
 def _make_runtime_env() -> dict[str, dict[str, str]]:
-    """Returns how threads wait in a process. PyTorch reads it when it is imported, before `__init__` of a process."""
+    """Returns the variables that limit how long waiting threads of a process spin.
+
+    PyTorch reads them when it is imported, before `__init__` of a process: so Ray has to set them.
+    """
     name, _, value = environment.get_spin_setting().partition("=")
     variables = {name: value} if name else {}
     environment.limit_spinning(variables)

@@ -22,7 +22,7 @@ atexit.register(_tasks.clear)  # files of the data are closed while the module t
 
 
 def open_shared_task(folder: Path, plan: Plan, settings: ResolvedSettings, reread: bool = False) -> Task:
-    """Returns the task with the shared vocabulary of the comparison; `reread`: do not use the data in memory."""
+    """Returns the task with the shared preprocessor of the comparison; `reread`: do not use the data in memory."""
     key = f"{folder.resolve()} {settings.model_dump_json(exclude=UNRELATED_TO_DATA)}"
     if reread:
         _tasks.pop(key, None)

@@ -15,7 +15,7 @@ from seqwise.compare.statistics.learning_curves import Overfitting, compute_last
 from seqwise.compare.statistics.scales import GapSize, classify_gap, get_optimum, is_optimal
 from seqwise.compare.statistics.significance import CONFIDENCE
 
-MAX_EQUAL_RATIO = 1.07  # of sizes that count as equal; matched sizes differ by at most 3 %
+MAX_EQUAL_RATIO = 1.07  # of the largest size to the smallest, up to which they count as equal; 1.03 if matched
 MIN_SPEEDUP = 1.2  # a smaller ratio of latencies is not reported, however certain it is
 
 
@@ -130,7 +130,7 @@ class Ranking:
         return 0.0 if self.best is None else abs(self._convert(family.mean) - self._convert(self.best.mean))
 
     def compute_gain(self, family: Family) -> float | None:
-        """Returns the gain of the last doubling of the training, on that scale; None without a usable curve.
+        """Returns the gain of the last doubling of the training, on the progress scale; None without a usable curve.
 
         A family that overfits would gain nothing by training longer.
         """

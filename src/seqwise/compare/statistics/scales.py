@@ -20,7 +20,7 @@ GapSize = Literal["close", "moderate", "far"]
 ScaleKind = Literal["log", "log-odds", "linear"]
 
 # Ratio of perplexities, of errors or of odds: below the first the families are close, from the second on one is far
-# behind. A family with 20 % more perplexity is far behind; so is one with 86 % correct answers behind one with 90 %.
+# behind. A family with 20 % more perplexity is far behind; so is one with 85 % correct answers behind one with 90 %.
 GAP_LIMITS: dict[ScaleKind, tuple[float, float]] = {"log": (1.03, 1.2), "log-odds": (1.1, 1.5)}
 MAX_RATE = 0.999  # above it odds say more about single examples than about families
 
@@ -30,7 +30,7 @@ LINEAR: Scale = np.asarray
 
 
 def get_scale_kind(metric: str) -> ScaleKind:
-    """Returns the scale of a metric.
+    """Returns which kind of scale a metric has.
 
     BLEU has log-odds as well: far below 100 these are its logarithm, in which it is a mean of log precisions, and close
     to 100 they are the logarithm of what is missing.

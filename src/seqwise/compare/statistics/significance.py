@@ -25,15 +25,17 @@ from seqwise.compare.statistics.student_t import (
     compute_weighted_quantile,
 )
 
-MetricFunction = Callable[[np.ndarray], np.ndarray]  # sums (..., parts) → metric (...)
+# Sums over examples (..., parts) → metric (...). The parts are the columns of `ExampleScores.sums`, such as the number
+# of correct answers and of all answers.
+MetricFunction = Callable[[np.ndarray], np.ndarray]
 
 CONFIDENCE = 0.95
 NUM_DRAWS = 2000  # the standard error of a bootstrapped standard deviation is then 1.6 % of it
 PRIOR_DEGREES_OF_FREEDOM = 2.0  # the median variance of all families counts as much as three seeds of a family
-# To the median: a larger variance of a third family is limited to it in the degrees of freedom of a pair.
+# In the degrees of freedom of a pair, the variance of any other family counts as at most this many times the median.
 MAX_VARIANCE_RATIO = 3.0
-# Estimated degrees of freedom find up to 1.4 times as many differences as there should be, with two seeds up to 2.6
-# times as many (docs/decisions/0020).
+# Of p: because the degrees of freedom are estimated, there would be up to 1.4 times the nominal rate of false alarms,
+# with two seeds up to 2.6 times (docs/decisions/0020).
 P_VALUE_FACTOR, P_VALUE_FACTOR_OF_TWO_SEEDS = 1.5, 2.8
 _CHUNK_SIZE = 4_000_000  # bootstrap weights in memory at once: 32 MB
 
@@ -91,9 +93,9 @@ def compare_pairs(
       through the examples, so their covariances estimate that component, and nothing is counted twice:
       cov(a, a') + cov(b, b') − 2 cov(a, b), each averaged over different models.
 
-    The difference over its standard error is compared with Student's t, with few degrees of freedom as far as it
-    comes from few seeds (`student_t.compute_weighted_p`). Resampling three seeds with replacement instead would
-    estimate a third less variance than there is, and find differences where there are none.
+    The difference over its standard error is compared with Student's t; the part of the variance that comes from few
+    seeds has few degrees of freedom (`student_t.compute_weighted_p`). Resampling three seeds with replacement instead
+    would estimate a third less variance than there is, and find differences where there are none.
     Families named in `deterministic` have one training run because every other would be the same.
     `metric_step` is what one example can change in the metric, where that is a share of correct answers. Three seeds
     may agree by chance, and would then have no noise at all: their variance is at least its value where one differs by
@@ -181,7 +183,7 @@ class SeedNoise:
         return difference_variance, total**2 / squares if squares else 1.0
 
     def get_p_value_factor(self, a: str, b: str) -> float:
-        """Returns the factor that keeps the promise of a p of 0.05, for the family with fewer seeds."""
+        """Returns the factor of p with which p < 0.05 has at most 5 % false alarms, by the family with fewer seeds."""
         counts = [self.families[name][1] for name in {a, b} & self.families.keys()]
         return P_VALUE_FACTOR_OF_TWO_SEEDS if min(counts, default=3) == 2 else P_VALUE_FACTOR
 
@@ -205,7 +207,7 @@ def _compare_pair(
     p, half_width = compute_p_value(scaled_difference, components, noise.get_p_value_factor(a, b))
     # However little the answers vary, p is at least that of a sign test in which all examples agree.
     p = max(p, 2.0 ** (1 - num_examples)) if scaled_difference * difference > 0 else 1.0
-    # The few degrees of freedom count too: with two seeds the interval is six times as wide as their noise.
+    # The few degrees of freedom count too: with a single one the interval is six times as wide as with many.
     examples, seeds = (variance * compute_t_quantile(CONFIDENCE, degrees) ** 2 for variance, degrees in components)
     larger_noise: NoiseSource = "seeds" if included_noise == "examples" or seeds > examples else "examples"
     half_width *= _compute_metric_per_unit(models[a].values, models[b].values, difference, scaled_difference, scale)

@@ -40,9 +40,9 @@ def compute_weighted_p(t: float, components: VarianceComponents) -> float:
 
     In 150,000 simulations of normal values, for two families with seeds as noisy as each other or one ten times as
     steady, and from no noise of seeds to a hundred times the variance of 200 examples: with three or five seeds this
-    finds at most 1.1 times as many differences at p < 0.05, 0.01, 0.005 and 0.001 as it should, Welch–Satterthwaite
-    up to 1.6, 3.5, 5 and 16 times as many. With two seeds, whose variance has one degree of freedom, it finds up to 1.6
-    times as many at p < 0.05 and 3.6 times at p < 0.005. Where the components are alike it finds fewer than it should.
+    has at most 1.1 times the nominal rate of false alarms at p < 0.05, 0.01, 0.005 and 0.001, Welch–Satterthwaite up to
+    1.6, 3.5, 5 and 16 times. With two seeds, whose variance has one degree of freedom, it has up to 1.6 times the rate
+    at p < 0.05 and 3.6 times at p < 0.005. Where the components are alike the test is conservative.
     """
     total = sum(variance for variance, _ in components)
     return sum(variance * compute_two_sided_p(t, degrees) for variance, degrees in components) / total

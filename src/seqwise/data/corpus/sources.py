@@ -1,7 +1,7 @@
 """`open_corpus`: the user's data → a `Corpus` with three splits that can be streamed any number of times.
 
-Reads `.txt`, `.jsonl` with `text`, gzip of either, folders of these, and `builtin:docs`, `builtin:code`. It knows
-nothing of tokens.
+Reads `.txt`, and `.jsonl`, `.json` and `.parquet` with `text`, gzip of these, folders of them, `hf:NAME`,
+`builtin:docs` and `builtin:code`. It knows nothing of tokens.
 """
 
 from __future__ import annotations
@@ -162,11 +162,11 @@ class Corpus:
     fingerprint: str  # hash of the content of each split
     parts: dict[str, list[Part]] = field(repr=False)  # by split
     files: list[str] = field(repr=False)
-    has_predefined_splits: bool = False  # no split was held out of the training text
-    findings: Findings = field(default_factory=Findings, repr=False)  # files that are converted to UTF-8
+    has_predefined_splits: bool = False  # the data came with a test split; other splits may be held out
+    findings: Findings = field(default_factory=Findings, repr=False)  # such as files that are converted to UTF-8
 
     def documents(self, split: str) -> Iterator[Document]:
-        """Streams a split; at most one chunk of about 4 MB is in memory."""
+        """Streams a split. One document or chunk is in memory at a time, but a .json or .parquet file as a whole."""
         for part in self.parts[split]:
             yield from part.documents()
 
@@ -183,7 +183,7 @@ class Corpus:
         return sum(part.size for part in self.parts[split])
 
     def sample(self, split: str = "train") -> str:
-        """Returns the beginning of a split: up to about 100,000 characters."""
+        """Returns the beginning of a split: at most 100,000 characters."""
         text = ""
         for next_text in self.texts(split):
             text += next_text[: 100_000 - len(text)]
@@ -280,7 +280,7 @@ def _build_corpus(
         digest.update(split.encode())
         for source, summary in groups[split]:
             digest.update(f"{type(source).__name__} {summary.digest}".encode())
-    return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, not any(missing.values()), findings)
+    return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, "test" in sources, findings)
 
 
 def _create_byte_counter(sources: dict[str, list[Source]], progress: ProgressCallback) -> Callable[[int], None]:

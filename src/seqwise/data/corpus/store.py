@@ -6,10 +6,11 @@ A memory map would work too, but its pages count as resident until the kernel re
 random order fills the memory. `pread` copies only what is requested. NAME.json beside NAME.bin has the counts; it is
 written last, so a store without it is incomplete.
 
-Text is streamed: a few megabytes of it and their tokens are in memory, never the corpus. The stores are saved under
-`$SEQWISE_CACHE` (else `$XDG_CACHE_HOME/seqwise`, else `~/.cache/seqwise`) in a folder named by the hash of the text,
-the split rule, the tokeniser and the format; so a store is never out of date. Several processes may prepare the same
-text at the same time: each writes a file of its own and the last rename wins, with equal content.
+Text is streamed: a few megabytes of it and their tokens are in memory, never the corpus (except of .json and .parquet,
+which are read file by file). The stores are saved under `$SEQWISE_CACHE` (else `$XDG_CACHE_HOME/seqwise`, else
+`~/.cache/seqwise`) in a folder named by the hash of the text, the split rule, the tokeniser and the format; so a store
+is never out of date. Several processes may prepare the same text at the same time: each writes a file of its own and
+the last rename wins, with equal content.
 """
 
 from __future__ import annotations
@@ -253,7 +254,7 @@ def _create_store(
 
 
 def _encode_split(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[tuple[str, EncodedText]]:
-    """Yields consecutive texts of a split with their ids; in long ones, each distinct segment is encoded once."""
+    """Yields consecutive texts of a split with their ids; in a long split, each distinct segment is encoded once."""
     if tokenizer.kind != "characters" and corpus.size(split) >= MIN_COMPILED_CHARACTERS:
         from seqwise.text.segment_encoder import SegmentEncoder
 
@@ -268,7 +269,7 @@ def _encode_split(corpus: Corpus, split: str, tokenizer: Tokenizer) -> Iterator[
 
 
 def _batch_chunks(corpus: Corpus, split: str) -> Iterator[list[str]]:
-    """Yields lists of chunks of about 64 kB, so that all cores have work and little text is in memory."""
+    """Yields lists of `CHUNKS_PER_BATCH` chunks, so that all cores have work and little text is in memory."""
     texts: list[str] = []
     for text in corpus.texts(split):
         for chunk in split_into_chunks(text):

@@ -1,7 +1,7 @@
 // Colour scales, which have one set of colours for light and one for dark pages.
 import { make } from "./elements.js";
-import { exists } from "./numbers.js";
-import { followMedia, scale, tickLabels } from "./scales.js";
+import { isNumber } from "./numbers.js";
+import { followMedia, formatTicks, makeScale } from "./scales.js";
 
 const darkMode = matchMedia("screen and (prefers-color-scheme: dark)");  // on paper, pages are light
 const NUM_CODES = 255;  // colours of a scale; the code after them means that there is no value
@@ -39,9 +39,9 @@ export function createColours(scales, { scale: kind, role, low, high: highest })
   };
   return {
     low, high, code, isDiverging: kind === "diverging", neutral: kind === "diverging" ? (NUM_CODES - 1) / 2 : 0,
-    css: (value) => exists(value) ? `rgb(${colours()[code(value)].join(" ")})` : "transparent",
+    css: (value) => isNumber(value) ? `rgb(${colours()[code(value)].join(" ")})` : "transparent",
     // Black or white, whichever can be read on the colour of a value.
-    ink: (value) => !exists(value) ? "var(--grey)" : luminance(colours()[code(value)]) > 0.179 ? "#000000" : "#ffffff",
+    ink: (value) => !isNumber(value) ? "var(--grey)" : luminance(colours()[code(value)]) > 0.179 ? "#000000" : "#ffffff",
     gradient: () => `linear-gradient(to right, ${pair[darkMode.matches ? 1 : 0].join(", ")})`,
     // Pixels by code, for an image in memory: a transparent one where there is no value.
     lookup() {
@@ -54,10 +54,10 @@ export function createColours(scales, { scale: kind, role, low, high: highest })
 }
 
 // A bar with the colours of a scale and some of its values.
-export function colourBar(colours, label, hasMissing = false) {
+export function makeColourBar(colours, label, hasMissing = false) {
   const bar = make("i", { class: "gradient" });
-  const at = scale([colours.low, colours.high], 0, 100), ticks = at.ticks(4);
-  const labels = tickLabels(ticks).map((text, number) => {
+  const at = makeScale([colours.low, colours.high], 0, 100), ticks = at.ticks(4);
+  const labels = formatTicks(ticks).map((text, number) => {
     const tick = make("span", {}, text);
     tick.style.left = at(ticks[number]) + "%";
     return tick;

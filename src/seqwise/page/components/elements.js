@@ -15,29 +15,18 @@ export const draw = (tag, attributes = {}, ...children) => fill(document.createE
 let numIdentifiers = 0;
 export const makeId = (prefix) => prefix + "-" + ++numIdentifiers;
 
-// --- marks, which differ in shape, so that no information depends on colour alone
-export const SHAPES = ["circle", "square", "diamond", "up", "down", "cross", "hexagon"];
-const DASHES = ["", "8 3", "2 3", "10 3 2 3", "5 3", "1 4", "12 4 4 4"];
-const NUM_COLOURS = 8;
-
-// Colour, mark and dash of a series: a role has its own colour, others take the next one.
-export function getSeriesStyle(index, role = "") {
-  const variant = index + Math.floor(index / NUM_COLOURS);
-  return { colour: role ? `var(--role-${role})` : `var(--c${index % NUM_COLOURS})`,
-    shape: SHAPES[variant % SHAPES.length], dash: DASHES[variant % DASHES.length] };
-}
-
-const polygon = (x, y, r, angles) => "M" + angles.map((angle) => {
+// --- marks. A style is { colour, shape, dash }, as `palette.py` chooses it: no information depends on colour alone.
+const makePolygon = (x, y, r, angles) => "M" + angles.map((angle) => {
   const radians = angle * Math.PI / 180;
   return (x + r * Math.cos(radians)).toFixed(2) + " " + (y + r * Math.sin(radians)).toFixed(2);
 }).join("L") + "Z";
 
-export function outline(shape, x, y, r) {
-  if (shape === "square") return polygon(x, y, 1.25 * r, [45, 135, 225, 315]);
-  if (shape === "diamond") return polygon(x, y, 1.35 * r, [0, 90, 180, 270]);
-  if (shape === "up") return polygon(x, y + 0.2 * r, 1.4 * r, [-90, 30, 150]);
-  if (shape === "down") return polygon(x, y - 0.2 * r, 1.4 * r, [90, 210, 330]);
-  if (shape === "hexagon") return polygon(x, y, 1.2 * r, [0, 60, 120, 180, 240, 300]);
+export function computeOutline(shape, x, y, r) {
+  if (shape === "square") return makePolygon(x, y, 1.25 * r, [45, 135, 225, 315]);
+  if (shape === "diamond") return makePolygon(x, y, 1.35 * r, [0, 90, 180, 270]);
+  if (shape === "up") return makePolygon(x, y + 0.2 * r, 1.4 * r, [-90, 30, 150]);
+  if (shape === "down") return makePolygon(x, y - 0.2 * r, 1.4 * r, [90, 210, 330]);
+  if (shape === "hexagon") return makePolygon(x, y, 1.2 * r, [0, 60, 120, 180, 240, 300]);
   if (shape === "cross") {
     const a = 1.25 * r, b = 0.45 * r;
     return `M${x - a} ${y - b}H${x - b}V${y - a}H${x + b}V${y - b}H${x + a}V${y + b}H${x + b}V${y + a}H${x - b}V${y + b}H${x - a}Z`;
@@ -45,20 +34,20 @@ export function outline(shape, x, y, r) {
   return `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`;
 }
 
-export const mark = (style, x, y, r, attributes = {}) => draw("path", {
-  class: "mark", d: outline(style.shape, x, y, r), style: `fill: ${style.colour}; stroke: ${style.colour}`, ...attributes });
+export const drawMark = (style, x, y, r, attributes = {}) => draw("path", {
+  class: "mark", d: computeOutline(style.shape, x, y, r), style: `fill: ${style.colour}; stroke: ${style.colour}`, ...attributes });
 
-export function chip(style, hasLine = true) {
+export function drawChip(style, hasLine = true) {
   const width = hasLine ? 26 : 14, stroke = { style: `stroke: ${style.colour}`, "stroke-width": 2, "stroke-dasharray": style.dash };
   return draw("svg", { class: "chip", viewBox: `0 0 ${width} 12`, width, height: 12, "aria-hidden": "true" },
-    hasLine && draw("line", { x1: 1, y1: 6, x2: 25, y2: 6, ...stroke }), mark(style, width / 2, 6, 4));
+    hasLine && draw("line", { x1: 1, y1: 6, x2: 25, y2: 6, ...stroke }), drawMark(style, width / 2, 6, 4));
 }
 
-export const nameWithChip = (style, name, hasLine = true) => make("span", { class: "named" }, chip(style, hasLine), make("bdi", {}, name));
+export const makeNamedChip = (style, name, hasLine = true) => make("span", { class: "named" }, drawChip(style, hasLine), make("bdi", {}, name));
 
 // --- controls
 // A group of buttons of which one is pressed.
-export function choice(label, options, selected, onSelect) {
+export function makeChoice(label, options, selected, onSelect) {
   const buttons = options.map(([value, text]) => {
     const button = make("button", { type: "button", "aria-pressed": String(value === selected), "data-choice": value }, text);
     button.addEventListener("click", () => {
@@ -78,13 +67,14 @@ export function makeButton(text, onClick, attributes = {}) {
 
 // Copies a command. Where the clipboard is not available, as in some frames, the command is selected instead.
 export function makeCopyButton(source) {
+  const show = (text) => { button.textContent = text; setTimeout(() => { button.textContent = "Copy"; }, 1500); };
   const button = makeButton("Copy", async () => {
     try {
       await navigator.clipboard.writeText(source.textContent);
-      button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+      show("Copied");
     } catch {
       getSelection().selectAllChildren(source);
+      show("Selected");
     }
   }, { class: "copy", "aria-label": "Copy the command" });
   return button;
@@ -94,7 +84,7 @@ export function makeCopyButton(source) {
 export function makeLegend(label, entries, hidden, onChange, hasLine = true) {
   if (entries.length < 2) return null;
   return make("div", { class: "legend", role: "group", "aria-label": label }, ...entries.map(([name, style]) => {
-    const button = makeButton(nameWithChip(style, name, hasLine), () => {
+    const button = makeButton(makeNamedChip(style, name, hasLine), () => {
       if (!hidden.delete(name)) hidden.add(name);
       button.setAttribute("aria-pressed", String(!hidden.has(name)));
       onChange();

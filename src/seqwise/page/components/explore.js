@@ -30,7 +30,7 @@ function placeTip(tip, plot, { x, y, height = 0 }) {
 //   find(x, y, event)   the mark at a position of the plot, or null; marks with equal `key` are the same
 //   describe(mark)      { value, title, rows, text, at: { x, y } } for the tip, or null for none
 //   highlight(mark)     draws the mark at the pointer; null for none
-//   first(), step(mark, dx, dy)   for the arrow keys
+//   first(), step(mark, dx, dy)   for the arrow keys; with isHorizontal only for those to the left and right
 //   items(mark)         what a click pins
 //   open(mark)          what a click does instead of pinning
 //   zoom({ left, right, top, bottom }), zoomBy(factor), pan(dx, dy), isZoomed()
@@ -84,7 +84,7 @@ export function explore(plot, marks, pins, isFocusable = true) {
   plot.addEventListener("keydown", (event) => {
     if (event.altKey || event.metaKey || event.ctrlKey) return;
     const arrow = ARROWS[event.key];
-    if (arrow && marks.step) show(current ? marks.step(current, ...arrow) ?? current : marks.first());
+    if (arrow && marks.step && (arrow[0] || !marks.isHorizontal)) show(current ? marks.step(current, ...arrow) ?? current : marks.first());
     else if (event.key === "Escape" && !tip.hidden) { anchor = null; show(null); return; }  // and the page unpins
     else if ((event.key === "Enter" || event.key === " ") && current && isFocusable) select(current, event);
     else if (marks.zoomBy && event.key in ZOOMS) { marks.zoomBy(ZOOMS[event.key], current); show(current); }

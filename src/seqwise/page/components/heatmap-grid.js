@@ -1,5 +1,5 @@
 // Several heatmaps of one shape side by side, such as all heads of all layers. A click opens one in full.
-import { colourBar, followTheme } from "./colours.js";
+import { followTheme, makeColourBar } from "./colours.js";
 import { draw, make, makeButton, makeId } from "./elements.js";
 import { ARROWS, explore } from "./explore.js";
 import { describeCell, describePooling, drawHeatmap, drawOutline, prepareHeatmap } from "./heatmap.js";
@@ -118,6 +118,6 @@ export function drawHeatmapGrid(figure, context) {
   followTheme(plot, paintPanels);
   pins.follow(plot, () => [first.rows.pinned(pins, first.columns), first.columns.pinned(pins, first.rows)], paintPins);
   followWidth(plot, paint);
-  const bar = colourBar(first.colours, first.valueLabel, panels.some((panel) => panel.heatmap.hasMissing));
+  const bar = makeColourBar(first.colours, first.valueLabel, panels.some((panel) => panel.heatmap.hasMissing));
   return make("div", {}, plot, make("div", { class: "below" }, bar), describePooling(first.matrix), opened);
 }

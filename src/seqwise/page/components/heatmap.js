@@ -1,8 +1,8 @@
 // A matrix as coloured cells.
-import { colourBar, createColours, followTheme, NO_VALUE } from "./colours.js";
+import { createColours, followTheme, makeColourBar, NO_VALUE } from "./colours.js";
 import { draw, make, makeButton } from "./elements.js";
 import { explore } from "./explore.js";
-import { createFormat, exists, formatFixed, formatRounded, shorten, showToken } from "./numbers.js";
+import { createFormat, formatFixed, formatRounded, isNumber, shorten, showToken } from "./numbers.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
 import { encodeCells, paintCells } from "./raster.js";
 import { fitText, followWidth, measureText } from "./scales.js";
@@ -41,10 +41,10 @@ function makeSide(axis, length, block) {
 
 // Returns a function that formats values inside cells: all with the same few decimals, none where nothing is left.
 function createCellFormat(values, { low, high, isDiverging }) {
-  const size = Math.max(Math.abs(low), Math.abs(high)) || 1, areWhole = values.every((value) => !exists(value) || Number.isInteger(value));
+  const size = Math.max(Math.abs(low), Math.abs(high)) || 1, areWhole = values.every((value) => !isNumber(value) || Number.isInteger(value));
   const decimals = areWhole ? 0 : Math.max(0, 1 - Math.floor(Math.log10(0.999 * size))), zero = isDiverging || areWhole ? "0" : "";
   return (value) => {
-    if (!exists(value) || decimals > 6) return "";
+    if (!isNumber(value) || decimals > 6) return "";
     return Math.abs(value) < 0.5 * 10 ** -decimals ? zero : formatFixed(value, decimals);
   };
 }
@@ -54,7 +54,7 @@ export function describeCell({ matrix, rows, columns, valueLabel, format }, row,
   const names = [row >= 0 && [rows.label, rows.name(row)], column >= 0 && [columns.label, columns.name(column)]].filter(Boolean);
   if (row < 0 || column < 0) return { rows: names };
   const [height, width] = matrix.block, value = matrix.values[row * matrix.columns + column];
-  return { value: exists(value) && matrix.step ? formatRounded(value, matrix.step) : format(value), title: valueLabel, rows: names,
+  return { value: isNumber(value) && matrix.step ? formatRounded(value, matrix.step) : format(value), title: valueLabel, rows: names,
     text: height * width > 1 ? `mean of ${height} × ${width} cells` : "" };
 }
 
@@ -239,6 +239,6 @@ export function drawHeatmap(figure, { scales, pins }) {
   followTheme(plot, paintView);
   pins.follow(plot, readPins, paintPins);
   followWidth(plot, paint);
-  const bar = colourBar(colours, figure.value_label, heatmap.hasMissing);
+  const bar = makeColourBar(colours, figure.value_label, heatmap.hasMissing);
   return make("div", {}, plot, make("div", { class: "below" }, bar, toolbar), describePooling(matrix));
 }

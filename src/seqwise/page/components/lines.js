@@ -1,16 +1,16 @@
 // Lines over a common axis, with intervals, reference lines and a legend that hides and shows them.
-import { choice, draw, getSeriesStyle, make, makeButton, makeLegend, mark, nameWithChip } from "./elements.js";
+import { draw, drawMark, make, makeButton, makeChoice, makeLegend, makeNamedChip } from "./elements.js";
 import { explore } from "./explore.js";
-import { exists, formatDigits, plural, shorten, showToken, trimZeros } from "./numbers.js";
+import { drawEndLabels } from "./labels.js";
+import { formatDigits, formatPlural, isNumber, shorten, showToken, trimZeros } from "./numbers.js";
+import { findPosition, findValue, isPlottable, makeBandPath, makeLinePath } from "./paths.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
-import { addMargins, chart, extent, frame, measureText, scale } from "./scales.js";
+import { addMargins, drawFrame, findExtent, makeChart, makeScale, measureText } from "./scales.js";
 
 const MAX_TIP_ROWS = 12, MAX_END_LABELS = 12, MAX_MARKS = 40;  // lines in a tip, lines with a name beside them, marks on a line
-const MAX_EXACT_POINTS = 3000;  // of a line that is drawn point by point
 const REACH = 12;  // pixels from which a click pins a line
 const MAX_NAME = 14, END_LABEL_WIDTH = 122;  // characters, pixels
 
-const isPlottable = (x, y, log) => exists(x) && exists(y) && (!log.x || x > 0) && (!log.y || y > 0);
 const isWithin = (value, range) => !range || value >= range[0] && value <= range[1];
 
 function sortByX(series) {
@@ -18,51 +18,6 @@ function sortByX(series) {
   const order = [...series.x.keys()].sort((a, b) => series.x[a] - series.x[b]);
   const sort = (list) => list && order.map((i) => list[i]);
   return { ...series, x: sort(series.x), y: sort(series.y), low: sort(series.low), high: sort(series.high) };
-}
-
-// Returns the path of a line, interrupted where there is no value. Of a dense line only the lowest and the highest point
-// of each pixel are drawn.
-function linePath(xs, ys, x, y, log) {
-  const parts = [], isDense = xs.length > MAX_EXACT_POINTS;
-  let isOpen = false, lowest = null, highest = null;
-  const add = ([px, py]) => { parts.push((isOpen ? "L" : "M") + px.toFixed(1) + " " + py.toFixed(1)); isOpen = true; };
-  const flush = () => {
-    if (lowest) for (const point of lowest === highest ? [lowest] : [lowest, highest].sort((a, b) => a[2] - b[2])) add(point);
-    lowest = highest = null;
-  };
-  for (let i = 0; i < xs.length; i++) {
-    if (!isPlottable(xs[i], ys[i], log)) { flush(); isOpen = false; continue; }
-    const point = [x(xs[i]), y(ys[i]), i];
-    if (lowest && (!isDense || Math.round(point[0]) !== Math.round(lowest[0]))) flush();
-    if (!lowest || point[1] > lowest[1]) lowest = point;
-    if (!highest || point[1] < highest[1]) highest = point;
-  }
-  flush();
-  return parts.join("");
-}
-
-// Returns the path of an interval: along its upper bound, and back along its lower one.
-function bandPath({ x: xs, low, high }, x, y, log) {
-  const at = [...xs.keys()].filter((i) => isPlottable(xs[i], low[i], log) && isPlottable(xs[i], high[i], log));
-  if (at.length === 0) return "";
-  const point = (i, bound) => x(xs[i]).toFixed(1) + " " + y(bound[i]).toFixed(1);
-  return "M" + [...at.map((i) => point(i, high)), ...at.reverse().map((i) => point(i, low))].join("L") + "Z";
-}
-
-// Returns the last position of a sorted list that is at most `value`, or 0.
-function findPosition(sorted, value) {
-  let low = 0, high = sorted.length - 1;
-  while (low < high) { const middle = low + high + 1 >> 1; if (sorted[middle] <= value) low = middle; else high = middle - 1; }
-  return low;
-}
-
-// The value of a line at x, with the index of its point; between two points it is interpolated and the index is −1.
-function valueAt({ x: xs, y: ys }, x) {
-  if (xs.length === 0 || x < xs[0] || x > xs.at(-1)) return null;
-  const at = findPosition(xs, x);
-  if (xs[at] === x) return exists(ys[at]) ? { value: ys[at], index: at } : null;
-  if (!exists(ys[at]) || !exists(ys[at + 1])) return null;
-  return { value: ys[at] + (ys[at + 1] - ys[at]) * (x - xs[at]) / (xs[at + 1] - xs[at]), index: -1 };
 }
 
 // --- parts of the drawing
@@ -74,12 +29,12 @@ function measureArea(width, numLines, names) {
 }
 
 function makeScales(lines, references, range, log, area) {
-  const xs = range ?? lines.flatMap((line) => extent(line.x.filter((value) => exists(value) && (!log.x || value > 0))));
+  const xs = range ?? lines.flatMap((line) => findExtent(line.x.filter((value) => isNumber(value) && (!log.x || value > 0))));
   const ys = lines.flatMap((line) => [line.y, line.low ?? [], line.high ?? []].flatMap((list) =>
-    extent(list.filter((value, i) => isPlottable(line.x[i], value, log) && isWithin(line.x[i], range)))));
+    findExtent(list.filter((value, i) => isPlottable(line.x[i], value, log) && isWithin(line.x[i], range)))));
   const heights = references.filter(({ axis, value }) => axis === "y" && (!log.y || value > 0)).map(({ value }) => value);
   const y = addMargins([...ys.filter(Number.isFinite), ...heights], log.y, 0.04);
-  return { x: scale(xs, area.left, area.right, log.x), y: scale(y, area.bottom, area.top, log.y) };
+  return { x: makeScale(xs, area.left, area.right, log.x), y: makeScale(y, area.bottom, area.top, log.y) };
 }
 
 function drawLine(line, { x, y, log, range }, emphasis) {
@@ -87,10 +42,10 @@ function drawLine(line, { x, y, log, range }, emphasis) {
   const hasMarks = line.x.length <= MAX_MARKS, size = line.x.length === 1 ? 4 : 2.6;
   const points = hasMarks ? [...line.x.keys()].filter((i) => isPlottable(line.x[i], line.y[i], log) && isWithin(line.x[i], range)) : [];
   return [
-    line.low && line.high && draw("path", { class: "interval", d: bandPath(line, x, y, log), style: `fill: ${colour}`, ...own }),
-    draw("path", { class: emphasis === "strong" ? "line strong" : "line", d: linePath(line.x, line.y, x, y, log),
+    line.low && line.high && draw("path", { class: "interval", d: makeBandPath(line, x, y, log), style: `fill: ${colour}`, ...own }),
+    draw("path", { class: emphasis === "strong" ? "line strong" : "line", d: makeLinePath(line.x, line.y, x, y, log),
       style: `stroke: ${colour}`, "stroke-dasharray": dash, ...own }),
-    ...points.map((i) => mark(line.style, x(line.x[i]), y(line.y[i]), size, own)),
+    ...points.map((i) => drawMark(line.style, x(line.x[i]), y(line.y[i]), size, own)),
   ].filter(Boolean);
 }
 
@@ -100,24 +55,15 @@ function makeWindow({ left, right, top, bottom }) {
   return draw("svg", { ...box, viewBox: `${box.x} ${box.y} ${box.width} ${box.height}` });
 }
 
-// A name beside the end of each line, moved down, or else up, until it lies upon no other.
-function endLabels(lines, { x, y, area, log }) {
-  const obstacles = [];
-  const isFree = (at) => obstacles.every((other) => Math.abs(other - at) >= 14);
+// Where the visible part of each line ends; its name is written beside the area.
+function findEnds(lines, { x, y, area, log }) {
   const findEnd = (line) => line.x.findLastIndex((value, i) => isPlottable(value, line.y[i], log) && value <= x.maximum);
   const ends = lines.map((line) => [line, findEnd(line)]).filter(([, last]) => last >= 0);
-  return ends.map(([line, last]) => [line, y(line.y[last])]).sort((a, b) => a[1] - b[1]).map(([line, end]) => {
-    let at = Math.max(area.top, Math.min(area.bottom, end));
-    while (!isFree(at) && at < area.bottom) at++;
-    while (!isFree(at) && at > area.top) at--;
-    obstacles.push(at);
-    const own = { style: `fill: ${line.style.colour}`, "data-series": line.name };
-    return draw("text", { class: "end", x: area.right + 8, y: at + 4, ...own }, shorten(line.name, 15));
-  });
+  return ends.map(([line, last]) => ({ name: line.name, style: line.style, x: area.right, y: y(line.y[last]) }));
 }
 
 // The names of x = 0, 1, 2, …, turned, as many as there is room for.
-function nameTicks({ area, x }, names, pinned) {
+function drawNameTicks({ area, x }, names, pinned) {
   const from = Math.max(0, Math.ceil(x.minimum)), to = Math.min(names.length - 1, Math.floor(x.maximum));
   const every = Math.max(1, Math.ceil(15 / Math.max(0.01, x(1) - x(0)))), ticks = [];
   for (let at = from; at <= to; at++) {
@@ -140,25 +86,25 @@ function drawReference({ axis, value, label }, { area, x, y, log }) {
 }
 
 // Switches between linear and logarithmic axes, where the values allow that.
-function axisChoices(figure, log, onChange) {
+function makeAxisChoices(figure, log, onChange) {
   const kinds = [["linear", "linear"], ["log", "log"]];
   const spansDecades = (key) => {
-    const [minimum, maximum] = extent(figure.series.flatMap((series) => extent(series[key])));
+    const [minimum, maximum] = findExtent(figure.series.flatMap((series) => findExtent(series[key])));
     return minimum > 0 && maximum / minimum > 10;
   };
   const axes = [["x", figure.x_log || !figure.x_names?.length && spansDecades("x")], ["y", figure.y_log || spansDecades("y")]];
   const select = (key) => (value) => { log[key] = value === "log"; onChange(); };
-  return axes.filter(([, canBeLog]) => canBeLog).map(([key]) => choice(key + " axis", kinds, log[key] ? "log" : "linear", select(key)));
+  return axes.filter(([, canBeLog]) => canBeLog).map(([key]) => makeChoice(key + " axis", kinds, log[key] ? "log" : "linear", select(key)));
 }
 
 // --- the values at one position of the x axis
 function createReader(figure, lines, xAxis) {
-  const all = Float64Array.from(new Set(lines.flatMap((line) => line.x.filter(exists)))).sort();
+  const all = Float64Array.from(new Set(lines.flatMap((line) => line.x.filter(isNumber)))).sort();
   const name = (x) => xAxis?.names[x] !== undefined ? nameItem(xAxis, x) : trimZeros(formatDigits(x, 4));
   const describeValue = ({ line, value, index }) => {
     const low = line.low?.[index], high = line.high?.[index];
-    const interval = exists(low) && exists(high) ? ` (${formatDigits(low)} to ${formatDigits(high)})` : "";
-    return [nameWithChip(line.style, line.name), (index < 0 ? "≈ " : "") + formatDigits(value) + interval];
+    const interval = isNumber(low) && isNumber(high) ? ` (${formatDigits(low)} to ${formatDigits(high)})` : "";
+    return [makeNamedChip(line.style, line.name), (index < 0 ? "≈ " : "") + formatDigits(value) + interval];
   };
   return {
     // The positions of all points that an axis can show.
@@ -167,31 +113,31 @@ function createReader(figure, lines, xAxis) {
       const at = findPosition(positions, x);
       return at + 1 < positions.length && positions[at + 1] - x < x - positions[at] ? at + 1 : at;
     },
-    read: (shown, x) => shown.map((line) => ({ line, ...valueAt(line, x) })).filter(({ value }) => exists(value)),
+    read: (shown, x) => shown.map((line) => ({ line, ...findValue(line, x) })).filter(({ value }) => isNumber(value)),
     describe: (x, values) => ({ title: `${figure.x_label}: ${name(x)}`, rows: values.slice(0, MAX_TIP_ROWS).map(describeValue),
       text: values.length === 0 ? "no value" : values.length > MAX_TIP_ROWS ? `and ${values.length - MAX_TIP_ROWS} more` : "" }),
   };
 }
 
 export function drawLineChart(figure, { pins }) {
-  const lines = figure.series.map((series, index) => ({ ...sortByX(series), style: getSeriesStyle(index, series.role) }));
+  const lines = figure.series.map((series, index) => ({ ...sortByX(series), style: figure.styles[index] }));
   const names = figure.x_names?.length ? figure.x_names : null, references = figure.references ?? [];
   const xAxis = names && makeAxis(names, figure.x_label), seriesAxis = makeAxis(lines.map((line) => line.name), "");
   const log = { x: figure.x_log, y: figure.y_log }, hidden = new Set(), cursor = draw("g");
   const { list, nearest, read, describe } = createReader(figure, lines, xAxis);
   let range = null, now = null, positions = list(log.x);  // the part of the x axis that is shown; the scales of the last drawing
 
-  const drawing = chart("lines", `${figure.title}: ${figure.y_label} against ${figure.x_label}, ${plural(lines.length, "line")}`, (svg, width) => {
+  const drawing = makeChart("lines", `${figure.title}: ${figure.y_label} against ${figure.x_label}, ${formatPlural(lines.length, "line")}`, (svg, width) => {
     const shown = lines.filter((line) => !hidden.has(line.name)), { height, area, hasEndLabels } = measureArea(width, lines.length, names);
     now = { area, shown, log, range, ...makeScales(shown, references, range, log, area) };
     const pinnedLines = pins.find(seriesAxis), pinnedX = xAxis ? pins.find(xAxis) : [], layer = makeWindow(area);
     const emphasis = (line) => pinnedLines.length === 0 ? "" : pinnedLines.includes(lines.indexOf(line)) ? "strong" : "faint";
     layer.append(...shown.flatMap((line) => drawLine(line, now, emphasis(line))));
     const drawRule = (at) => draw("line", { class: "pinned-rule", x1: now.x(at), x2: now.x(at), y1: area.top, y2: area.bottom });
-    svg.append(frame(area, now.x, now.y, { x: figure.x_label, y: figure.y_label, xNames: names, titleY: height - 6 }),
-      ...names ? nameTicks(now, names, pinnedX) : [], layer,
+    svg.append(drawFrame(area, now.x, now.y, { x: figure.x_label, y: figure.y_label, xNames: names, titleY: height - 6 }),
+      ...names ? drawNameTicks(now, names, pinnedX) : [], layer,
       ...references.flatMap((reference) => drawReference(reference, now)), ...pinnedX.filter((at) => isWithin(at, range)).map(drawRule),
-      ...hasEndLabels ? endLabels(shown, now) : [], cursor);
+      ...hasEndLabels ? drawEndLabels(findEnds(shown, now), area) : [], cursor);
     if (shown.length === 0) svg.append(draw("text", { class: "name", x: width / 2, y: height / 2, "text-anchor": "middle" }, "every line is switched off"));
     return height;
   });
@@ -233,7 +179,7 @@ export function drawLineChart(figure, { pins }) {
     zoom: ({ left, right }) => setRange([left, right].map((x) => now.x.invert(clamp(x, now.area.left, now.area.right)))),
     zoomBy(factor, target) {
       const { left, right } = now.area, middle = target ? now.x(target.x) : (left + right) / 2, half = (right - left) / 2 / (factor || 1);
-      const [first, last] = extent(positions);
+      const [first, last] = findExtent(positions);
       const next = [Math.max(first, now.x.invert(middle - half)), Math.min(last, now.x.invert(middle + half))];
       setRange(factor === 0 || next[0] >= next[1] || next[0] <= first && next[1] >= last ? null : next);
     },
@@ -241,6 +187,6 @@ export function drawLineChart(figure, { pins }) {
   const wholeButton = makeButton("Whole", () => setRange(null), { class: "small", "aria-label": "Show the whole x axis", hidden: true });
   pins.follow(drawing.box, () => [pins.find(seriesAxis), xAxis && pins.find(xAxis)], drawing.redraw);
   const legend = makeLegend("lines shown", lines.map((line) => [line.name, line.style]), hidden, drawing.redraw);
-  const choices = axisChoices(figure, log, () => { explorer.show(null); positions = list(log.x); setRange(null); });
+  const choices = makeAxisChoices(figure, log, () => { explorer.show(null); positions = list(log.x); setRange(null); });
   return make("div", {}, make("div", { class: "controls" }, legend, make("div", { class: "choices" }, wholeButton, ...choices)), drawing.box);
 }

@@ -1,31 +1,31 @@
 // Numbers and tokens as text.
 export const DASH = "–";
-export const exists = (value) => typeof value === "number" && Number.isFinite(value);
+export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const formatters = [];  // by the number of decimals; creating one takes longer than using it
 export function formatFixed(value, decimals) {
   formatters[decimals] ??= new Intl.NumberFormat("en-GB", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
   return formatters[decimals].format(value).replace(/^-/, "−");
 }
-const superscript = (power) => [...String(power)].map((sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign] ?? "⁻").join("");
+const formatSuperscript = (power) => [...String(power)].map((sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign] ?? "⁻").join("");
 
-export function scientific(value, digits) {
+export function formatScientific(value, digits) {
   const [mantissa, power] = value.toExponential(digits - 1).split("e");
-  return mantissa.replace("-", "−") + " × 10" + superscript(Number(power));
+  return mantissa.replace("-", "−") + " × 10" + formatSuperscript(Number(power));
 }
 
 // Formats so many significant digits.
 export function formatDigits(value, digits = 3) {
-  if (!exists(value)) return DASH;
+  if (!isNumber(value)) return DASH;
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e6 || size < 1e-4) return scientific(value, digits);
+  if (size >= 1e6 || size < 1e-4) return formatScientific(value, digits);
   return formatFixed(value, Math.max(0, digits - 1 - Math.floor(Math.log10(size))));
 }
 
 // Returns a function that formats the values of a list: as whole numbers if all are, else with three digits.
 export function createFormat(values) {
-  const areWhole = values.every((value) => !exists(value) || Number.isInteger(value) && Math.abs(value) < 1e6);
-  return (value) => exists(value) ? areWhole ? formatWhole(value) : formatDigits(value) : "no value";
+  const areWhole = values.every((value) => !isNumber(value) || Number.isInteger(value) && Math.abs(value) < 1e6);
+  return (value) => isNumber(value) ? areWhole ? formatWhole(value) : formatDigits(value) : "no value";
 }
 
 // A value that is known only to within half a step, such as one of a quantised matrix.
@@ -35,7 +35,7 @@ export function formatRounded(value, step) {
 }
 
 function formatScaled(value, steps, names, space = " ") {
-  if (!exists(value)) return DASH;
+  if (!isNumber(value)) return DASH;
   let at = 0;
   while (at < names.length - 1 && Math.abs(value) >= 999.5 * steps ** at) at++;
   const reduced = value / steps ** at;
@@ -44,10 +44,10 @@ function formatScaled(value, steps, names, space = " ") {
 
 export const formatCount = (value) => formatScaled(value, 1000, ["", "k", "M", "B", "T"]);
 export const formatBytes = (value) => formatScaled(value, 1000, ["B", "kB", "MB", "GB", "TB"]);
-export const formatWhole = (value) => exists(value) ? formatFixed(value, 0) : DASH;
+export const formatWhole = (value) => isNumber(value) ? formatFixed(value, 0) : DASH;
 
 export function formatDuration(seconds) {
-  if (!exists(seconds)) return DASH;
+  if (!isNumber(seconds)) return DASH;
   if (seconds === 0) return "0 s";
   if (seconds < 9.995e-4) return formatDigits(seconds * 1e6) + " µs";
   if (seconds < 0.9995) return formatDigits(seconds * 1e3) + " ms";
@@ -65,7 +65,7 @@ export const keepUnitsTogether = (text) => text.replace(/(\d) (?=%|[kMGT]?B\b|s\
   .replace(/(\bp )?([=<≤≥]) (?=\d)/g, (_, p, sign) => (p ? "p\u00a0" : "") + sign + "\u00a0");
 
 export const shorten = (text, limit) => [...text].length > limit ? [...text].slice(0, Math.max(1, limit - 1)).join("") + "…" : text;
-export const plural = (number, word) => formatWhole(number) + " " + word + (number === 1 ? "" : "s");
+export const formatPlural = (number, word) => formatWhole(number) + " " + word + (number === 1 ? "" : "s");
 export const joinNames = (names) => names.length < 2 ? names.join("") : names.slice(0, -1).join(", ") + " and " + names.at(-1);
 
 // A token as a label: white space becomes visible, unless it only separates words.

@@ -1,10 +1,10 @@
 // An image under a coarser grid of weights, one panel per caption.
-import { choice, make } from "./elements.js";
+import { make, makeChoice } from "./elements.js";
 import { explore } from "./explore.js";
-import { exists, formatDigits, plural, showToken } from "./numbers.js";
+import { formatDigits, formatPlural, isNumber, showToken } from "./numbers.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
 import { findCell } from "./raster.js";
-import { extent, followWidth } from "./scales.js";
+import { findExtent, followWidth } from "./scales.js";
 
 const MIN_PANEL = 150, GAP = 12;  // pixels
 
@@ -20,7 +20,7 @@ export function drawImageOverlay(figure, { pins }) {
     return { box, canvas, region, matrix: figure.weights[index] };
   });
   const plot = make("div", { class: "plot image-panels", "data-chart": "image", "aria-roledescription": "image with weights",
-    "aria-label": `${figure.title}: ${figure.value_label} over the image for ${plural(figure.captions.length, "caption")}` },
+    "aria-label": `${figure.title}: ${figure.value_label} over the image for ${formatPlural(figure.captions.length, "caption")}` },
   ...panels.map((panel) => panel.box));
   let size = null, hasWeights = true;
 
@@ -46,9 +46,9 @@ export function drawImageOverlay(figure, { pins }) {
     }
   }
   function paintWeights(pen, canvas, matrix) {
-    const image = new ImageData(matrix.columns, matrix.rows), [, peak] = extent(matrix.values);
+    const image = new ImageData(matrix.columns, matrix.rows), [, peak] = findExtent(matrix.values);
     matrix.values.forEach((value, at) => {
-      const share = exists(value) && peak > 0 ? Math.max(0, value / peak) : 0;
+      const share = isNumber(value) && peak > 0 ? Math.max(0, value / peak) : 0;
       image.data.set([12, 10, 24, 190 * (1 - share)], 4 * at);
     });
     const small = make("canvas");
@@ -92,5 +92,5 @@ export function drawImageOverlay(figure, { pins }) {
   pins.follow(plot, () => pins.find(axis), paintPins);
   followWidth(plot, paint);
   return make("div", {}, make("div", { class: "controls" }, make("span", { class: "hint" }, "Bright regions have the highest weight of their panel."),
-    choice("weights", [["shown", "shown"], ["hidden", "hidden"]], "shown", (value) => { hasWeights = value === "shown"; paintPanels(); })), plot);
+    makeChoice("weights", [["shown", "shown"], ["hidden", "hidden"]], "shown", (value) => { hasWeights = value === "shown"; paintPanels(); })), plot);
 }

@@ -1,11 +1,11 @@
 // Scales, axes and the frame of a chart. A chart is drawn in pixels of its box, and again when the box changes.
 import { draw, make } from "./elements.js";
-import { scientific } from "./numbers.js";
+import { formatScientific } from "./numbers.js";
 
 const printMode = matchMedia("print");
 
 // The smallest and the largest of those that are numbers.
-export function extent(numbers) {
+export function findExtent(numbers) {
   let minimum = Infinity, maximum = -Infinity;
   for (const number of numbers) {
     if (number === null || !Number.isFinite(number)) continue;
@@ -15,12 +15,14 @@ export function extent(numbers) {
   return [minimum, maximum];
 }
 
-export function scale(numbers, start, end, log = false) {
-  let [minimum, maximum] = extent(numbers);
+// Room around a single number ends at `bounds`.
+export function makeScale(numbers, start, end, log = false, bounds = [-Infinity, Infinity]) {
+  let [minimum, maximum] = findExtent(numbers);
   if (!Number.isFinite(minimum)) [minimum, maximum] = log ? [1, 10] : [0, 1];
   if (minimum === maximum) {
     const room = log ? 1.5 : Math.abs(minimum) * 0.1 || 1;
     [minimum, maximum] = log ? [minimum / room, maximum * room] : [minimum - room, maximum + room];
+    [minimum, maximum] = [Math.max(minimum, bounds[0]), Math.min(maximum, bounds[1])];
   }
   const transform = log ? Math.log : (value) => value;
   const from = transform(minimum), span = transform(maximum) - from;
@@ -30,28 +32,28 @@ export function scale(numbers, start, end, log = false) {
     return log ? Math.exp(value) : value;
   };
   return Object.assign(at, { invert, minimum, maximum, log, ticks: (tickCount, unit = 1) =>
-    (log ? logTicks : linearTicks)(minimum / unit, maximum / unit, tickCount).map((tick) => tick * unit) });
+    (log ? makeLogTicks : makeLinearTicks)(minimum / unit, maximum / unit, tickCount).map((tick) => tick * unit) });
 }
 
 // A little room on both sides, so that no mark lies upon the frame.
 export function addMargins(numbers, log, amount = 0.06) {
-  const [minimum, maximum] = extent(numbers);
+  const [minimum, maximum] = findExtent(numbers);
   if (!Number.isFinite(minimum) || minimum === maximum) return numbers;
   const room = log ? (maximum / minimum) ** amount : (maximum - minimum) * amount;
   return log ? [minimum / room, maximum * room] : [minimum - room, maximum + room];
 }
 
-function linearTicks(minimum, maximum, tickCount) {
+function makeLinearTicks(minimum, maximum, tickCount) {
   const rough = (maximum - minimum) / Math.max(1, tickCount), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((multiple) => multiple * power).find((one) => one >= rough * 0.999) ?? 10 * power;
   const ticks = [];
   for (let n = Math.ceil(minimum / step - 1e-9); n * step <= maximum + step * 1e-9; n++) ticks.push(Number((n * step).toPrecision(12)));
-  return ticks.length < 2 && tickCount < 8 ? linearTicks(minimum, maximum, 2 * tickCount) : ticks;
+  return ticks.length < 2 && tickCount < 8 ? makeLinearTicks(minimum, maximum, 2 * tickCount) : ticks;
 }
 
-function logTicks(minimum, maximum, tickCount) {
+function makeLogTicks(minimum, maximum, tickCount) {
   const decades = Math.log10(maximum / minimum);
-  if (decades < 0.7) return linearTicks(minimum, maximum, tickCount);
+  if (decades < 0.7) return makeLinearTicks(minimum, maximum, tickCount);
   const every = Math.max(1, Math.ceil(decades / tickCount));
   const multiples = decades < tickCount / 3 ? [1, 2, 3, 5, 7] : decades < tickCount / 1.8 ? [1, 2, 5] : decades < tickCount ? [1, 3] : [1];
   const ticks = [];
@@ -60,27 +62,28 @@ function logTicks(minimum, maximum, tickCount) {
       const tick = Number((multiple * 10 ** power).toPrecision(12));
       if (tick >= minimum * 0.9999 && tick <= maximum * 1.0001) ticks.push(tick);
     }
-  return ticks.length > 1 ? ticks : linearTicks(minimum, maximum, tickCount);
+  return ticks.length > 1 ? ticks : makeLinearTicks(minimum, maximum, tickCount);
 }
 
 // As few digits as all ticks need.
-export function tickLabels(ticks) {
+export function formatTicks(ticks) {
   let digits = 0;
   while (digits < 9 && ticks.some((tick) => Math.abs(tick - Number(tick.toFixed(digits))) > 1e-6 * Math.abs(tick))) digits++;
   const isExtreme = (tick) => Math.abs(tick) >= 1e6 || (tick !== 0 && Math.abs(tick) < 1e-5);
   const formatTick = (tick) => tick.toLocaleString("en-GB", { maximumFractionDigits: digits }).replace(/^-/, "−");
-  return ticks.map((tick) => isExtreme(tick) ? scientific(tick, 2).replace(".0 ", " ").replace(/^(−?)1 × /, "$1") : formatTick(tick));
+  return ticks.map((tick) => isExtreme(tick) ? formatScientific(tick, 2).replace(".0 ", " ").replace(/^(−?)1 × /, "$1") : formatTick(tick));
 }
 
-// Grid, ticks and titles. `area` is { left, right, top, bottom } in pixels; `labels` has functions from ticks to texts.
+// Grid, ticks and titles. `area` is { left, right, top, bottom } in pixels; `labels` has functions from ticks to
+// texts, and `xUnit`, of which the ticks of x are round multiples.
 // With `names.xNames`, the names of x = 0, 1, 2, … are written below the axis, as many as fit.
-export function frame(area, x, y, names, labels = {}) {
+export function drawFrame(area, x, y, names, labels = {}) {
   const layer = draw("g", { class: "frame" });
   const tickCount = Math.max(3, Math.floor((area.right - area.left) / 80)), yTicks = y.ticks(5);
-  (labels.y ?? tickLabels)(yTicks).forEach((text, at) => layer.append(
+  (labels.y ?? formatTicks)(yTicks).forEach((text, at) => layer.append(
     draw("line", { class: "grid", x1: area.left, x2: area.right, y1: y(yTicks[at]), y2: y(yTicks[at]) }),
     draw("text", { x: area.left - 8, y: y(yTicks[at]) + 4, "text-anchor": "end" }, text)));
-  if (!names.xNames) layer.append(...numberTicks(area, x, labels.xTicks ?? x.ticks(tickCount), labels.x ?? tickLabels));
+  if (!names.xNames) layer.append(...drawNumberTicks(area, x, x.ticks(tickCount, labels.xUnit), labels.x ?? formatTicks));
   layer.append(
     draw("line", { class: "axis", x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom }),
     draw("text", { class: "name", x: 0, y: area.top - 12 }, fitText(names.y, area.right)),
@@ -88,7 +91,7 @@ export function frame(area, x, y, names, labels = {}) {
   return layer;
 }
 
-function numberTicks(area, x, ticks, toTexts) {
+function drawNumberTicks(area, x, ticks, toTexts) {
   let free = -Infinity;  // where the next label may begin
   return toTexts(ticks).flatMap((text, at) => {
     const middle = x(ticks[at]), half = 3.8 * text.length;
@@ -100,7 +103,7 @@ function numberTicks(area, x, ticks, toTexts) {
 }
 
 // Draws now, and again when the width of the box changes. `paint(svg, width)` returns the height.
-export function chart(kind, label, paint) {
+export function makeChart(kind, label, paint) {
   const svg = draw("svg", { class: "chart", "aria-hidden": "true" });
   const box = make("div", { class: "plot", "data-chart": kind, role: "img", "aria-label": label }, svg);
   const redraw = followWidth(box, (width) => {

@@ -1,40 +1,33 @@
 // Points with names, coloured by group or by value.
-import { colourBar, createColours, followTheme } from "./colours.js";
-import { draw, getSeriesStyle, make, makeButton, makeLegend, outline } from "./elements.js";
+import { createColours, followTheme, makeColourBar } from "./colours.js";
+import { computeOutline, draw, make, makeButton, makeLegend } from "./elements.js";
 import { explore } from "./explore.js";
-import { createFormat, exists, formatDigits, plural, shorten, showToken } from "./numbers.js";
+import { placeNames } from "./labels.js";
+import { createFormat, formatDigits, formatPlural, isNumber, shorten, showToken } from "./numbers.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
-import { addMargins, extent, followWidth, frame, measureText, scale } from "./scales.js";
+import { addMargins, drawFrame, findExtent, followWidth, makeScale, measureText } from "./scales.js";
 
 const REACH = 24, MAX_LABELS = 500;  // pixels from which a point is found; labels that are tried
 
 // Colour and shape of each point: by group, by value, or all alike.
 function createPointStyle(figure, scales) {
-  const groups = [...new Set(figure.groups ?? [])];  // in the order of the points, as in images
-  const styles = new Map(groups.map((group, index) => [group, getSeriesStyle(index)]));
-  if (groups.length) return { groups, styles, get: (i) => styles.get(figure.groups[i]) };
-  if (!figure.values) return { groups, styles, get: () => getSeriesStyle(0) };
-  const [low, high] = extent(figure.values), size = Math.max(-low, high), isDiverging = low < 0 && high > 0;
+  const styles = new Map(figure.styles);  // by group, in the order of the points
+  if (styles.size) return { styles, get: (i) => styles.get(figure.groups[i]) };
+  if (!figure.values) return { styles, get: () => ({ colour: "var(--c0)", shape: "circle" }) };
+  const [low, high] = findExtent(figure.values), size = Math.max(-low, high), isDiverging = low < 0 && high > 0;
   const limits = isDiverging ? { scale: "diverging", low: -size, high: size } : { scale: "sequential", low, high };
   const colours = createColours(scales, { role: "", ...limits });
-  return { groups, styles, colours, get: (i) => ({ colour: colours.css(figure.values[i]), shape: "circle" }) };
+  return { styles, colours, get: (i) => ({ colour: colours.css(figure.values[i]), shape: "circle" }) };
 }
 
-// Names beside points, each at the first free position, or none: `order` has the most important points first.
-function placeLabels(order, at, names, area) {
-  const boxes = [], labels = [];
-  const isFree = (box) => boxes.every((other) => other[0] >= box[2] || other[2] <= box[0] || other[1] >= box[3] || other[3] <= box[1]);
-  for (const i of order.slice(0, MAX_LABELS)) { const [x, y] = at(i); boxes.push([x - 3, y - 3, x + 3, y + 3]); }
-  for (const i of order.slice(0, MAX_LABELS)) {
-    const [x, y] = at(i), text = shorten(showToken(names[i]), 20), w = measureText(text) + 4, h = 14;
-    const corners = [[x + 5, y - h / 2], [x - 5 - w, y - h / 2], [x - w / 2, y - 6 - h], [x - w / 2, y + 6]];
-    const isInside = (one) => one[0] >= area.left && one[2] <= area.right && one[1] >= area.top - 6;
-    const box = corners.map(([a, b]) => [a, b, a + w, b + h]).find((one) => isInside(one) && isFree(one));
-    if (!box) continue;
-    boxes.push(box);
-    labels.push(draw("text", { class: "point-name", x: box[0] + 2, y: box[3] - 3 }, text));
-  }
-  return labels;
+// Names beside points, as many as there is room for: the first points are the most important.
+function drawNames(order, place, names, { left, right, top, bottom }) {
+  const points = order.slice(0, MAX_LABELS).map((i) => {
+    const [x, y] = place(i), text = shorten(showToken(names[i]), 20);
+    return { x, y, text, width: measureText(text) + 4 };
+  });
+  const boxes = placeNames(points, { left, right, top: top - 6, bottom: bottom + 20 }, points.map(({ x, y }) => [x - 3, y - 3, x + 3, y + 3]), 5);
+  return points.map(({ text }, at) => boxes[at] && draw("text", { class: "point-name", x: boxes[at][0] + 2, y: boxes[at][3] - 3 }, text)).filter(Boolean);
 }
 
 export function drawScatterPlot(figure, { scales, pins }) {
@@ -42,10 +35,10 @@ export function drawScatterPlot(figure, { scales, pins }) {
   const back = draw("svg", { class: "chart", "aria-hidden": "true" }), front = draw("svg", { class: "chart overlay", "aria-hidden": "true" });
   const canvas = make("canvas", { class: "points", "aria-hidden": "true" });
   const plot = make("div", { class: "plot scatter", "data-chart": "scatter", "aria-roledescription": "scatter plot",
-    "aria-label": `${figure.title}: ${figure.y_label} against ${figure.x_label}, ${plural(figure.names.length, "point")}` }, back, canvas, front);
+    "aria-label": `${figure.title}: ${figure.y_label} against ${figure.x_label}, ${formatPlural(figure.names.length, "point")}` }, back, canvas, front);
   const labels = draw("g"), pinned = draw("g", { class: "pinned" }), hovered = draw("g", { class: "hovered" });
   front.append(labels, pinned, hovered);
-  const all = [...figure.x.keys()].filter((i) => exists(figure.x[i]) && exists(figure.y[i]));
+  const all = [...figure.x.keys()].filter((i) => isNumber(figure.x[i]) && isNumber(figure.y[i]));
   const formatValue = createFormat(figure.values ?? []);
   let window = null, now = null;
 
@@ -55,12 +48,12 @@ export function drawScatterPlot(figure, { scales, pins }) {
   function paint(width) {
     const height = width < 560 ? 340 : 480, area = { left: 58, right: width - 14, top: 34, bottom: height - 48 };
     const visible = all.filter((i) => !hidden.has(figure.groups?.[i]));
-    const x = scale(window?.x ?? addMargins(visible.map((i) => figure.x[i]), false, 0.04), area.left, area.right);
-    const y = scale(window?.y ?? addMargins(visible.map((i) => figure.y[i]), false, 0.05), area.bottom, area.top);
+    const x = makeScale(window?.x ?? addMargins(visible.map((i) => figure.x[i]), false, 0.04), area.left, area.right);
+    const y = makeScale(window?.y ?? addMargins(visible.map((i) => figure.y[i]), false, 0.05), area.bottom, area.top);
     now = { x, y, area, width, height };
     now.points = visible.filter((i) => isInside(place(i)));
     for (const svg of [back, front]) { svg.setAttribute("viewBox", `0 0 ${width} ${height}`); svg.setAttribute("height", height); }
-    back.replaceChildren(frame(area, x, y, { x: figure.x_label, y: figure.y_label }));
+    back.replaceChildren(drawFrame(area, x, y, { x: figure.x_label, y: figure.y_label }));
     paintPoints();
   }
 
@@ -74,7 +67,7 @@ export function drawScatterPlot(figure, { scales, pins }) {
     const resolve = (colour) => colour.startsWith("var(") ? styleOf.getPropertyValue(colour.slice(4, -1)).trim() : colour;
     const colours = new Map(), edge = resolve("var(--card)"), faint = pins.find(axis).length > 0 ? 0.45 : 0.9;
     for (const i of now.points) {
-      const { colour, shape } = style.get(i), path = new Path2D(outline(shape, ...place(i), size));
+      const { colour, shape } = style.get(i), path = new Path2D(computeOutline(shape, ...place(i), size));
       if (!colours.has(colour)) colours.set(colour, resolve(colour));
       pen.globalAlpha = faint;
       pen.fillStyle = colours.get(colour);
@@ -83,7 +76,7 @@ export function drawScatterPlot(figure, { scales, pins }) {
       pen.lineWidth = 0.6;
       pen.stroke(path);
     }
-    labels.replaceChildren(...figure.is_labelled ? placeLabels(now.points, place, figure.names, now.area) : []);
+    labels.replaceChildren(...figure.is_labelled ? drawNames(now.points, place, figure.names, now.area) : []);
     paintPins();
   }
 
@@ -142,7 +135,7 @@ export function drawScatterPlot(figure, { scales, pins }) {
   pins.follow(plot, () => pins.find(axis).length > 0, paintPoints);
   pins.follow(plot, () => pins.find(axis), paintPins);
 
-  const legend = makeLegend("groups shown", style.groups.map((group) => [group, style.styles.get(group)]), hidden, redraw, false);
+  const legend = makeLegend("groups shown", [...style.styles], hidden, redraw, false);
   return make("div", {}, make("div", { class: "controls" }, legend, make("div", { class: "choices" }, wholeButton)), plot,
-    style.colours && make("div", { class: "below" }, colourBar(style.colours, figure.value_label)));
+    style.colours && make("div", { class: "below" }, makeColourBar(style.colours, figure.value_label)));
 }

@@ -1,21 +1,21 @@
 // A table that can be sorted by its columns.
 import { make, makeButton } from "./elements.js";
 import { explore } from "./explore.js";
-import { createFormat, exists } from "./numbers.js";
+import { createFormat, isNumber } from "./numbers.js";
 import { makeAxis, makeItem } from "./pins.js";
 
 const MAX_ROWS = 50;  // shown at first
 
-const compare = (a, b) => exists(a) && exists(b) ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+const compare = (a, b) => isNumber(a) && isNumber(b) ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
 
 export function drawTable(figure, { pins }) {
   const names = figure.rows.map((row) => String(row[0] ?? "")), axis = makeAxis(names, figure.columns[0] ?? "");
-  const isNumeric = figure.columns.map((_, column) => figure.rows.every((row) => row[column] === null || exists(row[column])));
+  const isNumeric = figure.columns.map((_, column) => figure.rows.every((row) => row[column] === null || isNumber(row[column])));
   const formats = figure.columns.map((_, column) => createFormat(figure.rows.map((row) => row[column])));
-  const makeContent = (value, column) => value === null ? "" : exists(value) ? formats[column](value) : make("bdi", {}, String(value));
+  const makeContent = (value, column) => value === null ? "" : isNumber(value) ? formats[column](value) : make("bdi", {}, String(value));
   // A number is formatted; unformatted it is in an attribute and shown when the pointer rests on it.
   const makeCell = (value, column) => {
-    const about = { class: isNumeric[column] ? null : "words", "data-value": exists(value) ? value : null, title: exists(value) ? String(value) : null };
+    const about = { class: isNumeric[column] ? null : "words", "data-value": isNumber(value) ? value : null, title: isNumber(value) ? String(value) : null };
     return column === 0 ? make("th", { scope: "row", ...about }, makeContent(value, column)) : make("td", about, makeContent(value, column));
   };
   const rows = figure.rows.map((row, index) => make("tr", { "data-index": index }, ...row.map(makeCell)));

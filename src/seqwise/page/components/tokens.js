@@ -1,10 +1,10 @@
 // A running text whose tokens are coloured by a value. Negative values are also underlined with dots.
-import { colourBar, createColours, followTheme } from "./colours.js";
+import { createColours, followTheme, makeColourBar } from "./colours.js";
 import { make } from "./elements.js";
 import { explore } from "./explore.js";
-import { createFormat, exists, plural, showToken } from "./numbers.js";
+import { createFormat, formatPlural, isNumber, showToken } from "./numbers.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
-import { extent } from "./scales.js";
+import { findExtent } from "./scales.js";
 
 // Words are separated by spaces; tokens that contain their own white space are joined as they are.
 function makeTexts(tokens) {
@@ -13,7 +13,7 @@ function makeTexts(tokens) {
 }
 
 export function drawTokenText(figure, { scales, pins }) {
-  const axis = makeAxis(figure.tokens, "token"), [minimum, maximum] = extent(figure.values), size = Math.max(Math.abs(minimum), Math.abs(maximum));
+  const axis = makeAxis(figure.tokens, "token"), [minimum, maximum] = findExtent(figure.values), size = Math.max(Math.abs(minimum), Math.abs(maximum));
   const hasValues = Number.isFinite(size), high = !hasValues ? 1 : figure.scale === "diverging" ? size || 1 : maximum;
   const low = figure.scale === "diverging" ? -high : hasValues ? Math.min(0, minimum) : 0;
   const colours = createColours(scales, { scale: figure.scale, role: "", low, high });
@@ -21,7 +21,7 @@ export function drawTokenText(figure, { scales, pins }) {
     class: ["token", figure.values[i] < 0 && "negative", figure.selected?.includes(i) && "selected"].filter(Boolean).join(" ") }));
   const texts = makeTexts(figure.tokens), format = createFormat(figure.values);
   const plot = make("div", { class: "plot token-text", "data-chart": "tokens", "aria-roledescription": "text with values", dir: "auto",
-    "aria-label": `${figure.title}: ${figure.value_label} of ${plural(figure.tokens.length, "token")}` });
+    "aria-label": `${figure.title}: ${figure.value_label} of ${formatPlural(figure.tokens.length, "token")}` });
   const line = make("p", {});
   texts.forEach((text, i) => {
     if (Array.isArray(text)) line.append(text[0]);
@@ -33,7 +33,7 @@ export function drawTokenText(figure, { scales, pins }) {
   plot.append(line);
 
   const paint = () => spans.forEach((span, i) => {
-    if (exists(figure.values[i])) Object.assign(span.style, { backgroundColor: colours.css(figure.values[i]), color: colours.ink(figure.values[i]) });
+    if (isNumber(figure.values[i])) Object.assign(span.style, { backgroundColor: colours.css(figure.values[i]), color: colours.ink(figure.values[i]) });
   });
   const paintPins = () => { const pinned = new Set(pins.find(axis)); spans.forEach((span, i) => span.classList.toggle("is-pinned", pinned.has(i))); };
   const makeMark = (i) => ({ key: String(i), i });
@@ -62,6 +62,6 @@ export function drawTokenText(figure, { scales, pins }) {
   paint();
   followTheme(plot, paint);
   pins.follow(plot, () => pins.find(axis), paintPins);
-  return make("div", {}, plot, make("div", { class: "below" }, colourBar(colours, figure.value_label, figure.values.some((value) => !exists(value))),
+  return make("div", {}, plot, make("div", { class: "below" }, makeColourBar(colours, figure.value_label, figure.values.some((value) => !isNumber(value))),
     spans.some((span) => span.classList.contains("negative")) && make("span", { class: "hint" }, "negative values are underlined with dots")));
 }

@@ -1,7 +1,7 @@
 // A tree whose root is on the left, such as the hypotheses of a beam search.
-import { choice, draw, make } from "./elements.js";
+import { draw, make, makeChoice } from "./elements.js";
 import { explore } from "./explore.js";
-import { formatDigits, plural, shorten, showToken } from "./numbers.js";
+import { formatDigits, formatPlural, shorten, showToken } from "./numbers.js";
 import { makeAxis, makeItem } from "./pins.js";
 import { measureText } from "./scales.js";
 
@@ -39,7 +39,7 @@ export function drawTree(figure, { pins }) {
   const axis = makeAxis(figure.nodes.map((node) => node.label), "token");
   const svg = draw("svg", { class: "chart tree", "aria-hidden": "true" }), hovered = draw("g", { class: "hovered" });
   const plot = make("div", { class: "plot", "data-chart": "tree", "aria-roledescription": "tree",
-    "aria-label": `${figure.title}: tree of ${plural(figure.nodes.length, "node")}, ${figure.value_label}` }, svg);
+    "aria-label": `${figure.title}: tree of ${formatPlural(figure.nodes.length, "node")}, ${figure.value_label}` }, svg);
   let tree = null, hasPruned = true;
 
   function paint() {
@@ -94,6 +94,6 @@ export function drawTree(figure, { pins }) {
   const switchPruned = (value) => { hasPruned = value === "shown"; paint(); };
   return make("div", {},
     make("div", { class: "controls" }, make("div", { class: "signs" }, ...signs),
-      states.includes("pruned") && choice("pruned branches", [["shown", "shown"], ["hidden", "hidden"]], "shown", switchPruned)),
+      states.includes("pruned") && makeChoice("pruned branches", [["shown", "shown"], ["hidden", "hidden"]], "shown", switchPruned)),
     make("div", { class: "scroller" }, plot));
 }

@@ -10,7 +10,7 @@ from seqwise.page.drawing.canvas import INK, LINE_HEIGHT, MARGIN, MUTED, RULE, W
 from seqwise.page.drawing.colours import choose_ink, format_colour, lighten, make_ramp
 from seqwise.page.figures import BarChart, Findings, Table, TokenText
 from seqwise.page.labels import format_number, measure_pixels, shorten, shorten_all, show_text, wrap
-from seqwise.page.palette import ROLES, get_colours
+from seqwise.page.palette import ROLES, choose_bar_styles
 from seqwise.page.scales import Axis, find_limits, find_strongest, make_axis, to_fractions
 
 MAX_BARS, MAX_TOKENS, MAX_TABLE_ROWS = 60, 2000, 100
@@ -36,10 +36,11 @@ def draw_bars(figure: BarChart) -> Canvas:
     left = MARGIN + max(map(measure_pixels, names)) + 8 + (VALUE_WIDTH if has_negative else 0)
     width, bottom = WIDTH - MARGIN - VALUE_WIDTH - left, len(shown) * BAR_STEP + 6.0
     _add_value_axis(canvas, axis, left, width, bottom, figure.value_label)
+    styles = choose_bar_styles(figure.names, figure.roles)
     for row, (name, index) in enumerate(zip(names, shown)):
         y = 6 + row * BAR_STEP
         canvas.add_text(left - 8 - (VALUE_WIDTH if has_negative else 0), y + 11, name, anchor="end")
-        _add_bar(canvas, figure, index, axis, left, width, y)
+        _add_bar(canvas, figure, index, styles[index].colours[0], axis, left, width, y)
     zero = left + width * float(axis.locate(0.0))
     canvas.add_line([(zero, 0), (zero, bottom)], MUTED)
     if len(shown) < len(values):
@@ -56,14 +57,15 @@ def _add_value_axis(canvas: Canvas, axis: Axis, left: float, width: float, botto
     canvas.add_text(left + width / 2, bottom + 15 + LINE_HEIGHT, label, anchor="middle")
 
 
-def _add_bar(canvas: Canvas, figure: BarChart, index: int, axis: Axis, left: float, width: float, y: float) -> None:
+def _add_bar(
+    canvas: Canvas, figure: BarChart, index: int, colour: str, axis: Axis, left: float, width: float, y: float
+) -> None:
     """Adds a bar, the line of its interval and its value beside them."""
     value = float(figure.values[index])
     if not np.isfinite(value):
         canvas.add_text(left + width * float(axis.locate(0.0)) + 6, y + 11, "no value", colour=MUTED)
         return
     start, end = sorted(left + width * float(axis.locate(each)) for each in (0.0, value))
-    colour = get_colours(figure.roles[index] if figure.roles else "")[0]
     has_interval = figure.low is not None and figure.high is not None
     canvas.add_rectangle(start, y, max(end - start, 0.5), BAR_HEIGHT, fill=lighten(colour) if has_interval else colour)
     if figure.low is not None and figure.high is not None:

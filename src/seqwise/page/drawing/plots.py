@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from seqwise.page.drawing.canvas import (
 from seqwise.page.drawing.colours import format_colour, make_ramp
 from seqwise.page.figures import LineChart, Reference, ScatterPlot, Series
 from seqwise.page.labels import measure_pixels, shorten, shorten_all
-from seqwise.page.palette import DASHES, SERIES, get_colours
+from seqwise.page.palette import SeriesStyle, choose_group_styles, choose_styles, make_style
 from seqwise.page.scales import (
     Axis,
     choose_step,
@@ -42,14 +42,18 @@ NAMED_TICK = 14  # pixels that a vertical name below an axis needs
 MAX_POINTS = 1500  # of a line
 MAX_MARKED = 40  # points of a line with a mark on each
 MAX_GROUPS = 40  # in a legend
-RADIUS = 3.6  # of a point
-SHAPES: tuple[tuple[Point, ...], ...] = (  # of points of a group, in units of the radius; the first is a circle
-    (),
-    ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
-    ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
-    ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
-    ((0, 1.2), (1.1, -0.8), (-1.1, -0.8)),
-)
+RADIUS, LINE_RADIUS = 3.6, 2.4  # of a point, of one on a line
+OUTLINES: dict[str, tuple[Point, ...]] = {  # of marks that are not circles, in units of the radius
+    "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    "diamond": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+    "up": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
+    "down": ((0, 1.2), (1.1, -0.8), (-1.1, -0.8)),
+    "cross": (
+        (-1.2, -0.45), (-0.45, -0.45), (-0.45, -1.2), (0.45, -1.2), (0.45, -0.45), (1.2, -0.45),
+        (1.2, 0.45), (0.45, 0.45), (0.45, 1.2), (-0.45, 1.2), (-0.45, 0.45), (-1.2, 0.45),
+    ),
+    "hexagon": ((1.2, 0), (0.6, 1.04), (-0.6, 1.04), (-1.2, 0), (-0.6, -1.04), (0.6, -1.04)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -141,32 +145,32 @@ def draw_lines(figure: LineChart) -> Canvas:
     if not series:
         canvas.add_paragraph("no series", colour=MUTED)
         return canvas
-    _add_line_legend(canvas, series)
+    styles = choose_styles([each.name for each in series], [each.role for each in series])
+    _add_line_legend(canvas, series, styles)
     bounds = [bound for each in series for bound in (each.y, each.low, each.high) if bound is not None]
     references = {axis: [np.array(each.value) for each in figure.references if each.axis == axis] for axis in "xy"}
     x_axis = make_axis([*references["x"], *(each.x for each in series)], figure.x_log, 8, is_tight=True)
     y_axis = make_axis([*references["y"], *bounds], figure.y_log)
     plot = make_plot(canvas, x_axis, y_axis, figure.x_label, figure.y_label, LINE_PLOT_HEIGHT)
-    for index, each in enumerate(series):
-        _add_band(plot, each, get_colours(each.role, index)[0])
+    for each, style in zip(series, styles):
+        _add_band(plot, each, style.colours[0])
     points = np.concatenate([plot.locate(each.x, each.y) for each in series])
     for reference in figure.references:
         _add_reference(plot, reference, points)
-    for index, each in enumerate(series):
-        _add_series(plot, each, get_colours(each.role, index)[0], DASHES[index % len(DASHES)])
+    for each, style in zip(series, styles):
+        _add_series(plot, each, style)
     add_x_axis(plot, figure.x_label, figure.x_names)
     return canvas
 
 
-def _add_line_legend(canvas: Canvas, series: Sequence[Series]) -> None:
+def _add_line_legend(canvas: Canvas, series: Sequence[Series], styles: Sequence[SeriesStyle]) -> None:
     x, y = float(MARGIN), 12.0
-    for index, each in enumerate(series):
+    for each, style in zip(series, styles):
         name = shorten(each.name, 300, measure_pixels)
         width = SAMPLE_WIDTH + 6 + measure_pixels(name)
         if x > MARGIN and x + width > WIDTH - MARGIN:
             x, y = float(MARGIN), y + LINE_HEIGHT
-        colour = get_colours(each.role, index)[0]
-        canvas.add_line([(x, y - 4), (x + SAMPLE_WIDTH, y - 4)], colour, 2, DASHES[index % len(DASHES)])
+        canvas.add_line([(x, y - 4), (x + SAMPLE_WIDTH, y - 4)], style.colours[0], 2, style.dash)
         canvas.add_text(x + SAMPLE_WIDTH + 6, y, name)
         x += width + 18
 
@@ -180,14 +184,14 @@ def _add_band(plot: Plot, series: Series, colour: str) -> None:
         plot.canvas.add_polygon([(float(x), float(y)) for x, y in outline], colour, 0.16)
 
 
-def _add_series(plot: Plot, series: Series, colour: str, dashes: str) -> None:
+def _add_series(plot: Plot, series: Series, style: SeriesStyle) -> None:
     points = plot.locate(series.x, series.y)
     is_marked = len(points) <= MAX_MARKED
     for start, stop in split_at_gaps(points):
         piece = reduce_points(points[start:stop], MAX_POINTS)
-        plot.canvas.add_line([(float(x), float(y)) for x, y in piece], colour, 1.8, dashes)
-        for x, y in piece if is_marked or len(piece) == 1 else []:
-            plot.canvas.add_circle(float(x), float(y), 2.4, colour)
+        plot.canvas.add_line([(float(x), float(y)) for x, y in piece], style.colours[0], 1.8, style.dash)
+        for point in piece if is_marked or len(piece) == 1 else []:
+            _add_point(plot.canvas, point, style.colours[0], style.shape, radius=LINE_RADIUS)
 
 
 def _add_reference(plot: Plot, reference: Reference, points: np.ndarray) -> None:
@@ -235,42 +239,44 @@ def draw_scatter(figure: ScatterPlot) -> Canvas:
     return canvas
 
 
-def _choose_marks(canvas: Canvas, figure: ScatterPlot) -> tuple[list[str], list[int]]:
+def _choose_marks(canvas: Canvas, figure: ScatterPlot) -> tuple[list[str], list[str]]:
     """Returns the colour and shape of each point, and adds the legend."""
-    num_points = len(figure.x)
+    first, num_points = make_style(0), len(figure.x)
     if figure.groups:
-        groups = {group: index for index, group in enumerate(dict.fromkeys(figure.groups))}
-        _add_group_legend(canvas, list(groups))
-        indices = [groups[group] for group in figure.groups]
-        return [get_colours("", index)[0] for index in indices], [index % len(SHAPES) for index in indices]
+        styles = choose_group_styles(figure.groups)
+        _add_group_legend(canvas, styles)
+        own = [styles[group] for group in figure.groups]
+        return [style.colours[0] for style in own], [style.shape for style in own]
     if figure.values is not None:
         ramp, limits = make_ramp("sequential"), find_limits(figure.values, "sequential")
         canvas.add_colour_scale(MARGIN, 4, figure.value_label, limits, ramp)
-        return list(map(format_colour, ramp.sample(to_fractions(figure.values, limits)))), [0] * num_points
-    return [SERIES[0][0]] * num_points, [0] * num_points
+        return list(map(format_colour, ramp.sample(to_fractions(figure.values, limits)))), [first.shape] * num_points
+    return [first.colours[0]] * num_points, [first.shape] * num_points
 
 
-def _add_group_legend(canvas: Canvas, groups: Sequence[str]) -> None:
+def _add_group_legend(canvas: Canvas, styles: Mapping[str, SeriesStyle]) -> None:
     x, y = float(MARGIN), 12.0
-    names = shorten_all(groups[:MAX_GROUPS], 160, measure_pixels)
-    for index, name in enumerate(names):
+    names = shorten_all(list(styles)[:MAX_GROUPS], 160, measure_pixels)
+    for name, style in zip(names, styles.values()):
         width = 14 + measure_pixels(name)
         if x > MARGIN and x + width > WIDTH - MARGIN:
             x, y = float(MARGIN), y + LINE_HEIGHT
-        _add_point(canvas, np.array([x + 4, y - 4]), get_colours("", index)[0], index % len(SHAPES), "#ffffff")
+        _add_point(canvas, np.array([x + 4, y - 4]), style.colours[0], style.shape, "#ffffff")
         canvas.add_text(x + 14, y, name)
         x += width + 16
-    if len(groups) > MAX_GROUPS:
-        canvas.add_text(MARGIN, y + LINE_HEIGHT, f"and {len(groups) - MAX_GROUPS} more groups", colour=MUTED)
+    if len(styles) > MAX_GROUPS:
+        canvas.add_text(MARGIN, y + LINE_HEIGHT, f"and {len(styles) - MAX_GROUPS} more groups", colour=MUTED)
 
 
-def _add_point(canvas: Canvas, position: np.ndarray, colour: str, shape: int, stroke: str) -> None:
+def _add_point(
+    canvas: Canvas, position: np.ndarray, colour: str, shape: str, stroke: str = "none", radius: float = RADIUS
+) -> None:
     x, y = float(position[0]), float(position[1])
-    if SHAPES[shape]:
-        outline = [(x + RADIUS * across, y + RADIUS * down) for across, down in SHAPES[shape]]
+    if shape in OUTLINES:
+        outline = [(x + radius * across, y + radius * down) for across, down in OUTLINES[shape]]
         canvas.add_polygon(outline, colour, stroke=stroke)
     else:
-        canvas.add_circle(x, y, RADIUS, colour, stroke=stroke)
+        canvas.add_circle(x, y, radius, colour, stroke=stroke)
 
 
 def _add_point_names(plot: Plot, names: Sequence[str], points: np.ndarray, visible: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqwise.page.figures import BarChart, Findings, Table, TokenText
 from seqwise.page.labels import format_number, measure_cells, shorten, wrap
-from seqwise.page.palette import ROLES, get_colours
+from seqwise.page.palette import ROLES, choose_bar_styles
 from seqwise.page.scales import find_limits, find_strongest, to_fractions
 from seqwise.page.terminal.screen import Screen, align, fit_name, fit_names, flow, pad, show_line
 
@@ -33,11 +33,10 @@ def draw_bars(figure: BarChart, screen: Screen) -> list[str]:
     finite = values[np.isfinite(values)]
     low, high = min(0.0, finite.min(initial=0.0)), max(0.0, finite.max(initial=0.0))
     scale = room / ((high - low) or 1.0)
-    lines = []
+    lines, styles = [], choose_bar_styles(figure.names, figure.roles)
     for name, number, index in zip(names, numbers, shown):
-        role = figure.roles[index] if figure.roles else ""
         bar = _draw_bar(np.nan_to_num(values[index]) * scale, round(-low * scale), room)
-        lines.append(f"{name} {screen.paint(bar, get_colours(role)[1])} {number}")
+        lines.append(f"{name} {screen.paint(bar, styles[index].colours[1])} {number}")
     rest = f" ({len(shown)} of {len(values):,}, the largest)" if len(shown) < len(values) else ""
     return [*lines, f"bars: {show_line(figure.value_label)}{rest}"]
 

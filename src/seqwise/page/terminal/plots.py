@@ -11,7 +11,7 @@ import numpy as np
 
 from seqwise.page.figures import LineChart, ScatterPlot, Series
 from seqwise.page.labels import format_number, format_tick, measure_cells
-from seqwise.page.palette import get_colours
+from seqwise.page.palette import choose_group_styles, choose_styles
 from seqwise.page.scales import (
     Axis,
     find_limits,
@@ -48,9 +48,9 @@ def draw_lines(figure: LineChart, screen: Screen) -> list[str]:
     for value in across:
         _fill(grid, range(HEIGHT), [_to_cell(x_axis.locate(value), width)], "┊")
     letters: list[tuple[int, int, str]] = []
-    for index, each in enumerate(series):
-        dots = _draw_dots(x_axis.locate(each.x), y_axis.locate(each.y), width)
-        colour = get_colours(each.role, index)[1]
+    styles = choose_styles([each.name for each in series], [each.role for each in series])
+    for index, (each, style) in enumerate(zip(series, styles)):
+        dots, colour = _draw_dots(x_axis.locate(each.x), y_axis.locate(each.y), width), style.colours[1]
         for row, column in np.argwhere(dots):
             grid[row][column] = screen.paint(chr(BRAILLE + dots[row, column]), colour)
         if len(series) > 1:
@@ -187,10 +187,11 @@ def _choose_marks(figure: ScatterPlot, screen: Screen) -> tuple[list[str], list[
     """Returns a character for each point, by its group or value, and the legend."""
     num_points = len(figure.x)
     if figure.groups:
-        groups = list(dict.fromkeys(figure.groups))
+        styles = choose_group_styles(figure.groups)
+        groups = list(styles)
         counts = Counter(figure.groups)
         letters = {group: LETTERS[index % len(LETTERS)] for index, group in enumerate(groups)}
-        colours = {group: get_colours("", index)[1] for index, group in enumerate(groups)}
+        colours = {group: style.colours[1] for group, style in styles.items()}
         entries = [f"{letters[group]} {fit_name(group, 24)} ({counts[group]:,})" for group in groups[:MAX_SERIES]]
         entries += [f"and {len(groups) - MAX_SERIES} more groups"] if len(groups) > MAX_SERIES else []
         legend = flow(entries, [*list(colours.values())[:MAX_SERIES], ""], screen, "   ")

@@ -22,10 +22,17 @@ from torch.nn import functional as F
 from seqwise.metrics.evaluation import Baseline
 from seqwise.tasks.training_summary import TrainingSummary
 
-PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03)  # factors of the sum of squared weights, beside the summed loss
+PENALTIES = (
+    10.0,
+    3.0,
+    1.0,
+    0.3,
+    0.1,
+    0.03,
+)  # factors of half the sum of squared weights, beside the summed loss
 MAX_TEXTS = 50_000  # of the training split, evenly spaced; a tenth as many for validation
 MAX_WEIGHTS = 4_000_000  # 16 MB; with many labels only the most frequent features get weights
-NUM_ITERATIONS = 100  # of L-BFGS with one penalty, from the weights of the penalty before
+MAX_ITERATIONS = 100  # of L-BFGS with one penalty, from the weights of the penalty before
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ class LogisticRegression:
         """Minimises the summed cross entropy plus penalty / 2 · ‖weight‖², starting from the present weights."""
         parameters = [self.weight, self.bias]
         optimizer = torch.optim.LBFGS(
-            parameters, max_iter=NUM_ITERATIONS, history_size=10, line_search_fn="strong_wolfe"
+            parameters, max_iter=MAX_ITERATIONS, history_size=10, line_search_fn="strong_wolfe"
         )
         one_hot_targets = F.one_hot(targets, len(self.bias)).float()
 

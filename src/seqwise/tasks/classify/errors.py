@@ -22,7 +22,7 @@ from seqwise.tasks.error_report import (
     Metric,
     ScoredItems,
     SliceGroup,
-    keep_frequent,
+    keep_most_confused,
     list_confusions,
 )
 from seqwise.tasks.task import ModelBundle
@@ -88,7 +88,7 @@ def build_groups(
 
 def build_confusion(labels: Sequence[str], confusion: np.ndarray) -> CountMatrix:
     """Returns the confusion matrix; of many labels those with most errors."""
-    names, counts = keep_frequent(labels, confusion)
+    names, counts = keep_most_confused(labels, confusion)
     note = "" if len(names) == len(labels) else f"The {len(names) - 1} labels with most errors, the others added up."
     return CountMatrix("Confusion matrix", names, names, counts, "true label", "predicted label", note)
 

@@ -33,7 +33,7 @@ def inspect_examples(
     ]
 
 
-def inspect_ids(bundle: ModelBundle, ids: np.ndarray, label: str | None, text: str, chosen: str) -> InspectedInput:
+def inspect_ids(bundle: ModelBundle, ids: np.ndarray, label: str | None, text: str, description: str) -> InspectedInput:
     """Returns token ids (T,) with an answer for each label, the most probable first; `label` is the true one."""
     model, labels = bundle.model, bundle.preprocessor.attributes["labels"]
     batch = collate([ids], np.zeros(1), np.zeros(1)).to(get_device(model))
@@ -49,7 +49,7 @@ def inspect_ids(bundle: ModelBundle, ids: np.ndarray, label: str | None, text: s
         )
         for index in order
     ]
-    return InspectedInput(chosen, text, batch, name_tokens(bundle.preprocessor.tokenizer, ids), answers=answers)
+    return InspectedInput(description, text, batch, name_tokens(bundle.preprocessor.tokenizer, ids), answers=answers)
 
 
 def score_label(model: Classifier, batch: TextBatch, label: int) -> Tensor:

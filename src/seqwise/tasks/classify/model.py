@@ -51,8 +51,8 @@ class TextBatch(Batch):
 class Classifier(nn.Module):
     """Embedding, encoder, label head.
 
-    With the `counts` (K,) of the training labels an untrained model already predicts each label by its frequency;
-    balanced class weights are computed from them. A model whose weights are loaded needs no counts.
+    With the `counts` (K,) of the training labels an untrained model already predicts each label by its frequency, or,
+    if the class weights are balanced, they are computed from the counts. A model whose weights are loaded needs none.
 
     Training replaces some tokens by the id `unknown`, if there is one: otherwise its vector would never be learned, and
     rare words would be memorised.

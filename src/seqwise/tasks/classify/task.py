@@ -139,7 +139,7 @@ class Classify(ExampleTask):
         model.encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
 
     def build(self, settings: ResolvedSettings) -> Classifier:
-        """Returns an untrained model that already predicts each label by its frequency."""
+        """Returns an untrained model that predicts each label by its frequency, unless class weights are balanced."""
         tokenizer, num_labels = self.preprocessor.tokenizer, len(self.labels)
         counts = torch.from_numpy(np.bincount(self.label_ids["train"], minlength=num_labels))
         return Classifier(settings, len(tokenizer), num_labels, tokenizer.unknown, counts)

@@ -38,7 +38,9 @@ def inspect_windows(bundle: ModelBundle, data: str, split: str, count: int) -> l
     ]
 
 
-def inspect_window(bundle: ModelBundle, rolling: RollingWindows, window: np.ndarray, chosen: str) -> InspectedInput:
+def inspect_window(
+    bundle: ModelBundle, rolling: RollingWindows, window: np.ndarray, description: str
+) -> InspectedInput:
     """Returns a window, which is (first step to forecast, index of the series)."""
     origin, series = map(int, window)
     model, grid, name = bundle.model, rolling.series.grid, rolling.series.names[series]
@@ -56,7 +58,7 @@ def inspect_window(bundle: ModelBundle, rolling: RollingWindows, window: np.ndar
     ]
     tokens = name_patches(times, model.encoder.patch_size)
     text = f"{name}, {times[0]} to {times[-1]}"
-    return InspectedInput(chosen, text, batch, tokens, answers=answers, features="encoder.input_projection")
+    return InspectedInput(description, text, batch, tokens, answers=answers, features="encoder.input_projection")
 
 
 def name_patches(times: list[str], size: int) -> list[str]:

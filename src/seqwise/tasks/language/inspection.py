@@ -40,8 +40,8 @@ def inspect_store(bundle: ModelBundle, store: TokenStore, description: str, coun
     tokenizer = bundle.preprocessor.tokenizer
     examples = []
     for start, ids in read_segments(store, min(get_window(bundle.settings), MAX_TOKENS) + 1, count, tokenizer):
-        chosen = f"tokens {start + 1:,} to {start + len(ids) - 1:,} of {len(store):,} ({description})"
-        examples.append(inspect_ids(bundle, ids[:-1], int(ids[-1]), tokenizer.decode(ids[:-1]), chosen))
+        example_description = f"tokens {start + 1:,} to {start + len(ids) - 1:,} of {len(store):,} ({description})"
+        examples.append(inspect_ids(bundle, ids[:-1], int(ids[-1]), tokenizer.decode(ids[:-1]), example_description))
     return examples
 
 
@@ -59,7 +59,9 @@ def read_segments(store: TokenStore, length: int, count: int, tokenizer: Tokeniz
     return segments
 
 
-def inspect_ids(bundle: ModelBundle, ids: np.ndarray, following: int | None, text: str, chosen: str) -> InspectedInput:
+def inspect_ids(
+    bundle: ModelBundle, ids: np.ndarray, following: int | None, text: str, description: str
+) -> InspectedInput:
     """Returns token ids (T,); `following` is the token after them if it is known, else the model predicts it."""
     model, tokenizer = bundle.model, bundle.preprocessor.tokenizer
     inputs = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(get_device(model))
@@ -84,7 +86,7 @@ def inspect_ids(bundle: ModelBundle, ids: np.ndarray, following: int | None, tex
 
     answers = [build_answer(position, f"token {position + 2}") for position in range(len(ids) - 1)]
     return InspectedInput(
-        chosen,
+        description,
         text,
         TokenBatch(inputs, targets[None], mask),
         name_tokens(tokenizer, ids),

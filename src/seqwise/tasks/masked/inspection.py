@@ -44,13 +44,13 @@ def inspect_store(
             continue
         inputs = np.where(is_target[0], tokenizer.id(MASK), ids)
         text = tokenizer.decode(inputs).replace(MASK, "[MASK]")
-        chosen = f"tokens {start + 1:,} to {start + len(ids):,} of {len(store):,} ({description})"
-        examples.append(inspect_ids(bundle, inputs, positions, ids, text, chosen))
+        example_description = f"tokens {start + 1:,} to {start + len(ids):,} of {len(store):,} ({description})"
+        examples.append(inspect_ids(bundle, inputs, positions, ids, text, example_description))
     return examples
 
 
 def inspect_ids(
-    bundle: ModelBundle, ids: np.ndarray, positions: list[int], true: np.ndarray | None, text: str, chosen: str
+    bundle: ModelBundle, ids: np.ndarray, positions: list[int], true: np.ndarray | None, text: str, description: str
 ) -> InspectedInput:
     """Returns token ids (T,) with masks at some positions; `true` (T,) are the tokens under them, if known."""
     model, tokenizer = bundle.model, bundle.preprocessor.tokenizer
@@ -72,7 +72,7 @@ def inspect_ids(
         for number, (position, token, name) in enumerate(zip(positions, best, name_tokens(tokenizer, best)), start=1)
     ]
     names = name_tokens(tokenizer, targets[0])
-    return InspectedInput(chosen, text, batch, name_tokens(tokenizer, ids), targets=names, answers=answers)
+    return InspectedInput(description, text, batch, name_tokens(tokenizer, ids), targets=names, answers=answers)
 
 
 def compute_scores(model: Model, ids: Tensor, positions: list[int]) -> Tensor:

@@ -29,7 +29,7 @@ from seqwise.tasks.error_report import (
     Metric,
     ScoredItems,
     SliceGroup,
-    keep_frequent,
+    keep_most_confused,
 )
 from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary
 from seqwise.tasks.tag.reader import split_long_sentences
@@ -167,8 +167,8 @@ def build_span_items(
             types.append(span[0])
             lengths.append(span[2] - span[1])
             words.append(sentence.words[span[1] : span[2]])
-    owners, sums = np.array(units, dtype=np.int64), np.array(rows, dtype=np.float64).reshape(-1, 3)
-    items = ScoredItems(SPAN_F1, "spans", sums, owners, len(sentences), "sentences")
+    sentence_indices, sums = np.array(units, dtype=np.int64), np.array(rows, dtype=np.float64).reshape(-1, 3)
+    items = ScoredItems(SPAN_F1, "spans", sums, sentence_indices, len(sentences), "sentences")
     names = sorted({*types})
     groups = []
     if len(names) <= MAX_NAMES:
@@ -184,11 +184,13 @@ def build_span_items(
     num_unknown = np.array([sum(vocabulary.get_word_id(word) == unknown for word in s.words) for s in sentences])
     if num_unknown.any():
         sentence_names = [f"spans in sentences with {text}" for text in UNKNOWN_COUNTS]
-        groups.append(items.group("unknown words", sentence_names, np.minimum(num_unknown[owners], 2)))
+        groups.append(items.group("unknown words", sentence_names, np.minimum(num_unknown[sentence_indices], 2)))
     length_names = ["spans of 1 word", "spans of 2 words", "spans of 3 or more words"]
     groups.append(items.group("span length in words", length_names, np.minimum(np.array(lengths), 3) - 1))
     sizes = np.array([len(sentence.words) for sentence in sentences])
-    groups.append(items.group_bands("sentence length in words", "spans in sentences of {} words", sizes[owners]))
+    groups.append(
+        items.group_bands("sentence length in words", "spans in sentences of {} words", sizes[sentence_indices])
+    )
     return items, groups
 
 
@@ -197,13 +199,13 @@ def build_word_items(
 ) -> tuple[ScoredItems, list[SliceGroup]]:
     """Returns the words with slices by tag, word and sentence."""
     sizes = np.array([len(sentence.words) for sentence in sentences])
-    owners = np.repeat(np.arange(len(sentences)), sizes)
+    sentence_indices = np.repeat(np.arange(len(sentences)), sizes)
     true = list(chain.from_iterable(sentence.true for sentence in sentences))
     predicted = chain.from_iterable(sentence.predicted for sentence in sentences)
     words = list(chain.from_iterable(sentence.words for sentence in sentences))
     right = np.array([a == b for a, b in zip(true, predicted)])
     sums = np.stack([right, np.ones(len(right))], axis=1)
-    items = ScoredItems(TOKEN_ACCURACY, "words", sums, owners, len(sentences), "sentences")
+    items = ScoredItems(TOKEN_ACCURACY, "words", sums, sentence_indices, len(sentences), "sentences")
     groups = []
     names = sorted({*true})
     if len(names) <= MAX_NAMES:
@@ -216,7 +218,9 @@ def build_word_items(
     is_unknown = np.array([vocabulary.get_word_id(word) == vocabulary.tokenizer.unknown for word in words])
     if is_unknown.any():
         groups.append(items.group("unknown words", ["known words", "unknown words"], is_unknown.astype(np.int64)))
-    groups.append(items.group_bands("sentence length in words", "words in sentences of {} words", sizes[owners]))
+    groups.append(
+        items.group_bands("sentence length in words", "words in sentences of {} words", sizes[sentence_indices])
+    )
     return items, groups
 
 
@@ -231,7 +235,7 @@ def build_confusions(sentences: Sequence[TaggedSentence], has_spans: bool) -> li
     rows = {name: index for index, name in enumerate(names)}
     counts = np.zeros((len(names), len(names)), np.int64)
     np.add.at(counts, tuple(np.array([[rows[a], rows[b]] for a, b in pairs], dtype=np.int64).reshape(-1, 2).T), 1)
-    shown_names, merged = keep_frequent(names, counts)
+    shown_names, merged = keep_most_confused(names, counts)
     what = "type of each word's span" if has_spans else "tag of each word"
     note = (
         ""

@@ -32,7 +32,7 @@ def inspect_examples(
     return [inspect_sentence(bundle, piece, description, True) for piece, description in zip(pieces, descriptions)]
 
 
-def inspect_sentence(bundle: ModelBundle, sentence: Sentence, chosen: str, is_tagged: bool) -> InspectedInput:
+def inspect_sentence(bundle: ModelBundle, sentence: Sentence, description: str, is_tagged: bool) -> InspectedInput:
     """Returns a sentence with an answer for each word, those in spans first; with `is_tagged` its tags are true."""
     model, vocabulary = bundle.model, TagVocabulary.from_preprocessor(bundle.preprocessor)
     batch = EncodedSentences([sentence], vocabulary).collate(np.arange(1)).to(get_device(model))
@@ -52,7 +52,7 @@ def inspect_sentence(bundle: ModelBundle, sentence: Sentence, chosen: str, is_ta
         for position, (word, tag) in enumerate(zip(sentence.words, tags))
     ]
     return InspectedInput(
-        chosen,
+        description,
         " ".join(sentence.words),
         batch,
         sentence.words,

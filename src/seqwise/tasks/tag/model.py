@@ -229,7 +229,10 @@ class TagModel(nn.Module):
         return self.decode_scores(self.head.scores(self.states(batch)), batch.lengths)
 
     def decode_scores(self, scores: Tensor, lengths: Tensor) -> Tensor:
-        """Returns the best tag sequence that BIOES allows; without spans and a CRF the best tag of each word."""
+        """Returns the best tag sequence, of those that BIOES allows if tags mark spans.
+
+        Without spans and without a CRF, that is the best tag of each word.
+        """
         transitions = self.head.transitions()
         if self.allowed_transitions is not None:
             transitions = forbid_transitions(*transitions, self.allowed_transitions)

@@ -115,8 +115,8 @@ def compute_baselines(
 
     def score(answers: Mapping[str, Sequence[str]]) -> float:
         references = {name: [each for _, each in texts] for name, texts in outputs.items()}
-        pairs = ((answers[name], references[name]) for name in outputs)
-        return sum(compute(*_unzip_texts(list(zip(*each)))) for each in pairs) / len(outputs)
+        values = (compute(*_unzip_texts(list(zip(answers[name], references[name])))) for name in outputs)
+        return sum(values) / len(outputs)
 
     copied = score({name: [pair.source for pair in pairs] for name in outputs})
     baselines = [Baseline("copy of the source", copied, "It repeats the source unchanged.")]

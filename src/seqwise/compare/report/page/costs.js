@@ -1,4 +1,9 @@
-// --- costs: small tables with a bar in each row, cheapest first
+// Costs: small tables with a bar in each row, cheapest first.
+import { make } from "../../../page/components/elements.js";
+import { isNumber } from "../../../page/components/numbers.js";
+import { addPart, makeCell, makeHeading, makeLatencyRange, makeNote, makeRowHead } from "./parts.js";
+import { families, getLatencyRange, getSpeed, getStyle, report } from "./report.js";
+
 const COSTS = [
   { key: "tokens_per_second", name: "Training speed", higherIsBetter: true, about: `${report.unit} per second, more is better`,
     getValue: getSpeed, suffix: "/s" },
@@ -8,10 +13,10 @@ const COSTS = [
   { key: "evaluation_seconds", name: "Test split", about: "time to predict all of it, in batches", getValue: (f) => f.evaluation_seconds },
 ];
 
-function makeBar(name, share, whisker = null) {
+export function makeBar(name, share, whisker = null) {
   const bar = make("i", { class: "bar" }), line = whisker && make("i", { class: "range" });
   bar.style.width = Math.max(0.8, 100 * Math.abs(share)) + "%";
-  bar.style.background = getColour(name);
+  bar.style.background = getStyle(name).colour;
   if (line) { line.style.left = 100 * whisker[0] + "%"; line.style.width = 100 * (whisker[1] - whisker[0]) + "%"; }
   return make("div", { class: "bar-box" }, bar, line);
 }
@@ -30,7 +35,7 @@ function makeCostTable({ key, name, about, getValue, range = () => null, suffix 
       make("tbody", {}, ...rows)));
 }
 
-function addCosts() {
+export function addCosts() {
   const tables = COSTS.map(makeCostTable).filter(Boolean);
   if (tables.length === 0) return addPart("costs", "What it costs", "Nothing was measured.");
   const isBusy = Boolean(report.waiting?.text);

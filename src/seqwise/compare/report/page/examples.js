@@ -1,4 +1,14 @@
-// --- test examples on which the families disagree
+// Test examples on which the families disagree.
+import { draw, make } from "../../../page/components/elements.js";
+import { DASH, isNumber, joinNames, shorten } from "../../../page/components/numbers.js";
+import { makeLinePath } from "../../../page/components/paths.js";
+import { addMargins, drawFrame, makeScale } from "../../../page/components/scales.js";
+import { drawFamilyLine, makeFamilyChart } from "./charts.js";
+import { makeBar } from "./costs.js";
+import { isRatio, lower, metric } from "./metric.js";
+import { addPart, makeCell, makeFamilyLabel, makeHeading, makeRowHead } from "./parts.js";
+import { families, finished, hasSingleSeed, report, verdict } from "./report.js";
+
 const NUM_UNFOLDED = 3;  // examples
 const TEXT_TASKS = new Set(["language", "masked"]);  // tasks that read one long text
 const STREAM_TASKS = new Set([...TEXT_TASKS, "forecast"]);  // and a series: examples are pieces of it
@@ -41,19 +51,21 @@ function makeForecastChart(example) {
   const own = families.filter((family) => (example.answers?.[family.name]?.values ?? []).length > 0);
   const past = example.history ?? [], actual = example.actual ?? [];
   if (own.length === 0 || actual.length === 0) return null;
-  const toPoints = (values, start) => values.map((value, at) => [start + at, value]).filter(([, value]) => isNumber(value));
-  const before = toPoints(past, -past.length), truth = toPoints(actual, 0);
-  const lines = own.map((family) => [family.name, toPoints(example.answers[family.name].values, 0)]);
-  const drawing = makeChart("forecast", `The actual values and the forecasts of ${joinNames(own.map((family) => family.name))}`, 260, (svg, width, height) => {
-    const points = [before, truth, ...lines.map(([, line]) => line)].flat();
-    const area = { left: 58, right: width - 12, top: 34, bottom: height - 46 };
-    const x = makeScale(points.map((point) => point[0]), area.left, area.right), y = makeScale(addMargins(points.map((point) => point[1]), false), area.bottom, area.top);
-    svg.append(drawFrame(area, x, y, { x: "steps from the start of the forecast", y: "value" }, { x: formatTicks, y: formatTicks }),
+  // A missing value is left out.
+  const makeLine = (values, start) => {
+    const known = [...values.keys()].filter((at) => isNumber(values[at]));
+    return { x: known.map((at) => start + at), y: known.map((at) => values[at]) };
+  };
+  const truth = makeLine([...past, ...actual], -past.length);
+  const lines = own.map((family) => ({ name: family.name, ...makeLine(example.answers[family.name].values, 0) }));
+  const drawing = makeFamilyChart("forecast", `The actual values and the forecasts of ${joinNames(own.map((family) => family.name))}`, 260, (svg, width, height) => {
+    const area = { left: 58, right: width - 12, top: 34, bottom: height - 46 }, all = [truth, ...lines];
+    const x = makeScale(all.flatMap((line) => line.x), area.left, area.right), y = makeScale(addMargins(all.flatMap((line) => line.y), false), area.bottom, area.top);
+    svg.append(drawFrame(area, x, y, { x: "steps from the start of the forecast", y: "value" }),
       draw("line", { class: "cursor", x1: x(0), x2: x(0), y1: area.top, y2: area.bottom }),
-      draw("path", { class: "mark actual", d: makePath([...before, ...truth], x, y) }),
-      ...lines.map(([name, line]) => draw("path", { class: "mark line", d: makePath(line, x, y), style: `stroke: ${getColour(name)}`, "stroke-dasharray": getDash(name), "data-family": name })));
+      draw("path", { class: "mark actual", d: makeLinePath(truth.x, truth.y, x, y, {}) }), ...lines.map((line) => drawFamilyLine(line.name, line, x, y)));
   });
-  const actualLabel = make("span", { class: "family" }, draw("svg", { class: "chip", viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true" },
+  const actualLabel = make("span", { class: "named" }, draw("svg", { class: "chip", viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true" },
     draw("line", { x1: 1, y1: 6, x2: 25, y2: 6, style: "stroke: var(--ink)", "stroke-width": 2 })), "actual");
   return make("div", {}, make("div", { class: "legend" }, actualLabel, ...own.map((family) => makeFamilyLabel(family.name))), drawing.box);
 }
@@ -73,10 +85,10 @@ function explainNoExamples() {
   return "Nowhere: " + (isRatio && verdict.solved ? "all families are right on every test example." : `all families have the same ${metric.name} on every test example.`);
 }
 
-function addExamples() {
+export function addExamples() {
   if (disagreements.length === 0) return addPart("examples", "Where they disagree", explainNoExamples());
   return addPart("examples", "Where they disagree",
     `The ${disagreements.length === 1 ? "test example" : disagreements.length + " test examples"} on which the families differ most${STREAM_TASKS.has(report.task) ? ", from all over the test split" : ""}. They show how the families differ, not how good they are.` +
-      (single ? "" : " An answer is that of the first seed; the value beside it is the mean over all seeds."),
+      (hasSingleSeed ? "" : " An answer is that of the first seed; the value beside it is the mean over all seeds."),
     ...disagreements.map(makeExampleCard));
 }

@@ -1,10 +1,19 @@
-// --- how it was made fair: the rules, the learning-rate search, every trial
+// How it was made fair: the rules, the learning-rate search, every trial.
+import { draw, make } from "../../../page/components/elements.js";
+import { DASH, isNumber, joinNames, keepUnitsTogether } from "../../../page/components/numbers.js";
+import { addMargins, drawFrame, makeScale } from "../../../page/components/scales.js";
+import { drawFamilyLine, hidden, makeFamilyChart, makeFamilyLegend } from "./charts.js";
+import { formatMetricTicks, makeMetricScale, metric, metricLabel, needsLog } from "./metric.js";
+import { addPart, drawFamilyMark, makeFoldable, makeHeading, makeNote, makeNumber, makeRowHead, makeTable } from "./parts.js";
+import { families, report, rules } from "./report.js";
+
 const NUM_RATES = Math.max(0, ...families.map((family) => (family.lr_trials ?? []).length));
+const isChosen = (family, { rate }) => isNumber(family.learning_rate) && Math.abs(rate / family.learning_rate - 1) < 1e-9;
 
 function makeRateCell(family, trial, index) {
   const key = `lr-${index + 1}`;
   if (!trial) return make("td", {}, DASH);
-  const chosen = trial.status === "done" && isNumber(family.learning_rate) && Math.abs(trial.rate / family.learning_rate - 1) < 1e-9;
+  const chosen = trial.status === "done" && isChosen(family, trial);
   const about = { "data-family": family.name, "data-key": key };
   const field = make("td", about, make("span", { class: "rate" }, trial.rate_text),
     trial.status === "failed" ? make("span", { class: "wrong", title: trial.reason }, "failed") : makeNumber(about, trial.validation, trial.validation_text, "b"),
@@ -18,25 +27,21 @@ function makeRateChart(some) {
   const getTrials = (family) => family.lr_trials.filter((trial) => isNumber(trial.rate) && isNumber(trial.validation)).sort((a, b) => a.rate - b.rate);
   const searched = some.filter((family) => getTrials(family).length > 1);
   if (searched.length === 0) return null;
-  const drawing = makeChart("rates", `Learning-rate search: validation ${metric.name} of ${joinNames(searched.map((family) => family.name))} against the learning rate`, 300, (svg, width, height) => {
+  const drawing = makeFamilyChart("rates", `Learning-rate search: validation ${metric.name} of ${joinNames(searched.map((family) => family.name))} against the learning rate`, 300, (svg, width, height) => {
     const lines = searched.filter((family) => !hidden.has(family.name)), trials = lines.flatMap(getTrials);
     const area = { left: 58, right: width - 14, top: 34, bottom: height - 46 };
-    const values = trials.map((trial) => trial.validation), [minimum, maximum] = findExtent(values);
-    const log = allowsLog && minimum > 0 && maximum / minimum > 3;
+    const values = trials.map((trial) => trial.validation);
     const x = makeScale(addMargins(trials.map((trial) => trial.rate), true, 0.04), area.left, area.right, true);
-    const y = makeQualityScale(values, area.bottom, area.top, log);
-    svg.append(drawFrame(area, x, y, { x: "learning rate", y: "validation " + qualityName }, { x: formatTicks, y: formatQualityTicks }));
+    const y = makeMetricScale(values, area.bottom, area.top, needsLog(values, 3));
+    svg.append(drawFrame(area, x, y, { x: "learning rate", y: "validation " + metricLabel }, { y: formatMetricTicks }));
     for (const family of lines) {
-      const points = getTrials(family).map((trial) => [trial.rate, trial.validation]);
-      svg.append(draw("path", { class: "mark line", d: makePath(points, x, y), style: `stroke: ${getColour(family.name)}`, "stroke-dasharray": getDash(family.name), "data-family": family.name }),
-        ...points.map(([rate, value]) => drawMark(family.name, x(rate), y(value), 4)));
-      for (const [rate, value] of points.filter(([rate]) => isNumber(family.learning_rate) && Math.abs(rate / family.learning_rate - 1) < 1e-9))
-        svg.append(draw("circle", { class: "chosen", cx: x(rate), cy: y(value), r: 8 }));
+      const own = getTrials(family), line = { x: own.map((trial) => trial.rate), y: own.map((trial) => trial.validation) };
+      svg.append(drawFamilyLine(family.name, line, x, y), ...own.map((trial) => drawFamilyMark(family.name, x(trial.rate), y(trial.validation), 4)),
+        ...own.filter((trial) => isChosen(family, trial)).map((trial) => draw("circle", { class: "chosen", cx: x(trial.rate), cy: y(trial.validation), r: 8 })));
     }
   });
-  redrawFunctions.push(drawing.redraw);
   return make("figure", {}, make("figcaption", {}, "Validation against learning rate", make("small", {}, "A ring marks the rate that was chosen.")),
-    makeLegend(searched.map((family) => family.name)), drawing.box);
+    makeFamilyLegend(searched.map((family) => family.name)), drawing.box);
 }
 
 function makeLearningRates() {
@@ -71,7 +76,7 @@ function makeTrialTable() {
   return makeFoldable(`Every trial (${trials.length})`, makeTable("every trial", head, rows));
 }
 
-function addFairness() {
+export function addFairness() {
   const sentences = rules.sentences ?? [];
   const about = [report.split_rule, ...(report.about ?? [])].filter(Boolean);
   return addPart("fairness", "How it was made fair", null,

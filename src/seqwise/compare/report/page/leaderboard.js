@@ -1,13 +1,13 @@
-// --- the leaderboard: a row per family, best first, with its interval drawn on an axis they all share
+// The leaderboard: a row per family, best first, with its interval drawn on an axis they all share.
+import { draw, make } from "../../../page/components/elements.js";
+import { DASH, formatWhole, isNumber, joinNames } from "../../../page/components/numbers.js";
+import { drawWhisker } from "../../../page/components/paths.js";
+import { formatMetricTicks, lower, makeMetricScale, metric, needsLog } from "./metric.js";
+import { addPart, drawFamilyMark, makeCell, makeFamilyLabel, makeFoldable, makeHeading, makeLatencyRange, makeNote, makeNumber, makeRowHead, makeTable } from "./parts.js";
+import { families, finished, getInterval, getLatencyRange, getSpeed, getStyle, hasSingleSeed, report, rules, verdict } from "./report.js";
+
 const MARKS = { best: "best", equal: "equal to the best", tied: "tied with the best", unsure: "behind, but not certainly" };
 const INTERVAL_CHART = { width: 170, height: 34, margin: 10 };
-
-// An n-gram model is not trained: it has no speed that could be compared.
-const getSpeed = (f) => f.is_baseline ? null : f.training?.tokens_per_second;
-
-// The lowest and highest latency of the rounds; null where both have the same text.
-const getLatencyRange = (f) => f.text.latency_range === DASH ? null : findExtent(f.latencies);
-const makeLatencyRange = (f) => make("small", { "data-family": f.name, "data-range": "latencies" }, f.text.latency_range);
 
 const COLUMNS = [
   { key: "parameters", name: "Parameters", title: "Numbers that training adjusts", getValue: (f) => f.parameters },
@@ -25,34 +25,28 @@ function makeSharedAxis() {
     const range = getInterval(family);
     return [family.mean, ...(range ? [range.low, range.high] : []), ...(family.values ?? []).map((one) => one.value)];
   }).filter(isNumber);
-  const [minimum, maximum] = findExtent(numbers), log = allowsLog && minimum > 0 && maximum / minimum > 5;
-  return makeQualityScale(numbers, INTERVAL_CHART.margin, INTERVAL_CHART.width - INTERVAL_CHART.margin, log);
+  return makeMetricScale(numbers, INTERVAL_CHART.margin, INTERVAL_CHART.width - INTERVAL_CHART.margin, needsLog(numbers, 5));
 }
 
 // Mean, interval, and a faint dot for each seed.
 function drawIntervalChart(family, axis, ticks) {
-  const middle = INTERVAL_CHART.height / 2, range = getInterval(family), own = `stroke: ${getColour(family.name)}`;
+  const middle = INTERVAL_CHART.height / 2, range = getInterval(family), { colour } = getStyle(family.name);
   const description = !range ? "" : family.text.interval.startsWith("all ") ? ", " + family.text.interval
     : `, 95 % interval over the ${range.source} ${family.text.interval}`;
   const svg = draw("svg", { class: "chart", "data-chart": "interval", "data-family": family.name, role: "img",
     viewBox: `0 0 ${INTERVAL_CHART.width} ${INTERVAL_CHART.height}`, "aria-label": `${family.name}: ${family.text.mean}${description}` });
-  formatQualityTicks(ticks).forEach((text, at) => svg.append(
+  formatMetricTicks(ticks).forEach((text, at) => svg.append(
     draw("line", { class: "grid", x1: axis(ticks[at]), x2: axis(ticks[at]), y1: 0, y2: INTERVAL_CHART.height }),
     draw("text", { class: "below", x: axis(ticks[at]), y: INTERVAL_CHART.height + 8, "text-anchor": "middle" }, text)));
   for (const { value } of (family.values ?? []).filter((one) => isNumber(one.value)))
-    svg.append(draw("circle", { class: "seed", cx: axis(value), cy: middle + 9, r: 2.6, style: `fill: ${getColour(family.name)}` }));
-  if (range) {
-    const line = { class: "whisker", style: own, "stroke-dasharray": range.source === "seeds" ? null : "3 2" };
-    svg.append(draw("line", { ...line, x1: axis(range.low), x2: axis(range.high), y1: middle, y2: middle }));
-    for (const end of [range.low, range.high])
-      svg.append(draw("line", { class: "whisker", style: own, x1: axis(end), x2: axis(end), y1: middle - 5, y2: middle + 5 }));
-  }
-  svg.append(drawMark(family.name, axis(family.mean), middle, 4.6));
+    svg.append(draw("circle", { class: "seed", cx: axis(value), cy: middle + 9, r: 2.6, style: `fill: ${colour}` }));
+  if (range) svg.append(...drawWhisker(axis(range.low), axis(range.high), middle, 5, { style: `stroke: ${colour}`, dash: range.source === "seeds" ? null : "3 2" }));
+  svg.append(drawFamilyMark(family.name, axis(family.mean), middle, 4.6));
   return svg;
 }
 
 function drawAxisHead(axis, ticks) {
-  const labels = formatQualityTicks(ticks);
+  const labels = formatMetricTicks(ticks);
   return draw("svg", { class: "chart", "data-chart": "axis", role: "img", "aria-label": `axis of ${metric.name}`,
     viewBox: `0 0 ${INTERVAL_CHART.width} 20` }, ...ticks.map((tick, at) =>
     draw("text", { class: "mark", x: Math.max(12, Math.min(INTERVAL_CHART.width - 12, axis(tick))), y: 15, "text-anchor": "middle" }, labels[at])));
@@ -101,9 +95,9 @@ function makeBaselineRow({ name, value, about, value_text }) {
 }
 
 function makeFootnotes() {
-  const whiskers = single ? "One seed: the noise of training was not measured. Whiskers are 95 % intervals over the test examples alone."
+  const whiskers = hasSingleSeed ? "One seed: the noise of training was not measured. Whiskers are 95 % intervals over the test examples alone."
     : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
-  const findDashed = (isBaseline) => single ? [] : finished.filter((family) => family.text.interval_source === "examples" && Boolean(family.is_baseline) === isBaseline).map((family) => family.name);
+  const findDashed = (isBaseline) => hasSingleSeed ? [] : finished.filter((family) => family.text.interval_source === "examples" && Boolean(family.is_baseline) === isBaseline).map((family) => family.name);
   const once = findDashed(false), baseline = (findDashed(true).length ? " The baseline has no seeds: its whiskers, dashed, are over the test examples." : "") +
     (once.length ? ` ${joinNames(once)} ${once.length === 1 ? "was tested with a single training run: its" : "were tested with a single training run each: their"} whiskers, dashed, are over the test examples and do not include the noise of seeds.` : "");
   const text = [make("b", {}, metric.name), ": ", metric.definition ?? "", /[.!?]$/.test(metric.definition ?? "") ? " " : ". ",
@@ -126,7 +120,7 @@ function makeMetricsTable() {
   return makeFoldable("Every metric of the test split", makeTable("every metric of the test split, mean over the seeds", head, rows));
 }
 
-function addLeaderboard() {
+export function addLeaderboard() {
   const axis = makeSharedAxis(), ticks = axis.ticks(3);
   const head = make("tr", {}, makeHeading("", { class: "place", "aria-label": "place" }), makeHeading("Family"),
     makeHeading(metric.name, { title: metric.definition, class: "number" }), makeHeading(finished.length ? drawAxisHead(axis, ticks) : "", { class: "drawn" }),

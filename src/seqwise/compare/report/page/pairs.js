@@ -1,6 +1,15 @@
-// --- who beats whom: every pair of families, with the uncertainty of the difference
+// Who beats whom: every pair of families, with the uncertainty of the difference.
+import { make } from "../../../page/components/elements.js";
+import { DASH, formatPlural, isNumber } from "../../../page/components/numbers.js";
+import { isBetter, isRatio, lower, metric } from "./metric.js";
+import { addPart, makeFamilyLabel, makeFoldable, makeHeading, makeNote, makeNumber, makeRowHead, makeTable } from "./parts.js";
+import { finished, report } from "./report.js";
+
 const comparedPairs = (report.pairs ?? []).filter((pair) => isNumber(pair.difference));
 const points = isRatio ? "percentage points" : metric.name;
+
+// Changes the sign of a formatted difference.
+const negate = (text) => text.replace(/^[+−]/, (sign) => sign === "+" ? "−" : "+");
 
 function findPair(a, b) {
   const pair = comparedPairs.find((pair) => pair.a === a && pair.b === b);
@@ -57,7 +66,7 @@ function makePairList() {
   return makeFoldable(formatPlural(comparedPairs.length, "pair") + " with intervals and p", makeTable("all pairs", head, rows));
 }
 
-function addPairs() {
+export function addPairs() {
   if (comparedPairs.length === 0) return addPart("pairs", "Who beats whom", finished.length < 2 ? "There is no pair to compare." : "Pairs were not compared.");
   const names = finished.map((family) => family.name).filter((name) => comparedPairs.some((pair) => pair.a === name || pair.b === name));
   const significant = comparedPairs.filter((pair) => pair.significant).length, likely = comparedPairs.filter(isProbable).length;

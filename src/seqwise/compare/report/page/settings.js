@@ -1,4 +1,9 @@
-// --- everything needed to repeat it: settings, the command, the machine
+// Everything needed to repeat it: settings, the command, the machine.
+import { make, makeCopyButton } from "../../../page/components/elements.js";
+import { DASH } from "../../../page/components/numbers.js";
+import { addPart, makeFamilyLabel, makeFoldable, makeHeading, makeNote, makeTable } from "./parts.js";
+import { byName, families, report } from "./report.js";
+
 function flatten(value, prefix = "", into = new Map()) {
   if (value !== null && typeof value === "object" && !Array.isArray(value))
     for (const [key, inner] of Object.entries(value)) flatten(inner, prefix ? prefix + "." + key : key, into);
@@ -23,29 +28,16 @@ function makeDifferingSettings(withSettings) {
 const makeNameValueTable = (label, entries) => makeTable(label, make("tr", {}, makeHeading("Name"), makeHeading("Value")),
   entries.map(([key, value]) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, key)), make("td", { class: "words" }, formatSetting(value)))), { class: "settings" });
 
-function makeCopyButton(text) {
-  const button = make("button", { type: "button", class: "copy" }, "Copy");
-  const show = (word) => { button.textContent = word; setTimeout(() => { button.textContent = "Copy"; }, 1600); };
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      show("Copied");
-    } catch {  // a browser that gives a local file no clipboard: the text is selected, so that it can be copied by hand
-      const range = document.createRange();
-      range.selectNodeContents(getElement("command"));
-      getSelection().removeAllRanges();
-      getSelection().addRange(range);
-      show("Selected");
-    }
-  });
-  return button;
+function makeCommand(command) {
+  const code = make("code", { id: "command" }, command);
+  return make("div", { class: "command" }, make("pre", { tabindex: "0" }, code), makeCopyButton(code));
 }
 
-function addSettings() {
+export function addSettings() {
   const withSettings = families.filter((family) => family.settings && Object.keys(family.settings).length > 0).map((family) => [family.name, flatten(family.settings)]);
   const machine = [...flatten(report.machine ?? {})].filter(([key]) => key !== "in_words");
   return addPart("settings", "Repeat it", "The same command on the same data repeats this comparison, in a new folder.",
-    report.command && make("div", { class: "command" }, make("pre", { tabindex: "0" }, make("code", { id: "command" }, report.command)), makeCopyButton(report.command)),
+    report.command && makeCommand(report.command),
     makeDifferingSettings(withSettings),
     withSettings.length > 0 && make("h3", {}, "Every setting"),
     ...withSettings.map(([name, own]) => {

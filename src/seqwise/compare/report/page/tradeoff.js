@@ -1,4 +1,14 @@
-// --- quality against cost: which families are worth their price
+// Quality against cost: which families are worth their price.
+import { draw, make, makeChoice } from "../../../page/components/elements.js";
+import { placeNames } from "../../../page/components/labels.js";
+import { formatBytes, formatCount, formatDuration, isNumber, joinNames, shorten } from "../../../page/components/numbers.js";
+import { drawWhisker } from "../../../page/components/paths.js";
+import { addMargins, drawFrame, makeScale, measureText } from "../../../page/components/scales.js";
+import { hidden, makeFamilyChart, makeTicks } from "./charts.js";
+import { formatMetricTicks, isBetter, lower, makeMetricScale, metric, metricLabel, needsLog } from "./metric.js";
+import { addPart, drawFamilyMark, makeNote } from "./parts.js";
+import { finished, getInterval, getLatencyRange, getStyle } from "./report.js";
+
 const PRICES = [
   { key: "latency", name: "one prediction", axis: "median latency of one prediction", getValue: (f) => f.latency, format: formatDuration, range: getLatencyRange },
   { key: "seconds", name: "training time", axis: "time of one training run", getValue: (f) => f.training?.seconds, format: formatDuration },
@@ -24,34 +34,25 @@ function makeStaircase(efficient, x, y, area) {
   return steps.join("") + "H" + area.right;
 }
 
-// Each name beside its mark, at the first position where it lies upon nothing else.
-function nameMarks(svg, points, area) {
-  const obstacles = points.flatMap(({ at: [x, y], costRange }) => [[x - 8, y - 8, x + 8, y + 8], ...(costRange ? [[costRange[0], y - 4, costRange[1], y + 4]] : [])]);
-  const free = (box) => box[0] >= 0 && box[2] <= area.right + 8 && box[1] >= area.top - 14 && box[3] <= area.bottom &&
-    obstacles.every((other) => other[0] >= box[2] || other[2] <= box[0] || other[1] >= box[3] || other[3] <= box[1]);
-  for (const { family: { name }, at: [x, y] } of points) {
-    const text = draw("text", { class: "end", style: `fill: ${getColour(name)}` }, shorten(name, 18));
-    svg.append(text);
-    const wide = text.getComputedTextLength(), tall = 14;
-    const positions = [[x + 11, y - 8], [x - 11 - wide, y - 8], [x + 6, y - 24], [x + 6, y + 9], [x - 6 - wide, y - 24], [x - 6 - wide, y + 9],
-      [x - wide / 2, y - 28], [x - wide / 2, y + 14]];
-    const [left, up] = positions.find(([a, b]) => free([a, b, a + wide, b + tall])) ?? [];
-    if (left === undefined) { text.remove(); continue; }  // the list below the chart still names it
-    obstacles.push([left, up, left + wide, up + tall]);
-    text.setAttribute("x", left); text.setAttribute("y", up + 11);
-  }
+// Each name beside its mark, where it lies upon nothing else; the list below the chart names all.
+function drawNames(points, area) {
+  const named = points.map(({ family: { name }, at: [x, y] }) => {
+    const text = shorten(name, 18);
+    return { x, y, name, text, width: measureText(text, "600 12px system-ui, sans-serif") };
+  });
+  const obstacles = points.flatMap(({ at: [x, y], costRange }) => [[x - 8, y - 8, x + 8, y + 8], ...costRange ? [[costRange[0], y - 4, costRange[1], y + 4]] : []]);
+  const boxes = placeNames(named, { left: 0, right: area.right + 8, top: area.top - 14, bottom: area.bottom }, obstacles, 11);
+  return named.flatMap(({ name, text }, at) => !boxes[at] ? [] : [draw("text", { class: "end", x: boxes[at][0], y: boxes[at][1] + 11, style: `fill: ${getStyle(name).colour}` }, text)]);
 }
 
 function paintTradeoff(price, svg, width, height) {
   const visible = listMeasured(price).filter((family) => !hidden.has(family.name));
   const area = { left: 58, right: width - 16, top: 34, bottom: height - 46 };
   const ends = visible.flatMap((family) => { const range = getInterval(family); return [family.mean, ...(range ? [range.low, range.high] : [])]; });
-  const [minimum, maximum] = findExtent(ends), log = allowsLog && minimum > 0 && maximum / minimum > 8;
   const costs = visible.flatMap((family) => [price.getValue(family), ...(price.range?.(family) ?? [])]);
   const x = makeScale(addMargins(costs, true, 0.12), area.left, area.right, true);
-  const y = makeQualityScale(ends, area.bottom, area.top, log);
-  svg.append(drawFrame(area, x, y, { x: price.axis + (x.maximum / x.minimum > 5 ? " (log)" : ""), y: qualityName, time: price.format === formatDuration },
-    { x: (ticks) => ticks.map((tick) => trimZeros(price.format(tick))), y: formatQualityTicks }));
+  const y = makeMetricScale(ends, area.bottom, area.top, needsLog(ends, 8));
+  svg.append(drawFrame(area, x, y, { x: price.axis + (x.maximum / x.minimum > 5 ? " (log)" : ""), y: metricLabel }, { ...makeTicks(price.format, x), y: formatMetricTicks }));
   const points = visible.map((family) => {
     const cost = price.getValue(family), range = price.range?.(family);
     return { family, cost, costs: range ?? [cost, cost], at: [x(cost), y(family.mean)], costRange: range?.map(x) };
@@ -59,21 +60,15 @@ function paintTradeoff(price, svg, width, height) {
   const efficient = findEfficient(points);
   if (efficient.length) svg.append(draw("path", { class: "mark frontier", d: makeStaircase(efficient, x, y, area) }));
   for (const { family, at: [cx, cy], costRange } of points) {
-    const range = getInterval(family), own = { class: "whisker", style: `stroke: ${getColour(family.name)}` };
-    if (range) {
-      svg.append(draw("line", { ...own, x1: cx, x2: cx, y1: y(range.low), y2: y(range.high), "stroke-dasharray": range.source === "seeds" ? null : "3 2" }));
-      for (const end of [range.low, range.high]) svg.append(draw("line", { ...own, x1: cx - 4, x2: cx + 4, y1: y(end), y2: y(end) }));
-    }
-    if (costRange) {
-      svg.append(draw("line", { ...own, x1: costRange[0], x2: costRange[1], y1: cy, y2: cy }));
-      for (const end of costRange) svg.append(draw("line", { ...own, x1: end, x2: end, y1: cy - 4, y2: cy + 4 }));
-    }
-    const symbol = drawMark(family.name, cx, cy, 5.5, efficient.some((one) => one.family === family) ? {}
-      : { style: `fill: var(--card); stroke: ${getColour(family.name)}; stroke-width: 2` });
+    const range = getInterval(family), { colour } = getStyle(family.name), style = `stroke: ${colour}`;
+    if (range) svg.append(...drawWhisker(y(range.low), y(range.high), cx, 4, { style, isVertical: true, dash: range.source === "seeds" ? null : "3 2" }));
+    if (costRange) svg.append(...drawWhisker(...costRange, cy, 4, { style }));
+    const isEfficient = efficient.some((one) => one.family === family);
+    const symbol = drawFamilyMark(family.name, cx, cy, 5.5, isEfficient ? {} : { style: `fill: var(--card); stroke: ${colour}; stroke-width: 2` });
     symbol.append(draw("title", {}, `${family.name}: ${metric.name} ${family.text.mean}, ${family.text[price.key]}`));
     svg.append(symbol);
   }
-  nameMarks(svg, points, area);
+  svg.append(...drawNames(points, area));
   return efficient;
 }
 
@@ -87,13 +82,13 @@ function describeOrder(efficient, price) {
   return meaning + `Cheapest first: ${getNames(efficient).join(", ")}.`;
 }
 
-function addTradeoff() {
+export function addTradeoff() {
   const prices = PRICES.filter((price) => listMeasured(price).length > 0);
   if (prices.length === 0) return addPart("tradeoff", "Quality against cost", "No family finished, so there is nothing to weigh.");
   let price = prices[0];
   const explanation = makeNote();
   const label = (one) => `${metric.name} against ${one.axis}`;
-  const drawing = makeChart("tradeoff", label(price), 380, (svg, width, height) => {
+  const drawing = makeFamilyChart("tradeoff", label(price), 380, (svg, width, height) => {
     svg.setAttribute("aria-label", label(price));
     const efficient = paintTradeoff(price, svg, width, height);
     const notMeasured = finished.filter((family) => !listMeasured(price).includes(family)).map((family) => family.name);
@@ -101,7 +96,6 @@ function addTradeoff() {
       price.range && finished.some(price.range) ? " Lines across: the range of latencies over several rounds." : "",
       notMeasured.length ? " Not measured: " + joinNames(notMeasured) + "." : "");
   });
-  redrawFunctions.push(drawing.redraw);
   return addPart("tradeoff", "Quality against cost",
     "The best family may not be worth its price. " + (lower ? "Lower" : "Higher") + " is better, further left is cheaper.",
     make("div", { class: "controls" }, makeChoice("cost", prices.map((one) => [one.key, one.name]), price.key, (key) => {

@@ -1,7 +1,9 @@
-// --- the head of the page: what was compared, the best family, and the conditions
-const verdict = report.verdict ?? {}, rules = report.rules ?? {}, seeds = rules.seeds ?? [];
-const single = seeds.length === 1;
-const byName = new Map(families.map((family) => [family.name, family]));
+// The head of the page: what was compared, the best family, and the conditions.
+import { draw, make } from "../../../page/components/elements.js";
+import { DASH, formatPlural, isNumber, keepUnitsTogether } from "../../../page/components/numbers.js";
+import { metric } from "./metric.js";
+import { drawFamilyMark, makeFamilyLabel } from "./parts.js";
+import { byName, families, finished, report, rules, seeds, title, verdict } from "./report.js";
 
 function makeWinner() {
   const best = byName.get(verdict.best);
@@ -20,7 +22,7 @@ function makeWinner() {
   ].filter(Boolean);
 }
 
-const drawWinnerMark = (name) => draw("svg", { class: "crest", viewBox: "0 0 24 24", "aria-hidden": "true" }, drawMark(name, 12, 12, 8.5));
+const drawWinnerMark = (name) => draw("svg", { class: "crest", viewBox: "0 0 24 24", "aria-hidden": "true" }, drawFamilyMark(name, 12, 12, 8.5));
 const joinElements = (names) => names.flatMap((name, at) => [at ? ", " : "", make("bdi", {}, name)]);
 
 // The fastest and the smallest of several leaders.
@@ -45,9 +47,9 @@ function makeConditions() {
   return make("dl", { class: "facts" }, ...rows.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));
 }
 
-function addPageHeader() {
+export function addPageHeader() {
   const fastestAndSmallest = makeDistinctions();
-  getElement("top").append(
+  document.getElementById("top").append(
     make("p", { class: "label" }, "Seqwise comparison"),
     make("h1", {}, title),
     make("div", { class: "verdict" },

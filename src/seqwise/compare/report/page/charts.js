@@ -1,0 +1,44 @@
+// Charts of families. Switching a family off in one legend hides it in all charts.
+import { draw, make, makeLegend } from "../../../page/components/elements.js";
+import { formatDuration, trimZeros } from "../../../page/components/numbers.js";
+import { makeLinePath } from "../../../page/components/paths.js";
+import { followWidth } from "../../../page/components/scales.js";
+import { makeFamilyLabel } from "./parts.js";
+import { getStyle } from "./report.js";
+
+export const hidden = new Set();  // families switched off in a legend
+const redrawFunctions = [];  // of the charts of families
+
+export function redrawCharts() {
+  for (const redraw of redrawFunctions) redraw();
+}
+
+// Draws when the box gets a width, and again when that changes.
+export function makeFamilyChart(kind, label, height, paint) {
+  const svg = draw("svg", { class: "chart", "data-chart": kind, role: "img", "aria-label": label });
+  const box = make("div", { class: "plot" }, svg);
+  const redraw = followWidth(box, (width) => {
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.replaceChildren();
+    paint(svg, width, height);
+  });
+  redrawFunctions.push(redraw);
+  return { box, svg, redraw };
+}
+
+export function makeFamilyLegend(names) {
+  return makeLegend("families shown", names.map((name) => [name, getStyle(name)]), hidden, () => {
+    for (const button of document.querySelectorAll("[data-toggle]")) button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.toggle)));
+    redrawCharts();
+  }) ?? make("div", { class: "legend" }, ...names.map(makeFamilyLabel));
+}
+
+// Draws the line of a family through points: { x, y } are lists of numbers.
+export const drawFamilyLine = (name, line, x, y) => draw("path", { class: "mark line", d: makeLinePath(line.x, line.y, x, y, {}),
+  style: `stroke: ${getStyle(name).colour}`, "stroke-dasharray": getStyle(name).dash, "data-family": name });
+
+// Labels of an x axis. Long times are round in minutes or hours, not in hundreds of seconds.
+export function makeTicks(format, x) {
+  const timeUnit = x.log && x.maximum / x.minimum > 1000 ? 1 : x.maximum > 7200 ? 3600 : x.maximum > 120 ? 60 : 1;
+  return { x: (ticks) => ticks.map((tick) => trimZeros(format(tick))), xUnit: format === formatDuration ? timeUnit : 1 };
+}

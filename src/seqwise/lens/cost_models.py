@@ -1,0 +1,205 @@
+"""What whole models cost: `count_model` returns the components of a trained run, or of a module, as a `CountedModel`.
+
+It knows nothing of views or measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from seqwise.backbones.image import FeatureEncoder
+from seqwise.errors import UsageError
+from seqwise.layers.transformer import EncoderDecoder
+from seqwise.lens import cost_parts  # noqa: F401 - registers what the parts of models cost
+from seqwise.lens.cost_counts import (
+    ATTENTION,
+    LOSS,
+    OTHER,
+    OUTPUT,
+    SELF_ATTENTION,
+    Component,
+    Scope,
+    count_module,
+    list_uncounted,
+)
+from seqwise.lens.cost_polynomials import ZERO, M, N, Polynomial, weights
+from seqwise.lens.subject import name_run
+from seqwise.tasks.caption.model import CaptionModel
+from seqwise.tasks.classify.model import Classifier
+from seqwise.tasks.forecast.model import ForecastModel
+from seqwise.tasks.language.model import LanguageModel
+from seqwise.tasks.masked.model import BidirectionalLanguageModel, MaskedModel
+from seqwise.tasks.tag.model import TagModel
+from seqwise.tasks.translate.model import Translator
+from seqwise.training.api import TrainedModel
+
+CLIP_FRAMES = 8  # frames of a clip, where images are clips
+SOURCE, TARGET = Scope(), Scope(length=N, is_target=True)
+
+
+@dataclass(frozen=True)
+class CountedModel:
+    """A model with the cost of its components for one sequence.
+
+    If a length is fixed by the model, such as the regions of an image, `fixed_source` or `fixed_target` is that length.
+    Otherwise source and target have the same length.
+    """
+
+    name: str
+    module: nn.Module
+    width: int
+    encoder: Sequence[Component]  # of a model without a decoder, all components
+    decoder: Sequence[Component] = ()
+    fixed_source: int | None = None
+    fixed_target: int | None = None
+    unit: str = "tokens"
+    uncounted: Sequence[str] = ()  # classes of modules whose products are not known
+    trained: TrainedModel | None = None
+
+    @property
+    def components(self) -> list[Component]:
+        return [*self.encoder, *self.decoder]
+
+    def get_lengths(self, length: int) -> tuple[int, int]:
+        """Returns M and N."""
+        return self.fixed_source or length, self.fixed_target or length
+
+    def count_operations(self, length: int, batch_size: int = 1, scale: float = 1.0) -> float:
+        return sum(each.count(*self.get_lengths(length), batch_size, scale) for each in self.components)
+
+    def count_steps(self, length: int) -> int:
+        """Returns the sequential steps of reading whole sequences, as in training."""
+
+        def add(components: Iterable[Component]) -> float:
+            return sum(each.steps.evaluate(*self.get_lengths(length)) for each in components)
+
+        beside_encoder = [each for each in self.decoder if each.is_beside_encoder]
+        rest = [each for each in self.decoder if not each.is_beside_encoder]
+        return round(max(add(self.encoder), add(beside_encoder)) + add(rest))
+
+    def count_activations(self, length: int, batch_size: int = 1) -> float:
+        """Returns the values that are kept for the gradient."""
+        return sum(each.count_activations(*self.get_lengths(length), batch_size) for each in self.components)
+
+    def sum_by_kind(self) -> dict[str, Polynomial]:
+        """Returns the operations of each kind of component."""
+        totals: dict[str, Polynomial] = {}
+        for each in self.components:
+            totals[each.kind] = totals.get(each.kind, ZERO) + each.operations
+        return totals
+
+
+def count_model(model: TrainedModel | nn.Module) -> CountedModel:
+    """Returns the components of a trained run, or of a module of `seqwise.layers`."""
+    if not isinstance(model, TrainedModel):
+        return count_plain_module(model)
+    module, settings = model.model, model.settings
+    build = partial(
+        CountedModel,
+        name=name_run(model),
+        module=module,
+        width=settings.network.width,
+        uncounted=list_uncounted(module),
+        trained=model,
+    )
+    parts: Any = module
+    if isinstance(module, LanguageModel):
+        return build(encoder=to_single([*count_module(parts.backbone), *count_module(parts.head.output)]))
+    if isinstance(module, MaskedModel):
+        scope = Scope(length=settings.masked.rate * M)  # the softmax is computed for masked tokens only
+        targets = Component("", LOSS, activations=2 * scope.length)
+        return build(encoder=to_single([*count_module(parts.encoder), *count_module(parts.output, scope), targets]))
+    if isinstance(module, BidirectionalLanguageModel):
+        scope = Scope(length=2 * M + -2)  # each direction predicts all tokens but one
+        targets = Component("", LOSS, activations=2 * scope.length)
+        return build(encoder=to_single([*count_module(parts.encoder), *count_module(parts.output, scope), targets]))
+    if isinstance(module, Classifier):
+        return build(encoder=to_single([*count_module(parts.encoder), *count_module(parts.head)]))
+    if isinstance(module, TagModel):
+        children = (parts.characters, parts.encoder, parts.head)
+        return build(encoder=to_single([each for child in children for each in count_module(child)]))
+    if isinstance(module, Translator):
+        decoder = count_token_decoder(parts.decoders[0])
+        return build(encoder=count_module(parts.encoder, SOURCE.name("encoder")), decoder=decoder)
+    if isinstance(module, CaptionModel):
+        encoder, regions = count_image_encoder(model)
+        return build(encoder=encoder, decoder=count_token_decoder(parts.decoder), fixed_source=regions)
+    if isinstance(module, ForecastModel):
+        return count_forecast_model(module, settings, build)
+    raise UsageError(
+        f"the operations of a {type(module).__name__} are not known: it is no model of seqwise.",
+        fix="Pass a run of a built-in task, or a module of seqwise.layers.",
+    )
+
+
+def to_single(components: Iterable[Component]) -> list[Component]:
+    """Returns the components of a model that reads one sequence: its attention is M × M."""
+    source = ATTENTION[(False, False)]
+    return [replace(each, kind=SELF_ATTENTION) if each.kind == source else each for each in components]
+
+
+def count_token_decoder(module: Any) -> list[Component]:
+    scope = TARGET.name("decoder")
+    targets = Component(scope.label, LOSS, activations=2 * N)  # 64-bit integers
+    return [*count_module(module.decoder, scope), *count_module(module.output, scope), targets]
+
+
+def count_image_encoder(model: TrainedModel) -> tuple[list[Component], int]:
+    """Returns the components of an image encoder, and the number of regions."""
+    whole: Any = model.model
+    caption, encoder = model.settings.caption, whole.encoder
+    if isinstance(encoder, FeatureEncoder):
+        return count_module(encoder, SOURCE.name("encoder")), encoder.positions.max_length
+    images, inner = CLIP_FRAMES if caption.frames else 1, encoder.encoder
+    scope = Scope(length=weights(inner.side**2, 0), label="encoder")
+    components = [replace(each, operations=images * each.operations) for each in count_module(inner, scope)]
+    regions = images * encoder.grid**2 if caption.frames else inner.side**2
+    return components, regions
+
+
+def count_forecast_model(module: ForecastModel, settings: Any, build: Any) -> CountedModel:
+    """Counts a forecast from M patches to N steps. The linear map and known values are computed beside the network."""
+    encoder, horizon, lookback = module.encoder, settings.horizon, settings.forecast.lookback
+    patches = -(-lookback // encoder.patch_size)
+    flattened = M if encoder.is_transformer else weights(1, 0)  # a Transformer's head reads all its outputs
+    head = 2 * flattened * N * weights(encoder.width / (patches if encoder.is_transformer else 1), 1)
+    components = [*to_single(count_module(encoder)), Component("head", OUTPUT, head, weights(1, 0))]
+    if module.quantile_head is not None:
+        saved = 4 * len(module.quantiles) * N  # distances, and the order of the quantiles as 64-bit integers
+        components.append(Component("quantiles", OUTPUT, len(module.quantiles) * head, activations=saved))
+    if module.linear_map is not None:
+        past = M * (lookback / patches)
+        components.append(Component("linear map", OTHER, 2 * past * N, activations=past))
+    if module.known_effect is not None:
+        linears: Any = module.known_effect
+        size = sum(linear.in_features * linear.out_features for linear in (linears[0], linears[2]))
+        components.append(Component("known values", OTHER, 2 * size * N, activations=linears[2].in_features * N))
+    unit = "steps" if encoder.patch_size == 1 else f"patches of {encoder.patch_size} steps"
+    return build(encoder=components, fixed_source=None, fixed_target=horizon, unit=unit)
+
+
+def count_plain_module(module: nn.Module) -> CountedModel:
+    """Returns the components of a module that reads vectors."""
+    name, uncounted = type(module).__name__, list_uncounted(module)
+    if isinstance(module, EncoderDecoder):
+        encoder, decoder = count_module(module.encoder), count_module(module.decoder, TARGET.name("decoder"))
+        return CountedModel(name, module, find_width(module), encoder, decoder, uncounted=uncounted)
+    components = to_single(count_module(module))
+    if not components:
+        problem = f"a {name} has no layer whose operations are known."
+        raise UsageError(problem, fix="Pass a run, or a module built from seqwise.layers.")
+    return CountedModel(name, module, find_width(module), components, uncounted=uncounted)
+
+
+def find_width(module: nn.Module) -> int:
+    """Returns the width of the vectors that a module reads."""
+    for part in module.modules():
+        for name in ("inputs", "width", "embed_dim", "input_size", "in_features"):
+            if isinstance(value := getattr(part, name, None), int):
+                return value
+    return 1

@@ -1,0 +1,38 @@
+// Names beside lines and points, where they cover nothing else.
+import { draw } from "./elements.js";
+import { shorten } from "./numbers.js";
+import { measureText } from "./scales.js";
+
+const HEIGHT = 14, MAX_NAME = 15;  // pixels, characters
+
+// Draws a name beside the end of each line, moved down, or else up, until it lies upon no other. An end is
+// { name, style, x, y }, with its position in pixels.
+export function drawEndLabels(ends, area) {
+  const obstacles = [];
+  const isFree = (label) => obstacles.every((other) =>
+    other.right < label.left || label.right < other.left || Math.abs(other.at - label.at) >= HEIGHT);
+  return [...ends].sort((a, b) => a.y - b.y).map(({ name, style, x, y }) => {
+    const text = shorten(name, MAX_NAME), left = x + 8;
+    const label = { left, right: left + 1.2 * measureText(text), at: Math.max(area.top, Math.min(area.bottom, y)) };
+    while (!isFree(label) && label.at < area.bottom) label.at++;
+    while (!isFree(label) && label.at > area.top) label.at--;
+    obstacles.push(label);
+    return draw("text", { class: "end", x: left, y: label.at + 4, style: `fill: ${style.colour}`, "data-series": name }, text);
+  });
+}
+
+// Returns a box [left, top, right, bottom] for the name of each point, at the first place beside it that covers neither
+// `obstacles` nor another name, or null. A point is { x, y, width }; `gap` is the distance from its centre.
+export function placeNames(points, area, obstacles, gap) {
+  const taken = [...obstacles];
+  const isFree = (box) => box[0] >= area.left && box[2] <= area.right && box[1] >= area.top && box[3] <= area.bottom &&
+    taken.every((other) => other[0] >= box[2] || other[2] <= box[0] || other[1] >= box[3] || other[3] <= box[1]);
+  return points.map(({ x, y, width }) => {
+    const beside = y - HEIGHT / 2, near = gap / 2, above = y - near - 3.5 - HEIGHT, below = y + near + 3.5;
+    const corners = [[x + gap, beside], [x - gap - width, beside], [x + near, above], [x + near, below],
+      [x - near - width, above], [x - near - width, below], [x - width / 2, above], [x - width / 2, below]];
+    const box = corners.map(([a, b]) => [a, b, a + width, b + HEIGHT]).find(isFree);
+    if (box) taken.push(box);
+    return box ?? null;
+  });
+}
