@@ -113,6 +113,23 @@ def test_a_low_rate_is_recognised_by_the_distance_that_the_weights_can_have_move
     assert find_low_rate(make_curve(np.linspace(6, 5, 50), rates=1e-7), properties) is None, "the loss falls"
 
 
+def test_a_low_rate_is_not_reported_during_the_warm_up():
+    """As in the first 400 updates of a long budget, of which a twentieth is warm-up."""
+    properties = replace(PROPERTIES, learning_rate=1e-4)
+    warmup = np.linspace(0, 4e-6, 40)
+    assert estimate_movement(make_curve([6.0] * 40, rates=warmup), properties) < 0.02
+    assert find_low_rate(make_curve([6.0] * 40, rates=warmup), properties) is None
+    low = replace(PROPERTIES, learning_rate=4e-6)
+    assert find_low_rate(make_curve([6.0] * 60, rates=np.append(warmup, [1e-8] * 20)), low) is not None
+
+
+def test_gradients_of_zero_are_not_taken_for_a_low_rate():
+    properties = replace(PROPERTIES, optimizer="sgd")
+    curve = make_curve([6.0] * 50, norms=0.0, rates=0.003)
+    assert find_low_rate(curve, properties) is None
+    assert find_vanished_gradients(curve, properties) is not None
+
+
 def test_the_movement_of_sgd_is_bounded_by_clipped_gradients():
     properties = replace(PROPERTIES, optimizer="sgd", clip_threshold=2.0)
     assert estimate_movement(make_curve([6.0] * 10, norms=5.0, rates=0.1), properties) == pytest.approx(

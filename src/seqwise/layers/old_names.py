@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import cache
 from typing import TypeVar
 
@@ -48,6 +48,9 @@ def current_name(name: str) -> str:
     return name
 
 
-def use_current_names(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the values by their present names."""
-    return {current_name(name): value for name, value in values.items()}
+def use_current_names(values: Mapping[str, Value], model_names: Container[str]) -> dict[str, Value]:
+    """Returns the values of weights by their present names.
+
+    A name in `model_names`, those of the model, is kept: a model of the user's own may have a layer called `deep`.
+    """
+    return {name if name in model_names else current_name(name): value for name, value in values.items()}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from seqwise.config import Settings
 from seqwise.errors import RunError, UsageError
 from seqwise.families import RECURRENT_FAMILIES
+from seqwise.layers.old_names import use_current_names
 from seqwise.tasks.task import Preprocessor
 
 TARGET_TASKS = ("classify", "tag")
@@ -97,6 +98,7 @@ def copy_weights(model: nn.Module, weights: dict[str, Tensor], name: str) -> str
     source = {f"encoder.{key.removeprefix('backbone.')}" if key.startswith("backbone.") else key: tensor
               for key, tensor in weights.items()}  # fmt: skip
     parameters = dict(model.named_parameters())
+    source = use_current_names(source, parameters)
     targets = {key: parameter for key, parameter in parameters.items() if key.startswith(("embedding.", "encoder."))}
     for key, target in targets.items():
         if key not in source:

@@ -73,7 +73,7 @@ def load_newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapsho
     for _, path in _list_checkpoints(folder):
         damage = _find_damage(path)
         if damage is None:
-            return Snapshot(use_current_names(load_file(path / TENSORS)), json.loads((path / STATE).read_text()))
+            return Snapshot(load_file(path / TENSORS), json.loads((path / STATE).read_text()))
         warn(f"{path} is damaged ({damage}) and is skipped.")
     return None
 
@@ -142,8 +142,10 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
 def load_weights(model: nn.Module, saved_weights: dict[str, Tensor], file: Path | str) -> None:
     """Copies saved weights into the model; names and shapes must agree exactly. `file` is for error messages.
 
-    A model may have `optional_weights`, which files of earlier versions lack; they stay as they are.
+    Names of version 0.1 are replaced. A model may have `optional_weights`, which files of earlier versions lack; they
+    stay as they are.
     """
+    saved_weights = use_current_names(saved_weights, get_weights(model))
     missing_optional = set(getattr(model, "optional_weights", ())) - saved_weights.keys()
     model_weights = {name: tensor for name, tensor in get_weights(model).items() if name not in missing_optional}
     if differences := sorted(model_weights.keys() ^ saved_weights.keys()):

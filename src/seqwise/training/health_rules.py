@@ -103,6 +103,10 @@ class Curve:
         """Returns the loss of the first logged batch, which is that of an untrained model; NaN if it is missing."""
         return float(self.losses[0]) if len(self.losses) and self.steps[0] <= 10 else math.nan
 
+    def find_end_of_warmup(self, peak_rate: float) -> float:
+        """Returns the first logged step whose learning rate is at least half of the peak; infinity if there is none."""
+        return float(self.steps[self.rates >= 0.5 * peak_rate].min(initial=math.inf))
+
     def average_blocks(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns (last step, mean loss) of consecutive blocks of BLOCK_ROWS rows."""
         count = len(self.losses) // BLOCK_ROWS
@@ -118,20 +122,22 @@ Rule = Callable[[Curve, RunProperties], Diagnosis | None]
 def find_low_rate(curve: Curve, properties: RunProperties) -> Diagnosis | None:
     """After MIN_UPDATES the weights cannot have moved by 2 % of their size, and the loss has not fallen by 2 %.
 
-    With AdamW a weight moves by at most about the learning rate in each update; with SGD the weights move by the rate
-    times the norm of the (clipped) gradients.
+    Since the rate first reached half of its peak, at the end of the warm-up, there were as many updates, and gradients
+    have not vanished. With AdamW a weight moves by at most about the learning rate in each update; with SGD the weights
+    move by the rate times the norm of the (clipped) gradients.
     """
     share = estimate_movement(curve, properties)
     if share is None or curve.num_updates < MIN_UPDATES or len(curve.losses) < 2 * BLOCK_ROWS or share >= MIN_MOVEMENT:
         return None
+    if curve.find_end_of_warmup(properties.learning_rate) > curve.num_updates - MIN_UPDATES:
+        return None
+    if np.median(curve.norms) < VANISHED:  # no rate would move the weights
+        return None
     first, last = curve.losses[:BLOCK_ROWS].mean(), curve.losses[-BLOCK_ROWS:].mean()
     if first - last >= MIN_IMPROVEMENT * abs(first):
         return None
-    rate = (
-        min(3e-3, properties.learning_rate / share)
-        if properties.optimizer == "adamw"
-        else properties.learning_rate / share
-    )
+    rate = properties.learning_rate / share
+    rate = min(3e-3, rate) if properties.optimizer == "adamw" else rate
     return Diagnosis(
         "low learning rate",
         "problem",
@@ -163,9 +169,8 @@ def find_stuck_loss(curve: Curve, properties: RunProperties) -> Diagnosis | None
     if not properties.entropy or find_low_rate(curve, properties):
         return None
     steps, losses = curve.average_blocks()
-    warm = curve.steps[curve.rates >= 0.5 * properties.learning_rate]
     low, high = (factor * properties.entropy for factor in STUCK_RANGE)
-    is_near = (losses >= low) & (losses <= high) & (steps > (warm[0] if len(warm) else math.inf))
+    is_near = (losses >= low) & (losses <= high) & (steps > curve.find_end_of_warmup(properties.learning_rate))
     first, last = find_longest_run(is_near)
     needed = STUCK_UPDATES_MASKED if properties.task == "masked" else STUCK_UPDATES
     if curve.ended.startswith("validation") and last == len(steps) - 1:

@@ -27,6 +27,7 @@ from seqwise.backbones.states import ModelState, detach, flatten, get_structure,
 from seqwise.budget import Budget
 from seqwise.data.batch import Batch, Batches
 from seqwise.errors import MemoryLimitError, UsageError
+from seqwise.layers.old_names import use_current_names
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
 from seqwise.training.distribution import World
@@ -322,7 +323,8 @@ class Trainer:
         model_state = map_state(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
         self.model_state = self.world.select_own_state(model_state)
         if self.average:
-            self.average.weights = {name: t.to(self.device) for name, t in select("average.").items()}
+            averaged = use_current_names(select("average."), dict(self.model.named_parameters()))
+            self.average.weights = {name: tensor.to(self.device) for name, tensor in averaged.items()}
             self.average.num_averaged = state["average"]
 
 

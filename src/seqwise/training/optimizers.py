@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.layers.embedding import Embedding
+from seqwise.layers.old_names import use_current_names
 from seqwise.resolved_settings import ResolvedTrainingSettings
 
 
@@ -78,10 +79,14 @@ def get_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> d
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Sets the state of the optimiser to what `get_optimizer_state` returned."""
-    for name, parameter in model.named_parameters():
-        state = {key.rpartition(".")[2]: t for key, t in tensors.items() if key.rpartition(".")[0] == name}
-        if state:
-            optimizer.state[parameter] = {key: t.to(parameter.device) for key, t in state.items()}
+    parameters = dict(model.named_parameters())
+    states: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        parameter_name, _, key = name.rpartition(".")
+        states.setdefault(parameter_name, {})[key] = tensor
+    for name, state in use_current_names(states, parameters).items():
+        parameter = parameters[name]
+        optimizer.state[parameter] = {key: tensor.to(parameter.device) for key, tensor in state.items()}
 
 
 class WeightAverage:

@@ -35,7 +35,6 @@ from seqwise.config import parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, suggest_path
 from seqwise.families import FAMILY_FILES, list_family_names
 from seqwise.files import explain_cause, explain_write_errors, write_text
-from seqwise.layers.old_names import use_current_names
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import DAMAGED_RUN_FIX, Preprocessor
 from seqwise.tasks.training_summary import TrainingSummary
@@ -180,13 +179,13 @@ class Run:
         save_weights(self.folder / WEIGHTS, weights)
 
     def read_weights(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """Returns the best weights so far."""
+        """Returns the best weights so far, by the names in the file."""
         path, command = self.folder / WEIGHTS, get_resume_command(self.folder)
         if not path.exists():
             problem = f"{self.folder} has no weights yet: they are saved at the first validation."
             raise RunError(problem, fix=f"Wait for it if the run is training; if it has ended, resume it: {command}")
         try:
-            return use_current_names(load_file(path, device=str(device)))
+            return load_file(path, device=str(device))
         except SafetensorError as error:
             fix = f"Resume the run, which writes the weights of its newest checkpoint: {command}"
             raise RunError(f"the weights cannot be read: {error}.", file=path, fix=fix) from None

@@ -195,7 +195,7 @@ class TrainingRun:
         self._choose_validation_share()
         is_watched = settings.training.watch and world.is_first
         self.layer_watch = LayerWatch(self.trainer, run.log_layers) if is_watched else None
-        self.monitor = open_monitor(run, task, model)
+        self.monitor = open_monitor(run, task, model) if world.is_first and not self.ended else None
 
     def _validate(self, share: float | None = None) -> dict[str, float]:
         """Returns metrics on a share of the validation split, by default the share that is used during training."""
@@ -348,7 +348,7 @@ class TrainingRun:
     def _log_step(self, step: Step) -> Step:
         """Writes a line of metrics.jsonl if one is due; returns the step, with a note if training goes wrong."""
         is_due = step.number % STEPS_PER_LOG == 0 or step.number == 1 or step.validation or step.ended
-        if self.world.is_first and is_due:
+        if self.monitor is not None and is_due:  # in the first process
             step = replace(step, notes=(*step.notes, *self.monitor.add(step)))
             self.run.log(step)
         if self.layer_watch is not None:
