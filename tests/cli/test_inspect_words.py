@@ -26,6 +26,13 @@ def test_each_text_is_a_sentence_with_the_word(seqwise_command, trained_run):
     assert "at least two sentences that share a word; received 1" in result.err
 
 
+def test_a_word_of_digits_stays_a_word(seqwise_command, trained_run):
+    options = "--view", "senses", "--word", 1984, "--labels", 1
+    result = seqwise_command("inspect", trained_run("lstm", "words"), "the 1984 model", "a model of 1984", *options)
+    assert result.status == 2
+    assert "expected one label for each of 2 sentences; received 1: 1" in result.err
+
+
 def test_decoding_shows_what_predict_prints(seqwise_command, trained_run):
     run = trained_run("lstm", "words")
     options = "--greedy", "--max-length", 5, "--json"

@@ -1,6 +1,7 @@
 """The view of errors: each task through a small run, with the numbers of its own evaluation."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import seqwise
 from seqwise.errors import UsageError
 from seqwise.lens.error_figures import shorten_names
 from seqwise.lens.errors import errors
+from seqwise.tasks.tag.errors import TaggedSentence, build_span_items
+from seqwise.tasks.training_summary import hash_texts
 
 RUNS = [
     ("language", "lstm"),
@@ -163,3 +166,12 @@ def test_forecast_errors_have_all_lead_times_and_quantiles(small_run):
 )  # fmt: skip
 def test_names_in_figures_leave_out_what_all_have_in_common(names: list[str], short: list[str]):
     assert shorten_names(names) == short
+
+
+def test_data_without_spans_has_no_slices_of_them():
+    sentence = TaggedSentence(["he", "ran"], ["O", "O"], ["O", "O"], np.ones(2), 0.1)
+    vocabulary = SimpleNamespace(tokenizer=SimpleNamespace(unknown=0), get_word_id=lambda word: 1)
+    training = SimpleNamespace(arrays={"words": np.sort(hash_texts(["he"]))})
+    items, groups = build_span_items([sentence] * 3, vocabulary, training)
+    assert len(items.units) == 0
+    assert not any(group.slices for group in groups)

@@ -1,6 +1,7 @@
 """Derivatives through time against autograd, finite differences and what is known of linear recurrences."""
 
 import math
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from seqwise.layers.attentive import AttentiveRecurrent
 from seqwise.layers.cells import Cell, EarlyResetGRUCell, GRUCell, LayerNormLSTMCell, LSTMCell, RNNCell
 from seqwise.layers.recurrent import Recurrent, StackedRecurrent
 from seqwise.lens.gradients import compute_half_life, gradients
-from seqwise.lens.jacobians import follow_layer
+from seqwise.lens.jacobians import Trajectory, follow_layer
 from seqwise.lens.recurrent import list_layers
 from seqwise.lens.subject import name_runs, open_subject
 
@@ -126,3 +127,46 @@ def test_runs_of_one_name_are_told_apart_by_their_folders():
     assert name_runs([build("/a/book"), build("/b/book")]) == ["a/book (lstm)", "b/book (lstm)"]
     assert name_runs([build("/a/trials/lstm/seed-0")]) == ["lstm/seed-0"]
     assert name_runs([build("/a/book")] * 2) == ["book (lstm) 1", "book (lstm) 2"]
+
+
+@pytest.mark.parametrize("cell_class", CELLS)
+def test_a_matrix_is_multiplied_by_a_jacobian_without_computing_it(cell_class: type[Cell]):
+    subject = open_subject(Recurrent(cell_class(3, 4)), make_inputs(5))
+    trajectory = follow_layer(subject, list_layers(subject)[0])
+    jacobian = trajectory.compute_jacobian(3)
+    matrix = torch.randn(len(jacobian), 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(trajectory.multiply_by_jacobian(3, matrix), jacobian @ matrix)
+
+
+def test_one_jacobian_at_a_time_is_kept(monkeypatch):
+    alive: weakref.WeakSet = weakref.WeakSet()
+    counts = []
+    compute = Trajectory.compute_jacobian
+
+    def count(trajectory: Trajectory, step: int) -> torch.Tensor:
+        counts.append(len(alive))
+        jacobian = compute(trajectory, step)
+        alive.add(jacobian)
+        return jacobian
+
+    monkeypatch.setattr(Trajectory, "compute_jacobian", count)
+    gradients(Recurrent(LSTMCell(3, 4)), make_inputs(30))
+    assert len(counts) == 30
+    assert max(counts) <= 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_derivatives_on_a_gpu_are_those_on_the_cpu():
+    layer, x = Recurrent(LSTMCell(3, 4)), make_inputs(6)
+    expected = gradients(layer, x).data["Recurrent"]["norms"]
+    np.testing.assert_allclose(gradients(layer.cuda(), x.cuda()).data["Recurrent"]["norms"], expected, rtol=1e-4)
+
+
+def test_one_token_has_no_gradient_through_time():
+    with pytest.raises(UsageError, match="at least 2 tokens"):
+        gradients(Recurrent(LSTMCell(3, 4)), make_inputs(1))
+
+
+def test_an_empty_list_of_models_is_an_error():
+    with pytest.raises(UsageError, match="received none"):
+        gradients([], make_inputs(3))

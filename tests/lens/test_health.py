@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from used_settings import keep_used
 
 import seqwise
 from seqwise.lens import health
+from seqwise.lens.health_checks import interior
+from seqwise.lens.health_checks.evidence import RunEvidence
 from seqwise.training.api import TrainedModel
 from seqwise.training.run import Run
 from seqwise.training.training_run import create_run, open_training
@@ -196,8 +199,18 @@ def test_saturated_gates_are_found(book, tmp_path):
         if name.endswith("lstm.bias"):
             tensor[:8] = -20.0  # i, f, g, o
 
-    (finding,) = [each for each in list_findings(break_weights(trained, close_input_gate)) if "saturated" in each]
+    broken = break_weights(trained, close_input_gate)
+    (finding,) = [each for each in list_findings(broken) if "saturated" in each]
     assert finding.startswith("The input gate of layer 1 is saturated")
+
+
+@pytest.mark.parametrize("label", ["layer 1", "layer 2, backward", "encoder, layer 1, forward"])
+def test_the_command_of_a_saturated_gate_names_its_layer(small_run, monkeypatch, label: str):
+    evidence = RunEvidence(small_run("language", "lstm"), quick=True)
+    monkeypatch.setattr(interior, "read_watched_gates", lambda evidence: {(label, "forget"): (0.0, 0.95)})
+    monkeypatch.setattr(RunEvidence, "watch", [{}])
+    (finding,) = interior.check_gates(evidence)
+    assert finding.command.endswith(f"--view gates --layer {shlex.quote(label)}")
 
 
 def test_a_head_without_output_is_dead(book, tmp_path):

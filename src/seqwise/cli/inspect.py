@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PIPE = "seqwise inspect RUN -"
 COMMON = ("view", "figure", "out", "device", "json", "debug")  # options of every view
+NUMBERED = ("layer", "query", "key", "answer")  # options that take a number or a name
 EXAMPLES = """seqwise inspect runs/book
 seqwise inspect runs/book 'It was a dark night' --view gates --layer 1
 seqwise inspect runs/lstm runs/gru --view gradients --out gradients.html"""
@@ -131,8 +132,7 @@ def main(argv: Sequence[str]) -> int:
     if signature.takes_text:
         inputs.append(_read_texts(runs[0], texts) if signature.takes_texts else _read_text(runs[0], texts))
     values = {name: getattr(args, name) for name in typed}
-    numbers = {name for name, value in values.items() if isinstance(value, str) and value.isdigit()} - {"data"}
-    values |= {name: int(values[name]) for name in numbers}
+    values |= {name: int(values[name]) for name in NUMBERED if str(values.get(name)).isdecimal()}
     with ProgressBar(f"computing {args.view}") as bar:
         if "progress" in signature.options:
             values["progress"] = bar

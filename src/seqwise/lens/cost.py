@@ -9,7 +9,7 @@ The operations of attention grow with M², M·N and N², those of every other la
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from seqwise.lens.cost_measure import (
 )
 from seqwise.lens.cost_models import CountedModel, count_model
 from seqwise.lens.cost_polynomials import ZERO
-from seqwise.lens.subject import Subject, list_models, name_runs
+from seqwise.lens.subject import Subject, list_models, name_models
 from seqwise.lens.view import View
 
 DEFAULT_LENGTH, DEFAULT_MODULE_LENGTH = 32, 128  # where a run has no window
@@ -71,8 +71,8 @@ def cost(
     if max_length is not None and max_length < MIN_LENGTH:
         problem = f"max_length must be at least {MIN_LENGTH}; received {max_length}."
         raise UsageError(problem, fix="For example: --max-length 1024")
-    counted = [count_model(model) for model in list_models(models)]
-    names = name_models(counted)
+    several = list_models(models)
+    counted, names = [count_model(model) for model in several], name_models(several)
     longest = max_length or max(choose_max_length(each) for each in counted)
     data: dict[str, dict[str, Any]] = {}
     summary: list[str] = []
@@ -89,15 +89,6 @@ def cost(
         summary.append(load)
     title = f"Cost of {names[0]}" if len(names) == 1 else f"Cost of {len(names)} models"
     return View("cost", title, tuple(summary), draw_figures(data), data)
-
-
-def name_models(counted: Sequence[CountedModel]) -> list[str]:
-    """Returns different names of the models: those of their runs, or their classes with numbers."""
-    runs = [each.trained for each in counted if each.trained is not None]
-    names = name_runs(runs) if len(runs) == len(counted) else [each.name for each in counted]
-    if len(set(names)) == len(names):
-        return names
-    return [f"{name} {number}" for number, name in enumerate(names, start=1)]
 
 
 def get_reference_length(counted: CountedModel) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.errors import UsageError
 from seqwise.lens.jacobians import GradientFlow, follow_layer, measure_flow
 from seqwise.lens.recurrent import RecurrentLayer, choose_layers, list_layers
 from seqwise.lens.subject import Subject, open_subjects
@@ -39,7 +40,10 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
     data: dict[str, dict[str, Any]] = {}
     for subject in subjects:
         chosen: RecurrentLayer = choose_layers(subject, layer)[-1]
-        flow = measure_flow(follow_layer(subject, chosen))
+        trajectory = follow_layer(subject, chosen)
+        if trajectory.num_steps < 2:
+            raise UsageError("gradients through time need at least 2 tokens; received 1.", fix="Pass a longer text.")
+        flow = measure_flow(trajectory)
         name, half_life = subject.name, compute_half_life(flow.norms.numpy())
         lines += draw_norms(name, flow)
         steps += draw_steps(name, flow)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from seqwise.lens.health_checks.interior import (
     check_time_gradients,
     check_units,
 )
-from seqwise.lens.subject import Subject, list_models, name_runs
+from seqwise.lens.subject import Subject, evaluation_mode, list_models, name_runs
 from seqwise.lens.view import View
 from seqwise.page.figures import Figure, Finding, Findings, LineChart, Reference, Series, Table
 from seqwise.training.api import TrainedModel
@@ -83,7 +84,8 @@ def health(models: Any, *, quick: bool = False, progress: ProgressCallback = no_
         def report(done: int, number: int = number) -> None:
             progress(number * len(CHECKS) + done, len(several) * len(CHECKS))
 
-        findings, skipped = run_checks(evidence, report)
+        with evaluation_mode(model.model) if evidence.has_weights and not quick else nullcontext():
+            findings, skipped = run_checks(evidence, report)
         summary.append(summarize(evidence.name, findings))
         figures += draw_run(evidence, findings, skipped)
         data[evidence.name] = {

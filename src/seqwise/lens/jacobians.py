@@ -13,12 +13,13 @@ In a stack of layers no layer feeds back into a lower one, so within a layer the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
-from torch.func import jacrev
+from torch.func import jacrev, jvp, vmap
 
 from seqwise.errors import UsageError
 from seqwise.layers.attentive import AttentiveRecurrent
@@ -28,6 +29,7 @@ from seqwise.lens.recurrent import RecurrentLayer
 from seqwise.lens.subject import Subject
 
 POWER_ITERATIONS = 30
+LARGE_STATE, MIN_RADII = 512, 4  # entries of a state; steps whose eigenvalues are computed even if it is larger
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,25 @@ class Trajectory:
 
     def compute_jacobian(self, step: int) -> Tensor:
         """Returns J = ∂s_{step+1}/∂s_step, (N, N) with N the size of the whole state."""
-        sizes = [len(part) for part in self.states[step]]
+        return jacrev(partial(self.advance, step))(torch.cat(self.states[step]))
 
-        def advance(flat: Tensor) -> Tensor:
-            state = tuple(part[None] for part in flat.split(sizes))
-            return torch.cat(self.cell.step(self.inputs[step][None], state, self.cell.weight_hidden.detach()), -1)[0]
+    def multiply_by_jacobian(self, step: int, matrix: Tensor) -> Tensor:
+        """Returns J · matrix (N, m) from m directional derivatives, without computing J."""
+        state = torch.cat(self.states[step])
 
-        return jacrev(advance)(torch.cat(self.states[step]))
+        def differentiate(direction: Tensor) -> Tensor:
+            return jvp(partial(self.advance, step), (state,), (direction,))[1]
+
+        return vmap(differentiate, in_dims=1, out_dims=1)(matrix)
+
+    def advance(self, step: int, state: Tensor) -> Tensor:
+        """Returns the whole state (N,) after a step from the one before it."""
+        parts = tuple(part[None] for part in state.split([len(part) for part in self.states[step]]))
+        return torch.cat(self.cell.step(self.inputs[step][None], parts, self.cell.weight_hidden.detach()), -1)[0]
 
 
 def follow_layer(subject: Subject, layer: RecurrentLayer) -> Trajectory:
-    """Runs the model once and follows the states of a layer, in double precision."""
+    """Runs the model once and follows the states of a layer, in double precision on the CPU."""
     owner = subject.module.get_submodule(layer.path.rpartition(".")[0])
     if not isinstance(owner, Recurrent):
         reason = "attention enters its state" if isinstance(owner, AttentiveRecurrent) else "it is not a plain layer"
@@ -79,20 +89,14 @@ def follow_layer(subject: Subject, layer: RecurrentLayer) -> Trajectory:
             fix="Choose a layer of the encoder with --layer.",
         )
     x, state = calls[0]
-    cell = _copy_in_double(layer.cell)
+    cell = deepcopy(layer.cell).cpu().double().requires_grad_(False)
     with torch.no_grad():
-        inputs = cell.project(x[:1].double())[0]
-        start = cell.start(1, inputs) if state is None else tuple(part[:1].double() for part in state)
+        inputs = cell.project(x[:1].cpu().double())[0]
+        start = cell.start(1, inputs) if state is None else tuple(part[:1].cpu().double() for part in state)
         states = [start]
         for step in range(len(inputs)):
             states.append(cell.step(inputs[step][None], states[-1], cell.weight_hidden))
     return Trajectory(cell, inputs, [tuple(part[0] for part in state) for state in states])
-
-
-def _copy_in_double(cell: Cell) -> Cell:
-    from copy import deepcopy
-
-    return deepcopy(cell).double().requires_grad_(False)
 
 
 @dataclass(frozen=True)
@@ -109,16 +113,17 @@ class GradientFlow:
 def measure_flow(trajectory: Trajectory, num_exponents: int = 8, num_radii: int = 32) -> GradientFlow:
     """Computes the derivatives through time of one layer.
 
-    The norm is divided by √U so that an identity has norm 1. Eigenvalues are slow for wide layers: they are computed
-    at `num_radii` evenly spread steps.
+    The norm is divided by √U so that an identity has norm 1. The time for eigenvalues grows with N³: they are computed
+    at `num_radii` evenly spread steps, fewer if the state has more than LARGE_STATE entries.
     """
     units, steps = trajectory.cell.units, trajectory.num_steps
     size = len(torch.cat(trajectory.states[0]))
+    if size > LARGE_STATE:
+        num_radii = min(num_radii, max(MIN_RADII, round(num_radii * (LARGE_STATE / size) ** 3)))
     chosen = set(torch.linspace(0, steps - 1, min(steps, num_radii)).round().int().tolist())
     norms, singular = torch.ones(steps), torch.empty(steps)
     radius = torch.full((steps,), float("nan"))
     product = torch.eye(size, dtype=torch.float64)[:units]  # ∂h_T/∂s_k, from k = T down
-    jacobians: list[Tensor] = []
     for step in range(steps - 1, -1, -1):
         jacobian = trajectory.compute_jacobian(step)
         norms[step] = product[:, :units].norm() / units**0.5
@@ -126,21 +131,20 @@ def measure_flow(trajectory: Trajectory, num_exponents: int = 8, num_radii: int 
         if step in chosen:
             radius[step] = torch.linalg.eigvals(jacobian).abs().max()
         product = product @ jacobian
-        jacobians.append(jacobian)
-    exponents = compute_lyapunov_exponents(reversed(jacobians), size, min(num_exponents, size))
+    exponents = compute_lyapunov_exponents(trajectory, min(num_exponents, size))
     return GradientFlow(norms, _measure_direct_path(trajectory), singular, radius, exponents)
 
 
-def compute_lyapunov_exponents(jacobians: Iterator[Tensor], size: int, count: int) -> Tensor:
+def compute_lyapunov_exponents(trajectory: Trajectory, count: int) -> Tensor:
     """Returns the `count` largest finite-time Lyapunov exponents per step, in nats."""
     generator = torch.Generator().manual_seed(0)
+    size = len(torch.cat(trajectory.states[0]))
     q = torch.linalg.qr(torch.randn(size, count, dtype=torch.float64, generator=generator)).Q
-    total, steps = torch.zeros(count, dtype=torch.float64), 0
-    for jacobian in jacobians:
-        q, r = torch.linalg.qr(jacobian @ q)
+    total = torch.zeros(count, dtype=torch.float64)
+    for step in range(trajectory.num_steps):
+        q, r = torch.linalg.qr(trajectory.multiply_by_jacobian(step, q))
         total += r.diagonal().abs().clamp(min=1e-300).log()
-        steps += 1
-    return (total / max(1, steps)).sort(descending=True).values
+    return (total / trajectory.num_steps).sort(descending=True).values
 
 
 def _measure_direct_path(trajectory: Trajectory) -> Tensor | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqwise.errors import UsageError
-from seqwise.lens.subject import evaluation_mode
+from seqwise.lens.subject import inspect_split
 from seqwise.training.api import TrainedModel
 
 # Words without a content of their own, which sentences share by chance.
@@ -86,7 +86,7 @@ def choose_sentences(trained: TrainedModel) -> tuple[str, list[str]]:
     It is the most frequent one; of several with at least MAX_SENTENCES examples, the longest.
     """
     count = NUM_TRANSLATED if trained.settings.task == "translate" else NUM_EXAMPLES
-    examples = trained.task.inspect_split(trained.bundle, trained.run.metadata.data, "valid", count)
+    examples = inspect_split(trained, count)
     tokenizer = trained.run.preprocessor.tokenizer
     is_masked = trained.settings.task == "masked"
     texts = [tokenizer.decode(each.batch.targets[0].tolist()) if is_masked else each.text for each in examples]  # type: ignore[attr-defined]
@@ -122,14 +122,13 @@ def compute_occurrence_vectors(
     trained: TrainedModel, texts: Sequence[str], occurrences: Sequence[Occurrence]
 ) -> tuple[list[LayerVectors], list[list[str]]]:
     """Returns the vectors of all layers, from the input embedding on, and the tokens of each occurrence."""
-    with evaluation_mode(trained.model):
-        encoder = trained.contextual
-        tokens = [encoder.tokenize(text) for text in texts]
-        for index, text in enumerate(tokens):
-            if encoder.max_length is not None and len(text) > encoder.max_length:
-                problem = f"sentence {index + 1} has {len(text)} tokens; the model reads at most {encoder.max_length}."
-                raise UsageError(problem, fix="Pass shorter sentences.")
-        matrices = [list(encoder.compute_vectors(tokens, layer)) for layer in range(encoder.depth + 1)]
+    encoder = trained.contextual
+    tokens = [encoder.tokenize(text) for text in texts]
+    for index, text in enumerate(tokens):
+        if encoder.max_length is not None and len(text) > encoder.max_length:
+            problem = f"sentence {index + 1} has {len(text)} tokens; the model reads at most {encoder.max_length}."
+            raise UsageError(problem, fix="Pass shorter sentences.")
+    matrices = [list(encoder.compute_vectors(tokens, layer)) for layer in range(encoder.depth + 1)]
     masks = []
     for each in occurrences:
         offsets = tokens[each.sentence].offsets

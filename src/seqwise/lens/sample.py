@@ -15,7 +15,7 @@ import numpy as np
 from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.errors import DataError, UsageError
 from seqwise.lens.activations import ActivationLayer, read_activations
-from seqwise.lens.subject import Subject, build_subject
+from seqwise.lens.subject import Subject, build_subject, inspect_split
 from seqwise.lens.token_features import Features, compute_input_features, compute_text_features, get_label
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.inspection import InspectedInput
@@ -134,7 +134,7 @@ def read_sample(
     source = trained.run.metadata.data if data is None else data
     count = num_texts or (min(NUM_TEXTS, MAX_DECODED) if trained.settings.task in DECODED_TASKS else NUM_TEXTS)
     try:
-        examples = trained.task.inspect_split(trained.bundle, source, "valid", count)
+        examples = inspect_split(trained, count, data)
     except DataError as error:
         if data is not None:
             raise

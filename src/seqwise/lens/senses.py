@@ -30,7 +30,7 @@ from seqwise.lens.occurrences import (
     split_words,
 )
 from seqwise.lens.sense_figures import describe_senses, draw_senses
-from seqwise.lens.subject import Subject, name_run
+from seqwise.lens.subject import Subject, evaluation_mode, name_run
 from seqwise.lens.view import View
 from seqwise.tasks.contextual import LINE_BREAKS
 from seqwise.training.api import TrainedModel
@@ -82,13 +82,14 @@ def senses(
     if texts is None and (word is not None or labels is not None):
         raise UsageError("the sentences are missing.", fix=EXAMPLE)
     is_chosen = texts is None
-    if is_chosen:
-        word, sentences = choose_sentences(model)
-    else:
-        sentences = check_sentences(texts)
-        word = find_shared_word(sentences) if word is None else word.strip()
-    occurrences = find_occurrences(sentences, word)
-    layers, tokens = compute_occurrence_vectors(model, sentences, occurrences)
+    with evaluation_mode(model.model):
+        if is_chosen:
+            word, sentences = choose_sentences(model)
+        else:
+            sentences = check_sentences(texts)
+            word = find_shared_word(sentences) if word is None else word.strip()
+        occurrences = find_occurrences(sentences, word)
+        layers, tokens = compute_occurrence_vectors(model, sentences, occurrences)
     shown = len(layers) - 1 if layer is None else layer
     if not isinstance(shown, int) or not 0 <= shown < len(layers):
         problem = f"there is no layer {layer}."

@@ -90,18 +90,25 @@ def build_subject(model: TrainedModel, inspected: InspectedInput) -> Subject:
 
 def open_subjects(models: Any, inputs: Any = None) -> list[Subject]:
     """Returns each of one or several models with the same input, under different names."""
-    subjects = [open_subject(model, inputs) for model in list_models(models)]
-    names = name_runs([subject.trained for subject in subjects if subject.trained is not None])
-    if len(names) < len(subjects):  # plain modules
-        names = [subject.name for subject in subjects]
-        if len(set(names)) < len(names):
-            names = [f"{name} {number}" for number, name in enumerate(names, start=1)]
-    return [replace(subject, name=name) for subject, name in zip(subjects, names)] if len(subjects) > 1 else subjects
+    several = list_models(models)
+    return [replace(open_subject(model, inputs), name=name) for model, name in zip(several, name_models(several))]
 
 
 def list_models(models: Any) -> list[Any]:
-    """Returns one model, or several, as a list."""
-    return list(models) if isinstance(models, Sequence) else [models]
+    """Returns one model, or several, as a list; raises an error for an empty one."""
+    several = list(models) if isinstance(models, Sequence) else [models]
+    if not several:
+        raise UsageError("expected a model or several, received none.", fix='Pass seqwise.load("runs/…").')
+    return several
+
+
+def name_models(models: Sequence[TrainedModel | nn.Module]) -> list[str]:
+    """Returns different names of runs and plain modules; modules have the name of their class."""
+    runs = [model for model in models if isinstance(model, TrainedModel)]
+    if len(runs) == len(models):
+        return name_runs(runs)
+    names = [name_run(model) if isinstance(model, TrainedModel) else type(model).__name__ for model in models]
+    return names if len(set(names)) == len(names) else [f"{name} {i}" for i, name in enumerate(names, start=1)]
 
 
 def name_run(model: TrainedModel, num_folders: int = 1) -> str:
@@ -126,7 +133,14 @@ def inspect_text(model: TrainedModel, text: str) -> InspectedInput:
     check_type("text", text, str, "a text")
     if not text.strip():
         raise UsageError("the text is empty.", fix="Pass a text, or none: then a validation example is chosen.")
-    return model.task.inspect_text(model.bundle, text)
+    with evaluation_mode(model.model), torch.no_grad():
+        return model.task.inspect_text(model.bundle, text)
+
+
+def inspect_split(model: TrainedModel, count: int, data: str | None = None) -> list[InspectedInput]:
+    """Returns at most `count` examples, evenly spread over the validation split of the run's data, or of other data."""
+    with evaluation_mode(model.model), torch.no_grad():
+        return model.task.inspect_split(model.bundle, data or model.run.metadata.data, "valid", count)
 
 
 def choose_example(model: TrainedModel) -> InspectedInput:
@@ -146,9 +160,8 @@ def get_chosen_example(model: TrainedModel) -> InspectedInput | None:
 
 def find_typical_example(model: TrainedModel) -> InspectedInput:
     """Reads the validation split and returns a typical example."""
-    data = model.run.metadata.data
     try:
-        examples = model.task.inspect_split(model.bundle, data, "valid", NUM_CANDIDATES)
+        examples = inspect_split(model, NUM_CANDIDATES)
     except DataError as error:
         problem = f"no validation example can be chosen: the data of the run cannot be read. {error.problem}"
         raise DataError(problem, fix="Pass a text to look at, or put the data back.", file=error.file) from None

@@ -51,8 +51,6 @@ def training(models: Any, *, watch: bool = False) -> View:
     (rows, 2): shares closed and open) and `dead_units` (layer → shares).
     """
     several = list_models(models)
-    if not several:
-        raise UsageError("expected a trained model or several, received none.", fix='Pass seqwise.load("runs/…").')
     for model in several:
         check_type("models", model, TrainedModel, "a trained model (seqwise.load) or several")
         if reason := explain_missing(model.run):

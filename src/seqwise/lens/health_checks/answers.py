@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from seqwise.errors import SeqwiseError
+from seqwise.errors import SeqwiseError, pluralize
 from seqwise.lens.health_checks.evidence import Checked, RunEvidence
-from seqwise.lens.horizon import horizon
+from seqwise.lens.horizon import WORDINGS, horizon
 from seqwise.page.figures import Finding
 from seqwise.tasks.inspection import InspectedInput
 from seqwise.tasks.language.inspection import compute_log_probabilities
@@ -99,7 +99,7 @@ def check_baselines(evidence: RunEvidence) -> Checked:
 
 
 def check_horizon(evidence: RunEvidence) -> Checked:
-    """Notes that 90 % of the benefit of context comes from less than an eighth of what the model can read."""
+    """Notes that 90 % of the benefit of context comes from at most an eighth of what the model can read."""
     if not evidence.subjects:
         return evidence.explain_missing_examples()
     try:
@@ -107,16 +107,17 @@ def check_horizon(evidence: RunEvidence) -> Checked:
     except SeqwiseError as error:
         return error.problem
     window, tokens = int(values["max_context"]), float(values["horizon"])
+    wording = WORDINGS[str(evidence.trained.settings.task)]
     if window < MIN_WINDOW:
-        return f"the model reads at most {window} tokens"
-    if not tokens <= SHORT_HORIZON * window:
+        return f"the model reads at most {pluralize(window, wording.unit)}"
+    if values["low"] is None or not tokens <= SHORT_HORIZON * window:  # without an interval, no benefit is certain
         return []
+    source = wording.visible.format(pluralize(int(tokens), wording.unit))
     return [
         Finding(
-            text=f"The model uses little of its context: 90 % of the benefit comes from the last {tokens:,.0f} of "
-            f"{window:,} tokens.",
+            text=f"The model uses little of its context: 90 % of the benefit comes from {source}, of {window:,}.",
             severity="note",
-            evidence=f"horizon {tokens:,.0f} tokens, less than an eighth of {window:,}",
+            evidence=f"horizon {pluralize(int(tokens), wording.unit)}, at most an eighth of {window:,}",
             command=evidence.suggest_view("horizon"),
         )
     ]

@@ -97,7 +97,7 @@ def check_improvement(evidence: RunEvidence) -> Checked:
                 text=f"The model has learned nothing beyond the frequencies of the {name}s.",
                 severity="problem" if evidence.curve.num_updates >= MIN_UPDATES else "note",
                 evidence=comparison,
-                command=evidence.suggest_view("gradients"),
+                command=evidence.suggest_view("gradients" if evidence.is_recurrent else "training"),
             )
         ]
     text = f"The model uses its input: its validation loss is {1 - best / entropy:.0%} below that of the frequencies."

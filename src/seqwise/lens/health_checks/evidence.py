@@ -5,17 +5,16 @@ Everything beyond the small files of the run is read when a check first asks for
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from seqwise.errors import DataError, RunError, SeqwiseError
 from seqwise.families import get_family
-from seqwise.lens.subject import Subject
+from seqwise.lens.subject import Subject, build_subject, inspect_split
 from seqwise.metrics.evaluation import compute_entropy
 from seqwise.page.figures import Finding
 from seqwise.tasks.inspection import InspectedInput
@@ -26,7 +25,6 @@ from seqwise.training.health_monitor import collect_properties
 from seqwise.training.health_rules import Curve, RunProperties
 from seqwise.training.training_run import open_task
 
-WATCH_FILE = "watch.jsonl"
 NUM_EXAMPLES = 24  # of the validation split, on which the model runs
 SLOW = "it needs the model or the data (leave out --quick)"
 
@@ -46,6 +44,10 @@ class RunEvidence:
     def has_gradients(self) -> bool:
         return get_family(self.trained.settings.model).has_gradients
 
+    @property
+    def is_recurrent(self) -> bool:
+        return get_family(self.trained.settings.model).is_recurrent
+
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         return self.trained.run.read_metrics()
@@ -57,12 +59,7 @@ class RunEvidence:
     @cached_property
     def watch(self) -> list[dict[str, Any]]:
         """Lines of `watch.jsonl`, which a run with --training.watch writes; none without it."""
-        path, rows = self.trained.run.folder / WATCH_FILE, []
-        if path.is_file():
-            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                with suppress(ValueError):  # a line that is being written
-                    rows.append(json.loads(line))
-        return [row for row in rows if isinstance(row, dict)]
+        return self.trained.run.read_layers()
 
     @cached_property
     def properties(self) -> RunProperties:
@@ -99,28 +96,14 @@ class RunEvidence:
         """Examples of the validation split; none if the model or the data is missing."""
         if self.quick or not self.has_weights:
             return []
-        trained = self.trained
         with suppress(SeqwiseError):
-            data = trained.run.metadata.data
-            return trained.task.inspect_split(trained.bundle, data, "valid", NUM_EXAMPLES)
+            return inspect_split(self.trained, NUM_EXAMPLES)
         return []
 
     @cached_property
     def subjects(self) -> list[Subject]:
         """The model with each of the examples."""
-        module = self.trained.model if self.inspected else None
-        return [] if module is None else [self._build_subject(module, each) for each in self.inspected]
-
-    def _build_subject(self, module: Any, inspected: InspectedInput) -> Subject:
-        return Subject(
-            self.name,
-            module,
-            lambda: module(inspected.batch),
-            inspected.tokens,
-            inspected.outputs,
-            inspected,
-            self.trained,
-        )
+        return [replace(build_subject(self.trained, each), name=self.name) for each in self.inspected]
 
     def explain_missing_examples(self) -> str:
         """Returns why there are no subjects."""

@@ -48,13 +48,12 @@ def check_gates(evidence: RunEvidence) -> Checked:
     findings = []
     for (layer, gate), (closed, opened) in shares.items():
         if closed + opened >= SATURATED:
-            number = layer.replace("layer ", "") if layer.startswith("layer ") else layer
             findings.append(
                 Finding(
                     text=f"The {gate} gate of {layer} is saturated: it hardly reacts to its input.",
                     severity="problem" if closed + opened >= FULLY_SATURATED else "warning",
                     evidence=f"closed at {closed:.0%} and open at {opened:.0%} of all values",
-                    command=evidence.suggest_view("gates", "--layer", number),
+                    command=evidence.suggest_view("gates", "--layer", layer),
                 )
             )
     return findings
@@ -219,7 +218,7 @@ def check_layer_gradients(evidence: RunEvidence) -> Checked:
             text=f"No gradient reaches {len(without)} of {len(ratios)} layers: their weights are not trained.",
             severity="problem",
             evidence=f"{list_some(without)}: gradient / weights {ratios[without[0]]:.1e}; median layer {median:.1e}",
-            command=evidence.suggest_view("gradients"),
+            command=evidence.suggest_view("gradients" if evidence.is_recurrent else "training"),
         )
     ]
 

@@ -172,11 +172,11 @@ def build_span_items(
     names = sorted({*types})
     groups = []
     if len(names) <= MAX_NAMES:
-        positions = np.array([names.index(each) for each in types])
+        positions = np.array([names.index(each) for each in types], dtype=np.int64)
         groups.append(items.group("type", [f"spans of type {name}" for name in names], positions))
     seen = find_seen([word for each in words for word in each], training)
     if seen is not None:
-        ends = np.cumsum([len(each) for each in words])
+        ends = np.cumsum([len(each) for each in words], dtype=np.int64)
         num_unseen = np.diff(np.concatenate([[0], np.cumsum(~seen)])[np.concatenate([[0], ends])])
         seen_names = ["spans without unseen words", "spans with unseen words"]
         groups.append(items.group("words unseen in training", seen_names, np.minimum(num_unseen, 1)))

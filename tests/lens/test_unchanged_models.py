@@ -1,0 +1,40 @@
+"""A view leaves a model that is being trained as it was: its mode, its weights and the random numbers."""
+
+import pytest
+import torch
+
+import seqwise.lens
+from seqwise.lens.subject import open_subject
+
+CASES = [
+    ("attribution", "tag", "lstm"),
+    ("states", "classify", "gru"),
+    ("senses", "language", "lstm"),
+    ("decoding", "translate", "transformer"),
+]
+
+
+@pytest.mark.parametrize(("view", "task", "family"), CASES)
+def test_a_view_keeps_training_mode_and_random_numbers(small_run, view: str, task: str, family: str):
+    run = small_run(task, family)
+    expected = str(getattr(seqwise.lens, view)(run))
+    run.model.train()
+    state = torch.get_rng_state()
+    try:
+        assert str(getattr(seqwise.lens, view)(run)) == expected
+        assert all(part.training for part in run.model.modules())
+        assert torch.equal(torch.get_rng_state(), state)
+    finally:
+        run.model.eval()
+
+
+def test_answers_to_a_text_are_those_without_dropout(small_run):
+    run = small_run("tag", "lstm")
+    text = "Anna lives in Oslo and works for Acme"
+    expected = [answer.name for answer in open_subject(run, text).inspected.answers]
+    run.model.train()
+    try:
+        for _ in range(5):
+            assert [answer.name for answer in open_subject(run, text).inspected.answers] == expected
+    finally:
+        run.model.eval()
