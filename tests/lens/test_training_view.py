@@ -66,7 +66,7 @@ def test_the_curves_are_those_of_the_metrics(copy_run):
     assert data["validation_loss"].tolist() == [row["validation"]["loss"] for row in validated]
     assert [figure.title for figure in view.figures] == ["Loss", "Gradient norm", "Learning rate"]
     best = min(row["validation"]["loss"] for row in validated)
-    assert f"lowest validation loss {best:.4g} at step" in view.summary[0]
+    assert f"lowest validation loss {best:.4g} at update" in view.summary[0]
     assert "It has ended: the budget is spent." in view.summary[0]
 
 
@@ -86,7 +86,7 @@ def test_recorded_layers_are_arrays_over_the_updates(copy_run):
         *("Update-to-weight ratio per layer", "Gradient norm per layer", "Saturated gates", "Dead units"),
     ]
     assert view.summary[1] == (
-        "Update-to-weight ratio at step 20: from 0.001 (embedding) to 0.1 (layer 1); about 0.001 is usual."
+        "Update-to-weight ratio at update 20: from 0.001 (embedding) to 0.1 (layer 1); about 0.001 is usual."
     )
     assert view.summary[2:] == (
         "Most saturated gate: forget of layer 1, closed at 25% and open at 50% of all values.",

@@ -160,6 +160,7 @@ class Signature:
     takes_text: bool
     takes_texts: bool
     options: tuple[str, ...]
+    names: tuple[str, ...]  # of all parameters
 
     @classmethod
     def of(cls, view: str) -> Signature:
@@ -167,7 +168,7 @@ class Signature:
         parameters = inspect.signature(get_view(view)).parameters.values()
         options = tuple(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
         first, *rest = (each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
-        return cls(first == "models", bool(rest), rest == ["texts"], options)
+        return cls(first == "models", bool(rest), rest == ["texts"], options, tuple(each.name for each in parameters))
 
 
 def get_view(name: str) -> Callable[..., View]:
@@ -256,7 +257,9 @@ def _list_views(trained: TrainedModel, texts: Sequence[str] | None, arguments: S
     rows: list[dict[str, Any]] = []
     for name, (module, description) in VIEWS.items():
         reason = import_module(module).applies(subject)
-        words = arguments[: 2 if Signature.of(name).takes_text else 1]  # the run, and a text
+        signature = Signature.of(name)
+        # The run, and the text if one text is enough for the view: not if it reads several, or the data of the run.
+        words = arguments[: 2 if signature.takes_text and not {"texts", "data"} & {*signature.names} else 1]
         command = shlex.join(["seqwise", "inspect", *words, "--view", name]) if reason is None else None
         rows.append({"view": name, "description": description, "command": command, "reason": reason})
     if as_json:

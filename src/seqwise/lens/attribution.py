@@ -33,6 +33,7 @@ from seqwise.vectors.evaluation import compute_ranks
 
 BASELINES = ("mean", "zero")
 MAX_BARS = 20  # positions in the bar chart: those that contribute most
+SATURATED = -0.01  # log-probability of an answer above which gradients say little
 NUM_NAMED = 3  # positions that the summary names
 METHODS = {
     "integrated_gradients": "integrated gradients",
@@ -123,7 +124,9 @@ def choose_question(subject: Subject, vectors: InputVectors, answer: int | str |
         return _choose_unit(vectors, answer)
     answers = subject.inspected.answers
     names = [one.name for one in answers]
-    number = 0 if answer is None else names.index(answer) if answer in names else answer
+    # A label may be called "1": the name of an answer, also its last part ("label: 1"), goes before its number.
+    named = [index for index, name in enumerate(names) if str(answer) in (name, name.rpartition(": ")[2])]
+    number = 0 if answer is None else named[0] if len(named) == 1 else answer
     if isinstance(number, str) and number.isdecimal():
         number = int(number)
     if not isinstance(number, int) or not 0 <= number < len(answers):
@@ -158,11 +161,11 @@ def correlate_ranks(first: np.ndarray, second: np.ndarray) -> float:
 
 def describe(question: Question, data: dict[str, Any], integrated: IntegratedGradients) -> tuple[str, ...]:
     """Returns sentences with the most important numbers."""
-    size = f"{data['score']:.4g}" if question.is_value else f"log-probability {data['score']:.3f}"
+    size = f"{data['score']:.4g}" if question.is_value else f"probability {np.exp(data['score']):.3g}"
     order = np.argsort(-np.abs(integrated.contributions), kind="stable")[:NUM_NAMED]
     named = ", ".join(f"{data['tokens'][at]!r} ({integrated.contributions[at]:+.3g})" for at in order)
     points = f"{integrated.num_points} points, baseline: {data['baseline']}"
-    exact = f"They sum to the change of the answer from the baseline to {integrated.error:.2%} ({points})."
+    exact = f"The contributions sum to the change from the baseline, up to {integrated.error:.2%} ({points})."
     if integrated.error > TOLERANCE:
         exact = (
             f"Their sum is wrong by {integrated.error:.1%} even with {points}: the answer is not smooth between them, "
@@ -170,8 +173,10 @@ def describe(question: Question, data: dict[str, Any], integrated: IntegratedGra
         )
     known = [value for value in data["agreement"].values() if not np.isnan(value)]
     sentences = [f"{question.name}: {size}. By integrated gradients it depends most on {named}.", exact]
+    if not question.is_value and data["score"] > SATURATED:
+        sentences.append("The answer is almost certain: single positions hardly move it. Mind the scales.")
     if known:
-        sentences.append(f"The methods rank the positions with a correlation of {min(known):.2f} or more.")
+        sentences.append(f"The lowest rank correlation between two methods is {min(known):.2f}.")
     return tuple(sentences)
 
 

@@ -26,6 +26,7 @@ from seqwise.tasks.token_decoder import TokenDecoder
 from seqwise.training.api import TrainedModel
 
 NUM_CANDIDATES = 64  # validation examples of which one is chosen
+MAX_TEXT_TOKENS = 20_000  # of a text of the user
 MIN_TOKENS, MAX_TOKENS = 8, 40  # of an example that is chosen, if there is one
 
 _chosen_examples: WeakKeyDictionary[TrainedModel, InspectedInput] = WeakKeyDictionary()
@@ -134,7 +135,11 @@ def inspect_text(model: TrainedModel, text: str) -> InspectedInput:
     if not text.strip():
         raise UsageError("the text is empty.", fix="Pass a text, or none: then a validation example is chosen.")
     with evaluation_mode(model.model), torch.no_grad():
-        return model.task.inspect_text(model.bundle, text)
+        inspected = model.task.inspect_text(model.bundle, text)
+    if len(inspected.tokens) > MAX_TEXT_TOKENS:
+        problem = f"the text has {len(inspected.tokens):,} tokens; a view shows at most {MAX_TEXT_TOKENS:,}."
+        raise UsageError(problem, fix="Pass a part of it.")
+    return inspected
 
 
 def inspect_split(model: TrainedModel, count: int, data: str | None = None) -> list[InspectedInput]:

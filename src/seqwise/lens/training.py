@@ -21,6 +21,7 @@ from seqwise.lens.training_figures import draw_layers, draw_metrics, merge_layer
 from seqwise.lens.view import View
 from seqwise.training.api import TrainedModel
 from seqwise.training.run import Run
+from seqwise.training.step import get_objective
 
 HOW_TO_RECORD = "train with --training.watch to see gradient norms, update-to-weight ratios and gates per layer"
 USUAL_RATIO = 1e-3  # of updates to weights, by a rule of thumb
@@ -46,7 +47,8 @@ def training(models: Any, *, watch: bool = False) -> View:
     models: a trained model, or several
 
     `data`: per model the arrays `step`, `tokens`, `seconds`, `loss`, `gradient_norm` (before clipping) and
-    `learning_rate`; `validation_step` and `validation_loss`; `ended` ("" if the run has not ended). If it was recorded,
+    `learning_rate`; `validation_step` and `validation_loss`; `saved_step` (the update whose weights are saved);
+    `ended` ("" if the run has not ended). If it was recorded,
     `watch_step`, `layers` (module path → `gradient_norm`, `weight_norm`, `update_ratio`), `gates` (layer → gate →
     (rows, 2): shares closed and open) and `dead_units` (layer → shares).
     """
@@ -89,6 +91,8 @@ def collect(run: Run) -> dict[str, Any]:
     data: dict[str, Any] = {key: np.array([row[key] for row in rows], dtype=float) for key in keys}
     data["validation_step"] = np.array([row["step"] for row in validated], dtype=float)
     data["validation_loss"] = np.array([row["validation"]["loss"] for row in validated], dtype=float)
+    best = min(validated, key=lambda row: get_objective(row["validation"]), default=None)
+    data["saved_step"] = None if best is None else int(best["step"])
     data["ended"] = str(rows[-1].get("ended", ""))
     data["progress"] = float(rows[-1]["progress"])
     return data | collect_layers(run.read_layers())
@@ -126,14 +130,16 @@ def describe(name: str, data: Mapping[str, Any]) -> list[str]:
     if len(data["validation_loss"]):
         best = int(np.nanargmin(data["validation_loss"])) if np.isfinite(data["validation_loss"]).any() else 0
         at = int(data["validation_step"][best])
-        text += f"; lowest validation loss {data['validation_loss'][best]:.4g} at step {at:,}"
+        text += f"; lowest validation loss {data['validation_loss'][best]:.4g} at update {at:,}"
+        if data["saved_step"] not in (None, at):
+            text += f", saved are the weights of update {data['saved_step']:,}, better by the task's metric"
     state = f"It has ended: {data['ended']}" if data["ended"] else f"{data['progress']:.0%} of the budget is spent"
     sentences = [f"{text}. {state}."]
     if "layers" in data:
         ratios = {layer: values["update_ratio"][-1] for layer, values in merge_layers(data["layers"]).items()}
         low, high = min(ratios, key=lambda key: ratios[key]), max(ratios, key=lambda key: ratios[key])
         sentences.append(
-            f"Update-to-weight ratio at step {int(data['watch_step'][-1]):,}: from {ratios[low]:.2g} ({low}) to "
+            f"Update-to-weight ratio at update {int(data['watch_step'][-1]):,}: from {ratios[low]:.2g} ({low}) to "
             f"{ratios[high]:.2g} ({high}); about {USUAL_RATIO:g} is usual."
         )
         sentences += _describe_gates(data["gates"], data["dead_units"])

@@ -41,8 +41,8 @@ def find_overfitting(curve: Curve, properties: RunProperties) -> Diagnosis | Non
         "warning",
         f"the model overfits: since update {int(steps[best]):,} the validation loss has risen from {losses[best]:.3f} "
         f"to {losses[-1]:.3f} while the training loss has fallen from {then:.3f} to {now:.3f}",
-        f"validation loss {rise / losses[best]:+.0%} over {len(losses) - 1 - best} validations; the best weights "
-        "are those that were saved",
+        f"validation loss {rise / losses[best]:+.0%} over {len(losses) - 1 - best} validations"
+        + (f"; the saved weights are those of update {curve.saved[0]:,}" if curve.saved else ""),
         advice="train on more data, or a smaller network",
     )
 

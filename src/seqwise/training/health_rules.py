@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from seqwise.training.step import get_objective
+
 Severity = Literal["problem", "warning", "note"]
 
 STUCK_RANGE = 0.99, 1.1  # loss / entropy of the frequencies: not below it, and above it through noise
@@ -90,6 +92,12 @@ class Curve:
         return cls(
             steps, losses, norms, rates, validations, float(last.get("progress", 0.0)), str(last.get("ended", ""))
         )
+
+    @property
+    def saved(self) -> tuple[int, Mapping[str, float]] | None:
+        """Returns (step, metrics) of the validation whose weights are saved: the one with the best objective."""
+        finite = [each for each in self.validations if math.isfinite(get_objective(each[1]))]
+        return min(finite, key=lambda each: get_objective(each[1]), default=None)
 
     @property
     def num_updates(self) -> int:

@@ -7,7 +7,7 @@ launched, the loop calls `prefetch`, and only then waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 MAX_LISTED_POSITIONS = 8  # in the message about a loss that is not finite
 
 
-def get_objective(validation: dict[str, float]) -> float:
+def get_objective(validation: Mapping[str, float]) -> float:
     """Returns the validation metric that is minimised: "objective" if there is one, else "loss"."""
     return validation.get("objective", validation.get("goal", validation["loss"]))  # "goal": before version 0.2
 

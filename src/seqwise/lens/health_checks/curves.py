@@ -79,9 +79,10 @@ def format_budget(budget: Budget) -> str:
 
 
 def check_improvement(evidence: RunEvidence) -> Checked:
-    """Compares the best validation loss with the entropy of the targets' frequencies: it must be 1 % below it.
+    """Compares the validation loss with the entropy of the targets' frequencies: it must be 1 % below it.
 
-    It is a problem after MIN_UPDATES; before, a note.
+    If no validation was, it is a problem after MIN_UPDATES; before, a note. If only that of the saved weights is not,
+    it is a warning: they were chosen by another metric, and their probabilities are worse than the frequencies.
     """
     entropy = evidence.properties.validation_entropy or evidence.properties.entropy
     losses = [
@@ -90,7 +91,8 @@ def check_improvement(evidence: RunEvidence) -> Checked:
     if entropy is None or not losses:
         return "the entropy of the targets' frequencies or the validation loss is not known"
     best, name = min(losses), evidence.properties.target_name
-    comparison = f"best validation loss {best:.3f}, entropy of the {name} frequencies {entropy:.3f} nats"
+    frequencies = f"entropy of the {name} frequencies {entropy:.3f} nats"
+    comparison = f"best validation loss {best:.3f}, {frequencies}"
     if best >= 0.99 * entropy:
         return [
             Finding(
@@ -100,7 +102,13 @@ def check_improvement(evidence: RunEvidence) -> Checked:
                 command=evidence.suggest_view("gradients" if evidence.is_recurrent else "training"),
             )
         ]
-    text = f"The model uses its input: its validation loss is {1 - best / entropy:.0%} below that of the frequencies."
+    step, metrics = evidence.curve.saved or (0, {"loss": best})
+    saved = metrics["loss"]
+    comparison = f"validation loss {saved:.3f} of the saved weights (update {step:,}), {frequencies}"
+    if not saved < 0.99 * entropy:
+        text = f"The saved weights are overconfident: their validation loss is above that of the {name} frequencies."
+        return [Finding(text=text, severity="warning", evidence=comparison, command=evidence.suggest_view("errors"))]
+    text = f"The model uses its input: its validation loss is {1 - saved / entropy:.0%} below that of the frequencies."
     return [Finding(text=text, severity="good", evidence=comparison)]
 
 
