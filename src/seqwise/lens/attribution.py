@@ -159,9 +159,15 @@ def correlate_ranks(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
+def format_probability(log_probability: float) -> str:
+    """Returns a probability with three digits; one that would be rounded to 1 as a bound."""
+    probability = float(np.exp(log_probability))
+    return f"{probability:.3g}" if probability < 0.9995 else "above 0.999"
+
+
 def describe(question: Question, data: dict[str, Any], integrated: IntegratedGradients) -> tuple[str, ...]:
     """Returns sentences with the most important numbers."""
-    size = f"{data['score']:.4g}" if question.is_value else f"probability {np.exp(data['score']):.3g}"
+    size = f"{data['score']:.4g}" if question.is_value else f"probability {format_probability(data['score'])}"
     order = np.argsort(-np.abs(integrated.contributions), kind="stable")[:NUM_NAMED]
     named = ", ".join(f"{data['tokens'][at]!r} ({integrated.contributions[at]:+.3g})" for at in order)
     points = f"{integrated.num_points} points, baseline: {data['baseline']}"
