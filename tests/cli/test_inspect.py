@@ -57,6 +57,13 @@ def test_one_figure_is_drawn_alone(seqwise_command, trained_run):
     assert "1 update gate z, layer 1" in result.err
 
 
+def test_the_terminal_shows_the_first_figures_and_names_the_others(seqwise_command, trained_run):
+    result = seqwise_command("inspect", trained_run("lstm", "words"), TEXT, "--view", "gates")
+    assert "More figures, by --figure N" in result.out
+    assert "4 candidate, layer 1" in result.out
+    assert "candidate  −1" not in result.out, "the fourth figure is not drawn"
+
+
 def test_several_runs_are_on_one_chart(seqwise_command, trained_run):
     runs = trained_run("lstm", "words"), trained_run("gru", "words")
     result = seqwise_command("inspect", *runs, TEXT, "--view", "gradients", "--json")

@@ -6,7 +6,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from seqwise.training.api import TrainedModel
 
 PIPE = "seqwise inspect RUN -"
+MAX_TERMINAL_FIGURES = 3
 COMMON = ("view", "figure", "out", "device", "json", "debug")  # options of every view
 NUMBERED = ("layer", "query", "key", "answer")  # options that take a number or a name
 EXAMPLES = """seqwise inspect runs/book
@@ -146,10 +147,19 @@ def main(argv: Sequence[str]) -> int:
     if args.json:
         console.print_json(view.to_json())
     elif args.out is None:
-        sys.stdout.write(f"{view}\n")
+        _print_view(view)
     else:
         console.write("\n".join(summary))
     return 0
+
+
+def _print_view(view: View) -> None:
+    """Draws the first figures of a view in the terminal, and names the others."""
+    sys.stdout.write(f"{replace(view, figures=view.figures[:MAX_TERMINAL_FIGURES])}\n")
+    if len(view.figures) > MAX_TERMINAL_FIGURES:
+        others = enumerate(view.figures[MAX_TERMINAL_FIGURES:], start=MAX_TERMINAL_FIGURES + 1)
+        names = "; ".join(f"{number} {figure.title}" for number, figure in others)
+        console.write(f"\nMore figures, by --figure N or all of them by --out FILE.html: {names}.")
 
 
 @dataclass(frozen=True)

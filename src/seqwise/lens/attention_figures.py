@@ -67,7 +67,7 @@ def draw_matrix(layer_weights: LayerWeights, head: int, axes: Axes, weights: Ten
         column_label="key" if layer_weights.is_self else "input",
         value_label="mean attention weight" if is_reduced else "attention weight",
         low=0.0,
-        high=None if is_reduced else 1.0,
+        high=None if is_reduced or weights.shape[0] == 1 else 1.0,  # of a single query, such as pooling, by its largest
     )
 
 

@@ -39,7 +39,8 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
     lines, steps, rows, summary = [], [], [], []
     data: dict[str, dict[str, Any]] = {}
     for subject in subjects:
-        chosen: RecurrentLayer = choose_layers(subject, layer)[-1]
+        layers = choose_layers(subject, layer)
+        chosen: RecurrentLayer = layers[-1]
         trajectory = follow_layer(subject, chosen)
         if trajectory.num_steps < 2:
             raise UsageError("gradients through time need at least 2 tokens; received 1.", fix="Pass a longer text.")
@@ -52,6 +53,10 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
             (name, chosen.label, half_life, largest, float(flow.singular.median()), float(flow.radius.nanmedian()))
         )
         summary.append(describe(name, chosen, largest, half_life))
+        if len(layers) > 1:
+            summary.append(
+                f"{name} has {len(layers)} recurrent layers; --layer {len(layers) - 1} shows {layers[-2].label}."
+            )
         data[name] = {
             "layer": chosen.label,
             "tokens": subject.name_positions(chosen.path, len(flow.norms)),

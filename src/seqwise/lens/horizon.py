@@ -222,7 +222,7 @@ def draw_curves(
     baseline = round(float(curves[0][2].mean[0]), 4)
     return (
         LineChart(
-            title="Loss against visible context",
+            title=f"{wording.loss[0].upper()}{wording.loss[1:]} against visible context",
             note=f"Each point is a mean over {curves[0][2].losses.shape[1]:,} targets, the same for all points.",
             series=losses,
             x_label=wording.axis,
