@@ -14,7 +14,7 @@ from seqwise.layers.cells import LSTMCell
 from seqwise.layers.recurrent import Recurrent
 from seqwise.lens.attribution import attribute, attribution
 from seqwise.lens.attribution_methods import compute_completeness_error, integrate_gradients
-from seqwise.lens.subject import Subject
+from seqwise.lens.subject import Subject, open_subject
 from seqwise.page.figures import ImageOverlay, LineChart, TokenText
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.classify.model import Classifier, TextBatch
@@ -266,3 +266,13 @@ def test_an_answer_without_the_input_is_an_error():
     constant = Answer("constant", lambda model: torch.ones(()))
     with pytest.raises(UsageError, match="not computed from the vectors"):
         attribute(replace(subject, inspected=replace(subject.inspected, answers=[constant])))
+
+
+def test_the_name_of_a_label_goes_before_its_number(small_run):
+    subject = open_subject(small_run("classify", "gru"), "a good film")
+    first, second = subject.inspected.answers[:2]
+    answers = (replace(first, name="label: 1"), replace(second, name="label: 0"))
+    subject = replace(subject, inspected=replace(subject.inspected, answers=answers))
+    assert attribute(subject, answer=1).data["answer"] == "label: 1"
+    assert attribute(subject, answer="0").data["answer"] == "label: 0"
+    assert attribute(subject, answer="label: 0").data["answer"] == "label: 0"
