@@ -104,7 +104,7 @@ def suggest(word: str, options: Iterable[str]) -> str:
 def suggest_path(path: Path, others: Iterable[Path]) -> str:
     """Returns a sentence that suggests the path with the most similar name, ignoring suffixes and folders."""
     stems = {other.name.partition(".")[0]: other for other in others}
-    close = difflib.get_close_matches(path.name.partition(".")[0], stems, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(path.name.partition(".")[0], stems, n=1, cutoff=0.7)
     return f"Perhaps you meant {str(stems[close[0]])!r}." if close else ""
 
 

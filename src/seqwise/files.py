@@ -104,14 +104,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def check_output_path(path: Path | None, suffixes: Sequence[str] = ()) -> None:
-    """Raises an error if the file of `--out` cannot be written or has none of the suffixes; None is valid."""
+def check_output_path(path: Path | None, suffixes: Sequence[str] = (), option: str = "--out") -> None:
+    """Raises an error if the file of an option cannot be written or has none of the suffixes; None is valid."""
     if path is None:
         return
     if suffixes and path.suffix.lower() not in suffixes:
         raise UsageError(
-            f"--out: expected a file that ends in {' or '.join(suffixes)}; received {path.name!r}.",
-            fix=f"For example: --out {path.with_suffix(suffixes[0]) if path.name else f'answers{suffixes[0]}'}",
+            f"{option}: expected a file that ends in {' or '.join(suffixes)}; received {path.name!r}.",
+            fix=f"For example: {option} {path.with_suffix(suffixes[0]) if path.name else f'answers{suffixes[0]}'}",
         )
     if path.is_dir():
         raise UsageError("expected a file, received a folder.", fix="Name a file in it.", file=path)

@@ -8,6 +8,7 @@ is in `jacobians.py`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from seqwise.lens.jacobians import GradientFlow, follow_layer, measure_flow
 from seqwise.lens.recurrent import RecurrentLayer, choose_layers, list_layers
 from seqwise.lens.subject import Subject, open_subjects
 from seqwise.lens.view import View
-from seqwise.page.figures import LineChart, Reference, Series, Table
+from seqwise.page.figures import Figure, LineChart, Reference, Series, Table
 
 FLOOR = 1e-12  # smaller norms are not drawn
 
@@ -67,11 +68,19 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
             "half_life": half_life,
             **({} if flow.direct is None else {"direct": flow.direct.numpy()}),
         }
-    figures = (
+    figures = draw_figures(lines, steps, rows, next(iter(data.values()))["tokens"] if len(subjects) == 1 else ())
+    return View("gradients", "Gradients through time", tuple(summary), figures, data)
+
+
+def draw_figures(
+    norms: Sequence[Series], steps: Sequence[Series], rows: Sequence[tuple[Any, ...]], tokens: Sequence[str]
+) -> tuple[Figure, ...]:
+    """Returns the norms against distance, the Jacobians along the text, and a table of both."""
+    return (
         LineChart(
             title="Gradient through time",
             note="An identity has 1. Where a line falls, gradients vanish; where it rises, they explode.",
-            series=lines,
+            series=norms,
             x_label="distance T − k in tokens",
             y_label="‖∂h_T/∂h_k‖ / √units",
             y_log=True,
@@ -83,7 +92,7 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
             series=steps,
             x_label="token",
             y_label="largest singular value, spectral radius",
-            x_names=next(iter(data.values()))["tokens"] if len(subjects) == 1 else (),
+            x_names=tokens,
             references=[Reference(axis="y", value=1.0, label="1")],
         ),
         Table(
@@ -94,7 +103,6 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
             rows=rows,
         ),
     )  # fmt: skip
-    return View("gradients", "Gradients through time", tuple(summary), figures, data)
 
 
 def draw_norms(name: str, flow: GradientFlow) -> list[Series]:

@@ -51,7 +51,7 @@ class View:
     def save(self, path: str | Path) -> Path:
         """Writes the view to a file: a page (.html), an image (.png, .svg), or its numbers (.json)."""
         path = Path(path)
-        check_output_path(path, SUFFIXES)
+        check_output_path(path, SUFFIXES, "path")
         suffix = path.suffix.lower()
         if suffix == ".html":
             from seqwise.page.html import build_page
