@@ -495,7 +495,7 @@ def test_jobs_whose_lease_ended_are_resumed(reference: Path, new_folder: Path, m
     recorder = Recorder(sleep)
     make_engine(new_folder, 1).run(TRAINING_JOBS[1:2], recorder, lambda: False)
     assert len(recorder.names("begin")) > 1
-    # A busy machine may end the lease before the first update; the engine then starts the job once more.
+    # Beside other load a job was lost once, for a reason not yet found; the engine starts it again.
     assert len(recorder.names("lost")) <= 1
     assert recorder.names("end") == [TRAINING_JOBS[1].name]
     assert_same_results(new_folder, reference, TRAINING_JOBS[1:2])
