@@ -88,7 +88,7 @@ def draw_figures(
         ),
         LineChart(
             title="Jacobian of each step along the text",
-            note="A step can stretch some direction (singular value above 1) although repeated steps shrink all.",
+            note="A step can amplify some direction (singular value above 1) although repeated steps shrink all.",
             series=steps,
             x_label="token",
             y_label="largest singular value, spectral radius",

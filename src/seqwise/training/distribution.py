@@ -236,7 +236,7 @@ def _start_worker(rank: int, processes: int, port: int, arguments: Sequence[str]
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER_VARIABLE: "1"}
     variables |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
-    # In a session of their own the workers do not get the terminal's Ctrl-C, which this process forwards.
+    # Workers run in a POSIX session of their own: they do not get the terminal's Ctrl-C, which this process forwards.
     # Their standard input closes when this process ends, even if it is killed; then they end too.
     command = [*build_python_command("seqwise"), *arguments]
     return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stderr=log_file, start_new_session=True)
