@@ -25,26 +25,34 @@ from seqwise.errors import UsageError
 
 def generate(model: Predictor, prompt: Tensor, sampling: SamplingOptions, seed: int = 0) -> Iterator[Tensor]:
     """Yields an endless continuation of the prompts (B, T ≥ 1), one id per prompt (B,) at a time."""
-    return _generate(model, prompt, sampling, _create_generator(seed, prompt.device))
+    return _Continuation(model, prompt, sampling, _create_generator(seed, prompt.device))
 
 
-@torch.inference_mode()
-def _generate(
-    model: Predictor, prompt: Tensor, sampling: SamplingOptions, generator: torch.Generator
-) -> Iterator[Tensor]:
-    reader, inputs, occurred, trace = TokenReader(model), prompt, None, get_trace()
-    while True:
-        scores = reader.read(inputs).float()
-        if sampling.repetition_penalty != 1:
+class _Continuation:
+    """The tokens after a prompt, each read before the next one is chosen."""
+
+    def __init__(self, model: Predictor, prompt: Tensor, sampling: SamplingOptions, generator: torch.Generator):
+        self.inputs = prompt  # what the model has not read yet
+        self.sampling, self.generator = sampling, generator
+        self.reader, self.trace = TokenReader(model), get_trace()
+        self.occurred: Tensor | None = None  # (B, V), whether a token of the vocabulary has been read
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return self
+
+    @torch.inference_mode()
+    def __next__(self) -> Tensor:
+        scores = self.reader.read(self.inputs).float()
+        if self.sampling.repetition_penalty != 1:
             scores = scores.log_softmax(-1)  # the penalty multiplies log-probabilities
             # One flag per token of the vocabulary: the cost does not grow with the text.
-            occurred = torch.zeros_like(scores, dtype=torch.bool) if occurred is None else occurred
-            occurred.scatter_(1, inputs, True)
-        ids = choose_token(sampling, scores, occurred, generator)
-        if trace is not None:
-            trace.add_token(scores, ids, sampling)
-        yield ids
-        inputs = ids[:, None]
+            self.occurred = torch.zeros_like(scores, dtype=torch.bool) if self.occurred is None else self.occurred
+            self.occurred.scatter_(1, self.inputs, True)
+        ids = choose_token(self.sampling, scores, self.occurred, self.generator)
+        if self.trace is not None:
+            self.trace.add_token(scores, ids, self.sampling)
+        self.inputs = ids[:, None]
+        return ids
 
 
 def _create_generator(seed: int, device: torch.device) -> torch.Generator:

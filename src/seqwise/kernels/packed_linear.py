@@ -8,6 +8,8 @@ computed in another order, so results differ by rounding.
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
 from functools import cache
 from time import perf_counter
 from typing import Any
@@ -21,8 +23,9 @@ from seqwise.kernels.recurrence.availability import get_disabled_reason
 MIN_SEQUENCES = 4  # number of sequences from which a packed copy is worth its cost
 MAX_FEW_ROWS = 8  # rows up to which the compiled product is used: it reads the weight from the cache for every row
 MIN_FEW_ROWS_SIZE = 2**20  # numbers of a weight from which it is used: compiling takes 0.15 s, smaller ones gain little
-MIN_THREADED_SIZE = 2**21  # numbers of a weight from which several threads share the product
+MIN_PART_SIZE = 2**17  # numbers of a weight that a thread takes at once
 TRIAL_INTERVALS = (16, 256)  # calls between trials of the other number of threads: at first, and at most
+NUM_TRIALS, NUM_TIMES = 3, 5  # calls of a trial, and measured times of which the median counts
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}
 
 
@@ -63,22 +66,26 @@ class FewRowsProduct:
     def __init__(self, weight: Tensor, bias: Tensor | None):
         from seqwise.kernels.recurrence.cpu.code import get_vector_sizes
         from seqwise.kernels.recurrence.cpu.few_rows import compile_few_rows
-        from seqwise.kernels.recurrence.cpu.threads import run_on_threads
+        from seqwise.kernels.recurrence.cpu.threads import run_calls
 
-        self.function, self.run_on_threads = compile_few_rows("float"), run_on_threads
+        self.function, self.run_calls = compile_few_rows("float"), run_calls
         self.weight = weight.detach().contiguous()  # these tensors keep the addresses valid
         self.bias = self.weight.new_zeros(len(weight)) if bias is None else bias.detach().contiguous()
-        self.lanes = get_vector_sizes()[0] // 4
-        self.thread_choice = ThreadChoice(torch.get_num_threads() if weight.numel() >= MIN_THREADED_SIZE else 1)
+        width, depth = self.weight.shape
+        self.product = array("q", [0, 0, depth, self.weight.data_ptr(), self.bias.data_ptr(), 0, width])
+        lanes, address = get_vector_sizes()[0] // 4, self.product.buffer_info()[0]
+        columns = max(1, MIN_PART_SIZE // (depth * lanes)) * lanes  # of one part of the product
+        firsts = range(0, width, columns)
+        self.parts = array("q", [word for first in firsts for word in (address, first, min(width, first + columns))])
+        self.num_parts = len(firsts)
+        self.thread_choice = get_thread_choice(torch.get_num_threads() if self.num_parts > 1 else 1, weight.numel())
 
     def __call__(self, x: Tensor) -> Tensor:
         x, (width, depth) = x.contiguous(), self.weight.shape
         result = x.new_empty(*x.shape[:-1], width)
-        words = x.data_ptr(), x.numel() // depth, depth, self.weight.data_ptr(), self.bias.data_ptr(), result.data_ptr()
+        self.product[0], self.product[1], self.product[5] = x.data_ptr(), x.numel() // depth, result.data_ptr()
         start, threads = perf_counter(), self.thread_choice.choose()
-        columns = -(-width // (self.lanes * threads)) * self.lanes  # of a thread
-        argument_lists = [[*words, width, first, min(width, first + columns)] for first in range(0, width, columns)]
-        self.run_on_threads(self.function, argument_lists, threads)
+        self.run_calls(self.function, self.parts, self.num_parts, threads)
         self.thread_choice.update(perf_counter() - start)
         return result
 
@@ -86,29 +93,46 @@ class FewRowsProduct:
 class ThreadChoice:
     """Chooses one thread or all of them by measured times, which never changes a result.
 
-    On a busy machine the other threads arrive late, and one thread is faster. The slower option is tried again after 16
-    calls, then after twice as many each time, at most 256.
+    On a busy machine the other threads arrive late, and one thread is faster. Medians of the last times are compared,
+    so that a single interruption changes nothing. The slower option is tried again after 16 calls, then after twice as
+    many each time, at most 256.
     """
 
     def __init__(self, threads: int):
-        self.options, self.seconds = (threads, 1), [0.0, 0.0]  # 0: not measured yet
-        self.faster, self.is_trial, self.calls_left, self.interval = 0, True, 0, TRIAL_INTERVALS[0]
+        self.options = (threads, 1)
+        self.seconds: list[deque[float]] = [deque(maxlen=NUM_TIMES), deque(maxlen=NUM_TIMES)]  # of the last calls
+        self.current, self.trials_left, self.calls_left, self.interval = 0, 0, 0, TRIAL_INTERVALS[0]
 
     def choose(self) -> int:
         """Returns the number of threads for the next call."""
-        self.faster = int(self.seconds[1] < self.seconds[0])
-        self.is_trial = self.calls_left == 0 and self.options[0] > 1
-        if not self.is_trial:
+        if self.options[0] == 1:
+            return 1
+        if self.trials_left > 0:  # a trial of the other option goes on
+            self.trials_left -= 1
+        elif self.calls_left > 0:
             self.calls_left -= 1
-            return self.options[self.faster]
-        self.calls_left, self.interval = self.interval, min(2 * self.interval, TRIAL_INTERVALS[1])
-        return self.options[1 - self.faster]
+            self.current = self._find_faster()
+        else:
+            self.trials_left, self.calls_left = NUM_TRIALS - 1, self.interval
+            self.interval = min(2 * self.interval, TRIAL_INTERVALS[1])
+            self.current = 1 - self._find_faster()
+        return self.options[self.current]
+
+    def _find_faster(self) -> int:
+        if not (self.seconds[0] and self.seconds[1]):
+            return int(bool(self.seconds[0]))  # not measured yet, so that the first trials measure both
+        medians = [sorted(seconds)[len(seconds) // 2] for seconds in self.seconds]
+        return int(medians[1] < medians[0])
 
     def update(self, seconds: float) -> None:
         """Takes the time of the call for which `choose` was called last."""
-        option = 1 - self.faster if self.is_trial else self.faster
-        average = self.seconds[option]
-        self.seconds[option] = seconds if self.is_trial or not average else 0.75 * average + 0.25 * seconds
+        self.seconds[self.current].append(seconds)
+
+
+@cache
+def get_thread_choice(threads: int, size: int) -> ThreadChoice:
+    """Returns the choice for weights of this size, which products share, so that a new one need not measure again."""
+    return ThreadChoice(threads)
 
 
 def build_few_rows_product(weight: Tensor, bias: Tensor | None) -> FewRowsProduct | None:

@@ -154,6 +154,23 @@ class Code:
         builder.branch(head)
         builder.position_at_end(after)
 
+    @contextmanager
+    def shared_loop(self, counter: Int, stop: Int) -> Iterator[Int]:
+        """Generates a loop over range(stop) that threads share: each takes its next index from the word at `counter`.
+
+        The `with` block generates its body.
+        """
+        builder, pointer = self.builder, self.builder.inttoptr(counter.value, INT64.as_pointer())
+        head, body, after = (builder.append_basic_block() for _ in range(3))
+        builder.branch(head)
+        builder.position_at_end(head)
+        index = Int(self, builder.atomic_rmw("add", pointer, INT64(1), "monotonic"))
+        builder.cbranch(index < stop, body, after)
+        builder.position_at_end(body)
+        yield index
+        builder.branch(head)
+        builder.position_at_end(after)
+
     def loop_over_vectors(self, width: Int) -> Iterator[Int]:
         """Generates a loop over the vectors that begin at u < width.
 

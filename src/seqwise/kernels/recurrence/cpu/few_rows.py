@@ -16,13 +16,15 @@ GROUP_ROWS = 8  # rows of the weight that are read together: more rows at equal 
 
 @thread_safe_cache
 def compile_few_rows(precision: str) -> CompiledFunction:
-    """Compiles a function of the address of these words: x, rows, K, weight, bias, result, N, first, end.
+    """Compiles a function of the address of three integers: the address of the product's integers, `first` and `end`.
 
-    result (rows, N) = x (rows, K) · weight (N, K)ᵀ + bias (N), in the columns from `first` to before `end`.
+    The product's integers are x, rows, K, weight, bias, result and N. The function computes the columns from `first` to
+    before `end` of result (rows, N) = x (rows, K) · weight (N, K)ᵀ + bias (N).
     """
     code = Code(precision)
     with code.function("few_rows", 1) as (words,):
-        x, rows, depth, weight, bias, result, width, first, end = (code.load_word(words, i) for i in range(9))
+        product, first, end = (code.load_word(words, i) for i in range(3))
+        x, rows, depth, weight, bias, result, width = (code.load_word(product, i) for i in range(7))
         with code.loop(first, end, code.lanes) as column:
             last_lane = (end - column - 1).minimum(code.lanes - 1)
             # If fewer rows of the weight are left, the last one is repeated.

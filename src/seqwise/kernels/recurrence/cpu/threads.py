@@ -12,11 +12,11 @@ import os
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import torch
-from llvmlite import ir
 
-from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, CompiledFunction, Int
+from seqwise.kernels.recurrence.cpu.code import Code, CompiledFunction
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
 
@@ -24,9 +24,13 @@ def run_on_threads(function: CompiledFunction, argument_lists: Sequence[Sequence
     """Calls `function` with the address of each list of integers. Returns when all calls are done."""
     if not argument_lists:
         return
-    num_calls, list_bytes = len(argument_lists), 8 * len(argument_lists[0])
-    words = array("q", argument_lists[0] if num_calls == 1 else [word for each in argument_lists for word in each])
-    first_address = words.buffer_info()[0]
+    words = array("q", argument_lists[0] if len(argument_lists) == 1 else chain.from_iterable(argument_lists))
+    run_calls(function, words, len(argument_lists), threads)
+
+
+def run_calls(function: CompiledFunction, words: array[int], num_calls: int, threads: int) -> None:
+    """The same for lists of equal length that already follow each other in an array of 64-bit integers."""
+    first_address, list_bytes = words.buffer_info()[0], 8 * len(words) // num_calls
     addresses = range(first_address, first_address + num_calls * list_bytes, list_bytes)
     threads = min(threads, num_calls)
     if threads == 1:
@@ -58,32 +62,28 @@ def _find_openmp() -> Callable[[int, int, int, int, int], None] | None:
     if "OpenMP" not in torch.__config__.parallel_info():
         return None
     try:
-        library = ctypes.CDLL(None)
-        parallel = library.GOMP_parallel
-        queries = (library.omp_get_thread_num, library.omp_get_num_threads)
-        query_addresses = [ctypes.cast(query, ctypes.c_void_p).value or 0 for query in queries]
+        parallel = ctypes.CDLL(None).GOMP_parallel
     except (AttributeError, OSError, TypeError):
         return None
     parallel.argtypes, parallel.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
     worker = _compile_worker()
 
     def run_on_openmp(function: int, first_address: int, list_bytes: int, num_calls: int, threads: int) -> None:
-        words = array("q", [function, first_address, list_bytes, num_calls, *query_addresses])
+        words = array("q", [function, first_address, list_bytes, num_calls, 0])
         parallel(worker.address, words.buffer_info()[0], threads, 0)
 
     return run_on_openmp
 
 
 def _compile_worker() -> CompiledFunction:
-    """Compiles the function of each thread, which makes every n-th call if n threads were started.
+    """Compiles the function of each thread: it takes the next call from a shared counter until none is left.
 
-    OpenMP may start fewer than requested.
+    A thread that sleeps needs up to 0.1 ms to wake up; meanwhile the others work. OpenMP may also start fewer threads
+    than requested.
     """
-    code, query_type = Code("float"), ir.FunctionType(INT32, []).as_pointer()
+    code = Code("float")
     with code.function("worker", 1) as (words,):
-        function, first_address, list_bytes, num_calls, *queries = (code.load_word(words, index) for index in range(6))
-        results = [code.builder.call(code.builder.inttoptr(query.value, query_type), []) for query in queries]
-        thread, num_threads = (Int(code, code.builder.sext(result, INT64)) for result in results)
-        with code.loop(thread, num_calls, num_threads) as index:
+        function, first_address, list_bytes, num_calls = (code.load_word(words, index) for index in range(4))
+        with code.shared_loop(words + 4 * 8, num_calls) as index:
             code.call(function, first_address + index * list_bytes)
     return code.build()["worker"]
