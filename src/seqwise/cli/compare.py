@@ -190,7 +190,7 @@ def _warn_if_busy(plan: Plan) -> None:
 
     cores = environment.count_cpus()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if plan.budgets.is_timed and load >= max(1.0, cores / 2):
+    if plan.budgets.is_timed and load >= max(1.5, 0.75 * cores):  # an installation just before makes about 1
         console.warn(
             f"this machine is busy: a load of {load:.1f} on {cores} cores in the last minute. The comparison will take "
             "longer than its budget; its results hardly depend on the load."
