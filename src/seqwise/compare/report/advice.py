@@ -11,10 +11,9 @@ from seqwise.compare.report.formatting import (
     format_gain,
     format_metric,
     is_noticeable,
-    is_perplexity,
     join_names,
 )
-from seqwise.compare.report.phrases import format_gap, format_mean, format_size, format_speed, shorten_reason
+from seqwise.compare.report.phrases import format_mean, format_size, format_speed, shorten_reason
 from seqwise.compare.report.schema import Family, Report
 from seqwise.compare.statistics.ranking import Ranking, is_faster
 from seqwise.compare.statistics.scales import is_optimal
@@ -166,9 +165,7 @@ def judge_larger_budget(ranking: Ranking, best: Family) -> Iterator[str]:
         first, *others = overtaking
         gain_of_best = f" ({best.name}: {texts[best.name]})" if best.name in known_gains else ""
         also = f"; the same holds for {join_names([family.name for family in others])}" if others else ""
-        gap = ranking.compute_gap(first)
-        gap_text = format_gain(metric, gap) if is_perplexity(metric) else format_gap(ranking, first)
-        enough = f"close its gap of {gap_text}" if is_noticeable(metric, gap, mean) else "get ahead"
+        enough = "close its gap" if is_noticeable(metric, ranking.compute_gap(first), mean) else "get ahead"
         gain = f"{first.name} was still improving by {texts[first.name]} per doubling of the budget{gain_of_best}"
         yield f"What would change this: {gain}, enough to {enough}{also}. Try a larger budget."
     elif improving:
