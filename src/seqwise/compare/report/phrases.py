@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from seqwise.compare.report.formatting import (
     DASH,
-    choose_difference_spread,
     format_bytes,
     format_count,
-    format_difference,
     format_factor,
     format_interval,
     format_metric,
@@ -50,17 +48,6 @@ def format_mean_interval(ranking: Ranking, family: Family) -> str:
     if source == "seeds":
         return f" (all {len(family.values)} seeds alike)" if ends == DASH else f" (95 % interval {ends})"
     return "" if ends == DASH else f" (95 % interval over the test examples {ends})"
-
-
-def format_gap(ranking: Ranking, family: Family) -> str:
-    """Returns the difference to the best family, with as many digits as in the list of pairs."""
-    pair, best = ranking.get_pair(family), ranking.best
-    if pair is not None and pair.difference is not None:
-        gap = abs(pair.difference)
-    else:
-        gap = abs((family.mean or 0.0) - (best.mean or 0.0 if best else 0.0))
-    half = pair.half_width if pair is not None and pair.half_width is not None else family.half_width
-    return format_difference(ranking.metric.key, gap, choose_difference_spread(gap, half))
 
 
 def format_size(ranking: Ranking, family: Family) -> str:
