@@ -193,15 +193,15 @@ def test_every_chart_can_be_reached_and_read_with_the_keyboard(samples: OpenPage
         assert plot.locator(".tip").is_hidden()
 
 
-def contrast(ink: str, background: str) -> float:
+def compute_contrast(ink: str, background: str) -> float:
     """Returns the contrast ratio that the accessibility guidelines of the W3C define."""
 
-    def luminance(colour: str) -> float:
+    def compute_luminance(colour: str) -> float:
         parts = [int(number) / 255 for number in re.findall(r"\d+", colour)[:3]]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    light, dark = sorted((luminance(ink), luminance(background)), reverse=True)
+    light, dark = sorted((compute_luminance(ink), compute_luminance(background)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -216,7 +216,7 @@ def test_text_has_enough_contrast(samples: OpenPage):
           })""",
         "body, .note, .label, .hint, thead th, .severity, .token, figcaption",
     )
-    assert {name: (ink, back) for name, ink, back in colours if contrast(ink, back) < 4.4} == {}
+    assert {name: (ink, back) for name, ink, back in colours if compute_contrast(ink, back) < 4.4} == {}
 
 
 def test_dark_pages_are_printed_on_white(show: Show):

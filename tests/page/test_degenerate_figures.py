@@ -1,4 +1,4 @@
-"""Figures without values, with one, with equal ones, with very many and with unusual names, drawn in three ways."""
+"""Figures without values, with one, with equal ones, with very many and with unusual names, as text, SVG and PNG."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def make_tokens(values: object, **settings: object) -> TokenText:
     return TokenText(title="t", values=array, value_label="v", **{"tokens": tokens, **settings})  # type: ignore[arg-type]
 
 
-def make_picture(weights: np.ndarray, size: tuple[int, int] = (6, 9), **settings: object) -> ImageOverlay:
+def make_image_overlay(weights: np.ndarray, size: tuple[int, int] = (6, 9), **settings: object) -> ImageOverlay:
     image = np.add.outer(np.arange(size[0]), np.arange(size[1]))[..., None].repeat(3, axis=2).astype(np.uint8)
     captions = [f"word{index}" for index in range(len(weights))]
     return ImageOverlay(
@@ -119,8 +119,8 @@ SMALL = {
     "table without rows": Table(title="t", columns=["a"], rows=[]),
     "tree without nodes": Tree(title="t", nodes=[], value_label="v"),
     "tree of one node": Tree(title="t", nodes=[TreeNode(parent=-1, label="", value=NAN)], value_label="v"),
-    "image without weights": make_picture(np.zeros((0, 0, 0))),
-    "weights without values": make_picture(np.full((1, 2, 2), NAN)),
+    "image without weights": make_image_overlay(np.zeros((0, 0, 0))),
+    "weights without values": make_image_overlay(np.full((1, 2, 2), NAN)),
     "no findings": Findings(title="t", findings=[]),
 }
 UNUSUAL_NAMES = {
@@ -142,12 +142,12 @@ UNUSUAL_NAMES = {
         ],
         value_label="v",
     ),
-    "image": make_picture(RNG.random((COUNT, 2, 2)), captions=NAMES),
+    "image": make_image_overlay(RNG.random((COUNT, 2, 2)), captions=NAMES),
     "findings": Findings(title="t", findings=[Finding(text=name, severity="note", evidence=name) for name in NAMES]),
 }
 
 
-def draw_in_all_ways(figure: Figure, width: int = 80, has_png: bool = True) -> tuple[str, str]:
+def draw_in_all_formats(figure: Figure, width: int = 80, has_png: bool = True) -> tuple[str, str]:
     """Returns a figure as text and as SVG, after checks that hold for every figure."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -167,14 +167,14 @@ def draw_in_all_ways(figure: Figure, width: int = 80, has_png: bool = True) -> t
 
 @pytest.mark.parametrize("name", SMALL)
 def test_degenerate_values_are_drawn(name: str):
-    text, svg = draw_in_all_ways(SMALL[name])
+    text, svg = draw_in_all_formats(SMALL[name])
     assert "nan" not in text
     assert get_size(svg)[0] <= 770 or name == "grid of many columns"
 
 
 @pytest.mark.parametrize("name", UNUSUAL_NAMES)
 def test_unusual_names_do_not_break_the_layout(name: str):
-    text, svg = draw_in_all_ways(UNUSUAL_NAMES[name])
+    text, svg = draw_in_all_formats(UNUSUAL_NAMES[name])
     if name != "chart":
         assert "↵" in text
     assert get_size(svg)[0] <= 900
@@ -182,14 +182,14 @@ def test_unusual_names_do_not_break_the_layout(name: str):
 
 
 def test_a_heatmap_without_values_says_so():
-    text, svg = draw_in_all_ways(SMALL["large heatmap without values"])
+    text, svg = draw_in_all_formats(SMALL["large heatmap without values"])
     assert "no value" in text
     assert "no value" in list_texts(svg)
 
 
 def test_columns_stay_aligned_below_wide_names():
     values = np.tile([0.0, 1.0], (30, 15))
-    text, _ = draw_in_all_ways(make_heatmap(values, rows=NAMES * 2, columns=["日本", "a"] * 15), 100)
+    text, _ = draw_in_all_formats(make_heatmap(values, rows=NAMES * 2, columns=["日本", "a"] * 15), 100)
     rows = [line for line in text.splitlines() if "██" in line and "[" not in line[20:]]
     assert len({cell_len(line) for line in rows}) == 1
 
@@ -218,22 +218,22 @@ def test_columns_stay_aligned_below_wide_names():
             90,
             150_000,
         ),
-        (make_picture(RNG.random((40, 14, 14)), (600, 900)), 60, 2_000_000),
+        (make_image_overlay(RNG.random((40, 14, 14)), (600, 900)), 60, 2_000_000),
     ],
     ids=lambda value: value.kind if isinstance(value, Figure) else "",
 )
 def test_large_figures_are_reduced(figure: Figure, max_lines: int, max_svg: int):
-    text, svg = draw_in_all_ways(figure, 100, has_png=isinstance(figure, (Heatmap, LineChart)))
+    text, svg = draw_in_all_formats(figure, 100, has_png=isinstance(figure, (Heatmap, LineChart)))
     assert len(text.splitlines()) <= max_lines
     assert len(svg) <= max_svg
     assert max(get_size(svg)) <= 6000
 
 
 def test_a_figure_says_what_it_leaves_out():
-    text, svg = draw_in_all_ways(make_bars(np.arange(2000)), has_png=False)
-    assert "(40 of 2,000, the largest)" in text
+    text, svg = draw_in_all_formats(make_bars(np.arange(2000)), has_png=False)
+    assert "(40 of 2,000: those furthest from zero)" in text
     assert "60 of 2,000 bars: those furthest from zero." in list_texts(svg)
-    text, svg = draw_in_all_ways(make_tokens(np.arange(2500)), has_png=False)
+    text, svg = draw_in_all_formats(make_tokens(np.arange(2500)), has_png=False)
     assert "(400 of 2,500 tokens)" in text
     assert "The first 2,000 of 2,500 tokens." in list_texts(svg)
 
@@ -241,8 +241,8 @@ def test_a_figure_says_what_it_leaves_out():
 @pytest.mark.slow
 def test_a_matrix_of_2000_tokens_and_many_heads():
     square = make_heatmap(RNG.random((2000, 2000)) ** 20)
-    _, svg = draw_in_all_ways(square)
+    _, svg = draw_in_all_formats(square)
     assert len(svg) < 3_000_000
     panels = [make_heatmap(square.values, f"layer {index // 12}, head {index % 12}") for index in range(24)]
-    _, svg = draw_in_all_ways(HeatmapGrid(title="t", panels=panels, num_columns=12), 120)
+    _, svg = draw_in_all_formats(HeatmapGrid(title="t", panels=panels, num_columns=12), 120)
     assert len(svg) < 1_500_000

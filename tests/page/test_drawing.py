@@ -44,7 +44,7 @@ def open_png(svg: str) -> Image.Image:
 
 
 def find_images(svg: str) -> list[Element]:
-    """Returns the matrices and pictures of a drawing, without its colour scales."""
+    """Returns the matrices and images of a drawing, without its colour bars."""
     images = [element for element in list_elements(svg) if element.tag == "image"]
     return [image for image in images if float(image.values["height"]) > 10]
 
@@ -140,7 +140,7 @@ def test_numbers_are_light_on_dark_cells():
     assert find_text(svg, "0.00").values["fill"] == "#111111"
 
 
-def test_long_column_names_are_turned_and_every_token_is_named():
+def test_long_column_names_are_rotated_and_every_token_is_named():
     tokens = [f"{letter}word" for letter in "abcdefghijklmnopqrstuvwxyz"] * 4
     svg = draw(make_heatmap(np.random.default_rng(0).random((64, 104)), columns=tokens))
     names = [element for element in list_elements(svg) if element.text in tokens]

@@ -11,7 +11,7 @@ import pytest
 from page_figures import attention_grid, attention_head, head_roles, regions
 
 from seqwise.page.figures import Heatmap, HeatmapGrid, LineChart, Series
-from seqwise.page.packing import MAX_IMAGE_SIDE, pack_figure, pack_figures, pack_matrix, pool, shrink_image
+from seqwise.page.packing import MAX_IMAGE_SIDE, pack_figure, pack_figures, pack_matrix, pool_by_halving, shrink_image
 from seqwise.page.script import dump_json_for_script
 
 
@@ -59,10 +59,10 @@ def test_a_constant_matrix_stays_constant(value: float, step: int):
 def test_pooling_averages_blocks_and_ignores_missing_values():
     values = np.arange(20.0).reshape(1, 20).repeat(10, axis=0)
     values[:, 1] = np.nan
-    means, block = pool(values, 1)
+    means, block = pool_by_halving(values, 1)
     assert (means.shape, block) == ((10, 10), (1, 2))
     assert means[0, :3].tolist() == [0.0, 2.5, 4.5]
-    odd, block = pool(np.ones((9, 21)), 2)
+    odd, block = pool_by_halving(np.ones((9, 21)), 2)
     assert (odd.shape, block) == ((9, 6), (1, 4))
     assert (odd == 1).all()
 
@@ -74,7 +74,7 @@ def test_figures_are_made_coarser_until_they_fit():
     assert exact[0] == reduced[0]  # only the largest needed it
     assert exact[2] == reduced[2]
     block = reduced[1]["panels"][0]["values"]["block"]
-    expected, _ = pool(np.asarray(grid.panels[0].values), int(np.log2(block[0] * block[1])))
+    expected, _ = pool_by_halving(np.asarray(grid.panels[0].values), int(np.log2(block[0] * block[1])))
     panel = reduced[1]["panels"][0]["values"]
     np.testing.assert_allclose(decode(panel), expected, atol=(panel["high"] - panel["low"]) / 508 + 1e-12)
 

@@ -267,7 +267,7 @@ def test_the_cost_of_a_token_is_constant(get_trained_model, family, monkeypatch)
     def record_sizes(self, ids, state=None):
         scores, state = original(self, ids, state)
         input_lengths.append(ids.shape[1])
-        sizes.append(sum(tensor.numel() for tensor in _tensors(state)))
+        sizes.append(sum(tensor.numel() for tensor in list_tensors(state)))
         return scores, state
 
     monkeypatch.setenv("SEQWISE_KERNELS", "off")  # `next` reads every token; steps have memory of a fixed size
@@ -281,8 +281,8 @@ def test_the_cost_of_a_token_is_constant(get_trained_model, family, monkeypatch)
     assert len(set(sizes[10:])) == 1  # the state has a fixed size
 
 
-def _tensors(state):
-    return [state] if isinstance(state, torch.Tensor) else [t for part in state for t in _tensors(part)]
+def list_tensors(state):
+    return [state] if isinstance(state, torch.Tensor) else [t for part in state for t in list_tensors(part)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -296,15 +296,15 @@ def test_prompts_of_every_length_are_continued(get_trained_model, family):
 
 @pytest.mark.parametrize(("family", "tokenizer"), [("lstm", "characters"), ("lstm", "wordpiece"), ("ngram", "words")])
 def test_the_seed_determines_the_text(get_trained_model, family, tokenizer):
-    def text(seed: int, **options) -> str:
+    def predict(seed: int, **options) -> str:
         return "".join(
             get_trained_model(family, tokenizer).predict(
                 "the", sampling=SamplingOptions(**options), seed=seed, max_length=40
             )
         )
 
-    assert text(1) == text(1) != text(2)
-    assert text(1, greedy=True) == text(2, greedy=True) == text(3, top_k=1)
+    assert predict(1) == predict(1) != predict(2)
+    assert predict(1, greedy=True) == predict(2, greedy=True) == predict(3, top_k=1)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])

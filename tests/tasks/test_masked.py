@@ -217,7 +217,7 @@ def test_a_trained_model_fills_in_words_that_their_neighbours_determine(cycle: P
 
 
 @pytest.mark.parametrize("family", ["gru", "transformer"])
-def test_the_goal_is_the_loss_of_masked_tokens(cycle: Path, family: str):
+def test_the_objective_is_the_loss_of_masked_tokens(cycle: Path, family: str):
     """The loss of a bidirectional model is over other tokens, so families could not be compared by it."""
     settings = parse_settings(SMALL | {"task": "masked", "model": family})
     task = Masked.prepare(str(cycle), settings)
@@ -267,7 +267,8 @@ def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):
 
     messages: list[str] = []
     settings = Settings()
-    assert Masked.learn_tokenizer(LargeCorpus(), settings, messages.append).kind == "wordpiece"  # type: ignore[arg-type]
+    tokenizer = Masked.train_tokenizer(LargeCorpus(), settings, messages.append)  # type: ignore[arg-type]
+    assert tokenizer.kind == "wordpiece"
     assert messages == [
         "tokeniser: wordpiece with 2,048 tokens: one per 1,000 bytes of text, rounded down to a power of two, "
         "between 1,024 and 16,384."

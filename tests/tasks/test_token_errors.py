@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from seqwise.tasks.error_report import Metric, ScoredItems
-from seqwise.tasks.language.token_errors import CHARACTER_KINDS, KINDS, classify_token, group_bounds, score_targets
+from seqwise.tasks.language.token_errors import CHARACTER_KINDS, KINDS, classify_token, group_by_decade, score_targets
 from seqwise.text.tokenizer import Tokenizer
 
 TEXT = "The cats sat, in 1984.\nThe unbelievable cats sat on mats.\n" * 20
@@ -48,7 +48,7 @@ def test_bands_are_powers_of_ten():
     values = np.array([0, 1, 9, 10, 99, 12_345])
     sums = np.stack([np.arange(6.0), np.ones(6)], axis=1)
     items = ScoredItems(Metric("loss"), "tokens", sums, np.arange(6), 6, "blocks")
-    group = group_bounds(items, "frequency", "seen {} times", values)
+    group = group_by_decade(items, "frequency", "seen {} times", values)
     assert [(each.name, each.count) for each in group.slices] == [
         ("seen 0 times", 1), ("seen 1 to 9 times", 2), ("seen 10 to 99 times", 2), ("seen 10,000 or more times", 1),
     ]  # fmt: skip

@@ -132,7 +132,7 @@ class TokenText(Figure):
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Figure):
-    """Rows of texts and numbers. A number is formatted with three significant digits; None is empty."""
+    """Rows of texts and numbers. A number that is not whole has three significant digits; None is empty."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | float | int | None]]

@@ -27,8 +27,8 @@ from seqwise.page.figures import BarChart, Figure, Heatmap, HeatmapGrid, ImageOv
 from seqwise.page.palette import choose_bar_styles, choose_group_styles, choose_styles
 from seqwise.page.script import dump_json_for_script
 
-DIGITS = 6
-PLAIN_CELLS = 200
+DIGITS = 6  # significant digits of a number
+PLAIN_CELLS = 200  # a matrix with at most this many cells is a list of numbers
 MAX_EXPONENT = 15  # 2^15 is the largest power of two of a half-precision float
 MIN_SIDE = 8  # a matrix is not pooled to fewer rows or columns
 MAX_IMAGE_SIDE, MIN_IMAGE_SIDE = 512, 64  # pixels
@@ -124,13 +124,13 @@ def pack_matrix(values: np.ndarray, step: int = 0) -> Any:
     values = np.where(np.isfinite(values), values, np.nan).astype(np.float64)
     if values.size <= PLAIN_CELLS:
         return to_plain(values, DIGITS)
-    values, block = pool(values, step - 1)
+    values, block = pool_by_halving(values, step - 1)
     form = _encode_half(values) if step == 0 else _encode_byte(values)
     return {"shape": list(values.shape), "block": list(block), **form}
 
 
-def pool(values: np.ndarray, num_halvings: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """Returns the means of blocks of cells and the shape of a block; each step halves the longer side."""
+def pool_by_halving(values: np.ndarray, num_halvings: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """Returns the means of blocks of cells and the shape of a block; each halving is that of the longer side."""
     rows, columns = 1, 1
     for _ in range(num_halvings):
         height, width = (-(-side // size) for side, size in zip(values.shape, (rows, columns)))

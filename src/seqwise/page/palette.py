@@ -48,7 +48,7 @@ SERIES: tuple[tuple[str, str], ...] = (
 )
 SHAPES = ("circle", "square", "diamond", "up", "down", "cross", "hexagon")
 DASHES = ("", "8 3", "2 3", "10 3 2 3", "5 3", "1 4", "12 4 4 4")
-# Each has the style of its position in every chart: "lstm", "ptb-lstm", "book (lstm): singular value".
+# In every chart a series named after a family, such as "ptb-lstm" or "book (lstm)", has the style at its index.
 FAMILIES = ("gru", "lstm", "transformer", "rnn", "attentive-rnn", "feedforward", "ngram")
 _FAMILY = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(FAMILIES, key=len, reverse=True))})(?![a-z0-9])")
 
@@ -77,7 +77,7 @@ class SeriesStyle:
 
 
 def choose_styles(names: Sequence[str], roles: Sequence[str] = ()) -> list[SeriesStyle]:
-    """Returns a style for each series of a chart: the colour of its role, the style of its family, or the next one."""
+    """Returns a style for each series of a chart: the colour of its role, the style of its family, or an unused one."""
     return _make_styles(_choose_indices(names), roles)
 
 
@@ -150,15 +150,15 @@ def get_scale(scale: Literal["sequential", "diverging"], role: str = "") -> tupl
     """
     if scale == "diverging":
         light, dark = (
-            (*_ramp(ROLES["negative"][mode], ends)[:0:-1], *_ramp(ROLES["positive"][mode], ends))
+            (*_build_ramp(ROLES["negative"][mode], ends)[:0:-1], *_build_ramp(ROLES["positive"][mode], ends))
             for mode, ends in enumerate(DIVERGING_LIGHTNESS)
         )
     else:
-        light, dark = (_ramp(get_colours(role)[mode], ends) for mode, ends in enumerate(SEQUENTIAL_LIGHTNESS))
+        light, dark = (_build_ramp(get_colours(role)[mode], ends) for mode, ends in enumerate(SEQUENTIAL_LIGHTNESS))
     return light, dark
 
 
-def _ramp(colour: str, ends: tuple[float, float]) -> Stops:
+def _build_ramp(colour: str, ends: tuple[float, float]) -> Stops:
     """Returns colours of one hue whose lightness changes in equal steps."""
     own_lightness, a, b = to_oklab(colour)
     hue, chroma = math.atan2(b, a), math.hypot(a, b)

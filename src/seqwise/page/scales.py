@@ -1,4 +1,4 @@
-"""Scales shared by all ways to draw: limits of colours, axes with ticks, and matrices reduced to fewer cells."""
+"""Scales that SVG and terminal share: limits of colours, axes with ticks, and matrices reduced to fewer cells."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from seqwise.page.figures import Heatmap, Scale
 from seqwise.svg import choose_ticks
 
-SMALLEST, LARGEST = 1e-300, 1e300  # on an axis; beyond them, spans overflow
-FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # of names, of which only every n-th is written
-MAX_DECADES = 6  # with a tick at each
+SMALLEST, LARGEST = 1e-300, 1e300  # absolute values on an axis; beyond them, differences overflow
+STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # n, where only every n-th name is written
+MAX_DECADES = 6  # of a logarithmic axis with a tick at each
 
-Quantity = tuple[Scale, float | None, float | None, str, str]
+Quantity = tuple[Scale, float | None, float | None, str, str]  # scale, low, high, label and role of a heatmap
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ def pool(values: np.ndarray, max_rows: int, max_columns: int) -> PooledMatrix:
     """Returns a matrix of at most that size; blocks without any value are NaN."""
     shape = (values.shape[0], values.shape[1])
     rows, columns = (
-        np.linspace(0, size, min(size, most), endpoint=False).astype(int)
-        for size, most in zip(shape, (max_rows, max_columns))
+        np.linspace(0, size, min(size, limit), endpoint=False).astype(int)
+        for size, limit in zip(shape, (max_rows, max_columns))
     )
     if (len(rows), len(columns)) == shape:
         return PooledMatrix(_drop_infinities(values), rows, columns, shape)
@@ -198,7 +198,7 @@ def _join_words(words: Sequence[str]) -> str:
 
 def choose_step(spacing: float, needed: float) -> int:
     """Returns n such that every n-th of some names, `spacing` from each other, has the width it needs."""
-    return next((factor for factor in FACTORS if factor * spacing >= needed), 1000)
+    return next((step for step in STEPS if step * spacing >= needed), 1000)
 
 
 def find_strongest(values: np.ndarray, count: int) -> list[int]:

@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=nn.Module)
 def check_precision(settings: ResolvedSettings) -> None:
     """Rejects bfloat16 on a CPU without it.
 
-    Some processors advertise bfloat16 and kill the process at its first product, so a child process tries it.
+    Some processors advertise bfloat16 and kill the process at its first matrix product, so a child process tries it.
     """
     is_on_cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
     if is_on_cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():

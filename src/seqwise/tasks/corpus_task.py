@@ -1,4 +1,4 @@
-"""`CorpusTask`: the base of tasks on one long text, which is tokenised into files. The module knows no model."""
+"""`CorpusTask`: the base class of tasks on one long text, which is tokenised into files. The module knows no model."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class CorpusTask(Task):
         log: LogFunction = no_log,
         progress: ProgressCallback | None = None,
     ) -> Self:
-        """Reads the text; learns the tokeniser from the training split unless `preprocessor` has one."""
+        """Reads the text; trains the tokeniser on the training split unless `preprocessor` has one."""
         reject_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         fractions, encoding = (settings.data.valid_fraction, settings.data.test_fraction), settings.data.encoding
         corpus = open_corpus(data, *fractions, encoding=encoding, progress=get_stage_progress(progress, 0))
         for note in corpus.findings.note_messages():
             log(f"note: {note}")
         if preprocessor is None:
-            tokenizer = cls.learn_tokenizer(corpus, settings, log, get_stage_progress(progress, 1))
+            tokenizer = cls.train_tokenizer(corpus, settings, log, get_stage_progress(progress, 1))
         else:
             tokenizer = preprocessor.tokenizer
         stores = prepare_stores(corpus, tokenizer, get_stage_progress(progress, 2))
@@ -67,10 +67,10 @@ class CorpusTask(Task):
         return task
 
     @classmethod
-    def learn_tokenizer(
+    def train_tokenizer(
         cls, corpus: Corpus, settings: Settings, log: LogFunction, progress: ProgressCallback = no_progress
     ) -> Tokenizer:
-        """Chooses the kind and size unless they are set; learns the vocabulary from the training split."""
+        """Returns a tokeniser trained on the training split; chooses its kind and size unless they are set."""
         text = settings.text
         if text.tokenizer is None:
             kind, size, reason = choose_tokenizer(corpus.sample(), corpus.size("train"), settings.vectors is not None)
@@ -90,7 +90,7 @@ class CorpusTask(Task):
 
     @classmethod
     def adapt_tokenizer(cls, kind: str, reason: str, settings: Settings) -> tuple[str, str]:
-        """Returns another kind of tokeniser and its reason, where the task needs one."""
+        """Returns the kind of tokeniser and its reason; a task that cannot use `kind` returns another."""
         return kind, reason
 
     def size(self) -> Size:

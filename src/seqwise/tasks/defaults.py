@@ -61,9 +61,7 @@ def resolve(settings: Settings, context: DefaultsContext) -> tuple[ResolvedSetti
     find_task(resolved.task).set_defaults(resolved, context, set_default)
     set_default("training.ema", 0.0)  # unless the rules of the task have set it
     if not resolved.training.validate_every:
-        set_default(
-            "training.patience", 8
-        )  # of NUM_VALIDATIONS in training/validation.py; a model that overfits does not recover
+        set_default("training.patience", 8)  # of 20 validations: a model that overfits does not recover
     set_default("training.precision", "bfloat16" if context.cuda and context.bfloat16 else "float32")
     return resolved, chosen_names
 

@@ -21,7 +21,7 @@ NUM_BANDS = 4  # of a quantity such as length, with about equally many items in 
 NUM_WORST = 10  # examples that are listed
 MAX_NAMES = 20  # rows and columns of a confusion matrix, labels with a slice of their own
 UNKNOWN_COUNTS = ("no unknown words", "1 unknown word", "2 or more unknown words")
-ALL = "all of it"  # how descriptions of data without splits end
+ALL = "all of it"  # how the description of data ends of which no split is selected
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ErrorRequest:
     progress: ProgressCallback = no_progress
 
     def open(self, open_data: Callable[[str | None], Any]) -> Any:
-        """Returns what `open_data(split)` returns: a tuple whose last item describes the data."""
+        """Returns `open_data(split)`, a tuple whose last item describes the data."""
         if self.split is not None:
             return open_data(self.split)
         opened = open_data(None)

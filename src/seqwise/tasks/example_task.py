@@ -1,4 +1,4 @@
-"""`ExampleTask`: the base of tasks whose examples fit into memory, in three splits. The module knows no model."""
+"""`ExampleTask`: the base class of tasks whose examples fit into memory. The module knows no model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from seqwise.tasks.training_summary import TrainingSummary, hash_texts, measure_
 
 
 class ExampleTask(Task):
-    """A task over `splits`. A subclass reads the examples, learns a vocabulary from them and defines the model."""
+    """A task on `splits`. A subclass reads the examples, builds a vocabulary from them and defines the model."""
 
     example_unit: ClassVar[str] = "examples"  # what the examples are called, plural
     input_columns: ClassVar[tuple[str, ...]] = ()  # columns of its tables, the input first, where that is a text
@@ -82,7 +82,7 @@ class ExampleTask(Task):
 
     @cached_property
     def train_lengths(self) -> list[int]:
-        """The number of tokens of each training example, by which batches are made."""
+        """The number of tokens of each training example, by which examples are batched."""
         texts = [self.input_text(example) for example in self.splits.parts["train"]]
         return [len(ids) for ids in self.preprocessor.tokenizer.encode_many(texts)]
 
@@ -187,13 +187,12 @@ class ExampleTask(Task):
     @classmethod
     def select_examples(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[Any, list[Any], str]:
         """Reads the data and returns its splits, the examples to evaluate on, and which these are, in words."""
-
-        folder = fetch_if_hub(data)
+        path = fetch_if_hub(data)
 
         def open_data(valid_fraction: float, test_fraction: float) -> Splits[Any]:
             fractions = {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
             data_settings = bundle.settings.data.model_copy(update=fractions)
-            return cls.open_splits(folder, bundle.settings.model_copy(update={"data": data_settings}), None)
+            return cls.open_splits(path, bundle.settings.model_copy(update={"data": data_settings}), None)
 
         fractions = bundle.settings.data.valid_fraction, bundle.settings.data.test_fraction
         splits, examples, part = select_evaluation_examples(open_data, fractions, split, bundle.training_fingerprint)

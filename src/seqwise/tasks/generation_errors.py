@@ -1,4 +1,4 @@
-"""The errors of generated texts against their references: translations and captions. It knows nothing of models."""
+"""Errors of generated texts (translations, captions) against their references. The module knows nothing of models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def compute_length_ratios(outputs: Sequence[str], references: Sequence[Sequence[
 
 
 def group_ratios(items: ScoredItems, ratios: np.ndarray) -> SliceGroup:
-    """Returns slices of outputs that are too short, of fitting length and too long."""
+    """Returns slices of outputs that are too short, of about the right length, and too long."""
     return items.group("length ratio", RATIO_NAMES, (ratios >= 0.8).astype(np.int64) + (ratios > 1.25))
 
 

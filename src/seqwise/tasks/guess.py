@@ -49,8 +49,8 @@ TEXT = "text"
 MAX_BYTES = 64 * 1024  # of a file that are read
 MIN_FILES_PER_LABEL = 5  # mean; folders of fewer texts are parts of a corpus, rather than labels
 MAX_ROWS = 50  # of a table that are read
-FEW_ROWS = 10  # with the header; in a table this short, all labels may be different
-MIN_WORDS = 3  # of a text, on average
+FEW_ROWS = 10  # with the header; in a table with at most this many, all labels may be different
+MIN_WORDS = 3  # mean words per row from which on a column holds texts
 FILE_SUFFIXES = (".txt", *SUFFIXES, ".conll", ".conll03", ".bio", ".iob")
 SUPPORTED = (
     f"Seqwise reads .txt, {', '.join(SUFFIXES)}, CoNLL columns, parallel files such as train.en and train.de, "
@@ -95,7 +95,7 @@ def _guess_from_folder(folder: Path, encoding: str | None, columns: str | None) 
             first, second, *_ = next(iter(files_by_stem.values())).values()
             return "translate", f"{first.name} and {second.name} are parallel files"
     except DataError:
-        pass  # that task reports what does not match
+        pass  # if the user sets --task translate, that task reports what does not match
     labelled_files = find_labelled_files(folder)
     if labelled_files and not labelled_files.is_text_per_line:  # files pos.txt and neg.txt may also be a corpus
         labels = sorted(set(labelled_files.labels.values()))
@@ -104,12 +104,12 @@ def _guess_from_folder(folder: Path, encoding: str | None, columns: str | None) 
     try:
         files = find_split_files(folder, ("", *FILE_SUFFIXES))
     except DataError:
-        raise _unsupported_folder_error(folder) from None
+        raise _build_unsupported_folder_error(folder) from None
     task, reason = _guess_from_file(files["train"][0], encoding, columns)
     return task, f"in {files['train'][0].name} {reason}"
 
 
-def _unsupported_folder_error(folder: Path) -> DataError:
+def _build_unsupported_folder_error(folder: Path) -> DataError:
     counts = Counter(get_format_suffix(file) or "without a suffix" for file in list_data(folder))
     found = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(5))
     problem = f"the folder contains no data that is read; found {found}." if counts else "the folder is empty."
@@ -172,7 +172,7 @@ def _guess_from_objects(path: Path, encoding: str | None, columns: str | None) -
         return TASK_COLUMNS[task_columns], f"it has {' and '.join(task_columns)}"
     if TEXT in names and not columns:
         return "language", f"it has {TEXT}"
-    raise _ambiguous_columns_error(rows, path, columns)
+    raise _build_ambiguous_columns_error(rows, path, columns)
 
 
 def _guess_from_table(rows: list[list[str]], path: Path, columns: str | None) -> tuple[TaskName, str]:
@@ -184,7 +184,7 @@ def _guess_from_table(rows: list[list[str]], path: Path, columns: str | None) ->
         return TASK_COLUMNS[task_columns], f"it has the columns {' and '.join(task_columns)}"
     if _is_time_series(rows):
         return "forecast", "it has timestamps and numbers"
-    raise _ambiguous_columns_error(rows, path, columns)
+    raise _build_ambiguous_columns_error(rows, path, columns)
 
 
 def _guess_from_chosen_columns(rows: list[list[str]], path: Path, columns: str) -> tuple[TaskName, str] | None:
@@ -214,7 +214,7 @@ def _is_time_series(rows: list[list[str]]) -> bool:
     return len(rows) > 1 and all(any(map(test, rows[1])) for test in (TIMESTAMP.fullmatch, NUMBER.fullmatch))
 
 
-def _ambiguous_columns_error(rows: list[list[str]], path: Path, columns: str | None) -> UsageError:
+def _build_ambiguous_columns_error(rows: list[list[str]], path: Path, columns: str | None) -> UsageError:
     """Returns the error for a table whose header, the first row, and chosen columns do not determine the task."""
     if columns:
         return UsageError(
@@ -237,19 +237,19 @@ def _suggest_columns(rows: list[list[str]]) -> tuple[str, str] | None:
     header = rows[0]
     columns = dict(zip(header, zip(*(row for row in rows[1:] if len(row) == len(header)))))
     # The column that is called text, or else the one with most words.
-    text = max(columns, key=lambda name: (name.lower() == TEXT, _count_words(columns[name])), default="")
+    text = max(columns, key=lambda name: (name.lower() == TEXT, _compute_mean_words(columns[name])), default="")
     labels = [
         name
         for name, values in columns.items()
         if name != text and not is_id_name(name) and (len(rows) <= FEW_ROWS or 2 * len(set(values)) <= len(values))
     ]
-    is_text = text.lower() == TEXT or _count_words(columns.get(text, ())) >= MIN_WORDS
+    is_text = text.lower() == TEXT or _compute_mean_words(columns.get(text, ())) >= MIN_WORDS
     if not is_text or not labels or len(columns) < len(header) or "," in text + labels[0]:
         return None
     return text, labels[0]
 
 
-def _count_words(texts: Sequence[str]) -> float:
+def _compute_mean_words(texts: Sequence[str]) -> float:
     """Returns the mean number of words."""
     return sum(len(text.split()) for text in texts) / max(1, len(texts))
 

@@ -19,8 +19,7 @@ from seqwise.layers.old_names import use_current_names
 from seqwise.tasks.task import Preprocessor
 
 TARGET_TASKS = ("classify", "tag")
-
-_FIX = "Leave out settings of the network, which are taken from that run, or name another run."
+DIFFERENT_NETWORK_FIX = "Leave out settings of the network, which are taken from that run, or name another run."
 
 # Settings that determine the shape and meaning of the weights. The new run has its own regularisation.
 INHERITED_SETTINGS = {
@@ -102,10 +101,10 @@ def copy_weights(model: nn.Module, weights: dict[str, Tensor], name: str) -> str
     targets = {key: parameter for key, parameter in parameters.items() if key.startswith(("embedding.", "encoder."))}
     for key, target in targets.items():
         if key not in source:
-            raise RunError(f"--init: {name} has no {key}, which the model needs.", fix=_FIX)
+            raise RunError(f"--init: {name} has no {key}, which the model needs.", fix=DIFFERENT_NETWORK_FIX)
         if source[key].shape != target.shape:
             shapes = f"shape {tuple(source[key].shape)} in {name}, the model needs {tuple(target.shape)}"
-            raise RunError(f"--init: {key} has {shapes}.", fix=_FIX)
+            raise RunError(f"--init: {key} has {shapes}.", fix=DIFFERENT_NETWORK_FIX)
     for key, target in targets.items():
         target.copy_(source[key])
     num_copied = sum(target.numel() for target in targets.values())

@@ -194,7 +194,7 @@ def test_attention_weights_over_regions_can_be_recorded(trained_task, images: Pa
 @pytest.mark.parametrize("family", ["gru", "transformer"])
 @pytest.mark.parametrize("kind", ["images", "frames", "features"])
 def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str, kind: str):
-    """So neither the padding of captions nor that of clips and features changes anything."""
+    """Neither the padding of captions nor that of clips and features changes anything."""
     task, settings = prepare_task(write_data(tmp_path, kind), family)
     torch.manual_seed(0)
     model = task.build(settings).eval()
@@ -260,7 +260,7 @@ def test_the_same_seed_gives_the_same_bits(images: Path):
     assert results[0] == results[1]
 
 
-def test_saved_weights_keep_the_old_name_of_the_decoder(images: Path):
+def test_saved_weights_are_those_of_encoder_and_decoder(images: Path):
     task, settings = prepare_task(images)
     names = task.build(settings).state_dict().keys()
     assert {name.partition(".")[0] for name in names} == {"encoder", "decoder"}
@@ -369,7 +369,7 @@ def test_a_builtin_image_is_named_by_its_number(trained_task, monkeypatch):
         list(Caption.predict(task.bundle(model, settings), ["builtin:shapes/400"], BEAM))
 
 
-# Metrics and the report
+# Metrics, and what `seqwise check` reports
 
 
 def test_scores_use_all_references():
@@ -385,7 +385,7 @@ def test_scores_use_all_references():
     assert set(metrics) == set(definitions)
 
 
-def test_the_report_counts_images_captions_and_tokens(images: Path):
+def test_check_counts_images_captions_and_tokens(images: Path):
     task, _ = prepare_task(images)
     counts = task.count_data()
     assert list(counts["train"]) == ["images", "captions", "tokens", "unknown"]

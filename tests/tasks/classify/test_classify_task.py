@@ -253,7 +253,7 @@ def test_scoring_truncates_long_rows_and_returns_each_row_once():
     assert by_row[1] == pytest.approx(truncated_row[0], abs=1e-6)
 
 
-def test_the_goal_is_accuracy_then_loss_or_macro_f1_with_balanced_weights(opinions: str):
+def test_the_objective_is_accuracy_then_loss_or_macro_f1_with_balanced_weights(opinions: str):
     task, settings = prepare_task(opinions)
     metrics = task.validate(task.build(settings), settings, World())
     assert 0 < metrics["objective"] - (1 - metrics["accuracy"]) < 1 / len(task.token_ids["valid"])
@@ -336,7 +336,7 @@ def test_every_setting_gets_a_default(opinions: str, family: str, cuda: bool):
     task.check(settings)
 
 
-def test_the_report_counts_texts_tokens_and_unknown_words(opinions: str):
+def test_check_counts_texts_tokens_and_unknown_words(opinions: str):
     task, _ = prepare_task(opinions)
     counts = task.count_data()
     assert list(counts["train"]) == ["texts", "tokens", "longest", "unknown"]

@@ -38,10 +38,10 @@ def test_few_windows_share_one_offset_and_unknown_values_do_not_count():
 
 def test_calibrated_quantiles_are_moved_by_the_offset_in_deviations_of_the_window():
     model = build_model()
-    model.fit_calibration(np.broadcast_to(np.array([0.5, -1.0]), (200, 2, 2)))  # 0.5 inside
+    model.fit_calibration(np.broadcast_to(np.array([0.5, -1.0]), (200, 2, 2)))  # truth 0.5 inside
     forecasts = Forecasts(torch.zeros(1, 2), torch.tensor([[[-1.0, 4.0], [-2.0, 5.0]]]), torch.tensor([[2.0]]))
     assert model.calibrate(forecasts).quantiles.tolist() == [[[0.0, 3.0], [-1.0, 4.0]]]
-    model.fit_calibration(np.broadcast_to(np.array([3.5, 0.5]), (200, 2, 2)))  # 0.5 above the upper one
+    model.fit_calibration(np.broadcast_to(np.array([3.5, 0.5]), (200, 2, 2)))  # truth 0.5 above the interval
     assert model.calibrate(forecasts).quantiles.tolist() == [[[-2.0, 5.0], [-3.0, 6.0]]]
     assert "calibration" in model.state_dict()
 

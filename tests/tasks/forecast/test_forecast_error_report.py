@@ -10,6 +10,7 @@ import seqwise
 from seqwise.lens.errors import errors
 from seqwise.tasks.forecast.errors import WindowErrors, choose_windows, find_calendar_fields, find_worst
 from seqwise.tasks.forecast.model import Forecasts
+from seqwise.tasks.forecast.selection import read_windows, select_steps
 from seqwise.tasks.forecast.timestamps import DAY, HOUR, TimeGrid
 
 
@@ -39,8 +40,6 @@ def run(tmp_path_factory):
 
 def test_errors_by_lead_time_hour_and_series_are_the_means_of_absolute_values(run):
     data = errors(run).data
-    from seqwise.tasks.forecast.selection import read_windows, select_steps
-
     rolling = read_windows(run.bundle, run.run.metadata.data)
     start, stop, _ = select_steps(rolling.series, run.bundle, "valid")
     values = rolling.values  # standardised; the forecast is 0

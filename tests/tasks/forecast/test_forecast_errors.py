@@ -127,7 +127,7 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
     "several tables": ({"a.csv": GOOD, "b.csv": GOOD}, ["holds 2 tables", "train.csv, valid.csv and test.csv"], {}),
     "a series that begins too late": (
         {"t.csv": "year,a,b\n" + "".join(f"{1900 + n},1,{n if n > 70 else ''}\n" for n in range(80))},
-        ["t.csv", "series 'b' has no value in the training part", "1955", "--forecast.splits"],
+        ["t.csv", "series 'b' has no value in the training split", "1955", "--forecast.splits"],
         {},
     ),
     "invalid splits": (
@@ -175,7 +175,7 @@ WARNINGS = {
     "rows after the last value": (GOOD + "1980,\n1981,\n", "2 rows after the last value, which are not used"),
     "a constant series": (
         "year,a,b\n" + YEARS.replace("\n", ",5\n"),
-        "1 series never change in the training part (first: 'b')",
+        "1 series never change in the training split (first: 'b')",
     ),
 }
 

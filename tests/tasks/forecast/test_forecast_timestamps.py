@@ -48,13 +48,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("texts", "step_name", "season", "next_label"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("texts", "step_name", "season", "next_timestamp"), CASES.values(), ids=CASES)
 def test_step_season_and_next_timestamp_are_inferred(
-    texts: list[str], step_name: str, season: int | None, next_label: str
+    texts: list[str], step_name: str, season: int | None, next_timestamp: str
 ):
     grid = create_grid(texts)
     assert (grid.step_name, grid.season) == (step_name, season)
-    assert grid.format_timestamp(len(texts)) == next_label
+    assert grid.format_timestamp(len(texts)) == next_timestamp
     if "+" not in texts[0] and "." not in texts[0]:
         assert [grid.format_timestamp(n) for n in range(len(texts))] == texts
 

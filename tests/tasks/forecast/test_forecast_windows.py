@@ -1,4 +1,4 @@
-"""Rolling windows: splits by time, statistics of the training part, no value of the future."""
+"""Rolling windows: splits by time, statistics of the training split, no value of the future."""
 
 from __future__ import annotations
 
@@ -79,12 +79,11 @@ def test_a_later_split_looks_back_but_not_ahead():
     rolling = create_windows(create_series(list(range(20))), 4, 3)
     assert rolling.find_windows(10, 15)[:, 0].tolist() == [10, 11, 12]  # targets 10 … 14, past from 6 on
     assert rolling.find_windows(10, 12).tolist() == []
-    assert (
-        create_windows(rolling.series, 4, 3, season=6).find_windows(0, 20)[0, 0] == 6
-    )  # a season must lie before it too
+    with_season = create_windows(rolling.series, 4, 3, season=6)
+    assert with_season.find_windows(0, 20)[0, 0] == 6  # a whole season precedes every window
 
 
-def test_statistics_depend_on_the_training_part_only():
+def test_statistics_depend_on_the_training_split_only():
     series = create_series([1.0, 2, 3, 4, 1000, 2000])
     statistics = SeriesStatistics.fit(series, 4, 1, True)
     assert statistics.scaler.mean.tolist() == [2.5]

@@ -47,8 +47,8 @@ def test_other_columns_can_be_read(tmp_path: Path):
 def test_a_word_has_its_line_number(tmp_path: Path):
     splits = read_data(write(tmp_path / "a.conll", SENTENCES))
     peter = next(s for s in splits.all_examples() if s.words[0] == "Peter")
-    assert peter.location(0) == (str(tmp_path / "a.conll"), 4)
-    assert peter.location(1)[1] == 5
+    assert peter.get_location(0) == (str(tmp_path / "a.conll"), 4)
+    assert peter.get_location(1)[1] == 5
 
 
 def test_document_markers_and_comments_are_skipped(tmp_path: Path):
@@ -90,7 +90,7 @@ def test_no_word_is_lost_when_sentences_are_split(tmp_path: Path):
     segments = split_long_sentences(sentences, 3)
     assert [word for segment in segments for word in segment.words] == [w for s in sentences for w in s.words]
     assert max(len(segment.words) for segment in segments) == 3
-    assert [segment.location(0)[1] for segment in segments if segment.words[0].startswith("w")] == [1, 4, 7]
+    assert [segment.get_location(0)[1] for segment in segments if segment.words[0].startswith("w")] == [1, 4, 7]
 
 
 CODE = """import os, sys as system

@@ -16,13 +16,13 @@ from seqwise.tasks.tag.spans import (
     SpanCounts,
     compute_allowed_transitions,
     compute_f1,
+    convert_to_bio,
+    convert_to_bioes,
     extract_spans,
     find_violations,
     guess_scheme,
     list_bioes_tags,
     parse_tag,
-    to_bio,
-    to_bioes,
 )
 
 ANY_TAGS = st.lists(
@@ -58,7 +58,8 @@ def test_spans_of_any_sequence_equal_those_of_seqeval(tags: list[str]):
 @given(ANY_TAGS)
 def test_spans_survive_conversion_to_bio_and_bioes(tags: list[str]):
     spans = extract_spans(tags)
-    for converted_tags, scheme in ((to_bio(spans, len(tags)), "bio"), (to_bioes(spans, len(tags)), "bioes")):
+    for convert, scheme in ((convert_to_bio, "bio"), (convert_to_bioes, "bioes")):
+        converted_tags = convert(spans, len(tags))
         assert extract_spans(converted_tags) == spans
         assert list(find_violations(converted_tags, scheme)) == []
         assert len(converted_tags) == len(tags)
@@ -66,8 +67,8 @@ def test_spans_survive_conversion_to_bio_and_bioes(tags: list[str]):
 
 def test_converted_tags_equal_a_hand_computed_result():
     spans = [("PER", 0, 3), ("ORG", 4, 5)]
-    assert to_bio(spans, 5) == ["B-PER", "I-PER", "I-PER", "O", "B-ORG"]
-    assert to_bioes(spans, 5) == ["B-PER", "I-PER", "E-PER", "O", "S-ORG"]
+    assert convert_to_bio(spans, 5) == ["B-PER", "I-PER", "I-PER", "O", "B-ORG"]
+    assert convert_to_bioes(spans, 5) == ["B-PER", "I-PER", "E-PER", "O", "S-ORG"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,9 @@ def test_metrics_equal_those_of_seqeval(pairs: list[list[tuple[str, str]]]):
         assert metrics["span_precision"] == pytest.approx(precision_score(true, predicted))
         assert metrics["span_recall"] == pytest.approx(recall_score(true, predicted))
         assert metrics["span_f1"] == pytest.approx(f1_score(true, predicted))
-        true, predicted = ([to_bio(extract_spans(tags), len(tags)) for tags in rows] for rows in (true, predicted))
+        true, predicted = (
+            [convert_to_bio(extract_spans(tags), len(tags)) for tags in rows] for rows in (true, predicted)
+        )
         assert metrics["token_accuracy"] == pytest.approx(accuracy_score(true, predicted))
 
 

@@ -19,7 +19,7 @@ from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary, build_word_vocabulary, normalize_word
 from seqwise.tasks.tag.reader import read_tagged_data
-from seqwise.tasks.tag.spans import Sentence, extract_spans, to_bioes
+from seqwise.tasks.tag.spans import Sentence, convert_to_bioes, extract_spans
 from seqwise.tasks.tag.task import MAX_LENGTH, Tag, predict_tags
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
 from seqwise.text.tokenizer import Tokenizer
@@ -227,7 +227,7 @@ def test_all_schemes_give_the_same_targets(tmp_path: Path):
             f"{row.split()[0]} {tag}\n"
             for row, tag in zip(
                 block.strip().split("\n"),
-                to_bioes(
+                convert_to_bioes(
                     extract_spans([row.split()[1] for row in block.strip().split("\n")]), block.strip().count("\n") + 1
                 ),
             )
@@ -362,7 +362,7 @@ def test_each_distinct_word_of_a_batch_has_one_row_of_characters(data: str):
     assert torch.equal(part.characters, batch.characters)
 
 
-def test_the_report_counts_sentences_words_and_spans(data: str):
+def test_check_counts_sentences_words_and_spans(data: str):
     task, _ = prepare_task(data)
     counts = task.count_data()
     assert list(counts["train"]) == ["sentences", "words", "spans", "unknown"]

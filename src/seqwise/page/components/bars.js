@@ -1,7 +1,7 @@
 // Horizontal bars with optional intervals.
 import { draw, make, makeButton } from "./elements.js";
 import { explore } from "./explore.js";
-import { createFormat, formatDigits, formatPlural, isNumber, shorten, showToken } from "./numbers.js";
+import { clamp, createFormat, formatDigits, formatPlural, isNumber, shorten, showToken } from "./numbers.js";
 import { drawWhisker } from "./paths.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
 import { fitText, formatTicks, makeChart, makeScale, measureText } from "./scales.js";
@@ -10,7 +10,7 @@ const ROW = 24, THICKNESS = 12, TOP = 30, MAX_BARS = 30;  // pixels, pixels, pix
 
 export function drawBarChart(figure, { pins }) {
   const axis = makeAxis(figure.names, "");
-  let count = Math.min(figure.names.length, MAX_BARS + 5), now = null;
+  let count = Math.min(figure.names.length, MAX_BARS + 5), layout = null;  // the sizes and the scale of the last drawing
   if (count < figure.names.length) count = MAX_BARS;
   const format = createFormat(figure.values), hovered = draw("g", { class: "hovered" });
 
@@ -20,7 +20,7 @@ export function drawBarChart(figure, { pins }) {
     const texts = shown.map((i) => format(figure.values[i])), right = width - Math.max(...texts.map((text) => measureText(text))) - 14;
     const ends = [0, ...[figure.values, figure.low ?? [], figure.high ?? []].flatMap((list) => list.slice(0, count).filter(isNumber))];
     const x = makeScale(ends, left, right), bottom = TOP + ROW * shown.length, ticks = x.ticks(Math.max(2, Math.floor((right - left) / 60)));
-    now = { width, left, right, bottom, x, shown };
+    layout = { width, left, right, bottom, x, shown };
     svg.append(draw("text", { class: "name", x: 0, y: 14 }, shorten(figure.value_label, Math.floor(width / 6.6))));
     formatTicks(ticks).forEach((text, at) => svg.append(draw("line", { class: "grid", x1: x(ticks[at]), x2: x(ticks[at]), y1: TOP - 4, y2: bottom }),
       draw("text", { x: x(ticks[at]), y: bottom + 16, "text-anchor": "middle" }, text)));
@@ -31,7 +31,7 @@ export function drawBarChart(figure, { pins }) {
   }
 
   function drawBar(i, label, text, isPinned) {
-    const { x, left, right, width } = now, top = TOP + ROW * i, middle = top + ROW / 2, value = figure.values[i];
+    const { x, left, right, width } = layout, top = TOP + ROW * i, middle = top + ROW / 2, value = figure.values[i];
     const name = draw("text", { class: isPinned ? "strong" : "name", x: left - 10, y: middle + 4, "text-anchor": "end" }, fitText(label, left - 12));
     if (!isNumber(value)) return [name, draw("text", { x: x(0) + 6, y: middle + 4 }, text)];
     const [from, to] = [x(0), x(value)].sort((a, b) => a - b), low = figure.low?.[i], high = figure.high?.[i];
@@ -50,20 +50,20 @@ export function drawBarChart(figure, { pins }) {
   explore(drawing.box, {
     find(x, y) {
       const i = Math.floor((y - TOP) / ROW);
-      return i >= 0 && i < now.shown.length ? makeMark(i) : null;
+      return i >= 0 && i < layout.shown.length ? makeMark(i) : null;
     },
     describe({ i }) {
       const low = figure.low?.[i], high = figure.high?.[i], value = figure.values[i];
       const interval = isNumber(low) && isNumber(high) ? [["interval", `${formatDigits(low)} to ${formatDigits(high)}`]] : [];
       return { value: format(value), title: figure.value_label, rows: [[nameItem(axis, i), ""], ...interval],
-        at: { x: now.x(Math.max(0, value ?? 0)), y: TOP + ROW * (i + 0.5) } };
+        at: { x: layout.x(Math.max(0, value ?? 0)), y: TOP + ROW * (i + 0.5) } };
     },
     highlight(mark) {
       hovered.replaceChildren();
-      if (mark) hovered.append(draw("rect", { x: 0.5, y: TOP + ROW * mark.i + 0.5, width: now.width - 1, height: ROW - 1, rx: 4 }));
+      if (mark) hovered.append(draw("rect", { x: 0.5, y: TOP + ROW * mark.i + 0.5, width: layout.width - 1, height: ROW - 1, rx: 4 }));
     },
     first: () => makeMark(0),
-    step: ({ i }, dx, dy) => makeMark(Math.max(0, Math.min(now.shown.length - 1, i + (dy || dx)))),
+    step: ({ i }, dx, dy) => makeMark(clamp(i + (dy || dx), 0, layout.shown.length - 1)),
     items: ({ i }) => [makeItem(axis, i)],
   }, pins);
   pins.follow(drawing.box, () => pins.find(axis), drawing.redraw);

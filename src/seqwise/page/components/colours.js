@@ -12,7 +12,7 @@ export const followTheme = (element, redraw) => followMedia(darkMode, element, r
 
 const parseColour = (text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
 const makePixel = ([red, green, blue]) => (255 << 24 | blue << 16 | green << 8 | red) >>> 0;
-const luminance = (colour) => {
+const computeLuminance = (colour) => {
   const [red, green, blue] = colour.map((part) => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 };
@@ -27,7 +27,7 @@ function interpolate(stops) {
 
 // `scales` are those of the page's palette: a pair of light and dark stops per role and for "diverging".
 export function createColours(scales, { scale: kind, role, low, high: highest }) {
-  const high = highest > low ? highest : low + (Math.abs(low) / 10 || 1);  // of values that are all alike
+  const high = highest > low ? highest : low + (Math.abs(low) / 10 || 1);  // of values that are all equal
   const pair = kind === "diverging" ? scales.diverging : scales[role] ?? scales[""];
   const themes = pair.map(interpolate);
   const colours = () => themes[darkMode.matches ? 1 : 0];
@@ -41,7 +41,7 @@ export function createColours(scales, { scale: kind, role, low, high: highest })
     low, high, code, isDiverging: kind === "diverging", neutral: kind === "diverging" ? (NUM_CODES - 1) / 2 : 0,
     css: (value) => isNumber(value) ? `rgb(${colours()[code(value)].join(" ")})` : "transparent",
     // Black or white, whichever can be read on the colour of a value.
-    ink: (value) => !isNumber(value) ? "var(--grey)" : luminance(colours()[code(value)]) > 0.179 ? "#000000" : "#ffffff",
+    ink: (value) => !isNumber(value) ? "var(--grey)" : computeLuminance(colours()[code(value)]) > 0.179 ? "#000000" : "#ffffff",
     gradient: () => `linear-gradient(to right, ${pair[darkMode.matches ? 1 : 0].join(", ")})`,
     // Pixels by code, for an image in memory: a transparent one where there is no value.
     lookup() {

@@ -8,6 +8,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
+// `make` creates elements of HTML, `draw` elements of SVG; children that are null, undefined or false are left out.
 export const make = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 export const draw = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
@@ -37,6 +38,7 @@ export function computeOutline(shape, x, y, r) {
 export const drawMark = (style, x, y, r, attributes = {}) => draw("path", {
   class: "mark", d: computeOutline(style.shape, x, y, r), style: `fill: ${style.colour}; stroke: ${style.colour}`, ...attributes });
 
+// A sample of a mark and, with `hasLine`, of its line, for legends and tooltips.
 export function drawChip(style, hasLine = true) {
   const width = hasLine ? 26 : 14, stroke = { style: `stroke: ${style.colour}`, "stroke-width": 2, "stroke-dasharray": style.dash };
   return draw("svg", { class: "chip", viewBox: `0 0 ${width} 12`, width, height: 12, "aria-hidden": "true" },

@@ -1,11 +1,11 @@
 // Pointing, touching and the arrow keys: the number behind every mark, pins, and zooming by dragging.
 import { make } from "./elements.js";
 
-const GAP = 14, DRAG = 8;  // pixels: between a mark and its tip; from which on a press is a drag
+const GAP = 14, DRAG = 8;  // pixels: between a mark and its tooltip; from which on a press is a drag
 const ZOOMS = { "+": 2, "=": 2, "-": 0.5, "0": 0 };  // factors; 0 shows all
 export const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-// A tip has a heading and rows of names and values.
+// A tooltip has a heading and rows of names and values.
 function fillTip(tip, { value, title, rows = [], text = "" }) {
   tip.replaceChildren(...[
     value !== undefined && make("b", { class: "tip-value" }, value),
@@ -15,7 +15,7 @@ function fillTip(tip, { value, title, rows = [], text = "" }) {
   ].filter(Boolean));
 }
 
-// Keeps the tip within the visible width of the plot, and above or below the mark where there is room on the screen.
+// Keeps the tooltip within the visible width of the plot, and above or below the mark where there is room on the screen.
 function placeTip(tip, plot, { x, y, height = 0 }) {
   const scroller = plot.parentElement, left = scroller?.classList.contains("scroller") ? scroller.scrollLeft : 0;
   const width = left || plot.clientWidth > (scroller?.clientWidth ?? Infinity) ? scroller.clientWidth : plot.clientWidth;
@@ -28,9 +28,9 @@ function placeTip(tip, plot, { x, y, height = 0 }) {
 
 // `marks` says what can be pointed at. Of these functions only the first three are needed:
 //   find(x, y, event)   the mark at a position of the plot, or null; marks with equal `key` are the same
-//   describe(mark)      { value, title, rows, text, at: { x, y } } for the tip, or null for none
+//   describe(mark)      { value, title, rows, text, at: { x, y } } for the tooltip, or null for none
 //   highlight(mark)     draws the mark at the pointer; null for none
-//   first(), step(mark, dx, dy)   for the arrow keys; with isHorizontal only for those to the left and right
+//   first(), step(mark, dx, dy)   for the arrow keys; with `isHorizontal` only for left and right
 //   items(mark)         what a click pins
 //   open(mark)          what a click does instead of pinning
 //   zoom({ left, right, top, bottom }), zoomBy(factor), pan(dx, dy), isZoomed()

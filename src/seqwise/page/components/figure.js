@@ -1,4 +1,4 @@
-// One entry for all kinds of figures.
+// `drawFigure` draws any kind of figure.
 import { make, makeId } from "./elements.js";
 import { drawBarChart } from "./bars.js";
 import { drawFindings } from "./findings.js";

@@ -6,10 +6,10 @@ import { describeCell, describePooling, drawHeatmap, drawOutline, prepareHeatmap
 import { findCell, paintCells } from "./raster.js";
 import { followWidth } from "./scales.js";
 
-const GAP = 6, NARROW_GAP = 3, MAX_PANEL = 250, MIN_TITLED_PANEL = 56;  // pixels
+const GAP = 6, NARROW_GAP = 3, MAX_PANEL = 250, MIN_TITLED_PANEL = 96;  // pixels
 
 // "Layer 2, head 5" → "2·5", for panels without room.
-const shortTitle = (title) => title.match(/\d+/g)?.join("·") ?? title;
+const shortenTitle = (title) => title.match(/\d+/g)?.join("·") ?? title;
 
 function makePanel(heatmap, title) {
   const canvas = make("canvas", { class: "cells" }), lines = draw("svg", { class: "overlay", "aria-hidden": "true" });
@@ -36,7 +36,7 @@ export function drawHeatmapGrid(figure, context) {
     plot.style.gridTemplateColumns = `repeat(${columns}, ${panelWidth + 2}px)`;
     plot.style.gap = gap + "px";
     for (const panel of panels) {
-      panel.caption.textContent = panelWidth >= MIN_TITLED_PANEL + 40 ? panel.title : shortTitle(panel.title);
+      panel.caption.textContent = panelWidth >= MIN_TITLED_PANEL ? panel.title : shortenTitle(panel.title);
       panel.caption.hidden = panelWidth < 22;
     }
     paintPanels();

@@ -2,19 +2,19 @@
 import { createColours, followTheme, makeColourBar, NO_VALUE } from "./colours.js";
 import { draw, make, makeButton } from "./elements.js";
 import { explore } from "./explore.js";
-import { createFormat, formatFixed, formatRounded, isNumber, shorten, showToken } from "./numbers.js";
+import { clamp, createFormat, formatFixed, formatRounded, isNumber, shorten, showToken } from "./numbers.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
 import { encodeCells, paintCells } from "./raster.js";
 import { fitText, followWidth, measureText } from "./scales.js";
 
 const MAX_CELL = 46, FLAT_CELL = 20, MIN_READABLE_CELL = 9;  // pixels: of square cells, of rows, below which one can zoom
 const MAX_HEIGHT = 760, MAX_FLAT_HEIGHT = 560;  // pixels
-const TITLE_HEIGHT = 22, ROW_LINE = 14, TURNED_LINE = 17, INDEX_LINE = 48, NUMBER_HEIGHT = 17;  // pixels
+const TITLE_HEIGHT = 22, NUMBER_HEIGHT = 17;  // pixels
+const ROW_LINE = 14, ROTATED_LINE = 17, INDEX_LINE = 48;  // pixels that a label of a row, of a column, and an index of a column need
 const MAX_LABEL = 18;  // characters
-const MIN_SKIPPED = 4, ROUND = [5, 10, 20, 50, 100, 200, 500];  // of so many labels one is shown: then it is an index
+const MIN_SKIPPED = 4, ROUND = [5, 10, 20, 50, 100, 200, 500];  // where one of so many labels fits, round indices are shown
 const MIN_CELLS = 4;  // that remain visible when zooming in
 
-const clamp = (value, from, to) => Math.max(from, Math.min(to, value));
 const sample = (count, limit) => Array.from({ length: Math.min(count, limit) }, (_, at) => Math.floor(at * Math.max(1, count / limit)));
 
 // --- a matrix with its axes
@@ -49,7 +49,7 @@ function createCellFormat(values, { low, high, isDiverging }) {
   };
 }
 
-// What the tip says about a cell; about a whole row or column, the other is −1.
+// What the tooltip says about a cell; of a whole row the column is −1, of a whole column the row.
 export function describeCell({ matrix, rows, columns, valueLabel, format }, row, column) {
   const names = [row >= 0 && [rows.label, rows.name(row)], column >= 0 && [columns.label, columns.name(column)]].filter(Boolean);
   if (row < 0 || column < 0) return { rows: names };
@@ -58,7 +58,7 @@ export function describeCell({ matrix, rows, columns, valueLabel, format }, row,
     text: height * width > 1 ? `mean of ${height} × ${width} cells` : "" };
 }
 
-// A sentence about a matrix that was made coarser, or null.
+// A sentence about a matrix that was reduced to fewer cells, or null.
 export const describePooling = ({ block: [rows, columns] }) => rows * columns > 1
   ? make("p", { class: "note" }, `To keep this page small, each cell is the mean of ${rows} × ${columns} values.`) : null;
 
@@ -71,9 +71,9 @@ function measure({ rows, columns }, width) {
   const longest = (side) => Math.max(0, ...sample(side.length, 200).map((at) => measureText(side.short(at))));
   const indexWidth = rows.length > 30 ? measureText(`[${rows.axis.names.length}]`) : 0, columnLabel = longest(columns);
   const left = Math.ceil(Math.min(Math.max(longest(rows), indexWidth), width * 0.27) + 10);
-  const right = Math.max(2, Math.ceil(measureText(columns.short(columns.length - 1)) * 0.71) - 4);  // of the last label, turned
-  const cell = measureCell(rows, columns, width - left - Math.min(right, width * 0.2)), isLevel = columnLabel + 6 <= cell.width;
-  return { left, isLevel, top: TITLE_HEIGHT + (isLevel ? 18 : Math.ceil(columnLabel * 0.71) + 12),
+  const right = Math.max(2, Math.ceil(measureText(columns.short(columns.length - 1)) * 0.71) - 4);  // of the last label, rotated
+  const cell = measureCell(rows, columns, width - left - Math.min(right, width * 0.2)), isHorizontal = columnLabel + 6 <= cell.width;
+  return { left, isHorizontal, top: TITLE_HEIGHT + (isHorizontal ? 18 : Math.ceil(columnLabel * 0.71) + 12),
     isSmall: Math.min(cell.width, cell.height) < MIN_READABLE_CELL,
     width: Math.max(1, Math.round(cell.width * columns.length)), height: Math.max(1, Math.round(cell.height * rows.length)) };
 }
@@ -91,8 +91,8 @@ function measureCell(rows, columns, room) {
 // round indices instead, which need `indexLine` pixels each.
 function listLabels(side, from, to, size, line, indexLine) {
   const every = Math.ceil(line / size), hasIndices = every >= MIN_SKIPPED && !side.axis.isNumbered, labels = [];
-  const block = hasIndices ? side.block : 1, least = indexLine / size * block;
-  const step = hasIndices ? ROUND.find((one) => one >= least) ?? 1000 * Math.ceil(least / 1000) : every;
+  const block = hasIndices ? side.block : 1, minimum = indexLine / size * block;
+  const step = hasIndices ? ROUND.find((one) => one >= minimum) ?? 1000 * Math.ceil(minimum / 1000) : every;
   for (let at = from; at < to; at++) if (at * block % step === 0) labels.push([at, hasIndices ? `[${at * block}]` : side.short(at)]);
   return { hasIndices, labels };
 }
@@ -146,20 +146,20 @@ export function drawHeatmap(figure, { scales, pins }) {
     if (!layout) return;
     paintCells(canvas, layout.width, layout.height, heatmap.cells, view, colours);
     const beside = listLabels(rows, view.top, view.bottom, cellHeight(), ROW_LINE, ROW_LINE);
-    const above = listLabels(columns, view.left, view.right, cellWidth(), layout.isLevel ? 1 : TURNED_LINE, INDEX_LINE);
-    labels.replaceChildren(...drawTitles(), ...beside.labels.map(([row, text]) => rowText(row, text)),
-      ...above.labels.map(([column, text]) => columnText(column, text, {}, above.hasIndices)), ...drawNumbers());
+    const above = listLabels(columns, view.left, view.right, cellWidth(), layout.isHorizontal ? 1 : ROTATED_LINE, INDEX_LINE);
+    labels.replaceChildren(...drawTitles(), ...beside.labels.map(([row, text]) => drawRowLabel(row, text)),
+      ...above.labels.map(([column, text]) => drawColumnLabel(column, text, {}, above.hasIndices)), ...drawNumbers());
     paintPins();
     toolbar.hidden = !layout.isSmall && view.isWhole();
     wholeButton.disabled = view.isWhole();
     plot.classList.toggle("is-zoomed", !view.isWhole());
   }
 
-  const rowText = (row, text, attributes = {}) =>
+  const drawRowLabel = (row, text, attributes = {}) =>
     draw("text", { x: layout.left - 6, y: yAt(row + 0.5) + 4, "text-anchor": "end", ...attributes }, fitText(text, layout.left - 8));
-  function columnText(column, text, attributes = {}, isLevel = false) {
+  function drawColumnLabel(column, text, attributes = {}, isHorizontal = false) {
     const x = xAt(column + 0.5), y = layout.top - 6;
-    return isLevel || layout.isLevel ? draw("text", { x, y, "text-anchor": "middle", ...attributes }, text)
+    return isHorizontal || layout.isHorizontal ? draw("text", { x, y, "text-anchor": "middle", ...attributes }, text)
       : draw("text", { transform: `translate(${x + 3} ${y}) rotate(-45)`, ...attributes }, text);
   }
   function drawTitles() {
@@ -181,14 +181,14 @@ export function drawHeatmap(figure, { scales, pins }) {
     return texts;
   }
 
-  // An outline around a cell, or around a whole row or column if the other is −1, with strong labels.
+  // An outline around a cell, or around a whole row (column −1) or column (row −1), with strong labels.
   function drawMark(row, column) {
     if (!view.contains(row, column)) return [];
     const x = column >= 0 ? xAt(column) : layout.left, y = row >= 0 ? yAt(row) : layout.top;
     const width = column >= 0 ? cellWidth() : layout.width, height = row >= 0 ? cellHeight() : layout.height;
     return [...drawOutline(x - 0.5, y - 0.5, Math.max(2, width), Math.max(2, height)),
-      ...row >= 0 ? [rowText(row, rows.short(row), { class: "strong" })] : [],
-      ...column >= 0 ? [columnText(column, columns.short(column), { class: "strong" })] : []];
+      ...row >= 0 ? [drawRowLabel(row, rows.short(row), { class: "strong" })] : [],
+      ...column >= 0 ? [drawColumnLabel(column, columns.short(column), { class: "strong" })] : []];
   }
   const readPins = () => [...rows.pinned(pins, columns).map((row) => [row, -1]), ...columns.pinned(pins, rows).map((column) => [-1, column])];
   const paintPins = () => pinned.replaceChildren(...layout ? readPins().flatMap(([row, column]) => drawMark(row, column)) : []);

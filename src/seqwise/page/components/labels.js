@@ -5,7 +5,7 @@ import { measureText } from "./scales.js";
 
 const HEIGHT = 14, MAX_NAME = 15;  // pixels, characters
 
-// Draws a name beside the end of each line, moved down, or else up, until it lies upon no other. An end is
+// Draws a name beside the end of each line, moved down, or else up, until it covers no other. An end is
 // { name, style, x, y }, with its position in pixels.
 export function drawEndLabels(ends, area) {
   const obstacles = [];

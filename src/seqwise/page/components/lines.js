@@ -2,12 +2,12 @@
 import { draw, drawMark, make, makeButton, makeChoice, makeLegend, makeNamedChip } from "./elements.js";
 import { explore } from "./explore.js";
 import { drawEndLabels } from "./labels.js";
-import { formatDigits, formatPlural, isNumber, shorten, showToken, trimZeros } from "./numbers.js";
+import { clamp, formatDigits, formatPlural, isNumber, shorten, showToken, trimZeros } from "./numbers.js";
 import { findPosition, findValue, isPlottable, makeBandPath, makeLinePath } from "./paths.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
 import { addMargins, drawFrame, findExtent, makeChart, makeScale, measureText } from "./scales.js";
 
-const MAX_TIP_ROWS = 12, MAX_END_LABELS = 12, MAX_MARKS = 40;  // lines in a tip, lines with a name beside them, marks on a line
+const MAX_TIP_ROWS = 12, MAX_END_LABELS = 12, MAX_MARKS = 40;  // lines in a tooltip, lines with a name beside them, marks on a line
 const REACH = 12;  // pixels from which a click pins a line
 const MAX_NAME = 14, END_LABEL_WIDTH = 122;  // characters, pixels
 
@@ -49,7 +49,7 @@ function drawLine(line, { x, y, log, range }, emphasis) {
   ].filter(Boolean);
 }
 
-// A layer that shows only what lies within the area.
+// A layer that shows only what is inside the area.
 function makeWindow({ left, right, top, bottom }) {
   const box = { x: left - 3, y: top - 5, width: right - left + 6, height: bottom - top + 10 };
   return draw("svg", { ...box, viewBox: `${box.x} ${box.y} ${box.width} ${box.height}` });
@@ -62,15 +62,15 @@ function findEnds(lines, { x, y, area, log }) {
   return ends.map(([line, last]) => ({ name: line.name, style: line.style, x: area.right, y: y(line.y[last]) }));
 }
 
-// The names of x = 0, 1, 2, …, turned, as many as there is room for.
+// The names of x = 0, 1, 2, …, rotated, as many as there is room for.
 function drawNameTicks({ area, x }, names, pinned) {
   const from = Math.max(0, Math.ceil(x.minimum)), to = Math.min(names.length - 1, Math.floor(x.maximum));
   const every = Math.max(1, Math.ceil(15 / Math.max(0.01, x(1) - x(0)))), ticks = [];
   for (let at = from; at <= to; at++) {
     if (at % every && !pinned.includes(at)) continue;
-    const turned = { "text-anchor": "end", transform: `translate(${x(at) + 4} ${area.bottom + 14}) rotate(-45)` };
+    const rotated = { "text-anchor": "end", transform: `translate(${x(at) + 4} ${area.bottom + 14}) rotate(-45)` };
     ticks.push(draw("line", { class: "tick", x1: x(at), x2: x(at), y1: area.bottom, y2: area.bottom + 4 }),
-      draw("text", { class: pinned.includes(at) ? "strong" : null, ...turned }, shorten(showToken(names[at]), MAX_NAME)));
+      draw("text", { class: pinned.includes(at) ? "strong" : null, ...rotated }, shorten(showToken(names[at]), MAX_NAME)));
   }
   return ticks;
 }
@@ -109,7 +109,7 @@ function createReader(figure, lines, xAxis) {
   return {
     // The positions of all points that an axis can show.
     list: (isLog) => isLog ? all.filter((x) => x > 0) : all,
-    nearest(positions, x) {
+    findNearest(positions, x) {
       const at = findPosition(positions, x);
       return at + 1 < positions.length && positions[at + 1] - x < x - positions[at] ? at + 1 : at;
     },
@@ -124,63 +124,62 @@ export function drawLineChart(figure, { pins }) {
   const names = figure.x_names?.length ? figure.x_names : null, references = figure.references ?? [];
   const xAxis = names && makeAxis(names, figure.x_label), seriesAxis = makeAxis(lines.map((line) => line.name), "");
   const log = { x: figure.x_log, y: figure.y_log }, hidden = new Set(), cursor = draw("g");
-  const { list, nearest, read, describe } = createReader(figure, lines, xAxis);
-  let range = null, now = null, positions = list(log.x);  // the part of the x axis that is shown; the scales of the last drawing
+  const { list, findNearest, read, describe } = createReader(figure, lines, xAxis);
+  let range = null, layout = null, positions = list(log.x);  // the part of the x axis that is shown; the scales of the last drawing
 
   const drawing = makeChart("lines", `${figure.title}: ${figure.y_label} against ${figure.x_label}, ${formatPlural(lines.length, "line")}`, (svg, width) => {
     const shown = lines.filter((line) => !hidden.has(line.name)), { height, area, hasEndLabels } = measureArea(width, lines.length, names);
-    now = { area, shown, log, range, ...makeScales(shown, references, range, log, area) };
+    layout = { area, shown, log, range, ...makeScales(shown, references, range, log, area) };
     const pinnedLines = pins.find(seriesAxis), pinnedX = xAxis ? pins.find(xAxis) : [], layer = makeWindow(area);
     const emphasis = (line) => pinnedLines.length === 0 ? "" : pinnedLines.includes(lines.indexOf(line)) ? "strong" : "faint";
-    layer.append(...shown.flatMap((line) => drawLine(line, now, emphasis(line))));
-    const drawRule = (at) => draw("line", { class: "pinned-rule", x1: now.x(at), x2: now.x(at), y1: area.top, y2: area.bottom });
-    svg.append(drawFrame(area, now.x, now.y, { x: figure.x_label, y: figure.y_label, xNames: names, titleY: height - 6 }),
-      ...names ? drawNameTicks(now, names, pinnedX) : [], layer,
-      ...references.flatMap((reference) => drawReference(reference, now)), ...pinnedX.filter((at) => isWithin(at, range)).map(drawRule),
-      ...hasEndLabels ? drawEndLabels(findEnds(shown, now), area) : [], cursor);
+    layer.append(...shown.flatMap((line) => drawLine(line, layout, emphasis(line))));
+    const drawRule = (at) => draw("line", { class: "pinned-rule", x1: layout.x(at), x2: layout.x(at), y1: area.top, y2: area.bottom });
+    svg.append(drawFrame(area, layout.x, layout.y, { x: figure.x_label, y: figure.y_label, xNames: names, titleY: height - 6 }),
+      ...names ? drawNameTicks(layout, names, pinnedX) : [], layer,
+      ...references.flatMap((reference) => drawReference(reference, layout)), ...pinnedX.filter((at) => isWithin(at, range)).map(drawRule),
+      ...hasEndLabels ? drawEndLabels(findEnds(shown, layout), area) : [], cursor);
     if (shown.length === 0) svg.append(draw("text", { class: "name", x: width / 2, y: height / 2, "text-anchor": "middle" }, "every line is switched off"));
     return height;
   });
   drawing.box.setAttribute("aria-roledescription", "line chart");
 
   const makeMark = (index, y = null) => ({ key: String(index), index, x: positions[index], y });
-  const clamp = (value, from, to) => Math.max(from, Math.min(to, value));
   // The values at a position, those closest to the pointer first.
   const readNear = ({ x, y }) => {
-    const distance = ({ value }) => y === null ? 0 : Math.abs(now.y(value) - y);
-    return read(now.shown, x).sort((a, b) => distance(a) - distance(b));
+    const distance = ({ value }) => y === null ? 0 : Math.abs(layout.y(value) - y);
+    return read(layout.shown, x).sort((a, b) => distance(a) - distance(b));
   };
   const setRange = (next) => { range = next; wholeButton.hidden = next === null; drawing.redraw(); };
   const explorer = explore(drawing.box, {
     find(x, y) {
-      const { left, right } = now.area;
-      return positions.length && x >= left - 10 && x <= right + 10 ? makeMark(nearest(positions, now.x.invert(clamp(x, left, right))), y) : null;
+      const { left, right } = layout.area;
+      return positions.length && x >= left - 10 && x <= right + 10 ? makeMark(findNearest(positions, layout.x.invert(clamp(x, left, right))), y) : null;
     },
     describe(target) {
-      const values = read(now.shown, target.x);
-      return { ...describe(target.x, values.length > MAX_TIP_ROWS ? readNear(target) : values), at: { x: now.x(target.x), y: now.area.top } };
+      const values = read(layout.shown, target.x);
+      return { ...describe(target.x, values.length > MAX_TIP_ROWS ? readNear(target) : values), at: { x: layout.x(target.x), y: layout.area.top } };
     },
     highlight(target) {
       cursor.replaceChildren();
       if (!target) return;
-      const at = { x1: now.x(target.x), x2: now.x(target.x), y1: now.area.top, y2: now.area.bottom };
-      cursor.append(draw("line", { class: "cursor", ...at }), ...read(now.shown, target.x).filter(({ value }) => !log.y || value > 0).map(({ line, value }) =>
-        draw("circle", { class: "point", cx: at.x1, cy: now.y(value), r: 4.5, style: `stroke: ${line.style.colour}` })));
+      const at = { x1: layout.x(target.x), x2: layout.x(target.x), y1: layout.area.top, y2: layout.area.bottom };
+      cursor.append(draw("line", { class: "cursor", ...at }), ...read(layout.shown, target.x).filter(({ value }) => !log.y || value > 0).map(({ line, value }) =>
+        draw("circle", { class: "point", cx: at.x1, cy: layout.y(value), r: 4.5, style: `stroke: ${line.style.colour}` })));
     },
     first: () => positions.length ? makeMark(0) : null,
     step({ index }, dx) {
-      const stride = Math.max(1, Math.ceil(positions.length / (now.area.right - now.area.left)));
+      const stride = Math.max(1, Math.ceil(positions.length / (layout.area.right - layout.area.left)));
       return makeMark(clamp(index + dx * stride, 0, positions.length - 1));
     },
     items(target) {
-      const [closest] = target.y === null ? [] : readNear(target).filter(({ value }) => Math.abs(now.y(value) - target.y) <= REACH);
+      const [closest] = target.y === null ? [] : readNear(target).filter(({ value }) => Math.abs(layout.y(value) - target.y) <= REACH);
       return [...names?.[target.x] !== undefined ? [makeItem(xAxis, target.x)] : [], ...closest ? [makeItem(seriesAxis, lines.indexOf(closest.line))] : []];
     },
-    zoom: ({ left, right }) => setRange([left, right].map((x) => now.x.invert(clamp(x, now.area.left, now.area.right)))),
+    zoom: ({ left, right }) => setRange([left, right].map((x) => layout.x.invert(clamp(x, layout.area.left, layout.area.right)))),
     zoomBy(factor, target) {
-      const { left, right } = now.area, middle = target ? now.x(target.x) : (left + right) / 2, half = (right - left) / 2 / (factor || 1);
+      const { left, right } = layout.area, middle = target ? layout.x(target.x) : (left + right) / 2, half = (right - left) / 2 / (factor || 1);
       const [first, last] = findExtent(positions);
-      const next = [Math.max(first, now.x.invert(middle - half)), Math.min(last, now.x.invert(middle + half))];
+      const next = [Math.max(first, layout.x.invert(middle - half)), Math.min(last, layout.x.invert(middle + half))];
       setRange(factor === 0 || next[0] >= next[1] || next[0] <= first && next[1] >= last ? null : next);
     },
   }, pins);

@@ -1,5 +1,6 @@
 // Numbers and tokens as text.
 export const DASH = "–";
+export const clamp = (value, from, to) => Math.max(from, Math.min(to, value));
 export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const formatters = [];  // by the number of decimals; creating one takes longer than using it
 export function formatFixed(value, decimals) {

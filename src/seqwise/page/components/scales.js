@@ -15,7 +15,7 @@ export function findExtent(numbers) {
   return [minimum, maximum];
 }
 
-// Room around a single number ends at `bounds`.
+// Returns a function from numbers to positions between `start` and `end`; the margin around a single number ends at `bounds`.
 export function makeScale(numbers, start, end, log = false, bounds = [-Infinity, Infinity]) {
   let [minimum, maximum] = findExtent(numbers);
   if (!Number.isFinite(minimum)) [minimum, maximum] = log ? [1, 10] : [0, 1];
@@ -35,7 +35,7 @@ export function makeScale(numbers, start, end, log = false, bounds = [-Infinity,
     (log ? makeLogTicks : makeLinearTicks)(minimum / unit, maximum / unit, tickCount).map((tick) => tick * unit) });
 }
 
-// A little room on both sides, so that no mark lies upon the frame.
+// A margin on both sides, so that no mark covers the frame.
 export function addMargins(numbers, log, amount = 0.06) {
   const [minimum, maximum] = findExtent(numbers);
   if (!Number.isFinite(minimum) || minimum === maximum) return numbers;

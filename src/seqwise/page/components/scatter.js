@@ -7,7 +7,7 @@ import { createFormat, formatDigits, formatPlural, isNumber, shorten, showToken 
 import { makeAxis, makeItem, nameItem } from "./pins.js";
 import { addMargins, drawFrame, findExtent, followWidth, makeScale, measureText } from "./scales.js";
 
-const REACH = 24, MAX_LABELS = 500;  // pixels from which a point is found; labels that are tried
+const REACH = 24, MAX_LABELS = 500;  // pixels from which a point is found; points whose names are placed where there is room
 
 // Colour and shape of each point: by group, by value, or all alike.
 function createPointStyle(figure, scales) {
@@ -40,33 +40,33 @@ export function drawScatterPlot(figure, { scales, pins }) {
   front.append(labels, pinned, hovered);
   const all = [...figure.x.keys()].filter((i) => isNumber(figure.x[i]) && isNumber(figure.y[i]));
   const formatValue = createFormat(figure.values ?? []);
-  let window = null, now = null;
+  let view = null, layout = null;  // the ranges of x and y after zooming; the scales of the last drawing
 
-  const place = (i) => [now.x(figure.x[i]), now.y(figure.y[i])];
-  const isInside = ([x, y]) => x >= now.area.left - 1 && x <= now.area.right + 1 && y >= now.area.top - 1 && y <= now.area.bottom + 1;
+  const place = (i) => [layout.x(figure.x[i]), layout.y(figure.y[i])];
+  const isInside = ([x, y]) => x >= layout.area.left - 1 && x <= layout.area.right + 1 && y >= layout.area.top - 1 && y <= layout.area.bottom + 1;
 
   function paint(width) {
     const height = width < 560 ? 340 : 480, area = { left: 58, right: width - 14, top: 34, bottom: height - 48 };
     const visible = all.filter((i) => !hidden.has(figure.groups?.[i]));
-    const x = makeScale(window?.x ?? addMargins(visible.map((i) => figure.x[i]), false, 0.04), area.left, area.right);
-    const y = makeScale(window?.y ?? addMargins(visible.map((i) => figure.y[i]), false, 0.05), area.bottom, area.top);
-    now = { x, y, area, width, height };
-    now.points = visible.filter((i) => isInside(place(i)));
+    const x = makeScale(view?.x ?? addMargins(visible.map((i) => figure.x[i]), false, 0.04), area.left, area.right);
+    const y = makeScale(view?.y ?? addMargins(visible.map((i) => figure.y[i]), false, 0.05), area.bottom, area.top);
+    layout = { x, y, area, width, height };
+    layout.points = visible.filter((i) => isInside(place(i)));
     for (const svg of [back, front]) { svg.setAttribute("viewBox", `0 0 ${width} ${height}`); svg.setAttribute("height", height); }
     back.replaceChildren(drawFrame(area, x, y, { x: figure.x_label, y: figure.y_label }));
     paintPoints();
   }
 
   function paintPoints() {
-    if (!now) return;
+    if (!layout) return;
     const ratio = devicePixelRatio || 1, pen = canvas.getContext("2d"), styleOf = getComputedStyle(plot);
-    const size = now.points.length > 1500 ? 2.4 : now.points.length > 300 ? 3.2 : 4.2;
-    Object.assign(canvas, { width: now.width * ratio, height: now.height * ratio });
-    Object.assign(canvas.style, { width: now.width + "px", height: now.height + "px" });
+    const size = layout.points.length > 1500 ? 2.4 : layout.points.length > 300 ? 3.2 : 4.2;
+    Object.assign(canvas, { width: layout.width * ratio, height: layout.height * ratio });
+    Object.assign(canvas.style, { width: layout.width + "px", height: layout.height + "px" });
     pen.scale(ratio, ratio);
     const resolve = (colour) => colour.startsWith("var(") ? styleOf.getPropertyValue(colour.slice(4, -1)).trim() : colour;
     const colours = new Map(), edge = resolve("var(--card)"), faint = pins.find(axis).length > 0 ? 0.45 : 0.9;
-    for (const i of now.points) {
+    for (const i of layout.points) {
       const { colour, shape } = style.get(i), path = new Path2D(computeOutline(shape, ...place(i), size));
       if (!colours.has(colour)) colours.set(colour, resolve(colour));
       pen.globalAlpha = faint;
@@ -76,12 +76,12 @@ export function drawScatterPlot(figure, { scales, pins }) {
       pen.lineWidth = 0.6;
       pen.stroke(path);
     }
-    labels.replaceChildren(...figure.is_labelled ? drawNames(now.points, place, figure.names, now.area) : []);
+    labels.replaceChildren(...figure.is_labelled ? drawNames(layout.points, place, figure.names, layout.area) : []);
     paintPins();
   }
 
-  const ring = (i, layer, isNamed) => {
-    const [x, y] = place(i), isLeft = x > (now.area.left + now.area.right) / 2;
+  const drawRing = (i, layer, isNamed) => {
+    const [x, y] = place(i), isLeft = x > (layout.area.left + layout.area.right) / 2;
     layer.append(draw("circle", { cx: x, cy: y, r: 8 }));
     if (!isNamed) return;
     const beside = { x: x + (isLeft ? -12 : 12), y: y + 4, "text-anchor": isLeft ? "end" : "start" };
@@ -89,22 +89,22 @@ export function drawScatterPlot(figure, { scales, pins }) {
   };
   function paintPins() {
     pinned.replaceChildren();
-    if (now) for (const i of pins.find(axis)) if (now.points.includes(i)) ring(i, pinned, true);
+    if (layout) for (const i of pins.find(axis)) if (layout.points.includes(i)) drawRing(i, pinned, true);
   }
 
   const makeMark = (i) => i < 0 ? null : { key: String(i), i };
-  const nearest = (x, y, isCandidate, reach) => {
+  const findNearest = (x, y, isCandidate, reach) => {
     let best = -1, minimum = reach * reach;
-    for (const i of now.points) {
+    for (const i of layout.points) {
       const [a, b] = place(i), distance = (a - x) ** 2 + (b - y) ** 2;
       if (distance < minimum && isCandidate(a - x, b - y)) { minimum = distance; best = i; }
     }
     return makeMark(best);
   };
   explore(plot, {
-    find: (x, y) => nearest(x, y, () => true, REACH),
+    find: (x, y) => findNearest(x, y, () => true, REACH),
     describe({ i }) {
-      if (!now.points.includes(i)) return null;
+      if (!layout.points.includes(i)) return null;
       const [x, y] = place(i), rows = [[figure.x_label, formatDigits(figure.x[i])], [figure.y_label, formatDigits(figure.y[i])]];
       if (figure.groups?.length) rows.push(["group", figure.groups[i]]);
       if (figure.values) rows.push([figure.value_label || "value", formatValue(figure.values[i])]);
@@ -112,25 +112,25 @@ export function drawScatterPlot(figure, { scales, pins }) {
     },
     highlight(mark) {
       hovered.replaceChildren();
-      if (mark && now.points.includes(mark.i)) ring(mark.i, hovered, false);
+      if (mark && layout.points.includes(mark.i)) drawRing(mark.i, hovered, false);
     },
-    first: () => makeMark(now.points[0] ?? -1),
+    first: () => makeMark(layout.points[0] ?? -1),
     step: ({ i }, dx, dy) => {
       const isAhead = (along, across) => along > 0 && Math.abs(across) <= 1.5 * along;
-      return nearest(...place(i), (a, b) => dx ? isAhead(a * dx, b) : isAhead(b * dy, a), Infinity);
+      return findNearest(...place(i), (a, b) => dx ? isAhead(a * dx, b) : isAhead(b * dy, a), Infinity);
     },
     items: ({ i }) => [makeItem(axis, i)],
-    zoom({ left, right, top, bottom }) { setWindow({ x: [now.x.invert(left), now.x.invert(right)], y: [now.y.invert(bottom), now.y.invert(top)] }); },
+    zoom({ left, right, top, bottom }) { setView({ x: [layout.x.invert(left), layout.x.invert(right)], y: [layout.y.invert(bottom), layout.y.invert(top)] }); },
     zoomBy(factor, mark) {
-      if (factor === 0) return setWindow(null);
-      const [cx, cy] = mark ? [figure.x[mark.i], figure.y[mark.i]] : [(now.x.minimum + now.x.maximum) / 2, (now.y.minimum + now.y.maximum) / 2];
+      if (factor === 0) return setView(null);
+      const [cx, cy] = mark ? [figure.x[mark.i], figure.y[mark.i]] : [(layout.x.minimum + layout.x.maximum) / 2, (layout.y.minimum + layout.y.maximum) / 2];
       const half = (at) => (at.maximum - at.minimum) / 2 / factor;
-      setWindow({ x: [cx - half(now.x), cx + half(now.x)], y: [cy - half(now.y), cy + half(now.y)] });
+      setView({ x: [cx - half(layout.x), cx + half(layout.x)], y: [cy - half(layout.y), cy + half(layout.y)] });
     },
   }, pins);
-  const wholeButton = makeButton("Whole", () => setWindow(null), { class: "small", "aria-label": "Show all points", hidden: true });
+  const wholeButton = makeButton("Whole", () => setView(null), { class: "small", "aria-label": "Show all points", hidden: true });
   const redraw = followWidth(plot, paint);
-  const setWindow = (next) => { window = next; wholeButton.hidden = next === null; redraw(); };
+  const setView = (next) => { view = next; wholeButton.hidden = next === null; redraw(); };
   followTheme(plot, paintPoints);
   pins.follow(plot, () => pins.find(axis).length > 0, paintPoints);
   pins.follow(plot, () => pins.find(axis), paintPins);

@@ -22,14 +22,14 @@ export function drawTable(figure, { pins }) {
   const body = make("tbody");
   let sorted = -1, isDescending = false, limit = MAX_ROWS;
 
-  const order = () => {
+  const sortIndices = () => {
     const indices = [...figure.rows.keys()];
     if (sorted < 0) return indices;
     const isEmpty = (index) => figure.rows[index][sorted] === null || figure.rows[index][sorted] === "";
     return indices.sort((a, b) => isEmpty(a) - isEmpty(b) || (isDescending ? -1 : 1) * compare(figure.rows[a][sorted], figure.rows[b][sorted]) || a - b);
   };
   const fill = () => {
-    body.replaceChildren(...order().slice(0, limit).map((index) => rows[index]));
+    body.replaceChildren(...sortIndices().slice(0, limit).map((index) => rows[index]));
     heads.forEach((head, column) => head.setAttribute("aria-sort", column !== sorted ? "none" : isDescending ? "descending" : "ascending"));
   };
   // Numbers first descend, words first ascend; the third click restores the original order.
@@ -44,7 +44,7 @@ export function drawTable(figure, { pins }) {
     makeButton(name, () => sortBy(column), { class: "sort" })));
   const table = make("table", {}, make("caption", { class: "unseen" }, figure.title), make("thead", {}, make("tr", {}, ...heads)), body);
   const plot = make("div", { class: "plot scroller box", "data-chart": "table", "aria-label": `${figure.title}: table` }, table);
-  const visible = () => [...body.children].map((row) => Number(row.dataset.index));
+  const listVisible = () => [...body.children].map((row) => Number(row.dataset.index));
   const makeMark = (index) => ({ key: String(index), index });
   explore(plot, {
     find(x, y, event) {
@@ -53,9 +53,9 @@ export function drawTable(figure, { pins }) {
     },
     describe: () => null,
     highlight: (mark) => rows.forEach((row, index) => row.classList.toggle("is-hovered", mark?.index === index)),
-    first: () => visible().length ? makeMark(visible()[0]) : null,
+    first: () => listVisible().length ? makeMark(listVisible()[0]) : null,
     step(mark, dx, dy) {
-      const shown = visible(), next = shown[shown.indexOf(mark.index) + dy];
+      const shown = listVisible(), next = shown[shown.indexOf(mark.index) + dy];
       if (next !== undefined) rows[next].scrollIntoView({ block: "nearest" });
       if (dx) plot.scrollBy({ left: 60 * dx });
       return next === undefined ? mark : makeMark(next);

@@ -2,7 +2,7 @@
 import { createColours, followTheme, makeColourBar } from "./colours.js";
 import { make } from "./elements.js";
 import { explore } from "./explore.js";
-import { createFormat, formatPlural, isNumber, showToken } from "./numbers.js";
+import { clamp, createFormat, formatPlural, isNumber, showToken } from "./numbers.js";
 import { makeAxis, makeItem, nameItem } from "./pins.js";
 import { findExtent } from "./scales.js";
 
@@ -50,7 +50,7 @@ export function drawTokenText(figure, { scales, pins }) {
     highlight: (mark) => spans.forEach((span, i) => span.classList.toggle("is-hovered", mark?.i === i)),
     first: () => spans.length ? makeMark(0) : null,
     step({ i }, dx, dy) {
-      if (dx) return makeMark(Math.max(0, Math.min(spans.length - 1, i + dx)));
+      if (dx) return makeMark(clamp(i + dx, 0, spans.length - 1));
       const boxes = spans.map((span, at) => ({ at, box: span.getBoundingClientRect() })), from = boxes[i].box;
       const others = boxes.filter(({ box }) => (box.top - from.top) * dy > 4), next = others.at(dy > 0 ? 0 : -1)?.box.top;
       const distance = ({ box }) => Math.abs(box.left - from.left);

@@ -31,7 +31,7 @@ function arrange(all, hasPruned) {
   };
   roots.forEach((root) => visit(root, 0));
   const starts = widths.reduce((sums, width) => [...sums, sums.at(-1) + width + GAP], [2]);
-  for (const node of shown) Object.assign(node, { x: starts[node.depth], y: TOP + ROW * (node.row + 0.5), children: node.children });
+  for (const node of shown) Object.assign(node, { x: starts[node.depth], y: TOP + ROW * (node.row + 0.5) });
   return { nodes: shown, byIndex: nodes, width: starts.at(-1), height: 2 * TOP + ROW * next };
 }
 
@@ -75,7 +75,7 @@ export function drawTree(figure, { pins }) {
     highlight(mark) {
       hovered.replaceChildren();
       const node = mark && tree.byIndex[mark.index];
-      if (node?.x !== undefined && node) hovered.append(draw("rect", { x: node.x - 1.5, y: node.y - 14.5, width: node.width + 3, height: 29, rx: 6 }));
+      if (node?.x !== undefined) hovered.append(draw("rect", { x: node.x - 1.5, y: node.y - 14.5, width: node.width + 3, height: 29, rx: 6 }));
     },
     first: () => makeMark(tree.nodes[0]),
     step({ index }, dx, dy) {

@@ -1,4 +1,4 @@
-"""Figures as one SVG document for papers and slides. `draw_svg` is the entrance; the other modules draw the figures."""
+"""Figures as one SVG document for papers and slides. `draw_svg` is the entry point; other modules draw the figures."""
 
 from __future__ import annotations
 

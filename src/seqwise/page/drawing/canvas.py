@@ -17,7 +17,7 @@ MARGIN = 16  # around a document
 FONT_SIZE, POWER_SIZE, LINE_HEIGHT = 12, 10, 17
 ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}  # the part of a text that is on the left of its position
 INK, MUTED, RULE = "#222222", "#595959", "#d4d4d4"  # of texts, of secondary texts, of frames and grid lines
-BAR_WIDTH, BAR_HEIGHT = 130, 10  # of a colour scale
+BAR_WIDTH, BAR_HEIGHT = 130, 10  # of a colour bar
 SAMPLE_WIDTH = 28  # of a line in a legend
 
 Point = tuple[float, float]
@@ -126,7 +126,7 @@ class Canvas:
         )
 
     def add_colour_scale(self, x: float, y: float, label: str, limits: Sequence[float], ramp: Ramp) -> float:
-        """Adds a label and a scale from the lower to the upper limit; returns where it ends on the right."""
+        """Adds a label and a colour bar between the two limits; returns where it ends on the right."""
         baseline = y + BAR_HEIGHT
         x += self.add_text(x, baseline, label) + 12 if label else 0
         x += self.add_text(x, baseline, format_limit(limits[0]), colour=MUTED) + 6
@@ -158,11 +158,11 @@ class Canvas:
 def format_limit(value: float) -> str:
     """Returns a number of an axis or a scale, with a typographic minus sign."""
     rounded = value if float(value).is_integer() and abs(value) < 1e6 else float(f"{value:.3g}")
-    return set_minus(format_tick(rounded))
+    return replace_minus(format_tick(rounded))
 
 
-def set_minus(number: str) -> str:
-    """Returns a number with a typographic minus sign in front of it."""
+def replace_minus(number: str) -> str:
+    """Returns a number with a typographic minus sign instead of a hyphen."""
     return "−" + number[1:] if number.startswith("-") else number
 
 

@@ -12,7 +12,7 @@ from seqwise.page.palette import ROLES
 MISSING = "#e3e3e3"  # of a cell without a value
 WHITE = (255, 255, 255)
 NUM_LEVELS = 255  # different colours of a scale
-MIDDLE = 0.72  # of a scale at which it has its colour; beyond, the colour becomes darker
+MIDDLE = 0.72  # share of the way from white at which a scale has the colour of its role; beyond, it becomes darker
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Ramp:
         return np.concatenate([colours, [parse_colour(MISSING)]]).astype(np.uint8)
 
     def sample(self, fractions: np.ndarray) -> np.ndarray:
-        """Returns (…, 3) bytes; NaN is grey."""
+        """Returns the colours of fractions, (…, 3) bytes; NaN is grey."""
         return self.build_palette()[find_levels(fractions)]
 
 
 def find_levels(fractions: np.ndarray) -> np.ndarray:
-    """Returns the indices of fractions in a palette."""
+    """Returns the indices of fractions in the palette of `Ramp.build_palette`."""
     levels = np.rint(np.nan_to_num(fractions) * (NUM_LEVELS - 1))
     return np.where(np.isnan(fractions), NUM_LEVELS, levels).astype(np.uint8)
 

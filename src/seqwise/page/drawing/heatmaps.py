@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqwise.page.drawing.canvas import BAR_WIDTH, LINE_HEIGHT, MARGIN, MUTED, WIDTH, Canvas, format_limit, set_minus
+from seqwise.page.drawing.canvas import (
+    BAR_WIDTH,
+    LINE_HEIGHT,
+    MARGIN,
+    MUTED,
+    WIDTH,
+    Canvas,
+    format_limit,
+    replace_minus,
+)
 from seqwise.page.drawing.colours import Ramp, choose_ink, find_levels, make_ramp
 from seqwise.page.figures import Heatmap, HeatmapGrid
 from seqwise.page.labels import are_numbered, format_number, measure_pixels, shorten, shorten_all
@@ -23,11 +32,12 @@ from seqwise.page.scales import (
 
 MAX_CELLS = 1000  # rows or columns; larger matrices are reduced
 NAMED_CELL = 13  # pixels that a cell needs to have its name beside it
-MAX_NAMED = 120  # names, for which a figure becomes as large as it must
+MAX_NAMED = 120  # rows or columns that all get a name, for which the figure grows if necessary
 MIN_CELL, MAX_CELL_WIDTH, MAX_CELL_HEIGHT = 3, 48, 28
-MAX_SIZE, HEIGHT = 1500, 420  # of a matrix; of one whose rows are thin
+MAX_SIZE, HEIGHT = 1500, 420  # maximum size of a matrix; height up to which its rows are enlarged
 NAME_WIDTH = 110
-NUMBER_WIDTH, NUMBER_HEIGHT, MAX_NUMBERS = 36, 17, 14  # of cells that show their numbers
+NUMBER_WIDTH, NUMBER_HEIGHT = 36, 17  # minimum size of cells that show their numbers
+MAX_NUMBERS = 14  # rows of a square matrix whose cells may be wider than high, to have room for numbers
 MIN_PANEL, PANEL_GAP = 44, 8
 
 
@@ -138,11 +148,11 @@ def _measure(panels: Sequence[Heatmap], num_columns: int) -> tuple[list[Matrix],
 def _choose_cell(rows: Sequence[str], columns: Sequence[str], room: float) -> tuple[float, float]:
     """Returns width and height of the cells of a single heatmap, such that its names can be read."""
     width = min(room / len(columns), MAX_CELL_WIDTH)
-    if _needs_all(columns):
+    if _are_all_named(columns):
         width = max(width, NAMED_CELL)
     width = max(width, min(MIN_CELL, MAX_SIZE / len(columns)))
     height = min(HEIGHT / len(rows), MAX_CELL_HEIGHT)
-    if _needs_all(rows):
+    if _are_all_named(rows):
         height = max(height, NAMED_CELL)
     height = max(height, min(MIN_CELL, MAX_SIZE / len(rows)))
     if len(rows) == len(columns) and len(rows) > MAX_NUMBERS:
@@ -150,7 +160,7 @@ def _choose_cell(rows: Sequence[str], columns: Sequence[str], room: float) -> tu
     return width, height
 
 
-def _needs_all(names: Sequence[str]) -> bool:
+def _are_all_named(names: Sequence[str]) -> bool:
     return len(names) <= MAX_NAMED and not are_numbered(names)
 
 
@@ -195,9 +205,9 @@ def _format_cell(value: float, values: np.ndarray) -> str:
     """Returns a number with as many decimals as the largest of the matrix needs for two digits."""
     largest = np.nanmax(np.abs(values))
     if np.nansum(np.abs(values - np.round(values))) == 0 or not 1e-3 <= largest < 1e4:
-        return set_minus(format_number(value))
+        return replace_minus(format_number(value))
     decimals = max(0, 2 - math.ceil(math.log10(largest)))
-    return set_minus(f"{value:.{decimals}f}")
+    return replace_minus(f"{value:.{decimals}f}")
 
 
 def _measure_names(matrix: Matrix) -> float:

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqwise.page.drawing.canvas import INK, LINE_HEIGHT, MARGIN, MUTED, RULE, WIDTH, Canvas, format_limit, set_minus
+from seqwise.page.drawing.canvas import (
+    INK,
+    LINE_HEIGHT,
+    MARGIN,
+    MUTED,
+    RULE,
+    WIDTH,
+    Canvas,
+    format_limit,
+    replace_minus,
+)
 from seqwise.page.drawing.colours import choose_ink, format_colour, lighten, make_ramp
 from seqwise.page.figures import BarChart, Findings, Table, TokenText
 from seqwise.page.labels import format_number, measure_pixels, shorten, shorten_all, show_text, wrap
@@ -76,7 +86,7 @@ def _add_bar(
             for x in (low, high):
                 canvas.add_line([(x, middle - 4), (x, middle + 4)], INK, 1.2)
             start, end = min(start, low), max(end, high)
-    text = set_minus(format_number(value))
+    text = replace_minus(format_number(value))
     length = measure_pixels(text)
     x = start - 5 - length if value < 0 else end + 5
     canvas.add_rectangle(x - 1, y, length + 2, BAR_HEIGHT, fill="#ffffff")  # over the grid lines
@@ -151,7 +161,7 @@ def _add_table_row(
 
 
 def _format_entry(entry: str | float | int | None) -> str:
-    return show_text(entry) if isinstance(entry, str) else set_minus(format_number(entry))
+    return show_text(entry) if isinstance(entry, str) else replace_minus(format_number(entry))
 
 
 def draw_findings(figure: Findings) -> Canvas:

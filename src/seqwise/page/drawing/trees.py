@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from seqwise.page.drawing.canvas import INK, MARGIN, MUTED, Canvas, set_minus
+from seqwise.page.drawing.canvas import INK, MARGIN, MUTED, Canvas, replace_minus
 from seqwise.page.figures import Tree, TreeNode
 from seqwise.page.labels import format_number, measure_pixels, shorten_all
 from seqwise.page.palette import ROLES
@@ -32,7 +32,7 @@ def draw_tree(figure: Tree) -> Canvas:
     _add_legend(canvas, figure, nodes)
     children, depths = _find_children(nodes)
     names = shorten_all([node.label for node in nodes], NAME_WIDTH, measure_pixels)
-    values = [set_minus(format_number(node.value)) for node in nodes]
+    values = [replace_minus(format_number(node.value)) for node in nodes]
     rows = _place_rows(nodes, children)
     widths = [measure_pixels(name) + 6 + measure_pixels(value) for name, value in zip(names, values)]
     starts = _place_columns(depths, widths)

@@ -1,4 +1,4 @@
-"""Figures as text for a terminal. `draw_text` is the entrance; the other modules draw one group of figures each."""
+"""Figures as text for a terminal. `draw_text` is the entry point; the other modules draw one group of figures each."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def draw_bars(figure: BarChart, screen: Screen) -> list[str]:
     for name, number, index in zip(names, numbers, shown):
         bar = _draw_bar(np.nan_to_num(values[index]) * scale, round(-low * scale), room)
         lines.append(f"{name} {screen.paint(bar, styles[index].colours[1])} {number}")
-    rest = f" ({len(shown)} of {len(values):,}, the largest)" if len(shown) < len(values) else ""
+    rest = f" ({len(shown)} of {len(values):,}: those furthest from zero)" if len(shown) < len(values) else ""
     return [*lines, f"bars: {show_line(figure.value_label)}{rest}"]
 
 

@@ -37,15 +37,15 @@ Grid = list[list[str]]  # a character for each line and column; wide characters 
 def draw_lines(figure: LineChart, screen: Screen) -> list[str]:
     """Returns lines in braille dots, each marked by a letter, and a table with the ends of each series."""
     series = list(figure.series)
-    across = [reference.value for reference in figure.references if reference.axis == "x"]
-    along = [reference.value for reference in figure.references if reference.axis == "y"]
-    x_axis = make_axis([np.array(across), *(each.x for each in series)], figure.x_log, is_tight=True)
-    y_axis = make_axis([np.array(along), *(each.y for each in series)], figure.y_log)
+    x_references = [reference.value for reference in figure.references if reference.axis == "x"]
+    y_references = [reference.value for reference in figure.references if reference.axis == "y"]
+    x_axis = make_axis([np.array(x_references), *(each.x for each in series)], figure.x_log, is_tight=True)
+    y_axis = make_axis([np.array(y_references), *(each.y for each in series)], figure.y_log)
     width = screen.width - _measure_ticks(y_axis) - 2
     grid: Grid = [[" "] * width for _ in range(HEIGHT)]
-    for value in along:
+    for value in y_references:
         _fill(grid, [_to_cell(1 - y_axis.locate(value), HEIGHT)], range(width), "┄")
-    for value in across:
+    for value in x_references:
         _fill(grid, range(HEIGHT), [_to_cell(x_axis.locate(value), width)], "┊")
     letters: list[tuple[int, int, str]] = []
     styles = choose_styles([each.name for each in series], [each.role for each in series])
@@ -57,7 +57,7 @@ def draw_lines(figure: LineChart, screen: Screen) -> list[str]:
             letters += _place_letters(dots, index, len(series), screen.paint(LETTERS[index % len(LETTERS)], colour))
     for row, column, letter in letters:
         grid[row][column] = letter
-    plot = _frame(grid, x_axis, y_axis, figure.x_label, figure.y_label, figure.x_names)
+    plot = _add_frame(grid, x_axis, y_axis, figure.x_label, figure.y_label, figure.x_names)
     references = [
         f"{'┄' if each.axis == 'y' else '┊'} {show_line(each.label)}: {format_tick(each.value)}"
         for each in figure.references
@@ -109,7 +109,7 @@ def _place_letters(dots: np.ndarray, index: int, num_series: int, letter: str) -
     return [(int(np.argmax(dots[:, column] > 0)), column, letter) for column in chosen]
 
 
-def _frame(
+def _add_frame(
     grid: Grid, x_axis: Axis, y_axis: Axis, x_label: str, y_label: str, x_names: Sequence[str] = ()
 ) -> list[str]:
     """Returns a plot with its axes, ticks and labels."""
@@ -179,7 +179,7 @@ def draw_scatter(figure: ScatterPlot, screen: Screen) -> list[str]:
     for index in far[: 5 * NUM_NAMES] if figure.names else []:
         if num_names < NUM_NAMES:
             num_names += _write_name(grid, *places[index], fit_name(figure.names[index], NAME_WIDTH))
-    lines = _frame(grid, x_axis, y_axis, figure.x_label, figure.y_label)
+    lines = _add_frame(grid, x_axis, y_axis, figure.x_label, figure.y_label)
     return [*lines, *legend, *_describe_extremes(figure, [int(index) for index in visible])]
 
 

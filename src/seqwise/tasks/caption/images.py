@@ -41,7 +41,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".ti
 ARRAY_SUFFIX = ".npy"
 SUFFIXES = (*IMAGE_SUFFIXES, ARRAY_SUFFIX)
 MAX_IMAGE_SIZE = 64  # pixels, unless set: larger images cost small models time and do not improve them
-SIZE_SAMPLE = 200  # images that are examined to choose the size
+SIZE_SAMPLE = 200  # approximate number of images that are examined to choose the size
 CHANNELS = (1, 3, 4)
 KINDS = {"images": "an image", "frames": "a clip of frames", "features": "an array of features"}  # name → description
 
@@ -180,7 +180,7 @@ def read_location(location: ImageLocation, archives: Mapping[Path, zipfile.ZipFi
     except OSError as error:
         raise read_error(error, location.path) from None
     except (RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        # a password or an unsupported compression, and three kinds of damage
+        # RuntimeError: a password or an unsupported compression; the others: a damaged archive
         cause = str(error) or "it ends too early"
         raise DataError(f"the file cannot be unpacked: {cause}.", fix="Pack it again.", file=location.path) from None
 
@@ -275,7 +275,7 @@ def decode_image(data: bytes, size: int) -> DecodedImage:
     """Returns the image in the content of a PNG, JPEG or similar file."""
     with _open_image(data) as image:
         image.draft(None, (2 * size, 2 * size))  # a large JPEG is decoded at an eighth of its size if that suffices
-        return _to_square(ImageOps.exif_transpose(image), size)
+        return _fit_into_square(ImageOps.exif_transpose(image), size)
 
 
 def decode_array(array: np.ndarray, size: int) -> DecodedImage:
@@ -298,8 +298,8 @@ def decode_array(array: np.ndarray, size: int) -> DecodedImage:
         array = array[..., 0]
         has_channels = False
     if array.ndim - has_channels == 2:
-        return _to_square(Image.fromarray(array), size)
-    return _stack_frames([_to_square(Image.fromarray(frame), size) for frame in array])
+        return _fit_into_square(Image.fromarray(array), size)
+    return _stack_frames([_fit_into_square(Image.fromarray(frame), size) for frame in array])
 
 
 def load_array(data: bytes) -> np.ndarray:
@@ -332,8 +332,8 @@ def _stack_frames(frames: Sequence[DecodedImage]) -> DecodedImage:
     return DecodedImage("frames", np.stack([frame.array for frame in frames]), conversions=tuple(conversions))
 
 
-def _to_square(image: Image.Image, size: int) -> DecodedImage:
-    """Returns the image scaled into the middle of a black square."""
+def _fit_into_square(image: Image.Image, size: int) -> DecodedImage:
+    """Returns the image scaled and centred on a black square of `size` pixels."""
     conversions = []
     if "A" in image.mode or "a" in image.mode or "transparency" in image.info:
         image = image.convert("RGBA")

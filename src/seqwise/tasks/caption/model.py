@@ -1,4 +1,4 @@
-"""The captioning model, which is an image encoder and a decoder over its regions, and the batches for it.
+"""The captioning model, an image encoder and a decoder that attends to its regions; and the batches for it.
 
 The module knows nothing of files or text.
 """
@@ -111,7 +111,7 @@ class CaptionModel(nn.Module):
         self.encoder = build_image_encoder(settings, feature_width, max_regions)
         width: int = self.encoder.width  # type: ignore[assignment]
         self.decoder = TokenDecoder(settings, vocabulary_size, width, max_length, caption.attention, counts=counts)
-        self.drop = VariationalDropout(settings.network.dropout)
+        self.memory_dropout = VariationalDropout(settings.network.dropout)
         self.label_smoothing, self.flip, self.max_shift = caption.label_smoothing, caption.flip, caption.shift
         self.has_pixels = caption.encoder != "features"
 
@@ -126,4 +126,4 @@ class CaptionModel(nn.Module):
         if self.training and self.has_pixels and (self.max_shift or self.flip):
             images = shift_and_flip(images, self.max_shift, self.flip)
         memory = self.encoder(images, lengths)
-        return Memory(self.drop(memory.vectors), memory.lengths)
+        return Memory(self.memory_dropout(memory.vectors), memory.lengths)

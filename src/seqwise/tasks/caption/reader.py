@@ -47,7 +47,7 @@ COLUMNS = ("image", "caption")
 SPLIT_COLUMN = "split"
 FEATURES_FILE = "features.npy"  # one array for all images; the column `image` then holds row indices, from 0
 BUILTIN = "builtin:shapes"
-# The description is part of the fingerprint of the data: it cannot change.
+# The description, and "pictures" in the split rules below, are part of the fingerprint of the data: they cannot change.
 BUILTIN_DESCRIPTION = "drawn pictures with the caption that each determines"
 ONE_SPLIT_FIX = "All captions of an image belong to one split."
 DROP_BROKEN_FIX = "Or pass --caption.on-broken drop to leave such images out and count them."

@@ -37,7 +37,7 @@ PIXEL_NOISE, COLOUR_NOISE = 17.0, 18.0  # maximum deviation of a pixel, and of t
 def draw_shapes(count: int = NUM_IMAGES) -> tuple[np.ndarray, list[str]]:
     """Returns images (N, 32, 32, 3) uint8 and a caption for each; the same on every machine."""
     generator = np.random.RandomState(SEED)
-    is_large, colour, shape = (generator.randint(0, top, (2, count)) for top in (2, len(COLOURS), len(SHAPES)))
+    is_large, colour, shape = (generator.randint(0, stop, (2, count)) for stop in (2, len(COLOURS), len(SHAPES)))
     is_vertical = generator.random_sample(count) < 0.5  # one above the other, rather than side by side
     is_single = generator.random_sample(count) < SINGLE_SHARE
     bounds = np.array(list(RADII.values()))[is_large]  # (2, N, 2)

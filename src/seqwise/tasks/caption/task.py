@@ -70,12 +70,12 @@ MAX_LENGTH = 64  # tokens per caption including <eos>; --data.max-length overrid
 MANY_CAPTIONS, MIN_COUNT = 5_000, 3  # with this many captions, the vocabulary has only words that occur MIN_COUNT times
 LENGTH_BUCKET = 16  # tokens; finer buckets would hold one kind of sentence each, and so one kind of image
 VALIDATION_IMAGES = 200  # images that are captioned at each validation
-MIN_NATURAL_VOCABULARY = 1_000  # with fewer tokens the image determines every word; with more, captions vary by author
+MIN_NATURAL_VOCABULARY = 1_000  # larger vocabularies are assumed to be those of captions written freely by people
 MIN_BLEU_WORDS = 4  # BLEU counts n-grams up to this length, so it says nothing about shorter captions
 
 
 def set_caption_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
-    """Chooses defaults: small networks on a CPU, which processes some hundred images per second; a GPU thousands."""
+    """Chooses the settings that are not set: a CPU trains on some hundred images per second, a GPU on thousands."""
     is_transformer, cuda = settings.model == "transformer", context.cuda
     has_natural_captions = context.vocabulary_size > MIN_NATURAL_VOCABULARY
     set_default("network.width", (256 if is_transformer else 384) if cuda else 96)
@@ -99,7 +99,7 @@ def set_caption_defaults(settings: ResolvedSettings, context: DefaultsContext, s
     set_default("training.learning_rate", 1e-3 if cuda else 3e-3)
     set_default("training.weight_decay", 0.05 if has_natural_captions else 0.01)
     if has_natural_captions and cuda:
-        set_default("training.ema", 0.999)  # Flickr8k: with it and a lower rate 60 % of the captions differ, not 26 %
+        set_default("training.ema", 0.999)  # Flickr8k, with a lower rate: 60 distinct captions per 100, without 26
 
 
 class Caption(ExampleTask):
@@ -147,7 +147,7 @@ class Caption(ExampleTask):
         attributes: dict[str, Any] = {"kind": images.kind, "width": images.width, "regions": images.max_length}
         if splits.name.startswith("builtin:"):
             attributes["example"] = f"{splits.name}/0"
-        return Preprocessor({"text": build_tokenizer(splits.parts["train"], settings, log)}, attributes)
+        return Preprocessor({"text": train_tokenizer(splits.parts["train"], settings, log)}, attributes)
 
     def describe_sizes(self) -> tuple[str, ...]:
         num_captions = sum(len(captions.token_ids) for captions in self.captions.values())
@@ -202,7 +202,7 @@ class Caption(ExampleTask):
     def validate(
         self, model: CaptionModel, settings: ResolvedSettings, world: ProcessGroup, share: float = 1.0
     ) -> dict[str, float]:
-        """Returns the loss of all captions, and BLEU and exact match of the first `VALIDATION_IMAGES` images."""
+        """Returns the loss of the captions, and BLEU and exact match of at most `VALIDATION_IMAGES` images."""
         encoded = self.captions["valid"]
         batches = iterate_by_length(encoded.lengths, BATCH_SIZE, None, world.rank, world.size, share)
         sums = sum_losses(model, (encoded.collate(indices, self.max_length) for indices in batches))
@@ -344,7 +344,7 @@ def derive_settings_from_data(settings: Settings, kind: str, image_size: int) ->
     caption.frames, caption.image_size = kind == "frames", image_size or caption.image_size
 
 
-def build_tokenizer(examples: Sequence[CaptionedImage], settings: Settings, log: LogFunction) -> Tokenizer:
+def train_tokenizer(examples: Sequence[CaptionedImage], settings: Settings, log: LogFunction) -> Tokenizer:
     """Returns a tokeniser trained on the captions; writes its kind and size into `settings` where they are not set."""
     text, captions = settings.text, [caption for example in examples for caption in example.captions]
     if text.tokenizer is None:

@@ -22,14 +22,7 @@ from torch.nn import functional as F
 from seqwise.metrics.evaluation import Baseline
 from seqwise.tasks.training_summary import TrainingSummary
 
-PENALTIES = (
-    10.0,
-    3.0,
-    1.0,
-    0.3,
-    0.1,
-    0.03,
-)  # factors of half the sum of squared weights, beside the summed loss
+PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03)  # L2 penalties, as `LogisticRegression.fit` defines them
 MAX_TEXTS = 50_000  # of the training split, evenly spaced; a tenth as many for validation
 MAX_WEIGHTS = 4_000_000  # 16 MB; with many labels only the most frequent features get weights
 MAX_ITERATIONS = 100  # of L-BFGS with one penalty, from the weights of the penalty before
@@ -143,14 +136,14 @@ def fit_logistic_regression(
 
     `texts` are the token ids of texts and `targets` their label ids, by split.
     """
-    strides = {
+    samples = {
         split: slice(None, None, -(-len(texts[split]) // limit))
         for split, limit in (("train", MAX_TEXTS), ("valid", MAX_TEXTS // 10))
     }
-    sampled_texts = {split: list(texts[split][stride]) for split, stride in strides.items()}
-    sampled_targets = {split: torch.from_numpy(targets[split][stride]) for split, stride in strides.items()}
+    sampled_texts = {split: list(texts[split][sample]) for split, sample in samples.items()}
+    sampled_targets = {split: torch.from_numpy(targets[split][sample]) for split, sample in samples.items()}
     vectorizer = TfidfVectorizer.fit(sampled_texts["train"], max(1, MAX_WEIGHTS // num_labels), bigram_base)
-    matrices = {split: vectorizer.transform(sample) for split, sample in sampled_texts.items()}
+    matrices = {split: vectorizer.transform(sampled) for split, sampled in sampled_texts.items()}
     model, best = LogisticRegression.create(len(vectorizer.features), num_labels), None
     for penalty in PENALTIES:  # a weak penalty needs many iterations, unless it starts from nearly the same weights
         model.fit(matrices["train"], sampled_targets["train"], penalty)
@@ -193,11 +186,18 @@ def compute_baselines(
         return []
     arrays = training.arrays
     frequent_label = int(arrays["label_counts"].argmax())
-    always = f"It always predicts {abbreviate(labels[frequent_label])}, the most frequent label of the training split."
+    name = abbreviate(labels[frequent_label])
     model = LogisticRegression(torch.from_numpy(arrays["weight"]), torch.from_numpy(arrays["bias"]))
     predicted = model.predict(TfidfVectorizer(arrays["features"], arrays["idf"]).transform(texts))
-    regression = f"Logistic regression on the {token_unit} of the text, whatever their order (tf-idf, L2 penalty)."
     return [
-        Baseline(f"bag of {token_unit}", float((predicted == targets).mean()), regression),
-        Baseline("most frequent label", float((targets == frequent_label).mean()), always),
+        Baseline(
+            f"bag of {token_unit}",
+            float((predicted == targets).mean()),
+            f"Logistic regression on the {token_unit} of the text, whatever their order (tf-idf, L2 penalty).",
+        ),
+        Baseline(
+            "most frequent label",
+            float((targets == frequent_label).mean()),
+            f"It always predicts {name}, the most frequent label of the training split.",
+        ),
     ]

@@ -21,7 +21,7 @@ from seqwise.data.tables import SUFFIXES as TABLE_SUFFIXES
 from seqwise.errors import Findings
 
 UNLABELLED = {"unsup", "unlabeled", "unlabelled"}  # folders of texts without a label, as in the IMDb reviews
-OTHER_FILES = re.compile(r"(readme|licen[cs]e|changelog)\b.*", re.IGNORECASE)
+OTHER_FILES = re.compile(r"(readme|licen[cs]e|changelog)\b.*", re.IGNORECASE)  # which are no examples
 SPLIT_WORD = re.compile(rf"(^|[._\-\s]+)({'|'.join(SPLIT_NAMES)})(?=$|[._\-\s])", re.IGNORECASE)
 NUM_LINES = 20  # lines of a file that are read to recognise a table
 Labels = dict[Path, tuple[str, str]]  # file → its split and its label
@@ -47,7 +47,7 @@ def find_labelled_files(folder: Path, findings: Findings | None = None) -> Label
         first_files = {label: path for path, (_, label) in reversed(labels.items())}
         if len(first_files) < 2 or any(map(_is_table, first_files.values())):
             continue
-        splits = {split: [path for path, (own_split, _) in labels.items() if own_split == split] for split in SPLITS}
+        splits = {split: [path for path, (file_split, _) in labels.items() if file_split == split] for split in SPLITS}
         for path in texts:
             if path not in labels and findings is not None:
                 findings.warn("files without a label, which are not read", path)

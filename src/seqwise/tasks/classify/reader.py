@@ -35,10 +35,9 @@ from seqwise.tasks.classify.folders import LabelledFiles, find_labelled_files
 
 SUFFIXES = (*TABLE_SUFFIXES, ".txt")
 MAX_IMBALANCE = 10  # a larger ratio of the most frequent to the rarest label gives a warning
-# Labels that are many different numbers may be scores, not classes: more than this many give a warning; more than that
-# many are an error, if some are fractions or each has few examples on average.
-MAX_NUMERIC_LABELS, MAX_SCORES = 10, 20
-MIN_EXAMPLES_PER_SCORE = 5
+# Labels that are many different numbers may be scores to predict (regression), not classes.
+MAX_NUMERIC_LABELS = 10  # more give a warning
+MAX_SCORES, MIN_EXAMPLES_PER_SCORE = 20, 5  # more, with fractions or fewer examples each on average, are an error
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # The description is part of the fingerprint of the data: it cannot change.
 BUILTIN_DESCRIPTION = "docstrings of the standard library, without the names of their modules"
@@ -173,7 +172,7 @@ def _check_first_line(table: Table, findings: Findings, columns: Sequence[str] |
 
 
 def _move_unseen_labels_to_train(splits: Splits[LabelledText]) -> None:
-    """Returns held-out examples to training if splitting a file has removed all examples of their label from it."""
+    """Moves held-out examples back to training if splitting a file has removed all examples of their label from it."""
     train = splits.parts["train"]
     training_labels = {example.label for example in train}
     training_files = {example.file for example in train}

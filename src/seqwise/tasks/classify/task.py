@@ -59,12 +59,10 @@ from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Prepro
 from seqwise.text.tokenizer import Tokenizer
 
 PAD = "<pad>"
-MAX_TOKENS = 2_048  # tokens of one text, unless set; longer texts are truncated. Measured in docs/classify.md
+MAX_LENGTH = 2_048  # tokens of one text, unless set; longer texts are truncated. Measured in docs/classify.md
 MAX_VOCABULARY = 50_000  # size of the vocabulary, unless set
-MIN_UNSPACED_LENGTH = 15  # mean letters between spaces above which a script is assumed to have no spaces
-MAX_NAME_WORDS = (
-    1.5  # mean words of a text up to which texts are assumed to be names or codes, whose words rarely repeat
-)
+MIN_UNSPACED_LENGTH = 15  # mean letters between spaces from which on a script is assumed to have no spaces
+MAX_NAME_WORDS = 1.5  # mean words per text up to which texts are assumed to be names or codes, which rarely repeat
 CHUNK_SIZE = 2_048  # inputs that are sorted by length together
 
 
@@ -83,7 +81,7 @@ class Classify(ExampleTask):
         self.token_ids = {split: encode(preprocessor.tokenizer, examples) for split, examples in splits.parts.items()}
         self.label_ids = {split: get_label_ids(examples, self.labels) for split, examples in splits.parts.items()}
         if settings.data.max_length is None:
-            settings.data.max_length = min(MAX_TOKENS, max(1, self.size().max_length))
+            settings.data.max_length = min(MAX_LENGTH, max(1, self.size().max_length))
         self.max_length = settings.data.max_length
         warning = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, examples in splits.parts.items():

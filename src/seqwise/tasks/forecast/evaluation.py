@@ -36,7 +36,7 @@ def get_definitions(season: int, quantiles: Sequence[float]) -> dict[str, str]:
     definitions = {
         "mse": f"mean squared error {scope}",
         "mae": f"mean absolute error {scope}",
-        "mase": f"mean over series of MAE / mean |y(t) - y(t-{season})| in the training part; any scale",
+        "mase": f"mean over series of MAE / mean |y(t) - y(t-{season})| in the training split; any scale",
     }
     rules = {
         NAIVE: "the last value again",
@@ -89,7 +89,7 @@ class ErrorSums:
         self.num_covered += float(((truth >= forecasts[..., low]) & (truth <= forecasts[..., high]) & mask).sum())
 
     def compute_metrics(self, deviation: np.ndarray, in_sample_error: np.ndarray) -> dict[str, float]:
-        """Returns all metrics by name. `deviation` is the original scale of each series (C,), for MASE."""
+        """Returns all metrics by name; MASE from the standard deviation and the in-sample error of each series (C,)."""
         count = max(1.0, float(self.num_targets.sum()))
         metrics: dict[str, float] = {}
         for name in self.squared:
@@ -334,9 +334,9 @@ def hash_windows(rolling: RollingWindows, windows: np.ndarray) -> np.ndarray:
     for series in np.unique(windows[:, 1]):
         has_series = windows[:, 1] == series
         ends = windows[has_series, 0] + rolling.horizon
-        values = np.concatenate([np.zeros(length), rolling.original[:, series]])  # there may be few steps before
-        is_equal = np.concatenate([[0], np.cumsum(values[1:] == values[:-1])])
-        is_constant = is_equal[ends + length - 1] - is_equal[ends] == length - 1
+        values = np.concatenate([np.zeros(length), rolling.original[:, series]])  # a window may begin before the table
+        num_repeats = np.concatenate([[0], np.cumsum(values[1:] == values[:-1])])  # up to each value
+        is_constant = num_repeats[ends + length - 1] - num_repeats[ends] == length - 1
         times = (grid.first + (ends - 1) * grid.step).astype(np.int64).view(np.uint64)
         keys = hash_sequences(values.view(np.uint64), length)[ends] ^ mix_bits(times)
         name = hash_texts([rolling.series.names[series]])

@@ -1,4 +1,4 @@
-"""Forecasts the steps after the end of a table, as CSV, JSON and a plot. The module knows nothing of training."""
+"""Forecasts the steps after the end of a table, and formats them as CSV and as a plot. It knows nothing of training."""
 
 from __future__ import annotations
 

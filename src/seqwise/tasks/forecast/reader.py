@@ -99,12 +99,12 @@ def read_series(
     if columns.time:
         ticks, style = parse_timestamps(table, columns.time, grid, settings.forecast.date_order)
     else:
-        ticks, style = _count_rows(table, columns)
+        ticks, style = _number_rows(table, columns)
     findings.raise_errors()
     groups = _group_rows(table, columns, ticks)
     for row, column in np.argwhere(np.isnan(known)).tolist():
         problem = f"column {columns.known[column]!r} is to be known in advance, but the value is missing."
-        table.error(row, problem, "Give it a value, or leave the column out of --forecast.known-future.")
+        table.add_error(row, problem, "Give it a value, or leave the column out of --forecast.known-future.")
     findings.raise_errors()
     grid = infer_grid(np.unique(ticks), style) if grid is None else grid.align(ticks)
     steps = _find_steps(table, groups, ticks, grid, policy)
@@ -131,8 +131,8 @@ def read_series(
     )
 
 
-def _count_rows(table: TextTable, columns: SeriesColumns) -> tuple[np.ndarray, str]:
-    """Returns the position of each row within its series, as its time, and the style of such timestamps."""
+def _number_rows(table: TextTable, columns: SeriesColumns) -> tuple[np.ndarray, str]:
+    """Returns the number of each row within its series, which serves as its timestamp, and the style "row"."""
     counts: Counter[str] = Counter()
     ticks = []
     for name in table.columns[columns.series] if columns.series else [""] * len(table.locations):
@@ -147,20 +147,20 @@ def _group_rows(table: TextTable, columns: SeriesColumns, ticks: np.ndarray) -> 
     for row, name in enumerate(table.columns[columns.series] if columns.series else [""] * len(ticks)):
         if columns.series and not name.strip():
             problem = f"column {columns.series!r}: the name of the series is empty."
-            table.error(row, problem, "Each row must name its series.")
+            table.add_error(row, problem, "Each row must name its series.")
         row_lists.setdefault(name.strip(), []).append(row)
     groups = {}
     for name, row_list in row_lists.items():
         rows = np.array(row_list)
         for row in rows[1:][np.diff(ticks[rows]) < 0]:
-            table.warn(row, "rows out of order, which are sorted by time")
+            table.add_warning(row, "rows out of order, which are sorted by time")
         groups[name] = rows = rows[np.argsort(ticks[rows], kind="stable")]
         is_repeated = np.diff(ticks[rows]) == 0
         for previous, row in zip(rows[:-1][is_repeated], rows[1:][is_repeated]):
             timestamp = table.columns[columns.time][row].strip() + (f" of series {name!r}" if name else "")
             problem = f"the timestamp {timestamp} occurs twice, first in {format_location(*table.locations[previous])}."
             fix = "Remove one of the rows, or name the column that tells series apart with --forecast.series."
-            table.error(row, problem, fix)
+            table.add_error(row, problem, fix)
     return groups
 
 
@@ -177,22 +177,22 @@ def _find_steps(
         row = int(order[1:][np.diff(steps[order]).argmax()])
         span = f"the timestamps span {steps.max() + 1:,} steps {step_name}, but there are {len(steps):,} rows"
         fix = "A timestamp may be mistyped where this gap ends; otherwise sum or average the rows over longer steps."
-        table.error(row, f"{span}; the longest gap ends here.", fix)
+        table.add_error(row, f"{span}; the longest gap ends here.", fix)
         table.findings.raise_errors()
     for row in np.flatnonzero(offsets).tolist():
         if offsets[row] > MAX_OFFSET:
-            table.error(row, f"the timestamp is {offsets[row]:.2f} steps off the grid {step_name}.", EVEN_STEPS)
+            table.add_error(row, f"the timestamp is {offsets[row]:.2f} steps off the grid {step_name}.", EVEN_STEPS)
         else:
-            table.warn(row, f"timestamps a little off the grid {step_name}, moved to the nearest grid point")
+            table.add_warning(row, f"timestamps a little off the grid {step_name}, moved to the nearest grid point")
     for rows in groups.values():
         for row, distance in zip(rows[1:], np.diff(steps[rows]).tolist()):
             if distance == 0 and offsets[row] <= MAX_OFFSET:
-                table.error(row, f"two rows fall on the same step {step_name}.", EVEN_STEPS)
+                table.add_error(row, f"two rows fall on the same step {step_name}.", EVEN_STEPS)
             elif distance > 1 and policy == "stop":
                 problem = f"{pluralize(distance - 1, 'timestamps are missing')} before this row {step_name}."
-                table.error(row, problem, f"Insert them, or {FILL_OPTION}")
+                table.add_error(row, problem, f"Insert them, or {FILL_OPTION}")
             for _ in range(distance - 1):
-                table.warn(row, f"missing timestamps {step_name}, inserted with missing values")
+                table.add_warning(row, f"missing timestamps {step_name}, inserted with missing values")
     return steps
 
 
@@ -216,17 +216,18 @@ def _check_missing(
         present = np.flatnonzero(~np.isnan(column))
         if not len(present):
             fix = "Remove it, or choose others with --target."
-            table.error(rows[0], f"series {name!r} has no value at all.", fix)
+            table.add_error(rows[0], f"series {name!r} has no value at all.", fix)
             continue
         inside = slice(present[0], present[-1] + 1)
         for row in rows[inside][np.isnan(column[inside])]:
             if policy == "stop":
-                table.error(row, f"the value of {name!r} is missing.", f"Fill it in, or {FILL_OPTION}")
+                table.add_error(row, f"the value of {name!r} is missing.", f"Fill it in, or {FILL_OPTION}")
             else:
-                table.warn(row, f"missing values, filled with {FILL_NAMES[policy]}; never a target")
+                table.add_warning(row, f"missing values, filled with {FILL_NAMES[policy]}; never a target")
         for row in np.concatenate([rows[: inside.start], rows[inside.stop :]]):
             if steps[row] <= last_step:
-                table.warn(row, "values missing before the first or after the last one of their series, not used")
+                warning = "values missing before the first or after the last one of their series, not used"
+                table.add_warning(row, warning)
 
 
 def _place_on_grid(
@@ -261,7 +262,7 @@ def _find_split_ends(table: TextTable, steps: np.ndarray, end: int) -> tuple[int
         if split_steps.min() < ends[-1]:
             row = int(np.flatnonzero((splits == split) & (steps == split_steps.min()))[0])
             fix = "Splits of a forecast follow each other: train, then valid, then test."
-            table.error(row, f"the {split} rows must be later than the rows of the split before.", fix)
+            table.add_error(row, f"the {split} rows must be later than the rows of the split before.", fix)
             table.findings.raise_errors()
         ends.append(int(split_steps.max()) + 1)
     return ends[1], ends[2], min(ends[3], end)

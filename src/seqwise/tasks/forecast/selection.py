@@ -1,4 +1,4 @@
-"""The windows of a table that a trained run reads: all of them, or those of a split. It knows nothing of training."""
+"""Selects the windows of a table for a trained run: all, or those of a split. The module knows nothing of training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def build_windows(series: SeriesData, statistics: SeriesStatistics, settings: Re
 
 
 def read_windows(bundle: ModelBundle, data: str) -> RollingWindows:
-    """Reads a table, a path or the text itself, as the training data was read."""
+    """Reads a table, which is a path or the text itself, with the columns and the time grid of the training data."""
     statistics = SeriesStatistics.from_attributes(bundle.preprocessor.attributes)
     series = read_series(data, bundle.settings, statistics.columns, statistics.grid)
     return build_windows(series, statistics, bundle.settings)

@@ -73,17 +73,17 @@ class TextTable:
     file: str  # the first file
     findings: Findings
 
-    def error(self, row: int, problem: str, fix: str) -> None:
+    def add_error(self, row: int, problem: str, fix: str) -> None:
         """Adds an error about a row."""
         file, line = self.locations[row]
         self.findings.error(problem, fix=fix, file=file, line=line)
 
-    def warn(self, row: int, warning: str) -> None:
+    def add_warning(self, row: int, warning: str) -> None:
         """Adds a warning about a row."""
         self.findings.warn(warning, *self.locations[row])
 
     def join_time_columns(self, names: Sequence[str], date_order: str) -> None:
-        """Adds a column of timestamps that several columns have together; it is called by all their names."""
+        """Adds a column of timestamps joined from several columns; its name is their names, separated by commas."""
         name = ",".join(names)
         if len(names) > 1 and name not in self.columns:
             for column in names:
@@ -99,7 +99,7 @@ class TextTable:
         first_rows: dict[tuple[str, ...], int] = {}
         for row, fields in enumerate(zip(*self.columns.values())):
             if first_rows.setdefault(fields, row) != row:
-                self.warn(row, "rows equal to an earlier one, which are dropped")
+                self.add_warning(row, "rows equal to an earlier one, which are dropped")
         selected = list(first_rows.values())
         columns = {name: [texts[row] for row in selected] for name, texts in self.columns.items()}
         locations, splits = [self.locations[row] for row in selected], [self.splits[row] for row in selected]
@@ -242,7 +242,7 @@ def parse_numbers(table: TextTable, names: Sequence[str]) -> np.ndarray:
             elif text.strip().lower() not in MISSING_TEXTS:
                 problem = f"column {name!r}: expected a number, found {text.strip()[:40]!r}."
                 fix = "Write numbers with a decimal point and no other signs; leave a missing value empty."
-                table.error(row, problem, fix)
+                table.add_error(row, problem, fix)
     return values
 
 
@@ -267,5 +267,5 @@ def parse_timestamps(table: TextTable, column: str, grid: TimeGrid | None, date_
             fix = f"Timestamps are {FORMATS}, all in one format; or name another column with --forecast.time."
             if date_order != "auto":
                 fix += f" Dates are read as {DATE_ORDER} {date_order}."
-            table.error(row, problem, fix)
+            table.add_error(row, problem, fix)
     return ticks, style or "date"

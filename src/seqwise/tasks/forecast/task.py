@@ -135,7 +135,7 @@ class Forecast(Task):
         sizes = ", ".join(f"{split} {len(windows):,}" for split, windows in self.windows.items())
         return [
             f"{count}: {names}; {series.describe_span()}, {series.describe_time()}.",
-            f"{self.split_rule[0].upper()}{self.split_rule[1:]} Scaling is learned on the training part.",
+            f"{self.split_rule[0].upper()}{self.split_rule[1:]} Scaling is learned on the training split.",
             f"windows: {sizes}; each forecasts {rolling.horizon} steps from the last {rolling.lookback}.",
         ]
 
@@ -148,7 +148,7 @@ class Forecast(Task):
         constant_names = np.array(series.names)[is_constant(series.values[start:stop])].tolist()
         if constant_names:
             first = constant_names[0]
-            warnings.append(f"{len(constant_names):,} series never change in the training part (first: {first!r}).")
+            warnings.append(f"{len(constant_names):,} series never change in the training split (first: {first!r}).")
         num_unused = len(series.values) - series.end
         if num_unused:
             warnings.append(pluralize(num_unused, "rows after the last value, which are not used."))

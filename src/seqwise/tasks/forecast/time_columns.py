@@ -18,7 +18,7 @@ TIME_NAMES = (
     *("date", "time", "timestamp", "datetime", "date_time", "stamp", "ds", "dt", "ts", "t", "epoch", "period"),
     *("year", "month", "week", "day", "hour", "step", "index"),
 )
-UNITS = {
+UNITS = {  # unit → names of a column that holds it
     "year": ("year", "yr", "yyyy"),
     "month": ("month", "mo", "mnth", "mm", "quarter", "qtr"),
     "day": ("day", "dd", "dom", "day_of_month", "mday"),
@@ -27,7 +27,7 @@ UNITS = {
     "second": ("second", "sec", "secs"),
 }
 QUARTER_NAMES = ("quarter", "qtr")
-CLOCK_NAMES = ("time", *UNITS["hour"], "time_of_day", "clock")  # names of a column beside a column of dates
+CLOCK_NAMES = ("time", *UNITS["hour"], "time_of_day", "clock")  # names of a column of times beside one of dates
 NUMBER_STYLES = ("integer", "decimal", "year", "unix", "unix-ms")  # styles of timestamps that may be other numbers
 COUNTER_WARNING = "column of numbers that count, {!r}, which is read as time (or set --forecast.time or --target)"
 SAMPLE_SIZE = 20  # timestamps that are read to recognise a column
@@ -46,11 +46,11 @@ def find_time_columns(
         clocks = [name for name in clocks if name != dates[0]]
         is_repeated = _has_repeated_rows(columns, [dates[0], *([series] if series else [])])
         return ([dates[0], clocks[0]] if clocks and is_repeated else [dates[0]]), ""
-    # Columns for year, month, day, …: as many units as have a column, without a gap.
-    units = [next((by_lower_name[name] for name in names if name in by_lower_name), None) for names in UNITS.values()]
-    units = units[: units.index(None)] if None in units else units
-    if len(units) > 1:
-        return [name for name in units if name], ""
+    # Columns of year, month, day, …, up to the first unit without a column.
+    found = [next((by_lower_name[name] for name in names if name in by_lower_name), None) for names in UNITS.values()]
+    found = found[: found.index(None)] if None in found else found
+    if len(found) > 1:
+        return [name for name in found if name], ""
     numbers = [name for name, style in styles.items() if style and name.strip().lower() in TIME_NAMES]
     numbers = [name for name in numbers if not _is_cyclic(columns[name])]
     if numbers:

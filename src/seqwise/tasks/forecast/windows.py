@@ -1,4 +1,4 @@
-"""Rolling windows over series: splits by time, statistics of the training part, batches of (past, future).
+"""Rolling windows over series: splits by time, statistics of the training split, batches of (past, future).
 
     … past past past past | future future …         one window: the last `lookback` steps, and the `horizon` to forecast
         past past past past | future future …       the next one, one step later
@@ -27,9 +27,9 @@ from seqwise.tasks.forecast.reader import SeriesData, fill_missing
 from seqwise.tasks.forecast.table import SeriesColumns
 from seqwise.tasks.forecast.timestamps import TimeGrid
 
-MIN_CYCLES = 2  # a calendar cycle is a feature if the training part is at least this many cycles long
-MIN_AUTOCORRELATION = 0.2  # of a season
-DEFAULT_SPLITS = "0.7,0.1,0.2"  # shares of the steps for training, validation and testing
+MIN_CYCLES = 2  # a calendar cycle is a feature if the training split is at least this many cycles long
+MIN_AUTOCORRELATION = 0.2  # at the lag of a season
+DEFAULT_SPLITS = "0.7,0.1,0.2"  # shares of the steps for training, validation and test
 ROUNDING = 1e-12  # relative to the largest value: numbers that differ by less are equal
 
 
@@ -64,7 +64,7 @@ class SeriesStatistics:
     names: list[str]  # of the series, in the order of the arrays
     scaler: Standardizer
     known_scaler: Standardizer  # of the values known in advance
-    in_sample_error: np.ndarray  # (C,) mean |y_t - y_{t-season}| of the training part, for MASE
+    in_sample_error: np.ndarray  # (C,) mean |y_t - y_{t-season}| of the training split, for MASE
     season: int
     calendar: list[str]  # names of the calendar features
 
@@ -166,7 +166,7 @@ def compute_in_sample_error(values: np.ndarray, season: int) -> np.ndarray:
 
 
 def detect_season(values: np.ndarray) -> int | None:
-    """Returns the lag with the largest mean autocorrelation of (T, C) after it was negative, or None without a peak."""
+    """Returns the lag of the largest mean autocorrelation of (T, C) after the first negative one, or None."""
     num_steps = len(values)
     centred = np.nan_to_num(values - np.nanmean(values, axis=0))
     centred = centred[:, ~is_constant(values)]
@@ -184,11 +184,11 @@ def detect_season(values: np.ndarray) -> int | None:
 
 
 def check_training_values(series: SeriesData, stop: int) -> None:
-    """Raises an error for series without a value in the training part, which cannot be scaled."""
+    """Raises an error for series without a value in the training split, which cannot be scaled."""
     for index, name in enumerate(series.names):
         if np.isnan(series.values[:stop, index]).all():
             end = series.grid.format_timestamp(stop - 1)
-            problem = f"series {name!r} has no value in the training part, which ends at {end}."
+            problem = f"series {name!r} has no value in the training split, which ends at {end}."
             fix = "Leave it out, or move the border with --forecast.splits."
             raise DataError(problem, fix=fix, file=series.source)
 

@@ -1,4 +1,4 @@
-"""The language model: embedding, backbone, next-token head; and text generation with it. The task is in `task.py`."""
+"""The language model (embedding, backbone, next-token head) and text generation. The task is in `task.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.ngram import NGramModel
 from seqwise.text.tokenizer import TextStream, Tokenizer
 
-STEP_DTYPES = (torch.float32, torch.float64)
+STEP_DTYPES = (torch.float32, torch.float64)  # of weights with which `LanguageModel.build_step` works
 
 
 class LanguageModel(nn.Module):
@@ -91,10 +91,10 @@ class LanguageModel(nn.Module):
         return self.head(output.vectors[:, -1]), output.state
 
     def build_step(self, state: ModelState) -> LanguageModelStep | None:
-        """Returns a faster `next` for one token per sequence, from this state on, or None; its scores may be logits."""
-        is_changed = type(self).next is not LanguageModel.next or any(map(_has_hooks, self.modules()))
+        """Returns a faster `next` for one token per sequence, from this state on; None where it does not apply."""
+        is_customized = type(self).next is not LanguageModel.next or any(map(_has_hooks, self.modules()))
         weight = self.embedding.weight
-        if is_changed or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled(weight.device.type):
+        if is_customized or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled(weight.device.type):
             return None
         backbone_step = build_step(self.backbone, state) if weight.dtype in STEP_DTYPES else None
         return None if backbone_step is None else LanguageModelStep(self, backbone_step)

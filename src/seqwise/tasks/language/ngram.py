@@ -186,7 +186,7 @@ class NGram:
 class NGramModel(nn.Module):
     """An n-gram model as a module without parameters; `fit` or `load_tensors` sets its counts."""
 
-    finish_reason = "all n-grams are counted"
+    finish_reason = "all n-grams are counted"  # why training ends
 
     def __init__(self, order: int, vocabulary_size: int):
         super().__init__()

@@ -86,6 +86,7 @@ def set_language_defaults(settings: ResolvedSettings, context: DefaultsContext, 
     if is_recurrent:
         set_default("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[level])
     is_adam = settings.training.optimizer == "adamw"
+    # Family → learning rate, and the width × depth at which it was found.
     rates = {"transformer": (3e-3, 512), "feedforward": (2e-3, 512), "rnn": (4e-3, 384)}
     rate = scale_learning_rate(settings, *rates.get(settings.model, (6e-3, 384)))
     set_default("training.learning_rate", rate if is_adam else 10.0)

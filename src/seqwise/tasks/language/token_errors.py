@@ -1,6 +1,7 @@
 """The errors of models that predict tokens of a text: loss by frequency, context, kind of token and unknown tokens.
 
-Language and masked models share it. Tokens of one block of `BLOCK_TOKENS` depend on each other, and are one unit.
+The tasks language and masked share this module. Tokens of one block of `BLOCK_TOKENS` depend on each other, so a block
+is a unit.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from seqwise.text.tokenizer import Tokenizer
 
 LOSS = Metric("loss", lower_is_better=True, definition="mean negative log likelihood, nats per token")
 CONTEXT_TOKENS = 12  # shown before a token
-BOUNDS = (1, 10, 100, 1_000, 10_000)  # occurrences in training, or tokens of context, from which a band begins
+BOUNDS = (1, 10, 100, 1_000, 10_000)  # occurrences in training, or tokens of context, at which a slice begins
 KINDS = ("words", "continuations of words", "numbers", "punctuation marks", "line breaks", "other tokens")
 CHARACTER_KINDS = ("letters", "spaces", "digits", "punctuation marks", "line breaks", "other characters")
+WORD, CONTINUATION, NUMBER, PUNCTUATION, LINE_BREAK, OTHER = range(6)  # indices of KINDS
+LETTER, SPACE = 0, 1  # indices of CHARACTER_KINDS; its others are those of KINDS
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def build_report(
     num_available: int,
     is_in_window: bool = False,
 ) -> ErrorReport:
-    """Returns the errors of these tokens; with `is_in_window` their contexts are positions in the window."""
+    """Returns the errors of some of `num_available` tokens; with `is_in_window` contexts are positions in windows."""
     tokenizer = bundle.preprocessor.tokenizer
     previous, targets = store.read_sequences(scores.positions - 1, 2).astype(np.int64).T
     blocks, units = np.unique(scores.positions // BLOCK_TOKENS, return_inverse=True)
@@ -103,12 +106,12 @@ def build_groups(
     groups = []
     if bundle.training is not None and "token_counts" in bundle.training.arrays:
         counts = bundle.training.arrays["token_counts"][targets]
-        groups.append(group_bounds(items, "frequency in training", "tokens that occur {} times in training", counts))
+        groups.append(group_by_decade(items, "frequency in training", "tokens that occur {} times in training", counts))
     if is_in_window:
         template = "tokens at positions {} of the window"
         groups.append(items.group_bands("position in the window", template, contexts))
     else:
-        groups.append(group_bounds(items, "context in tokens", "tokens with {} tokens of context", contexts))
+        groups.append(group_by_decade(items, "context in tokens", "tokens with {} tokens of context", contexts))
     is_characters = tokenizer.kind == "characters"
     kinds = np.array([classify_token(tokenizer, token) for token in range(len(tokenizer))])
     groups.append(items.group("kind", CHARACTER_KINDS if is_characters else KINDS, kinds[targets]))
@@ -119,7 +122,7 @@ def build_groups(
     return groups
 
 
-def group_bounds(items: ScoredItems, name: str, template: str, values: np.ndarray) -> SliceGroup:
+def group_by_decade(items: ScoredItems, name: str, template: str, values: np.ndarray) -> SliceGroup:
     """Returns slices by the powers of ten between which values lie: 0, 1 to 9, 10 to 99 …"""
     texts = ["0", *(f"{low:,} to {high - 1:,}" for low, high in pairwise(BOUNDS)), f"{BOUNDS[-1]:,} or more"]
     return items.group(name, [template.format(text) for text in texts], np.searchsorted(BOUNDS, values, side="right"))
@@ -131,19 +134,19 @@ def classify_token(tokenizer: Tokenizer, token_id: int) -> int:
     spelling = name.removeprefix("##")
     content = spelling.strip()
     if token_id == tokenizer.end:
-        return 4
+        return LINE_BREAK
     if token_id == tokenizer.unknown or (token_id < len(tokenizer.specials) and content not in ("", "\n")):
-        return 5
+        return OTHER
     if not content:
-        return 4 if "\n" in name or not name else 1 if tokenizer.kind == "characters" else 5
+        return LINE_BREAK if "\n" in name or not name else SPACE if tokenizer.kind == "characters" else OTHER
     if any(character.isdigit() for character in content):
-        return 2
+        return NUMBER
     if not any(character.isalpha() for character in content):
-        return 3
+        return PUNCTUATION
     if tokenizer.kind == "characters":
-        return 0
+        return LETTER
     is_continuation = name.startswith("##") if tokenizer.kind == "wordpiece" else not name[:1].isspace()
-    return 1 if tokenizer.kind in ("wordpiece", "bpe") and is_continuation else 0
+    return CONTINUATION if tokenizer.kind in ("wordpiece", "bpe") and is_continuation else WORD
 
 
 def list_worst(tokenizer: Tokenizer, store: TokenStore, scores: TokenScores) -> Listing:

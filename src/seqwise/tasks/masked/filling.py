@@ -1,7 +1,7 @@
 """Fills `[MASK]` in texts with the most probable tokens, and collects the predictions of an evaluation by blocks.
 
 Each mask of a text is predicted on its own, while the others stay masked. The blocks of a text, and the tokens that are
-masked in them (`masking.py`), do not depend on the window of the model.
+masked in them (`masking.py`), do not depend on the window of the model: all models are scored on the same tokens.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _predict_positions(
 
 
 def exclude_tokens(tokenizer: Tokenizer, scores: Tensor) -> Tensor:
-    """Returns scores (N, V) with -∞ for tokens that are never predicted: special, unknown, and the line break."""
+    """Returns scores (N, V) with −∞ for tokens that are never predicted: special, unknown, and the line break."""
     excluded_ids = {*range(len(tokenizer.specials)), int(tokenizer.encode("\n").ids[0]), tokenizer.unknown} - {None}
     scores = scores.clone()
     scores[:, sorted(excluded_ids)] = -torch.inf

@@ -36,9 +36,9 @@ MIN_WINDOW = 3  # a masked token and one on each side
 
 @dataclass(frozen=True)
 class MaskedScores:
-    """Scores of the N masked tokens of a batch, window by window."""
+    """Losses and predictions of the N masked tokens of a batch, window by window."""
 
-    objective: Loss  # the training loss of these tokens
+    objective: Loss  # the training loss of these tokens: of a bidirectional language model that of both directions
     nats: Tensor  # (N,) float64, negative log likelihood of the true tokens
     predictions: Tensor  # (N,) the most probable tokens
     targets: Tensor  # (N,) the true tokens
@@ -88,7 +88,7 @@ class _TokenPredictor(nn.Module):
         return self.loss(self.states(batch.ids), batch), None
 
     def score(self, batch: MaskedBatch) -> MaskedScores:
-        """Returns the scores of a batch's masked tokens."""
+        """Returns losses and predictions of a batch's masked tokens, for evaluation."""
         rows, columns = batch.target_mask.nonzero(as_tuple=True)
         targets = batch.targets[rows, columns]
         scores = self.scores(self.states(batch.ids), rows, columns)
@@ -208,7 +208,7 @@ def set_masked_defaults(settings: ResolvedSettings, context: DefaultsContext, se
         set_transformer_defaults(settings, set_default, 64)
     set_default("data.order", "windows")
     set_default("data.window", max(3, min(128 if cuda else 64, context.num_tokens // 64)))
-    # Twice the batch size of the language task if only every seventh token is a target.
+    # Where only every seventh token is a target, twice the batch size of the language task.
     max_batch_size = (64 if cuda else 16) if is_recurrent else (128 if cuda else 32)
     set_batch_size(min(max_batch_size, context.num_tokens // 256), context, set_default)
     window = settings.data.window if isinstance(settings.data.window, int) else 1

@@ -52,7 +52,7 @@ from seqwise.text.tokenizer import Tokenizer
 
 EVALUATION_BATCH_SIZE = 32  # windows
 MAX_LATENCY_INPUTS = 100
-EXAMPLE = "the [MASK] of"  # input on the model card
+EXAMPLE = "the [MASK] of"  # an input for the model card
 
 DEFINITIONS = {
     "perplexity": "exp(N / masked_tokens), N the nats of the masked tokens; depends on the tokeniser",
@@ -249,9 +249,9 @@ def score_masked_tokens(
 ) -> tuple[float, int, float, int, int]:
     """Returns sums over this process's batches, of which a `share` is scored.
 
-    They are the training objective and its number of targets, then the nats, the number of correct predictions and the
-    number of the masked tokens. Positions, nats and predictions of the masked tokens of each batch are appended to
-    `predictions`, unless it is None.
+    They are the training loss and its number of targets; then, of the masked tokens, the nats, the number of correct
+    predictions, and the number of tokens. Positions, nats and predictions of the masked tokens of each batch are
+    appended to `predictions`, unless it is None.
     """
     model.eval()
     device = model.embedding.weight.device

@@ -40,14 +40,14 @@ from seqwise.tasks.defaults import (
 from seqwise.tasks.tag.spans import (
     Sentence,
     compute_allowed_transitions,
+    convert_to_bioes,
     extract_spans,
     replace_whitespace,
-    to_bioes,
 )
 from seqwise.tasks.task import Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 
-MAX_CHARACTERS = 32  # of a longer word only the first and the last 16 characters are read
+MAX_CHARACTERS = 32  # of a longer word only the first and the last 16 are read
 PADDING, UNKNOWN_CHARACTER = 0, 1  # ids of characters
 MIN_CHARACTER_COUNT = 2  # characters that are rarer in training are read as the unknown character
 SINGLETON_DROPOUT = 0.5  # Lample et al. 2016, section 4.3
@@ -123,7 +123,7 @@ class TagVocabulary:
     def get_tag_ids(self, tags: Sequence[str]) -> list[int]:
         """Returns the ids of a sentence's tags; a tag that does not occur in training gets id 0."""
         if self.has_spans:
-            tags = to_bioes(extract_spans(tags), len(tags))
+            tags = convert_to_bioes(extract_spans(tags), len(tags))
         return [self._tag_ids.get(tag, 0) for tag in tags]
 
 
@@ -160,7 +160,7 @@ class EncodedSentences:
 def build_word_vocabulary(
     sentences: Sequence[Sentence], settings: TextSettings, normalizes: bool, extra_words: Sequence[str] = ()
 ) -> Tokenizer:
-    """Returns the vocabulary of the training sentences and of `extra_words`, without those that lookup changes."""
+    """Returns the vocabulary of the training sentences and of the `extra_words` that lookup does not change."""
     normalize = normalize_word if normalizes else replace_whitespace
     texts = (" ".join(map(normalize, sentence.words)) for sentence in sentences)
     extra_words = [word for word in extra_words if not normalizes or word == normalize_word(word)]
@@ -252,9 +252,7 @@ def set_tag_defaults(settings: ResolvedSettings, context: DefaultsContext, set_d
     set_default("network.width", 256 if context.cuda else 200)
     set_default("network.depth", 2 if settings.model in ("transformer", "feedforward") else 1)
     set_default("network.embedding", 100)
-    set_default(
-        "tag.characters", 0 if settings.init else 64
-    )  # word vectors are the only input of a pre-trained encoder
+    set_default("tag.characters", 0 if settings.init else 64)  # a pre-trained encoder reads word vectors only
     set_default("tag.crf", False)  # `Tag.fit_preprocessor` has set it to True if the tags mark spans
     if settings.model in RECURRENT_FAMILIES:
         set_default("recurrent.bidirectional", True)  # the words after a word are as informative as those before it

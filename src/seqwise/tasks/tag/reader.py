@@ -182,7 +182,7 @@ def _check_tags(splits: TaggedSplits) -> None:
     for sentence in splits.all_examples():
         malformed_indices = [index for index, tag in enumerate(sentence.tags) if parse_tag(tag) is None]
         for index in malformed_indices:
-            file, line = sentence.location(index)
+            file, line = sentence.get_location(index)
             findings.error(
                 f"the tag {sentence.tags[index]!r} of {sentence.words[index]!r} is not {scheme} ({splits.reason}).",
                 fix="Tags that mark spans are O, B-TYPE and I-TYPE (with BIOES also E-TYPE and S-TYPE). "
@@ -197,7 +197,7 @@ def _check_tags(splits: TaggedSplits) -> None:
             # One warning for all of them, with the first as the example.
             warning = next((existing for existing in findings.warnings if existing.startswith(prefix)), "")
             warning = warning or f"{prefix}{description}; they are read as conlleval reads them"
-            findings.warn(warning, *sentence.location(index))
+            findings.warn(warning, *sentence.get_location(index))
 
 
 def _warn_about_splits(splits: TaggedSplits) -> None:
@@ -215,7 +215,7 @@ def _warn_about_splits(splits: TaggedSplits) -> None:
                 if name and name not in known_classes:
                     splits.findings.warn(
                         f"tags of the {split} split are {name!r}, never seen in training; they count as errors",
-                        *sentence.location(index),
+                        *sentence.get_location(index),
                     )
     for split, sentence in find_training_duplicates(splits, lambda sentence: sentence.words):
         if len(sentence.words) >= MIN_REPEATED_WORDS:
@@ -232,7 +232,7 @@ def split_long_sentences(sentences: Sequence[Sentence], max_length: int) -> list
     for sentence in sentences:
         for start in range(0, len(sentence.words), max_length):
             words, tags = sentence.words[start : start + max_length], sentence.tags[start : start + max_length]
-            pieces.append(replace(sentence, words=words, tags=tags, line=sentence.location(start)[1]))
+            pieces.append(replace(sentence, words=words, tags=tags, line=sentence.get_location(start)[1]))
     return pieces
 
 

@@ -1,6 +1,6 @@
 """Errors of spans by kind. The module knows nothing of models.
 
-A true span is, in this order:
+A true span is of the first of these kinds that applies:
 
     correct         predicted with its type, first and last word
     wrong type      a predicted span has the same words, and another type
@@ -41,7 +41,7 @@ def find_spurious(true: Sequence[Span], predicted: Iterable[Span]) -> list[Span]
 
 
 def count_span_errors(sentences: Iterable[tuple[Sequence[Span], Sequence[Span]]], types: Sequence[str]) -> np.ndarray:
-    """Returns how many spans of each type are of each kind, (types, kinds), of the true and predicted spans."""
+    """Returns how many spans of each type are of each kind, (types, kinds); a sentence is (true, predicted) spans."""
     rows, counts = {name: index for index, name in enumerate(types)}, np.zeros((len(types), len(KINDS)), np.int64)
     for true, predicted in sentences:
         for span in true:

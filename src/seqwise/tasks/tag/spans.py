@@ -40,7 +40,7 @@ DEFINITIONS = {
 
 Span = tuple[str, int, int]  # type, index of the first token, index after the last
 Offset = tuple[int, int]  # of a word in its text: text[start:end]
-TagPair = tuple[Sequence[str], Sequence[str]]  # true and predicted tags of a sentence, as they were compared
+TagPair = tuple[Sequence[str], Sequence[str]]  # true and predicted tags of a sentence, in BIO if they mark spans
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Sentence:
     line: int = field(default=1, repr=False)  # line of the first word
     line_step: int = field(default=0, repr=False)  # 1 if each word has its own line, else 0
 
-    def location(self, index: int) -> tuple[str, int]:
+    def get_location(self, index: int) -> tuple[str, int]:
         """Returns file and line of a word."""
         return self.file, self.line + index * self.line_step
 
@@ -88,7 +88,7 @@ def extract_spans(tags: Iterable[str]) -> list[Span]:
     return spans
 
 
-def to_bio(spans: Iterable[Span], length: int) -> list[str]:
+def convert_to_bio(spans: Iterable[Span], length: int) -> list[str]:
     """Returns the BIO tags of a sentence with these spans: every span starts with B-."""
     tags = [OUTSIDE] * length
     for span_type, start, end in spans:
@@ -97,9 +97,9 @@ def to_bio(spans: Iterable[Span], length: int) -> list[str]:
     return tags
 
 
-def to_bioes(spans: Sequence[Span], length: int) -> list[str]:
+def convert_to_bioes(spans: Sequence[Span], length: int) -> list[str]:
     """Returns the BIOES tags: as BIO, with E- on the last token of a span and S- on a span of one token."""
-    tags = to_bio(spans, length)
+    tags = convert_to_bio(spans, length)
     for span_type, start, end in spans:
         tags[end - 1] = f"S-{span_type}" if end - start == 1 else f"E-{span_type}"
     return tags
@@ -176,16 +176,14 @@ class SpanCounts:
     tokens: int = 0
     correct_tokens: int = 0
 
-    def add_sentence(
-        self, true: Sequence[str], predicted: Sequence[str], has_spans: bool
-    ) -> tuple[Sequence[str], Sequence[str]]:
+    def add_sentence(self, true: Sequence[str], predicted: Sequence[str], has_spans: bool) -> TagPair:
         """Counts one sentence; returns both tag sequences as they are compared: in BIO if they mark spans."""
         if has_spans:
             true_spans, predicted_spans = extract_spans(true), extract_spans(predicted)
             self.true.update(span_type for span_type, _, _ in true_spans)
             self.predicted.update(span_type for span_type, _, _ in predicted_spans)
             self.correct.update(span_type for span_type, _, _ in {*true_spans} & {*predicted_spans})
-            true, predicted = to_bio(true_spans, len(true)), to_bio(predicted_spans, len(true))
+            true, predicted = convert_to_bio(true_spans, len(true)), convert_to_bio(predicted_spans, len(true))
         self.tokens += len(true)
         self.correct_tokens += sum(a == b for a, b in zip(true, predicted, strict=True))
         return true, predicted
@@ -273,7 +271,7 @@ def format_prediction(text: str, offsets: list[Offset], tags: list[str], has_spa
     values["tags"] = tags
     if has_spans:
         spans = extract_spans(tags)
-        values["tags"] = to_bio(spans, len(words))
+        values["tags"] = convert_to_bio(spans, len(words))
         values["spans"] = []
         for span_type, first_word, end_word in spans:
             start, end = offsets[first_word][0], offsets[end_word - 1][1]

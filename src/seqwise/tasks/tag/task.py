@@ -105,7 +105,7 @@ class Tag(ExampleTask):
             log(f"chosen by rule: tag.crf {splits.has_spans}, because the tags mark {reason}")
         if "tags" in initial.attributes:
             return initial
-        tokenizer, normalizes = build_tokenizer(splits, settings, initial)
+        tokenizer, normalizes = prepare_tokenizer(splits, settings, initial)
         settings.text.tokenizer = tokenizer.kind  # type: ignore[assignment]
         settings.text.vocabulary = len(tokenizer)
         train = splits.parts["train"]
@@ -323,8 +323,8 @@ class Tag(ExampleTask):
             yield format_prediction(text, word_offsets, word_tags, vocabulary.has_spans)
 
 
-def build_tokenizer(splits: TaggedSplits, settings: Settings, initial: Preprocessor) -> tuple[Tokenizer, bool]:
-    """Returns the vocabulary of words, which `initial` may have, and whether words are normalised before lookup."""
+def prepare_tokenizer(splits: TaggedSplits, settings: Settings, initial: Preprocessor) -> tuple[Tokenizer, bool]:
+    """Returns the tokeniser of `initial` or a new one of words, and whether words are normalised before lookup."""
     text = settings.text
     if initial.tokenizers:
         if initial.tokenizer.kind not in WORD_TOKENIZERS:
@@ -388,9 +388,9 @@ def compute_baselines(
 
 
 def _describe_decoding(settings: ResolvedSettings, scheme: str, has_spans: bool) -> str:
-    method = (
-        "the best sequence of tags (linear-chain CRF, Viterbi)" if settings.tag.crf else "the best tag of each word"
-    )
+    method = "the best sequence of tags (linear-chain CRF, Viterbi)"
+    if not settings.tag.crf:
+        method = "the best sequence of independent tags (Viterbi)" if has_spans else "the best tag of each word"
     if not has_spans:
         return f"{method}; tags compared as they are written"
     return f"{method}, of those that BIOES allows; data read as {SCHEME_NAMES[scheme]}, tags compared in BIO"

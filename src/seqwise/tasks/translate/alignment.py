@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-MAX_SKIPPED = 16  # lines that are searched for; the caller reports only the first
+MAX_SKIPPED = 16  # maximum number of lines without a counterpart that are searched for
 SKIP_COST, EMPTY_SKIP_COST = 12.0, 2.0  # of skipping a line with text, and an empty line
 MAX_LENGTH_COST = 8.0  # of a pair with different lengths
 NUMBERS_COST = 4.0  # of a pair that contains different numbers
-MIN_SPREAD = 0.15  # minimum deviation of the logarithms of length ratios
+MIN_SPREAD = 0.15  # minimum standard deviation of log length ratios that is assumed
 
 _NUMBER = re.compile(r"\d+")
 

@@ -113,9 +113,9 @@ def compute_baselines(
     """Returns the metric of copying the source and, if it is known, of the most frequent target of training."""
     compute = {"bleu": lambda *texts: bleu(*texts).value, "exact_match": exact_match}[metric]
 
-    def score(answers: Mapping[str, Sequence[str]]) -> float:
+    def score(predicted: Mapping[str, Sequence[str]]) -> float:
         references = {name: [each for _, each in texts] for name, texts in outputs.items()}
-        values = (compute(*_unzip_texts(list(zip(answers[name], references[name])))) for name in outputs)
+        values = (compute(*_unzip_texts(list(zip(predicted[name], references[name])))) for name in outputs)
         return sum(values) / len(outputs)
 
     copied = score({name: [pair.source for pair in pairs] for name in outputs})

@@ -164,7 +164,7 @@ def _read_file_pairs(paths: Sequence[Path], settings: DataSettings, findings: Fi
     for parallel_lines in zip(*(file.lines for file in files)):
         texts = [join_lines(text) for _, text in parallel_lines]
         locations = [(path, line) for path, (line, _) in zip(paths, parallel_lines)]
-        if _is_complete(texts, locations, on_empty, findings, [path.name for path in paths]):
+        if _check_complete(texts, locations, on_empty, findings, [path.name for path in paths]):
             pairs.append(Pair(texts[0], tuple(texts[1:]), str(source.path), parallel_lines[0][0]))
     return pairs
 
@@ -238,7 +238,7 @@ def read_table_pairs(
             findings.warn("texts with line breaks inside, which are read as spaces", path, row.line)
         (source,), *targets = ([text for text in map(join_lines, each) if text] or [""] for each in references.values())
         texts = [source, *(target_texts[0] for target_texts in targets)]
-        if _is_complete(texts, [(path, row.line)] * len(texts), settings.on_empty, findings, languages.all):
+        if _check_complete(texts, [(path, row.line)] * len(texts), settings.on_empty, findings, languages.all):
             alternatives = tuple(map(tuple, targets)) if max(map(len, targets)) > 1 else ()
             pairs.append(Pair(source, tuple(texts[1:]), str(path), row.line, alternatives))
     return pairs
@@ -251,7 +251,7 @@ def join_lines(text: str) -> str:
     return " ".join(text.split()) if _LINE_BREAK.search(text) else text
 
 
-def _is_complete(
+def _check_complete(
     texts: Sequence[str], locations: Sequence[tuple[Path, int]], on_empty: str, findings: Findings, names: Sequence[str]
 ) -> bool:
     """Returns whether no text of a pair is empty; otherwise adds a warning or an error.

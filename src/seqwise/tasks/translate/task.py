@@ -67,17 +67,18 @@ from seqwise.tasks.translate.model import PairBatch, Translator, collate
 from seqwise.tasks.translate.reader import Pair, PairSplits, expand_pairs, read_pairs, warn_about_suspicious_pairs
 from seqwise.tasks.translate.vocabularies import encode, get_bos_eos_ids, train_tokenizers
 
-MAX_TOKENS = 512  # tokens of one text, unless set
+MAX_LENGTH = 512  # tokens of one text, unless set
 VALIDATION_PAIRS = {"cpu": 200, "cuda": 1_000}  # pairs that are translated in each validation
 VALIDATION_BATCH_SIZE, MAX_VALIDATION_TOKENS = 64, 8_192  # of the batches whose loss is computed
-MAX_CHARACTERS = 500  # a vocabulary of at most this size is assumed to be one of characters
+MAX_CHARACTER_VOCABULARY = 500  # a vocabulary of at most this size is assumed to be one of characters
 MIN_BLEU_WORDS = 4  # mean words per target; with fewer, exact match is the primary metric instead of BLEU
 
 
 def set_translate_defaults(settings: ResolvedSettings, context: DefaultsContext, set_default: SetDefault) -> None:
     """Chooses the settings that are not set. The numbers come from the searches in docs/log.md."""
-    is_transformer, has_characters = settings.model == "transformer", context.vocabulary_size <= MAX_CHARACTERS
-    # Some ten thousand sentences suffice for a small model; a CPU has time for a smaller one.
+    is_transformer = settings.model == "transformer"
+    has_characters = context.vocabulary_size <= MAX_CHARACTER_VOCABULARY
+    # Some ten thousand sentences are enough for a small model only, and a CPU has time for an even smaller one.
     is_large = context.num_tokens > 20_000_000
     if context.cuda:
         set_default("network.width", (512 if is_large else 256) if is_transformer else (1024 if is_large else 512))
@@ -95,7 +96,7 @@ def set_translate_defaults(settings: ResolvedSettings, context: DefaultsContext,
     if is_transformer:
         set_transformer_defaults(settings, set_default, 32)
     # Batches are limited by tokens, so that long pairs cost as much as short ones; a GPU needs some thousands.
-    set_default("data.max_length", max(1, min(MAX_TOKENS, context.max_length)))
+    set_default("data.max_length", max(1, min(MAX_LENGTH, context.max_length)))
     # builtin:dates, a Transformer after 120k tokens: exact 24 % with batches of 64, 74 % with 32, in a fifth more time.
     batch_size = 512 if context.cuda else 32 if is_transformer else 64
     max_batch_size = max(1, context.num_examples // 20)  # an epoch of small data still has some updates
@@ -108,6 +109,7 @@ def set_translate_defaults(settings: ResolvedSettings, context: DefaultsContext,
     set_default("translate.label_smoothing", 0.0 if has_characters else 0.1)
     is_adam = settings.training.optimizer == "adamw"
     # builtin:dates, 114 updates of an LSTM of width 128: exact 3 % at 0.004, 31 % at 0.008, 86 % at 0.015.
+    # Family → learning rate, and the width × depth at which it was found.
     rates = {"transformer": (1.5e-3, 512), "rnn": (1e-3, 256), "feedforward": (2e-3, 256)}
     rate = scale_learning_rate(settings, *rates.get(settings.model, (1e-2 if has_characters else 3e-3, 256)))
     set_default("training.learning_rate", rate if is_adam else 1.0)
@@ -144,7 +146,7 @@ class Translate(ExampleTask):
         if splits.name.startswith("builtin:"):
             attributes["example"] = splits.parts["valid"][0].source
         if settings.data.max_length is None:
-            settings.data.max_length = min(MAX_TOKENS, self.size().max_length)
+            settings.data.max_length = min(MAX_LENGTH, self.size().max_length)
         self.max_length = settings.data.max_length
         warning = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, pairs in splits.parts.items():
