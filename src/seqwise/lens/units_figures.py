@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.errors import pluralize
 from seqwise.lens.sample import OUTPUT, Sample, SampleText
 from seqwise.lens.spans import MIN_ACCURACY, MIN_SHARE, SimilarSpan, SpanUnits
 from seqwise.lens.token_features import WITH_MEMORY
@@ -188,17 +189,13 @@ def describe_span(found: SpanUnits, similar: Sequence[SimilarSpan], sample: Samp
     complete = sum(span.share == 1 for span in similar)
     where = f"of the {len(sample.texts):,} texts of {describe_source(sample)}"
     if len(found.units) == 1:
-        sentences.append(f"It is active in {count_spans(complete)} {where}.")
+        sentences.append(f"It is active in {pluralize(complete, 'spans')} {where}.")
     else:
         sentences.append(
-            f"The {len(found.units)} best are active together in {count_spans(complete)} {where}; "
+            f"The {len(found.units)} best are active together in {pluralize(complete, 'spans')} {where}; "
             f"at least {MIN_SHARE:.0%} of them in {len(similar):,}."
         )
     return sentences
-
-
-def count_spans(number: int) -> str:
-    return "1 span" if number == 1 else f"{number:,} spans"
 
 
 def draw_span(
