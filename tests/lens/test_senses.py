@@ -7,7 +7,13 @@ import pytest
 
 from seqwise.errors import UsageError
 from seqwise.lens.occurrences import LayerVectors, find_occurrences, find_shared_word
-from seqwise.lens.sense_choice import MAX_SENTENCES, choose_separated, measure_separation, take_both
+from seqwise.lens.sense_choice import (
+    MAX_SENTENCES,
+    choose_separated,
+    list_lowercase_words,
+    measure_separation,
+    take_both,
+)
 from seqwise.lens.sense_figures import describe_choice
 from seqwise.lens.senses import compare_layers, compute_mean_cosine, name_senses, senses
 
@@ -193,3 +199,10 @@ def test_what_cannot_be_compared_is_an_error(small_run, texts, arguments, proble
 def test_models_without_contextual_vectors_are_an_error(small_run, task, family):
     with pytest.raises(UsageError, match=r"does not read sentences|has no vectors"):
         senses(small_run(task, family), [RIVER, MONEY])
+
+
+def test_words_are_chosen_in_one_spelling():
+    assert list_lowercase_words(["SOCCER - a Soccer match", "the soccer match"]) == [
+        {"a", "match"},
+        {"the", "soccer", "match"},
+    ]

@@ -8,6 +8,7 @@ have some separation, so it is compared with that of as many random vectors arou
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def choose_sentences(trained: TrainedModel, progress: ProgressCallback = no_prog
     If no word occurs in MIN_DIVIDED examples, it is the most frequent one.
     """
     texts = read_texts(trained, progress)
-    words = [{*split_words(text)} for text in texts]
+    words = list_lowercase_words(texts)
     suitable = {
         word: count
         for word, count in Counter(word for each in words for word in each).items()
@@ -67,6 +68,11 @@ def choose_sentences(trained: TrainedModel, progress: ProgressCallback = no_prog
             fix='Pass sentences that share one: "he sat on the bank of the river" "the bank lends money"',
         )
     return ChosenWord(word, [text for text, own in zip(texts, words) if word in own][:MAX_SENTENCES], 0, False)
+
+
+def list_lowercase_words(texts: Iterable[str]) -> list[set[str]]:
+    """Returns the words of each text in lower case: a capital would give a word another static vector."""
+    return [{*split_words(text)}.intersection(re.findall(r"\w+", text)) for text in texts]
 
 
 def read_texts(trained: TrainedModel, progress: ProgressCallback = no_progress) -> list[str]:
