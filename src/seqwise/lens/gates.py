@@ -124,11 +124,9 @@ def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, 
             )
         return [draw_unit(layer, values, names, unit)]
     units = values["units"][:max_units]
-    note = (
-        f"The {len(units)} of {layer.cell.units} units whose state varies most."
-        if len(units) < layer.cell.units
-        else ""
-    )
+    note = "Units are counted from 0."
+    if len(units) < layer.cell.units:
+        note = f"The {len(units)} of {layer.cell.units} units whose state varies most, counted from 0."
     figures: list[Figure] = [
         Heatmap(
             title=f"{NAMES[name]}, {layer.label}",

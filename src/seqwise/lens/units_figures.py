@@ -71,7 +71,7 @@ def draw_search(
             title="The best unit of each feature",
             note="“Chosen” is the correlation on the half of the texts on which the unit was chosen, too high as a "
             "maximum of many; “held out” is that on the other half. Positions, quotes and brackets need memory; most "
-            "other features can be read from the token itself.",
+            "other features can be read from the token itself. Units are counted from 0.",
             columns=("feature", "layer", "unit", "chosen", "held out"),
             rows=[
                 (one.feature, one.layer, one.unit, round(one.chosen, 3), round(one.held_out, 3))
