@@ -14,3 +14,8 @@ def no_log(message: str) -> None:
 
 def no_progress(done: int, total: int) -> None:
     """Discards the progress."""
+
+
+def report_part(progress: ProgressCallback, start: float, stop: float) -> ProgressCallback:
+    """Returns the callback of one part of the work, from the share `start` of the whole to the share `stop`."""
+    return lambda done, total: progress(round(1000 * (start + (stop - start) * done / max(1, total))), 1000)

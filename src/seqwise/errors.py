@@ -111,7 +111,7 @@ def suggest_path(path: Path, others: Iterable[Path]) -> str:
 # Plural → singular, for the phrases of `Findings.warn`; of nouns the first or second word.
 _NOUNS = (
     "text|pair|line|row|file|image|sentence|example|marker|timestamp|value|caption|source|column|name|word|tag|label|"
-    "vector|input|answer|token|character|step|weight|document|workbook"
+    "vector|input|answer|token|character|step|weight|document|workbook|head|layer|key|span"
 )
 _SINGULARS = {
     r"\bwhose names contain\b": "whose name contains",
@@ -144,6 +144,11 @@ def to_singular(phrase: str) -> str:
 def pluralize(number: int, plural: str) -> str:
     """Returns a number with its noun, in the singular for one: 1 vector, 2 vectors."""
     return f"{number:,} {plural if number != 1 else to_singular(plural)}"
+
+
+def capitalize(text: str) -> str:
+    """Returns a text with an upper-case first letter; the others stay as they are, unlike in `str.capitalize`."""
+    return text[:1].upper() + text[1:]
 
 
 @dataclass

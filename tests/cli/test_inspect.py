@@ -165,3 +165,11 @@ def test_a_run_without_weights_says_that_they_come_with_the_first_validation(
     assert result.status == 2
     assert "has no weights yet" in result.err
     assert "Wait for it if the run is training" in result.err
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_number_that_is_not_finite_is_an_error(seqwise_command, trained_run, value: str):
+    run = trained_run("gru", "words")
+    result = seqwise_command("inspect", run, TEXT, "--view", "decoding", f"--length-penalty={value}")
+    assert result.status == 2
+    assert f"--length-penalty: expected a finite number; received {value}." in result.err

@@ -190,7 +190,7 @@ def make_subject_with_tokens(monkeypatch: pytest.MonkeyPatch, model, arguments, 
     example = InspectedInput("an example", "", None, **inspected)  # type: ignore[arg-type]
     subject = Subject("a model", model, lambda: model(*arguments), example.tokens, example.outputs, example)
     module = import_module("seqwise.lens.attention")
-    monkeypatch.setattr(module, "open_subject", lambda model, text: subject)
+    monkeypatch.setattr(module, "open_subject", lambda *arguments: subject)
 
 
 def test_tokens_can_be_named(monkeypatch: pytest.MonkeyPatch):

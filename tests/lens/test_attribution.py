@@ -202,7 +202,7 @@ def test_an_answer_may_be_computed_from_the_beginning_of_the_text_alone():
     whole = Answer("from all", lambda model: -model.losses(inspected.batch)[0][0, 2])
     beginning = Answer("from three", lambda model: model.next(inspected.batch.ids[:, :3])[0][0, 5])
     subject = replace(subject, inspected=replace(inspected, answers=[whole, beginning]))
-    expected, actual = attribute(subject, answer=0).data, attribute(subject, answer=1).data
+    expected, actual = attribute(subject, answer=1).data, attribute(subject, answer=2).data
     for method in ("integrated_gradients", "gradient_times_input", "leave_one_out"):
         np.testing.assert_allclose(actual[method], expected[method], atol=1e-5)
 
@@ -241,7 +241,8 @@ def test_attribution_changes_nothing():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"answer": 2}, "there is no answer 2.\nChoose from: 0 .label: one., 1 .label: zero."),
+        ({"answer": 3}, "there is no answer 3.\nChoose from: 1 .label: one., 2 .label: zero."),
+        ({"answer": 0}, "there is no answer 0"),
         ({"answer": "label: two"}, "there is no answer 'label: two'"),
         ({"answer": -1}, "there is no answer -1"),
         ({"baseline": "noise"}, "there is no baseline 'noise'"),

@@ -6,6 +6,7 @@ import torch
 
 from seqwise.errors import UsageError
 from seqwise.layers.cells import GRUCell, LSTMCell, ReplacingGRUCell, RNNCell
+from seqwise.layers.record import Recording
 from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent
 from seqwise.lens.gates import gates
 
@@ -105,3 +106,21 @@ def test_unknown_layers_and_units_are_errors(arguments: dict, problem: str, x: t
 def test_a_model_without_recurrent_layers_is_an_error(x: torch.Tensor):
     with pytest.raises(UsageError, match="no recurrent layer"):
         gates(torch.nn.Linear(3, 3), x)
+
+
+def test_only_the_layers_that_are_shown_are_recorded(x: torch.Tensor, monkeypatch: pytest.MonkeyPatch):
+    stack = StackedRecurrent([Recurrent(LSTMCell(3, 4)), Recurrent(LSTMCell(4, 4))])
+    recorded: list[str] = []
+    add = Recording.add
+
+    def list_names(self: Recording, module: torch.nn.Module, name: str, value: torch.Tensor) -> None:
+        before = len(self)
+        add(self, module, name, value)
+        recorded.extend(list(self)[before:])
+
+    monkeypatch.setattr(Recording, "add", list_names)
+    both = gates(stack, x).data
+    assert {name.rpartition(".")[0] for name in recorded} == {"layer.0.lstm", "layer.1.lstm"}
+    recorded.clear()
+    np.testing.assert_array_equal(gates(stack, x, layer=2).data["layer 2"]["forget"], both["layer 2"]["forget"])
+    assert {name.rpartition(".")[0] for name in recorded} == {"layer.1.lstm"}

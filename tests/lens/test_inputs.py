@@ -10,7 +10,11 @@ import pytest
 import torch
 
 from seqwise.errors import DataError, UsageError
-from seqwise.lens.subject import choose_example, find_typical_example, inspect_text
+from seqwise.lens.attention import find_token
+from seqwise.lens.attribution import attribution
+from seqwise.lens.spans import find_span
+from seqwise.lens.subject import choose_example, find_typical_example, inspect_split, inspect_text
+from seqwise.lens.token_features import compute_text_features
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.forecast.inspection import name_patches
 from seqwise.tasks.tag.inspection import score_tag
@@ -231,3 +235,47 @@ def test_a_task_of_the_user_that_says_nothing_is_an_error(small_run):
         Regress.inspect_text(small_run("classify", "gru").bundle, "1+2")
     with pytest.raises(UsageError, match=r"'regress' cannot be inspected.*\n.*inspect_examples"):
         Regress.inspect_examples(small_run("classify", "gru").bundle, None, [], [])
+
+
+@pytest.mark.parametrize("task", ["language", "masked", "classify", "tag", "translate", "caption", "forecast"])
+def test_reading_a_sample_reports_its_progress(small_run, task):
+    reports: list[tuple[int, int]] = []
+    examples = inspect_split(small_run(task, "gru"), 40, progress=lambda done, total: reports.append((done, total)))
+    assert reports[-1] == (len(examples), len(examples))
+    assert len(reports) == (len(examples) if task in ("language", "masked", "forecast") else -(-len(examples) // 32))
+
+
+def test_a_task_without_a_progress_callback_can_be_read(small_run, monkeypatch: pytest.MonkeyPatch):
+    trained = small_run("classify", "gru")
+    read = trained.task.inspect_split
+    monkeypatch.setattr(
+        trained.task, "inspect_split", lambda bundle, data, split, count: read(bundle, data, split, count)
+    )
+    assert len(inspect_split(trained, 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "position"),
+    [("language", "the zebra model", 1), ("masked", "the [MASK] zebra", 3), ("classify", "a zebra film", 1)],
+)
+def test_a_word_outside_the_vocabulary_keeps_its_spelling(small_run, task, text, position):
+    tokens = inspect_text(small_run(task, "lstm"), text).tokens
+    assert tokens[position] == "zebra (unk)"
+    assert sum(token.endswith("(unk)") for token in tokens) == 1
+
+
+def test_an_unknown_word_is_found_by_its_spelling_and_has_no_other_features():
+    tokens = ["the", "Zebra (unk)", "sat"]
+    assert find_token("Zebra", tokens, "query") == 1
+    assert find_span(tokens, "the zebra") == (0, 2)
+    features = compute_text_features(tokens, is_spaced=True)
+    assert features["unknown word"].tolist() == [0, 1, 0]
+    assert not features["capital"].any()
+    assert not features["bracket depth"].any()
+
+
+def test_the_number_of_an_answer_is_that_in_its_name(small_run):
+    trained = small_run("language", "lstm")
+    names = [attribution(trained, "the old model", answer=number).data["answer"] for number in (1, 2, 3)]
+    assert names[0].startswith("next token: ")
+    assert names[1:] == ["token 2: old", "token 3: model"]

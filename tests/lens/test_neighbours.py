@@ -10,7 +10,15 @@ from seqwise.errors import UsageError
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.output import FullSoftmax
 from seqwise.lens.embeddings import build_vocabulary, encode_word, list_vocabularies
-from seqwise.lens.neighbours import choose_close_words, measure_neighbours, measure_random_pairs, neighbours
+from seqwise.lens.neighbour_figures import draw_table
+from seqwise.lens.neighbours import (
+    choose_close_words,
+    compute_chance_limit,
+    list_nearest,
+    measure_neighbours,
+    measure_random_pairs,
+    neighbours,
+)
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.vectors.keyed import KeyedVectors
 
@@ -127,3 +135,31 @@ def test_a_word_of_several_subwords_is_shown_by_its_tokens():
     assert tokenizer.decode(ids) == " king", "with a space, as inside a text"
     assert tokenizer.decode(encode_word(tokenizer, "kingqueen")).strip() == "kingqueen"
     assert len(encode_word(tokenizer, "kingqueen")) > 1
+
+
+def test_the_nearest_of_random_vectors_are_due_to_chance_and_a_true_neighbour_is_not():
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(400, 50)).astype(np.float32)
+    matrix[1] = matrix[0] + 0.3 * rng.normal(size=50)
+    found = list_nearest(KeyedVectors([f"w{i}" for i in range(400)], matrix), [f"w{i}" for i in range(400)], top=3)
+    table = draw_table("w0", {"input": found}, "")
+    assert [str(row[2]).endswith("(chance)") for row in table.rows] == [False, True, True]
+    assert table.rows[0][1] == "w1"
+    assert "(chance)" in table.note
+    exceeding = [each["cosines"][0] > each["limit"] for each in list(found.values())[2:]]
+    assert 0.01 < np.mean(exceeding) < 0.1, "by definition 5 % of words"
+
+
+def test_a_few_close_words_do_not_change_the_limit_of_chance():
+    cosines = np.random.default_rng(1).normal(scale=0.1, size=1000)
+    limit = compute_chance_limit(cosines)
+    assert limit == pytest.approx(0.1 * 3.88, rel=0.1)  # the standard normal quantile at 0.95 ** (1 / 1000)
+    assert compute_chance_limit(np.append(cosines, [0.9] * 10)) == pytest.approx(limit, rel=0.05)
+    assert np.isnan(compute_chance_limit(np.array([0.5])))
+
+
+def test_more_neighbours_than_words_are_all_words_with_a_remark(small_run):
+    view = neighbours(small_run("language", "lstm"), "model", top=100_000)
+    num_words = len(list_vocabularies(small_run("language", "lstm"))[0].ids) - 1
+    assert len(view.data["vocabularies"]["vocabulary"]["input"]["model"]["words"]) == num_words
+    assert any(f"has {num_words} other words, fewer than 100,000: all are listed" in each for each in view.summary)

@@ -7,6 +7,14 @@ import pytest
 
 from seqwise.errors import UsageError
 from seqwise.lens.occurrences import LayerVectors, find_occurrences, find_shared_word
+from seqwise.lens.sense_choice import (
+    MAX_SENTENCES,
+    choose_separated,
+    list_lowercase_words,
+    measure_separation,
+    take_both,
+)
+from seqwise.lens.sense_figures import describe_choice
 from seqwise.lens.senses import compare_layers, compute_mean_cosine, name_senses, senses
 
 RIVER, MONEY = "the old model reads", "a small model writes"
@@ -131,6 +139,44 @@ def test_without_sentences_validation_examples_that_share_a_word_are_compared(sm
     assert len(view.data["texts"]) >= 3
     assert all(view.data["word"] in text for text in view.data["texts"])
     assert any("No sentences were given" in sentence for sentence in view.summary)
+    assert view.data["choice"]["candidates"] > 1
+
+
+def test_the_separation_is_the_share_of_the_variance_between_the_two_sides():
+    vectors = np.array([[-3.0, 1.0], [-3.0, -1.0], [3.0, 1.0], [3.0, -1.0]])
+    share, is_first = measure_separation(vectors)
+    assert share == pytest.approx(36 / 40)
+    assert len({*is_first[:2]}) == len({*is_first[2:]}) == 1
+    assert is_first[0] != is_first[2]
+    outlier = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [9.0, 9.0]])
+    assert measure_separation(outlier)[0] == 0, "a single sentence is no group"
+
+
+def test_the_word_with_two_groups_of_vectors_is_chosen():
+    rng = np.random.default_rng(3)
+    vectors = {f"word{i}": rng.normal(size=(4 + i % 8, 20)) for i in range(30)}
+    assert not choose_separated(vectors)[1], "all words have one group"
+    vectors["bank"] = rng.normal(size=(8, 20)) + np.repeat([[3.0], [-3.0]], 4, axis=0) * rng.normal(size=20)
+    assert choose_separated(vectors) == ("bank", True)
+
+
+def test_sentences_of_both_groups_are_taken():
+    texts = [str(index) for index in range(10)]
+    assert take_both(texts, [True] * 8 + [False] * 2) == ["0", "1", "2", "3", "8", "9"]
+    assert take_both(texts, [True, False] * 5) == ["0", "1", "2", "3", "4", "5"]
+    assert len(take_both(texts[:4], [True, True, False, False])) == 4 < MAX_SENTENCES
+
+
+def test_a_word_without_several_senses_is_said_to_have_none():
+    assert "No word with several senses was found: of 12 frequent words" in describe_choice("bank", 12, False)
+    assert "form two groups most clearly" in describe_choice("bank", 12, True)
+
+
+def test_a_layer_can_be_named(small_run):
+    trained = small_run("language", "lstm")
+    texts = [RIVER, MONEY]
+    assert senses(trained, texts, word="model", layer="static").data["layer"] == 0
+    assert senses(trained, texts, word="model", layer="layer 1").data["layer"] == 1
 
 
 @pytest.mark.parametrize(
@@ -153,3 +199,10 @@ def test_what_cannot_be_compared_is_an_error(small_run, texts, arguments, proble
 def test_models_without_contextual_vectors_are_an_error(small_run, task, family):
     with pytest.raises(UsageError, match=r"does not read sentences|has no vectors"):
         senses(small_run(task, family), [RIVER, MONEY])
+
+
+def test_words_are_chosen_in_one_spelling():
+    assert list_lowercase_words(["SOCCER - a Soccer match", "the soccer match"]) == [
+        {"a", "match"},
+        {"the", "soccer", "match"},
+    ]

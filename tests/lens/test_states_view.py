@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -209,3 +211,13 @@ def test_missing_data_is_an_error(small_run):
 def test_an_ngram_model_has_no_states(small_run):
     with pytest.raises(UsageError, match="no layer with states"):
         states(small_run("language", "ngram"), "the old model")
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 7, 89, 90, 1000])
+def test_neighbours_are_compared_in_chunks(clusters: np.ndarray, monkeypatch: pytest.MonkeyPatch, chunk_rows: int):
+    names = [str(index % 4) for index in range(90)]
+    monkeypatch.setattr(sys.modules["seqwise.lens.states"], "CHUNK_ROWS", chunk_rows)
+    distances = np.square(clusters[:, None] - clusters).sum(-1) + np.diag([np.inf] * 90)
+    nearest = np.argsort(distances, axis=1)[:, :10]
+    same = np.mean([[names[i] == names[j] for j in row] for i, row in enumerate(nearest)])
+    assert compare_neighbours(clusters, names)[0] == pytest.approx(same)

@@ -683,3 +683,16 @@ def test_fragments_in_one_notebook_do_not_clash(chromium: Any, tmp_path: Path):
     assert page.tab.locator("body > *").count() == 3  # nothing is added to the notebook
     assert page.errors == []
     page.tab.context.close()
+
+
+def test_all_figures_are_drawn_when_the_page_is_loaded(chromium: Any, tmp_path: Path):
+    figures = [gate("input"), gate("forget"), attention_grid(), regions(), states(), time_constants()]
+    path = tmp_path / "page.html"
+    path.write_text(build_page("Gates", SUMMARY, figures), encoding="utf-8")
+    tab = chromium.new_page()
+    count = """window.drawn = [...document.querySelectorAll("figure")].filter((figure) =>
+      figure.querySelector("svg path, svg rect, svg text") || figure.querySelector("canvas")?.style.width).length"""
+    tab.add_init_script(f"document.addEventListener('DOMContentLoaded', () => {{ {count} }})")
+    tab.goto(path.as_uri())
+    assert tab.evaluate("window.drawn") == len(figures)
+    tab.close()

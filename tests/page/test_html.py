@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
+import random
 import re
 import shutil
 import subprocess
 import tomllib
+import zlib
+from base64 import b64encode
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -182,3 +186,28 @@ def test_a_fragment_with_100_tokens_is_below_300_kilobytes():
     ):
         fragment = build_fragment("Inside of runs/large", SUMMARY, figures)
         assert 100_000 < len(fragment.encode()) < 300_000
+
+
+def test_the_page_decompresses_what_zlib_compresses(tmp_path: Path):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    rng = random.Random(0)
+    samples = [b"", b"a", b"ab" * 40_000, rng.randbytes(70_000), bytes(rng.choices(range(12), k=50_000))]
+    cases = []
+    for data in samples:
+        for level, strategy in ((0, zlib.Z_DEFAULT_STRATEGY), (1, zlib.Z_FIXED), (6, zlib.Z_DEFAULT_STRATEGY)):
+            stream = zlib.compressobj(level, strategy=strategy)
+            packed = stream.compress(data) + stream.flush()
+            cases.append([b64encode(packed).decode(), len(data), hashlib.md5(data).hexdigest()])
+    script = """
+      import { inflate } from "./inflate.mjs";
+      import { createHash } from "crypto";
+      for (const [packed, size, digest] of CASES) {
+        const data = inflate(new Uint8Array(Buffer.from(packed, "base64")), size);
+        if (createHash("md5").update(data).digest("hex") !== digest) throw new Error(`${size} bytes differ`);
+      }"""
+    (tmp_path / "inflate.mjs").write_text((COMPONENTS / "inflate.js").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "test.mjs").write_text(script.replace("CASES", json.dumps(cases)), encoding="utf-8")
+    result = subprocess.run([node, str(tmp_path / "test.mjs")], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")

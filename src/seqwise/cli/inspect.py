@@ -44,7 +44,8 @@ class Inspect:
 
     TEXT is what the model reads: a text, a text file, or - (standard input); [MASK] marks what a masked model predicts.
     caption reads an image, forecast a CSV file. Without TEXT a validation example is chosen and named. Some views take
-    several texts, and some none.
+    several texts, and some none. Layers, heads, answers and figures are counted from 1; units and positions of tokens
+    from 0, as in the arrays of Python.
     """
 
     inputs: Annotated[
@@ -65,9 +66,9 @@ class Inspect:
     key: Annotated[str | None, UNSET] = None
     """The token attended to, of one weight: its text, or its position from 0."""
     unit: Annotated[int | None, UNSET] = None
-    """The unit to show: its number from 0."""
+    """The unit to show: its number from 0, as the figures and arrays count units."""
     answer: Annotated[str | None, UNSET] = None
-    """The answer to explain: its number from 0, or its name."""
+    """The answer to explain: its number from 1, or its name."""
     measure: bool = True
     """cost: measure time and memory, and compare the count of operations with a profiler."""
     quick: bool = False
@@ -83,7 +84,7 @@ class Inspect:
     labels: Annotated[str | None, UNSET] = None
     """senses: the sense of the word in each sentence, separated by commas, such as river,river,money."""
     top: Annotated[int | None, UNSET] = None
-    """neighbours, decoding: how many words or tokens to list."""
+    """neighbours, decoding: how many words or tokens to list; all if there are fewer."""
     beam: Annotated[int | None, UNSET] = None
     """decoding: the beam size; that of `seqwise predict` unless set."""
     length_penalty: Annotated[float | None, UNSET] = None

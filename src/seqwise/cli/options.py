@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -212,6 +213,8 @@ def _validate(parsed: Any) -> Any:
     if dataclasses.is_dataclass(parsed):
         for field in dataclasses.fields(parsed):
             value = getattr(parsed, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"--{field.name.replace('_', '-')}: expected a finite number; received {value}.")
             if isinstance(value, BaseModel):
                 object.__setattr__(parsed, field.name, _validate(value))
     return parsed

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.errors import UsageError
+from seqwise.callbacks import ProgressCallback, no_progress
+from seqwise.errors import UsageError, capitalize, pluralize
 from seqwise.heads.label import AttentionPooling
 from seqwise.lens.attention_figures import draw_grids, draw_head, draw_overlay, draw_pair, draw_query, draw_table
 from seqwise.lens.attention_layers import (
@@ -29,6 +30,7 @@ from seqwise.lens.scores import QueryKeyPair, compute_pair
 from seqwise.lens.subject import Subject, open_subject
 from seqwise.lens.view import View
 from seqwise.page.figures import Figure
+from seqwise.tasks.inspection import UNKNOWN_MARK
 
 
 def applies(subject: Subject) -> str | None:
@@ -44,6 +46,7 @@ def attention(
     head: int | None = None,
     query: int | str | None = None,
     key: int | str | None = None,
+    progress: ProgressCallback = no_progress,
 ) -> View:
     """Returns the attention weights of all layers and heads, of one layer, of one head, or of one query and key.
 
@@ -59,7 +62,7 @@ def attention(
     queries or keys. With a head also `data["weights"]` (queries, keys), and with a query and a key `data["cell"]` (see
     `lens.scores.QueryKeyPair`).
     """
-    subject = open_subject(model, text)
+    subject = open_subject(model, text, progress)
     layers = choose_attention(subject, layer)
     index = None if head is None and query is None and key is None else choose_head(layers, head)
     if key is not None and query is None:
@@ -133,7 +136,7 @@ def name_axes(subject: Subject, layer_weights: LayerWeights) -> tuple[list[str],
 
 def find_token(token: int | str, names: Sequence[str], axis: str) -> int:
     """Returns the position of a token, given as a position from 0 or as a text that occurs once."""
-    positions = [position for position, name in enumerate(names) if name == token]
+    positions = [position for position, name in enumerate(names) if token in (name, name.removesuffix(UNKNOWN_MARK))]
     if len(positions) == 1:
         return positions[0]
     if positions:
@@ -175,8 +178,10 @@ def describe_heads(subject: Subject, measured: Sequence[LayerWeights]) -> tuple[
         for index, head in enumerate(layer_weights.heads)
     ]
     largest = max(max(layer_weights.shape) for layer_weights in measured)
-    sentences = [f"{subject.name} has {count(len(heads), 'attention head')} in {count(len(measured), 'layer')}, "
-                 f"here over up to {largest:,} positions."]  # fmt: skip
+    sentences = [
+        f"{subject.name} has {pluralize(len(heads), 'attention heads')} in {pluralize(len(measured), 'layers')}, here "
+        f"over up to {largest:,} positions."
+    ]
     roles = Counter(head.role for _, head in heads if head.role)
     if roles:
         parts = []
@@ -222,16 +227,6 @@ def describe_pair(pair: QueryKeyPair, axes: tuple[list[str], list[str]]) -> str:
     rank = int((pair.weights > pair.weights[pair.key]).sum()) + 1
     return (
         f"The query {query!r} gives {key!r} the weight {pair.weights[pair.key]:.3f}, rank {rank} of "
-        f"{count(int(pair.is_allowed.sum()), 'key')} that it may attend to; the model computed "
+        f"{pluralize(int(pair.is_allowed.sum()), 'keys')} that it may attend to; the model computed "
         f"{pair.recorded[pair.key]:.3f}."
     )
-
-
-def count(number: int, noun: str) -> str:
-    """Returns a number with its noun: "1 layer", "12 layers"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def capitalize(text: str) -> str:
-    """Returns a text with an upper-case first letter."""
-    return text[:1].upper() + text[1:]

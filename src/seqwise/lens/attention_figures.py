@@ -123,8 +123,9 @@ def draw_query(weights: np.ndarray, axes: Axes, query: int) -> BarChart:
     """Returns the keys with the largest weights for one query."""
     order = np.argsort(-weights, kind="stable")[:MAX_KEYS]
     return BarChart(
-        title=f"Keys with the largest weights for the query {axes[0][query]!r} ({query})",
-        names=[f"{axes[1][key]} ({key})" for key in order],
+        title=f"Keys with the largest weights for the query {axes[0][query]!r} [{query}]",
+        note="Positions in brackets are counted from 0.",
+        names=[f"{axes[1][key]} [{key}]" for key in order],
         values=weights[order],
         value_label="attention weight",
     )

@@ -21,7 +21,7 @@ from seqwise.heads.label import AttentionPooling
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
 from seqwise.lens.heads import HeadStatistics, measure_head, reduce_weights
-from seqwise.lens.recurrent import make_label
+from seqwise.lens.recurrent import make_label, select_layers
 from seqwise.lens.subject import Subject
 
 RECURRENT = (StateAttention, AttentiveRecurrent)
@@ -94,13 +94,7 @@ def choose_attention(subject: Subject, layer: int | str | None) -> list[Attentio
             f"{subject.name} has no attention.",
             fix="Choose a transformer, an attentive-rnn or a decoder with attention, or --view gates.",
         )
-    if layer is None:
-        return layers
-    chosen = [one for number, one in enumerate(layers, start=1) if str(layer) in (str(number), one.label, one.path)]
-    if not chosen:
-        names = "; ".join(f"{number} ({one.label})" for number, one in enumerate(layers, start=1))
-        raise UsageError(f"there is no attention layer {layer!r}.", fix=f"Choose from: {names}.")
-    return chosen
+    return select_layers(layers, layer, "attention")
 
 
 def measure_layers(subject: Subject, layers: Sequence[AttentionLayer], head: int | None = None) -> list[LayerWeights]:

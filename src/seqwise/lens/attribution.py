@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqwise.errors import UsageError, suggest
+from seqwise.callbacks import ProgressCallback, no_progress
+from seqwise.errors import UsageError, capitalize, suggest
+from seqwise.lens.attention_layers import get_image_side
 from seqwise.lens.attribution_methods import (
     TOLERANCE,
     IntegratedGradients,
@@ -62,10 +64,18 @@ def applies(subject: Subject) -> str | None:
     return None
 
 
-def attribution(model: Any, text: Any = None, *, answer: int | str | None = None, baseline: str = "mean") -> View:
+def attribution(
+    model: Any,
+    text: Any = None,
+    *,
+    answer: int | str | None = None,
+    baseline: str = "mean",
+    progress: ProgressCallback = no_progress,
+) -> View:
     """Returns how much each position of the input contributes to an answer, by three methods.
 
-    answer: its number, from 0, or its name; the first unless set. Of a plain module: the unit of its last output
+    answer: its number, from 1, or its name; the first unless set. Of a plain module: the unit, from 0, of its last
+        output; the largest unless set
     baseline: "mean", an input without information: the mean vector of the vocabulary, of the regions or of the series;
         or "zero", the zero vector
 
@@ -73,7 +83,7 @@ def attribution(model: Any, text: Any = None, *, answer: int | str | None = None
     `integrated_gradients`, `gradient_times_input`, `leave_one_out`; `completeness_error` and `num_points` of the
     integrated gradients; `agreement`, the rank correlation of each two methods; `baseline` and `replacement`.
     """
-    return attribute(open_subject(model, text), text, answer=answer, baseline=baseline)
+    return attribute(open_subject(model, text, progress), text, answer=answer, baseline=baseline)
 
 
 def attribute(subject: Subject, inputs: Any = None, *, answer: int | str | None = None, baseline: str = "mean") -> View:
@@ -126,13 +136,13 @@ def choose_question(subject: Subject, vectors: InputVectors, answer: int | str |
     names = [one.name for one in answers]
     # A label may be called "1": the name of an answer, also its last part ("label: 1"), goes before its number.
     named = [index for index, name in enumerate(names) if str(answer) in (name, name.rpartition(": ")[2])]
-    number = 0 if answer is None else named[0] if len(named) == 1 else answer
+    number = 1 if answer is None else named[0] + 1 if len(named) == 1 else answer
     if isinstance(number, str) and number.isdecimal():
         number = int(number)
-    if not isinstance(number, int) or not 0 <= number < len(answers):
-        listed = ", ".join(f"{index} ({name})" for index, name in enumerate(names))
+    if not isinstance(number, int) or not 1 <= number <= len(answers):
+        listed = ", ".join(f"{index} ({name})" for index, name in enumerate(names, start=1))
         raise UsageError(f"there is no answer {answer!r}.", fix=f"Choose from: {listed}.")
-    chosen = answers[number]
+    chosen = answers[number - 1]
 
     def score(values: Tensor) -> Tensor:
         with vectors.replace(values):
@@ -195,8 +205,9 @@ def draw(subject: Subject, question: Question, data: dict[str, Any], methods: di
     figures.append(
         BarChart(
             title="Positions that contribute most",
-            note=f"Integrated gradients; positive contributions support “{question.name}”, negative ones oppose it.",
-            names=[f"{data['tokens'][at]} ({at + 1})" for at in largest],
+            note=f"Integrated gradients; positive contributions support “{question.name}”, negative ones oppose it. "
+            "Positions in brackets are counted from 0.",
+            names=[f"{data['tokens'][at]} [{at}]" for at in largest],
             values=integrated[largest],
             value_label=unit,
             roles=["negative" if integrated[at] < 0 else "positive" for at in largest],
@@ -218,8 +229,8 @@ def draw_input(
 ) -> list[Figure]:
     """Returns the input coloured by contribution: an image, the lines of a series, or a text per method."""
     image = None if subject.inspected is None else subject.inspected.image
-    side = round(len(tokens) ** 0.5)
-    if image is not None and side * side == len(tokens):
+    side = get_image_side(len(tokens))
+    if image is not None and side is not None:
         return [
             ImageOverlay(
                 title=f"Regions that decide “{question.name}”",
@@ -245,7 +256,7 @@ def draw_input(
         ]
     return [
         TokenText(
-            title=f"{METHODS[name][0].upper()}{METHODS[name][1:]} for “{question.name}”",
+            title=f"{capitalize(METHODS[name])} for “{question.name}”",
             tokens=tokens,
             values=values,
             value_label=unit,

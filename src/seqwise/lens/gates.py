@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.errors import UsageError
+from seqwise.callbacks import ProgressCallback, no_progress
+from seqwise.errors import UsageError, capitalize
 from seqwise.layers.diagnostics import CLOSED, GATES, OPEN
 from seqwise.layers.record import Recording
 from seqwise.lens.recurrent import (
@@ -41,21 +42,30 @@ def applies(subject: Subject) -> str | None:
 
 
 def gates(
-    model: Any, text: Any = None, *, layer: int | str | None = None, unit: int | None = None, max_units: int = MAX_UNITS
+    model: Any,
+    text: Any = None,
+    *,
+    layer: int | str | None = None,
+    unit: int | None = None,
+    max_units: int = MAX_UNITS,
+    progress: ProgressCallback = no_progress,
 ) -> View:
     """Returns the gates of each unit at each token, the units that vary most first.
+
+    layer: number from 1, label or dotted path
+    unit: number from 0, as in the arrays of `data`: shows all gates of this unit
 
     `data`: per layer label a dictionary with `tokens`, `units` (sorted by variation), each gate as an array
     (tokens, units) in the original order of units, `saturation` (gate → shares closed and open), `time_constant`
     (units,) and, of an LSTM, `stored` and `exposed` (units,): the means of |tanh(c)| and |h|.
     """
-    subject = open_subject(model, text)
+    subject = open_subject(model, text, progress)
     layers = choose_layers(subject, layer)
-    recording = subject.record()
+    recordings = subject.record_each([f"{one.path}.*" for one in layers])
     figures: list[Figure] = []
     summary: list[str] = []
     data: dict[str, Any] = {}
-    for one in layers:
+    for one, recording in zip(layers, recordings):
         values = measure_layer(subject, one, recording)
         data[one.label] = values
         summary.append(describe(one, values))
@@ -101,7 +111,7 @@ def describe(layer: RecurrentLayer, values: dict[str, Any]) -> str:
     if not parts:
         saturated = float((np.abs(values["hidden"]) > OPEN).mean())
         parts.append(f"{saturated:.0%} of the states are above {OPEN} in size")
-    return f"{layer.label[0].upper()}{layer.label[1:]} ({layer.cell.units:,} units): {'; '.join(parts)}."
+    return f"{capitalize(layer.label)} ({layer.cell.units:,} units): {'; '.join(parts)}."
 
 
 def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, max_units: int) -> list[Figure]:
@@ -114,11 +124,9 @@ def draw_layer(layer: RecurrentLayer, values: dict[str, Any], unit: int | None, 
             )
         return [draw_unit(layer, values, names, unit)]
     units = values["units"][:max_units]
-    note = (
-        f"The {len(units)} of {layer.cell.units} units whose state varies most."
-        if len(units) < layer.cell.units
-        else ""
-    )
+    note = "Units are counted from 0."
+    if len(units) < layer.cell.units:
+        note = f"The {len(units)} of {layer.cell.units} units whose state varies most, counted from 0."
     figures: list[Figure] = [
         Heatmap(
             title=f"{NAMES[name]}, {layer.label}",

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.errors import UsageError
 from seqwise.lens.jacobians import GradientFlow, follow_layer, measure_flow
 from seqwise.lens.recurrent import RecurrentLayer, choose_layers, list_layers
@@ -28,7 +29,9 @@ def applies(subject: Subject) -> str | None:
     return None if list_layers(subject) else f"{subject.name} has no recurrent layer."
 
 
-def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) -> View:
+def gradients(
+    models: Any, text: Any = None, *, layer: int | str | None = None, progress: ProgressCallback = no_progress
+) -> View:
     """Returns the norm of ∂h_T/∂h_k over k, and the Jacobians of single steps along the text.
 
     models: a trained model, or several; of each the last recurrent layer unless `layer` is set
@@ -36,7 +39,7 @@ def gradients(models: Any, text: Any = None, *, layer: int | str | None = None) 
     `data`: per model `layer`, `tokens`, `norms` (tokens,), `direct` (tokens,) of an LSTM, `singular` and `radius`
     (tokens,) of each step's Jacobian, `exponents` (Lyapunov, nats per token) and `half_life` (tokens).
     """
-    subjects = open_subjects(models, text)
+    subjects = open_subjects(models, text, progress)
     lines, steps, rows, summary = [], [], [], []
     data: dict[str, dict[str, Any]] = {}
     for subject in subjects:

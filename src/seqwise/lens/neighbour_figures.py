@@ -14,6 +14,8 @@ from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.map.projection import compute_principal_axes
 from seqwise.vectors.map.word_map import choose_neighbourhood
 
+CHANCE_MARK = " (chance)"  # after the cosine of a neighbour that random vectors would have too
+MAX_MAP_NEIGHBOURS = 30  # of each word on a map
 NUM_NAMED = 3  # words, and neighbours of each, that the summary names
 MAX_MAPPED = 10  # words on a map
 
@@ -26,7 +28,7 @@ def describe_neighbours(data: Mapping[str, Any]) -> tuple[str, ...]:
         for token in data["words"][label][:NUM_NAMED]:
             found = kinds["input"][token]
             names = ", ".join(
-                f"{show_name(word).strip('␣')} {cosine:.2f}"
+                f"{show_name(word).strip('␣')} {cosine:.2f}{mark_chance(cosine, found['limit'])}"
                 for word, cosine in list(zip(found["words"], found["cosines"]))[:NUM_NAMED]
             )
             summary.append(f"Nearest to {show_name(token).strip('␣')!r}{of}: {names}.")
@@ -35,6 +37,11 @@ def describe_neighbours(data: Mapping[str, Any]) -> tuple[str, ...]:
             f"Two random frequent words{of} have a cosine of {random['mean']:.2f} ± {random['deviation']:.2f}; "
             f"1 % of the pairs exceed {random['percentile_99']:.2f}."
         )
+        num_words = max((len(found["words"]) for found in kinds["input"].values()), default=data["top"])
+        if num_words < data["top"]:
+            summary.append(
+                f"The vocabulary{of} has {num_words:,} other words, fewer than {data['top']:,}: all are listed."
+            )
         if data["shared"].get(label):
             share = np.mean(list(data["shared"][label].values()))
             summary.append(f"Input and output embedding{of} have {share:.0%} of these neighbours in common.")
@@ -43,6 +50,11 @@ def describe_neighbours(data: Mapping[str, Any]) -> tuple[str, ...]:
     if data["is_chosen"]:
         summary.append("No words were given: these are frequent words whose neighbours are closest.")
     return tuple(summary)
+
+
+def mark_chance(cosine: float, limit: float) -> str:
+    """Returns the mark of a cosine that is not larger than expected by chance."""
+    return CHANCE_MARK if cosine <= limit else ""
 
 
 def draw_neighbours(vocabularies: Sequence[Vocabulary], data: Mapping[str, Any]) -> tuple[Figure, ...]:
@@ -71,12 +83,20 @@ def draw_table(token: str, kinds: Mapping[str, Any], of: str) -> Table:
             *(
                 value
                 for found in kinds.values()
-                for value in (show_name(found[token]["words"][rank]), f"{found[token]['cosines'][rank]:.3f}")
+                for value in (show_name(found[token]["words"][rank]), format_cosine(found[token], rank))
             ),
         ]
         for rank in range(count)
     ]
-    return Table(title=f"Nearest to {show_name(token)}{of}", columns=columns, rows=rows)
+    limits = " and ".join(f"{found[token]['limit']:.3f}" for found in kinds.values())
+    note = f"{CHANCE_MARK.strip()}: not above {limits}, which the nearest of as many random words would reach too."
+    is_marked = any(str(value).endswith(CHANCE_MARK) for row in rows for value in row)
+    return Table(title=f"Nearest to {show_name(token)}{of}", note=note if is_marked else "", columns=columns, rows=rows)
+
+
+def format_cosine(found: Mapping[str, Any], rank: int) -> str:
+    """Returns the cosine of a neighbour, marked if it is not larger than expected by chance."""
+    return f"{found['cosines'][rank]:.3f}{mark_chance(found['cosines'][rank], found['limit'])}"
 
 
 def draw_cosines(kind: str, vectors: KeyedVectors, tokens: Sequence[str], of: str) -> Heatmap:
@@ -99,11 +119,11 @@ def draw_cosines(kind: str, vectors: KeyedVectors, tokens: Sequence[str], of: st
 
 def draw_map(vectors: KeyedVectors, nearest: Mapping[str, Any], tokens: Sequence[str], of: str) -> ScatterPlot:
     """Returns words and their neighbours on the first two principal axes of their unit vectors."""
-    count = max(len(nearest[token]["words"]) for token in tokens)
+    count = min(MAX_MAP_NEIGHBOURS, max(len(nearest[token]["words"]) for token in tokens))
     words = choose_neighbourhood(vectors, tokens, count)
     units = np.stack([vectors[word] / vectors.norms[vectors.index(word)] for word in words])
     points, shares = compute_principal_axes(units)
-    groups = {word: token for token in reversed(tokens) for word in nearest[token]["words"]}
+    groups = {word: token for token in reversed(tokens) for word in nearest[token]["words"][:count]}
     groups |= {token: token for token in tokens}
     return ScatterPlot(
         title=f"The words and their neighbours, input embedding{of}",

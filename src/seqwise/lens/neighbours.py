@@ -9,6 +9,7 @@ are close as inputs if the model treats them alike, as outputs if it predicts th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ NUM_CHOSEN = 4  # words that are chosen without a text, in each vocabulary
 NUM_FREQUENT = 500  # most frequent words, of which they are chosen
 MIN_LETTERS = (4, 2, 1)  # of a word that is chosen: the first number for which there are enough words
 NUM_PAIRS = 5_000  # random pairs with which cosines are compared
+CHANCE = 0.05  # probability that the nearest of all words exceeds the limit if their directions are random
+NORMAL_MAD = NormalDist().inv_cdf(0.75)  # median absolute deviation of a standard normal distribution
 NUM_COMPARED = 2_000  # most frequent words, to which these pairs belong: rare words have hardly been trained
 
 
@@ -40,11 +43,12 @@ def neighbours(model: Any, text: Any = None, *, top: int = 10) -> View:
     """Returns the words nearest to each word of the text, by the cosine of their vectors.
 
     text: words separated by spaces, or a list of words; a few frequent words with close neighbours unless set
-    top: how many neighbours each word has
+    top: how many neighbours each word has; all other words of the vocabulary if it has fewer
 
     `data`: `words` (the tokens shown, by vocabulary), `unknown` (words that no vocabulary has), `vocabularies`: by name
     (of a translator "source" and "target …", otherwise "vocabulary") the kinds "input" and "output", each a dictionary
-    word → `words` and `cosines` of its neighbours; `random`: by vocabulary and kind the `mean`, `deviation` and
+    word → `words` and `cosines` of its neighbours, and `limit`, the cosine below which a neighbour may be one by chance
+    (see `compute_chance_limit`); `random`: by vocabulary and kind the `mean`, `deviation` and
     `percentile_99` of the cosine of two random words among the 2,000 most frequent; `shared`: by vocabulary and word
     the share of neighbours that input and output have in common.
     """
@@ -57,7 +61,8 @@ def neighbours(model: Any, text: Any = None, *, top: int = 10) -> View:
         fix = "Choose a neural model of a task that reads text."
         raise UsageError(f"{name} has no embedding of words.", fix=fix)
     words, unknown = (choose_words(vocabularies), []) if text is None else find_words(vocabularies, split_words(text))
-    data = measure_neighbours(vocabularies, words, top) | {"unknown": unknown, "is_chosen": text is None}
+    data = measure_neighbours(vocabularies, words, top)
+    data |= {"unknown": unknown, "is_chosen": text is None, "top": top}
     figures = draw_neighbours(vocabularies, data)
     return View("neighbours", f"Nearest words in {name}", describe_neighbours(data), figures, data)
 
@@ -136,12 +141,29 @@ def measure_neighbours(vocabularies: Sequence[Vocabulary], words: dict[str, list
 
 
 def list_nearest(vectors: KeyedVectors, tokens: Sequence[str], top: int) -> dict[str, dict[str, Any]]:
-    """Returns the nearest words of each token, with their cosines."""
-    nearest = {token: vectors.nearest(token, n=top) for token in tokens}
+    """Returns the nearest words of each token, with their cosines, and which cosine may be due to chance."""
+    nearest = {token: vectors.nearest(token, n=len(vectors)) for token in tokens}
     return {
-        token: {"words": [each.word for each in found], "cosines": np.array([each.score for each in found])}
+        token: {
+            "words": [each.word for each in found[:top]],
+            "cosines": np.array([each.score for each in found[:top]]),
+            "limit": compute_chance_limit(np.array([each.score for each in found])),
+        }
         for token, found in nearest.items()
     }
+
+
+def compute_chance_limit(cosines: np.ndarray) -> float:
+    """Returns what the largest of N cosines exceeds with the probability CHANCE, if all are of one normal distribution.
+
+    Its mean and deviation are estimated by the median and the median absolute deviation of a word's cosines with all
+    others (N,), on which a few true neighbours have no influence.
+    """
+    if len(cosines) < 2:
+        return np.nan
+    centre = float(np.median(cosines))
+    deviation = float(np.median(np.abs(cosines - centre))) / NORMAL_MAD
+    return centre + deviation * NormalDist().inv_cdf((1 - CHANCE) ** (1 / len(cosines)))
 
 
 def measure_random_pairs(vectors: KeyedVectors, ranked: Sequence[str]) -> dict[str, float]:

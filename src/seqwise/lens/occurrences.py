@@ -6,14 +6,13 @@ It knows nothing of senses or figures.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from seqwise.errors import UsageError
-from seqwise.lens.subject import inspect_split
+from seqwise.tasks.contextual import TextTokens
 from seqwise.training.api import TrainedModel
 
 # Words without a content of their own, which sentences share by chance.
@@ -27,10 +26,6 @@ FUNCTION_WORDS = frozenset(
     )
 )
 CONTEXT_WORDS = 1  # on each side, in the name of an occurrence
-NUM_EXAMPLES = 200  # validation examples in which a word is chosen
-NUM_TRANSLATED = 64  # the same for translation models, which also translate these examples
-MIN_SENTENCES, MAX_SENTENCES = 3, 6  # that contain a word that is chosen
-MIN_LETTERS = 3  # of a word that is chosen
 
 
 @dataclass(frozen=True)
@@ -80,35 +75,6 @@ def find_occurrences(texts: Sequence[str], word: str) -> list[Occurrence]:
     return occurrences
 
 
-def choose_sentences(trained: TrainedModel) -> tuple[str, list[str]]:
-    """Returns a content word of several validation examples, and up to MAX_SENTENCES of those.
-
-    It is the most frequent one; of several with at least MAX_SENTENCES examples, the longest.
-    """
-    count = NUM_TRANSLATED if trained.settings.task == "translate" else NUM_EXAMPLES
-    examples = inspect_split(trained, count)
-    tokenizer = trained.run.preprocessor.tokenizer
-    is_masked = trained.settings.task == "masked"
-    texts = [tokenizer.decode(each.batch.targets[0].tolist()) if is_masked else each.text for each in examples]  # type: ignore[attr-defined]
-    texts = list(dict.fromkeys(" ".join(text.split()) for text in texts))
-    max_length = trained.contextual.max_length
-    texts = [text for text in texts if max_length is None or len(trained.contextual.tokenize(text)) <= max_length]
-    counts = Counter(word for text in texts for word in set(split_words(text)))
-    excluded = {*FUNCTION_WORDS, "unk", "eos"}
-    suitable = {
-        word: count
-        for word, count in counts.items()
-        if word.isalpha() and len(word) >= MIN_LETTERS and word not in excluded
-    }
-    word = max(suitable, key=lambda each: (min(suitable[each], MAX_SENTENCES), len(each), each), default="")
-    if not word or suitable[word] < min(MIN_SENTENCES, len(texts)):
-        raise UsageError(
-            "no word occurs in several validation examples.",
-            fix='Pass sentences that share one: "he sat on the bank of the river" "the bank lends money"',
-        )
-    return word, [text for text in texts if word in split_words(text)][:MAX_SENTENCES]
-
-
 @dataclass(frozen=True)
 class LayerVectors:
     """Vectors of one layer: of the occurrences, and of all other tokens of the sentences."""
@@ -129,11 +95,7 @@ def compute_occurrence_vectors(
             problem = f"sentence {index + 1} has {len(text)} tokens; the model reads at most {encoder.max_length}."
             raise UsageError(problem, fix="Pass shorter sentences.")
     matrices = [list(encoder.compute_vectors(tokens, layer)) for layer in range(encoder.depth + 1)]
-    masks = []
-    for each in occurrences:
-        offsets = tokens[each.sentence].offsets
-        is_inside = (offsets[:, 0] < each.stop) & (offsets[:, 1] > each.start)
-        masks.append(is_inside)
+    masks = [find_tokens(tokens[each.sentence], each) for each in occurrences]
     layers = []
     for layer, vectors in enumerate(matrices):
         own = np.stack([vectors[o.sentence][mask].mean(axis=0) for o, mask in zip(occurrences, masks)])
@@ -147,3 +109,15 @@ def compute_occurrence_vectors(
         for o, mask in zip(occurrences, masks)
     ]
     return layers, names
+
+
+def find_tokens(tokens: TextTokens, occurrence: Occurrence) -> np.ndarray:
+    """Returns which tokens (n,) of its sentence belong to an occurrence."""
+    return (tokens.offsets[:, 0] < occurrence.stop) & (tokens.offsets[:, 1] > occurrence.start)
+
+
+def normalize_rows(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors (…, D) divided by their norms; zeros stay zeros."""
+    vectors = np.asarray(vectors, dtype=np.float64)
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norms > 0, norms, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,18 @@ from seqwise.layers.cells import Cell, GatedCell, LSTMCell, ReplacingUpdate
 from seqwise.layers.diagnostics import make_label as make_label
 from seqwise.layers.record import Recording
 from seqwise.lens.subject import Subject
+
+
+class HasLabel(Protocol):
+    """A layer of any kind."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+
+
+Named = TypeVar("Named", bound=HasLabel)
 
 
 @dataclass(frozen=True)
@@ -40,19 +53,24 @@ def list_layers(subject: Subject) -> list[RecurrentLayer]:
 
 
 def choose_layers(subject: Subject, layer: int | str | None) -> list[RecurrentLayer]:
-    """Returns all recurrent layers, or the one with a number (from 1), label or path; raises an error if none is."""
+    """Returns all recurrent layers, or the one with a number (from 1), label or path; raises an error without one."""
     layers = list_layers(subject)
     if not layers:
         raise UsageError(
             f"{subject.name} has no recurrent layer, so it has no gates and no state through time.",
             fix="Choose a run of rnn, gru, lstm or attentive-rnn, or --view attention.",
         )
+    return select_layers(layers, layer, "recurrent")
+
+
+def select_layers(layers: Sequence[Named], layer: int | str | None, kind: str) -> list[Named]:
+    """Returns all layers, or the one with a number (from 1), label or path; raises an error that lists them."""
     if layer is None:
-        return layers
+        return list(layers)
     chosen = [one for number, one in enumerate(layers, start=1) if str(layer) in (str(number), one.label, one.path)]
     if not chosen:
-        names = ", ".join(f"{number} ({one.label})" for number, one in enumerate(layers, start=1))
-        raise UsageError(f"there is no recurrent layer {layer!r}.", fix=f"Choose from: {names}.")
+        names = "; ".join(f"{number} ({one.label})" for number, one in enumerate(layers, start=1))
+        raise UsageError(f"there is no {kind} layer {layer!r}.", fix=f"Choose from: {names}.")
     return chosen
 
 

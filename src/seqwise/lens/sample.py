@@ -24,6 +24,7 @@ from seqwise.training.api import TrainedModel
 NUM_TEXTS, MAX_TOKENS = 256, 20_000  # of a sample
 MAX_DECODED = 128  # texts of a sample whose output a search must find first
 NUM_PROBES = 8  # texts on which layers are checked
+READING = 0.5  # about the share of the time of a view in which its sample is read
 DECODED_TASKS = ("translate", "caption")
 UNSPACED = ("characters", "bpe")  # tokenisers whose tokens contain the spaces between words
 OUTPUT = "output: "  # prefix of the features of what a decoder reads
@@ -128,13 +129,17 @@ def get_tokenizer_kind(trained: TrainedModel) -> str | None:
 
 
 def read_sample(
-    trained: TrainedModel, data: str | None = None, num_texts: int | None = None, max_tokens: int = MAX_TOKENS
+    trained: TrainedModel,
+    data: str | None = None,
+    num_texts: int | None = None,
+    max_tokens: int = MAX_TOKENS,
+    progress: ProgressCallback = no_progress,
 ) -> Sample:
     """Returns texts that are evenly spread over the validation split of the run's data, or of other data."""
     source = trained.run.metadata.data if data is None else data
     count = num_texts or (min(NUM_TEXTS, MAX_DECODED) if trained.settings.task in DECODED_TASKS else NUM_TEXTS)
     try:
-        examples = inspect_split(trained, count, data)
+        examples = inspect_split(trained, count, data, progress)
     except DataError as error:
         if data is not None:
             raise

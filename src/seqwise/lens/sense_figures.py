@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.errors import pluralize
 from seqwise.page.figures import Figure, Heatmap, HeatmapGrid, LineChart, Series, Table
 
 GRID_COLUMNS = 4
@@ -39,13 +40,27 @@ def describe_senses(data: Mapping[str, Any]) -> tuple[str, ...]:
             f"No labels were given: the occurrences are divided into two senses by their vectors in {label}, named "
             f"after words of their sentences: {groups}. With --labels the division is yours, and is tested."
         )
-    if data["is_chosen"]:
-        summary.append(f"No sentences were given: these are validation examples that contain {word!r}.")
+    if data["choice"] is not None:
+        summary.append(describe_choice(word, **data["choice"]))
     if data["is_causal"]:
         summary.append(f"The model reads from left to right: a vector of {word!r} knows nothing of the words after it.")
     if data["is_unknown"]:
         summary.append(f"{word!r} is not in the vocabulary: the model reads the unknown token.")
     return tuple(summary)
+
+
+def describe_choice(word: str, candidates: int, is_separated: bool) -> str:
+    """Returns why a word was chosen, and whether it has several senses."""
+    start = f"No sentences were given: these are validation examples that contain {word!r}"
+    if not candidates:
+        return f"{start}, their most frequent content word. It is not known whether it has several senses here."
+    among = pluralize(candidates, "frequent words")
+    if is_separated:
+        return f"{start}: of {among}, its vectors in the last layer form two groups most clearly."
+    return (
+        f"{start}. No word with several senses was found: of {among}, {word!r} comes closest, but its vectors in the "
+        "last layer do not form two groups more clearly than chance explains."
+    )
 
 
 def describe_separation(data: Mapping[str, Any], label: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.errors import UsageError, check_type
 from seqwise.families import get_family
 from seqwise.lens.embeddings import list_vocabularies
@@ -23,12 +24,13 @@ from seqwise.lens.occurrences import (
     FUNCTION_WORDS,
     LayerVectors,
     Occurrence,
-    choose_sentences,
     compute_occurrence_vectors,
     find_occurrences,
     find_shared_word,
+    normalize_rows,
     split_words,
 )
+from seqwise.lens.sense_choice import choose_sentences
 from seqwise.lens.sense_figures import describe_senses, draw_senses
 from seqwise.lens.subject import Subject, evaluation_mode, name_run
 from seqwise.lens.view import View
@@ -59,38 +61,46 @@ def senses(
     texts: Any = None,
     *,
     word: str | None = None,
-    layer: int | None = None,
+    layer: int | str | None = None,
     labels: str | Sequence[str] | None = None,
+    progress: ProgressCallback = no_progress,
 ) -> View:
     """Returns the cosine between the occurrences of a word in each layer, and to each of its senses.
 
-    texts: at least two sentences that contain the word; validation examples that share a word unless set
+    texts: at least two sentences that contain the word; unless set, validation examples with a word whose vectors in
+        the last layer form two groups
     word: the word; the content word that all sentences share unless set
-    layer: the layer that is shown in full, 0 being the input embedding; the last unless set
+    layer: the layer that is shown in full: its number from 1, 0 being the input embedding, or its name; the last
+        unless set
     labels: the sense of the word in each sentence, as a list or separated by commas, such as "river,river,money";
         unless set, three or more occurrences are divided into two senses by spherical k-means in that layer
 
-    `data`: `word`, `texts`, `occurrences` (names), `sentences` (of each occurrence, from 0), `senses` (names), `groups`
-    (of each occurrence, an index into `senses`), `is_labelled`, `layers` (names), `layer`, `cosines` (layers, N, N),
-    `to_senses` (layers, N, senses; NaN without another sentence of the sense), `same`, `different` and `other_words`
-    (layers,): mean cosine of occurrences of one sense in different sentences, of different senses, and of two other
-    tokens; `nearest` (layers, N): the sense with the largest cosine, −1 where one is NaN; `tokens` of each occurrence.
+    `data`: `word`, `texts`, `choice` (None, or if there were no texts the number of `candidates`, and whether the word
+    `is_separated` more than chance explains), `occurrences` (names), `sentences` (of each occurrence, from 0), `senses`
+    (names), `groups` (of each occurrence, an index into `senses`), `is_labelled`, `layers` (names), `layer`, `cosines`
+    (layers, N, N), `to_senses` (layers, N, senses; NaN without another sentence of the sense), `same`, `different` and
+    `other_words` (layers,): mean cosine of occurrences of one sense in different sentences, of different senses, and of
+    two other tokens; `nearest` (layers, N): the sense with the largest cosine, −1 where one is NaN; `tokens` of each
+    occurrence.
     """
     check_type("model", model, TrainedModel, "a trained model (seqwise.load)")
     if reason := explain_missing(model):
         raise UsageError(reason, fix="Choose a neural model of language, masked, classify, tag or translate.")
     if texts is None and (word is not None or labels is not None):
         raise UsageError("the sentences are missing.", fix=EXAMPLE)
-    is_chosen = texts is None
+    choice = None
     with evaluation_mode(model.model):
-        if is_chosen:
-            word, sentences = choose_sentences(model)
+        if texts is None:
+            chosen = choose_sentences(model, progress)
+            word, sentences = chosen.word, chosen.sentences
+            choice = {"candidates": chosen.num_candidates, "is_separated": chosen.is_separated}
         else:
             sentences = check_sentences(texts)
             word = find_shared_word(sentences) if word is None else word.strip()
         occurrences = find_occurrences(sentences, word)
         layers, tokens = compute_occurrence_vectors(model, sentences, occurrences)
-    shown = len(layers) - 1 if layer is None else layer
+    names_of_layers = [each.name for each in layers]
+    shown = len(layers) - 1 if layer is None else names_of_layers.index(layer) if layer in names_of_layers else layer
     if not isinstance(shown, int) or not 0 <= shown < len(layers):
         problem = f"there is no layer {layer}."
         raise UsageError(problem, fix=f"Choose a number from 0 (the input embedding) to {len(layers) - 1}.")
@@ -98,13 +108,13 @@ def senses(
     data: dict[str, Any] = {
         "word": word,
         "texts": sentences,
-        "is_chosen": is_chosen,
+        "choice": choice,
         "occurrences": name_occurrences(occurrences),
         "sentences": np.array([each.sentence for each in occurrences]),
         "senses": names,
         "groups": groups,
         "is_labelled": labels is not None,
-        "layers": [each.name for each in layers],
+        "layers": names_of_layers,
         "layer": shown,
         "tokens": tokens,
         **compare_layers(layers, np.array([each.sentence for each in occurrences]), groups, len(names)),
@@ -195,13 +205,6 @@ def name_senses(texts: Sequence[str], word: str, occurrences: Sequence[Occurrenc
 
 
 # Numbers
-
-
-def normalize_rows(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors (…, D) divided by their norms; zeros stay zeros."""
-    vectors = np.asarray(vectors, dtype=np.float64)
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, 1.0)
 
 
 def compare_layers(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqwise.errors import UsageError
+from seqwise.tasks.inspection import UNKNOWN_MARK
 
 MAX_UNITS = 10  # whose common activity is searched
 MIN_ACCURACY = 0.9  # of a unit that is not active in the span alone, but nearly so
@@ -53,7 +54,8 @@ def find_span(tokens: Sequence[str], span: str) -> tuple[int, int] | None:
             raise UsageError(problem, fix=f"Pass START:END with 0 ≤ START < END ≤ {len(tokens)}; END is not included.")
         return start, end
     # Without spaces, because tokens do not say where there were some.
-    parts = ["".join(token.removeprefix("##").split()).casefold() for token in tokens]
+    bodies = (token.removesuffix(UNKNOWN_MARK).removeprefix("##") for token in tokens)
+    parts = ["".join(body.split()).casefold() for body in bodies]
     wanted = "".join(span.split()).casefold()
     at = "".join(parts).find(wanted) if wanted else -1
     if at < 0:

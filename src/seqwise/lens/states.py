@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from seqwise.callbacks import ProgressCallback, no_progress
+from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
 from seqwise.heads.label import LabelHead
 from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations
-from seqwise.lens.sample import Sample, SampleText, build_tensor_sample, build_text, read_sample
+from seqwise.lens.sample import READING, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.states_figures import OTHER, draw_states
 from seqwise.lens.subject import Subject, build_subject, inspect_text, open_subject
 from seqwise.lens.token_features import strip_tag
@@ -33,6 +33,7 @@ MAX_POINTS, MAX_TEXTS = 1000, 64  # of validation texts; a map of more is hard t
 NUM_TEXTS, MAX_CLASSIFIED_TOKENS = 500, 100_000  # of a classifier, one point per text
 NUM_AXES = 20  # whose explained variance is shown
 NUM_NEIGHBOURS = 10
+CHUNK_ROWS = 512  # states whose distances to all others are in memory together
 MAX_GROUPS = 7  # colours that can be told apart; the rest is "other"
 
 
@@ -79,15 +80,16 @@ def states(
     """
     if method not in ("pca", "tsne"):
         raise UsageError(f"there is no method {method!r}.", fix="Choose pca or tsne.")
-    sample = _open_sample(model, texts, data)
-    points = _read_points(sample, layer, texts is None, progress)
+    reading = progress if method == "pca" else report_part(progress, 0.0, 0.5)
+    sample = _open_sample(model, texts, data, report_part(reading, 0.0, READING))
+    points = _read_points(sample, layer, texts is None, report_part(reading, READING, 1.0))
     if len(points.states) < 3:
         raise UsageError(f"a map needs at least 3 states; received {len(points.states)}.", fix="Pass a longer text.")
     chosen_colour = choose_colour(points, colour)
     axes, shares = compute_principal_axes(points.states, NUM_AXES)
     plane, divergence = axes[:, :2], None
     if method == "tsne":
-        plane, divergence = project_by_tsne(points.states, plane, progress)
+        plane, divergence = project_by_tsne(points.states, plane, report_part(progress, 0.5, 1.0))
     groups = group_points(points, chosen_colour)
     numbers: dict[str, Any] = {
         "points": plane,
@@ -116,14 +118,14 @@ def is_several(texts: Any) -> bool:
 # Reading states
 
 
-def _open_sample(model: Any, texts: Any, data: str | None) -> Sample:
+def _open_sample(model: Any, texts: Any, data: str | None, progress: ProgressCallback) -> Sample:
     """Returns the texts whose states are shown."""
     if not isinstance(model, TrainedModel):
         return build_tensor_sample(open_subject(model, texts), texts)
     if texts is None:
         if model.settings.task == "classify":
-            return read_sample(model, data, NUM_TEXTS, MAX_CLASSIFIED_TOKENS)
-        return read_sample(model, data, MAX_TEXTS, MAX_POINTS)
+            return read_sample(model, data, NUM_TEXTS, MAX_CLASSIFIED_TOKENS, progress)
+        return read_sample(model, data, MAX_TEXTS, MAX_POINTS, progress)
     if data is not None:
         raise UsageError("expected texts or data, received both.", fix="Leave one of them out.")
     inputs = texts if is_several(texts) else [texts]
@@ -271,9 +273,13 @@ def compare_neighbours(vectors: np.ndarray, names: Sequence[str]) -> tuple[float
     count = min(NUM_NEIGHBOURS, len(vectors) - 1)
     centred = np.asarray(vectors - vectors.mean(axis=0), np.float64)
     squares = np.square(centred).sum(axis=1)
-    distances = squares[:, None] + squares - 2 * centred @ centred.T
-    np.fill_diagonal(distances, np.inf)
-    nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
     _, codes, sizes = np.unique(np.array(names, dtype=object).astype(str), return_inverse=True, return_counts=True)
-    same = float((codes[nearest] == codes[:, None]).mean())
+    num_same = 0
+    for start in range(0, len(centred), CHUNK_ROWS):
+        rows = np.arange(start, min(start + CHUNK_ROWS, len(centred)))
+        distances = squares - 2 * centred[rows] @ centred.T  # less the square of the row itself: the order is the same
+        distances[rows - start, rows] = np.inf
+        nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
+        num_same += int((codes[nearest] == codes[rows, None]).sum())
+    same = num_same / (len(centred) * count)
     return same, float((sizes * (sizes - 1)).sum() / (len(vectors) * (len(vectors) - 1)))

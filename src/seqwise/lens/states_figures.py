@@ -55,7 +55,7 @@ def draw_map(data: Mapping[str, Any], groups: Sequence[str], colour: str, method
     order = order_points(groups) if groups else list(range(len(points)))
     second = shares[1] if len(shares) > 1 else 0.0
     is_pca = method == "pca"
-    names = tokens if is_pooled else [f"{token} (token {time + 1})" for token, time in zip(tokens, data["times"])]
+    names = tokens if is_pooled else [f"{token} [{time}]" for token, time in zip(tokens, data["times"])]
     is_single = not is_pooled and len(set(data["texts"])) == 1
     time_label = "tokens of the text" if is_pooled else "position in the text (tokens)"
     return ScatterPlot(

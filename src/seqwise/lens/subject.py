@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.errors import DataError, UsageError, check_type
 from seqwise.layers.record import Recording, Transform, record
 from seqwise.tasks.inspection import InspectedInput
@@ -54,6 +56,13 @@ class Subject:
             self.call()
         return values
 
+    def record_each(self, patterns: Sequence[str]) -> list[Recording]:
+        """Runs the model once and returns a recording for each pattern; values that match none are not computed."""
+        with evaluation_mode(self.module), torch.no_grad(), ExitStack() as stack:
+            recordings = [stack.enter_context(record(self.module, pattern)) for pattern in patterns]
+            self.call()
+        return recordings
+
     def name_positions(self, path: str, count: int) -> list[str]:
         """Returns names for the positions of a layer's values: tokens of the input, or of the output in a decoder."""
         for names in (self.tokens, self.outputs):
@@ -66,10 +75,15 @@ class Subject:
         return bool(self.outputs) and path.split(".")[0] in ("decoder", "decoders")
 
 
-def open_subject(model: TrainedModel | nn.Module, inputs: Any = None) -> Subject:
-    """Returns a model with its input: a text, None for a validation example, or tensors for a plain module."""
+def open_subject(
+    model: TrainedModel | nn.Module, inputs: Any = None, progress: ProgressCallback = no_progress
+) -> Subject:
+    """Returns a model with its input: a text, None for a validation example, or tensors for a plain module.
+
+    `progress` is called while the validation example is chosen.
+    """
     if isinstance(model, TrainedModel):
-        return build_subject(model, choose_example(model) if inputs is None else inspect_text(model, inputs))
+        return build_subject(model, choose_example(model, progress) if inputs is None else inspect_text(model, inputs))
     check_type("model", model, nn.Module, "a trained model (seqwise.load) or a torch.nn.Module")
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     if not any(isinstance(argument, Tensor) for argument in arguments):
@@ -89,10 +103,11 @@ def build_subject(model: TrainedModel, inspected: InspectedInput) -> Subject:
     return Subject(name_run(model), module, lambda: module(inspected.batch), tokens, outputs, inspected, model)
 
 
-def open_subjects(models: Any, inputs: Any = None) -> list[Subject]:
+def open_subjects(models: Any, inputs: Any = None, progress: ProgressCallback = no_progress) -> list[Subject]:
     """Returns each of one or several models with the same input, under different names."""
     several = list_models(models)
-    return [replace(open_subject(model, inputs), name=name) for model, name in zip(several, name_models(several))]
+    names = name_models(several)
+    return [replace(open_subject(model, inputs, progress), name=name) for model, name in zip(several, names)]
 
 
 def list_models(models: Any) -> list[Any]:
@@ -142,19 +157,24 @@ def inspect_text(model: TrainedModel, text: str) -> InspectedInput:
     return inspected
 
 
-def inspect_split(model: TrainedModel, count: int, data: str | None = None) -> list[InspectedInput]:
+def inspect_split(
+    model: TrainedModel, count: int, data: str | None = None, progress: ProgressCallback = no_progress
+) -> list[InspectedInput]:
     """Returns at most `count` examples, evenly spread over the validation split of the run's data, or of other data."""
+    read = model.task.inspect_split
+    # A task of the user may lack the parameter, which is new.
+    options = {"progress": progress} if "progress" in signature(read).parameters else {}
     with evaluation_mode(model.model), torch.no_grad():
-        return model.task.inspect_split(model.bundle, data or model.run.metadata.data, "valid", count)
+        return read(model.bundle, data or model.run.metadata.data, "valid", count, **options)
 
 
-def choose_example(model: TrainedModel) -> InspectedInput:
+def choose_example(model: TrainedModel, progress: ProgressCallback = no_progress) -> InspectedInput:
     """Returns a typical example of the validation split: of those of moderate length, the one with the median loss.
 
     It is chosen once for each model.
     """
     if model not in _chosen_examples:
-        _chosen_examples[model] = find_typical_example(model)
+        _chosen_examples[model] = find_typical_example(model, progress)
     return _chosen_examples[model]
 
 
@@ -163,10 +183,10 @@ def get_chosen_example(model: TrainedModel) -> InspectedInput | None:
     return _chosen_examples.get(model)
 
 
-def find_typical_example(model: TrainedModel) -> InspectedInput:
+def find_typical_example(model: TrainedModel, progress: ProgressCallback = no_progress) -> InspectedInput:
     """Reads the validation split and returns a typical example."""
     try:
-        examples = inspect_split(model, NUM_CANDIDATES)
+        examples = inspect_split(model, NUM_CANDIDATES, progress=progress)
     except DataError as error:
         problem = f"no validation example can be chosen: the data of the run cannot be read. {error.problem}"
         raise DataError(problem, fix="Pass a text to look at, or put the data back.", file=error.file) from None

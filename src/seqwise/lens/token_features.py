@@ -13,7 +13,7 @@ from datetime import datetime
 
 import numpy as np
 
-from seqwise.tasks.inspection import InspectedInput
+from seqwise.tasks.inspection import UNKNOWN_MARK, InspectedInput
 
 Features = dict[str, np.ndarray]  # name → (T,)
 
@@ -37,6 +37,7 @@ REGION = re.compile(r"(?:frame (\d+) )?\((\d+), (\d+)\)")
 
 def compute_text_features(tokens: Sequence[str], is_spaced: bool) -> Features:
     """Returns the features of the tokens of a text; `is_spaced`: each token is a word, unless it begins with ##."""
+    tokens = [UNKNOWN if token.endswith(UNKNOWN_MARK) else token for token in tokens]
     special = ("<bos>", LINE_BREAK, UNKNOWN, *MASKS)
     texts = ["" if token in special else PENN_TREEBANK.get(token.strip().lower(), token) for token in tokens]
     if is_spaced:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.callbacks import ProgressCallback, no_progress
+from seqwise.callbacks import ProgressCallback, no_progress, report_part
 from seqwise.errors import UsageError
 from seqwise.lens.activations import ActivationLayer, choose_activations, list_activations
-from seqwise.lens.sample import Sample, SampleText, build_tensor_sample, build_text, read_sample
+from seqwise.lens.sample import READING, Sample, SampleText, build_tensor_sample, build_text, read_sample
 from seqwise.lens.spans import SimilarSpan, find_active_runs, find_span, find_span_units, rank_spans
 from seqwise.lens.subject import Subject, open_subject
 from seqwise.lens.unit_search import correlate_unit, search_units
@@ -29,6 +29,8 @@ from seqwise.lens.units_figures import (
     draw_unit,
 )
 from seqwise.lens.view import View
+
+CHOOSING = 0.2  # about the share of the time in which the text that is shown is chosen
 
 
 def applies(subject: Subject) -> str | None:
@@ -63,7 +65,8 @@ def units(
     """
     if unit is not None and span is not None:
         raise UsageError("expected a unit or a span, received both.", fix="Leave one of them out.")
-    subject = open_subject(model, text)
+    subject = open_subject(model, text, report_part(progress, 0.0, CHOOSING))
+    progress = report_part(progress, CHOOSING, 1.0)
     layers = choose_activations(_list_layers(subject), layer)
     shown = _read_shown(subject, text, layers, features)
     if unit is not None:
@@ -83,11 +86,11 @@ class ShownText:
     arrays: Mapping[str, np.ndarray]
     sample: Sample  # of a module with tensors; of a run this text alone
 
-    def read_sample(self, data: str | None) -> tuple[Sample, list[ActivationLayer]]:
+    def read_sample(self, data: str | None, progress: ProgressCallback) -> tuple[Sample, list[ActivationLayer]]:
         """Returns the texts over which units are compared, and the layers that have one vector per token of each."""
         if self.subject.trained is None:
             return self.sample, list(self.layers)
-        sample = read_sample(self.subject.trained, data)
+        sample = read_sample(self.subject.trained, data, progress=report_part(progress, 0.0, READING))
         return sample, sample.keep_matching(self.layers)
 
 
@@ -117,8 +120,8 @@ def _list_layers(subject: Subject) -> list[ActivationLayer]:
 
 
 def _show_search(shown: ShownText, data: str | None, progress: ProgressCallback) -> View:
-    sample, layers = shown.read_sample(data)
-    search = search_units(sample, layers, progress)
+    sample, layers = shown.read_sample(data, progress)
+    search = search_units(sample, layers, report_part(progress, READING, 1.0))
     if not search.tracked:
         problem = f"no feature varies enough in the {sample.num_tokens:,} tokens of the sample."
         raise UsageError(problem, fix="Pass more data with --data.")
@@ -140,8 +143,9 @@ def _show_unit(
     is_decoder, here = shown.subject.is_in_decoder(chosen.path), shown.arrays[chosen.label]
     if not 0 <= unit < here.shape[1]:
         raise UsageError(f"{chosen.label} has no unit {unit}.", fix=f"Choose a number from 0 to {here.shape[1] - 1}.")
-    sample, _ = shown.read_sample(data)
-    series = [arrays[chosen.label][:, unit] for _, arrays in sample.iterate([chosen], progress)]
+    sample, _ = shown.read_sample(data, progress)
+    rest = report_part(progress, READING, 1.0)
+    series = [arrays[chosen.label][:, unit] for _, arrays in sample.iterate([chosen], rest)]
     rows = correlate_unit(sample, chosen, series)
     numbers = {
         "layer": chosen.label,
@@ -173,10 +177,11 @@ def _show_span(shown: ShownText, span: str, data: str | None, progress: Progress
     layers = [layer for layer in shown.layers if shown.subject.is_in_decoder(layer.path) == is_decoder]
     arrays = {layer.label: shown.arrays[layer.label] for layer in layers}
     found, tokens = find_span_units(arrays, start, end), list(shown.text.get_tokens(is_decoder))
-    sample, _ = shown.read_sample(data)
+    sample, _ = shown.read_sample(data, progress)
+    rest = report_part(progress, READING, 1.0)
     similar: list[SimilarSpan] = []
     used = [layer for layer in layers if layer.label in found.layers]
-    for index, values in sample.iterate(used, progress) if used else ():
+    for index, values in sample.iterate(used, rest) if used else ():
         is_shown = index == 0 if sample is shown.sample else list(sample.texts[index].get_tokens(is_decoder)) == tokens
         if not is_shown:
             columns = [values[label][:, unit] for label, unit in zip(found.layers, found.units)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.errors import pluralize
 from seqwise.lens.sample import OUTPUT, Sample, SampleText
 from seqwise.lens.spans import MIN_ACCURACY, MIN_SHARE, SimilarSpan, SpanUnits
 from seqwise.lens.token_features import WITH_MEMORY
@@ -70,7 +71,7 @@ def draw_search(
             title="The best unit of each feature",
             note="“Chosen” is the correlation on the half of the texts on which the unit was chosen, too high as a "
             "maximum of many; “held out” is that on the other half. Positions, quotes and brackets need memory; most "
-            "other features can be read from the token itself.",
+            "other features can be read from the token itself. Units are counted from 0.",
             columns=("feature", "layer", "unit", "chosen", "held out"),
             rows=[
                 (one.feature, one.layer, one.unit, round(one.chosen, 3), round(one.held_out, 3))
@@ -188,17 +189,13 @@ def describe_span(found: SpanUnits, similar: Sequence[SimilarSpan], sample: Samp
     complete = sum(span.share == 1 for span in similar)
     where = f"of the {len(sample.texts):,} texts of {describe_source(sample)}"
     if len(found.units) == 1:
-        sentences.append(f"It is active in {count_spans(complete)} {where}.")
+        sentences.append(f"It is active in {pluralize(complete, 'spans')} {where}.")
     else:
         sentences.append(
-            f"The {len(found.units)} best are active together in {count_spans(complete)} {where}; "
+            f"The {len(found.units)} best are active together in {pluralize(complete, 'spans')} {where}; "
             f"at least {MIN_SHARE:.0%} of them in {len(similar):,}."
         )
     return sentences
-
-
-def count_spans(number: int) -> str:
-    return "1 span" if number == 1 else f"{number:,} spans"
 
 
 def draw_span(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from seqwise.callbacks import LogFunction, ProgressCallback, no_log
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log, no_progress
 from seqwise.config import Settings
 from seqwise.data.batch import Batch, BucketLoader, spread_indices
 from seqwise.data.examples import Splits, select_evaluation_examples
@@ -34,6 +34,8 @@ from seqwise.tasks.task import (
     build_inspection_error,
 )
 from seqwise.tasks.training_summary import TrainingSummary, hash_texts, measure_overlap
+
+INSPECTED_TOGETHER = 32  # examples, after which `inspect_split` reports its progress
 
 
 class ExampleTask(Task):
@@ -199,11 +201,19 @@ class ExampleTask(Task):
         return splits, examples, f"{data}, {part}"
 
     @classmethod
-    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
+    def inspect_split(
+        cls, bundle: ModelBundle, data: str, split: str, count: int, progress: ProgressCallback = no_progress
+    ) -> list[InspectedInput]:
         splits, examples, description = cls.select_examples(bundle, data, split)
         indices = choose_evenly(len(examples), count)
         descriptions = [describe_example(index, len(examples), description) for index in indices]
-        return cls.inspect_examples(bundle, splits, [examples[index] for index in indices], descriptions)
+        inspected: list[InspectedInput] = []
+        for start in range(0, len(indices), INSPECTED_TOGETHER):
+            part = slice(start, start + INSPECTED_TOGETHER)
+            chosen = [examples[index] for index in indices[part]]
+            inspected += cls.inspect_examples(bundle, splits, chosen, descriptions[part])
+            progress(start + len(chosen), len(indices))
+        return inspected
 
     @classmethod
     def inspect_examples(

@@ -6,7 +6,7 @@ return these types; each task does so in its own `inspection.py`. The module kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.callbacks import ProgressCallback
 from seqwise.data.batch import Batch
 from seqwise.errors import UsageError
 from seqwise.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 64  # of an example of a corpus, which has no end of its own
 USER_TEXT = "the text given"
+UNKNOWN_MARK = " (unk)"  # after a word that is outside the vocabulary: the model reads <unk>
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,29 @@ def get_device(model: Any) -> torch.device:
     return torch.device("cpu") if weight is None else weight.device
 
 
-def name_tokens(tokenizer: Tokenizer, ids: Any) -> list[str]:
-    """Returns a readable name of each token."""
-    return [tokenizer.decode([int(token)]) if tokenizer.kind == "bpe" else tokenizer.token(int(token)) for token in ids]
+def name_tokens(tokenizer: Tokenizer, ids: Any, unknown: Iterable[str] = ()) -> list[str]:
+    """Returns a readable name of each token; `unknown` are the words of the unknown tokens, in their order."""
+    ids, words = [int(token) for token in ids], iter(unknown)
+    if tokenizer.kind == "bpe":
+        return [tokenizer.decode([token]) for token in ids]
+    names = tokenizer.tokens(ids)
+    return [
+        name if token != tokenizer.unknown or (word := next(words, name)) == name else f"{word}{UNKNOWN_MARK}"
+        for token, name in zip(ids, names)
+    ]
+
+
+def list_unknown(tokenizer: Tokenizer, text: str) -> list[str]:
+    """Returns the words of a text that are outside the vocabulary, in their order."""
+    encoding = tokenizer.encode(text)
+    return [text[start:stop] for start, stop in encoding.offsets[encoding.ids == tokenizer.unknown]]
+
+
+def report_each(items: Sequence[Any], progress: ProgressCallback) -> Iterator[Any]:
+    """Yields each item, and reports it when the next one is asked for."""
+    for number, item in enumerate(items, start=1):
+        yield item
+        progress(number, len(items))
 
 
 def check_length(num_tokens: int, limit: int | None, unit: str = "tokens") -> None:

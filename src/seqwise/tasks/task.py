@@ -365,9 +365,11 @@ class Task(ABC):
         raise build_inspection_error(cls, "inspect_text(bundle, text)")
 
     @classmethod
-    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
+    def inspect_split(
+        cls, bundle: ModelBundle, data: str, split: str, count: int, progress: ProgressCallback = no_progress
+    ) -> list[InspectedInput]:
         """Returns at most `count` examples, evenly spread over a split of the data, for the views of `seqwise.lens`."""
-        raise build_inspection_error(cls, "inspect_split(bundle, data, split, count)")
+        raise build_inspection_error(cls, "inspect_split(bundle, data, split, count, progress)")
 
     @classmethod
     def save_input(cls, value: Any) -> str | None:

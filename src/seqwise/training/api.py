@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
+import torch
 from torch import nn
 
 from seqwise.applicability import reset_unused
@@ -142,7 +143,10 @@ class TrainedModel:
     @cached_property
     def model(self) -> nn.Module:
         preprocessor, tensors = self.run.preprocessor, self.run.read_weights()
-        model: Any = self.task.restore(self.settings, preprocessor)
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # initial weights, which are overwritten, must not change random numbers
+            model: Any = self.task.restore(self.settings, preprocessor)
         if get_family(self.settings.model).has_gradients:
             load_weights(model, tensors, self.run.folder / WEIGHTS)
         else:

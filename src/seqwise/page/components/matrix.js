@@ -1,10 +1,7 @@
 // Matrices and images as `packing.py` writes them.
-async function inflate(text) {
-  const packed = atob(text), bytes = new Uint8Array(packed.length);
-  for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
+import { inflate } from "./inflate.js";
+
+const readBytes = (text, size) => inflate(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)), size);
 
 // The numbers of all half-precision floats, by their bits.
 let halves = null;
@@ -32,18 +29,19 @@ function decodeBytes(bytes, low, high) {
 
 // Returns { rows, columns, values, block, step }. A value stands for `block` rows and columns of the original matrix and
 // is known to within half a `step`; 0 means three significant digits or more.
-export async function decodeMatrix(packed) {
+export function decodeMatrix(packed) {
   if (Array.isArray(packed)) {
     const values = Float64Array.from(packed.flat(), (value) => value ?? NaN);
     return { rows: packed.length, columns: packed[0]?.length ?? 0, values, block: [1, 1], step: 0 };
   }
-  const bytes = await inflate(packed.codes), [rows, columns] = packed.shape;
-  return packed.code === "half" ? { rows, columns, values: decodeHalves(bytes, packed.exponent), block: packed.block, step: 0 }
+  const [rows, columns] = packed.shape, isHalf = packed.code === "half";
+  const bytes = readBytes(packed.codes, rows * columns * (isHalf ? 2 : 1));
+  return isHalf ? { rows, columns, values: decodeHalves(bytes, packed.exponent), block: packed.block, step: 0 }
     : { rows, columns, values: decodeBytes(bytes, packed.low, packed.high), block: packed.block, step: (packed.high - packed.low) / 254 };
 }
 
-async function decodeImage({ width, height, codes }) {
-  const bytes = await inflate(codes), pixels = new Uint8ClampedArray(4 * width * height);
+function decodeImage({ width, height, codes }) {
+  const bytes = readBytes(codes, 3 * width * height), pixels = new Uint8ClampedArray(4 * width * height);
   for (let i = 0; i < width * height; i++) {
     pixels.set(bytes.subarray(3 * i, 3 * i + 3), 4 * i);
     pixels[4 * i + 3] = 255;
@@ -52,11 +50,9 @@ async function decodeImage({ width, height, codes }) {
 }
 
 // Returns the figure with its matrices decoded, ready to be drawn.
-export async function decodeFigure(figure) {
-  if (figure.kind === "Heatmap") return { ...figure, values: await decodeMatrix(figure.values) };
-  if (figure.kind === "HeatmapGrid")
-    return { ...figure, panels: await Promise.all(figure.panels.map((panel) => decodeFigure({ ...figure.shared, ...panel }))) };
-  if (figure.kind === "ImageOverlay")
-    return { ...figure, image: await decodeImage(figure.image), weights: await Promise.all(figure.weights.map(decodeMatrix)) };
+export function decodeFigure(figure) {
+  if (figure.kind === "Heatmap") return { ...figure, values: decodeMatrix(figure.values) };
+  if (figure.kind === "HeatmapGrid") return { ...figure, panels: figure.panels.map((panel) => decodeFigure({ ...figure.shared, ...panel })) };
+  if (figure.kind === "ImageOverlay") return { ...figure, image: decodeImage(figure.image), weights: figure.weights.map(decodeMatrix) };
   return figure;
 }

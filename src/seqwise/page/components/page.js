@@ -4,6 +4,7 @@ import { drawFigure, isNarrow } from "./figure.js";
 import { decodeFigure } from "./matrix.js";
 import { keepUnitsTogether } from "./numbers.js";
 import { createPins, drawPinBar } from "./pins.js";
+import { drawCharts } from "./scales.js";
 
 const HINT = "Point at a figure, or move to it with Tab and use the arrow keys, for the number behind each mark. " +
   "A click or Enter pins a token, layer or unit in all figures; Shift adds another; Escape unpins.";
@@ -20,7 +21,7 @@ function arrangeFigures(figures) {
   return classes;
 }
 
-async function showPage() {
+function showPage() {
   const { title, summary, figures, scales } = JSON.parse(document.getElementById("data").textContent);
   const pins = createPins(), main = document.querySelector("main"), grid = make("div", { class: "figures" });
   const context = { scales, pins, findFigure: (identifier) => [...grid.children].find((figure) => figure.id === identifier) };
@@ -31,10 +32,11 @@ async function showPage() {
   addEventListener("keydown", (event) => { if (event.key === "Escape") pins.clear(); });
   const classes = arrangeFigures(figures);
   for (const [at, figure] of figures.entries()) {
-    const element = drawFigure(await decodeFigure(figure), context);
+    const element = drawFigure(decodeFigure(figure), context);
     element.classList.add(classes[at]);
     grid.append(element);
   }
+  drawCharts(grid);
   document.documentElement.dataset.ready = "true";
 }
 

@@ -123,8 +123,14 @@ export function followWidth(box, paint) {
     if (width > 0) paint(Math.max(200, width));
   };
   new ResizeObserver(() => { if (Math.floor(box.clientWidth) !== width) requestAnimationFrame(redraw); }).observe(box);
+  box.addEventListener("draw", redraw);
   followMedia(printMode, box, redraw);  // before a page is printed, there is no next frame
   return redraw;
+}
+
+// Draws all charts inside an element now. Otherwise that takes until the next frames, which a screenshot does not wait for.
+export function drawCharts(element) {
+  for (const plot of element.querySelectorAll(".plot")) plot.dispatchEvent(new Event("draw"));
 }
 
 // Calls `onChange` when a media query changes, for as long as the element is part of the page.

@@ -11,13 +11,22 @@ from torch import Tensor
 
 from seqwise.tasks.classify.model import Classifier, TextBatch, collate
 from seqwise.tasks.classify.reader import LabelledText
-from seqwise.tasks.inspection import USER_TEXT, Answer, InspectedInput, check_length, get_device, name_tokens
+from seqwise.tasks.inspection import (
+    USER_TEXT,
+    Answer,
+    InspectedInput,
+    check_length,
+    get_device,
+    list_unknown,
+    name_tokens,
+)
 from seqwise.tasks.task import ModelBundle
 
 
 def inspect_text(bundle: ModelBundle, text: str) -> InspectedInput:
     """Returns a text; its label is the one that the model predicts."""
-    ids = bundle.preprocessor.tokenizer.encode(text.strip()).ids
+    text = text.strip()
+    ids = bundle.preprocessor.tokenizer.encode(text).ids
     check_length(len(ids), bundle.settings.data.max_length)
     return inspect_ids(bundle, ids, None, text, USER_TEXT)
 
@@ -35,7 +44,7 @@ def inspect_examples(
 
 def inspect_ids(bundle: ModelBundle, ids: np.ndarray, label: str | None, text: str, description: str) -> InspectedInput:
     """Returns token ids (T,) with an answer for each label, the most probable first; `label` is the true one."""
-    model, labels = bundle.model, bundle.preprocessor.attributes["labels"]
+    model, tokenizer, labels = bundle.model, bundle.preprocessor.tokenizer, bundle.preprocessor.attributes["labels"]
     batch = collate([ids], np.zeros(1), np.zeros(1)).to(get_device(model))
     with torch.no_grad():
         order = torch.argsort(model.scores(batch.ids, batch.lengths)[0], descending=True, stable=True).tolist()
@@ -49,7 +58,8 @@ def inspect_ids(bundle: ModelBundle, ids: np.ndarray, label: str | None, text: s
         )
         for index in order
     ]
-    return InspectedInput(description, text, batch, name_tokens(bundle.preprocessor.tokenizer, ids), answers=answers)
+    tokens = name_tokens(tokenizer, ids, list_unknown(tokenizer, text))
+    return InspectedInput(description, text, batch, tokens, answers=answers)
 
 
 def score_label(model: Classifier, batch: TextBatch, label: int) -> Tensor:

@@ -10,12 +10,13 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.errors import DataError
 from seqwise.tasks.forecast.model import ForecastModel
 from seqwise.tasks.forecast.output import find_last_windows
 from seqwise.tasks.forecast.selection import read_windows, select_steps
 from seqwise.tasks.forecast.windows import RollingWindows, WindowBatch
-from seqwise.tasks.inspection import Answer, InspectedInput, choose_evenly, get_device
+from seqwise.tasks.inspection import Answer, InspectedInput, choose_evenly, get_device, report_each
 from seqwise.tasks.task import ModelBundle
 
 
@@ -25,7 +26,9 @@ def inspect_table(bundle: ModelBundle, spec: str) -> InspectedInput:
     return inspect_window(bundle, rolling, find_last_windows(rolling)[0], f"the end of {rolling.series.source}")
 
 
-def inspect_windows(bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
+def inspect_windows(
+    bundle: ModelBundle, data: str, split: str, count: int, progress: ProgressCallback = no_progress
+) -> list[InspectedInput]:
     """Returns windows of a split."""
     rolling = read_windows(bundle, data)
     start, stop, description = select_steps(rolling.series, bundle, split)
@@ -34,7 +37,7 @@ def inspect_windows(bundle: ModelBundle, data: str, split: str, count: int) -> l
         raise DataError(f"no window fits into {description}.", fix="Give a longer table.", file=rolling.series.source)
     return [
         inspect_window(bundle, rolling, windows[index], f"window {index + 1:,} of {len(windows):,} ({description})")
-        for index in choose_evenly(len(windows), count)
+        for index in report_each(choose_evenly(len(windows), count), progress)
     ]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.callbacks import LogFunction, ProgressCallback, no_log
+from seqwise.callbacks import LogFunction, ProgressCallback, no_log, no_progress
 from seqwise.config import HELD_OUT_FRACTION, Settings
 from seqwise.data.batch import BucketLoader, spread_indices
 from seqwise.data.in_memory import save_data
@@ -287,8 +287,10 @@ class Forecast(Task):
         return inspect_table(bundle, text)
 
     @classmethod
-    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
-        return inspect_windows(bundle, data, split, count)
+    def inspect_split(
+        cls, bundle: ModelBundle, data: str, split: str, count: int, progress: ProgressCallback = no_progress
+    ) -> list[InspectedInput]:
+        return inspect_windows(bundle, data, split, count, progress)
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.store import TokenStore
 from seqwise.tasks.inspection import (
@@ -19,7 +20,9 @@ from seqwise.tasks.inspection import (
     check_length,
     choose_evenly,
     get_device,
+    list_unknown,
     name_tokens,
+    report_each,
 )
 from seqwise.tasks.language.model import LanguageModel
 from seqwise.tasks.language.ngram import NGramModel
@@ -35,11 +38,14 @@ def inspect_text(bundle: ModelBundle, text: str) -> InspectedInput:
     return inspect_ids(bundle, ids, None, text, USER_TEXT)
 
 
-def inspect_store(bundle: ModelBundle, store: TokenStore, description: str, count: int) -> list[InspectedInput]:
+def inspect_store(
+    bundle: ModelBundle, store: TokenStore, description: str, count: int, progress: ProgressCallback = no_progress
+) -> list[InspectedInput]:
     """Returns segments of a text, each of the window of the run or of MAX_TOKENS, with the token after it."""
     tokenizer = bundle.preprocessor.tokenizer
+    segments = read_segments(store, min(get_window(bundle.settings), MAX_TOKENS) + 1, count, tokenizer)
     examples = []
-    for start, ids in read_segments(store, min(get_window(bundle.settings), MAX_TOKENS) + 1, count, tokenizer):
+    for start, ids in report_each(segments, progress):
         example_description = f"tokens {start + 1:,} to {start + len(ids) - 1:,} of {len(store):,} ({description})"
         examples.append(inspect_ids(bundle, ids[:-1], int(ids[-1]), tokenizer.decode(ids[:-1]), example_description))
     return examples
@@ -73,7 +79,9 @@ def inspect_ids(
     if following is None:  # the token after the text is not known, and so has no loss
         mask = torch.ones_like(inputs, dtype=torch.bool)
         mask[0, -1] = False
-    names = name_tokens(tokenizer, targets)
+    # Of the segments of a corpus only the ids are stored, not the words outside the vocabulary.
+    tokens = name_tokens(tokenizer, ids, list_unknown(tokenizer, text) if following is None else ())
+    names = [*tokens[1:], *name_tokens(tokenizer, [last])]
 
     def build_answer(position: int, name: str) -> Answer:
         is_known = following is not None or position < len(ids) - 1
@@ -89,7 +97,7 @@ def inspect_ids(
         description,
         text,
         TokenBatch(inputs, targets[None], mask),
-        name_tokens(tokenizer, ids),
+        tokens,
         targets=names,
         answers=[build_answer(len(ids) - 1, "next token"), *answers],
     )

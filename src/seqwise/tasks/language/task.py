@@ -13,6 +13,7 @@ from copy import deepcopy
 
 import torch
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.config import MAX_NEW_TOKENS
 from seqwise.data.corpus.batching import StreamLoader, WindowLoader
 from seqwise.data.corpus.store import TokenStore
@@ -227,8 +228,10 @@ class Language(CorpusTask):
         return inspect_text(bundle, text)
 
     @classmethod
-    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
-        return inspect_store(bundle, *cls.open_store(bundle, data, split), count)
+    def inspect_split(
+        cls, bundle: ModelBundle, data: str, split: str, count: int, progress: ProgressCallback = no_progress
+    ) -> list[InspectedInput]:
+        return inspect_store(bundle, *cls.open_store(bundle, data, split), count, progress)
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:

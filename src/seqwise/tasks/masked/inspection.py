@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.callbacks import ProgressCallback, no_progress
 from seqwise.data.corpus.store import TokenStore
 from seqwise.tasks.inspection import (
     MAX_TOKENS,
@@ -17,6 +19,7 @@ from seqwise.tasks.inspection import (
     check_length,
     get_device,
     name_tokens,
+    report_each,
 )
 from seqwise.tasks.language.inspection import read_segments
 from seqwise.tasks.masked.filling import MASK, encode_masked_text, exclude_tokens
@@ -29,15 +32,21 @@ def inspect_text(bundle: ModelBundle, text: str) -> InspectedInput:
     """Returns a text with [MASK], and a line break at both ends."""
     masked = encode_masked_text(bundle.preprocessor.tokenizer, text)
     check_length(len(masked.ids), get_window(bundle.settings))
-    return inspect_ids(bundle, masked.ids, masked.positions, None, text, USER_TEXT)
+    return inspect_ids(bundle, masked.ids, masked.positions, None, text, USER_TEXT, masked.unknown)
 
 
 def inspect_store(
-    bundle: ModelBundle, store: TokenStore, description: str, count: int, sampler: MaskSampler
+    bundle: ModelBundle,
+    store: TokenStore,
+    description: str,
+    count: int,
+    sampler: MaskSampler,
+    progress: ProgressCallback = no_progress,
 ) -> list[InspectedInput]:
     """Returns segments of a text with the masks of an evaluation; here all of them are <mask>."""
     tokenizer, examples = bundle.preprocessor.tokenizer, []
-    for start, ids in read_segments(store, min(get_window(bundle.settings), MAX_TOKENS), count, tokenizer):
+    segments = read_segments(store, min(get_window(bundle.settings), MAX_TOKENS), count, tokenizer)
+    for start, ids in report_each(segments, progress):
         _, is_target = sampler.sample(ids[None], np.array([start]), EVALUATION_KEY, EVALUATION_KEY)
         positions = np.flatnonzero(is_target[0]).tolist()
         if not positions:  # only unknown tokens, which are never masked
@@ -50,9 +59,18 @@ def inspect_store(
 
 
 def inspect_ids(
-    bundle: ModelBundle, ids: np.ndarray, positions: list[int], true: np.ndarray | None, text: str, description: str
+    bundle: ModelBundle,
+    ids: np.ndarray,
+    positions: list[int],
+    true: np.ndarray | None,
+    text: str,
+    description: str,
+    unknown: Sequence[str] = (),
 ) -> InspectedInput:
-    """Returns token ids (T,) with masks at some positions; `true` (T,) are the tokens under them, if known."""
+    """Returns token ids (T,) with masks at some positions; `true` (T,) are the tokens under them, if known.
+
+    `unknown` are the words of the unknown tokens.
+    """
     model, tokenizer = bundle.model, bundle.preprocessor.tokenizer
     inputs = torch.from_numpy(np.asarray(ids, dtype=np.int64))[None].to(get_device(model))
     with torch.no_grad():
@@ -71,8 +89,9 @@ def inspect_ids(
         )
         for number, (position, token, name) in enumerate(zip(positions, best, name_tokens(tokenizer, best)), start=1)
     ]
-    names = name_tokens(tokenizer, targets[0])
-    return InspectedInput(description, text, batch, name_tokens(tokenizer, ids), targets=names, answers=answers)
+    names = name_tokens(tokenizer, targets[0], unknown)
+    tokens = name_tokens(tokenizer, ids, unknown)
+    return InspectedInput(description, text, batch, tokens, targets=names, answers=answers)
 
 
 def compute_scores(model: Model, ids: Tensor, positions: list[int]) -> Tensor:

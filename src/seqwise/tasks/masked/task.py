@@ -199,9 +199,11 @@ class Masked(CorpusTask):
         return inspect_text(bundle, text)
 
     @classmethod
-    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
+    def inspect_split(
+        cls, bundle: ModelBundle, data: str, split: str, count: int, progress: ProgressCallback = no_progress
+    ) -> list[InspectedInput]:
         sampler = build_mask_sampler(bundle.preprocessor.tokenizer, bundle.settings)
-        return inspect_store(bundle, *cls.open_store(bundle, data, split), count, sampler)
+        return inspect_store(bundle, *cls.open_store(bundle, data, split), count, sampler, progress)
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:

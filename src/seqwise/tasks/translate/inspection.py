@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from seqwise.tasks.inspection import USER_TEXT, Answer, InspectedInput, check_length, name_tokens
+from seqwise.tasks.inspection import USER_TEXT, Answer, InspectedInput, check_length, list_unknown, name_tokens
 from seqwise.tasks.task import InferenceOptions, ModelBundle
 from seqwise.tasks.translate.generation import TranslationPipeline
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
@@ -55,7 +55,7 @@ def _inspect_ids(
         description,
         text,
         batch,
-        name_tokens(tokenizers["text"], batch.source[0]),
+        name_tokens(tokenizers["text"], batch.source[0], list_unknown(tokenizers["text"], text)),
         name_tokens(tokenizers[target], batch.inputs[0, 0]),
         names,
         answers,

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from seqwise.backbones.decoder import supports_input_feeding
-from seqwise.callbacks import LogFunction, ProgressCallback
+from seqwise.callbacks import LogFunction, ProgressCallback, no_progress
 from seqwise.config import Settings
 from seqwise.data.batch import iterate_by_length, spread_indices
 from seqwise.data.tables import split_commas
@@ -342,8 +342,10 @@ class Translate(ExampleTask):
         return inspect_text(bundle, text, InferenceOptions(cls.beam_search))
 
     @classmethod
-    def inspect_split(cls, bundle: ModelBundle, data: str, split: str, count: int) -> list[InspectedInput]:
-        return super().inspect_split(request_targets(bundle, None), data, split, count)
+    def inspect_split(
+        cls, bundle: ModelBundle, data: str, split: str, count: int, progress: ProgressCallback = no_progress
+    ) -> list[InspectedInput]:
+        return super().inspect_split(request_targets(bundle, None), data, split, count, progress)
 
     @classmethod
     def inspect_examples(
