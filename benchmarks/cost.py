@@ -30,6 +30,7 @@ from seqwise.resolved_settings import ResolvedSettings
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 AXES = {"T": "sequence length", "B": "batch size", "H": "width"}
+# The sizes that do not vary; together the point that the three curves share.
 MIDDLE = {"cpu": {"T": 64, "B": 16, "H": 128}, "cuda": {"T": 512, "B": 32, "H": 512}}
 POINTS = {
     "cpu": {"T": (16, 32, 64, 128, 256, 512), "B": (1, 4, 16, 64), "H": (32, 64, 128, 256, 512)},

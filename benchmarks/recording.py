@@ -1,4 +1,4 @@
-"""What looking inside costs: the time and memory of a call while its interior values are recorded.
+"""Time and memory of a call while its activations are recorded.
 
     python benchmarks/recording.py [--length 256] [--width 256] [--repeats 5]
 

@@ -182,7 +182,7 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
     def sum_losses(self, epochs: slice) -> np.ndarray:
         return self._tally[epochs].sum(dim=1).cpu().numpy()  # waits for the GPU
 
-    def vectors(self) -> np.ndarray:
+    def export_vectors(self) -> np.ndarray:
         return self.inputs.cpu().numpy()
 
     def compile(self) -> None:
@@ -201,8 +201,8 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
         for epoch in range(self.settings.epochs):
             for block_index, block in enumerate(self.corpus.iterate_blocks(BLOCK_SIZE)):
                 self._train_block(block, epoch, block_index)
-                yield self.build_step(epoch, start, finished=False)
-            yield self.build_step(epoch, start, finished=True)
+                yield self.build_step(epoch, start, is_epoch_end=False)
+            yield self.build_step(epoch, start, is_epoch_end=True)
 
     def _train_block(self, block: np.ndarray, epoch: int, block_index: int) -> None:
         seed = int(np.random.SeedSequence([self.settings.seed, epoch + 1, block_index]).generate_state(1)[0] >> 2)

@@ -16,13 +16,13 @@ GROUP_ROWS = 8  # rows of the weight that are read together: more rows at equal 
 
 @thread_safe_cache
 def compile_few_rows(precision: str) -> CompiledFunction:
-    """Compiles a function of the address of these words: x, rows, K, weight, bias, result, N, first, end.
+    """Compiles a function of the address of a list of integers: x, rows, K, weight, bias, result, N, first, end.
 
     result (rows, N) = x (rows, K) · weight (N, K)ᵀ + bias (N), in the columns from `first` to before `end`.
     """
     code = Code(precision)
-    with code.function("few_rows", 1) as (words,):
-        x, rows, depth, weight, bias, result, width, first, end = (code.load_word(words, i) for i in range(9))
+    with code.function("few_rows", 1) as (arguments,):
+        x, rows, depth, weight, bias, result, width, first, end = (code.load_int(arguments, i) for i in range(9))
         with code.loop(first, end, code.lanes) as column:
             last_lane = (end - column - 1).minimum(code.lanes - 1)
             # If fewer rows of the weight are left, the last one is repeated.

@@ -38,7 +38,7 @@ def compile_products(precision: str) -> dict[str, CompiledFunction]:
                                           result (M, N) = addend (M, N) + left (M, K) · weight; address 0: no addend
     multiply_transposed(left, stride, right, stride, result, stride, M, K, N, accumulate)
                                           result (M, N) = left (K, M)ᵀ · right (K, N), added with `accumulate`
-    Each also exists as `…_from_list(words)`, where `words` is the address of a list of the arguments.
+    Each also exists as `…_from_list(address)`, which takes the address of a list of the arguments.
     """
     code = Code(precision)
     _add_pack_rows(code)

@@ -97,7 +97,7 @@ class ScanPlan:
     packing: SequencePacking
     reverse: tuple[bool, ...]  # of each direction
     units: int
-    is_projected: bool  # whether the caller has projected the input, which is one window then; else by each window
+    is_projected: bool  # whether the input is projected before the scan, in one window; otherwise window by window
     needs_grad: bool  # whether a backward pass will follow
     should_record: bool  # whether activations are recorded
     recompute_projections: Callable[[], list[Tensor]]  # of each direction: the scan overwrites the projected input
@@ -138,7 +138,7 @@ class DirectionScan:
             pack_weight(slice_rows(weight_hidden, first * units, end * units), transposed=not is_backward)
             for first, end in equation.weight_blocks
         ]
-        specs = equation.backward_buffers if is_backward else equation.buffers
+        specs = equation.backward_buffers if is_backward else equation.forward_buffers
         self.buffers = {name: self._allocate(name, spec, existing_buffers.get(name)) for name, spec in specs.items()}
 
     def _allocate(self, name: str, spec: Buffer, memory: Tensor | None) -> BufferMemory:
@@ -164,28 +164,28 @@ class DirectionScan:
     def build_arguments(
         self, window: Window, outputs: Tensor, direction: int, step_stride: int, sequence_stride: int
     ) -> list[list[int]]:
-        """Returns, for each worker, the list of words that `loop.index_words` describes.
+        """Returns, for each worker, the list of integers that `loop.index_arguments` describes.
 
         `outputs` are the outputs of a forward pass, or the gradients of the outputs in a backward pass.
         """
         plan, size = self.plan, self.weight_hidden.element_size()
         outputs_address = outputs.data_ptr() + (window.first_step * step_stride + direction * plan.units) * size
-        shared_words = [
+        shared_arguments = [
             *(int(plan.reverse[direction]), window.step_offsets.data_ptr(), plan.packing.sorted_indices.data_ptr()),
             *(plan.units, plan.cell.matmul.address, outputs_address, step_stride, sequence_stride),
         ]
-        buffer_words = [
+        buffer_arguments = [
             (memory.data_ptr() + window.first_row * window_stride * size, row_stride, worker_stride * size)
             for memory, row_stride, worker_stride, window_stride in self.buffers.values()
         ]
         packed_weight_addresses = [packed_weight.data_ptr() for packed_weight in self.packed_weights]
-        word_lists = []
+        argument_lists = []
         for worker in range(plan.workers):
-            words = [window.end_step - window.first_step, worker, plan.workers, *shared_words]
-            for address, row_stride, worker_offset in buffer_words:
-                words += (address + worker * worker_offset, row_stride)
-            word_lists.append(words + packed_weight_addresses)
-        return word_lists
+            arguments = [window.end_step - window.first_step, worker, plan.workers, *shared_arguments]
+            for address, row_stride, worker_offset in buffer_arguments:
+                arguments += (address + worker * worker_offset, row_stride)
+            argument_lists.append(arguments + packed_weight_addresses)
+        return argument_lists
 
 
 class DirectionTensors(NamedTuple):

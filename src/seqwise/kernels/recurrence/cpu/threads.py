@@ -25,8 +25,8 @@ def run_on_threads(function: CompiledFunction, argument_lists: Sequence[Sequence
     if not argument_lists:
         return
     num_calls, list_bytes = len(argument_lists), 8 * len(argument_lists[0])
-    words = array("q", argument_lists[0] if num_calls == 1 else [word for each in argument_lists for word in each])
-    first_address = words.buffer_info()[0]
+    integers = array("q", argument_lists[0] if num_calls == 1 else [value for each in argument_lists for value in each])
+    first_address = integers.buffer_info()[0]
     addresses = range(first_address, first_address + num_calls * list_bytes, list_bytes)
     threads = min(threads, num_calls)
     if threads == 1:
@@ -68,8 +68,8 @@ def _find_openmp() -> Callable[[int, int, int, int, int], None] | None:
     worker = _compile_worker()
 
     def run_on_openmp(function: int, first_address: int, list_bytes: int, num_calls: int, threads: int) -> None:
-        words = array("q", [function, first_address, list_bytes, num_calls, *query_addresses])
-        parallel(worker.address, words.buffer_info()[0], threads, 0)
+        arguments = array("q", [function, first_address, list_bytes, num_calls, *query_addresses])
+        parallel(worker.address, arguments.buffer_info()[0], threads, 0)
 
     return run_on_openmp
 
@@ -80,8 +80,8 @@ def _compile_worker() -> CompiledFunction:
     OpenMP may start fewer than requested.
     """
     code, query_type = Code("float"), ir.FunctionType(INT32, []).as_pointer()
-    with code.function("worker", 1) as (words,):
-        function, first_address, list_bytes, num_calls, *queries = (code.load_word(words, index) for index in range(6))
+    with code.function("worker", 1) as (address,):
+        function, first_address, list_bytes, num_calls, *queries = (code.load_int(address, index) for index in range(6))
         results = [code.builder.call(code.builder.inttoptr(query.value, query_type), []) for query in queries]
         thread, num_threads = (Int(code, code.builder.sext(result, INT64)) for result in results)
         with code.loop(thread, num_calls, num_threads) as index:
