@@ -39,7 +39,7 @@ POINTS = {
 DEPTH = 2  # layers
 PASSES = {"cpu": 3, "cuda": 1}
 COLOURS = ("#777777", "#d1495b", "#edae49", "#00798c", "#6a4c93", "#2e5339")
-MARKS = "osD^vP"
+MARKERS = "osD^vP"  # of matplotlib
 
 
 def list_points(device: str, quick: bool) -> list[tuple[str, dict[str, int]]]:
@@ -118,9 +118,9 @@ def draw(document: dict[str, Any], path: Path) -> None:
     rows = [row for row in document["rows"] if "failed" not in row]
     for panel, (axis, name) in zip(panels, AXES.items()):
         line = sorted((row for row in rows if row["axis"] == axis), key=lambda row: row[axis])
-        for family, colour, mark in zip(FAMILIES, COLOURS, MARKS):
+        for family, colour, marker in zip(FAMILIES, COLOURS, MARKERS):
             x, y = [row[axis] for row in line], [row[family] for row in line]
-            panel.plot(x, y, color=colour, marker=mark, markersize=4, linewidth=1.6, label=family)
+            panel.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1.6, label=family)
         values = sorted({row[axis] for row in line})
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")

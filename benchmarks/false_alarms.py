@@ -53,7 +53,7 @@ def compute_pair_p(test: str, values: np.ndarray, a: int, b: int, example_varian
     freedom = count - 1
     difference = values[:, a].mean(axis=1) - values[:, b].mean(axis=1)
     variances = values.var(axis=2, ddof=1)
-    own = variances[:, [a, b]].sum(axis=1) / count
+    pair_variance = variances[:, [a, b]].sum(axis=1) / count
     if test == "paired by seed":
         return compute_two_sided_p(difference / np.sqrt((values[:, a] - values[:, b]).var(axis=1, ddof=1) / count
                                               + example_variance), freedom)  # fmt: skip
@@ -66,7 +66,7 @@ def compute_pair_p(test: str, values: np.ndarray, a: int, b: int, example_varian
         return compute_two_sided_p(
             difference / np.sqrt(parts.sum(axis=0)), parts.sum(axis=0) ** 2 / (parts**2 / sizes).sum(axis=0)
         )
-    seed_variance, seed_freedom = own, np.full(len(own), float(freedom))
+    seed_variance, seed_freedom = pair_variance, np.full(len(pair_variance), float(freedom))
     if test == OURS:
         weight = freedom / (PRIOR_DEGREES_OF_FREEDOM + freedom)
         median = np.median(variances, axis=1, keepdims=True)

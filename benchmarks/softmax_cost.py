@@ -52,11 +52,11 @@ def keep_most_frequent(ids: np.ndarray, vocabulary: Vocabulary, size: int) -> tu
     return ids[ids < size], reduced_vocabulary
 
 
-def subsample(ids: np.ndarray, counts: np.ndarray, words: int) -> np.ndarray:
-    """Returns the first `words` words that subsampling keeps, with the ends of sentences."""
+def subsample(ids: np.ndarray, counts: np.ndarray, num_words: int) -> np.ndarray:
+    """Returns the first `num_words` words that subsampling keeps, with the ends of sentences."""
     draws = np.random.default_rng(0).integers(0, 2**32, len(ids), dtype=np.uint32)
     ids = ids[(ids < 0) | (draws <= compute_keep_thresholds(counts, SUBSAMPLE)[ids])]
-    last = np.searchsorted(np.cumsum(ids >= 0), words, side="left")
+    last = np.searchsorted(np.cumsum(ids >= 0), num_words, side="left")
     return ids[: last + 1]
 
 

@@ -39,7 +39,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.token_decoder import TokenDecoder
 
 MIN_RATIO, BEAM = 3.0, 5
-PAD, BEGIN, END = 0, 1, 2
+PAD, BEGIN, END = 0, 1, 2  # token ids
 MAX_LENGTH = 64
 ENCODER_BATCH_SIZE = 16
 

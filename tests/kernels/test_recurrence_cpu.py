@@ -73,14 +73,14 @@ def test_second_derivatives_are_those_of_finite_differences(spec):
 @pytest.mark.parametrize("lengths", [None, [2, 0, 3]])
 def test_gradients_with_a_graph_equal_those_of_the_kernel(spec, lengths):
     lengths = None if lengths is None else torch.tensor(lengths)
-    forwards, backwards = (build_cell(spec, 2, 5, torch.float64) for _ in range(2))
+    forward_cell, backward_cell = (build_cell(spec, 2, 5, torch.float64) for _ in range(2))
     x, state = draw_inputs(spec, 3, 4, 2, 5, torch.float64)
     directions = [
-        build_direction(cell, cell.weight_hidden, tuple(state), reverse=cell is backwards)
-        for cell in (forwards, backwards)
+        build_direction(cell, cell.weight_hidden, tuple(state), reverse=cell is backward_cell)
+        for cell in (forward_cell, backward_cell)
     ]
     outputs, states, _ = scan(spec, x, directions, SequencePacking(3, 4, lengths))
-    leaves = [x, *state, *forwards.parameters(), *backwards.parameters()]
+    leaves = [x, *state, *forward_cell.parameters(), *backward_cell.parameters()]
     loss = outputs.square().sum() + sum((part**3).sum() for each in states for part in each)
     expected = torch.autograd.grad(loss, leaves, retain_graph=True)
     for actual, kernel in zip(torch.autograd.grad(loss, leaves, create_graph=True), expected, strict=True):

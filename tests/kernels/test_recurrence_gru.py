@@ -61,7 +61,7 @@ def always_split(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def draw_tensors(variant: str, directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
-    """Returns projected inputs, matrices, the hidden bias of the candidate if there is one, states."""
+    """Returns projected inputs, recurrent weights, the hidden bias of the candidate if there is one, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, 3 * units, units) / units**0.5
     bias = [torch.randn(directions, units)] if variant.startswith("reset after") else []

@@ -32,7 +32,7 @@ SHAPES = {  # which directions are reversed, steps, sequences, units, lengths
 
 
 def draw_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
-    """Returns projected inputs, matrices, states."""
+    """Returns projected inputs, recurrent weights, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, units, units) / units**0.5
     tensors = [torch.randn(directions, steps, batch, units), weight, torch.randn(directions, batch, units)]

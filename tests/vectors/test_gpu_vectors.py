@@ -30,9 +30,9 @@ def build_corpus(ids, vocabulary_size: int) -> EncodedCorpus:
     return EncodedCorpus(file, Vocabulary(names, counts, vocabulary_size), int((ids >= 0).sum()), len(ids))
 
 
-def limit_launch(monkeypatch, programs: int = 1, steps: int = 1) -> None:
+def limit_launch(monkeypatch, programs: int = 1, groups: int = 1) -> None:
     monkeypatch.setattr(gpu, "MAX_PROGRAMS", programs)
-    monkeypatch.setattr(gpu, "STEPS", steps)
+    monkeypatch.setattr(gpu, "NUM_GROUPS", groups)
 
 
 def softplus(x: float) -> float:
@@ -103,7 +103,7 @@ def test_one_kernel_launch_follows_the_gradient_and_sums_the_loss(monkeypatch, m
 
 def test_negatives_follow_their_weights_and_windows_have_the_right_reach(monkeypatch):
     """With zero vectors the loss is log 2 for each term, so it shows how many terms there are."""
-    limit_launch(monkeypatch, steps=4)
+    limit_launch(monkeypatch, groups=4)
     settings = VectorSettings(dim=4, window=5, negative=5, subsample=0, epochs=1, learning_rate=1e-9).resolve()
     trainer = gpu.GpuWord2VecTrainer(build_corpus([*range(60), -1], 60), settings, DEVICE)
     trainer.inputs.zero_()
@@ -116,7 +116,7 @@ def test_negatives_follow_their_weights_and_windows_have_the_right_reach(monkeyp
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 def test_the_loss_falls_and_the_same_seed_gives_the_same_losses(monkeypatch, method):
-    limit_launch(monkeypatch, steps=8)
+    limit_launch(monkeypatch, groups=8)
     random = np.random.default_rng(0)
     pairs = random.integers(0, 6, 60)
     ids = np.stack([2 * pairs, 2 * pairs + 1, np.full(60, -1)], axis=1).reshape(-1)  # 0 beside 1, 2 beside 3, …
@@ -144,7 +144,7 @@ def test_small_vocabularies_and_high_learning_rates_use_fewer_programs():
 
 
 def test_divergence_is_an_error(monkeypatch):
-    limit_launch(monkeypatch, steps=2)
+    limit_launch(monkeypatch, groups=2)
     settings = VectorSettings(dim=8, subsample=0, epochs=3, learning_rate=1e6).resolve()
     trainer = gpu.GpuWord2VecTrainer(build_corpus([0, 1, 2, 3, 4, -1] * 20, 5), settings, DEVICE)
     with pytest.raises(NonFiniteError, match="smaller --learning-rate"):

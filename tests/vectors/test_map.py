@@ -238,7 +238,7 @@ def test_named_words_come_first_and_neighbours_are_not_repeated(keyed: KeyedVect
 
 
 def test_the_longer_side_of_a_word_map_is_2(keyed: KeyedVectors):
-    word_map = build_word_map(keyed, keyed.words, "t", by="pca", clusters=3)
+    word_map = build_word_map(keyed, keyed.words, "t", by="pca", num_clusters=3)
     assert np.ptp(word_map.points, axis=0).max() == pytest.approx(2)
     assert np.abs(word_map.points).max() == pytest.approx(1)
     assert len(word_map.cluster_names) == 3
@@ -253,7 +253,7 @@ def get_colours(image: Image.Image) -> set[str]:
 
 
 def test_the_picture_is_a_png_of_twice_the_size_with_a_colour_per_cluster(keyed: KeyedVectors):
-    picture = draw_picture(build_word_map(keyed, keyed.words[::2], "a title", by="pca", clusters=3))
+    picture = draw_picture(build_word_map(keyed, keyed.words[::2], "a title", by="pca", num_clusters=3))
     image = Image.open(io.BytesIO(picture.png))
     assert (image.format, image.width) == ("PNG", WIDTH * SCALE)
     assert {*COLOURS[:3]} <= get_colours(image)

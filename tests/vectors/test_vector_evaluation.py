@@ -28,7 +28,7 @@ RNG = np.random.default_rng(3)
 
 
 def build_vectors(rows: int = 60, noise: float = 0.45) -> KeyedVectors:
-    """Words in pairs with a common difference, so that some analogies succeed and some do not."""
+    """Returns words in pairs with a common difference, so that some analogies succeed and some do not."""
     base = RNG.normal(size=(rows, 10))
     other = base + RNG.normal(size=10) + noise * RNG.normal(size=(rows, 10))
     words = [word for number in range(rows) for word in (f"word{number}", f"other{number}")]

@@ -62,9 +62,9 @@ def _compute_gru_step(
 ) -> Tensor:
     x_r, x_z, x_n = x.chunk(3, dim=-1)
     gates_weight, candidate_weight = weight_hidden.split([2 * h.shape[-1], h.shape[-1]])
-    gates = F.linear(h, gates_weight)
-    r, z = (_normalize(gates, vector_parameters[:2]) if spec.layer_norm else gates).chunk(2, dim=-1)
-    r, z = sigmoid(x_r + r), sigmoid(x_z + z)
+    u = F.linear(h, gates_weight)
+    u_r, u_z = (_normalize(u, vector_parameters[:2]) if spec.layer_norm else u).chunk(2, dim=-1)
+    r, z = sigmoid(x_r + u_r), sigmoid(x_z + u_z)
     if spec.reset == "before":
         n = tanh(x_n + F.linear(r * h, candidate_weight))
     elif spec.layer_norm:

@@ -117,7 +117,7 @@ def build_word_map(
     num_highlighted: int = 0,
     by: ProjectionMethod | None = None,
     seed: int = 0,
-    clusters: int | None = None,
+    num_clusters: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> WordMap:
     """Projects and clusters words, the first `num_highlighted` of which are highlighted."""
@@ -129,7 +129,7 @@ def build_word_map(
             fix = "Show fewer words." if change == "fewer" else "Show more words, or skip fewer."
         raise UsageError(problem, fix=fix)
     unit_vectors = np.stack([normalize(vectors.vector(word)) for word in words])
-    labels, members = cluster_vectors(unit_vectors, clusters, seed)
+    labels, members = cluster_vectors(unit_vectors, num_clusters, seed)
     points, description = project_vectors(unit_vectors, by, seed, progress)
     low, high = points.min(axis=0), points.max(axis=0)
     points = (points - (low + high) / 2) * 2 / (float((high - low).max()) or 1.0)

@@ -11,7 +11,7 @@ from llvmlite import ir
 from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, CompiledFunction, Int, Vec
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
-GROUP_ROWS = 8  # rows of the weight that are read together: more rows at equal distances would evict each other
+GROUP_ROWS = 8  # rows of the weight that are read together: more of them would evict each other from the cache
 
 
 @thread_safe_cache

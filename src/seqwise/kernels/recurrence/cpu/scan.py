@@ -138,21 +138,21 @@ class DirectionScan:
             pack_weight(slice_rows(weight_hidden, first * units, end * units), transposed=not is_backward)
             for first, end in equation.weight_blocks
         ]
-        specs = equation.backward_buffers if is_backward else equation.forward_buffers
-        self.buffers = {name: self._allocate(name, spec, existing_buffers.get(name)) for name, spec in specs.items()}
+        buffers = equation.backward_buffers if is_backward else equation.forward_buffers
+        self.buffers = {name: self._allocate(name, each, existing_buffers.get(name)) for name, each in buffers.items()}
 
-    def _allocate(self, name: str, spec: Buffer, memory: Tensor | None) -> BufferMemory:
-        plan, width = self.plan, spec.get_width(self.plan.units)
-        if spec.only_for and not (plan.should_record if spec.only_for == "record" else plan.needs_grad):
+    def _allocate(self, name: str, buffer: Buffer, memory: Tensor | None) -> BufferMemory:
+        plan, width = self.plan, buffer.get_width(self.plan.units)
+        if buffer.only_for and not (plan.should_record if buffer.only_for == "record" else plan.needs_grad):
             unused = self.weight_hidden.new_empty(plan.workers, width)  # never read: one row per worker
             return BufferMemory(unused, 0, width, 0)
         is_saved = plan.needs_grad and name in plan.cell.saved_names
         has_all_steps = memory is not None if self.is_backward else plan.should_record or is_saved
-        has_all_packed_rows = spec.kind == "packed" and has_all_steps
+        has_all_packed_rows = buffer.kind == "packed" and has_all_steps
         if memory is None:
             num_packed_rows = plan.packing.num_rows if has_all_packed_rows else plan.max_window_rows
-            allocate = self.weight_hidden.new_zeros if spec.kind == "sum" else self.weight_hidden.new_empty
-            memory = allocate(num_packed_rows if spec.kind == "packed" else plan.packing.batch_size, width)
+            allocate = self.weight_hidden.new_zeros if buffer.kind == "sum" else self.weight_hidden.new_empty
+            memory = allocate(num_packed_rows if buffer.kind == "packed" else plan.packing.batch_size, width)
         return BufferMemory(memory, width, 0, width if has_all_packed_rows else 0)
 
     def get_window_rows(self, name: str, window: Window) -> Tensor:

@@ -55,7 +55,11 @@ class KernelConfig:
 
 @dataclass(frozen=True)
 class Tiling:
-    """A launch of unit_blocks × batch_groups programs per direction; the other sizes are those of `KernelConfig`."""
+    """How a scan is divided; the other sizes are those of `KernelConfig`.
+
+    A backward launch has unit_blocks × batch_groups programs per direction, a forward launch as many or up to three
+    fewer along the units.
+    """
 
     units: int
     unit_blocks: int
