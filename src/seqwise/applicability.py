@@ -19,7 +19,7 @@ from seqwise.task_registry import BUILTIN_TASKS
 
 Condition = Mapping[str, tuple[Any, ...]]  # settings, each with the values that it must have
 
-# Families and tasks.
+# The families that are trained by gradient descent.
 TRAINABLE = tuple(family.name for family in MODEL_FAMILIES.values() if family.has_gradients)
 NOT_TRANSFORMER = tuple(name for name in TRAINABLE if name != "transformer")
 EXAMPLE_TASKS = ("classify", "tag", "translate", "caption")  # whose data is separate examples of text

@@ -231,18 +231,20 @@ def test_half_precision_stays_near_float32(variant: str) -> None:
     ("units", "batch"), [(16, 1), (100, 3), (256, 64), (512, 64), (1024, 64), (1536, 20), (2048, 64)]
 )
 @pytest.mark.parametrize(("size", "precision"), [(2, "tf32"), (4, "tf32"), (4, "tf32x3")])
-@pytest.mark.parametrize("matrices", [1, 3])
-def test_the_memory_of_a_program_fits_on_chip(units: int, batch: int, size: int, precision: str, matrices: int) -> None:
+@pytest.mark.parametrize("num_matrices", [1, 3])
+def test_the_memory_of_a_program_fits_on_chip(
+    units: int, batch: int, size: int, precision: str, num_matrices: int
+) -> None:
     tiling = choose_tiling(units, 16, batch, 1, size, CPU, precision)
     assert tiling is not None
-    columns = -(-units // 4) * 4 * (3 if matrices == 1 else 1)
+    columns = -(-units // 4) * 4 * (3 if num_matrices == 1 else 1)
     dtype = {2: torch.float16, 4: torch.float32}[size]
     config = build_options(tiling, 16, dtype, False, precision)["config"]
-    options = build_quarter_options(config, columns, matrices, size, CPU)
+    options = build_quarter_options(config, columns, num_matrices, size, CPU)
     k_tile, resident = options["config"].k_tile, options["config"].resident_chunks
     is_resident = resident * k_tile >= columns // 4
     vectors = tiling.batch_tile if options["SPLIT"] else 4 * tiling.batch_tile
-    chunks = matrices * resident + (not is_resident)
+    chunks = num_matrices * resident + (not is_resident)
     bytes_per_number = size * (2 if precision == "tf32x3" else 1)  # split in two
     assert (64 * chunks + vectors) * k_tile * bytes_per_number < 232448
     assert is_resident or units * bytes_per_number > 4000, "a small matrix stays on chip as a whole"
