@@ -46,15 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document instead of the table")
     options = parser.parse_args(arguments)
     task = Classify.prepare(options.data, Settings(task="classify", columns=options.columns))
-    results = {"words": measure(task, False), "words and pairs": measure(task, True)}
+    results = {"words": measure(task, False), "words and bigrams": measure(task, True)}
     if options.json:
         print(json.dumps({"data": options.data, "rows": results}))
         return
     print(f"{options.data}: logistic regression on bags of words; accuracy and macro-F1 on the test split")
-    print(f"{'':16} {'features':>9} {'L2':>5} {'valid acc':>9} {'accuracy':>9} {'macro-F1':>9} {'seconds':>8}")
+    print(f"{'':17} {'features':>9} {'L2':>5} {'valid acc':>9} {'accuracy':>9} {'macro-F1':>9} {'seconds':>8}")
     for name, row in results.items():
         numbers = f"{row['valid_accuracy']:9.4f} {row['accuracy']:9.4f} {row['macro_f1']:9.4f} {row['seconds']:8.1f}"
-        print(f"{name:16} {row['features']:9,} {row['penalty']:5g} {numbers}")
+        print(f"{name:17} {row['features']:9,} {row['penalty']:5g} {numbers}")
 
 
 if __name__ == "__main__":

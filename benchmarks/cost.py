@@ -30,6 +30,7 @@ from seqwise.resolved_settings import ResolvedSettings
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 AXES = {"T": "sequence length", "B": "batch size", "H": "width"}
+# The sizes that do not vary; together the point that the three curves share.
 MIDDLE = {"cpu": {"T": 64, "B": 16, "H": 128}, "cuda": {"T": 512, "B": 32, "H": 512}}
 POINTS = {
     "cpu": {"T": (16, 32, 64, 128, 256, 512), "B": (1, 4, 16, 64), "H": (32, 64, 128, 256, 512)},
@@ -38,7 +39,7 @@ POINTS = {
 DEPTH = 2  # layers
 PASSES = {"cpu": 3, "cuda": 1}
 COLOURS = ("#777777", "#d1495b", "#edae49", "#00798c", "#6a4c93", "#2e5339")
-MARKS = "osD^vP"
+MARKERS = "osD^vP"  # of matplotlib
 
 
 def list_points(device: str, quick: bool) -> list[tuple[str, dict[str, int]]]:
@@ -117,9 +118,9 @@ def draw(document: dict[str, Any], path: Path) -> None:
     rows = [row for row in document["rows"] if "failed" not in row]
     for panel, (axis, name) in zip(panels, AXES.items()):
         line = sorted((row for row in rows if row["axis"] == axis), key=lambda row: row[axis])
-        for family, colour, mark in zip(FAMILIES, COLOURS, MARKS):
+        for family, colour, marker in zip(FAMILIES, COLOURS, MARKERS):
             x, y = [row[axis] for row in line], [row[family] for row in line]
-            panel.plot(x, y, color=colour, marker=mark, markersize=4, linewidth=1.6, label=family)
+            panel.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1.6, label=family)
         values = sorted({row[axis] for row in line})
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")

@@ -40,8 +40,8 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.tasks.token_decoder import TokenDecoder
 
-PROMPT, SOURCE, BEAM = 32, 20, 5
-BEGIN, END = 1, 2
+PROMPT, SOURCE, BEAM = 32, 20, 5  # tokens of a prompt, tokens of a source, beam size
+BEGIN, END = 1, 2  # token ids
 SAMPLING = {"greedy": SamplingOptions(greedy=True), "sampling": SamplingOptions(temperature=0.8, top_k=50, top_p=0.9)}
 MIN_PLAIN_RATIO = {"cpu": 2, "cuda": 1}  # for one sequence, greedily
 MIN_AGREEMENT = 0.98  # rounding may change one token, and then all that follow

@@ -53,7 +53,7 @@ def compute_pair_p(test: str, values: np.ndarray, a: int, b: int, example_varian
     freedom = count - 1
     difference = values[:, a].mean(axis=1) - values[:, b].mean(axis=1)
     variances = values.var(axis=2, ddof=1)
-    own = variances[:, [a, b]].sum(axis=1) / count
+    pair_variance = variances[:, [a, b]].sum(axis=1) / count
     if test == "paired by seed":
         return compute_two_sided_p(difference / np.sqrt((values[:, a] - values[:, b]).var(axis=1, ddof=1) / count
                                               + example_variance), freedom)  # fmt: skip
@@ -66,7 +66,7 @@ def compute_pair_p(test: str, values: np.ndarray, a: int, b: int, example_varian
         return compute_two_sided_p(
             difference / np.sqrt(parts.sum(axis=0)), parts.sum(axis=0) ** 2 / (parts**2 / sizes).sum(axis=0)
         )
-    seed_variance, seed_freedom = own, np.full(len(own), float(freedom))
+    seed_variance, seed_freedom = pair_variance, np.full(len(pair_variance), float(freedom))
     if test == OURS:
         weight = freedom / (PRIOR_DEGREES_OF_FREEDOM + freedom)
         median = np.median(variances, axis=1, keepdims=True)
@@ -103,12 +103,12 @@ def find_worse(test: str, values: np.ndarray, example_variance: np.ndarray) -> t
     best = values.mean(axis=2).argmin(axis=1)
     p = np.stack([compute_pair_p(test, values, a, b, example_variance) for a, b in pairs], axis=1)
     has_best = np.stack([(best == a) | (best == b) for a, b in pairs], axis=1)
-    holm = range(len(pairs), 0, -1)
-    shaffer = [max(c for c in list_equal_pair_counts(num_families) if c <= count) for count in holm]
+    holm_factors = list(range(len(pairs), 0, -1))
+    shaffer_factors = [max(c for c in list_equal_pair_counts(num_families) if c <= factor) for factor in holm_factors]
     if test.endswith("best"):  # only the pairs with the best are counted, although it was not named in advance
-        holm = [*range(num_families - 1, 0, -1), *[1] * (len(pairs) - num_families + 1)]
+        holm_factors = [*range(num_families - 1, 0, -1), *[1] * (len(pairs) - num_families + 1)]
         p = np.where(has_best, p, 1.0)
-    significant = (adjust_p_values(p, shaffer if test == OURS else list(holm)) < 0.05) & has_best
+    significant = (adjust_p_values(p, shaffer_factors if test == OURS else holm_factors) < 0.05) & has_best
     worse = np.zeros((len(values), num_families), dtype=bool)
     for index, (a, b) in enumerate(pairs):
         worse[:, a] |= significant[:, index] & (best == b)

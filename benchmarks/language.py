@@ -201,10 +201,10 @@ def measure(row: Row, repeats: int, folder: Path, device: torch.device = CPU) ->
     for _ in range(warmup):
         next(seqwise), next(baseline)
 
-    def sample(losses: Iterator[float]) -> tuple[float, float]:
+    def time_steps(losses: Iterator[float]) -> tuple[float, float]:
         return time_call(lambda: [next(losses) for _ in range(steps)], device)
 
-    times = [(*sample(seqwise), *sample(baseline)) for _ in range(repeats)]
+    times = [(*time_steps(seqwise), *time_steps(baseline)) for _ in range(repeats)]
     seqwise_clock, seqwise_cpu, baseline_clock, baseline_cpu = (statistics.median(column) for column in zip(*times))
     tokens = row.batch_size * row.window * steps
     return {

@@ -104,7 +104,7 @@ class Case:
         with self.autocast():
             return F.cross_entropy(F.linear(self.vectors, self.weight, self.bias), self.targets)
 
-    def with_gradients(self, loss: Callable[[], Tensor]) -> Callable[[], object]:
+    def add_gradients(self, loss: Callable[[], Tensor]) -> Callable[[], object]:
         """Returns a function that computes the loss and its gradients."""
         inputs = [self.vectors, self.weight, self.bias]
         return lambda: torch.autograd.grad(loss(), inputs)
@@ -131,10 +131,10 @@ def draw_zipf_ids(count: int, vocabulary: int) -> Tensor:
 
 def measure(row: Row, device: torch.device, repeats: int, compiled: bool = False) -> dict[str, Any]:
     case = Case(row, device)
-    runs = {"fused": case.with_gradients(case.compute_fused), "eager": case.with_gradients(case.compute_eager)}
+    runs = {"fused": case.add_gradients(case.compute_fused), "eager": case.add_gradients(case.compute_eager)}
     runs["adaptive"] = case.build_adaptive()
     if compiled:
-        runs["compiled"] = case.with_gradients(torch.compile(case.compute_eager))
+        runs["compiled"] = case.add_gradients(torch.compile(case.compute_eager))
     with torch.no_grad():
         fused, eager = float(case.compute_fused()), float(case.compute_eager())
     relative_error = abs(fused - eager) / eager

@@ -52,7 +52,7 @@ class PlainRNN(nn.Module):
 
 
 class PlainAttentiveRNN(PlainRNN):
-    """The same, and the last state attends to the last states with one head of scaled dot-product attention."""
+    """The same, and the last state attends to `span` earlier states with one head of scaled dot-product attention."""
 
     def __init__(self, vocabulary: int, width: int, depth: int, settings: Any):
         super().__init__(vocabulary, width, depth, settings.cell)

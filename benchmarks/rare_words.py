@@ -69,38 +69,39 @@ class Twins:
     counts: np.ndarray
 
 
-def create_twins(sentences: EncodedCorpus, words: int, seed: int) -> tuple[EncodedCorpus, Twins]:
+def create_twins(corpus: EncodedCorpus, num_twins: int, seed: int) -> tuple[EncodedCorpus, Twins]:
     """Returns the corpus with some occurrences of some words renamed, and the twins."""
-    ids, random = np.concatenate(list(sentences.iterate_blocks())), np.random.default_rng(seed)
-    vocabulary, size = sentences.vocabulary, len(sentences.vocabulary)
-    originals = random.permutation(_find_candidates(vocabulary, words))[:words]
-    twin_counts = np.array([TWIN_COUNTS[index % len(TWIN_COUNTS)] for index in range(words)])
-    order = np.argsort(ids, kind="stable")  # positions sorted by word
-    starts = np.searchsorted(ids, originals, sorter=order)
+    ids, random = np.concatenate(list(corpus.iterate_blocks())), np.random.default_rng(seed)
+    vocabulary, size = corpus.vocabulary, len(corpus.vocabulary)
+    originals = random.permutation(_find_candidates(vocabulary, num_twins))[:num_twins]
+    twin_counts = np.array([TWIN_COUNTS[index % len(TWIN_COUNTS)] for index in range(num_twins)])
+    by_word = np.argsort(ids, kind="stable")  # positions sorted by word
+    starts = np.searchsorted(ids, originals, sorter=by_word)
     for index, (word, twin_count) in enumerate(zip(originals, twin_counts)):
-        positions = order[starts[index] : starts[index] + vocabulary.counts[word]]
+        positions = by_word[starts[index] : starts[index] + vocabulary.counts[word]]
         ids[random.choice(positions, twin_count, replace=False)] = size + index
     names = [*vocabulary.words, *(vocabulary.words[word] + SUFFIX for word in originals)]
     counts = np.bincount(ids[ids >= 0], minlength=len(names))
-    sorting = np.argsort(-counts, kind="stable")
+    by_frequency = np.argsort(-counts, kind="stable")
     rank = np.empty(len(names) + 1, dtype=np.int32)
-    rank[sorting], rank[-1] = np.arange(len(names)), -1  # -1, the end of a sentence, is unchanged
-    file = tempfile.TemporaryFile()  # noqa: SIM115  the sentences close it
+    rank[by_frequency], rank[-1] = np.arange(len(names)), -1  # -1, the end of a sentence, is unchanged
+    file = tempfile.TemporaryFile()  # noqa: SIM115  `EncodedCorpus` closes it
     file.write(rank[ids].data)
     file.flush()
-    renamed = Vocabulary([names[number] for number in sorting], counts[sorting], vocabulary.num_distinct + words)
-    twins = Twins(rank[size + np.arange(words)], rank[originals], twin_counts)
-    return EncodedCorpus(file, renamed, sentences.num_words, len(ids)), twins
+    sorted_names = [names[row] for row in by_frequency]
+    renamed = Vocabulary(sorted_names, counts[by_frequency], vocabulary.num_distinct + num_twins)
+    twins = Twins(rank[size + np.arange(num_twins)], rank[originals], twin_counts)
+    return EncodedCorpus(file, renamed, corpus.num_words, len(ids)), twins
 
 
-def _find_candidates(vocabulary: Vocabulary, words: int) -> np.ndarray:
+def _find_candidates(vocabulary: Vocabulary, num_twins: int) -> np.ndarray:
+    """Returns the rows of the words that may become originals; exits with a message if there are too few."""
     candidates = np.flatnonzero((vocabulary.counts >= MIN_COUNT) & (vocabulary.counts <= MAX_COUNT))
     existing = {word for word in vocabulary.words if word.endswith(SUFFIX)}
     candidates = np.array([row for row in candidates if vocabulary.words[row] + SUFFIX not in existing], dtype=np.int64)
-    if len(candidates) < words:
-        sys.exit(
-            f"{len(candidates):,} words occur {MIN_COUNT:,} to {MAX_COUNT:,} times, expected {words:,}: reduce --words."
-        )
+    if len(candidates) < num_twins:
+        found = f"{len(candidates):,} words occur {MIN_COUNT:,} to {MAX_COUNT:,} times"
+        sys.exit(f"{found}, expected {num_twins:,}: reduce --words.")
     return candidates
 
 
@@ -159,13 +160,13 @@ def resolve_row(row: str, **more: Any) -> ResolvedVectorSettings:
     return VectorSettings(**ROWS[name], learning_rate=float(rate) if rate else None, **more).resolve()
 
 
-def measure(row: str, sentences: EncodedCorpus, twins: Twins, tests: Sequence[Path], seed: int, threads: int) -> dict:
+def measure(row: str, corpus: EncodedCorpus, twins: Twins, tests: Sequence[Path], seed: int, threads: int) -> dict:
     """Trains a row and evaluates its vectors."""
-    trainer = Word2VecTrainer(sentences, resolve_row(row, seed=seed, device="cpu", threads=threads))
+    trainer = Word2VecTrainer(corpus, resolve_row(row, seed=seed, device="cpu", threads=threads))
     speed = 0.0
     for step in trainer.steps():
         speed = step.speed
-    keyed = KeyedVectors(sentences.vocabulary.words, trainer.vectors(), sentences.vocabulary.counts)
+    keyed = KeyedVectors(corpus.vocabulary.words, trainer.export_vectors(), corpus.vocabulary.counts)
     rare_cosine, num_rare = compute_rare_cosine(keyed)
     return {
         "row": row,
@@ -239,12 +240,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         files = sorted(Path(data, "vectors-eval").iterdir()) if data else []
         tests = [test for test in files if detect_kind(test) == "similarities"]
     rows = []
-    corpus = options.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
-    source = open_unsplit(corpus)
+    source = open_unsplit(options.corpus or Path(data or "", "reviews", "unlabelled.txt.gz"))
     tokenizer, _ = choose_tokenizer(source, None)
-    with encode_corpus(source, tokenizer) as sentences:
+    with encode_corpus(source, tokenizer) as corpus:
         for seed in range(1, options.seeds + 1):
-            renamed, twins = create_twins(sentences, options.words, seed)
+            renamed, twins = create_twins(corpus, options.words, seed)
             with renamed:
                 for row in options.rows.split(","):
                     rows.append(measure(row, renamed, twins, tests, seed, options.threads))

@@ -1,11 +1,12 @@
-"""What looking inside costs: the time and memory of a call while its interior values are recorded.
+"""Time and memory of a call while its activations are recorded.
 
     python benchmarks/recording.py [--length 256] [--width 256] [--repeats 5]
 
 Runs the backbone of each family (two layers, one sequence, without gradients) plainly, with all values recorded
 (`seqwise.record`), and with each value reduced to its mean as soon as it is computed (`transform`). Times are the
 smallest processor time of several alternating calls, in milliseconds on one thread, so that other load does not matter
-much. The operations per token are those that the view `cost` counts. The exit status is 1 if an output differs.
+much. The operations per token are those that `seqwise inspect --view cost` counts. The exit status is 1 if an output
+differs.
 
 A Transformer also computes the attention weights, which its fused kernel never forms. A recurrent layer that PyTorch's
 own kernel computes runs the reference implementation as well, step by step; those of this package return their values.

@@ -4,9 +4,9 @@
 
 Rows are named by T×B×H: steps, batch size, and width of both input and hidden state. Both implementations have the same
 weights and the same input (B, T, H), and compute the gradients of the input and of every weight; the product with the
-input is included. The baseline gets its input in its fastest layout, time first,
-and its weights in one buffer. Sequences of different lengths are sorted and packed for it; packing and unpacking are
-timed, because users need them. The baseline `loop` is the reference scan of this package, one cell step at a time.
+input is included. The baseline gets its input in its fastest layout, time first, and its weights in one buffer.
+Sequences of different lengths are sorted and packed for it; packing and unpacking are timed, because users need them.
+The baseline `loop` is the reference scan of this package, one cell step at a time.
 
 Microseconds are those of the median call divided by T. `ratio` is the baseline's time divided by ours: above 1 ours is
 faster. `forward` columns are without gradients. `MB` is the peak memory of a training call in addition to weights and
@@ -101,10 +101,10 @@ class Row:
 
 
 def list_rows(device: str, quick: bool) -> list[Row]:
-    return _gpu_rows(quick) if device == "cuda" else _cpu_rows(quick)
+    return _list_gpu_rows(quick) if device == "cuda" else _list_cpu_rows(quick)
 
 
-def _gpu_rows(quick: bool) -> list[Row]:
+def _list_gpu_rows(quick: bool) -> list[Row]:
     shapes, usual_shape = SHAPES[1:2] if quick else SHAPES, SHAPES[1]
     rows = [Row(cell, *shape, dtype="bfloat16") for cell in CELLS for shape in shapes]
     rows += [Row("lstm", *usual_shape, dtype="bfloat16", kind=kind) for kind in ("bidirectional", "lengths")]
@@ -118,7 +118,7 @@ def _gpu_rows(quick: bool) -> list[Row]:
     return rows
 
 
-def _cpu_rows(quick: bool) -> list[Row]:
+def _list_cpu_rows(quick: bool) -> list[Row]:
     times, batches, units = ((32,), (20,), (128,)) if quick else ((32, 128), (1, 20, 64), (64, 128, 256, 512))
     rows = [Row(cell, t, b, u) for cell in CELLS for t in times for b in batches for u in units]
     unaligned_units = () if quick else (170, 650)  # not a multiple of the SIMD width

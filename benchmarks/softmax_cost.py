@@ -52,11 +52,11 @@ def keep_most_frequent(ids: np.ndarray, vocabulary: Vocabulary, size: int) -> tu
     return ids[ids < size], reduced_vocabulary
 
 
-def subsample(ids: np.ndarray, counts: np.ndarray, words: int) -> np.ndarray:
-    """Returns the first `words` words that subsampling keeps, with the ends of sentences."""
+def subsample(ids: np.ndarray, counts: np.ndarray, num_words: int) -> np.ndarray:
+    """Returns the first `num_words` words that subsampling keeps, with the ends of sentences."""
     draws = np.random.default_rng(0).integers(0, 2**32, len(ids), dtype=np.uint32)
     ids = ids[(ids < 0) | (draws <= compute_keep_thresholds(counts, SUBSAMPLE)[ids])]
-    last = np.searchsorted(np.cumsum(ids >= 0), words, side="left")
+    last = np.searchsorted(np.cumsum(ids >= 0), num_words, side="left")
     return ids[: last + 1]
 
 
@@ -67,22 +67,22 @@ class Stopwatch:
         self.objective, self.text, self.threads = objective, text, threads
         self.workspaces = [objective.allocate_workspace() for _ in range(threads)]
         self.tallies = [np.zeros(8) for _ in range(threads)]  # loss, pairs, and padding to a cache line
-        self.rate, self.length = objective.settings.learning_rate, INITIAL_WORDS
+        self.learning_rate, self.length = objective.settings.learning_rate, INITIAL_WORDS
         self.per_word: list[float] = []
         self.per_pair: list[float] = []
 
     def train(self, block: np.ndarray, number: int) -> float:
         """Trains on the block in every thread; returns seconds."""
 
-        def work(thread: int) -> None:
+        def train_in_thread(thread: int) -> None:
             state = seed_block(number, thread, 0)
-            self.objective.train(block, state, self.rate, self.workspaces[thread], self.tallies[thread])
+            self.objective.train(block, state, self.learning_rate, self.workspaces[thread], self.tallies[thread])
 
-        workers = [threading.Thread(target=work, args=(thread,)) for thread in range(1, self.threads)]
+        workers = [threading.Thread(target=train_in_thread, args=(thread,)) for thread in range(1, self.threads)]
         started_at = time.perf_counter()
         for worker in workers:
             worker.start()
-        work(0)
+        train_in_thread(0)
         for worker in workers:
             worker.join()
         return time.perf_counter() - started_at
@@ -104,7 +104,7 @@ class Stopwatch:
         self.per_word.append(seconds / (self.threads * (block >= 0).sum()))
         self.per_pair.append(seconds / max(1.0, sum(tally[1] for tally in self.tallies)))
 
-    def medians(self) -> dict[str, float]:
+    def compute_medians(self) -> dict[str, float]:
         return {
             "words_per_second": 1 / statistics.median(self.per_word),
             "microseconds": 1e6 * statistics.median(self.per_pair),
@@ -143,7 +143,7 @@ def time_losses(ids: np.ndarray, vocabulary: Vocabulary, options: argparse.Names
         for _, watch in watches:
             watch.measure(number)
         print(f"round {number} of {REPEATS} finished", file=sys.stderr, flush=True)
-    return [{**line, **watch.medians()} for line, watch in watches]
+    return [{**line, **watch.compute_medians()} for line, watch in watches]
 
 
 def compute_exponent(lines: Sequence[dict[str, Any]]) -> float | None:
@@ -159,16 +159,16 @@ def find_neighbours(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: i
     with tempfile.TemporaryFile() as file:
         file.write(text.data)
         file.flush()
-        sentences = EncodedCorpus(file, vocabulary, len(text), len(text))
+        corpus = EncodedCorpus(file, vocabulary, len(text), len(text))
         settings = VectorSettings(
             loss=loss, seed=seed, dim=options.dim, epochs=options.epochs, subsample=0, threads=options.threads
         )
-        trainer = Word2VecTrainer(sentences, settings.resolve())
+        trainer = Word2VecTrainer(corpus, settings.resolve())
         started_at = time.perf_counter()
         for _ in trainer.steps():
             pass
         seconds = time.perf_counter() - started_at
-    vectors = trainer.vectors()
+    vectors = trainer.export_vectors()
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     scores = units @ units.T
     np.fill_diagonal(scores, -np.inf)
@@ -232,13 +232,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.corpus is None and data is None:
         print("skipped: no corpus. Name a text file, or set SEQWISE_DATA.")
         return
-    corpus = options.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
-    source = open_unsplit(corpus)
+    path = options.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
+    source = open_unsplit(path)
     tokenizer, _ = choose_tokenizer(source, None)
-    with encode_corpus(source, tokenizer, min_count=1) as sentences:
-        ids, vocabulary = np.concatenate(list(sentences.iterate_blocks())), sentences.vocabulary
+    with encode_corpus(source, tokenizer, min_count=1) as corpus:
+        ids, vocabulary = np.concatenate(list(corpus.iterate_blocks())), corpus.vocabulary
     if len(vocabulary) < max([*options.vocabularies, options.quality or 0]):
-        sys.exit(f"{corpus} has {len(vocabulary):,} different words: reduce --vocabularies or --quality.")
+        sys.exit(f"{path} has {len(vocabulary):,} different words: reduce --vocabularies or --quality.")
     results = time_losses(ids, vocabulary, options)
     quality = measure_agreement(ids, vocabulary, options) if options.quality else []
     if options.json:

@@ -39,7 +39,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.token_decoder import TokenDecoder
 
 MIN_RATIO, BEAM = 3.0, 5
-PAD, BEGIN, END = 0, 1, 2
+PAD, BEGIN, END = 0, 1, 2  # token ids
 MAX_LENGTH = 64
 ENCODER_BATCH_SIZE = 16
 
@@ -195,7 +195,7 @@ def share_weights(model: TranslationModel, baseline: Any) -> None:
         for baseline_layer, layer in zip(baseline_stack.layers, stack.layer, strict=True):  # type: ignore[union-attr]
             _share_attention(layer.attention, baseline_layer.self_attn)
             layer.attention_norm.load_state_dict(baseline_layer.self_attn_layer_norm.state_dict())
-            if hasattr(layer, "cross"):
+            if layer.has_cross_attention:
                 _share_attention(layer.cross_attention, baseline_layer.encoder_attn)
                 layer.cross_attention_norm.load_state_dict(baseline_layer.encoder_attn_layer_norm.state_dict())
             layer.feedforward.in_proj.load_state_dict(baseline_layer.fc1.state_dict())

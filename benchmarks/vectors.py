@@ -89,7 +89,7 @@ def train_seqwise(corpus: str, seed: int, threads: int, settings: dict[str, Any]
         last = None
         for step in training.steps():
             last = step
-        save_vectors(out, training.vectors())
+        save_vectors(out, training.export_vectors())
         assert last is not None
         return {"words_per_second": last.speed, "loss": training.trainer.losses[-1] or 0.0, "unit": last.unit}  # type: ignore
 

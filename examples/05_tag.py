@@ -32,9 +32,9 @@ def main() -> None:
     print(f"\ntoken accuracy {result.metrics['token_accuracy']:.4f} on {result.data}\n")
 
     line = "data = file.read(size, read=read)"
-    with record(trained_model.model, "head.scores") as activations:
+    with record(trained_model.model, "head.scores") as recording:
         prediction = trained_model.predict(line)
-    probabilities = activations["head.scores"][0].softmax(dim=-1).amax(dim=-1)
+    probabilities = recording["head.scores"][0].softmax(dim=-1).amax(dim=-1)
     for word, tag, probability in zip(prediction.values["tokens"], prediction.values["tags"], probabilities):
         print(f"{word:8} {tag:10} {probability:.3f}")
 

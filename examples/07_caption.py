@@ -35,10 +35,10 @@ def main() -> None:
 
     # The regions of an image are a 4 × 4 grid; the decoder attends to them once per word.
     model, bos_id = loaded_model.model.eval(), loaded_model.run.preprocessor.tokenizer.id("<bos>")
-    with record(model, "*weights") as activations, torch.no_grad():
+    with record(model, "*weights") as recording, torch.no_grad():
         memory = model.encode(torch.from_numpy(images[3:4]))
         model.decoder.next(torch.tensor([[bos_id]]), None, memory)
-    (weights,) = activations.values()
+    (weights,) = recording.values()
     print(f"before the first word it attends most to region {int(weights.argmax())} of {weights.shape[-1]}")
 
 

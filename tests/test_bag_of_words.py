@@ -50,7 +50,7 @@ def test_bigrams_separate_texts_with_the_same_words(script, tmp_path: Path, caps
     (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
     script.main([str(tmp_path / "a.tsv"), "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert rows["words and pairs"]["accuracy"] == 1.0
+    assert rows["words and bigrams"]["accuracy"] == 1.0
     assert rows["words"]["accuracy"] < 0.9
     script.main([str(tmp_path / "a.tsv")])
-    assert "words and pairs" in capsys.readouterr().out
+    assert "words and bigrams" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
 
 @pytest.fixture
@@ -26,6 +27,33 @@ def test_both_implementations_agree_and_the_ratios_are_reported(translation, cap
     assert len(report["missed"]) == (row["ratio"] < translation.MIN_RATIO)
     assert row["sorted_ratio"] > 0
     assert row["ratio"] == pytest.approx(row["baseline_seconds"] / row["seqwise_seconds"])
+
+
+def build_attention(width: int) -> nn.ModuleDict:
+    return nn.ModuleDict({f"{name}_proj": nn.Linear(width, width) for name in ("q", "k", "v", "out")})
+
+
+def build_marian(row, max_length: int) -> nn.Module:
+    """Returns modules with the names of Marian's, for machines without transformers."""
+    width, marian = row.width, nn.Module()
+    marian.model = nn.ModuleDict({"shared": nn.Embedding(row.vocabulary, width)})
+    for name, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
+        layer = nn.ModuleDict({attention: build_attention(width) for attention in attentions})
+        for norm in (*(f"{attention}_layer_norm" for attention in attentions), "final_layer_norm"):
+            layer[norm] = nn.LayerNorm(width)
+        layer.update({"fc1": nn.Linear(width, 4 * width), "fc2": nn.Linear(4 * width, width)})
+        positions = nn.Embedding(max_length, width)
+        marian.model[name] = nn.ModuleDict({"embed_positions": positions, "layers": nn.ModuleList([layer])})
+    return marian
+
+
+def test_the_cross_attention_of_both_implementations_has_the_same_weights(translation):
+    row = translation.ROWS[0]
+    model, marian = translation.TranslationModel(row), build_marian(row, translation.MAX_LENGTH)
+    translation.share_weights(model, marian)
+    (layer,), (expected,) = model.token_decoder.decoder.decoder.layer, marian.model.decoder.layers
+    assert torch.equal(layer.cross_attention.out_proj.weight, expected.encoder_attn.out_proj.weight)
+    assert torch.equal(layer.cross_attention.in_proj.weight[: row.width], expected.encoder_attn.q_proj.weight)
 
 
 @pytest.mark.parametrize(("ratios", "missed"), [((3.1, 3.0), 0), ((5.0, 2.9), 0), ((2.9, 5.0), 1)])

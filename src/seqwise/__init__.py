@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Public name → the module it lives in; a name that is itself a module maps to that module. `compare` is a module that
-# can be called.
+# Public name → the module that defines it; a name that is itself a module maps to that module. `compare` is a module
+# that can be called.
 _PUBLIC = {
     "KeyedVectors": "seqwise.vectors.keyed",
     "Settings": "seqwise.config",

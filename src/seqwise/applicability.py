@@ -19,7 +19,7 @@ from seqwise.task_registry import BUILTIN_TASKS
 
 Condition = Mapping[str, tuple[Any, ...]]  # settings, each with the values that it must have
 
-# Families and tasks.
+# The families that are trained by gradient descent.
 TRAINABLE = tuple(family.name for family in MODEL_FAMILIES.values() if family.has_gradients)
 NOT_TRANSFORMER = tuple(name for name in TRAINABLE if name != "transformer")
 EXAMPLE_TASKS = ("classify", "tag", "translate", "caption")  # whose data is separate examples of text
@@ -28,7 +28,7 @@ WORD_TASKS = ("language", "masked", "translate", "caption")  # that predict word
 MAX_LISTED = 4  # tasks or models in a message
 
 
-def _with_cell(cell: str) -> tuple[Condition, ...]:
+def _require_cell(cell: str) -> tuple[Condition, ...]:
     """Returns the conditions of a setting that only this cell has."""
     return {"model": (cell,)}, {"model": ("attentive-rnn",), "recurrent.cell": (cell,)}
 
@@ -48,9 +48,9 @@ USED_WITH: dict[str, tuple[Condition, ...]] = {
     "network.output": ({"task": WORD_TASKS},),
     "network.samples": ({"task": ("language",), "network.output": ("sampled",)},),
     "recurrent": ({"model": tuple(RECURRENT_FAMILIES)},),
-    "recurrent.activation": _with_cell("rnn"),
-    "recurrent.update": _with_cell("gru"),
-    "recurrent.reset": _with_cell("gru"),
+    "recurrent.activation": _require_cell("rnn"),
+    "recurrent.update": _require_cell("gru"),
+    "recurrent.reset": _require_cell("gru"),
     "recurrent.cell": ({"model": ("attentive-rnn",)},),
     "recurrent.attention_span": ({"model": ("attentive-rnn",)},),
     "recurrent.concat_directions": ({"recurrent.bidirectional": (True, None)},),
@@ -123,7 +123,7 @@ def reset_unused(settings: Settings, used_by: Sequence[Settings]) -> None:
             setattr(target, key, type(target).model_fields[key].default)
 
 
-def _includes_own_model(name: str, expected: Sequence[str]) -> bool:
+def _includes_user_family(name: str, expected: Sequence[str]) -> bool:
     """Returns whether a setting of the `expected` families is also one of a family of the user's own.
 
     A cell has the settings of recurrent families, another network those that all neural families share.
@@ -139,7 +139,7 @@ def _find_mismatch(settings: BaseModel, condition: Condition) -> str:
         value = reduce(getattr, name.split("."), settings)
         is_unknown = name == "task" and (value is None or value not in BUILTIN_TASKS)
         is_unknown |= name == "model" and getattr(settings, "init", None) is not None  # inherited from that run
-        is_unknown |= name == "model" and _includes_own_model(str(value), expected)
+        is_unknown |= name == "model" and _includes_user_family(str(value), expected)
         if not is_unknown and value not in expected:
             choices = [str(each) for each in expected if each is not None]
             listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"

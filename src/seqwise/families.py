@@ -29,7 +29,7 @@ class ModelFamily:
     is_recurrent: bool = False
     has_gradients: bool = True  # trained by gradient descent; others are fitted in one pass and do not depend on a seed
     tasks: tuple[str, ...] = ()  # the supported tasks; empty: all
-    description: str = ""  # what its model does, after "it"
+    description: str = ""  # what its model does: the end of a sentence that begins with "it"
     # User-defined families: (inputs, units) → cell if it is recurrent, otherwise (inputs, settings) → network.
     build: Callable[..., Any] | None = None
 

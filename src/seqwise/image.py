@@ -121,15 +121,16 @@ def _draw_rectangle(image: Any, box: Sequence[int], values: Mapping[str, str]) -
 
 
 def _draw_circle(image: Any, centre: Point, values: Mapping[str, str]) -> None:
-    def draw(size: float) -> Callable[[Any, Callable[[Sequence[Point]], list[Point]]], None]:
+    def build_draw(size: float) -> Callable[[Any, Callable[[Sequence[Point]], list[Point]]], None]:
         box = [(centre[0] - size, centre[1] - size), (centre[0] + size, centre[1] + size)]
         return lambda pen, enlarge: pen.ellipse(enlarge(box), fill=255)
 
     radius = float(values["r"]) * SCALE
-    stroke = float(values.get("stroke-width", 1)) * SCALE / 2 if values.get("stroke", "none") != "none" else 0.0
-    if stroke:
-        _draw_smoothly(image, [centre], 2 * (radius + stroke), _get_colour(values, "stroke"), draw(radius + stroke))
-    _draw_smoothly(image, [centre], 2 * radius, _get_colour(values, "fill"), draw(radius - stroke))
+    half_stroke = float(values.get("stroke-width", 1)) * SCALE / 2 if values.get("stroke", "none") != "none" else 0.0
+    if half_stroke:
+        outer = radius + half_stroke
+        _draw_smoothly(image, [centre], 2 * outer, _get_colour(values, "stroke"), build_draw(outer))
+    _draw_smoothly(image, [centre], 2 * radius, _get_colour(values, "fill"), build_draw(radius - half_stroke))
 
 
 def _draw_smoothly(
@@ -141,7 +142,7 @@ def _draw_smoothly(
 ) -> None:
     """Draws a shape in white on an enlarged mask and then its colour through the mask.
 
-    The mask covers `points` with a margin of `width` pixels around them.
+    The mask covers `points` with a margin for a pen `width` pixels wide.
     """
     from PIL import Image
 
@@ -170,28 +171,28 @@ def _draw_image(image: Any, box: Sequence[int], address: str) -> None:
 def _cut_into_dashes(points: Sequence[Point], dashes: Sequence[float]) -> Iterator[list[Point]]:
     """Yields the visible parts of a line, whose visible and hidden lengths alternate."""
     lengths = cycle(dashes)
-    left, is_visible = next(lengths), True
+    remaining, is_visible = next(lengths), True  # length of the current dash or gap
     for (x, y), end in pairwise(points):
         distance = math.dist((x, y), end)
         direction = ((end[0] - x) / distance, (end[1] - y) / distance) if distance else (0.0, 0.0)
         while distance > 0:
-            step = min(left, distance)
+            step = min(remaining, distance)
             stop = (x + direction[0] * step, y + direction[1] * step)
             if is_visible:
                 yield [(x, y), stop]
-            (x, y), distance, left = stop, distance - step, left - step
-            if left <= 0:
-                left, is_visible = next(lengths), not is_visible
+            (x, y), distance, remaining = stop, distance - step, remaining - step
+            if remaining <= 0:
+                remaining, is_visible = next(lengths), not is_visible
 
 
 def _draw_text(image: Any, element: ElementTree.Element, offset: Point) -> None:
     """Draws a text, or the spans of a legend one after the other; a text with a transform from bottom to top."""
     [(x, y)] = _scale([(float(element.attrib["x"]), float(element.attrib["y"]))], offset)
-    parts = [(part.attrib, *_set_text(part, element)) for part in list(element) or [element]]
+    parts = [(part.attrib, *_measure_text(part, element)) for part in list(element) or [element]]
     anchor = {"middle": 0.5, "end": 1.0}.get(element.attrib.get("text-anchor", ""), 0.0)
     shift = anchor * sum(width for _, _, width in parts)
     for values, runs, width in parts:
-        x, y = (place + float(values.get(f"d{axis}", 0)) * SCALE for axis, place in (("x", x), ("y", y)))
+        x, y = (value + float(values.get(f"d{axis}", 0)) * SCALE for axis, value in (("x", x), ("y", y)))
         if "transform" in element.attrib:
             _draw_upwards(image, runs, (x, y + shift), _get_colour(values, "fill"))
         else:
@@ -199,7 +200,7 @@ def _draw_text(image: Any, element: ElementTree.Element, offset: Point) -> None:
         x += width
 
 
-def _set_text(part: ElementTree.Element, element: ElementTree.Element) -> tuple[list[tuple[Any, str]], float]:
+def _measure_text(part: ElementTree.Element, element: ElementTree.Element) -> tuple[list[tuple[Any, str]], float]:
     """Returns the text of a part of an element with its fonts, and its width."""
     size = part.attrib.get("font-size") or element.attrib.get("font-size") or FONT_SIZE
     runs = _split_by_font(part.text or "", round(float(size) * SCALE))

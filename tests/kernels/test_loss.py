@@ -33,37 +33,37 @@ def _choose_backend(request, monkeypatch):
         monkeypatch.setattr(kernel, "_failed_devices", set())
 
 
-def random_inputs(dtype: torch.dtype = torch.float32, device: str = "cpu", scale: float = 1.0) -> tuple[Tensor, ...]:
+def draw_inputs(dtype: torch.dtype = torch.float32, device: str = "cpu", scale: float = 1.0) -> tuple[Tensor, ...]:
     torch.manual_seed(0)
     vectors, weight, bias = torch.randn(N, D) * scale, torch.randn(V, D), torch.randn(V)
     leaves = (tensor.to(device, dtype).requires_grad_() for tensor in (vectors, weight, bias))
     return *leaves, torch.randint(V, (N,), device=device)
 
 
-def reference_losses(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+def compute_reference_losses(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="none")
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reduce", [Tensor.sum, Tensor.mean, lambda losses: losses @ torch.arange(N).to(losses)])
 def test_losses_and_gradients_equal_those_of_the_parts(device, reduce):
-    *leaves, targets = random_inputs(device=device)
-    ours, theirs = linear_cross_entropy(*leaves, targets), reference_losses(*leaves, targets)
+    *leaves, targets = draw_inputs(device=device)
+    ours, theirs = linear_cross_entropy(*leaves, targets), compute_reference_losses(*leaves, targets)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(torch.autograd.grad(reduce(ours), leaves), torch.autograd.grad(reduce(theirs), leaves))
 
 
 @pytest.mark.slow
 def test_gradients_equal_finite_differences():
-    *leaves, targets = random_inputs(torch.float64)
+    *leaves, targets = draw_inputs(torch.float64)
     assert torch.autograd.gradcheck(lambda *inputs: linear_cross_entropy(*inputs, targets), leaves)
     assert torch.autograd.gradcheck(lambda *inputs: linear_cross_entropy(*inputs, targets).sum(), leaves)
 
 
 def test_second_derivatives_equal_those_of_the_parts():
-    *leaves, targets = random_inputs(torch.float64)
+    *leaves, targets = draw_inputs(torch.float64)
     penalties = []
-    for compute in (linear_cross_entropy, reference_losses):
+    for compute in (linear_cross_entropy, compute_reference_losses):
         grads = torch.autograd.grad(compute(*leaves, targets).square().sum(), leaves, create_graph=True)
         penalties.append(torch.autograd.grad(sum(grad.square().sum() for grad in grads), leaves))
     torch.testing.assert_close(*penalties)
@@ -71,10 +71,10 @@ def test_second_derivatives_equal_those_of_the_parts():
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_the_gradient_of_one_input_does_not_depend_on_which_others_require_one(index):
-    *leaves, targets = random_inputs()
+    *leaves, targets = draw_inputs()
     one_requires_gradient = [leaf.detach().requires_grad_(position == index) for position, leaf in enumerate(leaves)]
     for factors in (torch.ones(()).expand(N), torch.linspace(-1, 1, N)):
-        expected = torch.autograd.grad(reference_losses(*leaves, targets), leaves[index], factors)
+        expected = torch.autograd.grad(compute_reference_losses(*leaves, targets), leaves[index], factors)
         torch.testing.assert_close(
             torch.autograd.grad(
                 linear_cross_entropy(*one_requires_gradient, targets), one_requires_gradient[index], factors
@@ -84,7 +84,7 @@ def test_the_gradient_of_one_input_does_not_depend_on_which_others_require_one(i
 
 
 def test_a_second_backward_pass_gives_the_same_gradients():
-    *leaves, targets = random_inputs()
+    *leaves, targets = draw_inputs()
     total = linear_cross_entropy(*leaves, targets).sum() / 7
     first = torch.autograd.grad(total, leaves, retain_graph=True)
     copies = [gradient.clone() for gradient in first]
@@ -94,14 +94,14 @@ def test_a_second_backward_pass_gives_the_same_gradients():
 
 
 def test_a_target_too_improbable_for_a_float_has_its_true_loss():
-    *leaves, targets = random_inputs(scale=300.0)
+    *leaves, targets = draw_inputs(scale=300.0)
     losses = linear_cross_entropy(*leaves, targets)
     assert losses.max() > 500  # exp(−500) is zero in float32
-    torch.testing.assert_close(losses, reference_losses(*leaves, targets))
+    torch.testing.assert_close(losses, compute_reference_losses(*leaves, targets))
 
 
 def test_without_gradients_the_losses_are_the_same_to_the_bit():
-    *leaves, targets = random_inputs()
+    *leaves, targets = draw_inputs()
     with torch.no_grad():
         losses = linear_cross_entropy(*leaves, targets)
     assert not losses.requires_grad
@@ -109,7 +109,7 @@ def test_without_gradients_the_losses_are_the_same_to_the_bit():
 
 
 def test_zero_rows_give_no_losses_and_gradients_of_zero():
-    *leaves, _ = random_inputs()
+    *leaves, _ = draw_inputs()
     losses = linear_cross_entropy(leaves[0][:0], *leaves[1:], torch.empty(0, dtype=torch.int64))
     assert losses.shape == (0,)
     assert all(not gradient.any() for gradient in torch.autograd.grad(losses.sum(), leaves))
@@ -117,11 +117,11 @@ def test_zero_rows_give_no_losses_and_gradients_of_zero():
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_under_autocast_products_are_rounded_and_sums_are_not(device):
-    *leaves, targets = random_inputs(device=device)
+    *leaves, targets = draw_inputs(device=device)
     with torch.autocast(device, torch.bfloat16):
         losses = linear_cross_entropy(*leaves, targets)
     assert losses.dtype == torch.float32
-    float32_losses = reference_losses(*leaves, targets)
+    float32_losses = compute_reference_losses(*leaves, targets)
     torch.testing.assert_close(losses, float32_losses, rtol=2e-2, atol=2e-2)
     for gradient, expected in zip(
         torch.autograd.grad(losses.sum(), leaves), torch.autograd.grad(float32_losses.sum(), leaves)
@@ -133,11 +133,11 @@ def test_under_autocast_products_are_rounded_and_sums_are_not(device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("reduce", [Tensor.mean, lambda losses: losses @ torch.arange(N).to(losses)])
 def test_16_bit_weights_get_gradients_near_the_exact_ones(device, reduce):
-    *leaves, targets = random_inputs(torch.bfloat16, device)
+    *leaves, targets = draw_inputs(torch.bfloat16, device)
     float64_leaves = [leaf.detach().double().requires_grad_() for leaf in leaves]
     gradients = torch.autograd.grad(reduce(linear_cross_entropy(*leaves, targets)), leaves)
     for gradient, expected in zip(
-        gradients, torch.autograd.grad(reduce(reference_losses(*float64_leaves, targets)), float64_leaves)
+        gradients, torch.autograd.grad(reduce(compute_reference_losses(*float64_leaves, targets)), float64_leaves)
     ):
         assert gradient.dtype == torch.bfloat16
         assert (gradient - expected).norm() < 0.01 * expected.norm()
@@ -145,7 +145,7 @@ def test_16_bit_weights_get_gradients_near_the_exact_ones(device, reduce):
 
 def test_the_same_call_gives_the_same_bits():
     def run() -> tuple[Tensor, ...]:
-        *leaves, targets = random_inputs()
+        *leaves, targets = draw_inputs()
         losses = linear_cross_entropy(*leaves, targets)
         return losses, *torch.autograd.grad(losses.mean(), leaves)
 
@@ -153,7 +153,7 @@ def test_the_same_call_gives_the_same_bits():
 
 
 def test_16_bit_vectors_get_16_bit_gradients():
-    *leaves, targets = random_inputs()
+    *leaves, targets = draw_inputs()
     vectors = leaves[0].detach().bfloat16().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         linear_cross_entropy(vectors, *leaves[1:], targets).sum().backward()
@@ -162,7 +162,7 @@ def test_16_bit_vectors_get_16_bit_gradients():
 
 
 def test_a_target_outside_the_vocabulary_is_rejected():
-    *leaves, targets = random_inputs()
+    *leaves, targets = draw_inputs()
     targets[5] = V
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         linear_cross_entropy(*leaves, targets)
@@ -176,14 +176,14 @@ def few_scores(monkeypatch):
 
 @pytest.mark.usefixtures("few_scores")
 def test_small_losses_use_pytorchs_separate_functions():
-    *leaves, targets = random_inputs()
-    assert torch.equal(linear_cross_entropy(*leaves, targets), reference_losses(*leaves, targets))
+    *leaves, targets = draw_inputs()
+    assert torch.equal(linear_cross_entropy(*leaves, targets), compute_reference_losses(*leaves, targets))
 
 
 @pytest.mark.usefixtures("few_scores")
 @pytest.mark.parametrize("autocast", [False, True])
 def test_small_losses_of_16_bit_products_are_float32_and_exact(autocast):
-    *leaves, targets = random_inputs(torch.float32 if autocast else torch.bfloat16)
+    *leaves, targets = draw_inputs(torch.float32 if autocast else torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         losses = linear_cross_entropy(*leaves, targets)
     assert losses.dtype == torch.float32
@@ -196,10 +196,10 @@ def test_small_losses_of_16_bit_products_are_float32_and_exact(autocast):
 @pytest.mark.parametrize("min_scores", [0, N * V + 1], ids=["in chunks", "few scores"])
 def test_autocast_does_not_change_float64(monkeypatch, min_scores):
     monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, min_scores))
-    *leaves, targets = random_inputs(torch.float64)
+    *leaves, targets = draw_inputs(torch.float64)
     with torch.autocast("cpu", torch.bfloat16):
         losses = linear_cross_entropy(*leaves, targets)
     assert losses.dtype == torch.float64
-    torch.testing.assert_close(losses, reference_losses(*leaves, targets), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(losses, compute_reference_losses(*leaves, targets), rtol=1e-12, atol=1e-12)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(linear_cross_entropy(*leaves, targets), losses, rtol=1e-12, atol=1e-12)

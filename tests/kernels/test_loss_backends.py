@@ -88,14 +88,14 @@ def failing_triton(monkeypatch):
         calls = [0]
 
         def compute_row_losses(
-            scores: Tensor, targets: Tensor, factors: Tensor | None = None, write_error: bool = True
+            scores: Tensor, targets: Tensor, factors: Tensor | None = None, write_grad: bool = True
         ) -> Tensor:
             calls[0] += 1
             if calls[0] > after:
                 scores.fill_(math.nan)
                 failures.append(error)
                 raise error
-            losses = kernel._compute_plain_losses_and_errors(scores, targets)
+            losses = kernel._compute_plain_losses_and_grads(scores, targets)
             if factors is not None:
                 scores *= factors[:, None]
             return losses

@@ -28,8 +28,8 @@ def _several_blocks(monkeypatch):
 
 def to_kernel_layout(scores: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Returns the scores with the strides that the kernel requires, and NaN in the padding between rows."""
-    rows, vocabulary = scores.shape
-    actual = torch.full((rows, -(-vocabulary // 8) * 8), math.nan, dtype=dtype, device=DEVICE)[:, :vocabulary]
+    rows, vocabulary_size = scores.shape
+    actual = torch.full((rows, -(-vocabulary_size // 8) * 8), math.nan, dtype=dtype, device=DEVICE)[:, :vocabulary_size]
     return actual.copy_(scores)
 
 
@@ -43,102 +43,103 @@ def compute_expected(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Returns losses and p − y in float64."""
     float64_scores = scores.detach().double().requires_grad_()
     losses = F.cross_entropy(float64_scores, targets, reduction="none")
-    (error,) = torch.autograd.grad(losses.sum(), float64_scores)
-    return losses.detach(), error
+    (grad_scores,) = torch.autograd.grad(losses.sum(), float64_scores)
+    return losses.detach(), grad_scores
 
 
-def random_scores(rows: int, vocabulary: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
-    torch.manual_seed(vocabulary)
-    return torch.randn(rows, vocabulary, device=DEVICE) * scale, torch.randint(vocabulary, (rows,), device=DEVICE)
+def draw_scores(rows: int, vocabulary_size: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(vocabulary_size)
+    scores = torch.randn(rows, vocabulary_size, device=DEVICE) * scale
+    return scores, torch.randint(vocabulary_size, (rows,), device=DEVICE)
 
 
-@pytest.mark.parametrize("vocabulary", [1, 2, 7, 8, 9, 127, 128, 129, 255, 257, 520])
+@pytest.mark.parametrize("vocabulary_size", [1, 2, 7, 8, 9, 127, 128, 129, 255, 257, 520])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_losses_and_errors_equal_those_in_float64(vocabulary, dtype):
-    scores, targets = random_scores(5, vocabulary)
+def test_losses_and_gradients_equal_those_in_float64(vocabulary_size, dtype):
+    scores, targets = draw_scores(5, vocabulary_size)
     scores = to_kernel_layout(scores, dtype)
-    losses, error = compute_expected(scores, targets)
+    losses, grad_scores = compute_expected(scores, targets)
     actual = compute_row_losses(scores, targets)
     assert actual.dtype == torch.float32
     torch.testing.assert_close(actual.double(), losses, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(scores.double(), error, rtol=ROUNDING[dtype], atol=1e-7)
+    torch.testing.assert_close(scores.double(), grad_scores, rtol=ROUNDING[dtype], atol=1e-7)
     assert not get_padding_between_rows(scores).any(), "a matrix product may read the padding too"
 
 
 def test_each_row_is_multiplied_by_its_factor():
-    scores, targets = random_scores(6, 130)
+    scores, targets = draw_scores(6, 130)
     factors = torch.linspace(-2, 3, 6, device=DEVICE)
-    _, error = compute_expected(scores, targets)
+    _, grad_scores = compute_expected(scores, targets)
     scores = to_kernel_layout(scores)
     compute_row_losses(scores, targets, factors)
-    torch.testing.assert_close(scores.double(), error * factors[:, None], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(scores.double(), grad_scores * factors[:, None], rtol=1e-5, atol=1e-7)
     factor = torch.tensor(0.25, device=DEVICE).expand(6)  # as autograd passes it: with a stride of 0
-    scores = to_kernel_layout(random_scores(6, 130)[0])
+    scores = to_kernel_layout(draw_scores(6, 130)[0])
     compute_row_losses(scores, targets, factor)
-    torch.testing.assert_close(scores.double(), error * 0.25, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(scores.double(), grad_scores * 0.25, rtol=1e-5, atol=1e-7)
 
 
 def test_losses_without_gradients_are_the_same_and_leave_the_scores_unchanged():
-    scores, targets = random_scores(4, 300)
+    scores, targets = draw_scores(4, 300)
     unchanged, overwritten = to_kernel_layout(scores), to_kernel_layout(scores)
     assert torch.equal(
-        compute_row_losses(unchanged, targets, write_error=False), compute_row_losses(overwritten, targets)
+        compute_row_losses(unchanged, targets, write_grad=False), compute_row_losses(overwritten, targets)
     )
     assert torch.equal(unchanged, scores)
     assert not torch.equal(overwritten, scores)
 
 
 def test_scores_of_any_size_neither_overflow_nor_vanish():
-    scores, _ = random_scores(4, 200)
+    scores, _ = draw_scores(4, 200)
     scores[0, 150] = 1e4
     scores[1] -= 1e4
     scores[2, 3], scores[2, 199] = 1e4, -1e4
     scores[3, 1:] = -math.inf
     targets = torch.tensor([150, 7, 199, 0], device=DEVICE)
-    losses, error = compute_expected(scores, targets)
+    losses, grad_scores = compute_expected(scores, targets)
     scores = to_kernel_layout(scores)
     actual = compute_row_losses(scores, targets)
     torch.testing.assert_close(actual.double(), losses, rtol=1e-6, atol=1e-6)
     assert actual[2] == 20_000
     assert actual[3] == 0
-    torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(scores.double(), grad_scores, rtol=1e-5, atol=1e-7)
 
 
 def test_a_score_of_minus_infinity_has_probability_zero():
-    scores, _ = random_scores(3, 140)
+    scores, _ = draw_scores(3, 140)
     scores[:, :130] = -math.inf  # the whole first block
     scores[2, 139] = -math.inf
     targets = torch.tensor([130, 139, 5], device=DEVICE)  # the last one has probability zero
-    losses, error = compute_expected(scores, targets)
+    losses, grad_scores = compute_expected(scores, targets)
     scores = to_kernel_layout(scores)
     actual = compute_row_losses(scores, targets)
     assert math.isinf(actual[2])
     torch.testing.assert_close(actual.double(), losses, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(scores.double(), grad_scores, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("column", [0, 131, 200])
 def test_a_nan_or_infinite_score_affects_only_its_row(value, column):
-    scores, targets = random_scores(3, 201)
+    scores, targets = draw_scores(3, 201)
     targets[1] = 131
-    _, error = compute_expected(scores, targets)
+    _, grad_scores = compute_expected(scores, targets)
     scores[1, column] = value
     scores = to_kernel_layout(scores)
     actual = compute_row_losses(scores, targets)
     assert actual.isnan().tolist() == [False, True, False]
     assert scores[1].isnan().any()
-    torch.testing.assert_close(scores[[0, 2]].double(), error[[0, 2]], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(scores[[0, 2]].double(), grad_scores[[0, 2]], rtol=1e-5, atol=1e-7)
 
 
 def test_the_lowest_finite_scores_are_valid():
     lowest = torch.finfo(torch.float32).min
     scores, targets = torch.full((2, 9), lowest, device=DEVICE), torch.tensor([3, 4], device=DEVICE)
     scores[1, 5] = lowest / 2
-    losses, error = compute_expected(scores, targets)
+    losses, grad_scores = compute_expected(scores, targets)
     scores = to_kernel_layout(scores)
     torch.testing.assert_close(compute_row_losses(scores, targets).double(), losses, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(scores.double(), grad_scores, rtol=1e-5, atol=1e-7)
 
 
 def test_the_loss_of_a_row_without_a_finite_score_is_nan():
@@ -150,14 +151,14 @@ def test_the_loss_of_a_row_without_a_finite_score_is_nan():
 def test_the_small_gradient_of_a_likely_target_is_exact(lead):
     scores, targets = torch.zeros(1, 150, device=DEVICE), torch.tensor([77], device=DEVICE)
     scores[0, 77] = lead
-    losses, error = compute_expected(scores, targets)
+    losses, grad_scores = compute_expected(scores, targets)
     sum_of_others = 149 * math.exp(-lead)
     assert float(losses) == pytest.approx(math.log1p(sum_of_others), rel=1e-3, abs=1e-12)
     for dtype in (torch.float32, torch.bfloat16):
         kernel_scores = to_kernel_layout(scores, dtype)
         assert float(compute_row_losses(kernel_scores, targets)) == pytest.approx(math.log1p(sum_of_others), rel=1e-5)
         assert float(kernel_scores[0, 77]) == pytest.approx(-sum_of_others / (1 + sum_of_others), rel=ROUNDING[dtype])
-    assert float(error[0, 77]) == pytest.approx(-sum_of_others / (1 + sum_of_others), rel=1e-3, abs=1e-12)
+    assert float(grad_scores[0, 77]) == pytest.approx(-sum_of_others / (1 + sum_of_others), rel=1e-3, abs=1e-12)
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="on a GPU the failed assertion ends the process")
@@ -179,20 +180,20 @@ def test_zero_rows_give_no_losses():
 
 
 def test_chunks_cover_all_rows_and_limit_memory():
-    for rows, width, vocabulary in [
+    for rows, width, vocabulary_size in [
         (8192, 768, 128_000),
         (8192, 768, 256_000),
         (32_768, 768, 50_304),
         (9, 8, 3),
         (0, 8, 3),
     ]:
-        chunks = kernel._split_rows(rows, width, vocabulary, "triton")
+        chunks = kernel._split_rows(rows, width, vocabulary_size, "triton")
         assert [row for chunk in chunks for row in range(chunk.start, chunk.stop)] == list(range(rows))
         size = chunks[0].stop
-        assert size * vocabulary <= 1.1 * max(
-            kernel.MAX_SCORES["triton"], vocabulary * width, rows * vocabulary / kernel.MIN_CHUNKS
+        assert size * vocabulary_size <= 1.1 * max(
+            kernel.MAX_SCORES["triton"], vocabulary_size * width, rows * vocabulary_size / kernel.MIN_CHUNKS
         )
-        assert size * vocabulary <= 1.1 * max(2 * kernel.MAX_SCORES["triton"], vocabulary * width)
+        assert size * vocabulary_size <= 1.1 * max(2 * kernel.MAX_SCORES["triton"], vocabulary_size * width)
         assert all(chunk.stop - chunk.start == size for chunk in chunks[:-1])
     assert kernel._split_rows(8192, 768, 128_000, "triton")[0].stop == 768
 
@@ -202,14 +203,14 @@ def test_chunks_cover_all_rows_and_limit_memory():
 SHAPES = [(8192, 128_000, 768), (4096, 50_257, 512), (1000, 32_001, 100)]
 
 
-def random_inputs(rows: int, vocabulary: int, width: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
+def draw_inputs(rows: int, vocabulary_size: int, width: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
     torch.manual_seed(0)
-    tensors = (torch.randn(rows, width), torch.randn(vocabulary, width) * width**-0.5, torch.randn(vocabulary))
-    leaves = [tensor.to("cuda", dtype).requires_grad_() for tensor in tensors]
-    return leaves, torch.randint(vocabulary, (rows,), device="cuda")
+    vectors, weight, bias = torch.randn(rows, width), torch.randn(vocabulary_size, width), torch.randn(vocabulary_size)
+    leaves = [tensor.to("cuda", dtype).requires_grad_() for tensor in (vectors, weight * width**-0.5, bias)]
+    return leaves, torch.randint(vocabulary_size, (rows,), device="cuda")
 
 
-def reference_losses(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+def compute_reference_losses(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="none")
 
 
@@ -223,14 +224,14 @@ def _default_blocks(monkeypatch, _several_blocks):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_on_a_gpu_our_loss_is_as_near_to_float32_as_the_eager_one(shape, dtype):
-    leaves, targets = random_inputs(*shape, dtype)
+    leaves, targets = draw_inputs(*shape, dtype)
     with torch.autocast("cuda", enabled=False):
         expected = [leaf.detach().float().requires_grad_() for leaf in leaves]
-        float32_losses = reference_losses(*expected, targets)
+        float32_losses = compute_reference_losses(*expected, targets)
         float32_gradients = torch.autograd.grad(float32_losses.mean(), expected)
     relative_errors = {}
     with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.float32):
-        for name, loss in (("ours", linear_cross_entropy), ("eager", reference_losses)):
+        for name, loss in (("ours", linear_cross_entropy), ("eager", compute_reference_losses)):
             losses = loss(*leaves, targets)
             gradients = torch.autograd.grad(losses.float().mean(), leaves)
             assert all(gradient.dtype == dtype for gradient in gradients)
@@ -251,7 +252,7 @@ def test_on_a_gpu_16_bit_products_are_added_in_float32():
 @pytest.mark.gpu
 @pytest.mark.usefixtures("_default_blocks")
 def test_on_a_gpu_repeated_runs_are_the_same_to_the_bit():
-    leaves, targets = random_inputs(8192, 32_001, 256, torch.bfloat16)
+    leaves, targets = draw_inputs(8192, 32_001, 256, torch.bfloat16)
     factors = torch.rand(8192, device="cuda")
 
     def run() -> list[Tensor]:
@@ -266,9 +267,9 @@ def test_on_a_gpu_repeated_runs_are_the_same_to_the_bit():
 @pytest.mark.usefixtures("_default_blocks")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_on_a_gpu_a_tenth_of_the_memory_is_enough(dtype):
-    leaves, targets = random_inputs(8192, 128_000, 768, dtype)
+    leaves, targets = draw_inputs(8192, 128_000, 768, dtype)
 
-    def peak(loss) -> int:
+    def measure_peak(loss) -> int:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -277,5 +278,5 @@ def test_on_a_gpu_a_tenth_of_the_memory_is_enough(dtype):
         del gradients
         return torch.cuda.max_memory_allocated() - before
 
-    peak(linear_cross_entropy)  # allocates the workspaces of the matrix products
-    assert peak(linear_cross_entropy) < 0.1 * peak(reference_losses)
+    measure_peak(linear_cross_entropy)  # allocates the workspaces of the matrix products
+    assert measure_peak(linear_cross_entropy) < 0.1 * measure_peak(compute_reference_losses)

@@ -13,9 +13,9 @@ from compiled_scans import (
     build_cell,
     build_projection,
     compute_gradients,
+    draw_inputs,
     each_cell_spec,
     get_vectors,
-    random_inputs,
     run_compiled,
     run_reference,
 )
@@ -44,7 +44,7 @@ def test_values_states_and_gradients_equal_the_reference_implementation(
 ):
     for batch, time, inputs, units in SHAPES:
         cell = build_cell(spec, inputs, units, dtype)
-        x, state = random_inputs(spec, batch, time, inputs, units, dtype)
+        x, state = draw_inputs(spec, batch, time, inputs, units, dtype)
         lengths = torch.arange(batch) * 3 % (time + 1) if padded else None  # from empty to full
         ours = run_compiled(spec, cell, x, state, lengths, reverse)
         theirs = run_reference(cell, x, state, lengths, reverse)
@@ -73,14 +73,14 @@ def test_second_derivatives_are_those_of_finite_differences(spec):
 @pytest.mark.parametrize("lengths", [None, [2, 0, 3]])
 def test_gradients_with_a_graph_equal_those_of_the_kernel(spec, lengths):
     lengths = None if lengths is None else torch.tensor(lengths)
-    forwards, backwards = (build_cell(spec, 2, 5, torch.float64) for _ in range(2))
-    x, state = random_inputs(spec, 3, 4, 2, 5, torch.float64)
+    forward_cell, backward_cell = (build_cell(spec, 2, 5, torch.float64) for _ in range(2))
+    x, state = draw_inputs(spec, 3, 4, 2, 5, torch.float64)
     directions = [
-        build_direction(cell, cell.weight_hidden, tuple(state), reverse=cell is backwards)
-        for cell in (forwards, backwards)
+        build_direction(cell, cell.weight_hidden, tuple(state), reverse=cell is backward_cell)
+        for cell in (forward_cell, backward_cell)
     ]
     outputs, states, _ = scan(spec, x, directions, SequencePacking(3, 4, lengths))
-    leaves = [x, *state, *forwards.parameters(), *backwards.parameters()]
+    leaves = [x, *state, *forward_cell.parameters(), *backward_cell.parameters()]
     loss = outputs.square().sum() + sum((part**3).sum() for each in states for part in each)
     expected = torch.autograd.grad(loss, leaves, retain_graph=True)
     for actual, kernel in zip(torch.autograd.grad(loss, leaves, create_graph=True), expected, strict=True):
@@ -90,7 +90,7 @@ def test_gradients_with_a_graph_equal_those_of_the_kernel(spec, lengths):
 def build_function_of_parameters(spec, lengths, units):
     """Returns the compiled scan of three sequences as a function of input, state and parameters, and their values."""
     cell = build_cell(spec, 2, units, torch.float64)
-    x, state = random_inputs(spec, 3, 3, 2, units, torch.float64)
+    x, state = draw_inputs(spec, 3, 3, 2, units, torch.float64)
     length_tensor = None if lengths is None else torch.tensor(lengths)
 
     def run(x: Tensor, *state_and_parameters: Tensor) -> tuple[Tensor, ...]:
@@ -116,7 +116,7 @@ def build_function_of_parameters(spec, lengths, units):
 @pytest.mark.parametrize("lengths", [None, [4, 0, 2]])
 def test_recorded_gates_equal_the_reference_implementation(spec, lengths):
     cell = build_cell(spec, 3, 5, torch.float64)
-    x, state = random_inputs(spec, 3, 4, 3, 5, torch.float64)
+    x, state = draw_inputs(spec, 3, 4, 3, 5, torch.float64)
     length_tensor = None if lengths is None else torch.tensor(lengths)
     with record(cell) as recording:
         run_reference(cell, x, state, length_tensor, reverse=False)
@@ -189,7 +189,7 @@ def test_bidirectional_scans_equal_pytorch(spec, lengths):
 @each_cell_spec
 def test_padding_affects_no_result(spec):
     cell = build_cell(spec, 3, 5, torch.float32)
-    x, state = random_inputs(spec, 3, 4, 3, 5, torch.float32)
+    x, state = draw_inputs(spec, 3, 4, 3, 5, torch.float32)
     lengths = torch.tensor([2, 0, 4])
     with_nan = zero_padding(x.detach(), build_step_mask(x, 3, lengths))
     with_nan[0, 2:], with_nan[1] = math.nan, math.nan
@@ -205,7 +205,7 @@ def test_padding_affects_no_result(spec):
 @each_cell_spec
 def test_results_without_gradients_are_bit_identical(spec):
     cell = build_cell(spec, 6, 20, torch.float32)
-    x, state = random_inputs(spec, 4, 5, 6, 20, torch.float32)
+    x, state = draw_inputs(spec, 4, 5, 6, 20, torch.float32)
     lengths = torch.tensor([5, 2, 4, 1])
     for length_tensor in (None, lengths):
         with_grad = run_compiled(spec, cell, x, state, length_tensor, reverse=False)
@@ -217,7 +217,7 @@ def test_results_without_gradients_are_bit_identical(spec):
 @each_cell_spec
 def test_backward_can_run_twice(spec):
     cell = build_cell(spec, 3, 5, torch.float32)
-    x, state = random_inputs(spec, 2, 3, 3, 5, torch.float32)
+    x, state = draw_inputs(spec, 2, 3, 3, 5, torch.float32)
     results = run_compiled(spec, cell, x, state, None, reverse=False)
     leaves = [x, *state, *cell.parameters()]
     first, second = compute_gradients(results, leaves, retain_graph=True), compute_gradients(results, leaves)
@@ -229,7 +229,7 @@ def test_inputs_may_have_any_strides(lengths):
     spec = CellSpec("lstm")
     length_tensor = None if lengths is None else torch.tensor(lengths)
     cell = build_cell(spec, 3, 5, torch.float32)
-    x, state = random_inputs(spec, 2, 3, 3, 5, torch.float32)
+    x, state = draw_inputs(spec, 2, 3, 3, 5, torch.float32)
     column_major = cell.weight_hidden.detach().t().contiguous().t().requires_grad_()
     strided = x.detach().permute(2, 0, 1).contiguous().permute(1, 2, 0).requires_grad_()
     strided = torch.stack([strided.detach(), strided.detach()], 3).flatten(2)[..., ::2].requires_grad_()
@@ -248,7 +248,7 @@ def test_inputs_may_have_any_strides(lengths):
 @pytest.mark.parametrize("spec", PLAIN, ids=str)
 def test_empty_batches_are_accepted(spec, batch, lengths):
     cell = build_cell(spec, 3, 5, torch.float32)
-    x, state = random_inputs(spec, batch, 4, 3, 5, torch.float32)
+    x, state = draw_inputs(spec, batch, 4, 3, 5, torch.float32)
     length_tensor = None if lengths is None else torch.tensor(lengths, dtype=torch.long)
     outputs, *after = run_compiled(spec, cell, x, state, length_tensor, reverse=False)
     assert outputs.shape == (batch, 4, 5)
@@ -266,7 +266,7 @@ def test_empty_batches_are_accepted(spec, batch, lengths):
 def test_nan_stays_nan():
     spec = CellSpec("lstm")
     cell = build_cell(spec, 3, 5, torch.float32)
-    x, state = random_inputs(spec, 2, 3, 3, 5, torch.float32)
+    x, state = draw_inputs(spec, 2, 3, 3, 5, torch.float32)
     with torch.no_grad():
         x[0, 1, 0] = math.nan
     outputs, *_ = run_compiled(spec, cell, x, state, None, reverse=False)
@@ -293,7 +293,7 @@ def test_a_scan_packs_its_rows_once(monkeypatch):
     monkeypatch.setattr(compiled_scan, "MIN_WINDOW_ROWS", 5)
     spec, lengths = CellSpec("rnn"), torch.tensor([9, 2, 7, 0])
     cell = build_cell(spec, 6, 20, torch.float32)
-    x, state = random_inputs(spec, 4, 9, 6, 20, torch.float32)
+    x, state = draw_inputs(spec, 4, 9, 6, 20, torch.float32)
     with torch.no_grad():
         run_compiled(spec, cell, x, state, lengths, reverse=False)
     assert len(SequencePacking(4, 9, lengths).split_windows(5)) > 1
@@ -330,7 +330,7 @@ def test_products_equal_pytorch(dtype):
 @pytest.mark.parametrize("padded", [False, True])
 def test_the_window_size_does_not_change_the_result(spec, padded, monkeypatch):
     cell = build_cell(spec, 6, 20, torch.float64)
-    x, state = random_inputs(spec, 4, 9, 6, 20, torch.float64)
+    x, state = draw_inputs(spec, 4, 9, 6, 20, torch.float64)
     lengths = torch.tensor([9, 2, 7, 0]) if padded else None
     project = Projection(cell.weight_input, cell.bias)
     direction = Direction(project, cell.weight_hidden, get_vectors(cell), tuple(state))

@@ -14,9 +14,9 @@ from compiled_scans import (
     build_cell,
     build_projection,
     compute_gradients,
+    draw_inputs,
     each_cell_spec,
     get_vectors,
-    random_inputs,
     run_compiled,
     run_reference,
 )
@@ -70,7 +70,7 @@ def test_results_do_not_depend_on_the_number_of_threads(spec, batch, openmp, thr
     if not openmp:
         monkeypatch.setattr("seqwise.kernels.recurrence.cpu.threads._find_openmp", lambda: None)
     cell = build_cell(spec, 21, 37, torch.float32)
-    x, state = random_inputs(spec, batch, 7, 21, 37, torch.float32)
+    x, state = draw_inputs(spec, batch, 7, 21, 37, torch.float32)
     lengths = torch.arange(batch) * 5 % 8
     # PyTorch's own products and norms may depend on threads: inputs that the cell itself projects are projected once.
     project = build_projection(cell)
@@ -98,7 +98,7 @@ def test_results_do_not_depend_on_the_number_of_threads(spec, batch, openmp, thr
 def test_threads_split_directions_and_sequences(threads, plans):
     spec = CellSpec("gru")
     cell = build_cell(spec, 5, 24, torch.float64)
-    x, state = random_inputs(spec, 6, 7, 5, 24, torch.float64)
+    x, state = draw_inputs(spec, 6, 7, 5, 24, torch.float64)
     lengths = torch.tensor([7, 0, 3, 7, 1, 5])
     direction = Direction(Projection(cell.weight_input, cell.bias), cell.weight_hidden, get_vectors(cell), tuple(state))
     threads(4)
@@ -150,7 +150,7 @@ def test_only_tensors_that_require_gradients_get_them(differentiable):
 def test_a_non_contiguous_input_weight_gets_its_gradient():
     spec = CellSpec("lstm")
     cell = build_cell(spec, 3, 5, torch.float32)
-    x, state = random_inputs(spec, 2, 4, 3, 5, torch.float32)
+    x, state = draw_inputs(spec, 2, 4, 3, 5, torch.float32)
     non_contiguous = cell.weight_input.detach().t().contiguous().t().requires_grad_()
     gradients = []
     for weight in (cell.weight_input, non_contiguous):
@@ -171,7 +171,7 @@ def test_products_reject_rows_that_are_not_contiguous():
 def test_the_projection_of_an_input_of_width_zero_is_the_bias(spec):
     cell = build_cell(spec, 1, 20, torch.float32)
     cell.inputs, cell.weight_input = 0, nn.Parameter(torch.empty(cell.blocks * 20, 0))
-    x, state = random_inputs(spec, 3, 4, 0, 20, torch.float32)
+    x, state = draw_inputs(spec, 3, 4, 0, 20, torch.float32)
     garbage = [torch.full((12, cell.blocks * 20), math.nan) for _ in range(4)]
     del garbage  # memory that is not written would show up as NaN
     leaves = [*state, cell.bias, cell.weight_hidden]

@@ -60,8 +60,8 @@ def always_split(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     build_quarter_options.cache_clear()
 
 
-def random_tensors(variant: str, directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
-    """Returns projected inputs, matrices, the hidden bias of the candidate if there is one, states."""
+def draw_tensors(variant: str, directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
+    """Returns projected inputs, recurrent weights, the hidden bias of the candidate if there is one, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, 3 * units, units) / units**0.5
     bias = [torch.randn(directions, units)] if variant.startswith("reset after") else []
@@ -108,7 +108,7 @@ def assert_matches_reference(
 @pytest.mark.parametrize("name", mark_slow(SHAPES, "one program"))
 def test_values_and_gradients_are_those_of_the_cell(variant: str, name: str) -> None:
     reverse, *sizes, lengths = SHAPES[name]
-    assert_matches_reference(variant, random_tensors(variant, len(reverse), *sizes), lengths, reverse)
+    assert_matches_reference(variant, draw_tensors(variant, len(reverse), *sizes), lengths, reverse)
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_values_and_gradients_are_those_of_the_cell(variant: str, name: str) -> 
 @pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 @pytest.mark.parametrize(("units", "reverse"), [(22, REVERSE), (70, FORWARD)])
 def test_four_programs_that_share_64_units_agree(variant: str, units: int, reverse: tuple[bool, ...]) -> None:
-    assert_matches_reference(variant, random_tensors(variant, len(reverse), 2, 3, units), [2, 0, 1], reverse)
+    assert_matches_reference(variant, draw_tensors(variant, len(reverse), 2, 3, units), [2, 0, 1], reverse)
 
 
 @pytest.mark.slow
@@ -128,13 +128,13 @@ def test_the_last_of_several_launches_may_be_partly_filled(variant: str, padded:
     assert tiling is not None
     assert (tiling.batch_capacity, tiling.batch_tile) == (128, 64), "a group of the second launch is empty"
     lengths = [row % 3 for row in range(150)] if padded else None
-    assert_matches_reference(variant, random_tensors(variant, 1, 2, 150, 4), lengths, REVERSE if padded else FORWARD)
+    assert_matches_reference(variant, draw_tensors(variant, 1, 2, 150, 4), lengths, REVERSE if padded else FORWARD)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["reset after, z replaces", "reset before, z replaces"])
 def test_a_replacing_update_gate_equals_the_cell(variant: str) -> None:
-    assert_matches_reference(variant, random_tensors(variant, 1, 3, 3, 20), [3, 1, 2])
+    assert_matches_reference(variant, draw_tensors(variant, 1, 3, 3, 20), [3, 1, 2])
 
 
 def test_values_and_gradients_are_those_of_pytorch() -> None:
@@ -157,7 +157,7 @@ def test_values_and_gradients_are_those_of_pytorch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(variant: str) -> None:
-    gates, weight, *bias, h = (tensor.detach() for tensor in random_tensors(variant, 1, 3, 2, 20))
+    gates, weight, *bias, h = (tensor.detach() for tensor in draw_tensors(variant, 1, 3, 2, 20))
     layout, gates, h = PackedLayout(2, 3, 6), gates[0].flatten(0, 1)[:, None], h[0, :, None]  # rows, directions, units
     with run_concurrently():
         overwritten, unchanged = gates.clone(), gates.clone()
@@ -182,7 +182,7 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(var
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_a_nan_propagates_and_blocks_no_program(variant: str) -> None:
-    inputs = [tensor.detach() for tensor in random_tensors(variant, 1, 3, 3, 20)]
+    inputs = [tensor.detach() for tensor in draw_tensors(variant, 1, 3, 3, 20)]
     inputs[0][0, 1, 2].view(torch.int32).fill_(-1)  # the bits of `UNWRITTEN`
     with run_concurrently():
         outputs, _ = run(variant, inputs)
@@ -193,7 +193,7 @@ def test_a_nan_propagates_and_blocks_no_program(variant: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_a_second_backward_pass_gives_the_same_bits(variant: str) -> None:
-    inputs = random_tensors(variant, 1, 3, 3, 20)
+    inputs = draw_tensors(variant, 1, 3, 3, 20)
     with run_concurrently():
         outputs, _ = run(variant, inputs)
         runs = [torch.autograd.grad(outputs.sum(), inputs, retain_graph=True) for _ in range(2)]
@@ -203,7 +203,7 @@ def test_a_second_backward_pass_gives_the_same_bits(variant: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_the_gradient_of_one_input_does_not_depend_on_which_others_require_one(variant: str) -> None:
-    inputs = random_tensors(variant, 1, 2, 2, 8)
+    inputs = draw_tensors(variant, 1, 2, 2, 8)
     expected = torch.autograd.grad(run_cell(variant, inputs)[0].sum(), inputs)
     for index, reference in enumerate(expected[1:], 1):
         leaves = [tensor.detach().requires_grad_(n == index) for n, tensor in enumerate(inputs)]
@@ -215,7 +215,7 @@ def test_the_gradient_of_one_input_does_not_depend_on_which_others_require_one(v
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["reset after, z keeps", "reset before, z keeps"])
 def test_half_precision_stays_near_float32(variant: str) -> None:
-    float32_leaves = random_tensors(variant, 1, 3, 3, 20)
+    float32_leaves = draw_tensors(variant, 1, 3, 3, 20)
     float16_leaves = [tensor.detach().half().requires_grad_() for tensor in float32_leaves]
     expected = run_cell(variant, float32_leaves)
     with run_concurrently():
@@ -231,18 +231,20 @@ def test_half_precision_stays_near_float32(variant: str) -> None:
     ("units", "batch"), [(16, 1), (100, 3), (256, 64), (512, 64), (1024, 64), (1536, 20), (2048, 64)]
 )
 @pytest.mark.parametrize(("size", "precision"), [(2, "tf32"), (4, "tf32"), (4, "tf32x3")])
-@pytest.mark.parametrize("matrices", [1, 3])
-def test_the_memory_of_a_program_fits_on_chip(units: int, batch: int, size: int, precision: str, matrices: int) -> None:
+@pytest.mark.parametrize("num_matrices", [1, 3])
+def test_the_memory_of_a_program_fits_on_chip(
+    units: int, batch: int, size: int, precision: str, num_matrices: int
+) -> None:
     tiling = choose_tiling(units, 16, batch, 1, size, CPU, precision)
     assert tiling is not None
-    columns = -(-units // 4) * 4 * (3 if matrices == 1 else 1)
+    columns = -(-units // 4) * 4 * (3 if num_matrices == 1 else 1)
     dtype = {2: torch.float16, 4: torch.float32}[size]
     config = build_options(tiling, 16, dtype, False, precision)["config"]
-    options = build_quarter_options(config, columns, matrices, size, CPU)
+    options = build_quarter_options(config, columns, num_matrices, size, CPU)
     k_tile, resident = options["config"].k_tile, options["config"].resident_chunks
     is_resident = resident * k_tile >= columns // 4
     vectors = tiling.batch_tile if options["SPLIT"] else 4 * tiling.batch_tile
-    chunks = matrices * resident + (not is_resident)
+    chunks = num_matrices * resident + (not is_resident)
     bytes_per_number = size * (2 if precision == "tf32x3" else 1)  # split in two
     assert (64 * chunks + vectors) * k_tile * bytes_per_number < 232448
     assert is_resident or units * bytes_per_number > 4000, "a small matrix stays on chip as a whole"

@@ -89,12 +89,12 @@ class Case:
         self.lengths, self.reverse = lengths, reverse
 
     def run(self, record: bool = False) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Outputs and last states by the kernel, and the recorded activations in packed order."""
+        """Returns outputs and last states by the kernel, and the recorded activations in packed order."""
         norms, states = self.inputs[self.norms], self.inputs[self.norms.stop :]
         return run_packed(self.scan, *self.inputs[:2], norms, states, self.lengths, self.reverse, record)
 
     def run_cell(self) -> tuple[list[Tensor], list[Tensor], list[dict[str, Tensor]]]:
-        """Leaves in float64, outputs and last states, and per direction the recorded activations, (T, B, …)."""
+        """Returns leaves in float64, outputs and last states, and per direction the recorded activations, (T, B, …)."""
         leaves = [tensor.detach().double().requires_grad_() for tensor in self.inputs]
         gates, weight, *_ = leaves
         steps = gates.shape[1]

@@ -38,7 +38,7 @@ SHAPES = {  # which directions are reversed, steps, sequences, units, lengths
 }
 
 
-def random_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
+def draw_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
     torch.manual_seed(0)
     shapes = [
         (directions, steps, batch, 4 * units),
@@ -65,7 +65,7 @@ def assert_matches_reference(inputs: list[Tensor], lengths: list[int] | None, re
 @pytest.mark.parametrize("name", mark_slow(SHAPES, "one step, one sequence, one unit"))
 def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
     reverse, *sizes, lengths = SHAPES[name]
-    assert_matches_reference(random_tensors(len(reverse), *sizes), lengths, reverse)
+    assert_matches_reference(draw_tensors(len(reverse), *sizes), lengths, reverse)
 
 
 @pytest.mark.slow
@@ -73,12 +73,12 @@ def test_a_matrix_that_does_not_fit_on_chip_and_several_launches_equal_the_cell(
     tiling = choose_tiling(40, UNITS_PER_PROGRAM, 5, 1, 4, torch.device("cpu"))
     small_tiling = replace(tiling, k_tile=32, resident_chunks=1, batch_tile=2, batch_groups=1)
     monkeypatch.setattr(launch, "choose_tiling", lambda *_: small_tiling)
-    assert_matches_reference(random_tensors(2, 3, 5, 40), [3, 1, 0, 2, 3], FORWARD + REVERSE)
+    assert_matches_reference(draw_tensors(2, 3, 5, 40), [3, 1, 0, 2, 3], FORWARD + REVERSE)
 
 
 @pytest.mark.slow
 def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed() -> None:
-    gates, weight, h, c = (tensor.detach() for tensor in random_tensors(1, 3, 2, 20))
+    gates, weight, h, c = (tensor.detach() for tensor in draw_tensors(1, 3, 2, 20))
     layout, gates = PackedLayout(2, 3, 6), gates.transpose(0, 2).transpose(0, 1).flatten(0, 1)
     h, c = h[0, :, None], c[0, :, None]
     with run_concurrently():
@@ -98,7 +98,7 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed() -
 
 @pytest.mark.slow
 def test_a_nan_propagates_and_blocks_no_program() -> None:
-    gates, weight, h, c = (tensor.detach() for tensor in random_tensors(1, 3, 3, 20))
+    gates, weight, h, c = (tensor.detach() for tensor in draw_tensors(1, 3, 3, 20))
     gates[0, 1, 2] = float("nan")
     gates[0, 1, 2, ::2].view(torch.int32).fill_(-1)  # the bits of `UNWRITTEN`
     h[0, 1].view(torch.int32).fill_(-1)
@@ -111,7 +111,7 @@ def test_a_nan_propagates_and_blocks_no_program() -> None:
 
 @pytest.mark.slow
 def test_two_runs_give_the_same_bits() -> None:
-    inputs = random_tensors(1, 4, 5, 40)
+    inputs = draw_tensors(1, 4, 5, 40)
     runs = []
     with run_concurrently():
         for _ in range(2):

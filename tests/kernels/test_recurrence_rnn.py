@@ -31,8 +31,8 @@ SHAPES = {  # which directions are reversed, steps, sequences, units, lengths
 }
 
 
-def random_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
-    """Returns projected inputs, matrices, states."""
+def draw_tensors(directions: int, steps: int, batch: int, units: int) -> list[Tensor]:
+    """Returns projected inputs, recurrent weights, states."""
     torch.manual_seed(0)
     weight = torch.randn(directions, units, units) / units**0.5
     tensors = [torch.randn(directions, steps, batch, units), weight, torch.randn(directions, batch, units)]
@@ -56,13 +56,13 @@ def assert_matches_reference(
 @pytest.mark.parametrize("name", mark_slow(SHAPES, "one program"))
 def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
     reverse, *sizes, lengths = SHAPES[name]
-    assert_matches_reference("tanh", random_tensors(len(reverse), *sizes), lengths, reverse)
+    assert_matches_reference("tanh", draw_tensors(len(reverse), *sizes), lengths, reverse)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "tanh"])
 def test_every_activation_equals_the_cell(activation: str) -> None:
-    assert_matches_reference(activation, random_tensors(1, 3, 3, 16), [3, 1, 2])
+    assert_matches_reference(activation, draw_tensors(1, 3, 3, 16), [3, 1, 2])
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_the_last_of_several_launches_may_be_partly_filled(padded: bool, monkeyp
             "the second launch has a group without sequences"
         )
         lengths = [row % 3 for row in range(150)] if padded else None
-        assert_matches_reference("tanh", random_tensors(1, 2, 150, 4), lengths)
+        assert_matches_reference("tanh", draw_tensors(1, 2, 150, 4), lengths)
     finally:
         launch.choose_tiling.cache_clear()
 
@@ -99,7 +99,7 @@ def test_values_and_gradients_are_those_of_pytorch(activation: str) -> None:
 
 @pytest.mark.slow
 def test_the_inputs_are_only_read_and_a_scan_without_gradients_is_the_same() -> None:
-    inputs, weight, h = random_tensors(1, 3, 3, 20)
+    inputs, weight, h = draw_tensors(1, 3, 3, 20)
     leaves, layout = [inputs[0].flatten(0, 1)[:, None], weight, h[0][:, None]], PackedLayout(3, 3, 9)
     inputs_before, h_before = leaves[0].detach().clone(), h.detach().clone()
     with run_concurrently():
@@ -117,7 +117,7 @@ def test_the_inputs_are_only_read_and_a_scan_without_gradients_is_the_same() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_nan_propagates_and_blocks_no_program(activation: str) -> None:
-    inputs, weight, h = (tensor.detach() for tensor in random_tensors(1, 3, 3, 20))
+    inputs, weight, h = (tensor.detach() for tensor in draw_tensors(1, 3, 3, 20))
     inputs[0, 1, 2].view(torch.int32).fill_(-1)  # the bits of `UNWRITTEN`
     with run_concurrently():
         (outputs, _), _ = run_packed(RNNScan(ACTIVATION=activation), inputs, weight, (), [h])
@@ -127,7 +127,7 @@ def test_a_nan_propagates_and_blocks_no_program(activation: str) -> None:
 
 @pytest.mark.slow
 def test_a_second_backward_pass_gives_the_same_bits() -> None:
-    leaves = random_tensors(1, 3, 3, 70)
+    leaves = draw_tensors(1, 3, 3, 70)
     with run_concurrently():
         (outputs, _), _ = run_packed(RNNScan(ACTIVATION="tanh"), *leaves[:2], (), leaves[2:])
         runs = [torch.autograd.grad(outputs.sum(), leaves, retain_graph=True) for _ in range(2)]
@@ -136,7 +136,7 @@ def test_a_second_backward_pass_gives_the_same_bits() -> None:
 
 @pytest.mark.slow
 def test_half_precision_stays_near_float32() -> None:
-    float32_leaves = random_tensors(1, 3, 3, 20)
+    float32_leaves = draw_tensors(1, 3, 3, 20)
     float16_leaves = [tensor.detach().half().requires_grad_() for tensor in float32_leaves]
     expected, _ = run_reference(RNNCell(1, 20), *float32_leaves[:2], float32_leaves[2:])
     with run_concurrently():

@@ -23,7 +23,7 @@ from seqwise.metrics.evaluation import (
     count_correct,
     exp_or_inf,
 )
-from seqwise.metrics.translation import bleu, compute_example_sums, count_bleu_ngrams, exact_match
+from seqwise.metrics.translation import compute_bleu, compute_exact_match, compute_example_sums, count_bleu_ngrams
 from seqwise.tasks.tag.spans import compute_f1
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", ",", ".", "today"]
@@ -82,7 +82,7 @@ def test_added_counts_give_the_corpus_bleu_of_any_subset(seed, min_words, max_wo
     outputs, references = create_corpus(seed, min_words, max_words)
     counts = count_bleu_ngrams(outputs, references)
     for subset in (range(20), range(3), [0, 0, 7], *([index] for index in range(20))):
-        expected = bleu([outputs[index] for index in subset], [references[index] for index in subset]).value
+        expected = compute_bleu([outputs[index] for index in subset], [references[index] for index in subset]).value
         assert compute_metric("bleu", counts[list(subset)].sum(0)) == pytest.approx(expected, abs=1e-9)
 
 
@@ -100,7 +100,7 @@ def test_exact_matches_are_counted_per_output():
     outputs, references = create_corpus(4)
     sums = compute_example_sums("exact_match", outputs, references)
     assert sums[:, 1].tolist() == [1.0] * 20
-    assert 0 < compute_metric("exact_match", sums.sum(0)) == pytest.approx(exact_match(outputs, references))
+    assert 0 < compute_metric("exact_match", sums.sum(0)) == pytest.approx(compute_exact_match(outputs, references))
 
 
 def test_metrics_of_many_resamples_are_computed_at_once():

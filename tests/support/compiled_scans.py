@@ -65,7 +65,7 @@ def build_projection(cell: cells.Cell) -> Callable[[Tensor], Tensor]:
     return cell.project if isinstance(cell, normalised) else Projection(cell.weight_input, cell.bias)
 
 
-def random_inputs(
+def draw_inputs(
     spec: CellSpec, batch: int, time: int, inputs: int, units: int, dtype: torch.dtype
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns an input and a state that require gradients."""

@@ -22,7 +22,7 @@ each_kind = pytest.mark.parametrize("kind", TOKENIZERS)
 
 def stream_tokens(tokenizer: Tokenizer, ids: list[int], prompt_length: int = 0) -> list[str]:
     stream = TextStream(tokenizer, ids[:prompt_length])
-    return [*(stream.add(token) for token in ids[prompt_length:]), stream.end()]
+    return [*(stream.add(token) for token in ids[prompt_length:]), stream.flush()]
 
 
 @each_kind

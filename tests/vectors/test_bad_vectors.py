@@ -47,7 +47,7 @@ CASES = {
         "3 words of too many numbers",
     ),
     "a lost line break": ("v.txt", b"a 1 2\nb 3 4c 5 6\nd 7 8\n", 2, "a line break is missing"),
-    "a line break that became a blank": ("v.vec", b"4 2\na 1 2\nb 3 4 c 5 6\nd 7 8\n", 3, "a line break is missing"),
+    "a line break that became a space": ("v.vec", b"4 2\na 1 2\nb 3 4 c 5 6\nd 7 8\n", 3, "a line break is missing"),
     "a number with an underscore": ("v.txt", b"a 1 2\nb 3 1_0\n", 2, "'1_0' is not a number"),
     "white space that is no separator": ("v.txt", b"a 1 2\nb 3\x0b4\nc 5 6\n", 2, "found 1"),
     "white space around a number": ("v.txt", b"a 1 2\nb 3\x0b 4\nc 5 6\n", 2, "is not a number"),
@@ -56,7 +56,7 @@ CASES = {
     "too few numbers": ("v.txt", b"a 1 2\nb 3\nc 5 6\n", 2, "expected 2 numbers after the word; found 1"),
     "too many numbers": ("v.txt", b"a 1 2\nb 3 4 5\nc 5 6\n", 2, "expected 2 numbers after the word; found 3"),
     "a line cut off": ("v.txt", b"a 1 2\nb 3 4\nc 5", 3, "expected 2 numbers after the word; found 1"),
-    "a line of blanks": ("v.txt", b"a 1 2\n   \nb 3 4\n", 2, "found 0"),
+    "a line of spaces": ("v.txt", b"a 1 2\n   \nb 3 4\n", 2, "found 0"),
     "a word in place of a number": ("v.txt", b"a 1 2\nb 3 four\n", 2, "'four' is not a number"),
     "a word in place of a number in the first line": ("v.txt", b"a 1 x\nb 3 4\n", 1, "'x' is not a number"),
     "half an exponent": ("v.txt", b"a 1 2\nb 3 4e\n", 2, "'4e' is not a number"),
@@ -86,7 +86,7 @@ CASES = {
 }
 
 
-def load_error(path: Path) -> DataError:
+def get_load_error(path: Path) -> DataError:
     with pytest.raises(DataError) as excinfo:
         load_vectors(path)
     return excinfo.value
@@ -100,7 +100,7 @@ def test_a_damaged_file_raises_one_error_with_file_and_line(case: str, compiled:
         monkeypatch.setattr(text, "MIN_COMPILED_BYTES", -1)
     path = tmp_path / name
     path.write_bytes(content)
-    error = load_error(path)
+    error = get_load_error(path)
     assert error.line == line
     assert Path(str(error.file)) == path
     assert error.fix
@@ -152,12 +152,12 @@ def test_a_safetensors_file_without_word_vectors_raises_an_error(
     with pytest.raises(DataError, match=message):
         load_vectors(path)
     path.write_bytes(path.read_bytes()[:-3])
-    assert "damaged" in load_error(path).problem
+    assert "damaged" in get_load_error(path).problem
     path.rename(tmp_path / "v.bin")
-    assert "End its name in .safetensors." in load_error(tmp_path / "v.bin").fix
+    assert "End its name in .safetensors." in get_load_error(tmp_path / "v.bin").fix
 
 
 def test_a_missing_file_raises_an_error(tmp_path: Path):
     for name in ("v.txt", "v.bin", "v.safetensors"):
-        assert "No such file" in load_error(tmp_path / name).problem
-    assert "Is a directory" in load_error(tmp_path).problem
+        assert "No such file" in get_load_error(tmp_path / name).problem
+    assert "Is a directory" in get_load_error(tmp_path).problem

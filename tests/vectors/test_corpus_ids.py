@@ -23,34 +23,34 @@ def write_and_read(tmp_path, text: str, name: str = "text.txt", **options):
 
 
 def read_file(path, tokenizer=None, min_count: int = 1, **options) -> tuple[EncodedCorpus, str]:
-    """Returns the sentences of a file, and the reason for the choice of the tokeniser."""
+    """Returns the encoded file, and the reason for the choice of the tokeniser."""
     source = open_unsplit(path)
     tokenizer, reason = choose_tokenizer(source, tokenizer)
     return encode_corpus(source, tokenizer, min_count=min_count, **options), reason
 
 
-def to_lines(sentences) -> list[list[str]]:
-    """Returns the sentences as lists of words."""
-    ids = np.concatenate(list(sentences.iterate_blocks()))
-    words = sentences.vocabulary.words
+def to_lines(encoded: EncodedCorpus) -> list[list[str]]:
+    """Returns the words of each line."""
+    ids = np.concatenate(list(encoded.iterate_blocks()))
+    words = encoded.vocabulary.words
     parts = np.split(ids, np.flatnonzero(ids < 0) + 1)
     return [[words[number] for number in part if number >= 0] for part in parts if len(part)]
 
 
 def test_ids_are_ranks_by_frequency_and_lines_are_separate_sentences(tmp_path):
-    sentences, reason = write_and_read(tmp_path, TEXT)
-    assert sentences.vocabulary.words == ["the", "cat", "sat", "dog", "on", "mat"]
-    assert sentences.vocabulary.counts.tolist() == [3, 2, 2, 1, 1, 1]
-    assert to_lines(sentences) == [line.split() for line in TEXT.splitlines()]
-    assert (sentences.num_words, sentences.vocabulary.counts.sum(), sentences.num_items) == (10, 10, 14)
+    encoded, reason = write_and_read(tmp_path, TEXT)
+    assert encoded.vocabulary.words == ["the", "cat", "sat", "dog", "on", "mat"]
+    assert encoded.vocabulary.counts.tolist() == [3, 2, 2, 1, 1, 1]
+    assert to_lines(encoded) == [line.split() for line in TEXT.splitlines()]
+    assert (encoded.num_words, encoded.vocabulary.counts.sum(), encoded.num_items) == (10, 10, 14)
     assert "whitespace" in reason
 
 
 def test_rare_words_are_left_out_of_the_vocabulary_and_the_sentences(tmp_path):
-    sentences, _ = write_and_read(tmp_path, TEXT, min_count=2)
-    assert to_lines(sentences) == [["the", "cat", "sat"], ["the", "sat", "the"], [], ["cat"]]
-    assert (sentences.num_words, sentences.vocabulary.counts.sum()) == (10, 7)
-    assert sentences.vocabulary.num_distinct == 6
+    encoded, _ = write_and_read(tmp_path, TEXT, min_count=2)
+    assert to_lines(encoded) == [["the", "cat", "sat"], ["the", "sat", "the"], [], ["cat"]]
+    assert (encoded.num_words, encoded.vocabulary.counts.sum()) == (10, 7)
+    assert encoded.vocabulary.num_distinct == 6
 
 
 def test_the_chunk_size_does_not_change_the_ids(tmp_path, monkeypatch):
@@ -62,13 +62,13 @@ def test_the_chunk_size_does_not_change_the_ids(tmp_path, monkeypatch):
 
 
 def test_blocks_are_whole_sentences_and_together_the_corpus(tmp_path):
-    sentences, _ = write_and_read(tmp_path, "a b c\nd e\nf g h i j k l\nm\n")
-    everything = np.concatenate(list(sentences.iterate_blocks()))
+    encoded, _ = write_and_read(tmp_path, "a b c\nd e\nf g h i j k l\nm\n")
+    everything = np.concatenate(list(encoded.iterate_blocks()))
     for size in (1, 4, 5, 100):
-        blocks = list(sentences.iterate_blocks(size))
+        blocks = list(encoded.iterate_blocks(size))
         assert np.array_equal(np.concatenate(blocks), everything)
         assert all(len(block) <= size for block in blocks)
-    assert [len(block) for block in sentences.iterate_blocks(7)] == [7, 7, 3]  # a b c . d e .  f … l  . m .
+    assert [len(block) for block in encoded.iterate_blocks(7)] == [7, 7, 3]  # a b c . d e .  f … l  . m .
 
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz", "text.jsonl"])
@@ -80,14 +80,14 @@ def test_text_jsonl_and_gzip_give_the_same_ids(tmp_path, name):
         path.write_text("".join(json.dumps({"text": line}) + "\n" for line in TEXT.splitlines()))
     else:
         path.write_text(TEXT)
-    sentences, _ = read_file(path)
-    assert [line for line in to_lines(sentences) if line] == [line.split() for line in TEXT.splitlines() if line]
+    encoded, _ = read_file(path)
+    assert [line for line in to_lines(encoded) if line] == [line.split() for line in TEXT.splitlines() if line]
 
 
 def test_punctuation_is_split_off_if_it_is_attached_to_words(tmp_path):
-    sentences, reason = write_and_read(tmp_path, "The cat, it's said, sat.\nThe cat sat.\n" * 5)
-    assert to_lines(sentences)[1] == ["The", "cat", "sat", "."]
-    assert "it" in sentences.vocabulary.words
+    encoded, reason = write_and_read(tmp_path, "The cat, it's said, sat.\nThe cat sat.\n" * 5)
+    assert to_lines(encoded)[1] == ["The", "cat", "sat", "."]
+    assert "it" in encoded.vocabulary.words
     assert "punctuation" in reason
     by_spaces, _ = write_and_read(tmp_path, "The cat, it's said, sat.\n" * 5, tokenizer="spaces", lowercase=True)
     assert to_lines(by_spaces)[0] == ["the", "cat,", "it's", "said,", "sat."]

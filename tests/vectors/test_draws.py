@@ -19,13 +19,13 @@ from seqwise.vectors.word2vec.sampling_tables import UINT32_MAX, build_alias_tab
 UINT64_MAX = 2**64 - 1
 
 
-def expected_state(state: int) -> int:
+def advance_expected_state(state: int) -> int:
     state ^= state >> 12
     state ^= (state << 25) & UINT64_MAX
     return state ^ (state >> 27)
 
 
-def expected_bits(state: int) -> int:
+def get_expected_bits(state: int) -> int:
     return (state * 2685821657736338717 & UINT64_MAX) >> 32
 
 
@@ -75,9 +75,9 @@ def test_random_states_follow_xorshift64_star(draws):
     states, upper_bits, _, _ = draws
     state = 12345
     for index in range(50):
-        state = expected_state(state)
+        state = advance_expected_state(state)
         assert int(states[index]) == state
-        assert int(upper_bits[index]) == expected_bits(state)
+        assert int(upper_bits[index]) == get_expected_bits(state)
 
 
 def test_random_integers_are_uniform(draws):

@@ -26,7 +26,7 @@ def train(objective: FullSoftmax, block, rate: float = 0.0) -> np.ndarray:
     return tally
 
 
-def reference(u: np.ndarray, v: np.ndarray, sentence: list[int], rate: float, cbow: bool) -> tuple[float, int]:
+def train_reference(u: np.ndarray, v: np.ndarray, sentence: list[int], rate: float, cbow: bool) -> tuple[float, int]:
     """Computes the same step in double precision; changes u and v in place."""
     loss, pairs = 0.0, 0
     for position, word in enumerate(sentence):
@@ -53,7 +53,7 @@ def test_the_full_softmax_handles_any_vocabulary_size(method, size):
     u, v = objective.inputs[:, :DIM].astype(np.float64), objective.outputs[:, :DIM].astype(np.float64)
     sentence = [0, size - 1, 1, size // 2, 0]
     tally = train(objective, sentence, 0.3)
-    assert tally == pytest.approx(reference(u, v, sentence, 0.3, method == "cbow"), rel=2e-6)
+    assert tally == pytest.approx(train_reference(u, v, sentence, 0.3, method == "cbow"), rel=2e-6)
     assert objective.inputs[:, :DIM] == pytest.approx(u, abs=3e-6)
     assert objective.outputs[:, :DIM] == pytest.approx(v, abs=3e-6)
     assert not objective.inputs[:, DIM:].any()
@@ -73,7 +73,7 @@ def test_large_score_differences_stay_finite_and_exact(scale):
     objective = build_softmax(20, scale=scale)
     u, v = objective.inputs[:, :DIM].astype(np.float64), objective.outputs[:, :DIM].astype(np.float64)
     loss, pairs = train(objective, [0, 5, 7, 19])
-    expected, _ = reference(u, v, [0, 5, 7, 19], 0.0, cbow=False)
+    expected, _ = train_reference(u, v, [0, 5, 7, 19], 0.0, cbow=False)
     assert expected / pairs > scale  # a naive exponential would be infinite
     assert loss == pytest.approx(expected, rel=1e-6)
     train(objective, [0, 5, 7, 19], 1e-3)

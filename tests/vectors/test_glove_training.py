@@ -39,28 +39,29 @@ def train(counts: PairCounts, *sizes: int, **options) -> tuple[np.ndarray, list[
     model = build_model(*sizes, **options)
     for _ in model.train(counts):
         pass
-    return model.vectors(), model.losses
+    return model.compute_vectors(), model.losses
 
 
-def random_counts(folder: Path, vocabulary: int, entries: int, seed: int = 0) -> PairCounts:
+def draw_counts(folder: Path, vocabulary: int, entries: int, seed: int = 0) -> PairCounts:
     random = np.random.default_rng(seed)
     pairs = np.unique(np.sort(random.integers(0, vocabulary, (entries, 2)), axis=1), axis=0)
     random.shuffle(pairs)
     return write_pairs(folder, [(i, j, c) for (i, j), c in zip(pairs, random.lognormal(1, 1, len(pairs)))])
 
 
-def term(w, c, b, d, count, x_max: float = X_MAX) -> float:
+def compute_term(w, c, b, d, count, x_max: float = X_MAX) -> float:
     """Returns f(X) (w·w̃ + b + b̃ − log X)² in double precision."""
     weight = min(1.0, (count / x_max) ** ALPHA)
     return weight * (np.dot(w, c) + b + d - np.log(count)) ** 2
 
 
 def update_one_pair(
-    rows: np.ndarray, i: int, j: int, count: float, dim: int, rate: float = 0.05, x_max: float = X_MAX
+    rows: np.ndarray, i: int, j: int, count: float, dim: int, learning_rate: float = 0.05, x_max: float = X_MAX
 ) -> float:
     weight = np.array([min(1.0, (count / x_max) ** ALPHA)], dtype=np.float32)
     pair = [np.array([k], dtype=np.int32) for k in (i, j)]
-    return update_pairs(rows, *pair, np.log(np.array([count], dtype=np.float32)), weight, np.float32(rate), dim)
+    log_count = np.log(np.array([count], dtype=np.float32))
+    return update_pairs(rows, *pair, log_count, weight, np.float32(learning_rate), dim)
 
 
 def test_one_adagrad_step_equals_the_hand_computed_one():
@@ -68,7 +69,7 @@ def test_one_adagrad_step_equals_the_hand_computed_one():
     rows = np.zeros((1, 4, 16), dtype=np.float32)
     rows[0, 0, :3], rows[0, 1, :3] = (2, 0.5, 1), (3, 1, -0.5)
     rows[0, 2:] = 4.0
-    loss = update_one_pair(rows, 0, 0, np.e, dim=1, rate=0.1, x_max=np.e)
+    loss = update_one_pair(rows, 0, 0, np.e, dim=1, learning_rate=0.1, x_max=np.e)
     # error = 2·3 + 0.5 − 0.5 − 1 = 5; gradients: 15 for w, 10 for w̃, 5 for the biases; squares: 4 + gradient².
     assert loss == pytest.approx(25, rel=1e-6)
     w, c, squares_w, squares_c = rows[0, :, :4]
@@ -79,23 +80,23 @@ def test_one_adagrad_step_equals_the_hand_computed_one():
 
 
 def test_the_adagrad_step_follows_the_gradient_of_the_loss():
-    # With squares so large that they do not change, a step is −rate · gradient / √squares / 2.
-    dim, count, square, rate = 5, 3.7, 1e6, 1.0
+    # With squares so large that they do not change, a step is −learning_rate · gradient / √squares / 2.
+    dim, count, square, learning_rate = 5, 3.7, 1e6, 1.0
     random = np.random.default_rng(3)
     rows = initialize_rows(2, dim, seed=0)
     rows[0, 0, : dim + 1] = random.normal(size=dim + 1)  # w and b
     rows[1, 1, :dim], rows[1, 1, dim + 1] = random.normal(size=dim), 0.3  # w̃ and b̃
     rows[:, 2:] = square
     before = rows.copy().astype(float)
-    update_one_pair(rows, 0, 1, count, dim, rate)
-    scaled_steps = (rows - before) * -np.sqrt(square) / rate * 2
+    update_one_pair(rows, 0, 1, count, dim, learning_rate)
+    scaled_steps = (rows - before) * -np.sqrt(square) / learning_rate * 2
 
-    def loss(values: np.ndarray) -> float:
-        return term(values[:dim], values[dim + 1 : -1], values[dim], values[-1], count)
+    def compute_loss(values: np.ndarray) -> float:
+        return compute_term(values[:dim], values[dim + 1 : -1], values[dim], values[-1], count)
 
     point = np.concatenate([before[0, 0, : dim + 1], before[1, 1, :dim], before[1, 1, [dim + 1]]])
     offsets = 1e-5 * np.eye(len(point))
-    gradient = [(loss(point + offset) - loss(point - offset)) / 2e-5 for offset in offsets]
+    gradient = [(compute_loss(point + offset) - compute_loss(point - offset)) / 2e-5 for offset in offsets]
     actual = np.concatenate([scaled_steps[0, 0, : dim + 1], scaled_steps[1, 1, :dim], scaled_steps[1, 1, [dim + 1]]])
     assert actual == pytest.approx(gradient, rel=0.01, abs=1e-3)
 
@@ -120,17 +121,17 @@ def test_padding_and_constant_ones_are_not_trained(tmp_path):
 
 
 def test_the_first_loss_is_the_mean_over_both_triangles(tmp_path):
-    # At rate 0 nothing moves: (0, 1) has two terms, the diagonal one.
+    # At a learning rate of 0 nothing moves: (0, 1) has two terms, the diagonal one.
     counts = write_pairs(tmp_path, [(0, 1, 2.0), (1, 1, 30.0)])
     start = initialize_rows(2, 3, seed=7)[:, :2, :3].astype(float)
-    parts = [term(start[i, 0], start[j, 1], 0, 0, x) for i, j, x in [(0, 1, 2), (1, 0, 2), (1, 1, 30)]]
+    parts = [compute_term(start[i, 0], start[j, 1], 0, 0, x) for i, j, x in [(0, 1, 2), (1, 0, 2), (1, 1, 30)]]
     vectors, losses = train(counts, 2, 3, epochs=2, seed=7, learning_rate=0.0)
     assert losses == pytest.approx([np.mean(parts)] * 2, rel=1e-5)
     assert vectors == pytest.approx(start.sum(1), rel=1e-6)
 
 
 def test_the_loss_falls_and_one_thread_is_deterministic(tmp_path):
-    counts = random_counts(tmp_path, vocabulary=60, entries=800)
+    counts = draw_counts(tmp_path, vocabulary=60, entries=800)
     first, losses = train(counts, 60, 20, epochs=8)
     second, second_losses = train(counts, 60, 20, epochs=8)
     other_seed, _ = train(counts, 60, 20, epochs=8, seed=2)
@@ -144,7 +145,7 @@ def test_the_loss_falls_and_one_thread_is_deterministic(tmp_path):
 
 def test_threads_reach_the_same_loss(tmp_path, monkeypatch):
     monkeypatch.setattr("seqwise.vectors.glove.trainer.PART_PAIRS", 256)
-    counts = random_counts(tmp_path, vocabulary=300, entries=10_000)
+    counts = draw_counts(tmp_path, vocabulary=300, entries=10_000)
     losses_of_one = train(counts, 300, 20, epochs=5)[1]
     losses_of_three = train(counts, 300, 20, epochs=5, threads=3)[1]
     assert losses_of_three == pytest.approx(losses_of_one, rel=0.05)
@@ -152,14 +153,14 @@ def test_threads_reach_the_same_loss(tmp_path, monkeypatch):
 
 def test_every_epoch_shuffles_all_pairs_differently(tmp_path, monkeypatch):
     monkeypatch.setattr("seqwise.vectors.glove.trainer.BLOCK_PAIRS", 100)
-    counts = random_counts(tmp_path, vocabulary=60, entries=800)
+    counts = draw_counts(tmp_path, vocabulary=60, entries=800)
 
-    def order(seed: int, epoch: int) -> list[tuple]:
+    def list_pairs(seed: int, epoch: int) -> list[tuple]:
         return [tuple(entry) for block in shuffle_pairs(counts, seed, epoch) for entry in block]
 
-    assert sorted(order(1, 0)) == sorted(tuple(entry) for entry in counts.read(0, counts.size))
-    assert order(1, 0) == order(1, 0)
-    assert len({tuple(order(*which)) for which in [(1, 0), (1, 1), (2, 0)]}) == 3
+    assert sorted(list_pairs(1, 0)) == sorted(tuple(entry) for entry in counts.read(0, counts.size))
+    assert list_pairs(1, 0) == list_pairs(1, 0)
+    assert len({tuple(list_pairs(*seed_and_epoch)) for seed_and_epoch in [(1, 0), (1, 1), (2, 0)]}) == 3
 
 
 def test_words_of_one_topic_become_nearest_neighbours(tmp_path):
@@ -183,13 +184,13 @@ def test_words_of_one_topic_become_nearest_neighbours(tmp_path):
 
 
 def test_progress_reports_epoch_pairs_and_loss(tmp_path):
-    counts = random_counts(tmp_path, vocabulary=60, entries=800)
+    counts = draw_counts(tmp_path, vocabulary=60, entries=800)
     model = build_model(60, 8, 3)
     assert list(model.train(counts)) == [(epoch, counts.size, model.losses[epoch]) for epoch in range(3)]
 
 
 def test_a_learning_rate_that_is_too_high_raises_a_divergence_error(tmp_path):
-    counts = random_counts(tmp_path, vocabulary=60, entries=800)
+    counts = draw_counts(tmp_path, vocabulary=60, entries=800)
     with pytest.raises(NonFiniteError, match="smaller --learning-rate than 1e") as excinfo:
         train(counts, 60, 8, 20, learning_rate=1e18)
     assert "epoch" in excinfo.value.problem
@@ -197,7 +198,7 @@ def test_a_learning_rate_that_is_too_high_raises_a_divergence_error(tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_interruption_stops_all_threads(tmp_path, threads):
-    counts = random_counts(tmp_path, vocabulary=60, entries=800)
+    counts = draw_counts(tmp_path, vocabulary=60, entries=800)
     steps = build_model(60, 8, 1_000_000, threads).train(counts)
     next(steps)
     with pytest.raises(KeyboardInterrupt):

@@ -19,10 +19,10 @@ HAS_CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_CUDA else "cpu"
 
 
-def build_sentences(ids, vocabulary_size: int) -> EncodedCorpus:
+def build_corpus(ids, vocabulary_size: int) -> EncodedCorpus:
     """Returns a corpus of ids, where -1 ends a sentence."""
     ids = np.asarray(ids, dtype=np.int32)
-    file = tempfile.TemporaryFile()  # noqa: SIM115  the sentences close it
+    file = tempfile.TemporaryFile()  # noqa: SIM115  `EncodedCorpus` closes it
     file.write(ids.tobytes())
     file.flush()
     counts = np.maximum(np.bincount(ids[ids >= 0], minlength=vocabulary_size), 1)
@@ -30,9 +30,9 @@ def build_sentences(ids, vocabulary_size: int) -> EncodedCorpus:
     return EncodedCorpus(file, Vocabulary(names, counts, vocabulary_size), int((ids >= 0).sum()), len(ids))
 
 
-def limit_launch(monkeypatch, programs: int = 1, steps: int = 1) -> None:
+def limit_launch(monkeypatch, programs: int = 1, groups: int = 1) -> None:
     monkeypatch.setattr(gpu, "MAX_PROGRAMS", programs)
-    monkeypatch.setattr(gpu, "STEPS", steps)
+    monkeypatch.setattr(gpu, "NUM_GROUPS", groups)
 
 
 def softplus(x: float) -> float:
@@ -85,7 +85,7 @@ def test_one_kernel_launch_follows_the_gradient_and_sums_the_loss(monkeypatch, m
     settings = VectorSettings(
         method=method, dim=dim, window=1, negative=3, subsample=0, epochs=1, learning_rate=rate
     ).resolve()
-    trainer = gpu.GpuWord2VecTrainer(build_sentences(ids, vocabulary_size), settings, DEVICE)
+    trainer = gpu.GpuWord2VecTrainer(build_corpus(ids, vocabulary_size), settings, DEVICE)
     trainer.threshold.zero_().sub_(1)  # no slot keeps its own word:
     trainer.alias.zero_()  # every draw is word 0
     random = np.random.default_rng(1)
@@ -103,9 +103,9 @@ def test_one_kernel_launch_follows_the_gradient_and_sums_the_loss(monkeypatch, m
 
 def test_negatives_follow_their_weights_and_windows_have_the_right_reach(monkeypatch):
     """With zero vectors the loss is log 2 for each term, so it shows how many terms there are."""
-    limit_launch(monkeypatch, steps=4)
+    limit_launch(monkeypatch, groups=4)
     settings = VectorSettings(dim=4, window=5, negative=5, subsample=0, epochs=1, learning_rate=1e-9).resolve()
-    trainer = gpu.GpuWord2VecTrainer(build_sentences([*range(60), -1], 60), settings, DEVICE)
+    trainer = gpu.GpuWord2VecTrainer(build_corpus([*range(60), -1], 60), settings, DEVICE)
     trainer.inputs.zero_()
     for _ in trainer.steps():
         pass
@@ -116,18 +116,18 @@ def test_negatives_follow_their_weights_and_windows_have_the_right_reach(monkeyp
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 def test_the_loss_falls_and_the_same_seed_gives_the_same_losses(monkeypatch, method):
-    limit_launch(monkeypatch, steps=8)
+    limit_launch(monkeypatch, groups=8)
     random = np.random.default_rng(0)
     pairs = random.integers(0, 6, 60)
     ids = np.stack([2 * pairs, 2 * pairs + 1, np.full(60, -1)], axis=1).reshape(-1)  # 0 beside 1, 2 beside 3, …
     settings = VectorSettings(method=method, dim=16, window=2, subsample=0, epochs=6, learning_rate=0.3).resolve()
-    trainer = gpu.GpuWord2VecTrainer(build_sentences(ids, 12), settings, DEVICE)
-    steps = [step for step in trainer.steps() if step.finished]
+    trainer = gpu.GpuWord2VecTrainer(build_corpus(ids, 12), settings, DEVICE)
+    steps = [step for step in trainer.steps() if step.is_epoch_end]
     assert [step.epoch for step in steps] == list(range(6))
     assert steps[-1].progress == 1
     losses = trainer.losses
     assert losses[-1] < 0.8 * losses[0]
-    second_trainer = gpu.GpuWord2VecTrainer(build_sentences(ids, 12), settings, DEVICE)
+    second_trainer = gpu.GpuWord2VecTrainer(build_corpus(ids, 12), settings, DEVICE)
     for _ in second_trainer.steps():
         pass
     np.testing.assert_allclose(second_trainer.losses, losses, rtol=1e-4)
@@ -144,9 +144,9 @@ def test_small_vocabularies_and_high_learning_rates_use_fewer_programs():
 
 
 def test_divergence_is_an_error(monkeypatch):
-    limit_launch(monkeypatch, steps=2)
+    limit_launch(monkeypatch, groups=2)
     settings = VectorSettings(dim=8, subsample=0, epochs=3, learning_rate=1e6).resolve()
-    trainer = gpu.GpuWord2VecTrainer(build_sentences([0, 1, 2, 3, 4, -1] * 20, 5), settings, DEVICE)
+    trainer = gpu.GpuWord2VecTrainer(build_corpus([0, 1, 2, 3, 4, -1] * 20, 5), settings, DEVICE)
     with pytest.raises(NonFiniteError, match="smaller --learning-rate"):
         for _ in trainer.steps():
             pass
@@ -164,7 +164,7 @@ def test_divergence_is_an_error(monkeypatch):
 def test_unsupported_settings_raise_an_error_with_device_cuda(changes, reason):
     settings = VectorSettings(device="cuda", **changes).resolve()
     with pytest.raises(UsageError, match=reason):
-        build_trainer(build_sentences([0, 1, -1], 2), settings)
+        build_trainer(build_corpus([0, 1, -1], 2), settings)
 
 
 @pytest.mark.gpu
@@ -178,11 +178,11 @@ def test_gpu_and_cpu_train_vectors_of_the_same_quality(method):
     losses, accuracies = [], []
     for device in ("cpu", "cuda"):
         settings = VectorSettings(method=method, dim=32, subsample=0, device=device, epochs=5, threads=2).resolve()
-        trainer = build_trainer(build_sentences(ids, 100), settings)
+        trainer = build_trainer(build_corpus(ids, 100), settings)
         for _ in trainer.steps():
             pass
         losses.append(trainer.losses[-1])
-        vectors = trainer.vectors()
+        vectors = trainer.export_vectors()
         normalized = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         cosine = normalized @ normalized.T - 2 * np.eye(100)
         accuracies.append(np.mean(cosine.argmax(axis=1) // 50 == np.arange(100) // 50))

@@ -39,7 +39,9 @@ def train(objective: HierarchicalSoftmax, block, rate: float = 0.0) -> np.ndarra
     return tally
 
 
-def reference(objective: HierarchicalSoftmax, u, v, sentence: list[int], rate: float, cbow: bool) -> tuple[float, int]:
+def train_reference(
+    objective: HierarchicalSoftmax, u, v, sentence: list[int], rate: float, cbow: bool
+) -> tuple[float, int]:
     """Computes the same step in double precision; changes u and v in place."""
     loss, pairs = 0.0, 0
     for position, word in enumerate(sentence):
@@ -109,7 +111,7 @@ def test_the_hierarchical_softmax_handles_paths_of_any_length(method, counts):
     last = len(counts) - 1
     sentence = [0, last, 1, last - 1, 2, 0]
     tally = train(objective, sentence, 0.2)
-    assert tally == pytest.approx(reference(objective, u, v, sentence, 0.2, method == "cbow"), rel=2e-6)
+    assert tally == pytest.approx(train_reference(objective, u, v, sentence, 0.2, method == "cbow"), rel=2e-6)
     assert objective.inputs[:, :DIM] == pytest.approx(u, abs=3e-6)
     assert objective.outputs[:, :DIM] == pytest.approx(v, abs=3e-6)
     assert not objective.outputs[:, DIM:].any()

@@ -18,7 +18,7 @@ from seqwise.vectors.search import compute_edit_distance, find_similar_words, fi
 WORDS = ["the", "king", "queen", "man", "woman", "apple", "apples", "Paris"]
 
 
-def random_vectors(rows: int = 200, dim: int = 12, seed: int = 0) -> KeyedVectors:
+def draw_vectors(rows: int = 200, dim: int = 12, seed: int = 0) -> KeyedVectors:
     matrix = np.random.default_rng(seed).normal(size=(rows, dim)).astype(np.float32)
     return KeyedVectors([f"w{number}" for number in range(rows)], matrix)
 
@@ -105,7 +105,7 @@ def test_the_nearest_come_first_without_the_word_itself(plane: KeyedVectors):
 
 
 def test_nearest_words_equal_those_of_gensim():
-    keyed = random_vectors()
+    keyed = draw_vectors()
     gensim_vectors = to_gensim(keyed)
     for word in ("w0", "w77"):
         assert to_pairs(keyed.nearest(word, 7)) == gensim_vectors.most_similar(word, topn=7)
@@ -113,7 +113,7 @@ def test_nearest_words_equal_those_of_gensim():
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
 def test_analogies_equal_those_of_gensim():
-    keyed = random_vectors()
+    keyed = draw_vectors()
     gensim_vectors = to_gensim(keyed)
     expected = gensim_vectors.most_similar(positive=["w2", "w3"], negative=["w1"], topn=5)
     assert to_pairs(keyed.analogy("w1", "w2", "w3", 5)) == expected
@@ -129,7 +129,7 @@ def test_the_words_of_an_analogy_are_excluded_from_its_answers_unless_allowed():
 
 
 def test_the_least_fitting_word_comes_first_as_in_gensim():
-    keyed = random_vectors(30, 5)
+    keyed = draw_vectors(30, 5)
     words = ["w1", "w5", "w9", "w20"]
     ranking = keyed.rank_by_centrality(words)
     expected = sorted((float(score), word) for score, word in to_gensim(keyed).rank_by_centrality(words))

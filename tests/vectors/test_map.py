@@ -66,7 +66,7 @@ def keyed(clusters) -> KeyedVectors:
     return KeyedVectors([f"w{number}" for number in range(60)], clusters, counts=np.arange(60, 0, -1))
 
 
-def pairwise_distances(points: np.ndarray) -> np.ndarray:
+def compute_distances(points: np.ndarray) -> np.ndarray:
     """Returns the distances of all pairs."""
     return np.linalg.norm(points[:, None] - points[None], axis=-1)
 
@@ -79,7 +79,7 @@ def test_pca_preserves_distances_of_points_in_a_plane():
     plane = rng.normal(size=(30, 2))
     axes, _ = np.linalg.qr(rng.normal(size=(7, 2)))
     points, shares = compute_principal_axes(plane @ axes.T + 5)
-    assert np.allclose(pairwise_distances(points), pairwise_distances(plane))
+    assert np.allclose(compute_distances(points), compute_distances(plane))
     assert shares.sum() == pytest.approx(1)
     assert shares[0] >= shares[1]
 
@@ -104,7 +104,7 @@ def test_the_gradient_of_tsne_is_that_of_its_divergence(clusters):
 
 def test_affinities_have_the_requested_perplexity():
     vectors = np.random.default_rng(3).normal(size=(25, 4))
-    squares = np.square(pairwise_distances(vectors))
+    squares = np.square(compute_distances(vectors))
     conditional = np.zeros((25, 25))
     for i in range(25):
         low, high = 0.0, 1000.0
@@ -123,7 +123,7 @@ def test_tsne_keeps_clusters_together(clusters):
     points, description = project_vectors(clusters)
     assert "perplexity 19.7" in description
     assert "seed 0" in description
-    distances = pairwise_distances(points) + np.diag(np.full(60, np.inf))
+    distances = compute_distances(points) + np.diag(np.full(60, np.inf))
     nearest = distances.argsort(axis=1)[:, :5] // 20
     assert (nearest == np.arange(60)[:, None] // 20).all()
 
@@ -238,7 +238,7 @@ def test_named_words_come_first_and_neighbours_are_not_repeated(keyed: KeyedVect
 
 
 def test_the_longer_side_of_a_word_map_is_2(keyed: KeyedVectors):
-    word_map = build_word_map(keyed, keyed.words, "t", by="pca", clusters=3)
+    word_map = build_word_map(keyed, keyed.words, "t", by="pca", num_clusters=3)
     assert np.ptp(word_map.points, axis=0).max() == pytest.approx(2)
     assert np.abs(word_map.points).max() == pytest.approx(1)
     assert len(word_map.cluster_names) == 3
@@ -253,7 +253,7 @@ def get_colours(image: Image.Image) -> set[str]:
 
 
 def test_the_picture_is_a_png_of_twice_the_size_with_a_colour_per_cluster(keyed: KeyedVectors):
-    picture = draw_picture(build_word_map(keyed, keyed.words[::2], "a title", by="pca", clusters=3))
+    picture = draw_picture(build_word_map(keyed, keyed.words[::2], "a title", by="pca", num_clusters=3))
     image = Image.open(io.BytesIO(picture.png))
     assert (image.format, image.width) == ("PNG", WIDTH * SCALE)
     assert {*COLOURS[:3]} <= get_colours(image)

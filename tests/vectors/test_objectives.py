@@ -38,7 +38,7 @@ def resolve_settings(kind: str, method: str, **others) -> VectorSettings:
     return VectorSettings(method=method, loss=loss, subwords=kind == "subwords", **options).resolve()
 
 
-def random_objective(kind: str, method: str, **others) -> Objective:
+def build_random_objective(kind: str, method: str, **others) -> Objective:
     """Returns an objective with random rows, so that no gradient is zero."""
     objective = build_objective(WORDS, COUNTS, resolve_settings(kind, method, **others))
     random = np.random.default_rng(1)
@@ -50,7 +50,7 @@ def random_objective(kind: str, method: str, **others) -> Objective:
     return objective
 
 
-def cost(score) -> float:
+def compute_cost(score) -> float:
     """Returns −log σ(score)."""
     return float(np.logaddexp(0, -score))
 
@@ -63,36 +63,37 @@ class ReferenceTrainer:
         self.inputs = objective.inputs[:, :DIM].astype(np.float64)
         self.outputs = objective.outputs[:, :DIM].astype(np.float64)
 
-    def hidden_vectors(self, words: list[int]) -> list[np.ndarray]:
-        rows = [self.row(word) for word in words]
+    def compute_hidden_vectors(self, words: list[int]) -> list[np.ndarray]:
+        rows = [self.compute_row(word) for word in words]
         return [np.mean(rows, axis=0)] if self.cbow else rows
 
-    def row(self, word: int) -> np.ndarray:
+    def compute_row(self, word: int) -> np.ndarray:
         if self.kind != "subwords":
             return self.inputs[word]
         offsets, rows = self.objective.word_rows
         return self.inputs[rows[offsets[word] : offsets[word + 1]]].mean(axis=0)
 
-    def pair_loss(self, h: np.ndarray, word: int) -> float:
+    def compute_pair_loss(self, h: np.ndarray, word: int) -> float:
         scores = self.outputs @ h
         if self.kind == "softmax":
             return float(np.log(np.exp(scores).sum()) - scores[word])
         if self.kind == "hierarchical":
             offsets, nodes, turns = self.objective.tree
             path = slice(offsets[word], offsets[word + 1])
-            return sum(cost(scores[node] if left else -scores[node]) for node, left in zip(nodes[path], turns[path]))
-        negatives = NEGATIVE * cost(-scores[NEGATIVE_WORD]) if word != NEGATIVE_WORD else 0.0
-        return cost(scores[word]) + negatives
+            turned_scores = np.where(turns[path], scores[nodes[path]], -scores[nodes[path]])
+            return sum(map(compute_cost, turned_scores))
+        negatives = NEGATIVE * compute_cost(-scores[NEGATIVE_WORD]) if word != NEGATIVE_WORD else 0.0
+        return compute_cost(scores[word]) + negatives
 
-    def loss(self, centre: int, neighbours: list[int]) -> tuple[float, int]:
+    def compute_loss(self, centre: int, neighbours: list[int]) -> tuple[float, int]:
         """Returns (loss, pairs) of a window."""
         if self.kind == "subwords" and not self.cbow:  # from the centre to each neighbour
-            pairs = [(self.row(centre), word) for word in neighbours]
+            pairs = [(self.compute_row(centre), word) for word in neighbours]
         else:
-            pairs = [(h, centre) for h in self.hidden_vectors(neighbours)]
-        return sum(self.pair_loss(h, word) for h, word in pairs), len(pairs)
+            pairs = [(h, centre) for h in self.compute_hidden_vectors(neighbours)]
+        return sum(self.compute_pair_loss(h, word) for h, word in pairs), len(pairs)
 
-    def gradients(self, centre: int, neighbours: list[int], step: float = 1e-5) -> list[np.ndarray]:
+    def compute_gradients(self, centre: int, neighbours: list[int], step: float = 1e-5) -> list[np.ndarray]:
         gradients = []
         for rows in (self.inputs, self.outputs):
             gradient = np.zeros_like(rows)
@@ -100,7 +101,7 @@ class ReferenceTrainer:
                 original, losses = rows[index], []
                 for value in (original + step, original - step):
                     rows[index] = value
-                    losses.append(self.loss(centre, neighbours)[0])
+                    losses.append(self.compute_loss(centre, neighbours)[0])
                 rows[index], gradient[index] = original, (losses[0] - losses[1]) / (2 * step)
             gradients.append(gradient)
         return gradients
@@ -108,16 +109,16 @@ class ReferenceTrainer:
     def train(self, rate: float, full_gradient: bool = False) -> tuple[float, int]:
         """Trains on all windows. With `full_gradient`, each neighbour gets all of the gradient of the mean."""
         loss, pairs = 0.0, 0
-        for centre, neighbours in windows():
-            window_loss, number = self.loss(centre, neighbours)
+        for centre, neighbours in iterate_windows():
+            window_loss, number = self.compute_loss(centre, neighbours)
             loss, pairs = loss + window_loss, pairs + number
-            inputs, outputs = self.gradients(centre, neighbours)
+            inputs, outputs = self.compute_gradients(centre, neighbours)
             self.inputs -= rate * inputs * (len(neighbours) if full_gradient else 1)
             self.outputs -= rate * outputs
         return loss, pairs
 
 
-def windows() -> Iterator[tuple[int, list[int]]]:
+def iterate_windows() -> Iterator[tuple[int, list[int]]]:
     for sentence in SENTENCES:
         for index, centre in enumerate(sentence):
             if len(sentence) > 1:
@@ -135,7 +136,7 @@ each_objective = pytest.mark.parametrize(("kind", "method"), [(kind, method) for
 
 @each_objective
 def test_a_pass_equals_gradient_steps_of_the_equations(kind, method):
-    objective = random_objective(kind, method)
+    objective = build_random_objective(kind, method)
     reference = ReferenceTrainer(kind, objective)
     before = reference.inputs.copy(), reference.outputs.copy()
     # A small rate, since equal negatives of a window are updated one after another in CBOW.
@@ -154,11 +155,11 @@ def test_a_pass_equals_gradient_steps_of_the_equations(kind, method):
 
 @each_objective
 def test_with_learning_rate_zero_nothing_changes_and_the_loss_is_exact(kind, method):
-    objective = random_objective(kind, method)
+    objective = build_random_objective(kind, method)
     inputs, outputs = objective.inputs.copy(), objective.outputs.copy()
     loss, pairs = train_block(objective, 0.0)
     reference = ReferenceTrainer(kind, objective)
-    exact = [reference.loss(*window) for window in windows()]
+    exact = [reference.compute_loss(*window) for window in iterate_windows()]
     assert pairs == sum(number for _, number in exact)
     assert loss == pytest.approx(sum(part for part, _ in exact), rel=5e-7)
     assert np.array_equal(objective.inputs, inputs)
@@ -167,7 +168,7 @@ def test_with_learning_rate_zero_nothing_changes_and_the_loss_is_exact(kind, met
 
 @pytest.mark.parametrize("kind", ["negative", "softmax", "hierarchical"])
 def test_gensims_update_gives_each_neighbour_all_of_the_gradient(kind):
-    objective = random_objective(kind, "cbow", update="gensim")
+    objective = build_random_objective(kind, "cbow", update="gensim")
     reference = ReferenceTrainer(kind, objective)
     start = reference.inputs.copy()
     train_block(objective, 1e-3)
@@ -185,7 +186,7 @@ def test_same_seed_gives_same_bits_with_a_used_workspace(kind, method):
         objective = build_objective(WORDS, COUNTS, resolve_settings(kind, method, **options))
         workspace, tally = objective.allocate_workspace(), np.zeros(2)
         if used:  # as by another thread's blocks, with other rows
-            other = random_objective(kind, method, **options)
+            other = build_random_objective(kind, method, **options)
             other.train(BLOCK, np.uint64(77), 0.1, workspace, np.zeros(2))
         for number in range(20):
             objective.train(BLOCK, seed_block(0, 1, number), 0.1, workspace, tally)
@@ -199,8 +200,8 @@ def test_the_seed_determines_small_initial_inputs(kind, method):
     assert not np.array_equal(first.inputs, second.inputs)
     assert 0 < np.abs(first.inputs).max() <= 0.5 / DIM
     assert not first.outputs.any()
-    assert first.vectors().shape == (len(WORDS), DIM)
-    assert first.vectors().flags.c_contiguous
+    assert first.export_vectors().shape == (len(WORDS), DIM)
+    assert first.export_vectors().flags.c_contiguous
 
 
 TOPICS, WORDS_PER_TOPIC = 4, 6
@@ -237,7 +238,7 @@ def test_words_of_one_topic_become_neighbours(kind, method):
         tally = np.zeros(2)
         objective.train(block, seed_block(0, number, 0), rate * (1 - number / passes), workspace, tally)
         losses.append(tally[0] / tally[1])
-    vectors = objective.vectors()
+    vectors = objective.export_vectors()
     normalized = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     similarity = normalized @ normalized.T
     np.fill_diagonal(similarity, -2)

@@ -13,7 +13,7 @@ from seqwise.vectors.word2vec.trainer import Word2VecTrainer
 
 
 @pytest.fixture(scope="module")
-def sentences(tmp_path_factory) -> EncodedCorpus:
+def corpus(tmp_path_factory) -> EncodedCorpus:
     """Two blocks of text, with words that occur twice in a window."""
     random = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("text") / "text.txt"
@@ -26,12 +26,12 @@ def sentences(tmp_path_factory) -> EncodedCorpus:
 @pytest.mark.parametrize(
     "changes", [{}, {"dim": 33, "window": 2, "negative": 20}, {"subsample": 0, "learning_rate": 0.1, "seed": 5}]
 )
-def test_the_compiled_loop_computes_what_the_reference_computes(sentences, changes):
+def test_the_compiled_loop_computes_what_the_reference_computes(corpus, changes):
     settings = VectorSettings(**{"dim": 20, "epochs": 2, "subsample": 0.01, "threads": 1, **changes}).resolve()
-    trainer = Word2VecTrainer(sentences, settings)
+    trainer = Word2VecTrainer(corpus, settings)
     for _ in trainer.steps():
         pass
-    vectors, losses = reference.train_skipgram(sentences, settings)
+    vectors, losses = reference.train_skipgram(corpus, settings)
     assert trainer.losses == pytest.approx(losses, rel=1e-5)
     assert np.abs(vectors).max() > 0.2  # they have left their initial values, at most 0.025
-    assert np.abs(trainer.vectors() - vectors).max() < 1e-4
+    assert np.abs(trainer.export_vectors() - vectors).max() < 1e-4

@@ -50,7 +50,7 @@ def test_a_word_too_short_for_ngrams_has_its_own_row_alone():
 def test_vectors_are_means_of_rows(monkeypatch, chunk):
     monkeypatch.setattr(negative_sampling, "CHUNK_WORDS", chunk)
     objective = build_sampling()
-    inputs, vectors = objective.inputs.copy(), objective.vectors()
+    inputs, vectors = objective.inputs.copy(), objective.export_vectors()
     for number, word in enumerate(WORDS):
         rows = [inputs[number, :DIM], *inputs[len(WORDS) + hash_ngrams(word, 3, 6, BUCKETS), :DIM]]
         assert vectors[number] == pytest.approx(np.mean(rows, axis=0), abs=1e-6)
@@ -58,13 +58,13 @@ def test_vectors_are_means_of_rows(monkeypatch, chunk):
 
 def test_ngram_vectors_are_returned_with_their_lengths():
     objective = build_sampling(min_n=2, max_n=5)
-    inputs, subwords = objective.inputs.copy(), objective.subwords()
+    inputs, subwords = objective.inputs.copy(), objective.export_subwords()
     assert (subwords.min_n, subwords.max_n) == (2, 5)
     assert np.array_equal(subwords.matrix, inputs[len(WORDS) :, :DIM])
-    keyed = KeyedVectors(WORDS, objective.vectors(), subwords=subwords)
+    keyed = KeyedVectors(WORDS, objective.export_vectors(), subwords=subwords)
     rows = inputs[len(WORDS) + hash_ngrams("whereabouts", 2, 5, BUCKETS), :DIM]
     assert keyed.vector("whereabouts") == pytest.approx(rows.mean(axis=0), abs=1e-6)
-    assert np.array_equal(keyed.vector("where"), objective.vectors()[0])
+    assert np.array_equal(keyed.vector("where"), objective.export_vectors()[0])
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
@@ -120,7 +120,7 @@ def test_an_unknown_word_is_near_similarly_spelt_words(method, rate):
         objective.train(
             block, seed_block(0, 1, number), rate * (1 - number / 8), objective.allocate_workspace(), np.zeros(2)
         )
-    keyed = KeyedVectors(words, objective.vectors(), subwords=objective.subwords())
+    keyed = KeyedVectors(words, objective.export_vectors(), subwords=objective.export_subwords())
     for unknown, kind in {"horsey": "animal", "tigerish": "animal", "hammered": "tool", "wrenching": "tool"}.items():
         nearest = [neighbour.word for neighbour in keyed.nearest(keyed.vector(unknown), 3)]
         assert all(any(word.startswith(stem) for stem in STEMS[kind]) for word in nearest), (unknown, nearest)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seqwise.vectors.keyed import Subwords, hash_ngrams
 
 
-def fnv(text: str) -> int:
+def hash_fnv(text: str) -> int:
     value = 2166136261
     for byte in text.encode():
         value = ((value ^ byte) * 16777619) % 2**32
@@ -19,7 +19,7 @@ def fnv(text: str) -> int:
 
 
 def test_words_are_enclosed_in_brackets_before_ngrams_are_hashed():
-    expected = [fnv(gram) % 1000 for gram in ("<ab", "<ab>", "ab>")]
+    expected = [hash_fnv(gram) % 1000 for gram in ("<ab", "<ab>", "ab>")]
     assert hash_ngrams("ab", 3, 6, 1000).tolist() == expected
 
 
@@ -30,7 +30,7 @@ def test_brackets_alone_are_no_ngrams():
 
 def test_a_byte_above_127_is_widened_with_its_sign_as_fasttext_does():
     assert hash_ngrams("é", 3, 3, 2_000_000).tolist() == ft_ngram_hashes("é", 3, 3, 2_000_000)
-    assert hash_ngrams("é", 3, 3, 2_000_000).tolist() != [fnv("<é>") % 2_000_000]
+    assert hash_ngrams("é", 3, 3, 2_000_000).tolist() != [hash_fnv("<é>") % 2_000_000]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.integers(1, 4), st.integers(0, 3))

@@ -28,7 +28,7 @@ RNG = np.random.default_rng(3)
 
 
 def build_vectors(rows: int = 60, noise: float = 0.45) -> KeyedVectors:
-    """Words in pairs with a common difference, so that some analogies succeed and some do not."""
+    """Returns words in pairs with a common difference, so that some analogies succeed and some do not."""
     base = RNG.normal(size=(rows, 10))
     other = base + RNG.normal(size=10) + noise * RNG.normal(size=(rows, 10))
     words = [word for number in range(rows) for word in (f"word{number}", f"other{number}")]
@@ -173,7 +173,7 @@ def test_constant_values_have_no_correlation():
 @pytest.mark.parametrize(
     "content", ["a\tb\t1.5\n", "# comment\na,b,1.5\n", "Word 1,Word 2,Human (mean)\na,b,1.5\n", "a b 1.5"]
 )
-def test_fields_are_separated_by_tabs_commas_or_blanks(content: str, tmp_path: Path):
+def test_fields_are_separated_by_tabs_commas_or_spaces(content: str, tmp_path: Path):
     path = tmp_path / "pairs"
     path.write_text(content)
     assert detect_kind(path) == "similarities"

@@ -89,7 +89,7 @@ def test_files_of_gensim_are_loaded(name: str, options: dict, keyed: KeyedVector
 
 def test_safetensors_keep_everything(keyed: KeyedVectors, tmp_path: Path):
     grams = Subwords(3, 5, np.random.default_rng(1).normal(size=(20, 5)).astype(np.float32))
-    words = ["with blank", "line\nbreak", "\ud800", ""]
+    words = ["with space", "line\nbreak", "\ud800", ""]
     original = KeyedVectors(words, keyed.matrix[:4], np.array([9, 7, 5, 3]), grams, {"settings": {"dim": 5}})
     original.save(tmp_path / "v.safetensors")
     loaded = KeyedVectors.load(tmp_path / "v.safetensors")
@@ -112,7 +112,7 @@ def test_file_permissions_follow_the_umask(keyed: KeyedVectors, tmp_path: Path):
     [
         ("the 1 2\n. . . 3 4\nat name@domain.com 5 6\n", ("the", ". . .", "at name@domain.com")),  # GloVe 840B
         ("\ufeff2 2\r\nthe 1 2\r\n\r\nof 3 4", ("the", "of")),
-        ("2 2\nthe 1 2 \nof 3 4 \n", ("the", "of")),  # fastText ends lines with a blank
+        ("2 2\nthe 1 2 \nof 3 4 \n", ("the", "of")),  # fastText ends lines with a space
         ("the\t1\t2\nof  +3e0  4.\n", ("the", "of")),
         ("1 1 2\n2 3 4\n", ("1", "2")),
         ("no\u00a0break 1 2\n\u2028 3 4\n", ("no\u00a0break", "\u2028")),

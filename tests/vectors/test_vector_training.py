@@ -98,18 +98,18 @@ def test_the_loss_is_the_mean_per_pair(corpus):
 def test_every_epoch_is_reported_once(corpus):
     with VectorTraining(corpus, VectorSettings(**SMALL)) as training:
         steps = list(training.steps())
-    assert [step.epoch for step in steps if step.finished] == list(range(12))
+    assert [step.epoch for step in steps if step.is_epoch_end] == list(range(12))
     assert steps[-1].progress == 1
-    assert all(step.loss is not None and step.speed > 0 for step in steps if step.finished)
+    assert all(step.loss is not None and step.speed > 0 for step in steps if step.is_epoch_end)
 
 
 def test_vectors_trained_before_a_stop_are_returned(corpus):
     with VectorTraining(corpus, VectorSettings(**{**SMALL, "epochs": 2_000})) as training:
         for step in training.steps():
-            if step.finished and step.epoch == 2:
+            if step.is_epoch_end and step.epoch == 2:
                 break
         assert 0 < training.trainer.progress < 1
-        vectors = training.vectors()
+        vectors = training.export_vectors()
     assert vectors.nearest("cat", n=1)[0].word in {*GROUPS[2], "topic2"}
 
 
@@ -242,7 +242,7 @@ def test_an_epoch_is_finished_when_all_its_blocks_are_trained(corpus, monkeypatc
     losses: dict[int, float] = {}
     with VectorTraining(corpus, VectorSettings(**{**SMALL, "threads": 3, "epochs": 4})) as training:
         for step in training.steps():
-            if step.finished:
+            if step.is_epoch_end:
                 losses[step.epoch] = step.loss
         # Reported too early, a loss would lack the blocks that other threads were still training.
         assert losses == dict(enumerate(training.trainer.losses))
@@ -255,7 +255,7 @@ def test_every_file_of_a_folder_is_read(tmp_path):
     assert {"train", "valid", "more"} <= set(vectors.words)
 
 
-def test_a_zero_character_in_json_is_a_blank(tmp_path):
+def test_a_zero_character_in_json_is_a_space(tmp_path):
     (tmp_path / "zero.jsonl").write_text('{"text": "e\\u0000f g"}\n' * 3)
     assert set(train_vectors(tmp_path / "zero.jsonl", **{**SMALL, "epochs": 1}).words) == {"e", "f", "g"}
 
@@ -301,7 +301,7 @@ def test_unfinished_vectors_do_not_replace_finished_ones(corpus, tmp_path, monke
 
     def interrupt(self):
         for step in self.trainer.steps():
-            if step.finished:
+            if step.is_epoch_end:
                 raise KeyboardInterrupt
             yield step
 

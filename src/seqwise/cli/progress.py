@@ -122,7 +122,7 @@ class VectorDisplay(LiveDisplay):
         line = f"{step.stage}" if step.stage != "training" else f"epoch {step.epoch + 1}{loss}"
         line += f"  {step.speed:,.0f} {step.unit}/s" if step.speed else ""
         self.live.update(self.task, completed=step.progress, description=line)
-        if step.finished:
+        if step.is_epoch_end:
             console.log(line)
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from seqwise.backbones.states import ModelState
-from seqwise.kernels.cuda_graph import ShortCudaGraph, no_garbage_collection, replace_generator_state
+from seqwise.kernels.cuda_graph import ShortLivedCudaGraph, no_garbage_collection, replace_generator_state
 from seqwise.kernels.recurrence.availability import get_disabled_reason
 from seqwise.layers.record import is_recording
 
@@ -70,13 +70,13 @@ class TokenReader:
         if self.step is None:
             self.build_step = None
         elif device.type == "cuda":
-            self.graph = StepGraph(self.step, ShortCudaGraph(device))
+            self.graph = StepGraph(self.step, ShortLivedCudaGraph(device))
 
 
 class StepGraph:
     """A step that is replayed as a CUDA graph after its first calls."""
 
-    def __init__(self, step: TokenStep, graph: ShortCudaGraph):
+    def __init__(self, step: TokenStep, graph: ShortLivedCudaGraph):
         self.step, self.graph, self.calls = step, graph, 0
         self.ids: Tensor | None = None  # the graph's input; None without a graph
         self.scores: Tensor | None = None  # the graph's output

@@ -37,7 +37,7 @@ class CudaGraph:
             self.graph.replay()
 
 
-class ShortCudaGraph:
+class ShortLivedCudaGraph:
     """A graph that is replayed only some hundred times, so that capturing it must be quick.
 
     `torch.cuda.graph` waits for the GPU and frees cached memory before a capture; here neither is done. `warm_up` runs

@@ -1,7 +1,7 @@
 """`linear_cross_entropy`: a linear layer and its cross-entropy, fused.
 
-The scores (N, V) are by far the largest tensor of a language model, and cross-entropy passes over them again and again.
-Here they exist for some rows (a chunk) at a time. With p = softmax(W x + b) and y the target as a one-hot row,
+The scores or logits (N, V) are by far the largest tensor of a language model, and cross-entropy passes over them again
+and again. Here they exist for some rows (a chunk) at a time. With p = softmax(W x + b) and y the one-hot target,
 
     loss = −log p_target        ∂loss/∂x = (p − y) W        ∂loss/∂W = (p − y)ᵀ x        ∂loss/∂b = p − y
 
@@ -9,9 +9,9 @@ so the gradients are computed while the chunk exists, and the backward pass only
 loss. The products are the three that any implementation needs. Where the rows have different gradients, or the backward
 pass runs a second time, the scores are computed once more.
 
-Precision: scores and p − y are rounded to the type of the products; softmax, losses and the sums over rows are in
-float32 (float64 for such weights). 16-bit gradients are rounded at the end; multiplying by the gradient of the loss
-rounds some of them a second time, but not the gradients of vectors with Triton.
+Precision: scores and their gradients p − y are rounded to the type of the products; softmax, losses and the sums over
+rows are in float32 (float64 for such weights). 16-bit gradients are rounded at the end; multiplying by the gradient of
+the loss rounds some of them a second time, but with Triton not the gradients of the vectors.
 
 Three backends: "cpu"; "triton", one program per row on a GPU (`loss_triton`); and "plain", the operations of the CPU on
 other devices, and where Triton's kernel cannot be launched. This module knows nothing of layers, masks or means.
@@ -32,14 +32,14 @@ from torch.nn import functional as F
 from seqwise.kernels.recurrence.availability import get_triton_reason
 from seqwise.kernels.second_derivatives import differentiate
 
-# By backend: scores from which the fused function is used, and maximum scores of a chunk. On CPUs a chunk has 32 MB, as
-# the C library returns larger blocks to the system at once, and filling 41 MB of newly mapped memory took 17 ms on one
-# core, nearly three times as long as their softmax. With Triton it has 200 MB in 16 bits. The plain operations save
-# memory on a GPU, not time, so they are used only where memory matters.
+# By backend: number of scores from which the fused function is used, and maximum number in a chunk. On CPUs a chunk has
+# 32 MB, as the C library returns larger blocks to the system at once, and filling 41 MB of newly mapped memory took
+# 17 ms on one core, nearly three times as long as their softmax. With Triton it has 200 MB in 16 bits. The plain
+# operations save memory on a GPU, not time, so they are used only where memory matters.
 MIN_SCORES = {"cpu": 1 << 18, "triton": 1 << 24, "plain": 1 << 27}
 MAX_SCORES = {"cpu": 1 << 23, "triton": 96 << 20, "plain": 1 << 28}
-# Minimum rows of a chunk, but no more than the width D: with fewer, reading and writing the sums
-# (V, D) takes longer than the product that is added to them. D rows have no more scores than the matrix has entries.
+# Minimum rows of a chunk, but no more than the width D: with fewer, reading and writing the sums (V, D) takes longer
+# than the product that is added to them. D rows have no more scores than the weight has entries.
 MIN_ROWS = {"cpu": 1, "triton": 768, "plain": 1}
 ALIGNMENT = 8  # rows of scores begin at multiples of it, for Triton's kernel and products on a GPU
 MIN_CHUNKS = 11  # enough to save most of the memory; every further one adds to the sums (V, D) once more
@@ -171,11 +171,11 @@ def _compute(inputs: LossInputs, grad_losses: Tensor | None = None) -> tuple[Ten
 
 def _compute_in_chunks(inputs: LossInputs, grad_losses: Tensor | None) -> tuple[Tensor, Gradients]:
     vectors, weight, bias, targets, dtype, backend, needs_grad = inputs
-    sum_dtype, vocabulary = torch.promote_types(dtype, torch.float32), len(weight)
+    sum_dtype, vocabulary_size = torch.promote_types(dtype, torch.float32), len(weight)
     # Products with 33,278 rows took twice as long as with 33,280. The rows of the padding are zero and get no gradient.
-    num_padding = -vocabulary % ALIGNMENT if backend == "triton" else 0
+    num_padding = -vocabulary_size % ALIGNMENT if backend == "triton" else 0
     padded_weight, padded_bias = (_cast_and_pad(tensor, num_padding, dtype) for tensor in (weight, bias))
-    chunks = _split_rows(len(vectors), vectors.shape[1], vocabulary, backend)
+    chunks = _split_rows(len(vectors), vectors.shape[1], vocabulary_size, backend)
     losses = vectors.new_empty(len(targets), dtype=sum_dtype)
     grad_vectors = grad_weight = grad_bias = None
     if needs_grad[0]:
@@ -189,18 +189,19 @@ def _compute_in_chunks(inputs: LossInputs, grad_losses: Tensor | None) -> tuple[
         x = vectors[rows].to(dtype)
         scores = torch.addmm(padded_bias, x, padded_weight.t(), out=buffer[: len(x)])
         row_grads = None if grad_losses is None else grad_losses[rows]
-        losses[rows] = _compute_losses_and_errors(
-            scores[:, :vocabulary], targets[rows], row_grads, backend, any(needs_grad)
+        losses[rows] = _compute_losses_and_grads(
+            scores[:, :vocabulary_size], targets[rows], row_grads, backend, any(needs_grad)
         )
-        errors = scores  # overwritten by p − y
+        grad_scores = scores  # overwritten by p − y
         if grad_bias is not None:
-            grad_bias += errors.sum(0, dtype=sum_dtype)
+            grad_bias += grad_scores.sum(0, dtype=sum_dtype)
         if grad_vectors is not None:
-            _add_product(grad_vectors[rows], errors, padded_weight, overwrite=True)
+            _add_product(grad_vectors[rows], grad_scores, padded_weight, overwrite=True)
         if grad_weight is not None:
-            _add_product(grad_weight, errors.t(), x, overwrite=rows.start == 0)
+            _add_product(grad_weight, grad_scores.t(), x, overwrite=rows.start == 0)
     if num_padding:
-        grad_weight, grad_bias = (None if grad is None else grad[:vocabulary] for grad in (grad_weight, grad_bias))
+        grads = grad_weight, grad_bias
+        grad_weight, grad_bias = (None if grad is None else grad[:vocabulary_size] for grad in grads)
     return losses, (grad_vectors, grad_weight, grad_bias)
 
 
@@ -214,21 +215,21 @@ def _cast_and_pad(tensor: Tensor, num_padding: int, dtype: torch.dtype) -> Tenso
     return padded
 
 
-def _compute_losses_and_errors(
-    scores: Tensor, targets: Tensor, grad_losses: Tensor | None, backend: str, write_error: bool
+def _compute_losses_and_grads(
+    scores: Tensor, targets: Tensor, grad_losses: Tensor | None, backend: str, write_grad: bool
 ) -> Tensor:
-    """Returns the losses (n,). With `write_error` the scores (n, V) are overwritten by (p − y) · grad_losses."""
+    """Returns the losses (n,). With `write_grad` the scores (n, V) are overwritten by (p − y) · grad_losses."""
     if backend == "triton":
         from seqwise.kernels.loss_triton import compute_row_losses  # Triton may be missing elsewhere
 
-        return compute_row_losses(scores, targets, grad_losses, write_error)
-    losses = _compute_plain_losses_and_errors(scores, targets)
+        return compute_row_losses(scores, targets, grad_losses, write_grad)
+    losses = _compute_plain_losses_and_grads(scores, targets)
     if grad_losses is not None:
         scores *= grad_losses[:, None]
     return losses
 
 
-def _compute_plain_losses_and_errors(scores: Tensor, targets: Tensor) -> Tensor:
+def _compute_plain_losses_and_grads(scores: Tensor, targets: Tensor) -> Tensor:
     """Returns the losses; the scores are overwritten by p − y."""
     indices, sum_dtype = targets[:, None], torch.promote_types(scores.dtype, torch.float32)
     if scores.dtype == sum_dtype:
@@ -240,7 +241,7 @@ def _compute_plain_losses_and_errors(scores: Tensor, targets: Tensor) -> Tensor:
         log_probabilities = torch.log_softmax(scores, 1, dtype=sum_dtype)
         losses = -log_probabilities.gather(1, indices).squeeze(1)
         torch.exp(log_probabilities, out=scores)
-    # p − 1 from the loss: in 16 bits the rounding of p would hide the small error of a likely target.
+    # p − 1 from the loss: in 16 bits the rounding of p would hide the small gradient of a likely target.
     scores.scatter_(1, indices, torch.expm1(-losses)[:, None].to(scores.dtype))
     return losses
 
@@ -293,13 +294,13 @@ def _get_unavailable_reason(device: torch.device) -> str | None:
     return get_triton_reason()
 
 
-def _split_rows(num_rows: int, width: int, vocabulary: int, backend: str) -> list[slice]:
+def _split_rows(num_rows: int, width: int, vocabulary_size: int, backend: str) -> list[slice]:
     """Returns chunks of equal size with about `MAX_SCORES` scores at most; with Triton up to twice that, but then at
     least `MIN_CHUNKS` chunks."""
     max_scores: float = MAX_SCORES[backend]
     if backend == "triton":
-        max_scores = min(2 * max_scores, max(max_scores, num_rows * vocabulary / MIN_CHUNKS))
-    num_chunks = math.ceil(num_rows * vocabulary / max_scores)
+        max_scores = min(2 * max_scores, max(max_scores, num_rows * vocabulary_size / MIN_CHUNKS))
+    num_chunks = math.ceil(num_rows * vocabulary_size / max_scores)
     size = max(1, math.ceil(num_rows / max(1, num_chunks)), min(MIN_ROWS[backend], width))
     if backend == "triton" and size > ROW_MULTIPLE:
         size = math.ceil(size / ROW_MULTIPLE) * ROW_MULTIPLE

@@ -33,13 +33,13 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)
 NEAR_ZERO = tl.constexpr(1e-3)  # below which log(1 + r) is computed from three terms of its series
 
 
-@triton.jit(do_not_specialize=["vocabulary", "aligned_stride"])
+@triton.jit(do_not_specialize=["vocabulary_size", "aligned_stride"])
 def _row_kernel(
-    scores, targets, target_scores, grad_losses, losses, vocabulary, aligned_stride,
-    HAS_GRAD_LOSSES: tl.constexpr, WRITE_ERROR: tl.constexpr, HAS_PADDING: tl.constexpr,
+    scores, targets, target_scores, grad_losses, losses, vocabulary_size, aligned_stride,
+    HAS_GRAD_LOSSES: tl.constexpr, WRITE_GRAD: tl.constexpr, HAS_PADDING: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Computes the loss of one row of scores (n, V), and overwrites the scores by their gradient if WRITE_ERROR is set.
+    """Computes the loss of one row of scores (n, V), and overwrites the scores by their gradient if WRITE_GRAD is set.
 
     target_scores (n, 1): the scores of the targets. grad_losses (n,): a factor for each row, or None. Rows are
     8 · aligned_stride apart; with HAS_PADDING they are longer than the vocabulary. A block of BLOCK columns is divided
@@ -60,7 +60,7 @@ def _row_kernel(
         column = block * BLOCK + columns_in_block
         score = tl.load(row_start + column, mask=column < stride, other=float("-inf")).to(tl.float32)
         if HAS_PADDING:
-            score = tl.where(column < vocabulary, score, float("-inf"))
+            score = tl.where(column < vocabulary_size, score, float("-inf"))
         new_max = tl.maximum(running_max, tl.max(score, 1))
         running_sum = running_sum * tl.exp(running_max - new_max) + tl.sum(tl.exp(score - new_max[:, None]), 1)
         running_max = new_max
@@ -71,7 +71,7 @@ def _row_kernel(
     loss = tl.where((target_score == maximum) & (others < NEAR_ZERO), series, tl.log(total) + (maximum - target_score))
     tl.store(losses + row, loss)
 
-    if WRITE_ERROR:
+    if WRITE_GRAD:
         scale = 1.0 / total
         if HAS_GRAD_LOSSES:
             scale *= tl.load(grad_losses + row)
@@ -79,39 +79,40 @@ def _row_kernel(
             column = (BLOCKS - 1 - block) * BLOCK + columns_in_block
             mask = column < stride
             score = tl.load(row_start + column, mask=mask, other=0.0).to(tl.float32)
-            error = tl.exp(score - maximum) * scale
+            grad_score = tl.exp(score - maximum) * scale
             if HAS_PADDING:
-                error = tl.where(column < vocabulary, error, 0.0)
-            tl.store(row_start + column, error.to(scores.dtype.element_ty), mask=mask)
+                grad_score = tl.where(column < vocabulary_size, grad_score, 0.0)
+            tl.store(row_start + column, grad_score.to(scores.dtype.element_ty), mask=mask)
         target_score = -others * scale
     tl.debug_barrier()  # after the stores above
     tl.store(row_start + target, target_score.to(scores.dtype.element_ty))
 
 
-def _choose_block_size(vocabulary: int) -> int:
+def _choose_block_size(vocabulary_size: int) -> int:
     """Returns the largest block size that does not read too many columns beyond the vocabulary."""
-    economical = [size for size in BLOCK_SIZES if triton.cdiv(vocabulary, size) * size <= MAX_WASTE * vocabulary]
-    return (economical or [min(BLOCK_SIZES[-1], max(128, triton.next_power_of_2(vocabulary)))])[0]
+    max_columns = MAX_WASTE * vocabulary_size
+    economical = [size for size in BLOCK_SIZES if triton.cdiv(vocabulary_size, size) * size <= max_columns]
+    return (economical or [min(BLOCK_SIZES[-1], max(128, triton.next_power_of_2(vocabulary_size)))])[0]
 
 
 def compute_row_losses(
-    scores: Tensor, targets: Tensor, grad_losses: Tensor | None = None, write_error: bool = True
+    scores: Tensor, targets: Tensor, grad_losses: Tensor | None = None, write_grad: bool = True
 ) -> Tensor:
-    """Returns the losses (n,) of scores (n, V); with `write_error` the scores become (p − y) · grad_losses.
+    """Returns the losses (n,) of scores (n, V); with `write_grad` the scores become (p − y) · grad_losses.
 
     Rows begin at multiples of `ALIGNMENT`. The padding between them becomes zero.
     """
-    rows, vocabulary = scores.shape
+    rows, vocabulary_size = scores.shape
     losses = torch.empty(rows, dtype=torch.float32, device=scores.device)
     if rows == 0:
         return losses
-    if scores.stride(1) != 1 or scores.stride(0) % ALIGNMENT or scores.stride(0) - vocabulary >= ALIGNMENT:
+    if scores.stride(1) != 1 or scores.stride(0) % ALIGNMENT or scores.stride(0) - vocabulary_size >= ALIGNMENT:
         raise ValueError(
-            f"expected rows at multiples of {ALIGNMENT}, received strides {scores.stride()} for {vocabulary} words"
+            f"expected rows at multiples of {ALIGNMENT}, received strides {scores.stride()} for {vocabulary_size} words"
         )
     # `gather` rejects a target outside the vocabulary; the kernel itself would read past the row.
     target_scores = scores.gather(1, targets[:, None])
-    block = _choose_block_size(vocabulary)
+    block = _choose_block_size(vocabulary_size)
     with torch.cuda.device_of(scores):
         _row_kernel[(rows,)](
             scores,
@@ -119,12 +120,12 @@ def compute_row_losses(
             target_scores,
             None if grad_losses is None else grad_losses.float().contiguous(),
             losses,
-            vocabulary,
+            vocabulary_size,
             scores.stride(0) // ALIGNMENT,
             HAS_GRAD_LOSSES=grad_losses is not None,
-            WRITE_ERROR=write_error,
-            HAS_PADDING=vocabulary % ALIGNMENT != 0,
-            BLOCKS=triton.cdiv(vocabulary, block),
+            WRITE_GRAD=write_grad,
+            HAS_PADDING=vocabulary_size % ALIGNMENT != 0,
+            BLOCKS=triton.cdiv(vocabulary_size, block),
             BLOCK=block,
             GROUP=LOAD_BYTES // scores.itemsize,
             enable_fp_fusion=True,

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from seqwise.kernels.recurrence.availability import get_unavailable_reason
-from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, NormalisedProjection, Projection, get_scan_dtype
+from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, NormalizedProjection, Projection, get_scan_dtype
 from seqwise.kernels.recurrence.cpu import compiled
 from seqwise.kernels.recurrence.packing import SequencePacking, to_time_first
 from seqwise.layers import cells
@@ -273,7 +273,7 @@ def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: boo
     input_norm_parameters = _get_norm_parameters(cell, INPUT_NORMS)
     project: Any = Projection(cell.weight_input, cell.bias)
     if input_norm_parameters:
-        project = NormalisedProjection(cell.weight_input, input_norm_parameters, cell.bias)
+        project = NormalizedProjection(cell.weight_input, input_norm_parameters, cell.bias)
     return Direction(project, weight_hidden, vector_parameters, state, reverse)
 
 

@@ -152,7 +152,7 @@ class Perplexity:
         """Mean nats per token."""
         return self.nats / self.tokens
 
-    def metrics(self) -> dict[str, float]:
+    def compute_metrics(self) -> dict[str, float]:
         """Returns the metrics that DEFINITIONS explains."""
         return {
             "perplexity": exp_or_inf(self.loss),

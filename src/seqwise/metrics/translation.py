@@ -25,7 +25,7 @@ class Score:
     signature: str
 
 
-def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def compute_bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     """Returns corpus BLEU. `references` has one list per output; the lists may differ in length.
 
     13a tokenisation, cased, exponential smoothing: sacreBLEU's defaults (Post 2018).
@@ -33,7 +33,7 @@ def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     return _compute_score(BLEU(), outputs, references)
 
 
-def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def compute_chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     """Returns corpus chrF2 over character n-grams up to 6 (Popović 2015): sacreBLEU's defaults."""
     return _compute_score(CHRF(), outputs, references)
 
@@ -42,13 +42,13 @@ def compute_text_metrics(
     outputs: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Returns BLEU, chrF and exact match, and the definition of each."""
-    bleu_score, chrf_score = bleu(outputs, references), chrf(outputs, references)
-    metrics = {"bleu": bleu_score.value, "chrf": chrf_score.value, "exact_match": exact_match(outputs, references)}
-    definitions = {"bleu": bleu_score.signature, "chrf": chrf_score.signature, "exact_match": EXACT_MATCH_DEFINITION}
+    bleu, chrf = compute_bleu(outputs, references), compute_chrf(outputs, references)
+    metrics = {"bleu": bleu.value, "chrf": chrf.value, "exact_match": compute_exact_match(outputs, references)}
+    definitions = {"bleu": bleu.signature, "chrf": chrf.signature, "exact_match": EXACT_MATCH_DEFINITION}
     return metrics, definitions
 
 
-def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+def compute_exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Returns the share of outputs that equal one of their references."""
     return sum(_find_exact_matches(outputs, references)) / max(1, len(outputs))
 

@@ -1,4 +1,4 @@
-"""Rules that split text into words, and that join words into readable text.
+"""Rules that split text into chunks and words, and that join words into readable text.
 
 Words follow the Penn Treebank where a rule, not a dictionary, decides. Punctuation, contractions and possessives are
 split off (does|n't, ca|n't, it|'s, we|'re, I|'ll, John|'s); numbers (3.14, 1,000), hyphenated words
@@ -11,11 +11,12 @@ This module knows nothing of vocabularies or ids.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 UNKNOWN = "<unk>"
 END = "<eos>"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is written
+CHUNK_CHARACTERS = 1 << 16  # per text that the library `tokenizers` encodes, which bounds its memory
 
 _APOSTROPHE = "['’]"
 _SUFFIX = rf"{_APOSTROPHE}(?i:s|re|ve|ll|d|m)(?![\p{{L}}\p{{N}}])"
@@ -44,10 +45,23 @@ _CLOSING = frozenset([*".,;:!?)]}%", "...", "''", "”", "…"])
 _OPENING = frozenset([*"([{$#£€", "``", "“"])
 
 
+def split_into_chunks(text: str, size: int = CHUNK_CHARACTERS) -> Iterator[str]:
+    """Yields consecutive chunks of about `size` characters, cut after a line break, else at a space, else anywhere."""
+    start = 0
+    while len(text) - start > size:
+        stop = text.rfind("\n", start, start + size) + 1 or text.rfind(" ", start + 1, start + size)
+        if stop <= start:
+            stop = start + size
+        yield text[start:stop]
+        start = stop
+    if start < len(text):
+        yield text[start:]
+
+
 def join_words(words: Iterable[str]) -> str:
     """Returns readable text: punctuation and contractions attached again, `<eos>` as a line break.
 
-    The blank before a word depends only on the words before it, so more words never change the text so far.
+    The space before a word depends only on the words before it, so more words never change the text so far.
     """
     text: list[str] = []
     attach_next, in_quotes = True, False  # within straight double quotes
@@ -76,7 +90,7 @@ def join_pieces(pieces: Iterable[str], prefix: str = "##") -> list[str]:
 
 
 def join_spaces(words: Iterable[str]) -> str:
-    """Returns words separated by whitespace, with `<eos>` as a line break."""
+    """Returns words separated by spaces, with `<eos>` as a line break."""
     text = " ".join("\n" if word == END else word for word in words)
     return text.replace(" \n", "\n").replace("\n ", "\n")
 

@@ -21,14 +21,13 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from seqwise.config import TOKENIZERS
 from seqwise.errors import DataError, UsageError, suggest
-from seqwise.text.patterns import END, UNKNOWN, WORD
+from seqwise.text.patterns import END, UNKNOWN, WORD, split_into_chunks
 
 DEFAULT_SUBWORDS = 8_192  # vocabulary of bpe and wordpiece unless set
 MAX_REPEATS = 10_000  # of a word in one text that bpe and wordpiece are trained on
 MIN_COMPILED_CHARACTERS = 8_000_000  # in shorter texts compiled loops save less time than importing them takes, 2 s
 SEGMENTS_PER_CALL = 10_000  # of the library, which is slow for many short texts
 BYTE_NEWLINE = "Ċ"  # a line break in the alphabet of byte-level BPE
-CHUNK_CHARACTERS = 1 << 16  # per text that the library encodes, which bounds its memory
 MIN_SUBWORD_BYTES = 2_000_000  # in smaller texts each subword is too rare to learn its vector
 BYTES_PER_ENTRY = 1_000  # of text per vocabulary entry
 MIN_SUBWORDS, MAX_SUBWORDS = 1_024, 16_384
@@ -110,19 +109,6 @@ def build_pipeline(
     return pipeline
 
 
-def split_into_chunks(text: str, size: int = CHUNK_CHARACTERS) -> Iterator[str]:
-    """Yields consecutive chunks of about `size` characters, cut after a line break, else at a blank, else anywhere."""
-    start = 0
-    while len(text) - start > size:
-        stop = text.rfind("\n", start, start + size) + 1 or text.rfind(" ", start + 1, start + size)
-        if stop <= start:
-            stop = start + size
-        yield text[start:stop]
-        start = stop
-    if start < len(text):
-        yield text[start:]
-
-
 def get_codepoints(text: str) -> np.ndarray:
     """Returns the Unicode code points of a text."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
@@ -147,7 +133,7 @@ def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[str]:
-    """Returns how often each word occurs. Strings between blanks are counted first, so that each is split only once."""
+    """Returns how often each word occurs. Strings between spaces are counted first, so that each is split only once."""
     first_texts, texts = _split_off_first(texts)
     string_counts: Counter[str] = Counter()
     for text in first_texts:
@@ -163,7 +149,7 @@ def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[st
 
 
 def _split_off_first(texts: Iterable[str]) -> tuple[list[str], Iterator[str]]:
-    """Returns the first texts, too few for compiled loops to pay, and all others."""
+    """Returns the first texts, too few for compiled loops to save time, and all others."""
     first_texts, size, iterator = [], 0, iter(texts)
     while size < MIN_COMPILED_CHARACTERS and (text := next(iterator, None)) is not None:
         first_texts.append(text)
@@ -207,7 +193,7 @@ def _choose_tokens(counts: Counter[str], size: int | None, min_count: int, speci
     order += required_tokens
     frequencies[UNKNOWN] += counts.total() - sum(counts[token] for token in order)
     if len(set(order) - {UNKNOWN, END, "\n"}) < 2:
-        raise _single_symbol_error()
+        raise _build_single_symbol_error()
     return [*specials, *sorted(order, key=rank)]
 
 
@@ -230,7 +216,7 @@ def _train_bpe(
     if counts:
         for segments, segment_counts in _count_segments(map(split_into_chunks, first_texts)):
             _count_byte_words(pipeline, segments, segment_counts, counts)
-        # The merges depend only on how often each word occurs, and those of one symbol have no pair to merge.
+        # The merges depend only on how often each word occurs, and words of one symbol have no pair to merge.
         pipeline = tokenizers.Tokenizer(models.BPE())
         pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         parts = _repeat_words(counts, (word for word in counts if len(word) > 1))
@@ -338,10 +324,10 @@ def _check_texts(texts: Iterable[str]) -> Iterator[str]:
     if not characters:
         raise DataError("the training text is empty.", fix="Give a file with text in it.")
     if len(characters) < 2:
-        raise _single_symbol_error(f" ({characters.pop()!r})")
+        raise _build_single_symbol_error(f" ({characters.pop()!r})")
 
 
-def _single_symbol_error(which: str = "") -> DataError:
+def _build_single_symbol_error(which: str = "") -> DataError:
     problem = f"the training text has a vocabulary of one symbol{which}: there is nothing to predict."
     fix = "Give a text with at least two different symbols, or another --text.tokenizer."
     return DataError(problem, fix=fix)

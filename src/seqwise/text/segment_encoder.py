@@ -34,6 +34,7 @@ class SegmentEncoder:
         starts, lengths, words, unknown = self.segment_info
         ids = np.empty(int(lengths[indices].sum()), dtype=np.int32)
         copy_ranges(indices, starts, lengths, self.ids, ids)
+        # A word that is cut between two pieces is counted in both.
         num_cut_words = sum(not (text[-1].isspace() or next_text[0].isspace()) for text, next_text in pairwise(texts))
         return EncodedText(ids, int(words[indices].sum()) - num_cut_words, int(unknown[indices].sum()))
 

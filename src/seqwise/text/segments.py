@@ -1,6 +1,6 @@
 """Splits long texts into segments, of which each distinct one is tokenised only once.
 
-A segment is a run of blanks with all that follows up to the next blank, or a line break. No token of any kind of
+A segment is a run of spaces with all that follows up to the next space, or a line break. No token of any kind of
 tokeniser crosses the border of two segments or depends on text beyond it, so the tokens of a text are those of its
 segments, one after the other. In natural language a few per cent of the segments are distinct. The loops are compiled
 by numba; importing this module imports it.
@@ -18,7 +18,7 @@ from numba import njit
 from seqwise.text.patterns import replace_surrogates
 
 MAX_POOL_BYTES = 1 << 26  # of distinct segments in memory
-BLANK, NEWLINE = ord(" "), ord("\n")
+SPACE, NEWLINE = ord(" "), ord("\n")
 FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a, 64 bits
 
 
@@ -34,19 +34,19 @@ def compile_loop(function: Callable) -> Any:
 def find_segment_end(data, start):
     """Returns where the segment ends that begins at `start`.
 
-    Byte-level BPE joins a blank to the whitespace before it, so a segment ends only before a blank that follows
+    Byte-level BPE joins a space to the whitespace before it, so a segment ends only before a space that follows
     another character than whitespace. Whitespace beyond ASCII has the lead bytes C2, E1, E2 or E3.
     """
     if data[start] == NEWLINE:
         return start + 1
     index, lead = start, 0
-    while index < len(data) and data[index] == BLANK:
+    while index < len(data) and data[index] == SPACE:
         index += 1
     while index < len(data):
         byte = data[index]
         if byte == NEWLINE:
             break
-        if byte == BLANK:
+        if byte == SPACE:
             last = data[index - 1]
             if 0x20 < last < 0x7F or (last >= 0x80 and lead != 0xC2 and not 0xE1 <= lead <= 0xE3):
                 break

@@ -264,15 +264,15 @@ class TextStream:
             self.pending_ids = []
             return text
         text = ""
-        # The next token may extend a word and change the blank before it (n, then ##'t), so a word is held back.
+        # The next token may extend a word and change the space before it (n, then ##'t), so a word is held back.
         if kind == "wordpiece" and not self.tokenizer.token(token_id).startswith("##"):
             text = self._advance()
         self.pending_ids.append(token_id)
         if kind != "wordpiece":
             text = self._advance()
-        return text + self.end() if token_id == self.tokenizer.end else text
+        return text + self.flush() if token_id == self.tokenizer.end else text
 
-    def end(self) -> str:
+    def flush(self) -> str:
         """Returns the text of the pending tokens."""
         text = self._advance()
         self.pending_ids, self.returned_text = [], ""

@@ -24,6 +24,7 @@ from seqwise.callbacks import ProgressCallback
 from seqwise.data.corpus.sources import Corpus
 from seqwise.errors import DataError, SaveError
 from seqwise.files import explain_cause
+from seqwise.text.patterns import split_into_chunks
 from seqwise.vectors.settings import WordTokenizer
 
 CHUNK_CHARACTERS = 1 << 18  # characters split into words at once
@@ -89,7 +90,7 @@ def choose_tokenizer(corpus: Corpus, tokenizer: WordTokenizer | None) -> tuple[W
 
 
 def describe_files(corpus: Corpus) -> str:
-    """Returns the end of a log message, "; 2 files: …", or "" for one file. Some may be held-out splits by mistake."""
+    """Returns "; 2 files: …" for the log, "" for one file: a folder may contain a held-out split by mistake."""
     names = [Path(name).name for name in corpus.files]
     if len(names) < 2:
         return ""
@@ -140,14 +141,14 @@ def _number_words(
     Number 0 is the line end.
     """
     numbers_by_word = defaultdict(count(1).__next__, {LINE_END: 0})  # a new word gets the next number
-    counts, bytes_read, size = np.zeros(1, dtype=np.int64), 0, corpus.size("all")
+    counts, bytes_read, total_bytes = np.zeros(1, dtype=np.int64), 0, corpus.size("all")
     split: Callable[[str], list[str]] = str.split
     if tokenizer == "words":
         from seqwise.text.pipelines import split_words  # imports a library that splitting at whitespace does not need
 
         split = split_words
     for text in corpus.texts("all"):
-        for chunk in _split_chunks(text):
+        for chunk in split_into_chunks(text, CHUNK_CHARACTERS):
             lines = chunk.replace(LINE_END, " ")  # JSON text may contain even that character
             lines = lines.replace("\n", f" {LINE_END} ")
             words = split(lines.lower() if lowercase else lines)
@@ -159,20 +160,9 @@ def _number_words(
             file.write(numbers.data)
             bytes_read += len(chunk) if chunk.isascii() else len(chunk.encode())
             if progress is not None:
-                progress(bytes_read, size)
+                progress(bytes_read, total_bytes)
     file.flush()
     return numbers_by_word, counts[: len(numbers_by_word)]
-
-
-def _split_chunks(text: str) -> Iterator[str]:
-    """Yields a text in chunks that end after a line break, or after a space if there is none."""
-    start = 0
-    while len(text) - start > CHUNK_CHARACTERS:
-        limit = start + CHUNK_CHARACTERS
-        stop = text.rfind("\n", start, limit) + 1 or text.rfind(" ", start, limit) + 1 or limit
-        yield text[start:stop]
-        start = stop
-    yield text[start:]
 
 
 def _sort_by_frequency(counts: np.ndarray, min_count: int, corpus: Corpus) -> np.ndarray:

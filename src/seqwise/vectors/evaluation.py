@@ -88,7 +88,7 @@ class AnalogyResult:
 
 @dataclass(frozen=True)
 class SimilarityResult:
-    """The correlations of cosines with human scores; None if there are fewer than two pairs, or all are equal."""
+    """The correlations of cosines with human scores; None with fewer than two known pairs, or if all are equal."""
 
     kind: ClassVar = "similarities"
     spearman: float | None
@@ -164,7 +164,7 @@ def read_similarities(path: str | Path) -> list[Pair]:
 
 def _require_nonempty(items: list, path: str | Path) -> list:
     if not items:
-        raise DataError("the file contains no questions.", fix="Give a file with one per line.", file=path)
+        raise DataError("the file contains no questions or pairs.", fix="Give a file with one per line.", file=path)
     return items
 
 
@@ -263,15 +263,15 @@ class _SpellingIndex:
 
     def __init__(self, vectors: KeyedVectors, num_rows: int):
         self.vectors, self.num_rows = vectors, num_rows
-        self._rows: dict[str, int] = {}
+        self._rows: dict[str, int] = {}  # word in upper case → row of its most frequent spelling
         # (num_rows,): for each row the first row whose word is equal ignoring case: the most frequent spelling.
         words = enumerate(vectors.words[:num_rows])
         self.first_spelling = np.array([self._rows.setdefault(word.upper(), row) for row, word in words])
 
     def find_row(self, word: str) -> int:
         """Returns the row of a word; -1 if it is unknown."""
-        for form in (word, word.lower()):
-            if form in self.vectors and (row := self.vectors.index(form)) < self.num_rows:
+        for spelling in (word, word.lower()):
+            if spelling in self.vectors and (row := self.vectors.index(spelling)) < self.num_rows:
                 return row
         return self._rows.get(word.upper(), -1)
 
@@ -323,9 +323,9 @@ def _find_answers(
     queries, num_rows = vectors.matrix[words] / vectors.norms[words, None], spelling_index.num_rows
     excluded_questions, excluded_rows = spelling_index.find_spellings(rows)
     answers, best_scores = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -np.inf, dtype=np.float32)
-    step = max(MIN_BLOCK_ROWS, MAX_COSINES // max(len(words), vectors.dim))
-    for start in range(0, num_rows if len(rows) else 0, step):
-        stop = min(num_rows, start + step)
+    block_rows = max(MIN_BLOCK_ROWS, MAX_COSINES // max(len(words), vectors.dim))
+    for start in range(0, num_rows if len(rows) else 0, block_rows):
+        stop = min(num_rows, start + block_rows)
         cosines = queries @ (vectors.matrix[start:stop] / vectors.norms[start:stop, None]).T
         if by == "multiply":
             cosines = shift_cosines(cosines)

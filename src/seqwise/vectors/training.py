@@ -25,7 +25,7 @@ from seqwise.vectors.corpus import EncodedCorpus, choose_tokenizer, describe_fil
 from seqwise.vectors.keyed import KeyedVectors, Subwords
 from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings, build_settings
 
-CUDA_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them exists where CUDA is installed; the second under WSL
+CUDA_DEVICE_FILES = ("/dev/nvidiactl", "/dev/dxg")  # of the CUDA driver; the second under WSL
 MAX_GPU_WINDOW = 24  # the GPU kernel has room for no more
 LARGE_SOFTMAX = 5_000  # words of a vocabulary above which a full softmax takes hours on a corpus of useful size
 
@@ -39,7 +39,7 @@ class VectorStep:
     progress: float  # of the stage, 0 … 1
     speed: float  # in `unit` per second, since the stage began
     loss: float | None = None  # mean per pair of the epoch so far; None before the first pair
-    finished: bool = False  # the epoch is over
+    is_epoch_end: bool = False
     unit: str = "words"  # words of the corpus, or pairs counted in it
 
 
@@ -66,10 +66,10 @@ class VectorTrainer(ABC):
         """Trains, and yields the progress several times a second."""
 
     @abstractmethod
-    def vectors(self) -> np.ndarray:
+    def export_vectors(self) -> np.ndarray:
         """Returns the vectors (V, D) as trained so far. Training cannot continue afterwards."""
 
-    def subwords(self) -> Subwords | None:
+    def export_subwords(self) -> Subwords | None:
         """Returns the vectors of the n-grams, if there are any."""
         return None
 
@@ -87,11 +87,11 @@ def train_vectors(
     with VectorTraining(corpus, build_settings(**values), log) as training:
         for _ in training.steps():
             pass
-        return training.vectors()
+        return training.export_vectors()
 
 
 class VectorTraining:
-    """Reads a corpus and builds a trainer for it. Iterate over `steps()`, then call `vectors()`."""
+    """Reads a corpus and builds a trainer for it. Iterate over `steps()`, then call `export_vectors()`."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class VectorTraining:
             fix = "Subsampling dropped too much of a small corpus: train with --subsample 0."
             raise DataError("no two words were left next to each other.", fix=fix, file=self.name)
 
-    def vectors(self) -> KeyedVectors:
+    def export_vectors(self) -> KeyedVectors:
         """Returns the vectors as trained so far. Training cannot continue afterwards."""
         trainer, vocabulary = self.trainer, self.corpus.vocabulary
         about = {
@@ -152,7 +152,8 @@ class VectorTraining:
             "losses": trainer.losses,
             "progress": trainer.progress,
         }
-        return KeyedVectors(vocabulary.words, trainer.vectors(), vocabulary.counts, trainer.subwords(), about)
+        vectors, subwords = trainer.export_vectors(), trainer.export_subwords()
+        return KeyedVectors(vocabulary.words, vectors, vocabulary.counts, subwords, about)
 
 
 def build_trainer(corpus: EncodedCorpus, settings: ResolvedVectorSettings) -> VectorTrainer:
@@ -190,7 +191,7 @@ def should_use_gpu(settings: ResolvedVectorSettings) -> bool:
     elif settings.window > MAX_GPU_WINDOW:
         problem = f"windows wider than {MAX_GPU_WINDOW} do not run on a GPU."
     if settings.device == "auto":
-        return not problem and any(Path(name).exists() for name in CUDA_DRIVERS) and get_gpu() is not None
+        return not problem and any(Path(name).exists() for name in CUDA_DEVICE_FILES) and get_gpu() is not None
     if problem:
         raise UsageError(problem, fix="Leave --device out, or pass --device cpu.")
     if get_gpu() is None:

@@ -80,7 +80,7 @@ def plot(argv: Sequence[str]) -> int:
             num_highlighted=num_highlighted,
             by=options.by,
             seed=options.seed,
-            clusters=options.clusters,
+            num_clusters=options.clusters,
             progress=bar,
         )
     num_labels = _write(options.out, word_map, vectors)

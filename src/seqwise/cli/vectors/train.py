@@ -60,7 +60,7 @@ def train(argv: Sequence[str]) -> int:
         is_interrupted = _train(training)
         if is_interrupted and out.exists():  # unfinished vectors do not replace an existing file
             out = out.with_name(f"{out.stem}.unfinished{out.suffix}")
-        vectors = training.vectors()
+        vectors = training.export_vectors()
         save_vectors(out, vectors)
     if options.json:
         summary = {

@@ -52,7 +52,7 @@ class Projection(NamedTuple):
         return F.linear(x, self.weight, self.bias)
 
 
-class NormalisedProjection(NamedTuple):
+class NormalizedProjection(NamedTuple):
     """LN(W x) + b, with one norm over all of W x or several norms over parts of it."""
 
     weight: Tensor
@@ -70,9 +70,10 @@ class NormalisedProjection(NamedTuple):
 class Direction(NamedTuple):
     """One direction of a scan.
 
-    `project` returns (…, blocks·U) for (…, D). Its result is overwritten in memory, so a `project` whose output
-    autograd has saved would give wrong gradients. For second derivatives it is called again, in the backward pass, and
-    must return the same. The `vector_parameters` of each cell, in their order, are (others have none):
+    `project` returns (…, blocks·U) for (…, D); a block is a gate or the candidate. Its result is overwritten in memory,
+    so a `project` whose output autograd has saved would give wrong gradients. For second derivatives it is called
+    again, in the backward pass, and must return the same. The `vector_parameters` of each cell, in their order (other
+    cells have none):
 
         gru, reset after       bias_hidden (U)
         layer-norm rnn         norm.weight, norm.bias (U)

@@ -51,10 +51,10 @@ def _compute_step(
         return (_compute_gru_step(spec, x, h, weight_hidden, vector_parameters),)
     u = F.linear(h, weight_hidden)
     if spec.name == "rnn":
-        return (ACTIVATIONS[spec.activation](_normalise(x + u, vector_parameters)),)
-    i, f, g, o = (x + _normalise(u, vector_parameters[:2])).chunk(4, dim=-1)
+        return (ACTIVATIONS[spec.activation](_normalize(x + u, vector_parameters)),)
+    i, f, g, o = (x + _normalize(u, vector_parameters[:2])).chunk(4, dim=-1)
     c = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
-    return sigmoid(o) * tanh(_normalise(c, vector_parameters[2:])), c
+    return sigmoid(o) * tanh(_normalize(c, vector_parameters[2:])), c
 
 
 def _compute_gru_step(
@@ -62,19 +62,19 @@ def _compute_gru_step(
 ) -> Tensor:
     x_r, x_z, x_n = x.chunk(3, dim=-1)
     gates_weight, candidate_weight = weight_hidden.split([2 * h.shape[-1], h.shape[-1]])
-    gates = F.linear(h, gates_weight)
-    r, z = (_normalise(gates, vector_parameters[:2]) if spec.layer_norm else gates).chunk(2, dim=-1)
-    r, z = sigmoid(x_r + r), sigmoid(x_z + z)
+    u = F.linear(h, gates_weight)
+    u_r, u_z = (_normalize(u, vector_parameters[:2]) if spec.layer_norm else u).chunk(2, dim=-1)
+    r, z = sigmoid(x_r + u_r), sigmoid(x_z + u_z)
     if spec.reset == "before":
         n = tanh(x_n + F.linear(r * h, candidate_weight))
     elif spec.layer_norm:
-        n = tanh(x_n + r * _normalise(F.linear(h, candidate_weight), vector_parameters[2:]))
+        n = tanh(x_n + r * _normalize(F.linear(h, candidate_weight), vector_parameters[2:]))
     else:
         n = tanh(x_n + r * F.linear(h, candidate_weight, vector_parameters[0]))
     return z * h + (1 - z) * n if spec.update == "keeps" else (1 - z) * h + z * n
 
 
-def _normalise(x: Tensor, gain_and_bias: Sequence[Tensor]) -> Tensor:
+def _normalize(x: Tensor, gain_and_bias: Sequence[Tensor]) -> Tensor:
     """Returns the layer normalisation of x, or x itself if gain and bias are missing."""
     if not gain_and_bias:
         return x

@@ -19,7 +19,12 @@ from seqwise.decoding.generate import decode_sequences
 from seqwise.decoding.sequences import Hypothesis
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Baseline, ExampleScores, ExampleText
-from seqwise.metrics.translation import bleu, compute_example_sums, compute_text_metrics, exact_match
+from seqwise.metrics.translation import (
+    compute_bleu,
+    compute_exact_match,
+    compute_example_sums,
+    compute_text_metrics,
+)
 from seqwise.resolved_settings import ResolvedCaptionSettings
 from seqwise.tasks.caption.images import (
     ARRAY_SUFFIX,
@@ -189,7 +194,7 @@ def compute_baselines(
         return []
     caption = training.attributes["frequent_caption"]
     outputs = [caption] * len(references)
-    value = bleu(outputs, references).value if metric == "bleu" else exact_match(outputs, references)
+    value = compute_bleu(outputs, references).value if metric == "bleu" else compute_exact_match(outputs, references)
     return [Baseline("most frequent caption", value, f"It always predicts {abbreviate(caption)}.")]
 
 

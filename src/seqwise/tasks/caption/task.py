@@ -33,7 +33,7 @@ from seqwise.layers.embedding import Embedding
 from seqwise.losses import sum_losses
 from seqwise.metrics.evaluation import Evaluation, compute_entropy
 from seqwise.metrics.predictions import write_predictions
-from seqwise.metrics.translation import bleu, exact_match
+from seqwise.metrics.translation import compute_bleu, compute_exact_match
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.generation import (
     BATCH_SIZE,
@@ -214,7 +214,7 @@ class Caption(ExampleTask):
             generated = generate_captions(bundle, self.splits.images, indices, InferenceOptions())
             outputs = [captions[0].text for captions in generated]
             references = get_references(examples)
-            scores = (bleu(outputs, references).value, exact_match(outputs, references))
+            scores = (compute_bleu(outputs, references).value, compute_exact_match(outputs, references))
         loss, num_tokens, bleu_score, exact = world.sum(*sums, *scores)
         return {"loss": loss / max(1, num_tokens), "bleu": bleu_score, "exact_match": exact}
 

@@ -149,6 +149,6 @@ def generate_text(
 
 def _decode_stream(tokens: Iterator[Tensor], stream: TextStream, strip_space: bool) -> Iterator[str]:
     """Yields the non-empty pieces of text; `strip_space` removes the space that joins the first word to the prompt."""
-    texts = chain((stream.add(int(token)) for token in tokens), (stream.end() for _ in range(1)))  # `end` runs last
+    texts = chain((stream.add(int(token)) for token in tokens), (stream.flush() for _ in range(1)))  # `flush` runs last
     for index, text in enumerate(filter(None, texts)):
         yield text.removeprefix(" ") if strip_space and index == 0 and not stream.has_spaces_in_tokens else text

@@ -201,7 +201,7 @@ class Language(CorpusTask):
         counts = store.count_tokens(len(bundle.preprocessor.tokenizer))
         counts[store.read(0, 1)] -= 1  # nothing predicts the first token
         return Evaluation(
-            result.metrics(),
+            result.compute_metrics(),
             DEFINITIONS,
             description,
             method,

@@ -18,7 +18,12 @@ from seqwise.callbacks import ProgressCallback
 from seqwise.errors import Findings
 from seqwise.metrics.evaluation import Baseline, Evaluation, ExampleScores, ExampleText, Table
 from seqwise.metrics.predictions import write_predictions
-from seqwise.metrics.translation import bleu, compute_example_sums, compute_text_metrics, exact_match
+from seqwise.metrics.translation import (
+    compute_bleu,
+    compute_exact_match,
+    compute_example_sums,
+    compute_text_metrics,
+)
 from seqwise.tasks.translate.generation import TranslationPipeline
 from seqwise.tasks.translate.reader import Pair
 
@@ -111,7 +116,7 @@ def compute_baselines(
     metric: str, outputs: Outputs, pairs: Sequence[Pair], frequent_targets: Mapping[str, str]
 ) -> list[Baseline]:
     """Returns the metric of copying the source and, if it is known, of the most frequent target of training."""
-    compute = {"bleu": lambda *texts: bleu(*texts).value, "exact_match": exact_match}[metric]
+    compute = {"bleu": lambda *texts: compute_bleu(*texts).value, "exact_match": compute_exact_match}[metric]
 
     def score(predicted: Mapping[str, Sequence[str]]) -> float:
         references = {name: [each for _, each in texts] for name, texts in outputs.items()}

@@ -40,7 +40,7 @@ def load_vectors(
     Repeated words, of which the first vector is used, and words that are not UTF-8 are reported to `log`, or as
     a warning.
     """
-    from seqwise.vectors.formats.binary import read_binary, read_tensors
+    from seqwise.vectors.formats.binary import read_binary, read_safetensors
     from seqwise.vectors.formats.text import read_text
     from seqwise.vectors.formats.vector_table import reject_other_formats
 
@@ -50,7 +50,7 @@ def load_vectors(
     with open_binary(path) as file:
         reject_other_formats(path, file.read(64), resolved_kind)
     if resolved_kind == "safetensors":
-        return read_tensors(path)
+        return read_safetensors(path)
     if resolved_kind == "word2vec-binary":
         return read_binary(path, progress, log)
     is_ambiguous = kind is None and resolved_kind != "fasttext"  # .txt and unknown suffixes: the first line decides
@@ -59,13 +59,13 @@ def load_vectors(
 
 def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None) -> None:
     """Writes a file of vectors atomically; its suffix determines the kind, `.txt` is word2vec text."""
-    from seqwise.vectors.formats.binary import write_binary, write_tensors
+    from seqwise.vectors.formats.binary import write_binary, write_safetensors
     from seqwise.vectors.formats.text import write_text
 
     path = Path(path)
     resolved_kind = resolve_output_kind(path, kind)
     if resolved_kind == "safetensors":
-        write_tensors(path, keyed)
+        write_safetensors(path, keyed)
     elif resolved_kind == "word2vec-binary":
         write_binary(path, keyed)
     else:

@@ -114,7 +114,7 @@ def _build_word_error(path: Path, index: int) -> DataError:
     return DataError(f"word {index + 1:,} is not UTF-8 text, or has no end.", fix=DAMAGED_FILE_FIX, file=path)
 
 
-def read_tensors(path: Path) -> KeyedVectors:
+def read_safetensors(path: Path) -> KeyedVectors:
     """Reads a safetensors file."""
     tensors, metadata = _read_content(path)
     try:
@@ -135,7 +135,7 @@ def read_tensors(path: Path) -> KeyedVectors:
         raise DataError(f"the file is damaged: {reason}", fix="Write it again.", file=path) from None
 
 
-def write_tensors(path: Path, vectors: KeyedVectors) -> None:
+def write_safetensors(path: Path, vectors: KeyedVectors) -> None:
     """Writes a safetensors file."""
     words = json.dumps(vectors.words, ensure_ascii=True).encode()
     tensors = {"vectors": vectors.matrix, "words": np.frombuffer(words, dtype=np.uint8)}

@@ -34,10 +34,10 @@ def _parse_numbers(data, position, stop, powers, out):  # pragma: no cover - com
     for column in range(len(out)):
         while position < stop and (data[position] == SPACE or data[position] == TAB):
             position += 1
-        negative = position < stop and data[position] == MINUS
+        is_negative = position < stop and data[position] == MINUS
         if position < stop and (data[position] == MINUS or data[position] == PLUS):
             position += 1
-        mantissa, digits, scale = np.int64(0), 0, 0
+        mantissa, digits, scale = np.int64(0), 0, 0  # the number is mantissa · 10^scale
         has_point = False
         while position < stop:
             byte = data[position]
@@ -77,7 +77,7 @@ def _parse_numbers(data, position, stop, powers, out):  # pragma: no cover - com
             value = mantissa * powers[scale]
         else:
             return False
-        out[column] = -value if negative else value
+        out[column] = -value if is_negative else value
     while position < stop and (data[position] == SPACE or data[position] == TAB or data[position] == RETURN):
         position += 1
     return position == stop

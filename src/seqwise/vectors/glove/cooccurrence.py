@@ -137,8 +137,8 @@ def report_write_errors(folder: Path, bytes_written: int) -> Iterator[None]:
         yield
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        less = "Or train with a smaller window or a higher min-count. " if is_full else ""
-        cause, fix = explain_cause(error, f"{less}{_OTHER_FOLDER}")
+        advice = "Or train with a smaller window or a higher min-count. " if is_full else ""
+        cause, fix = explain_cause(error, f"{advice}{_OTHER_FOLDER}")
         problem = f"{cause} after {bytes_written / 1e6:,.1f} MB of counted pairs."
         raise SaveError(problem, fix=fix, file=folder) from error
 
@@ -313,14 +313,14 @@ def choose_dense_rows(vocabulary_size: int, max_cells: int) -> np.ndarray:
     are ranks by frequency, so the product says how often two words would meet by chance.
     """
 
-    def row_widths(bound: int) -> np.ndarray:
+    def compute_row_widths(bound: int) -> np.ndarray:
         rows = np.arange(min(isqrt(bound), vocabulary_size))
         return np.minimum(bound // (rows + 1), vocabulary_size) - rows
 
     # The triangle of pairs below √bound is inside: no larger bound can fit.
     bounds = range(min(vocabulary_size, isqrt(2 * max_cells) + 2) ** 2 + 1)
-    best = bisect_right(bounds, max_cells, key=lambda bound: int(row_widths(bound).sum())) - 1
-    return np.concatenate([[0], np.cumsum(row_widths(best))]).astype(np.int64)
+    best = bisect_right(bounds, max_cells, key=lambda bound: int(compute_row_widths(bound).sum())) - 1
+    return np.concatenate([[0], np.cumsum(compute_row_widths(best))]).astype(np.int64)
 
 
 class HashTable:

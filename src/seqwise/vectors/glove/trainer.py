@@ -100,8 +100,8 @@ class GloveTrainer(VectorTrainer):
     def progress(self) -> float:
         return self._progress
 
-    def vectors(self) -> np.ndarray:
-        return self.model.vectors()
+    def export_vectors(self) -> np.ndarray:
+        return self.model.compute_vectors()
 
     def steps(self) -> Iterator[VectorStep]:
         with tempfile.TemporaryDirectory(prefix="seqwise-glove-") as folder:
@@ -131,7 +131,7 @@ class GloveModel:
         self.rows = initialize_rows(vocabulary_size, settings.dim, settings.seed)
         self.losses: list[float] = []  # of the epochs that are over
 
-    def vectors(self) -> np.ndarray:
+    def compute_vectors(self) -> np.ndarray:
         """Returns the vectors, (V, D) float32, as trained so far."""
         return self.rows[:, 0, : self.settings.dim] + self.rows[:, 1, : self.settings.dim]
 

@@ -32,9 +32,9 @@ def find_neighbours(
 ) -> list[ScoredWords]:
     """Returns the n nearest words of the vocabulary to each of `words`, by cosine, without the word itself."""
     neighbours: list[ScoredWords] = []
-    step = max(1, MAX_COSINES // len(vectors))
-    for start in range(0, len(words), step):
-        block = words[start : start + step]
+    block_size = max(1, MAX_COSINES // len(vectors))
+    for start in range(0, len(words), block_size):
+        block = words[start : start + block_size]
         cosines = np.stack([normalize(vectors.vector(word)) for word in block]) @ vectors.matrix.T
         cosines /= vectors.norms
         for word, scores in zip(block, cosines):

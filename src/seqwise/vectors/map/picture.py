@@ -51,14 +51,14 @@ def draw_picture(word_map: WordMap) -> Picture:
     is_highlighted = [index < word_map.num_highlighted for index in range(len(word_map.words))]
     fonts = [_load_font(font_file, HIGHLIGHTED_SIZE if is_large else LABEL_SIZE) for is_large in is_highlighted]
     radii = [SCALE * (HIGHLIGHTED_RADIUS if is_large else RADIUS) for is_large in is_highlighted]
-    outlines = [font.getbbox(word) for font, word in zip(fonts, words)]  # left, top, right, bottom
-    sizes = [(right - left + 2 * SCALE, bottom - top + 2 * SCALE) for left, top, right, bottom in outlines]
+    text_boxes = [font.getbbox(word) for font, word in zip(fonts, words)]
+    sizes = [(right - left + 2 * SCALE, bottom - top + 2 * SCALE) for left, top, right, bottom in text_boxes]
     boxes = place_labels(dots, radii, sizes, frame, word_map.num_highlighted)
     for index in reversed(range(len(dots))):  # the most important last: on top
         _draw_dot(pen, dots[index], word_map.clusters[index], radii[index])
-    for word, box, outline, font, cluster in zip(words, boxes, outlines, fonts, word_map.clusters):
+    for word, box, text_box, font, cluster in zip(words, boxes, text_boxes, fonts, word_map.clusters):
         if box:
-            position = (box[0] + SCALE - outline[0], box[1] + SCALE - outline[1])
+            position = (box[0] + SCALE - text_box[0], box[1] + SCALE - text_box[1])
             pen.text(position, word, fill=COLOURS[cluster], font=font, stroke_width=SCALE, stroke_fill=PAPER)
     file = io.BytesIO()
     image.crop((0, 0, image.width, int(frame[3]) + MARGIN * SCALE)).save(file, "PNG", optimize=True)
@@ -99,7 +99,7 @@ def _find_overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def choose_font(characters: frozenset[str]) -> tuple[str | None, set[str]]:
-    """Returns the font file with the fewest missing characters, None for Pillow's own font, and these characters."""
+    """Returns the font file that lacks the fewest characters, None for Pillow's own font, and what it lacks."""
     best_file, fewest_missing = None, _find_missing_characters(None, characters)
     for font_file in FONT_FILES if fewest_missing else ():
         try:

@@ -16,7 +16,7 @@ from seqwise.vectors.search import normalize
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
-MAX_CLUSTERS = 12  # more colours cannot be told apart
+MAX_CLUSTERS = 12  # more colours cannot be distinguished
 NUM_INITIALISATIONS, MAX_ITERATIONS = 4, 60  # of k-means
 MIN_WORDS, MAX_WORDS = 3, 10_000  # of a map: fewer are meaningless, and with more a page is slow to drag
 
@@ -32,7 +32,7 @@ COLOURS_ON_DARK = (
 
 
 def choose_num_clusters(num_vectors: int) -> int:
-    """Returns half the square root of the number of vectors, from 2 to MAX_CLUSTERS."""
+    """Returns half the square root of the number of vectors, from 2 to MAX_CLUSTERS, at most one per vector."""
     return max(1, min(MAX_CLUSTERS, num_vectors, max(2, round(num_vectors**0.5 / 2))))
 
 
@@ -99,7 +99,7 @@ class WordMap:
     points: np.ndarray  # (N, 2)
     clusters: np.ndarray  # (N,): the cluster of each word
     cluster_names: tuple[str, ...]  # the two most central words of each cluster
-    num_highlighted: int  # words that the user named on the command line; they come first
+    num_highlighted: int  # words that the user named; they come first
 
 
 def choose_neighbourhood(vectors: KeyedVectors, words: Sequence[str], count: int) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ def build_word_map(
     num_highlighted: int = 0,
     by: ProjectionMethod | None = None,
     seed: int = 0,
-    clusters: int | None = None,
+    num_clusters: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> WordMap:
     """Projects and clusters words, the first `num_highlighted` of which are highlighted."""
@@ -129,7 +129,7 @@ def build_word_map(
             fix = "Show fewer words." if change == "fewer" else "Show more words, or skip fewer."
         raise UsageError(problem, fix=fix)
     unit_vectors = np.stack([normalize(vectors.vector(word)) for word in words])
-    labels, members = cluster_vectors(unit_vectors, clusters, seed)
+    labels, members = cluster_vectors(unit_vectors, num_clusters, seed)
     points, description = project_vectors(unit_vectors, by, seed, progress)
     low, high = points.min(axis=0), points.max(axis=0)
     points = (points - (low + high) / 2) * 2 / (float((high - low).max()) or 1.0)

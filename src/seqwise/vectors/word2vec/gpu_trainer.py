@@ -35,7 +35,7 @@ from seqwise.vectors.word2vec.trainer import BaseWord2VecTrainer
 
 BLOCK_SIZE = 1 << 24  # ids on the GPU at once
 CENTRES, TARGETS = 16, 64  # centre words that a program takes together; centre words plus negatives
-STEPS = 32  # groups of centre words that a program takes one after another; a launch has one learning rate
+NUM_GROUPS = 32  # groups of CENTRES words that a program takes one after another; a launch has one learning rate
 MAX_PROGRAMS = 128  # that run in parallel: one for each multiprocessor of a large GPU
 # Concurrent programs do not see each other's updates of the same row. The probability that two programs draw the same
 # word is the sum of the squared word probabilities: if it was 1/793, 96 programs trained as well as 16, and 128
@@ -102,10 +102,10 @@ def train_negative_sampling(
     ids, sentence_indices, inputs, outputs, threshold, alias, tally,
     first, end, count, vocabulary_size, width, learning_rate, seed,
     WINDOW: tl.constexpr, NEGATIVE: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
-    STEPS: tl.constexpr, NUM_CHUNKS: tl.constexpr, CHUNK_WIDTH: tl.constexpr, CBOW: tl.constexpr,
+    NUM_GROUPS: tl.constexpr, NUM_CHUNKS: tl.constexpr, CHUNK_WIDTH: tl.constexpr, CBOW: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Trains on the words first … end-1 of `count`, each program on STEPS · CENTRES consecutive ones.
+    """Trains on the words first … end-1 of `count`, each program on NUM_GROUPS · CENTRES consecutive ones.
 
     ids, sentence_indices (count,): the words, and the index of each word's sentence. inputs and outputs: rows of all
     words. tally (programs, 2): loss and pairs are added. Rows are loaded in chunks of CHUNK_WIDTH numbers, once for the
@@ -114,8 +114,8 @@ def train_negative_sampling(
     WEIGHT: tl.constexpr = NEGATIVE / (TARGETS - CENTRES)
     program, t = tl.program_id(0), tl.arange(0, TARGETS)
     loss_sum, pair_sum = 0.0, 0.0
-    for step_index in range(STEPS):
-        start = first + (program * STEPS + step_index) * CENTRES
+    for group in range(NUM_GROUPS):
+        start = first + (program * NUM_GROUPS + group) * CENTRES
         row_id, row_mask, target_id, target_mask, in_window, is_negative = _read_windows(
             ids, sentence_indices, threshold, alias, start, end, count, vocabulary_size, seed,
             WINDOW, CENTRES, ROWS, TARGETS,
@@ -176,13 +176,13 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
         self.alias = torch.from_numpy(table.alias).to(self.device)
         keep_probability = compute_keep_thresholds(counts, settings.subsample).astype(np.float64) / UINT32_MAX
         self.keep_probability = torch.from_numpy(keep_probability.astype(np.float32)).to(self.device)
-        self.programs = choose_num_programs(counts, settings)
-        self._tally = torch.zeros(settings.epochs, self.programs, 2, device=self.device, dtype=torch.float64)
+        self.num_programs = choose_num_programs(counts, settings)
+        self._tally = torch.zeros(settings.epochs, self.num_programs, 2, device=self.device, dtype=torch.float64)
 
     def sum_losses(self, epochs: slice) -> np.ndarray:
         return self._tally[epochs].sum(dim=1).cpu().numpy()  # waits for the GPU
 
-    def vectors(self) -> np.ndarray:
+    def export_vectors(self) -> np.ndarray:
         return self.inputs.cpu().numpy()
 
     def compile(self) -> None:
@@ -201,13 +201,13 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
         for epoch in range(self.settings.epochs):
             for block_index, block in enumerate(self.corpus.iterate_blocks(BLOCK_SIZE)):
                 self._train_block(block, epoch, block_index)
-                yield self.build_step(epoch, start, finished=False)
-            yield self.build_step(epoch, start, finished=True)
+                yield self.build_step(epoch, start, is_epoch_end=False)
+            yield self.build_step(epoch, start, is_epoch_end=True)
 
     def _train_block(self, block: np.ndarray, epoch: int, block_index: int) -> None:
         seed = int(np.random.SeedSequence([self.settings.seed, epoch + 1, block_index]).generate_state(1)[0] >> 2)
         ids, sentence_indices = self._subsample(torch.from_numpy(block.copy()).to(self.device), seed)
-        size = self.programs * STEPS * CENTRES
+        size = self.num_programs * NUM_GROUPS * CENTRES
         for first in range(0, len(ids), size):
             progress = (self.items_done + len(block) * first / len(ids)) / self.items_planned
             learning_rate = self.compute_learning_rate(progress)
@@ -229,11 +229,11 @@ class GpuWord2VecTrainer(BaseWord2VecTrainer):
         """Trains on the words first … end-1."""
         settings, window = self.settings, self.settings.window
         chunk_width = min(CHUNK_WIDTH, max(16, triton.next_power_of_2(settings.dim)))
-        train_negative_sampling[(self.programs,)](
+        train_negative_sampling[(self.num_programs,)](
             ids, sentence_indices, self.inputs, self.outputs, self.threshold, self.alias, self._tally[epoch],
             first, end, len(ids), len(self.inputs), settings.dim, learning_rate, seed,
             WINDOW=window, NEGATIVE=settings.negative, CENTRES=CENTRES,
-            ROWS=triton.next_power_of_2(CENTRES + 2 * window), TARGETS=TARGETS, STEPS=STEPS,
+            ROWS=triton.next_power_of_2(CENTRES + 2 * window), TARGETS=TARGETS, NUM_GROUPS=NUM_GROUPS,
             NUM_CHUNKS=-(-settings.dim // chunk_width), CHUNK_WIDTH=chunk_width, CBOW=settings.method == "cbow",
             PRECISION=PRECISION, num_warps=WARPS,
         )  # fmt: skip

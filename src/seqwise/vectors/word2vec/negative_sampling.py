@@ -325,7 +325,7 @@ class SubwordSampling(Objective):
         self.max_targets = 2 * settings.window * (1 + settings.negative)
         self.max_hidden = 1
 
-    def vectors(self) -> np.ndarray:
+    def export_vectors(self) -> np.ndarray:
         if self.outputs is not None:
             self.outputs = None
             self._word_vectors = self._compose_words()
@@ -343,6 +343,6 @@ class SubwordSampling(Objective):
         means /= np.diff(self.word_rows.offsets)[:, None]
         return means
 
-    def subwords(self) -> Subwords:
-        self.vectors()
+    def export_subwords(self) -> Subwords:
+        self.export_vectors()
         return Subwords(self.settings.min_n, self.settings.max_n, self._ngram_vectors)

@@ -66,7 +66,7 @@ class Workspace(NamedTuple):
     centre_word: np.ndarray  # (1,) int64: as an array, so that it can be used like `neighbours`
     neighbours: np.ndarray  # (2 · window,) int64
     targets: np.ndarray  # (max_targets,) int64: starts of output rows
-    negatives: np.ndarray  # (max_targets,) int64: starts of output rows, drawn ahead of time
+    negatives: np.ndarray  # (number of negatives,) int64: starts of output rows, drawn one window ahead
     labels: np.ndarray  # (stride,) 1 for the word to predict, 0 for a negative
     hidden: np.ndarray  # (max_hidden · width,) hidden vectors
     updates: np.ndarray  # what is added to the hidden vectors, or to the targets
@@ -82,11 +82,10 @@ class Objective:
     """
 
     inputs: np.ndarray  # (V or more, padded D)
-    outputs: np.ndarray | None  # None after `vectors()`
+    outputs: np.ndarray | None  # None after `export_vectors()`
     tables: tuple  # what the loop needs besides the model
-    train_block: Callable[
-        ..., None
-    ]  # the compiled loop: (block, state, learning_rate, model, tables, workspace, tally)
+    # The compiled loop: (block, state, learning_rate, model, tables, workspace, tally).
+    train_block: Callable[..., None]
     max_targets: int  # targets of a window
     max_hidden: int  # hidden vectors of a window
     block_size = 10_000  # words of a block, after which the learning rate changes and Ctrl-C is noticed
@@ -130,7 +129,7 @@ class Objective:
         self, block: np.ndarray, state: np.uint64, learning_rate: float, workspace: Workspace, tally: np.ndarray
     ) -> None:
         """Trains on a block of ids, where -1 ends a sentence, from a random state; adds (loss, pairs) to `tally`."""
-        assert self.outputs is not None, "vectors() was called: training is over"
+        assert self.outputs is not None, "export_vectors() was called: training is over"
         block = block.view()
         block.setflags(write=False)  # numba would compile the loop again for a block that can be written
         share_gradient = self.settings.update == "gradient"
@@ -146,14 +145,14 @@ class Objective:
         )
         self.train_block(block, state, np.float32(learning_rate), model, self.tables, workspace, tally)
 
-    def vectors(self) -> np.ndarray:
+    def export_vectors(self) -> np.ndarray:
         """Returns the input row of each word, (V, D) float32. Ends the training; copies nothing, to save memory."""
         if self.outputs is not None:
             self.outputs = None
             self.inputs = remove_padding(self.inputs, self.settings.dim)
         return self.inputs
 
-    def subwords(self) -> Subwords | None:
+    def export_subwords(self) -> Subwords | None:
         """Returns the vectors of the n-grams, if there are any."""
         return None
 

@@ -24,9 +24,9 @@ def train_skipgram(corpus: EncodedCorpus, settings: ResolvedVectorSettings) -> t
     losses, items_done = [], 0
     for epoch in range(settings.epochs):
         loss, pairs = 0.0, 0
-        for block_index, block in enumerate(corpus.iterate_blocks(10_000)):
+        for block_index, block in enumerate(corpus.iterate_blocks(10_000)):  # `Objective.block_size`
             progress = items_done / (settings.epochs * corpus.num_items)
-            learning_rate = settings.learning_rate * max(1 - progress, 0.004)  # linear decay
+            learning_rate = settings.learning_rate * max(1 - progress, 0.004)  # linear decay to `FINAL_RATE_SHARE`
             items_done += len(block)
             for context, word, negatives in draw_windows(block, counts, settings, epoch, block_index):
                 targets = [word, *(negative for negative in negatives if negative != word)]

@@ -65,7 +65,7 @@ class BaseWord2VecTrainer(VectorTrainer):
         """Returns the learning rate after a share of the training: it decays linearly."""
         return self.settings.learning_rate * max(1 - progress, FINAL_RATE_SHARE)
 
-    def build_step(self, epoch: int, start: float, finished: bool) -> VectorStep:
+    def build_step(self, epoch: int, start: float, is_epoch_end: bool) -> VectorStep:
         """Returns the progress; raises `NonFiniteError` at the end of an epoch in which training diverged.
 
         It diverged if the loss is not finite, or far above the loss of untrained vectors. `start` is the time at which
@@ -75,9 +75,9 @@ class BaseWord2VecTrainer(VectorTrainer):
         speed = self.progress * settings.epochs * self.corpus.num_words / max(time.monotonic() - start, 1e-9)
         (loss,) = self._compute_mean_losses(slice(epoch, epoch + 1))
         untrained_loss = (1 + settings.negative) * math.log(2) if settings.loss == "negative" else math.inf
-        if finished and loss is not None and not loss < 3 * untrained_loss:
+        if is_epoch_end and loss is not None and not loss < 3 * untrained_loss:
             raise build_divergence_error(loss, epoch, settings)
-        return VectorStep("training", epoch, self.progress, speed, loss, finished)
+        return VectorStep("training", epoch, self.progress, speed, loss, is_epoch_end)
 
 
 class Word2VecTrainer(BaseWord2VecTrainer):
@@ -98,12 +98,12 @@ class Word2VecTrainer(BaseWord2VecTrainer):
     def sum_losses(self, epochs: slice) -> np.ndarray:
         return self._tallies[:, epochs, :2].sum(axis=0)
 
-    def vectors(self) -> np.ndarray:
+    def export_vectors(self) -> np.ndarray:
         self._stop_threads()
-        return self.objective.vectors()
+        return self.objective.export_vectors()
 
-    def subwords(self) -> Subwords | None:
-        return self.objective.subwords()
+    def export_subwords(self) -> Subwords | None:
+        return self.objective.export_subwords()
 
     def steps(self) -> Iterator[VectorStep]:
         yield VectorStep("compiling", 0, 0.0, 0.0)
@@ -118,12 +118,12 @@ class Word2VecTrainer(BaseWord2VecTrainer):
                 for worker in done:
                     worker.result()  # raises the error of the thread, if there is one
                 while epoch < self.settings.epochs - 1 and self._items_done_per_epoch[epoch] == self.corpus.num_items:
-                    yield self.build_step(epoch, start, finished=True)
+                    yield self.build_step(epoch, start, is_epoch_end=True)
                     epoch += 1
-                yield self.build_step(epoch, start, finished=False)
+                yield self.build_step(epoch, start, is_epoch_end=False)
         finally:
             self._stop_threads()
-        yield self.build_step(self.settings.epochs - 1, start, finished=True)
+        yield self.build_step(self.settings.epochs - 1, start, is_epoch_end=True)
 
     def _stop_threads(self) -> None:
         self._stop.set()

@@ -156,7 +156,7 @@ class Code:
 
     @contextmanager
     def shared_loop(self, counter: Int, stop: Int) -> Iterator[Int]:
-        """Generates a loop over range(stop) that threads share: each takes its next index from the word at `counter`.
+        """Generates a loop over range(stop) shared by threads: each takes its next index from the integer at `counter`.
 
         The `with` block generates its body.
         """
@@ -212,8 +212,8 @@ class Code:
 
     def add_list_version(self, name: str, original: str, num_arguments: int) -> None:
         """Adds a version of a function whose only argument is the address of a list of the original's arguments."""
-        with self.function(name, 1) as (words,):
-            arguments = [self.load_word(words, index) for index in range(num_arguments)]
+        with self.function(name, 1) as (address,):
+            arguments = [self.load_int(address, index) for index in range(num_arguments)]
             self.call_local(self.module.globals[original], *arguments)
 
     # --- values ---
@@ -251,7 +251,7 @@ class Code:
         """Returns a pointer to the floating-point number at the address plus `offset` numbers."""
         return self.builder.inttoptr((address + self.as_int(offset) * self.size).value, self.scalar.as_pointer())
 
-    def load_word(self, address: Int, index: Int | int = 0) -> Int:
+    def load_int(self, address: Int, index: Int | int = 0) -> Int:
         """Loads the 64-bit integer at the address plus `index` integers."""
         pointer = self.builder.inttoptr((address + self.as_int(index) * 8).value, INT64.as_pointer())
         return Int(self, self.builder.load(pointer))

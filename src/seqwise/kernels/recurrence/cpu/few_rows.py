@@ -11,7 +11,7 @@ from llvmlite import ir
 from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, CompiledFunction, Int, Vec
 from seqwise.kernels.recurrence.decorators import thread_safe_cache
 
-GROUP_ROWS = 8  # rows of the weight that are read together: more rows at equal distances would evict each other
+GROUP_ROWS = 8  # rows of the weight that are read together: more of them would evict each other from the cache
 
 
 @thread_safe_cache
@@ -22,9 +22,9 @@ def compile_few_rows(precision: str) -> CompiledFunction:
     before `end` of result (rows, N) = x (rows, K) · weight (N, K)ᵀ + bias (N).
     """
     code = Code(precision)
-    with code.function("few_rows", 1) as (words,):
-        product, first, end = (code.load_word(words, i) for i in range(3))
-        x, rows, depth, weight, bias, result, width = (code.load_word(product, i) for i in range(7))
+    with code.function("few_rows", 1) as (arguments,):
+        product, first, end = (code.load_int(arguments, i) for i in range(3))
+        x, rows, depth, weight, bias, result, width = (code.load_int(product, i) for i in range(7))
         with code.loop(first, end, code.lanes) as column:
             last_lane = (end - column - 1).minimum(code.lanes - 1)
             # If fewer rows of the weight are left, the last one is repeated.

@@ -11,7 +11,7 @@ another. Nothing is summed across sequences here, so no result depends on the nu
     sum          one row per sequence, zero before the first step: a sum over its steps
     parameter    one row for all: a bias, the weight of a norm
 
-The generated function has one argument, the address of a list of 64-bit words; `index_words` says what each word is.
+The generated function takes the address of a list of 64-bit integers; `index_arguments` says what each of them is.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import ClassVar
 from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.kernels.recurrence.cpu.code import Code, CompiledFunction, Int, Vec
 
-# The first words of a worker's list. `matmul` is the address of the compiled matrix product; `outputs` the address of
-# the outputs (forward) or of their gradients (backward), with the strides `step_stride` and `sequence_stride`. A worker
+# The first integers of a worker's list. `matmul` is the address of the compiled matrix product; `outputs` that of the
+# outputs (forward) or of their gradients (backward), with the strides `step_stride` and `sequence_stride`. A worker
 # computes every sequence whose index in the order by length is `worker` modulo `num_workers`.
 HEADER = (
     *("steps", "worker", "num_workers", "reverse", "step_offsets", "sorted_indices", "units"),
@@ -65,7 +65,7 @@ class Equation:
     blocks = 1  # of the projected input
     num_states = 1  # 2 for h and c
     saved_buffers: ClassVar[dict[str, Buffer]]  # buffers of both loops, and of the sums over all steps
-    forward_only: ClassVar[dict[str, Buffer]]
+    forward_only: ClassVar[dict[str, Buffer]]  # the other buffers of the forward loop
     backward_only: ClassVar[dict[str, Buffer]]
     # For each product, the blocks (first, end) of the recurrent weight that it uses.
     weight_blocks: tuple[tuple[int, int], ...] = ((0, 1),)
@@ -81,8 +81,8 @@ class Equation:
         self.activation, self.update_keeps = spec.activation, spec.update == "keeps"
         widths = dict(enumerate(self.parameter_widths))
         parameters = {n: Buffer("parameter", width) for n, width in widths.items()}
-        self.buffers = {**self.saved_buffers, **self.forward_only}
-        self.buffers |= {f"parameter {n}": buffer for n, buffer in parameters.items()}
+        self.forward_buffers = {**self.saved_buffers, **self.forward_only}
+        self.forward_buffers |= {f"parameter {n}": buffer for n, buffer in parameters.items()}
         self.backward_buffers = {**self.saved_buffers, **self.backward_only}
         self.backward_buffers |= {
             f"parameter {n}": Buffer("sum", width) for n, width in widths.items() if n not in self.summed_gradients
@@ -99,9 +99,9 @@ class Equation:
         raise NotImplementedError
 
 
-def index_words(buffers: dict[str, Buffer], num_weights: int) -> dict[str, int]:
-    """Returns the index of each name in a worker's list of words. A buffer has two words: its address, and after it the
-    stride of its rows."""
+def index_arguments(buffers: dict[str, Buffer], num_weights: int) -> dict[str, int]:
+    """Returns the index of each name in a worker's list. A buffer has two integers: its address, then the stride of its
+    rows."""
     indices = {name: index for index, name in enumerate(HEADER)}
     for name in buffers:
         indices[name] = len(HEADER) + 2 * (len(indices) - len(HEADER))
@@ -111,18 +111,18 @@ def index_words(buffers: dict[str, Buffer], num_weights: int) -> dict[str, int]:
 
 def compile_loop(equation: Equation, precision: str, is_backward: bool) -> CompiledFunction:
     """Compiles the loop of the forward or backward pass over all steps, for one worker."""
-    code, buffers = Code(precision), equation.backward_buffers if is_backward else equation.buffers
-    indices = index_words(buffers, len(equation.weight_blocks))
-    with code.function("scan", 1) as (words,):
-        values = {name: code.load_word(words, index) for name, index in indices.items()}
-        row_strides = {name: code.load_word(words, indices[name] + 1) for name in buffers}
+    code, buffers = Code(precision), equation.backward_buffers if is_backward else equation.forward_buffers
+    indices = index_arguments(buffers, len(equation.weight_blocks))
+    with code.function("scan", 1) as (arguments,):
+        values = {name: code.load_int(arguments, index) for name, index in indices.items()}
+        row_strides = {name: code.load_int(arguments, indices[name] + 1) for name in buffers}
         with code.loop(0, values["steps"]) as iteration:
             last_step = values["steps"] - 1
             # The backward loop runs from the last step of the scan to its first.
             is_descending = values["reverse"] < 1 if is_backward else values["reverse"] >= 1
             t = code.select(is_descending, last_step - iteration, iteration)
-            first_row = code.load_word(values["step_offsets"], t)
-            num_active = code.load_word(values["step_offsets"], t + 1) - first_row  # sequences that have this step
+            first_row = code.load_int(values["step_offsets"], t)
+            num_active = code.load_int(values["step_offsets"], t + 1) - first_row  # sequences that have this step
             num_rows = (num_active - values["worker"] + values["num_workers"] - 1) // values["num_workers"]
             with code.builder.if_then(num_rows >= 1):
                 step = Step(code, buffers, values, row_strides, t, first_row, num_rows)
@@ -136,7 +136,7 @@ class Step:
 
     code: Code
     buffers: dict[str, Buffer]
-    values: dict[str, Int]  # the words of the worker's list, by name
+    values: dict[str, Int]  # the integers of the worker's list, by name
     row_strides: dict[str, Int]  # of each buffer
     time: Int
     first_row: Int  # of the step, among all packed rows
@@ -199,7 +199,7 @@ class Row:
         self.step, self.code = step, step.code
         self.addresses = {name: step.get_address(name, index) for name in step.buffers}
         values = step.values
-        sequence = self.code.load_word(values["sorted_indices"], values["worker"] + values["num_workers"] * index)
+        sequence = self.code.load_int(values["sorted_indices"], values["worker"] + values["num_workers"] * index)
         offset = step.time * values["step_stride"] + sequence * values["sequence_stride"]
         outputs_address = values["outputs"] + offset * self.code.size
         self.addresses |= {"outputs": outputs_address, "grad_outputs": outputs_address}  # forward, backward

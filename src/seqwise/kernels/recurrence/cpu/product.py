@@ -38,7 +38,7 @@ def compile_products(precision: str) -> dict[str, CompiledFunction]:
                                           result (M, N) = addend (M, N) + left (M, K) · weight; address 0: no addend
     multiply_transposed(left, stride, right, stride, result, stride, M, K, N, accumulate)
                                           result (M, N) = left (K, M)ᵀ · right (K, N), added with `accumulate`
-    Each also exists as `…_from_list(words)`, where `words` is the address of a list of the arguments.
+    Each also exists as `…_from_list(address)`, which takes the address of a list of the arguments.
     """
     code = Code(precision)
     _add_pack_rows(code)
@@ -204,13 +204,13 @@ def _add_product(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
         for width, j, columns_left in _loop_over_panels(code, columns):
             panel_stride = _get_panel_stride(code, width)
             with code.loop(0, depth, PANEL_DEPTH) as k:
-                panel, span = panels + (j * depth + k * panel_stride) * size, (depth - k).minimum(PANEL_DEPTH)
+                panel, block_depth = panels + (j * depth + k * panel_stride) * size, (depth - k).minimum(PANEL_DEPTH)
                 for r, height in _loop_over_tiles(code, rows):
                     address = result + (r * stride + j) * size
                     initial_addend = code.select(addend < 1, addend, addend + (r * addend_stride + j) * size)
                     # After the first block of k, the result so far is the addend.
                     tile_addend = code.select(k < 1, initial_addend, address), code.select(k < 1, addend_stride, stride)
-                    arguments = panel, panel_stride, *tile_addend, address, stride, span, columns_left
+                    arguments = panel, panel_stride, *tile_addend, address, stride, block_depth, columns_left
                     left_block = left + (r * left_stride + k) * size
                     code.call_local(tiles[height, width], left_block, left_stride, 1, *arguments)
     code.add_list_version("product_from_list", "product", 10)
@@ -222,13 +222,13 @@ def _add_multiply_transposed(code: Code, tiles: dict[tuple[int, int], Any]) -> N
     with code.function("multiply_transposed", 10) as (left, left_stride, right, right_stride, result, stride, *rest):
         rows, depth, columns, accumulate = rest
         with code.loop(0, depth, UNPACKED_DEPTH) as k:
-            span = (depth - k).minimum(UNPACKED_DEPTH)
+            block_depth = (depth - k).minimum(UNPACKED_DEPTH)
             for width, j, columns_left in _loop_over_panels(code, columns):
                 for r, height in _loop_over_tiles(code, rows):
                     address = result + (r * stride + j) * size
                     block_addend = code.select(k + accumulate < 1, code.as_int(0), address)
                     right_block = right + (k * right_stride + j) * size
                     factors = left + (k * left_stride + r) * size, 1, left_stride, right_block, right_stride
-                    arguments = *factors, block_addend, stride, address, stride, span, columns_left
+                    arguments = *factors, block_addend, stride, address, stride, block_depth, columns_left
                     code.call_local(tiles[height, width], *arguments)
     code.add_list_version("multiply_transposed_from_list", "multiply_transposed", 10)

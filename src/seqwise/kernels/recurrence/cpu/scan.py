@@ -97,7 +97,7 @@ class ScanPlan:
     packing: SequencePacking
     reverse: tuple[bool, ...]  # of each direction
     units: int
-    is_projected: bool  # whether the caller has projected the input, which is one window then; else by each window
+    is_projected: bool  # whether the input is projected before the scan, in one window; otherwise window by window
     needs_grad: bool  # whether a backward pass will follow
     should_record: bool  # whether activations are recorded
     recompute_projections: Callable[[], list[Tensor]]  # of each direction: the scan overwrites the projected input
@@ -138,21 +138,21 @@ class DirectionScan:
             pack_weight(slice_rows(weight_hidden, first * units, end * units), transposed=not is_backward)
             for first, end in equation.weight_blocks
         ]
-        specs = equation.backward_buffers if is_backward else equation.buffers
-        self.buffers = {name: self._allocate(name, spec, existing_buffers.get(name)) for name, spec in specs.items()}
+        buffers = equation.backward_buffers if is_backward else equation.forward_buffers
+        self.buffers = {name: self._allocate(name, each, existing_buffers.get(name)) for name, each in buffers.items()}
 
-    def _allocate(self, name: str, spec: Buffer, memory: Tensor | None) -> BufferMemory:
-        plan, width = self.plan, spec.get_width(self.plan.units)
-        if spec.only_for and not (plan.should_record if spec.only_for == "record" else plan.needs_grad):
+    def _allocate(self, name: str, buffer: Buffer, memory: Tensor | None) -> BufferMemory:
+        plan, width = self.plan, buffer.get_width(self.plan.units)
+        if buffer.only_for and not (plan.should_record if buffer.only_for == "record" else plan.needs_grad):
             unused = self.weight_hidden.new_empty(plan.workers, width)  # never read: one row per worker
             return BufferMemory(unused, 0, width, 0)
         is_saved = plan.needs_grad and name in plan.cell.saved_names
         has_all_steps = memory is not None if self.is_backward else plan.should_record or is_saved
-        has_all_packed_rows = spec.kind == "packed" and has_all_steps
+        has_all_packed_rows = buffer.kind == "packed" and has_all_steps
         if memory is None:
             num_packed_rows = plan.packing.num_rows if has_all_packed_rows else plan.max_window_rows
-            allocate = self.weight_hidden.new_zeros if spec.kind == "sum" else self.weight_hidden.new_empty
-            memory = allocate(num_packed_rows if spec.kind == "packed" else plan.packing.batch_size, width)
+            allocate = self.weight_hidden.new_zeros if buffer.kind == "sum" else self.weight_hidden.new_empty
+            memory = allocate(num_packed_rows if buffer.kind == "packed" else plan.packing.batch_size, width)
         return BufferMemory(memory, width, 0, width if has_all_packed_rows else 0)
 
     def get_window_rows(self, name: str, window: Window) -> Tensor:
@@ -164,28 +164,28 @@ class DirectionScan:
     def build_arguments(
         self, window: Window, outputs: Tensor, direction: int, step_stride: int, sequence_stride: int
     ) -> list[list[int]]:
-        """Returns, for each worker, the list of words that `loop.index_words` describes.
+        """Returns, for each worker, the list of integers that `loop.index_arguments` describes.
 
         `outputs` are the outputs of a forward pass, or the gradients of the outputs in a backward pass.
         """
         plan, size = self.plan, self.weight_hidden.element_size()
         outputs_address = outputs.data_ptr() + (window.first_step * step_stride + direction * plan.units) * size
-        shared_words = [
+        shared_arguments = [
             *(int(plan.reverse[direction]), window.step_offsets.data_ptr(), plan.packing.sorted_indices.data_ptr()),
             *(plan.units, plan.cell.matmul.address, outputs_address, step_stride, sequence_stride),
         ]
-        buffer_words = [
+        buffer_arguments = [
             (memory.data_ptr() + window.first_row * window_stride * size, row_stride, worker_stride * size)
             for memory, row_stride, worker_stride, window_stride in self.buffers.values()
         ]
         packed_weight_addresses = [packed_weight.data_ptr() for packed_weight in self.packed_weights]
-        word_lists = []
+        argument_lists = []
         for worker in range(plan.workers):
-            words = [window.end_step - window.first_step, worker, plan.workers, *shared_words]
-            for address, row_stride, worker_offset in buffer_words:
-                words += (address + worker * worker_offset, row_stride)
-            word_lists.append(words + packed_weight_addresses)
-        return word_lists
+            arguments = [window.end_step - window.first_step, worker, plan.workers, *shared_arguments]
+            for address, row_stride, worker_offset in buffer_arguments:
+                arguments += (address + worker * worker_offset, row_stride)
+            argument_lists.append(arguments + packed_weight_addresses)
+        return argument_lists
 
 
 class DirectionTensors(NamedTuple):

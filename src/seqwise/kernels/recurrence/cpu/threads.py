@@ -24,13 +24,13 @@ def run_on_threads(function: CompiledFunction, argument_lists: Sequence[Sequence
     """Calls `function` with the address of each list of integers. Returns when all calls are done."""
     if not argument_lists:
         return
-    words = array("q", argument_lists[0] if len(argument_lists) == 1 else chain.from_iterable(argument_lists))
-    run_calls(function, words, len(argument_lists), threads)
+    integers = array("q", argument_lists[0] if len(argument_lists) == 1 else chain.from_iterable(argument_lists))
+    run_calls(function, integers, len(argument_lists), threads)
 
 
-def run_calls(function: CompiledFunction, words: array[int], num_calls: int, threads: int) -> None:
+def run_calls(function: CompiledFunction, integers: array[int], num_calls: int, threads: int) -> None:
     """The same for lists of equal length that already follow each other in an array of 64-bit integers."""
-    first_address, list_bytes = words.buffer_info()[0], 8 * len(words) // num_calls
+    first_address, list_bytes = integers.buffer_info()[0], 8 * len(integers) // num_calls
     addresses = range(first_address, first_address + num_calls * list_bytes, list_bytes)
     threads = min(threads, num_calls)
     if threads == 1:
@@ -69,8 +69,8 @@ def _find_openmp() -> Callable[[int, int, int, int, int], None] | None:
     worker = _compile_worker()
 
     def run_on_openmp(function: int, first_address: int, list_bytes: int, num_calls: int, threads: int) -> None:
-        words = array("q", [function, first_address, list_bytes, num_calls, 0])
-        parallel(worker.address, words.buffer_info()[0], threads, 0)
+        arguments = array("q", [function, first_address, list_bytes, num_calls, 0])
+        parallel(worker.address, arguments.buffer_info()[0], threads, 0)
 
     return run_on_openmp
 
@@ -82,8 +82,8 @@ def _compile_worker() -> CompiledFunction:
     than requested.
     """
     code = Code("float")
-    with code.function("worker", 1) as (words,):
-        function, first_address, list_bytes, num_calls = (code.load_word(words, index) for index in range(4))
-        with code.shared_loop(words + 4 * 8, num_calls) as index:
+    with code.function("worker", 1) as (arguments,):
+        function, first_address, list_bytes, num_calls = (code.load_int(arguments, index) for index in range(4))
+        with code.shared_loop(arguments + 4 * 8, num_calls) as index:
             code.call(function, first_address + index * list_bytes)
     return code.build()["worker"]

@@ -90,7 +90,7 @@ class GRUScan(Scan):
     """
 
     forward_kernel, backward_kernel = gru.gru_forward, gru.gru_backward
-    matrices = 1  # into which the backward kernel divides the weight, multiplied one after another
+    num_matrices = 1  # into which the backward kernel divides the weight; they are multiplied one after another
     cell_name, norm_widths = "gru", (2, 1)
 
     def get_extra_arguments(self, inputs: ScanInputs) -> dict[str, Any]:
@@ -98,8 +98,8 @@ class GRUScan(Scan):
 
     def adapt_backward_options(self, options: dict[str, Any], units: int, hidden: Tensor) -> dict[str, Any]:
         padded_units = units + -units % PADDING
-        columns, size = 3 * padded_units // self.matrices, hidden.dtype.itemsize
-        quarter_options = build_quarter_options(options["config"], columns, self.matrices, size, hidden.device)
+        columns, size = 3 * padded_units // self.num_matrices, hidden.dtype.itemsize
+        quarter_options = build_quarter_options(options["config"], columns, self.num_matrices, size, hidden.device)
         return {**options, **quarter_options, "PADDED_UNITS": padded_units}
 
     def launch_backward_padded(self, saved: ScanTensors, *tensors: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -120,14 +120,14 @@ class GRUScan(Scan):
         weight_hidden, (bias,) = saved.weight_hidden, saved.vector_parameters
         directions, _, units = weight_hidden.shape
         # What r multiplied is cheaper to compute once more, for all steps at once, than to save.
-        candidate = saved.gates.new_empty(saved.layout.num_rows, directions, units)
+        candidate_product = saved.gates.new_empty(saved.layout.num_rows, directions, units)
         for d, states in enumerate(saved.previous_states):
-            torch.addmm(bias[d], states, weight_hidden[d, 2 * units :].mT, out=candidate[:, d])
-        grad_gates, grad_states = self.launch_backward_padded(saved, candidate)
+            torch.addmm(bias[d], states, weight_hidden[d, 2 * units :].mT, out=candidate_product[:, d])
+        grad_gates, grad_states = self.launch_backward_padded(saved, candidate_product)
         grad_weight_hidden = saved.compute_grad_weight_hidden(grad_gates)
         grad_bias = grad_gates[..., 2 * units :].sum(0).to(bias.dtype) if saved.needs_grad[2] else None
-        # The kernel has overwritten `candidate` by the gradient of n's projected input, which r does not multiply.
-        grad_gates[..., 2 * units :] = candidate
+        # The kernel has overwritten it by the gradient of n's projected input, which r does not multiply.
+        grad_gates[..., 2 * units :] = candidate_product
         return grad_gates, grad_weight_hidden, grad_bias, *grad_states
 
     def get_activations(self, tensors: ScanTensors) -> Activations:
@@ -139,7 +139,7 @@ class ResetBeforeGRUScan(GRUScan):
     """The GRU with the reset gate before the product, which has no bias of its own."""
 
     backward_kernel = gru.gru_reset_before_backward
-    matrices = 3
+    num_matrices = 3
     reset = "before"
 
     def get_extra_arguments(self, inputs: ScanInputs) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def differentiate_blend(gates, h, grad_new_h, UPDATE_REPLACES: tl.constexpr):
 
 @triton.jit(do_not_specialize=UNSPECIALIZED_BACKWARD)
 def gru_backward(
-    gates, weight_hidden, hidden, grad_gates, candidate, grad_outputs, grad_final_h, grad_initial_h,
+    gates, weight_hidden, hidden, grad_gates, candidate_product, grad_outputs, grad_final_h, grad_initial_h,
     lengths, step_offsets, ring, step_stride, sequence_stride, direction_stride, num_steps, batch_size, num_rows,
     reverse_bits, first_sequence,
     PADDED_UNITS: tl.constexpr, SPLIT: tl.constexpr, UPDATE_REPLACES: tl.constexpr, config: tl.constexpr,
@@ -167,7 +167,7 @@ def gru_backward(
     """Writes the gradients of W h_{t−1} for r, z and n, (N, D, 3V), and of the initial states (B, D, U).
 
     V = PADDED_UNITS is U rounded up to a multiple of 32, also in the rows of `weight_hidden`, so that quarters are
-    whole; the padding holds zeros. candidate (N, D, U): W h_{t−1} + b of n, which r multiplies; it is overwritten by
+    whole; the padding holds zeros. candidate_product (N, D, U): W h_{t−1} + b of n, which r multiplies; overwritten by
     the gradient of n's pre-activation. grad_outputs and grad_final_h: as in `lstm.py`. ring: partial sums (`sync.py`).
     """
     U: tl.constexpr = config.units
@@ -180,7 +180,7 @@ def gru_backward(
     gates += direction * 3 * U
     grad_gates += direction * 3 * V
     hidden += direction * U
-    candidate += direction * U
+    candidate_product += direction * U
     row_offsets, row_mask, vector_offsets, sequence_lengths = locate_quarters(sequences, grad_stride, K, SPLIT, config)
     chunks = load_weight_chunks(weight_hidden, row_offsets, row_mask, U, K, config)
     probe_offsets = sequences.first * grad_stride + 2 * V  # the values that each program publishes last
@@ -205,7 +205,7 @@ def gru_backward(
         previous_rows = locate_previous_states(step, state_row, sequences, config)
         saved_gates = load_tiles(gates + first_row * (3 * stride) + gate_offsets, step_mask, U, 3)
         h = load_float(hidden + previous_rows[None, :] * stride + unit, step_mask)
-        u = load_float(candidate + first_row * stride + offsets, step_mask)
+        u = load_float(candidate_product + first_row * stride + offsets, step_mask)
         grad_output = load_grad_output(grad_outputs, time, first_row, step_stride, step_mask, config)
         if iteration > 0:
             partial = multiply_quarters(
@@ -218,7 +218,7 @@ def gru_backward(
             grad_z, grad_n, direct_grad_h = differentiate_blend(saved_gates, h, grad_h + grad_output, UPDATE_REPLACES)
             grads = grad_n * u * saved_gates[0] * (1 - saved_gates[0]), grad_z, grad_n * saved_gates[0]
             publish_tiles(grad_gates + first_row * grad_stride + grad_offsets, grads, step_mask, V, 3, config)
-            tl.store(candidate + first_row * stride + offsets, grad_n.to(config.dtype), mask=step_mask)
+            tl.store(candidate_product + first_row * stride + offsets, grad_n.to(config.dtype), mask=step_mask)
         later_time, later_first_row, later_active = time, first_row, active
         time, first_row, active = earlier_time, earlier_first_row, earlier_active
     tl.store(grad_initial_h + direction * U + offsets, grad_h, mask=mask)

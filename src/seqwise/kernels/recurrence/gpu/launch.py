@@ -55,7 +55,11 @@ class KernelConfig:
 
 @dataclass(frozen=True)
 class Tiling:
-    """A launch of unit_blocks × batch_groups programs per direction; the other sizes are those of `KernelConfig`."""
+    """How a scan is divided; the other sizes are those of `KernelConfig`.
+
+    A backward launch has unit_blocks × batch_groups programs per direction, a forward launch as many or up to three
+    fewer along the units.
+    """
 
     units: int
     unit_blocks: int
@@ -108,10 +112,10 @@ def build_options(
 
 @cache
 def build_quarter_options(
-    config: KernelConfig, columns: int, matrices: int, itemsize: int, device: torch.device
+    config: KernelConfig, columns: int, num_matrices: int, itemsize: int, device: torch.device
 ) -> dict[str, Any]:
     """Returns the options that differ in a kernel that multiplies by quarters (`sync.py`): tile, chunks, warps, and
-    whether programs split the product. Each of its `matrices` has `columns` columns."""
+    whether programs split the product. It multiplies `num_matrices` matrices of `columns` columns."""
     split = columns * config.batch_tile * itemsize > MAX_UNSPLIT_BYTES
     quarter, num_vectors = columns // 4, config.batch_tile if split else 4 * config.batch_tile
     k_tile, warps = choose_k_tile(quarter, num_vectors, itemsize)
@@ -119,7 +123,7 @@ def build_quarter_options(
     capacity = shared_memory // (itemsize * COPIES[config.precision])  # numbers that fit
 
     def fits(k_tile: int) -> bool:
-        return (matrices * math.ceil(quarter / k_tile) * WEIGHT_ROWS + num_vectors) * k_tile <= capacity
+        return (num_matrices * math.ceil(quarter / k_tile) * WEIGHT_ROWS + num_vectors) * k_tile <= capacity
 
     if not fits(k_tile) and fits(k_tile // 2):
         k_tile //= 2
@@ -129,7 +133,7 @@ def build_quarter_options(
     if not fits(k_tile):
         chunk_size = WEIGHT_ROWS * k_tile
         # One chunk more must fit: the chunks that are not resident come from the cache, one at a time.
-        chunks = max(0, (capacity - num_vectors * k_tile - chunk_size) // (matrices * chunk_size))
+        chunks = max(0, (capacity - num_vectors * k_tile - chunk_size) // (num_matrices * chunk_size))
     return {"config": replace(config, k_tile=k_tile, resident_chunks=chunks), "SPLIT": split, "num_warps": warps}
 
 
