@@ -61,6 +61,14 @@ class Subject:
                 return list(names)
         return [str(position) for position in range(count)]
 
+    def runs(self, path: str) -> bool:
+        """Whether a layer runs on this input: of the decoders of several targets, only that of the target does."""
+        first, *others = path.split(".")
+        target = getattr(self.inspected and self.inspected.batch, "first_target", None)
+        if first != "decoders" or not others or target is None:
+            return True
+        return len(self.module.decoders) == 1 or others[0] == str(target)  # type: ignore[arg-type]
+
     def is_in_decoder(self, path: str) -> bool:
         """Whether a layer reads the output so far."""
         return bool(self.outputs) and path.split(".")[0] in ("decoder", "decoders")
